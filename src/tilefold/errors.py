@@ -1,0 +1,82 @@
+"""Every error tilefold raises, in one tree.
+
+    TilefoldError
+    |-- MonoidError            the algebra is wrong
+    |   |-- TraceError         a function cannot be traced (Python control flow, foreign operation)
+    |   |-- ArityError         a function takes or returns the wrong number of values (also TypeError)
+    |   `-- LawError           identity, associativity or a declared property does not hold
+    |-- ArgumentError          a call is wrong (also ValueError)
+    |   |-- DimError           a dimension is out of range (also IndexError)
+    |   |-- DtypeError         no such fold for this dtype (also RuntimeError and TypeError)
+    |   |-- ShapeError         shapes do not fit each other (also RuntimeError)
+    |   |-- DeviceError        inputs on different devices (also RuntimeError)
+    |   `-- EmptyError         nothing to fold and no identity (also RuntimeError and IndexError)
+    |-- GradientError          an input requires grad (also RuntimeError)
+    |-- BackendError           the chosen backend cannot run this (also RuntimeError)
+    `-- FileError              a file cannot be read as tensors (also OSError)
+
+A message has four parts: what failed, the rule, what was got, the fix. The second bases are torch's kinds, so code
+written against torch catches the same errors here.
+"""
+
+from __future__ import annotations
+
+
+class TilefoldError(Exception):
+    """Base of everything raised on purpose by tilefold."""
+
+
+class MonoidError(TilefoldError):
+    """A monoid is not one."""
+
+
+class TraceError(MonoidError, TypeError):
+    """A monoid's function does something that cannot be traced."""
+
+
+class ArityError(MonoidError, TypeError):
+    """A monoid's function takes or returns the wrong number of values."""
+
+
+class LawError(MonoidError, ValueError):
+    """A monoid breaks a law of its algebra."""
+
+
+class ArgumentError(TilefoldError, ValueError):
+    """A call's arguments do not fit."""
+
+
+class DimError(ArgumentError, IndexError):
+    """A dimension is out of range."""
+
+
+class RepeatedDimError(ArgumentError, RuntimeError):
+    """A dimension is named twice."""
+
+
+class DtypeError(ArgumentError, RuntimeError, TypeError):
+    """A dtype has no such fold."""
+
+
+class ShapeError(ArgumentError, RuntimeError):
+    """Shapes do not fit each other."""
+
+
+class DeviceError(ArgumentError, RuntimeError):
+    """Inputs live on different devices."""
+
+
+class EmptyError(ArgumentError, RuntimeError, IndexError):
+    """Nothing to fold, and the fold has no identity."""
+
+
+class GradientError(TilefoldError, RuntimeError):
+    """An input requires grad and this fold has no derivative yet."""
+
+
+class BackendError(TilefoldError, RuntimeError):
+    """The chosen backend cannot run this fold."""
+
+
+class FileError(TilefoldError, OSError):
+    """A file cannot be read as tensors."""

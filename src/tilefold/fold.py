@@ -1,0 +1,222 @@
+"""`reduce`: validate, make the problem, plan, run. Also the switch of backends and the last plan."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from tilefold.algebra import program as programs
+from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.program import Program
+from tilefold.errors import ArgumentError, DeviceError, DtypeError, EmptyError, GradientError, ShapeError
+from tilefold.planner.plan import Plan
+from tilefold.problem import Problem, broadcast_shape, canonical, normalize_dims
+
+BACKENDS = ("auto", "torch", "lanes", "reference", "interpret", "triton")
+GUARANTEES = ("run_to_run", "batch_invariant", "none")
+
+_forced: contextvars.ContextVar[str | None] = contextvars.ContextVar("tilefold_backend", default=None)
+_last = threading.local()
+
+
+@contextlib.contextmanager
+def backend(name: str) -> Iterator[None]:
+    """Force a backend inside a `with` block: "torch", "lanes", "reference", "interpret" or "triton" ("auto" chooses).
+
+    The environment variable TILEFOLD_BACKEND does the same for a process.
+
+    Raises:
+        ArgumentError: no backend has that name.
+    """
+    token = _forced.set(_known_backend(name, "backend"))
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def _known_backend(name: str, where: str) -> str:
+    if name not in BACKENDS:
+        raise ArgumentError(f"{where}: the name must be one of {', '.join(BACKENDS)}, got {name!r}")
+    return name
+
+
+def forced_backend() -> str:
+    """The backend in force here: from `backend(...)`, from TILEFOLD_BACKEND, or "auto"."""
+    return _forced.get() or _known_backend(os.environ.get("TILEFOLD_BACKEND") or "auto", "TILEFOLD_BACKEND")
+
+
+def last_plan() -> Plan | None:
+    """The plan of this thread's most recent fold, or None before the first."""
+    return getattr(_last, "plan", None)
+
+
+def remember_plan(plan: Plan) -> None:
+    """Note which plan made this thread's latest result."""
+    _last.plan = plan
+
+
+def reduce(
+    inputs: torch.Tensor | Sequence[torch.Tensor],
+    monoid: Monoid,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: torch.Tensor | Sequence[torch.Tensor] | None = None,
+    guarantee: str = "run_to_run",
+) -> Any:
+    """Fold the dims of one or several tensors with a monoid.
+
+        result[kept] = project(combine over all folded positions p of lift(x[kept, p], y[kept, p], ...))
+
+    Args:
+        inputs: a tensor, or tensors that broadcast against each other; any strides, read in place, never copied.
+            Elements may be bool, integers (signed or not) of 8 to 64 bits, or floats of 8 to 64 bits.
+        monoid: what to fold with. Combined in row-major order of `dim` unless it is commutative.
+        dim: one dim, several, or None for all. An empty sequence folds nothing: each element is lifted and projected.
+        keepdim: keep folded dims with length 1.
+        dtype: the dtype of computed results, instead of the inputs' own.
+        out: tensor(s) to write the results into, of the results' shape and dtype.
+        guarantee: "run_to_run": the same bits for the same inputs, layout, chip, version and tuning table.
+            "batch_invariant": besides, a result's bits depend neither on how many results there are nor on the chip's
+            core count. "none": neither.
+
+    Returns:
+        What `project` gives (or the state): a tensor, a tuple, or a named tuple, in the kept dims' shape. Floats come
+        back in the inputs' dtype, integers as int64 unless the field says otherwise. States are carried in float32 (float64
+        for float64), so a sum of n floats errs by at most gamma_d * sum|x| before the last rounding, d being the
+        depth of the plan's tree.
+
+    Raises:
+        DimError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit.
+        EmptyError: nothing to fold and the monoid has no identity.
+        GradientError: an input requires grad outside `torch.no_grad()`: folds have no derivative yet.
+
+    Example:
+        >>> tilefold.reduce(torch.tensor([[3, 5], [8, 1]]), tilefold.monoids.BITWISE_OR, dim=1)
+        tensor([7, 9])
+    """
+    tensors = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+    results = fold_tensors(tensors, monoid, dim, keepdim, dtype=dtype, guarantee=guarantee, out=out)
+    return monoid.pack(results)
+
+
+def fold_tensors(
+    tensors: Sequence[torch.Tensor],
+    monoid: Monoid,
+    dim: int | Sequence[int] | None,
+    keepdim: bool,
+    *,
+    dtype: torch.dtype | None = None,
+    convert: torch.dtype | None = None,
+    guarantee: str = "run_to_run",
+    out: torch.Tensor | Sequence[torch.Tensor] | None = None,
+    call: str = "reduce",
+) -> list[torch.Tensor]:
+    """`reduce` without packing: a list of result tensors. `convert` reads every element as that dtype first."""
+    _check_inputs(tensors, monoid, guarantee, call)
+    shape = broadcast_shape(tensors, call)
+    dims = normalize_dims(dim, len(shape), call)
+    expanded = [t if t.shape == shape else t.expand(shape) for t in tensors]
+    program = programs.specialize(monoid.total, tuple(convert or t.dtype for t in tensors), dtype)
+    if monoid.algebra.identity is None and any(shape[d] == 0 for d in dims):
+        raise EmptyError(f"{call}: folding nothing needs an identity, got shape {list(shape)} and {monoid.name} without one; "
+                         "give the monoid an identity or the tensor elements")
+    result_shape = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
+    targets = _check_out(out, program, result_shape, tensors, call)
+    results = _run(expanded, program, dims, guarantee)
+    results = [r.reshape(result_shape) for r in results]
+    if targets is None:
+        return results
+    for target, result in zip(targets, results, strict=True):
+        target.copy_(result)
+    return list(targets)
+
+
+def _check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str, call: str) -> None:
+    if len(tensors) != monoid.algebra.inputs:
+        raise ArgumentError(f"{call}: {monoid.name} folds {monoid.algebra.inputs} input tensor(s), got {len(tensors)}; "
+                            "give as many tensors as lift takes elements")
+    for t in tensors:
+        if not isinstance(t, torch.Tensor):
+            raise ArgumentError(f"{call}: inputs must be tensors, got {type(t).__name__}")
+        if t.device != tensors[0].device:
+            raise DeviceError(f"{call}: inputs must be on one device, got {tensors[0].device} and {t.device}; move one")
+        if t.layout != torch.strided:
+            raise DtypeError(f"{call}: inputs must be dense (strided), got layout {t.layout}; call to_dense()")
+        if t.requires_grad and torch.is_grad_enabled():
+            raise GradientError(f"{call}: an input must not require grad, folds have no derivative yet; "
+                                "use torch.no_grad() or detach()")
+    if guarantee not in GUARANTEES:
+        raise ArgumentError(f"{call}: `guarantee` must be one of {', '.join(GUARANTEES)}, got {guarantee!r}")
+
+
+def _check_out(
+    out: torch.Tensor | Sequence[torch.Tensor] | None,
+    program: Program,
+    shape: Sequence[int],
+    tensors: Sequence[torch.Tensor],
+    call: str,
+) -> Sequence[torch.Tensor] | None:
+    if out is None:
+        return None
+    targets = [out] if isinstance(out, torch.Tensor) else list(out)
+    if len(targets) != len(program.outputs):
+        raise ArgumentError(f"{call}: `out` must have one tensor for each of {len(program.outputs)} results, got {len(targets)}")
+    for target, dtype in zip(targets, program.outputs, strict=True):
+        if target.dtype != dtype:
+            raise DtypeError(f"{call}: `out` must have the result's dtype {dtype}, got {target.dtype}; pass dtype= or another out")
+        if list(target.shape) != list(shape):
+            raise ShapeError(f"{call}: `out` must have the result's shape {list(shape)}, got {list(target.shape)}")
+        if target.device != tensors[0].device:
+            raise DeviceError(f"{call}: `out` must be on the inputs' device {tensors[0].device}, got {target.device}")
+        if any(s == 0 and n > 1 for s, n in zip(target.stride(), target.shape, strict=True)):
+            raise ShapeError(f"{call}: `out` must not overlap itself, got strides {list(target.stride())}; use a fresh tensor")
+        if any(_shares(target, t) for t in tensors):
+            raise ShapeError(f"{call}: `out` must not overlap an input; use a fresh tensor")
+    return targets
+
+
+def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    same = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    return same and a.numel() > 0 and b.numel() > 0
+
+
+def _run(tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], guarantee: str) -> list[torch.Tensor]:
+    """Choose the backend and run. On a GPU nothing else stands in for Triton."""
+    chosen = forced_backend()
+    if chosen in ("triton", "interpret") or (chosen == "auto" and tensors[0].is_cuda):
+        from tilefold.backends.triton import launch
+
+        return launch.fold(tensors, program, dims, guarantee, interpret=chosen == "interpret")
+    if chosen == "reference":
+        from tilefold.backends import reference
+
+        remember_plan(Plan("reference", (), guarantee=guarantee, reason="one element after another"))
+        return reference.fold(tensors, program, dims)
+    from tilefold.backends import lanes, native
+
+    if chosen in ("auto", "torch"):
+        results = native.fold(tensors, program, dims)
+        if results is not None:
+            remember_plan(Plan("torch", (), guarantee=guarantee, reason="torch has this fold"))
+            return results
+        if chosen == "torch":
+            from tilefold.errors import BackendError
+
+            raise BackendError("backend: torch itself has no such fold; use the lanes backend")
+    results, plan = lanes.fold(tensors, program, dims, guarantee)
+    remember_plan(plan)
+    return results
+
+
+def problem_of(tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...]) -> Problem:
+    """The canonical problem of a validated call."""
+    return canonical(tensors, dims, ordered=not program.algebra.commutative)

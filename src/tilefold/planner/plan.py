@@ -1,0 +1,58 @@
+"""The frozen answer to "how": one or two launches of the fold's tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One launch. A program instance owns `block_kept` results and walks the folded axis `unroll * lanes` at a time.
+
+    `ordered` combines in the elements' order (a tree inside registers); otherwise each of the `lanes` folds its own
+    elements and lanes meet once, at the end. `splits` programs share one result; each leaves a partial state.
+    """
+
+    family: str
+    block_kept: int
+    lanes: int
+    unroll: int
+    splits: int
+    num_warps: int
+    ordered: bool = False
+    absorb: bool = False
+    num_stages: int = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one fold runs. Equal plans for equal problems: a plan is a pure function of problem, program and device.
+
+    `overlap` launches the second stage early (programmatic dependent launch). `epilogue` names what rides on the last
+    store besides the projection; `saved_state` keeps the final state as a second output. Both are off for plain folds.
+    """
+
+    backend: str
+    stages: tuple[Stage, ...]
+    overlap: bool = False
+    guarantee: str = "run_to_run"
+    epilogue: str | None = None
+    saved_state: bool = False
+    reason: str = ""
+
+    @property
+    def launches(self) -> int:
+        return len(self.stages)
+
+    def __str__(self) -> str:
+        lines = [f"{self.backend}: {self.reason}" if self.reason else self.backend]
+        for number, s in enumerate(self.stages, 1):
+            order = "in order" if s.ordered else "lanes first"
+            lines.append(
+                f"  {number}. {s.family}: {s.block_kept} results x {s.lanes} lanes x {s.unroll} elements a step, "
+                f"{s.splits} split{'s' * (s.splits > 1)}, {s.num_warps} warp{'s' * (s.num_warps > 1)}, {order}"
+                f"{', absorbing blocks' if s.absorb else ''}"
+            )
+        if self.overlap:
+            lines.append("  stage 2 starts early (programmatic dependent launch)")
+        return "\n".join(lines)

@@ -1,0 +1,145 @@
+"""A call made canonical: which elements meet which, as few dims as the strides allow, in a frozen value.
+
+    x[2, 3, 4] contiguous, dim=1   ->   kept [2, 4], folded [3]
+    x[2, 3, 4] contiguous, dim=None ->  kept [],     folded [24]
+
+Dims of length 1 vanish. Neighbouring dims that one stride can walk become one. Kept dims are ordered by stride, so that
+the last is the one to run along; folded dims too when order does not matter, with `position_stride` remembering which
+element each is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.errors import DimError, RepeatedDimError, ShapeError
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One canonical dim: its length, a stride (in elements) for each input, and one for what it walks besides.
+
+    `other` is the output's stride for a kept dim, the position's stride for a folded one.
+    """
+
+    size: int
+    strides: tuple[int, ...]
+    other: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a fold is over: kept and folded dims of every input, and how far each input's storage is aligned.
+
+    `aligned` holds, for each input, the largest power of two up to 16 that divides its address in bytes.
+    """
+
+    kept: tuple[Dim, ...]
+    folded: tuple[Dim, ...]
+    dtypes: tuple[torch.dtype, ...]
+    aligned: tuple[int, ...]
+
+    @property
+    def outputs(self) -> int:
+        """How many results there are."""
+        return math.prod(d.size for d in self.kept)
+
+    @property
+    def length(self) -> int:
+        """How many elements meet in one result."""
+        return math.prod(d.size for d in self.folded)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of input that must be read once (dims of stride 0 are read once)."""
+        dims = (*self.kept, *self.folded)
+        return sum(
+            dtype.itemsize * math.prod(d.size for d in dims if d.strides[i] != 0) for i, dtype in enumerate(self.dtypes)
+        )
+
+
+def normalize_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "reduce") -> tuple[int, ...]:
+    """Dims as sorted non-negative numbers; None means all. A 0-d tensor has the one dim 0 (and -1)."""
+    if dim is None:
+        return tuple(range(ndim))
+    limit = max(ndim, 1)
+    result = []
+    for d in (dim,) if isinstance(dim, int) else tuple(dim):
+        if not -limit <= d < limit:
+            raise DimError(
+                f"{call}: `dim` must be in [{-limit}, {limit - 1}] for a {ndim}-D tensor, got {d} (Dimension out of range); "
+                "count dims from 0, or from -1 backwards"
+            )
+        result.append(d % limit)
+    if len(set(result)) != len(result):
+        raise RepeatedDimError(f"{call}: each dim may be named once, got {tuple(dim) if not isinstance(dim, int) else dim}; "
+                               f"dim {next(d for d in result if result.count(d) > 1)} appears multiple times in the list of dims")
+    return tuple(sorted(result)) if ndim else ()
+
+
+def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tuple[int, ...]:
+    """The common shape of inputs that are folded together."""
+    try:
+        return tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))
+    except RuntimeError:
+        shapes = " and ".join(str(list(t.shape)) for t in tensors)
+        raise ShapeError(f"{call}: inputs folded together must broadcast, got shapes {shapes}; reshape or unsqueeze one") from None
+
+
+def canonical(tensors: Sequence[torch.Tensor], dims: tuple[int, ...], *, ordered: bool) -> Problem:
+    """Make the problem of folding `dims` of tensors of one (broadcast) shape.
+
+    With `ordered`, folded dims keep their order: the fold is not commutative.
+    """
+    shape = tensors[0].shape
+    strides = [t.stride() for t in tensors]
+    kept = _walk([d for d in range(len(shape)) if d not in dims], shape, strides)
+    folded = _walk(list(dims), shape, strides)
+    if not ordered:
+        folded.sort(key=_reach, reverse=True)
+    kept.sort(key=_reach, reverse=True)
+    return Problem(
+        kept=_coalesce(kept),
+        folded=_coalesce(folded),
+        dtypes=tuple(t.dtype for t in tensors),
+        aligned=tuple(_alignment(t.data_ptr()) for t in tensors),
+    )
+
+
+def _walk(dims: list[int], shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[Dim]:
+    """The dims with their row-major step among themselves."""
+    walk, step = [], 1
+    for d in reversed(dims):
+        if shape[d] != 1:
+            walk.append(Dim(shape[d], tuple(s[d] for s in strides), step))
+        step *= shape[d]
+    return walk[::-1]
+
+
+def _reach(dim: Dim) -> tuple[int, int]:
+    """Sort key: far strides first; a dim that only broadcasts counts by what else it walks."""
+    return max(abs(s) for s in dim.strides), dim.other
+
+
+def _coalesce(dims: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Join neighbours where the outer stride is the inner stride times the inner size, for every operand."""
+    joined: list[Dim] = []
+    for dim in dims:
+        if joined and _joins(joined[-1], dim):
+            outer = joined.pop()
+            dim = Dim(outer.size * dim.size, dim.strides, dim.other)
+        joined.append(dim)
+    return tuple(joined)
+
+
+def _joins(outer: Dim, inner: Dim) -> bool:
+    strides = zip((*outer.strides, outer.other), (*inner.strides, inner.other), strict=True)
+    return all(far == near * inner.size for far, near in strides)
+
+
+def _alignment(address: int) -> int:
+    return min(address & -address, 16) if address else 16
