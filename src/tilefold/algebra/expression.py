@@ -362,8 +362,27 @@ def _apply(op: str, operands: Sequence[Any], value: Any = None) -> Any:
             return a if condition.node.value else b
         if a.position == b.position:
             return a
+    if op in ("and", "or"):
+        settled = _settled_logic(op, nodes)
+        if settled is not None:
+            return settled
     key = "" if value is None else f" {value}"
     return tracer.add(Node(op, tuple(v.position for v in nodes), value, key))
+
+
+def _settled_logic(op: str, nodes: Sequence[Value]) -> Value | None:
+    """x & True, x | False and the like, for x that is a truth value."""
+    for constant, other in (nodes, nodes[::-1]):
+        if isinstance(constant.node.value, bool) and constant.node.op == "const" and _is_truth(other):
+            return other if constant.node.value == (op == "and") else constant
+    return None
+
+
+def _is_truth(value: Value) -> bool:
+    node = value.node
+    if node.op in ("and", "or", "xor", "invert"):
+        return all(_is_truth(Value(value.tracer, a)) for a in node.args)
+    return OPS[node.op].kind in ("compare", "test") if node.op in OPS else isinstance(node.value, bool)
 
 
 def apply(op: str, *operands: Any, value: Any = None) -> Any:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from tilefold.algebra import typing
-from tilefold.algebra.expression import Graph, Number
+from tilefold.algebra.expression import Graph, Number, Value, apply, trace
 from tilefold.algebra.monoid import Algebra, FieldDtype
 from tilefold.algebra.typing import TypedGraph, is_float
 from tilefold.errors import DtypeError
@@ -21,7 +22,8 @@ class Program:
 
     `elements` are the dtypes the inputs are read as (after an explicit conversion, if any); `state` is carried while
     folding; `outputs` are the results' dtypes. Graph boundaries convert: what lift, combine and absorb give is cast to
-    `state`, what project gives is cast to `outputs`.
+    `state`, what project gives is cast to `outputs`. `combine_later` is `combine` for a right state whose elements all come
+    after the left one's (and neither is an identity): comparisons of positions are settled.
     """
 
     algebra: Algebra
@@ -31,6 +33,7 @@ class Program:
     identity: tuple[Number, ...]
     lift: TypedGraph
     combine: TypedGraph
+    combine_later: TypedGraph
     absorb: TypedGraph | None
     project: TypedGraph
 
@@ -67,9 +70,34 @@ def specialize(algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch
         identity=tuple(typing.concrete(n, d, algebra.fields[i]) for i, (n, d) in enumerate(zip(numbers, limits, strict=True))),
         lift=lift,
         combine=combine,
+        combine_later=typing.infer(_with_positions_in_order(algebra), [*state, *state]),
         absorb=absorb,
         project=project,
     )
+
+
+_IN_ORDER = {"lt": True, "le": True, "ne": True, "gt": False, "ge": False, "eq": False}
+_SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def _with_positions_in_order(algebra: Algebra) -> Graph:
+    """The combine graph where every position on the left is below every position on the right."""
+    labels = {i for i, dtype in enumerate(algebra.dtypes) if dtype == "index"}
+    n = len(algebra.fields)
+    if not algebra.index or not algebra.index_is_label or not labels:
+        return algebra.combine
+
+    def settle(op: str, operands: Sequence[Any], value: Any = None) -> Any:
+        sides = [o.node.value if isinstance(o, Value) and o.node.op == "input" else None for o in operands]
+        if op in _IN_ORDER and None not in sides:
+            left, right = sides
+            if left in labels and right - n in labels:
+                return _IN_ORDER[op]
+            if right in labels and left - n in labels:
+                return _IN_ORDER[_SWAPPED[op]]
+        return apply(op, *operands, value=value)
+
+    return trace(lambda *states: algebra.combine.replay(states, settle), 2 * n)
 
 
 def _declared(dtype: FieldDtype, common: torch.dtype) -> torch.dtype:
@@ -101,8 +129,6 @@ def _makes_fractions(dtypes: Sequence[FieldDtype], state: Sequence[torch.dtype],
 
 
 def _pass_through(n: int) -> Graph:
-    from tilefold.algebra.expression import trace
-
     return trace(lambda *state: tuple(state), n)
 
 
@@ -138,3 +164,25 @@ def check_convertible(requested: torch.dtype | None) -> None:
     """Refuse result dtypes no fold can give."""
     if requested is not None and requested not in typing.FOLDABLE:
         raise DtypeError(f"reduce: `dtype` must be a real or bool dtype, got {requested}; convert the result instead")
+
+
+def with_index_dtype(program: Program, dtype: torch.dtype) -> Program:
+    """The same program with positions (and fields that only hold positions) in another integer dtype."""
+    algebra = program.algebra
+    state = tuple(dtype if d == "index" else s for d, s in zip(algebra.dtypes, program.state, strict=True))
+    lifted = (*program.lift.input_dtypes[:-1], dtype)
+    least, greatest = typing.integer_limits(dtype)
+    identity = tuple(
+        max(least, min(greatest, number)) if d == "index" else number
+        for d, number in zip(algebra.dtypes, program.identity, strict=True)
+    )
+    return replace(
+        program,
+        state=state,
+        identity=identity,
+        lift=typing.infer(algebra.lift, lifted),
+        combine=typing.infer(algebra.combine, [*state, *state]),
+        combine_later=typing.infer(program.combine_later.graph, [*state, *state]),
+        absorb=None if algebra.absorb is None else typing.infer(algebra.absorb, [*state, *lifted]),
+        project=typing.infer(program.project.graph, state),
+    )

@@ -7,21 +7,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stage:
-    """One launch. A program instance owns `block_kept` results and walks the folded axis `unroll * lanes` at a time.
+    """One launch. A program instance owns `block_kept` results and reads tiles of [run, lanes, block_kept, unroll] elements.
 
-    `ordered` combines in the elements' order (a tree inside registers); otherwise each of the `lanes` folds its own
-    elements and lanes meet once, at the end. `splits` programs share one result; each leaves a partial state.
+    `ordered` combines in the elements' order (a tree of neighbours inside registers); otherwise each of the `lanes` folds
+    its own elements, `unroll` runs of `run` neighbours a tile, and lanes meet once, at the end. `in_order` says that a
+    lane's elements stay in one thread and come in order, `evict_first` that what was read leaves the L2 first. `splits` programs share one result; each leaves a partial state.
     """
 
     family: str
     block_kept: int
     lanes: int
+    run: int
     unroll: int
     splits: int
     num_warps: int
     ordered: bool = False
     absorb: bool = False
+    in_order: bool = False
+    evict_first: bool = True
     num_stages: int = 1
+
+    @property
+    def step(self) -> int:
+        """Elements of one result in one tile."""
+        return self.run * self.lanes * self.unroll
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class Plan:
         for number, s in enumerate(self.stages, 1):
             order = "in order" if s.ordered else "lanes first"
             lines.append(
-                f"  {number}. {s.family}: {s.block_kept} results x {s.lanes} lanes x {s.unroll} elements a step, "
+                f"  {number}. {s.family}: {s.block_kept} results x {s.lanes} lanes x {s.run * s.unroll} elements a step, "
                 f"{s.splits} split{'s' * (s.splits > 1)}, {s.num_warps} warp{'s' * (s.num_warps > 1)}, {order}"
                 f"{', absorbing blocks' if s.absorb else ''}"
             )

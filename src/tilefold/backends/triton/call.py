@@ -1,0 +1,216 @@
+"""One stage of a plan as a kernel call: arguments, constants, grid. And the same compiled, offline or on the device."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from tilefold.algebra.program import Program
+from tilefold.backends.triton import instantiate
+from tilefold.backends.triton.emit import STORED_DTYPES, emit
+from tilefold.planner.plan import Stage
+from tilefold.problem import Dim, Problem
+
+_NARROW = 2**31 - 1
+_POINTERS = {
+    "tl.uint8": "*u8", "tl.int8": "*i8", "tl.uint16": "*u16", "tl.int16": "*i16", "tl.uint32": "*u32", "tl.int32": "*i32",
+    "tl.uint64": "*u64", "tl.int64": "*i64", "tl.float16": "*fp16", "tl.bfloat16": "*bf16", "tl.float32": "*fp32",
+    "tl.float64": "*fp64", "tl.float8e4nv": "*fp8e4nv", "tl.float8e5": "*fp8e5",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The place of one tensor among a call's arguments: its dtype and alignment, known before its address."""
+
+    dtype: torch.dtype
+    aligned: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """Everything one launch needs but the addresses. Hashable: equal calls share a compiled kernel and its arguments."""
+
+    kernel: str
+    source: str
+    arguments: tuple[Any, ...]
+    constants: tuple[tuple[str, Any], ...]
+    grid: int
+    num_warps: int
+    num_stages: int
+    dependent: bool
+
+
+def partial_dtypes(program: Program) -> tuple[torch.dtype, ...]:
+    """How state fields are stored between stages: as carried, bool as 32-bit words."""
+    return tuple(torch.int32 if d == torch.bool else d for d in program.state)
+
+
+def second_problem(problem: Problem, program: Program, splits: int) -> Problem:
+    """The fold of `splits` partial states a result: each field is a [splits, results] array."""
+    fields = len(program.state)
+    n = problem.outputs
+    kept = (Dim(n, (1,) * fields, 1),) if n > 1 else ()
+    dtypes = partial_dtypes(program)
+    return Problem(kept, (Dim(splits, (n,) * fields, 1),), dtypes, (16,) * fields)
+
+
+def make_call(
+    problem: Problem, program: Program, stage: Stage, *, from_partials: bool, to_partials: bool, overlap: bool, interpret: bool
+) -> Call:
+    """Arguments and constants of one stage. Pointers stand as `Pointer` until launch."""
+    *outer, last = problem.kept or (Dim(1, (0,) * len(problem.dtypes), 0),)
+    *deep, inner = problem.folded or (Dim(1, (0,) * len(problem.dtypes), 0),)
+    length = problem.length
+    step = stage.step
+    chunk = math.ceil(math.ceil(length / stage.splits) / step) * step if stage.splits > 1 else length
+    kept_blocks = math.ceil(last.size / stage.block_kept)
+    results = partial_dtypes(program) if to_partials else program.outputs
+    arguments = (
+        tuple(
+            (Pointer(dtype, problem.aligned[i]), tuple(d.strides[i] for d in outer), last.strides[i],
+             tuple(d.strides[i] for d in deep), inner.strides[i])
+            for i, dtype in enumerate(problem.dtypes)
+        ),
+        tuple(Pointer(dtype, 16) for dtype in results),
+        tuple(d.other for d in outer),
+        last.other,
+        (0,) * len(outer),
+        tuple(d.other for d in deep),
+        inner.other,
+        tuple(d.size for d in outer),
+        tuple(d.size for d in deep),
+        last.size,
+        inner.size,
+        length,
+        chunk,
+        stage.splits,
+        kept_blocks,
+        problem.outputs,
+    )  # fmt: skip
+    constants = _constants(problem, stage, length, chunk, last.size, from_partials, to_partials, overlap)
+    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
+    return Call(
+        kernel="fold_in_order" if stage.ordered else "fold_lanes",
+        source=emit(program, index=index, from_partials=from_partials, interpret=interpret),
+        arguments=arguments,
+        constants=tuple(constants.items()),
+        grid=math.prod(d.size for d in outer) * kept_blocks * stage.splits,
+        num_warps=stage.num_warps,
+        num_stages=stage.num_stages,
+        dependent=overlap and from_partials,
+    )
+
+
+def _constants(
+    problem: Problem, stage: Stage, length: int, chunk: int, kept: int, from_partials: bool, to_partials: bool, overlap: bool
+) -> dict[str, Any]:
+    step = stage.step
+    inner_steps = problem.folded[-1].strides if problem.folded else (0,)
+    shared = {
+        "BLOCK_KEPT": stage.block_kept,
+        "LANES": stage.lanes,
+        "SPLITS_FIRST": max(inner_steps) == 1 or stage.block_kept == 1,
+        "WIDE": _reach(problem) > _NARROW,
+        "PARTIAL": to_partials,
+        "WAIT": overlap and from_partials,
+        "RELEASE": overlap and to_partials,
+        "EVICT": "evict_first" if stage.evict_first else "",
+    }
+    if stage.ordered:
+        dense = (
+            len(problem.folded) == 1
+            and stage.lanes == length
+            and all(s == 1 for s in inner_steps)
+            and bool(problem.kept)
+            and all(s == length for s in problem.kept[-1].strides)
+        )
+        return shared | {"LEVELS": stage.lanes.bit_length() - 1, "DENSE": dense}
+    return shared | {
+        "RUN": stage.run,
+        "UNROLL": stage.unroll,
+        "MASK_KEPT": kept % stage.block_kept != 0,
+        "ONE_TILE": length == step and stage.splits == 1,
+        "HAS_FULL": length >= step,
+        "HAS_TAIL": length % step != 0,
+        "USE_ABSORB": stage.absorb,
+        "IN_ORDER": stage.in_order,
+    }
+
+
+def _reach(problem: Problem) -> int:
+    """The farthest offset, in elements, inside one result's elements."""
+    spans = (sum((d.size - 1) * d.strides[i] for d in problem.folded) for i in range(len(problem.dtypes)))
+    return max((*spans, problem.length))
+
+
+@functools.lru_cache(maxsize=1024)
+def narrowed(program: Program, length: int) -> Program:
+    """The program with positions in 32 bits, where the length allows it and positions are only compared and moved."""
+    if not program.algebra.index or length >= _NARROW or not program.algebra.index_is_label:
+        return program
+    from tilefold.algebra.program import with_index_dtype
+
+    return with_index_dtype(program, torch.int32)
+
+
+def leaves(arguments: Any) -> list[Any]:
+    """Nested tuples flattened, in order."""
+    return [leaf for a in arguments for leaf in leaves(a)] if isinstance(arguments, tuple) else [arguments]
+
+
+def signature_of(argument: Any) -> Any:
+    """The Triton type of an argument: nested like it, 1 as a constant."""
+    if isinstance(argument, tuple):
+        return tuple(signature_of(a) for a in argument)
+    if isinstance(argument, Pointer):
+        return _POINTERS[STORED_DTYPES[argument.dtype]]
+    return "constexpr" if argument == 1 else "i64" if argument > _NARROW else "i32"
+
+
+def _paths(argument: Any, path: tuple[int, ...]) -> list[tuple[tuple[int, ...], Any]]:
+    if isinstance(argument, tuple):
+        return [found for i, a in enumerate(argument) for found in _paths(a, (*path, i))]
+    return [(path, argument)]
+
+
+def source_of(call: Call) -> ASTSource:
+    """The call as something `triton.compile` takes: types, the constants 1, and the powers of two that divide."""
+    kernel = instantiate.kernel(call.kernel, call.source, False)
+    names = kernel.arg_names
+    signature = {name: signature_of(a) for name, a in zip(names, call.arguments, strict=False)}
+    signature |= {name: "constexpr" for name, _ in call.constants}
+    constexprs: dict[Any, Any] = dict(call.constants)
+    attributes = {}
+    for path, leaf in _paths(call.arguments, ()):
+        if isinstance(leaf, Pointer):
+            attributes[path] = [["tt.divisibility", leaf.aligned]]
+        elif leaf == 1:
+            constexprs[path] = 1
+        elif leaf % 2 == 0:
+            attributes[path] = [["tt.divisibility", math.gcd(leaf, 16)]]
+    return ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attributes)
+
+
+def options_of(call: Call) -> dict[str, Any]:
+    """Compiler options; fusing a*b+c is part of the result's definition, so it is said and not left to a default."""
+    options = {"num_warps": call.num_warps, "num_stages": call.num_stages, "enable_fp_fusion": True}
+    return options | {"launch_pdl": True} if call.dependent else options
+
+
+def compile_for(call: Call, architecture: int) -> Any:
+    """Compile for a CUDA architecture (80, 90, 100 ...), with or without such a device."""
+    return triton.compile(source_of(call), target=GPUTarget("cuda", architecture, 32), options=options_of(call))
+
+
+def with_alignment(problem: Problem, aligned: Sequence[int]) -> Problem:
+    """The same problem for other addresses."""
+    return replace(problem, aligned=tuple(aligned))

@@ -1,0 +1,296 @@
+"""From typed graphs to Triton device functions: text made of a fixed vocabulary, never of a user's names.
+
+Booleans are kept as 32-bit words (0 or 1) in states and through & | ^, and as masks after comparisons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from tilefold.algebra.expression import Node, Number
+from tilefold.algebra.program import Program
+from tilefold.algebra.typing import TypedGraph, category, element_dtype, integer_limits, is_float
+
+TL_DTYPES = {
+    torch.bool: "tl.int32", torch.int32: "tl.int32", torch.int64: "tl.int64", torch.uint64: "tl.uint64",
+    torch.float32: "tl.float32", torch.float64: "tl.float64",
+}  # fmt: skip
+STORED_DTYPES = {
+    **TL_DTYPES, torch.bool: "tl.uint8", torch.uint8: "tl.uint8", torch.int8: "tl.int8", torch.uint16: "tl.uint16",
+    torch.int16: "tl.int16", torch.uint32: "tl.uint32", torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16",
+    torch.float8_e4m3fn: "tl.float8e4nv", torch.float8_e5m2: "tl.float8e5",
+}  # fmt: skip
+
+_BINARY = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+    "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
+}  # fmt: skip
+_CALLS = {
+    "abs": "tl.abs", "exp2": "tl.exp2", "exp": "tl.exp", "log": "tl.log", "log2": "tl.log2", "sqrt": "tl.sqrt",
+    "rsqrt": "tl.rsqrt", "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf",
+}  # fmt: skip
+_LIBDEVICE = {"tanh": "libdevice.tanh", "expm1": "libdevice.expm1", "log1p": "libdevice.log1p", "pow": "libdevice.pow"}
+_INTERPRETED = {
+    "tanh": "(1.0 - 2.0 / (tl.exp({0} * 2.0) + 1.0))",
+    "expm1": "(tl.exp({0}) - 1.0)",
+    "log1p": "tl.log({0} + 1.0)",
+    "pow": "tl.exp2(tl.log2({0}) * {1})",
+}
+
+
+def literal(number: Number, dtype: torch.dtype) -> str:
+    """A number as source text in `dtype`; whole numbers beyond the dtype saturate (they stand for "greatest")."""
+    if is_float(dtype):
+        value = float(number)
+        if math.isnan(value):
+            return 'float("nan")'
+        return f'{"-" if value < 0 else ""}float("inf")' if math.isinf(value) else repr(value)
+    least, greatest = integer_limits(torch.int32 if dtype == torch.bool else dtype)
+    return repr(max(least, min(greatest, int(number))))
+
+
+class _Writer:
+    """Writes one device function's body, a line a node."""
+
+    def __init__(self, typed: TypedGraph, inputs: Sequence[str], block_inputs: Sequence[bool], interpret: bool) -> None:
+        self.typed, self.interpret = typed, interpret
+        self.lines: list[str] = []
+        self.names: list[str] = []
+        self.masks: list[bool] = []
+        self.blocks: list[bool] = []
+        for position, node in enumerate(typed.graph.nodes):
+            if node.op == "input":
+                self._keep(inputs[node.value], mask=False, block=block_inputs[node.value])
+            elif node.op == "const":
+                self._keep("", mask=False, block=False)
+            else:
+                self._write(position, node)
+
+    def _keep(self, name: str, *, mask: bool, block: bool) -> None:
+        self.names.append(name)
+        self.masks.append(mask)
+        self.blocks.append(block)
+
+    def _operand(self, position: int, dtype: torch.dtype, block: bool = False) -> str:
+        """The text of a node's value converted to `dtype` (bool: a word), spread over the block if asked."""
+        node = self.typed.graph.nodes[position]
+        if node.op == "const":
+            return literal(node.value, dtype)
+        text = self.names[position]
+        if node.op == "block_count":
+            return text  # a number known at compile time
+        if block and not self.blocks[position]:
+            text = f"{text}[None, :, :, None]"
+        source = self.typed.dtypes[position]
+        return text if source == dtype and not self.masks[position] else f"{text}.to({TL_DTYPES[dtype]})"
+
+    def _mask(self, position: int, block: bool = False) -> str:
+        """The text of a node's truth."""
+        node = self.typed.graph.nodes[position]
+        if node.op == "const":
+            return repr(bool(node.value))
+        text = f"{self.names[position]}[None, :, :, None]" if block and not self.blocks[position] else self.names[position]
+        return text if self.masks[position] else f"({text} != 0)"
+
+    def _write(self, position: int, node: Node) -> None:
+        dtype, operand = self.typed.dtypes[position], self.typed.operand_dtypes[position]
+        over_block = any(self.blocks[a] for a in node.args) and not node.op.startswith("block_")
+        text, mask = self._expression(node, dtype, operand, over_block)
+        self.lines.append(f"v{position} = {text}")
+        self._keep(f"v{position}", mask=mask, block=over_block)
+
+    def _expression(self, node: Node, dtype: torch.dtype, operand: torch.dtype, block: bool) -> tuple[str, bool]:
+        """(source text, whether it is a mask)."""
+        op = node.op
+        if op == "where":
+            condition = self._mask(node.args[0], block)
+            a, b = (self._operand(p, operand, block) for p in node.args[1:])
+            if all(self.typed.graph.nodes[p].op == "const" for p in node.args[1:]):
+                a = f"tl.full([], {a}, {TL_DTYPES[operand]})"
+            return f"tl.where({condition}, {a}, {b})", False
+        if op in ("and", "or", "xor") and operand == torch.bool and all(self._is_mask(p) for p in node.args):
+            return f" {_BINARY[op]} ".join(self._mask(p, block) for p in node.args), True
+        if op == "invert" and operand == torch.bool:
+            return f"({self._mask(node.args[0], block)} == 0)", True
+        if op == "cast":
+            return self._cast(node.args[0], operand, dtype)
+        values = [self._operand(p, operand, block) for p in node.args]
+        if op in _BINARY:
+            return f"{values[0]} {_BINARY[op]} {values[1]}", self.typed.dtypes[len(self.names)] == torch.bool and op not in ("and", "or", "xor")
+        return self._call(op, operand, values, node)
+
+    def _is_mask(self, position: int) -> bool:
+        return self.masks[position] or self.typed.graph.nodes[position].op == "const"
+
+    def _cast(self, position: int, source: torch.dtype, dtype: torch.dtype) -> tuple[str, bool]:
+        if dtype == torch.bool:
+            return f"({self._operand(position, source)} != 0)", True
+        return self._operand(position, dtype), False
+
+    def _call(self, op: str, operand: torch.dtype, values: Sequence[str], node: Node) -> tuple[str, bool]:
+        floating, x = is_float(operand), values[0]
+        if op in ("maximum", "minimum"):
+            propagate = ", propagate_nan=tl.PropagateNan.ALL" if floating else ""
+            return f"tl.{op}({values[0]}, {values[1]}{propagate})", False
+        if op == "isnan":
+            return f"({x} != {x})", True
+        if op in ("isinf", "isfinite"):
+            if not floating:
+                return f"({x} {'!=' if op == 'isinf' else '=='} {x})", True
+            return f'(tl.abs({x}) {"==" if op == "isinf" else "<"} float("inf"))', True
+        if op == "neg":
+            return f"-{x}", False
+        if op == "invert":
+            return f"~{x}", False
+        if op in ("floor", "ceil"):
+            return (f"tl.{op}({x})" if floating else x), False
+        if op in ("floordiv", "mod"):
+            return _floor_division(op, values[0], values[1], floating, operand == torch.uint64), False
+        if op == "block_count":
+            return f"({x}.shape[0] * {x}.shape[3])", False
+        if op.startswith("block_"):
+            combine = op.upper() + ("" if floating else "_INT")
+            return f"tl.reduce(tl.reduce({x}, 0, {combine}), 2, {combine})", False
+        if op == "pow":
+            return self._power(node, values, operand), False
+        if op in _LIBDEVICE:
+            return (_INTERPRETED[op].format(*values) if self.interpret else f"{_LIBDEVICE[op]}({', '.join(values)})"), False
+        if op in ("exp", "exp2") and operand == torch.float32 and not self.interpret:
+            return (f"EXP2({x} * {math.log2(math.e)!r})" if op == "exp" else f"EXP2({x})"), False
+        return f"{_CALLS[op]}({x})", False
+
+    def _power(self, node: Node, values: Sequence[str], operand: torch.dtype) -> str:
+        exponent = self.typed.graph.nodes[node.args[1]]
+        if exponent.op == "const" and exponent.value in (1, 2, 3, 4):
+            return " * ".join([values[0]] * int(exponent.value))
+        if exponent.op == "const" and exponent.value == 0.5:
+            return f"tl.sqrt({values[0]})"
+        if exponent.op == "const" and not self.interpret:
+            values = [values[0], f"tl.full({values[0]}.shape, {values[1]}, {TL_DTYPES[operand]})"]
+        elif self.typed.graph.nodes[node.args[0]].op == "const" and not self.interpret:
+            values = [f"tl.full({values[1]}.shape, {values[0]}, {TL_DTYPES[operand]})", values[1]]
+        return (_INTERPRETED if self.interpret else {"pow": "libdevice.pow({0}, {1})"})["pow"].format(*values)
+
+    def results(self, dtypes: Sequence[torch.dtype], stored: bool, like: str) -> list[str]:
+        """The outputs converted to `dtypes`; constants are spread over the shape of `like`."""
+        texts = []
+        for position, dtype in zip(self.typed.graph.outputs, dtypes, strict=True):
+            target = (STORED_DTYPES if stored else TL_DTYPES)[dtype]
+            node = self.typed.graph.nodes[position]
+            if node.op == "const" or (node.op == "block_count"):
+                value = literal(node.value, TL_BASE.get(dtype, dtype)) if node.op == "const" else self.names[position]
+                texts.append(f"tl.full({like}.shape, {value}, {target})")
+            elif dtype == torch.bool:
+                texts.append(f"{self._mask(position)}.to({target})")
+            else:
+                same = self.typed.dtypes[position] == dtype and not self.masks[position]
+                texts.append(self.names[position] if same else f"{self.names[position]}.to({target})")
+        return texts
+
+
+TL_BASE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+def _floor_division(op: str, a: str, b: str, floating: bool, unsigned: bool) -> str:
+    """Python's floor semantics; Triton's // and % truncate."""
+    if floating:
+        return f"tl.floor({a} / {b})" if op == "floordiv" else f"({a} - tl.floor({a} / {b}) * {b})"
+    if unsigned:
+        return f"({a} {'//' if op == 'floordiv' else '%'} {b})"
+    crossing = f"((({a} % {b}) != 0) & ((({a} % {b}) < 0) != ({b} < 0)))"
+    if op == "floordiv":
+        return f"({a} // {b} - {crossing}.to({a}.dtype))"
+    return f"({a} % {b} + tl.where({crossing}, {b}, 0))"
+
+
+def _function(name: str, parameters: Sequence[str], lines: Sequence[str], results: Sequence[str]) -> str:
+    body = "".join(f"    {line}\n" for line in lines)
+    return f"def {name}({', '.join(parameters)}):\n{body}    return ({', '.join(results)},)\n"
+
+
+def emit(program: Program, *, index: torch.dtype, from_partials: bool = False, interpret: bool = False) -> str:
+    """The device functions of a program as Triton source. With `from_partials`, LIFT takes a stored state."""
+    n, k = len(program.state), program.algebra.inputs
+    a, b = [f"a{i}" for i in range(n)], [f"b{i}" for i in range(n)]
+    x = [f"x{i}" for i in range(k)]
+    parts = [_emit_combine(program, a, b, interpret), _emit_project(program, a, interpret), *_emit_identity(program, a)]
+    parts.append(f"def TO_INDEX(x):\n    return x.to({TL_DTYPES[index]})\n")
+    if from_partials:
+        parts.append(_function("LIFT", [*a, "i"], [], a))
+        parts.append(_function("ABSORB", [*a, *b, "i"], [], a))
+        return "\n\n".join([*parts, _BLOCK_FUNCTIONS])
+    reads = [f"{name} = {_read(name, program.elements[p])}" for p, name in enumerate(x)]
+    lift = _Writer(program.lift, [*x, "i"], [False] * (k + 1), interpret)
+    parts.append(_function("LIFT", [*x, "i"], [*reads, *lift.lines], lift.results(program.state, False, "x0")))
+    if program.absorb is not None:
+        absorb = _Writer(program.absorb, [*a, *x, "i"], [False] * n + [True] * (k + 1), interpret)
+        results = absorb.results(program.state, False, "a0")
+        parts.append(_function("ABSORB", [*a, *x, "i"], [*reads, *absorb.lines], results))
+    else:
+        parts.append(_function("ABSORB", [*a, *x, "i"], [], a))
+    return "\n\n".join([*parts, _BLOCK_FUNCTIONS])
+
+
+def _read(name: str, element: torch.dtype) -> str:
+    """An element as loaded -> the dtype it is read as -> the dtype lift sees."""
+    seen = element_dtype(element)
+    if element == torch.bool:
+        return f"({name} != 0).to(tl.int32)"
+    return f"{name}.to({STORED_DTYPES[element]}).to({TL_DTYPES[seen]})"
+
+
+def _emit_combine(program: Program, a: Sequence[str], b: Sequence[str], interpret: bool) -> str:
+    texts = []
+    for name, graph in (("COMBINE", program.combine), ("COMBINE_LATER", program.combine_later)):
+        writer = _Writer(graph, [*a, *b], [False] * (2 * len(a)), interpret)
+        texts.append(_function(name, [*a, *b], writer.lines, writer.results(program.state, False, "a0")))
+    return "\n\n".join(texts)
+
+
+def _emit_project(program: Program, a: Sequence[str], interpret: bool) -> str:
+    writer = _Writer(program.project, a, [False] * len(a), interpret)
+    return _function("PROJECT", a, writer.lines, writer.results(program.outputs, True, "a0"))
+
+
+def _emit_identity(program: Program, a: Sequence[str]) -> list[str]:
+    values = [(literal(v, d), TL_DTYPES[d]) for v, d in zip(program.identity, program.state, strict=True)]
+    return [
+        _function("IDENTITY", ["shape: tl.constexpr"], [], [f"tl.full(shape, {v}, {t})" for v, t in values]),
+        _function(
+            "OR_IDENTITY", ["mask", *a], [],
+            [f"tl.where(mask, {name}, tl.full([], {v}, {t}))" for name, (v, t) in zip(a, values, strict=True)],
+        ),
+    ]  # fmt: skip
+
+
+_BLOCK_FUNCTIONS = """\
+def EXP2(x):
+    return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def BLOCK_SUM(a, b):
+    return a + b
+
+
+def BLOCK_SUM_INT(a, b):
+    return a + b
+
+
+def BLOCK_MAX(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+def BLOCK_MAX_INT(a, b):
+    return tl.maximum(a, b)
+
+
+def BLOCK_MIN(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+def BLOCK_MIN_INT(a, b):
+    return tl.minimum(a, b)
+"""

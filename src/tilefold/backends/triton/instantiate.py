@@ -1,0 +1,55 @@
+"""Device functions put into the kernels: one set of jitted functions for each source and kernel."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import linecache
+import types
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.runtime.interpreter import InterpretedFunction
+
+from tilefold.backends.triton.kernels import tiles
+
+_HELPERS = ("outer_offset", "folded_offset", "load_tile", "store_results", "program_place", "tree", "fold_block")
+
+
+def _jit(function: Any, interpret: bool) -> Any:
+    return InterpretedFunction(function) if interpret else triton.JITFunction(function)
+
+
+@functools.lru_cache(maxsize=2048)
+def device_functions(source: str, interpret: bool) -> dict[str, Any]:
+    """Compile generated source into jitted functions. The text comes from `emit` alone, never from a user."""
+    name = f"<tilefold {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"tl": tl, "libdevice": libdevice, "__name__": "tilefold.generated"}
+    exec(compile(source, name, "exec"), namespace)  # noqa: S102  # the one place where generated code becomes functions
+    functions = {k: v for k, v in namespace.items() if isinstance(v, types.FunctionType) and k.isupper()}
+    for key, function in functions.items():
+        namespace[key] = _jit(function, interpret)
+    return {key: namespace[key] for key in functions}
+
+
+@functools.lru_cache(maxsize=2048)
+def kernel(name: str, source: str, interpret: bool) -> Any:
+    """The kernel `name` of `kernels.tiles` over the device functions in `source`, jitted (or for the interpreter)."""
+    scope: dict[str, Any] = {**vars(tiles), **device_functions(source, interpret)}
+    scope |= {"gdc_wait": gdc_wait, "gdc_launch_dependents": gdc_launch_dependents}
+    for helper in _HELPERS:
+        scope[helper] = _rebound(getattr(tiles, helper), scope, interpret)
+    return _rebound(getattr(tiles, name), scope, interpret)
+
+
+def _rebound(function: Any, scope: dict[str, Any], interpret: bool) -> Any:
+    """The same code over other globals."""
+    copy = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    copy.__annotations__ = function.__annotations__
+    copy.__module__ = function.__module__
+    copy.__qualname__ = function.__qualname__
+    return _jit(copy, interpret)

@@ -1,0 +1,201 @@
+"""Run a plan: allocate results and partial states, compile once, launch. A repeated call skips everything but launching."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tilefold.algebra.evaluate import convert
+from tilefold.algebra.program import Program
+from tilefold.algebra.typing import FLOAT8
+from tilefold.backends.triton import call as calls
+from tilefold.backends.triton import instantiate
+from tilefold.backends.triton.call import Call, Pointer
+from tilefold.backends.triton.emit import STORED_DTYPES
+from tilefold.errors import BackendError, DtypeError
+from tilefold.planner.choose import plan_fold
+from tilefold.planner.device import H200, Device, device_of
+from tilefold.planner.plan import Plan
+from tilefold.problem import Problem, canonical
+
+
+def prepare(
+    tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], guarantee: str, shape: Sequence[int]
+) -> Ready:
+    """Plan and compile the fold of tensors on their GPU; `shape` is the results' (with kept dims or without)."""
+    if not tensors[0].is_cuda:
+        raise BackendError(
+            f'backend: "triton" runs on CUDA tensors, got {tensors[0].device}; move the input or use backend("lanes")'
+        )
+    device = tensors[0].device
+    problem, plan = plan_for(tensors, program, dims, guarantee, device_of(device.index))
+    return Ready(plan, problem, program, shape, device)
+
+
+def interpret(
+    tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], guarantee: str
+) -> list[torch.Tensor]:
+    """Run the same kernels under Triton's interpreter, on CPU tensors, as an H200 would be planned."""
+    from tilefold.fold import remember_plan
+
+    problem, plan = plan_for(tensors, program, dims, guarantee, H200)
+    remember_plan(plan)
+    shape = [n for d, n in enumerate(tensors[0].shape) if d not in dims]
+    if not plan.stages:
+        return identities(program, shape, tensors[0].device)
+    return _interpret(plan, problem, program, tensors, shape)
+
+
+def plan_for(
+    tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], guarantee: str, device: Device
+) -> tuple[Problem, Plan]:
+    """The canonical problem of a call and how it will be run."""
+    problem = canonical(tensors, dims, ordered=not program.algebra.commutative)
+    check_dtypes(problem, program, device)
+    if problem.length == 0 or problem.outputs == 0:
+        return problem, Plan("triton", (), guarantee=guarantee, reason="nothing to fold")
+    return problem, plan_fold(problem, program, device, guarantee)
+
+
+def identities(program: Program, shape: Sequence[int], device: torch.device) -> list[torch.Tensor]:
+    """The fold of nothing: the projected identity, everywhere."""
+    from tilefold.backends.reference import finish
+
+    state = [torch.tensor(convert(n, d)).to(torch.int64 if d == torch.uint64 else d)
+             for n, d in zip(program.identity, program.state, strict=True)]
+    return [r.to(device).expand(shape).clone() for r in finish(state, program, ())]
+
+
+def check_dtypes(problem: Problem, program: Program, device: Device) -> None:
+    """Refuse what the chip cannot load, before Triton does so in its own words."""
+    for dtype in (*problem.dtypes, *program.elements, *program.outputs):
+        if dtype not in STORED_DTYPES or (dtype is torch.float8_e4m3fn and device.capability < 89):
+            raise DtypeError(
+                f"reduce: a GPU of compute capability {device.capability / 10} must be able to convert the dtype, got {dtype}; "
+                "convert the tensor to float16 first"
+            )
+
+
+class Ready:
+    """A plan compiled for one device: called with tensors it allocates, launches and returns the results.
+
+    Kept for repeated calls, so it does as little as it can: allocation, the current stream, one call into the driver a
+    stage. Nothing here depends on the tensors but their addresses.
+    """
+
+    def __init__(
+        self, plan: Plan, problem: Problem, program: Program, shape: Sequence[int], device: torch.device
+    ) -> None:
+        self.plan, self.device, self.index = plan, device, device.index
+        self.program, self.shape = program, tuple(shape)
+        self.results = [(tuple(shape), dtype) for dtype in program.outputs]
+        stages = stage_calls(plan, problem, program, False) if plan.stages else []
+        self.launches = [launcher(call, device.index) for call in stages]
+        stored = calls.partial_dtypes(calls.narrowed(program, problem.length))
+        self.partials = [((plan.stages[0].splits, problem.outputs), dtype) for dtype in stored] if len(stages) > 1 else []
+
+    def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        if not self.launches:
+            return identities(self.program, self.shape, self.device)
+        results = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in self.results]
+        self.run(tensors, results)
+        return results
+
+    def run(self, tensors: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+        """Launch every stage on the current stream of the device, whichever device is current."""
+        if torch._C._cuda_getDevice() != self.index:
+            with torch.cuda.device(self.index):
+                self.run(tensors, results)
+            return
+        stream = torch._C._cuda_getCurrentRawStream(self.index)
+        if not self.partials:
+            self.launches[0](stream, *[t.data_ptr() for t in tensors], *[t.data_ptr() for t in results])
+            return
+        partials = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in self.partials]
+        between = [t.data_ptr() for t in partials]
+        self.launches[0](stream, *[t.data_ptr() for t in tensors], *between)
+        self.launches[1](stream, *between, *[t.data_ptr() for t in results])
+
+
+def stage_calls(plan: Plan, problem: Problem, program: Program, interpret: bool) -> list[Call]:
+    """The kernel calls of a plan, in order."""
+    program = calls.narrowed(program, problem.length)
+    overlap = plan.overlap and not interpret
+    if plan.launches == 1:
+        return [calls.make_call(problem, program, plan.stages[0], from_partials=False, to_partials=False, overlap=False, interpret=interpret)]
+    second = calls.second_problem(problem, program, plan.stages[0].splits)
+    return [
+        calls.make_call(problem, program, plan.stages[0], from_partials=False, to_partials=True, overlap=overlap, interpret=interpret),
+        calls.make_call(second, program, plan.stages[1], from_partials=True, to_partials=False, overlap=overlap, interpret=interpret),
+    ]
+
+
+_compiled: dict[tuple[Call, int], Any] = {}
+
+
+def compiled(call: Call, index: int) -> Any:
+    """The kernel of a call, loaded on CUDA device `index`."""
+    found = _compiled.get((call, index))
+    if found is None:
+        with torch.cuda.device(index):
+            kernel = calls.compile_for(call, device_of(index).capability)
+            kernel._init_handles()
+        found = _compiled[call, index] = kernel
+    return found
+
+
+def launcher(call: Call, index: int) -> Callable[..., None]:
+    """A function of (stream, addresses...) that launches `call` on device `index`: its arguments laid out in advance."""
+    kernel = compiled(call, index)
+    runner = kernel.run
+    pointers = [leaf for leaf in calls.leaves(call.arguments) if isinstance(leaf, Pointer)]
+    names = iter([f"p{i}" for i in range(len(pointers))])
+    arguments = ", ".join(_layout(a, names) for a in call.arguments)
+    constants = ", ".join(repr(value) for _, value in call.constants)
+    scope = {"launch": runner, "function": kernel.function, "metadata": kernel.packed_metadata}
+    head = f"launch({call.grid}, 1, 1, stream, function, "
+    if hasattr(runner, "launch") and not runner.global_scratch_size and not runner.profile_scratch_size:
+        scope["launch"] = runner.launch  # past the wrapper that would allocate scratch memory
+        head += f"{runner.launch_cooperative_grid!r}, {runner.launch_pdl!r}, None, None, "
+    parameters = ", ".join(f"p{i}" for i in range(len(pointers)))
+    text = f"lambda stream, {parameters}: {head}metadata, None, None, None, {arguments}, {constants})"
+    return eval(text, scope)  # type: ignore[no-any-return]  # noqa: S307  # numbers and fixed names only
+
+
+def _layout(argument: Any, names: Any) -> str:
+    """The nested arguments as source text, each `Pointer` a name."""
+    if isinstance(argument, tuple):
+        return "(" + "".join(f"{_layout(a, names)}, " for a in argument) + ")"
+    return next(names) if isinstance(argument, Pointer) else repr(int(argument))
+
+
+def _interpret(
+    plan: Plan, problem: Problem, program: Program, tensors: Sequence[torch.Tensor], shape: Sequence[int]
+) -> list[torch.Tensor]:
+    """Run every stage under Triton's interpreter, on the CPU."""
+    results = [torch.empty(shape, dtype=dtype) for dtype in program.outputs]
+    first, *later = stage_calls(plan, problem, program, True)
+    if not later:
+        interpret_call(first, tensors, results)
+        return results
+    stored = calls.partial_dtypes(calls.narrowed(program, problem.length))
+    partials = [torch.empty((plan.stages[0].splits, problem.outputs), dtype=dtype) for dtype in stored]
+    interpret_call(first, tensors, partials)
+    interpret_call(later[0], partials, results)
+    return results
+
+
+def _with_tensors(argument: Any, tensors: Any) -> Any:
+    """The nested arguments with each `Pointer` replaced, in order."""
+    if isinstance(argument, tuple):
+        return tuple(_with_tensors(a, tensors) for a in argument)
+    return next(tensors) if isinstance(argument, Pointer) else argument
+
+
+def interpret_call(call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+    """One kernel call under the interpreter; bool tensors are seen as bytes."""
+    kernel = instantiate.kernel(call.kernel, call.source, True)
+    tensors = [t.view(torch.uint8) if t.dtype == torch.bool else t for t in (*inputs, *outputs)]
+    kernel[(call.grid, 1, 1)](*_with_tensors(call.arguments, iter(tensors)), **dict(call.constants))

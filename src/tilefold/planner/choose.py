@@ -1,0 +1,179 @@
+"""From problem, program and device to a plan. Pure: equal arguments give equal plans, nothing is measured or searched.
+
+The tile is always [run, lanes, kept, unroll]; what differs is which axis is contiguous and how many elements each takes:
+
+    family       contiguous axis   a program owns
+    small_axis   folded            many whole rows, a thread or a few a row
+    rows         folded            one or several whole rows, read at once
+    long_rows    folded            one row (or a split of it), walked tile by tile
+    columns      kept              neighbouring results, walked down tile by tile
+    ordered      either            some results, by a tree of neighbours in the elements' order
+    partials     kept              the second stage: states of several splits
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tilefold.algebra.program import Program
+from tilefold.planner.device import NOMINAL, Device
+from tilefold.planner.plan import Plan, Stage
+from tilefold.problem import Problem
+
+VECTOR_BYTES = 16
+WARP = 32
+SMALL_AXIS = 64  # elements: up to here a thread or a few own a row
+LOADS = 4  # vectors a thread keeps in flight
+MAX_WARPS = 16
+NARROW_COLUMNS = 8  # vectors: 128 bytes of neighbouring results, an L2 line
+WARPS_WANTED = 16384  # for a fold of few results: about 124 warps a core on 132 cores, two waves
+COLUMN_PROGRAMS = 4  # programs of 4 warps a core, when columns are split
+EVICT_FIRST_BELOW = 400_000_000  # bytes: smaller inputs leave the L2 to what it holds (docs/measured.md)
+
+
+@dataclass(frozen=True)
+class _View:
+    """A problem as the choice sees it: row-wise or column-wise, and how long the contiguous run is."""
+
+    by_rows: bool
+    kept: int
+    outer: int
+    length: int
+    run: int
+    vector: int
+
+
+def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str) -> Plan:
+    """How to fold `problem` on `device`. With "batch_invariant" neither the count of results nor the device matter."""
+    view = _view(problem)
+    invariant = guarantee == "batch_invariant"
+    chip = NOMINAL if invariant else device
+    first = _stage(view, program)
+    if problem.bytes_read > EVICT_FIRST_BELOW:
+        first = replace(first, evict_first=False)
+    splits = _splits(view, first, chip, invariant)
+    reason = f"{problem.outputs} results of {problem.length} elements, {'rows' if view.by_rows else 'columns'} contiguous"
+    if splits == 1:
+        return Plan("triton", (first,), guarantee=guarantee, reason=reason)
+    second = _second_stage(problem.outputs, splits, program)
+    stages = (replace(first, splits=splits), second)
+    return Plan("triton", stages, overlap=device.overlaps, guarantee=guarantee, reason=reason)
+
+
+def _view(problem: Problem) -> _View:
+    main = max(range(len(problem.dtypes)), key=lambda i: _weight(problem, i))
+    folded_step = problem.folded[-1].strides[main] if problem.folded else 0
+    last = problem.kept[-1] if problem.kept else None
+    kept_step = last.strides[main] if last else 0
+    by_rows = last is None or folded_step == 1 or (kept_step != 1 and folded_step <= kept_step)
+    vectors = [_vector(problem, i, by_rows) for i in range(len(problem.dtypes))]
+    return _View(
+        by_rows=by_rows,
+        kept=last.size if last else 1,
+        outer=math.prod(d.size for d in problem.kept[:-1]),
+        length=problem.length,
+        run=(problem.folded[-1].size if problem.folded else 1) if by_rows else (last.size if last else 1),
+        vector=max(1, min((v for v in vectors if v), default=1)),
+    )
+
+
+def _weight(problem: Problem, operand: int) -> int:
+    """How many bytes an input is: the largest decides the layout."""
+    dims = (*problem.kept, *problem.folded)
+    return problem.dtypes[operand].itemsize * math.prod(d.size for d in dims if d.strides[operand])
+
+
+def _vector(problem: Problem, operand: int, by_rows: bool) -> int:
+    """How many neighbours of one input a thread may load at once; 0 for one that is not read along the run."""
+    run_dims = problem.folded if by_rows else problem.kept
+    if not run_dims or run_dims[-1].strides[operand] == 0:
+        return 0
+    if run_dims[-1].strides[operand] != 1:
+        return 1
+    size = problem.dtypes[operand].itemsize
+    others = [d.strides[operand] for d in (*problem.kept, *problem.folded) if d is not run_dims[-1]]
+    return max(1, math.gcd(VECTOR_BYTES, problem.aligned[operand], *(s * size for s in others)) // size)
+
+
+def _power(n: int) -> int:
+    """The least power of two not below n."""
+    return 1 << max(0, (max(1, n) - 1).bit_length())
+
+
+def _below(n: int) -> int:
+    """The greatest power of two not above n."""
+    return 1 << (max(1, n).bit_length() - 1)
+
+
+def _stage(view: _View, program: Program) -> Stage:
+    if not program.algebra.commutative:
+        return _ordered(view)
+    stage = _rows(view) if view.by_rows else _columns(view)
+    together = stage.block_kept * stage.lanes
+    in_order = together >= stage.num_warps * WARP * (1 if view.by_rows else view.vector)
+    return replace(stage, absorb=program.absorb is not None, in_order=in_order)
+
+
+def _ordered(view: _View) -> Stage:
+    """A tree of neighbours: 2048 elements a program."""
+    lanes = min(_power(view.length), 1024 if view.by_rows else 32)
+    kept = min(max(1, 2048 // lanes), _power(view.kept))
+    return Stage("ordered", kept, lanes, 1, 1, 1, 4, ordered=True)
+
+
+def _rows(view: _View) -> Stage:
+    """The folded axis is contiguous: a run of neighbours is one vector load."""
+    run = min(view.vector, _below(view.length))
+    vectors = _power(math.ceil(view.length / run))
+    if view.length <= SMALL_AXIS:
+        return Stage("small_axis", max(8, 4 * 4 * WARP // vectors), vectors, run, 1, 1, 4)
+    if vectors <= 16 * LOADS:
+        return Stage("rows", 8, 16, run, max(1, vectors // 16), 1, 4)
+    if vectors <= WARP * 2 * LOADS:
+        return Stage("rows", 2, WARP, run, vectors // WARP, 1, 2)
+    if vectors != math.ceil(view.length / run):
+        vectors //= 2  # walk the row in two tiles or more: only the last one is masked
+    warps = min(MAX_WARPS, vectors // (WARP * LOADS)) or 1
+    family = "rows" if warps * WARP * LOADS >= vectors else "long_rows"
+    return Stage(family, 1, warps * WARP, run, LOADS, 1, warps)
+
+
+def _columns(view: _View) -> Stage:
+    """Results are contiguous: a thread takes a vector of neighbouring results and walks down their columns."""
+    narrow = view.length > SMALL_AXIS
+    warps = 8 if narrow and view.kept <= view.vector else 4
+    threads = warps * WARP
+    kept = min(_power(view.kept), NARROW_COLUMNS * view.vector if narrow else threads * view.vector)
+    lanes = max(1, min(threads * view.vector // kept, _below(view.length)))
+    unroll = max(1, min(16 if view.length <= 16 * lanes else 8, _below(view.length // lanes)))
+    return Stage("columns", kept, lanes, 1, unroll, 1, warps)
+
+
+def _splits(view: _View, stage: Stage, chip: Device, invariant: bool) -> int:
+    """How many programs share one result, so that every core has work."""
+    programs = 1 if invariant else math.ceil(view.kept / stage.block_kept) * view.outer
+    tiles = math.ceil(view.length / stage.step)
+    if view.by_rows:
+        wanted = WARPS_WANTED * chip.cores // 132 // stage.num_warps
+    else:
+        wanted = chip.cores * COLUMN_PROGRAMS
+    if invariant:
+        splits = max(1, min(wanted, tiles // 64))
+    elif programs >= chip.cores * 4 or tiles < 2:
+        return 1
+    else:
+        splits = max(1, min(wanted // programs, tiles))
+    return math.ceil(tiles / math.ceil(tiles / splits))  # no split without elements
+
+
+def _second_stage(outputs: int, splits: int, program: Program) -> Stage:
+    """All splits of some results in one tile where they fit: the stage is a matter of latency."""
+    if not program.algebra.commutative:
+        lanes = min(_power(splits), 256)
+        return Stage("partials", min(8, _power(outputs)), lanes, 1, 1, 1, 4, ordered=True, evict_first=False)
+    kept = min(_power(outputs), 256, max(8, 4096 // _power(splits)))
+    rows = min(_power(splits), max(1, 4096 // kept))
+    unroll = min(8, rows)
+    warps = max(1, min(MAX_WARPS, kept * rows // (WARP * 8)))
+    return Stage("partials", kept, rows // unroll, 1, unroll, 1, warps, evict_first=False)

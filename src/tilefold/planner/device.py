@@ -1,0 +1,33 @@
+"""What the planner knows of a chip, and how a live device is read into it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Device:
+    """A chip as the planner sees it. `cores` are streaming multiprocessors, `capability` is 90 for sm_90."""
+
+    name: str
+    cores: int
+    capability: int
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a dependent launch may start early (programmatic dependent launch: sm_90 and later)."""
+        return self.capability >= 90
+
+
+H200 = Device("NVIDIA H200", 132, 90)
+NOMINAL = Device("nominal", 128, 80)  # "batch_invariant" plans for this one everywhere
+
+
+@functools.lru_cache(maxsize=64)
+def device_of(index: int) -> Device:
+    """The live CUDA device `index`."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    return Device(properties.name, properties.multi_processor_count, properties.major * 10 + properties.minor)
