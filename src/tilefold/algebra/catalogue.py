@@ -2,10 +2,295 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
 from tilefold import math
 from tilefold.algebra.monoid import Monoid
 
-__all__ = ["MAX", "SUM"]
+__all__ = [
+    "AFFINE", "ALL", "ANY", "ARGMAX", "ARGMIN", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR", "COUNT_NONZERO", "DESCRIBE",
+    "FIRST", "LAST", "LOGSUMEXP", "MATMUL2X2", "MAX", "MAX_WITH_INDEX", "MIN", "MINMAX", "MIN_WITH_INDEX", "NORM", "PROD",
+    "SUM", "SUM_COMPENSATED", "WELFORD", "welford",
+]  # fmt: skip
 
-SUM = Monoid(lambda a, b: a + b, 0, commutative=True, check=False, name="sum")
-MAX = Monoid(math.maximum, -float("inf"), dtypes="input", commutative=True, check=False, name="max")
+INFINITY = float("inf")
+LOG2_E = 1.4426950408889634
+
+_monoid = functools.partial(Monoid, commutative=True, check=False)
+
+SUM = _monoid(lambda a, b: a + b, 0, name="sum")
+PROD = _monoid(lambda a, b: a * b, 1, name="prod")
+MAX = _monoid(math.maximum, -INFINITY, dtypes="input", name="max")
+MIN = _monoid(math.minimum, INFINITY, dtypes="input", name="min")
+ANY = _monoid(lambda a, b: a | b, False, lift=lambda x: x != 0, dtypes=torch.bool, name="any")
+ALL = _monoid(lambda a, b: a & b, True, lift=lambda x: x != 0, dtypes=torch.bool, name="all")
+BITWISE_OR = _monoid(lambda a, b: a | b, 0, dtypes="input", name="bitwise_or")
+BITWISE_AND = _monoid(lambda a, b: a & b, -1, dtypes="input", name="bitwise_and")
+BITWISE_XOR = _monoid(lambda a, b: a ^ b, 0, dtypes="input", name="bitwise_xor")
+COUNT_NONZERO = _monoid(
+    lambda a, b: a + b, 0, lift=lambda x: math.where(x != 0, 1, 0), dtypes=torch.int64, name="count_nonzero"
+)
+FIRST = Monoid(lambda a, b: a, None, dtypes="input", commutative=False, check=False, name="first")
+LAST = Monoid(lambda a, b: b, None, dtypes="input", commutative=False, check=False, name="last")
+
+
+class Extremes(NamedTuple):
+    """Result of MINMAX."""
+
+    min: Any
+    max: Any
+
+
+MINMAX = _monoid(
+    lambda a, b: (math.minimum(a.min, b.min), math.maximum(a.max, b.max)),
+    (INFINITY, -INFINITY),
+    fields=("min", "max"),
+    lift=lambda x: (x, x),
+    project=Extremes,
+    dtypes="input",
+    name="minmax",
+)
+
+
+class Located(NamedTuple):
+    """Result of MAX_WITH_INDEX and MIN_WITH_INDEX."""
+
+    values: Any
+    indices: Any
+
+
+def _best_of(largest: bool) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """Keep the better value; NaN beats all, the first NaN and the lowest position among equals win, as in torch."""
+
+    def combine(a: Any, b: Any) -> tuple[Any, Any]:
+        not_better = b.value <= a.value if largest else b.value >= a.value
+        better = ~not_better & ~math.isnan(a.value)  # also where b is NaN and a is not
+        equal = (a.value == b.value) | (math.isnan(a.value) & math.isnan(b.value))
+        take = better | (equal & (b.index < a.index))
+        return math.where(take, b.value, a.value), math.where(take, b.index, a.index)
+
+    return combine
+
+
+def _located(largest: bool, project: Callable[..., Any], name: str) -> Monoid:
+    return _monoid(
+        _best_of(largest),
+        (-INFINITY if largest else INFINITY, INFINITY),
+        fields=("value", "index"),
+        dtypes=("input", "index"),
+        lift=lambda x, i: (x, i),
+        index=True,
+        project=project,
+        name=name,
+    )
+
+
+ARGMAX = _located(True, lambda value, index: index, "argmax")
+ARGMIN = _located(False, lambda value, index: index, "argmin")
+MAX_WITH_INDEX = _located(True, Located, "max_with_index")
+MIN_WITH_INDEX = _located(False, Located, "min_with_index")
+
+
+def _logsumexp_combine(a: Any, b: Any) -> tuple[Any, Any]:
+    """One exponential: the smaller maximum is rescaled to the larger, whose factor is 1. Equal infinities differ by 0."""
+    scale = math.exp(math.where(a.max == b.max, 0.0, -abs(a.max - b.max)))
+    total = math.where(a.max > b.max, a.sum + b.sum * scale, a.sum * scale + b.sum)
+    return math.maximum(a.max, b.max), total
+
+
+def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
+    """One rescaling for the whole block. An infinite maximum is not subtracted: it would make inf - inf."""
+    largest = math.maximum(state.max, math.block_max(x))
+    shift = math.where(abs(largest) == INFINITY, 0.0, largest) * LOG2_E
+    kept = state.sum * math.exp2(state.max * LOG2_E - shift)
+    return largest, kept + math.block_sum(math.exp2(x * LOG2_E - shift))
+
+
+LOGSUMEXP = _monoid(
+    _logsumexp_combine,
+    (-INFINITY, 0),
+    fields=("max", "sum"),
+    lift=lambda x: (x, 1.0),
+    project=lambda largest, total: math.where(abs(largest) == INFINITY, largest, largest + math.log(total)),
+    absorb=_logsumexp_absorb,
+    name="logsumexp",
+)
+
+
+class Moments(NamedTuple):
+    """Result of WELFORD: how many elements, their mean, and the sum of squared deviations from it."""
+
+    count: Any
+    mean: Any
+    M2: Any
+
+
+def _welford_combine(a: Any, b: Any) -> tuple[Any, ...]:
+    """Chan, Golub and LeVeque's update (1979) with the mean in two floats, so that a far offset costs no accuracy."""
+    count = a.count + b.count
+    share = math.where(count == 0, 0.0, b.count / math.where(count == 0, 1.0, count))
+    start = math.where(a.count == 0, b.mean, a.mean)
+    apart = math.where(b.count == 0, 0.0, b.mean - start) + (b.residual - a.residual)
+    step = apart * share + a.residual
+    mean = start + step
+    moved = mean - start  # two-sum (Knuth): residual is what rounding lost of start + step
+    residual = (start - (mean - moved)) + (step - moved)
+    return count, mean, a.M2 + b.M2 + apart * apart * (a.count * share), residual
+
+
+def _welford_absorb(state: Any, x: Any) -> tuple[Any, ...]:
+    """A block's own moments in two passes over registers, the mean corrected by what its deviations still sum to."""
+    size = math.block_count(x)
+    mean = math.block_sum(x) / size
+    deviation = x - mean
+    residual = math.block_sum(deviation) / size
+    squares = math.block_sum(deviation * deviation) - residual * residual * size
+    return _welford_combine(state, type(state)(size, mean, squares, residual))
+
+
+def welford(project: Callable[..., Any], name: str) -> Monoid:
+    """WELFORD with another projection: `project(count, mean, M2, residual)`, the mean being mean + residual."""
+    return _monoid(
+        _welford_combine,
+        (0, 0, 0, 0),
+        fields=("count", "mean", "M2", "residual"),
+        lift=lambda x: (1.0, x * 1.0, 0.0, 0.0),
+        project=project,
+        absorb=_welford_absorb,
+        name=name,
+    )
+
+
+WELFORD = welford(lambda count, mean, squares, residual: Moments(count, mean + residual, squares), "welford")
+
+
+@functools.lru_cache(maxsize=64)
+def NORM(p: float = 2.0) -> Monoid:
+    """The monoid of the p-norm (p = 0 counts non-zeros, p = inf and -inf are the largest and least magnitude)."""
+    if p == INFINITY:
+        return _monoid(math.maximum, 0, lift=abs, name="norm(inf)")
+    if p == -INFINITY:
+        return _monoid(math.minimum, INFINITY, lift=abs, name="norm(-inf)")
+    if p == 0:
+        return _monoid(lambda a, b: a + b, 0, lift=lambda x: math.where(x != 0, 1.0, 0.0), name="norm(0)")
+    if p == 1:
+        return _monoid(lambda a, b: a + b, 0, lift=abs, name="norm(1)")
+    if p == 2:
+        return _monoid(lambda a, b: a + b, 0, lift=lambda x: x * x, project=math.sqrt, name="norm(2)")
+    return _monoid(
+        lambda a, b: a + b, 0, lift=lambda x: math.pow(abs(x), p), project=lambda s: math.pow(s, 1.0 / p), name=f"norm({p})"
+    )
+
+
+def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """Rounded sum and what rounding lost (Knuth); an infinite sum has lost nothing."""
+    total = a + b
+    part = total - a
+    lost = (a - (total - part)) + (b - part)
+    return total, math.where(math.isfinite(total), lost, 0.0)
+
+
+def _compensated_combine(a: Any, b: Any) -> tuple[Any, Any]:
+    total, lost = _two_sum(a.sum, b.sum)
+    return _two_sum(total, lost + (a.error + b.error))
+
+
+SUM_COMPENSATED = _monoid(
+    _compensated_combine,
+    (0, 0),
+    fields=("sum", "error"),
+    lift=lambda x: (x * 1.0, 0.0),
+    project=lambda total, error: total + error,
+    name="sum_compensated",
+)
+
+
+class Description(NamedTuple):
+    """Result of DESCRIBE. The statistics are of the finite elements; without any, min is inf and mean and std are NaN."""
+
+    count: Any
+    nans: Any
+    infs: Any
+    zeros: Any
+    min: Any
+    max: Any
+    absmax: Any
+    mean: Any
+    std: Any
+
+
+def _describe_lift(x: Any) -> tuple[Any, ...]:
+    finite = math.isfinite(x)
+    value = math.where(finite, x * 1.0, 0.0)
+    return (
+        1,
+        math.where(math.isnan(x), 1, 0),
+        math.where(math.isinf(x), 1, 0),
+        math.where(x == 0, 1, 0),
+        math.where(finite, x * 1.0, INFINITY),
+        math.where(finite, x * 1.0, -INFINITY),
+        math.where(finite, 1.0, 0.0),
+        value,
+        0.0,
+        0.0,
+    )
+
+
+class _Weighted(NamedTuple):
+    count: Any
+    mean: Any
+    M2: Any
+    residual: Any
+
+
+def _describe_combine(a: Any, b: Any) -> tuple[Any, ...]:
+    moments = _welford_combine(_Weighted(*a[6:]), _Weighted(*b[6:]))
+    counts = tuple(x + y for x, y in zip(a[:4], b[:4], strict=True))
+    return (*counts, math.minimum(a.min, b.min), math.maximum(a.max, b.max), *moments)
+
+
+def _describe_project(
+    count: Any, nans: Any, infs: Any, zeros: Any, least: Any, most: Any, finite: Any, mean: Any, squares: Any, residual: Any
+) -> Description:
+    absmax = math.where(finite > 0, math.maximum(abs(least), abs(most)), 0.0)
+    return Description(
+        count, nans, infs, zeros, least, most, absmax,
+        math.where(finite > 0, mean + residual, float("nan")),
+        math.where(finite > 0, math.sqrt(squares / math.maximum(finite - 1.0, 1.0)), float("nan")),
+    )  # fmt: skip
+
+
+_COUNTS = (torch.int64,) * 4
+DESCRIBE = _monoid(
+    _describe_combine,
+    (0, 0, 0, 0, INFINITY, -INFINITY, 0, 0, 0, 0),
+    fields=("count", "nans", "infs", "zeros", "min", "max", "finite", "mean", "M2", "residual"),
+    dtypes=(*_COUNTS, *("compute",) * 6),
+    lift=_describe_lift,
+    project=_describe_project,
+    name="describe",
+)
+
+AFFINE = Monoid(
+    lambda f, g: (g.a * f.a, g.a * f.b + g.b),
+    (1, 0),
+    fields=("a", "b"),
+    commutative=False,
+    check=False,
+    name="affine",
+)
+"""Composition of the maps x -> a x + b, the first element applied first; folds two tensors, a and b."""
+
+MATMUL2X2 = Monoid(
+    lambda p, q: (p.a * q.a + p.b * q.c, p.a * q.b + p.b * q.d, p.c * q.a + p.d * q.c, p.c * q.b + p.d * q.d),
+    (1, 0, 0, 1),
+    fields=("a", "b", "c", "d"),
+    commutative=False,
+    check=False,
+    name="matmul2x2",
+)
+"""The product of 2 x 2 matrices [[a, b], [c, d]] from left to right; folds four tensors."""

@@ -24,23 +24,26 @@ from tilefold.problem import Problem
 VECTOR_BYTES = 16
 WARP = 32
 SMALL_AXIS = 64  # elements: up to here a thread or a few own a row
+SHORT_COLUMN = 512  # elements: up to here one program walks whole columns
 LOADS = 4  # vectors a thread keeps in flight
 MAX_WARPS = 16
 NARROW_COLUMNS = 8  # vectors: 128 bytes of neighbouring results, an L2 line
 WARPS_WANTED = 16384  # for a fold of few results: about 124 warps a core on 132 cores, two waves
-COLUMN_PROGRAMS = 4  # programs of 4 warps a core, when columns are split
+COLUMN_WARPS = 16  # a core, when columns are split
+BLOCKS = 128  # programs of one wave on the chips planned for
+LARGE = 100_000_000  # bytes: below, many small programs hide latency better than a few large ones
 EVICT_FIRST_BELOW = 400_000_000  # bytes: smaller inputs leave the L2 to what it holds (docs/measured.md)
 
 
 @dataclass(frozen=True)
 class _View:
-    """A problem as the choice sees it: row-wise or column-wise, and how long the contiguous run is."""
+    """A problem as the choice sees it: row-wise or column-wise, how much it reads and in what vectors."""
 
     by_rows: bool
     kept: int
     outer: int
     length: int
-    run: int
+    bytes: int
     vector: int
 
 
@@ -73,7 +76,7 @@ def _view(problem: Problem) -> _View:
         kept=last.size if last else 1,
         outer=math.prod(d.size for d in problem.kept[:-1]),
         length=problem.length,
-        run=(problem.folded[-1].size if problem.folded else 1) if by_rows else (last.size if last else 1),
+        bytes=problem.bytes_read,
         vector=max(1, min((v for v in vectors if v), default=1)),
     )
 
@@ -109,10 +112,11 @@ def _below(n: int) -> int:
 def _stage(view: _View, program: Program) -> Stage:
     if not program.algebra.commutative:
         return _ordered(view)
-    stage = _rows(view) if view.by_rows else _columns(view)
+    absorbs = program.absorb is not None
+    stage = _rows(view, absorbs) if view.by_rows else _columns(view, absorbs)
     together = stage.block_kept * stage.lanes
     in_order = together >= stage.num_warps * WARP * (1 if view.by_rows else view.vector)
-    return replace(stage, absorb=program.absorb is not None, in_order=in_order)
+    return replace(stage, absorb=absorbs, in_order=in_order)
 
 
 def _ordered(view: _View) -> Stage:
@@ -122,31 +126,45 @@ def _ordered(view: _View) -> Stage:
     return Stage("ordered", kept, lanes, 1, 1, 1, 4, ordered=True)
 
 
-def _rows(view: _View) -> Stage:
+def _rows(view: _View, absorbs: bool) -> Stage:
     """The folded axis is contiguous: a run of neighbours is one vector load."""
     run = min(view.vector, _below(view.length))
     vectors = _power(math.ceil(view.length / run))
     if view.length <= SMALL_AXIS:
-        return Stage("small_axis", max(8, 4 * 4 * WARP // vectors), vectors, run, 1, 1, 4)
+        if vectors == 1:
+            return Stage("small_axis", 256, 1, run, 1, 1, 2)
+        return Stage("small_axis", 1024 // vectors, vectors, run, 1, 1, 4)
     if vectors <= 16 * LOADS:
         return Stage("rows", 8, 16, run, max(1, vectors // 16), 1, 4)
     if vectors <= WARP * 2 * LOADS:
         return Stage("rows", 2, WARP, run, vectors // WARP, 1, 2)
     if vectors != math.ceil(view.length / run):
         vectors //= 2  # walk the row in two tiles or more: only the last one is masked
-    warps = min(MAX_WARPS, vectors // (WARP * LOADS)) or 1
-    family = "rows" if warps * WARP * LOADS >= vectors else "long_rows"
-    return Stage(family, 1, warps * WARP, run, LOADS, 1, warps)
+    loads = 2 * LOADS if absorbs and vectors <= WARP * MAX_WARPS * LOADS else LOADS
+    warps = min(MAX_WARPS, vectors // (WARP * loads)) or 1
+    family = "rows" if warps * WARP * loads >= vectors else "long_rows"
+    return Stage(family, 1, warps * WARP, run, loads, 1, warps)
 
 
-def _columns(view: _View) -> Stage:
+def _columns(view: _View, absorbs: bool) -> Stage:
     """Results are contiguous: a thread takes a vector of neighbouring results and walks down their columns."""
-    narrow = view.length > SMALL_AXIS
-    warps = 8 if narrow and view.kept <= view.vector else 4
+    if view.length <= SHORT_COLUMN:
+        most = 8 if view.length <= 8 else 4 if absorbs and view.length <= SMALL_AXIS else 16
+        return _column_tile(view, 4, 4 * WARP, most)
+    blocks = view.outer * math.ceil(view.kept / (NARROW_COLUMNS * view.vector))
+    if blocks >= 4 * BLOCKS:
+        return _column_tile(view, 4, NARROW_COLUMNS, 16 if absorbs else 8)
+    if view.bytes < LARGE:
+        return _column_tile(view, 4, NARROW_COLUMNS if blocks >= 8 else NARROW_COLUMNS // 2, 8)
+    return _column_tile(view, 4 if absorbs and blocks >= BLOCKS // 2 else MAX_WARPS, NARROW_COLUMNS, 8)
+
+
+def _column_tile(view: _View, warps: int, width: int, most: int) -> Stage:
+    """`width` vectors of neighbouring results, the other threads down the columns, `most` elements each."""
     threads = warps * WARP
-    kept = min(_power(view.kept), NARROW_COLUMNS * view.vector if narrow else threads * view.vector)
+    kept = min(_power(view.kept), width * view.vector)
     lanes = max(1, min(threads * view.vector // kept, _below(view.length)))
-    unroll = max(1, min(16 if view.length <= 16 * lanes else 8, _below(view.length // lanes)))
+    unroll = max(1, min(most, _below(view.length // lanes)))
     return Stage("columns", kept, lanes, 1, unroll, 1, warps)
 
 
@@ -157,7 +175,7 @@ def _splits(view: _View, stage: Stage, chip: Device, invariant: bool) -> int:
     if view.by_rows:
         wanted = WARPS_WANTED * chip.cores // 132 // stage.num_warps
     else:
-        wanted = chip.cores * COLUMN_PROGRAMS
+        wanted = chip.cores * max(1, COLUMN_WARPS // stage.num_warps)
     if invariant:
         splits = max(1, min(wanted, tiles // 64))
     elif programs >= chip.cores * 4 or tiles < 2:
@@ -172,8 +190,8 @@ def _second_stage(outputs: int, splits: int, program: Program) -> Stage:
     if not program.algebra.commutative:
         lanes = min(_power(splits), 256)
         return Stage("partials", min(8, _power(outputs)), lanes, 1, 1, 1, 4, ordered=True, evict_first=False)
-    kept = min(_power(outputs), 256, max(8, 4096 // _power(splits)))
-    rows = min(_power(splits), max(1, 4096 // kept))
-    unroll = min(8, rows)
-    warps = max(1, min(MAX_WARPS, kept * rows // (WARP * 8)))
-    return Stage("partials", kept, rows // unroll, 1, unroll, 1, warps, evict_first=False)
+    lanes = min(1024, _power(splits))
+    kept = 32 if splits <= 8 else 16 if splits <= 64 else 8 if splits <= 256 else 1 if outputs <= SMALL_AXIS else 4
+    kept = min(kept, _power(outputs))
+    warps = max(2, min(8, kept * lanes // (WARP * 8)))
+    return Stage("partials", kept, lanes, 1, 1, 1, warps, evict_first=False)
