@@ -275,6 +275,8 @@ def explain_plan(
     dims = normalize_dims(dim, len(shape), "explain_plan")
     program = programs.specialize(monoid.total, tuple(t.dtype for t in tensors))
     problem = problem_of([t.expand(shape) for t in tensors], program, dims)
+    if guarantee == "batch_invariant":
+        problem = problem.alone()
     if problem.length == 0 or problem.outputs == 0:
         return Plan("triton", (), guarantee=guarantee, reason="nothing to fold")
     chip = device or (device_of(tensors[0].device.index) if tensors[0].is_cuda else H200)

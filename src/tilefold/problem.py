@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -60,6 +60,11 @@ class Problem:
         return sum(
             dtype.itemsize * math.prod(d.size for d in dims if d.strides[i] != 0) for i, dtype in enumerate(self.dtypes)
         )
+
+    def alone(self) -> Problem:
+        """The same problem knowing nothing of neighbouring results: addresses are aligned as rows end to end would be."""
+        lengths = (self.length * dtype.itemsize for dtype in self.dtypes)
+        return replace(self, aligned=tuple(math.gcd(a, n) for a, n in zip(self.aligned, lengths, strict=True)))
 
 
 def normalize_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "reduce") -> tuple[int, ...]:

@@ -1,1 +1,1 @@
-"""What a fold is: traced scalar functions, monoids and their laws. Pure Python over torch dtypes; no CUDA, no Triton."""
+"""What a fold is: traced scalar functions, monoids and their laws. Pure Python on torch dtypes; no CUDA, no Triton."""

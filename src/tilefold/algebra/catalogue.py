@@ -12,9 +12,9 @@ from tilefold import math
 from tilefold.algebra.monoid import Monoid
 
 __all__ = [
-    "AFFINE", "ALL", "ANY", "ARGMAX", "ARGMIN", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR", "COUNT_NONZERO", "DESCRIBE",
-    "FIRST", "LAST", "LOGSUMEXP", "MATMUL2X2", "MAX", "MAX_WITH_INDEX", "MIN", "MINMAX", "MIN_WITH_INDEX", "NORM", "PROD",
-    "SUM", "SUM_COMPENSATED", "WELFORD", "welford",
+    "AFFINE", "ALL", "ANY", "ARGMAX", "ARGMIN", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR", "COUNT_NONZERO",
+    "DESCRIBE", "FIRST", "LAST", "LOGSUMEXP", "MATMUL2X2", "MAX", "MAX_WITH_INDEX", "MIN", "MINMAX",
+    "MIN_WITH_INDEX", "NORM", "PROD", "SUM", "SUM_COMPENSATED", "WELFORD", "welford",
 ]  # fmt: skip
 
 INFINITY = float("inf")
@@ -96,7 +96,7 @@ MIN_WITH_INDEX = _located(False, Located, "min_with_index")
 
 
 def _logsumexp_combine(a: Any, b: Any) -> tuple[Any, Any]:
-    """One exponential: the smaller maximum is rescaled to the larger, whose factor is 1. Equal infinities differ by 0."""
+    """One exponential: the smaller maximum is rescaled to the larger. Equal infinities differ by 0."""
     scale = math.exp(math.where(a.max == b.max, 0.0, -abs(a.max - b.max)))
     total = math.where(a.max > b.max, a.sum + b.sum * scale, a.sum * scale + b.sum)
     return math.maximum(a.max, b.max), total
@@ -165,11 +165,15 @@ def welford(project: Callable[..., Any], name: str) -> Monoid:
     )
 
 
-WELFORD = welford(lambda count, mean, squares, residual: Moments(count, mean + residual, squares), "welford")
+def _moments(count: Any, mean: Any, squares: Any, residual: Any) -> Moments:
+    return Moments(math.cast(count, torch.int64), mean + residual, squares)
+
+
+WELFORD = welford(_moments, "welford")
 
 
 @functools.lru_cache(maxsize=64)
-def NORM(p: float = 2.0) -> Monoid:
+def NORM(p: float = 2.0) -> Monoid:  # noqa: N802  # a catalogue entry among constants
     """The monoid of the p-norm (p = 0 counts non-zeros, p = inf and -inf are the largest and least magnitude)."""
     if p == INFINITY:
         return _monoid(math.maximum, 0, lift=abs, name="norm(inf)")
@@ -182,7 +186,11 @@ def NORM(p: float = 2.0) -> Monoid:
     if p == 2:
         return _monoid(lambda a, b: a + b, 0, lift=lambda x: x * x, project=math.sqrt, name="norm(2)")
     return _monoid(
-        lambda a, b: a + b, 0, lift=lambda x: math.pow(abs(x), p), project=lambda s: math.pow(s, 1.0 / p), name=f"norm({p})"
+        lambda a, b: a + b,
+        0,
+        lift=lambda x: math.pow(abs(x), p),
+        project=lambda s: math.pow(s, 1.0 / p),
+        name=f"norm({p})",
     )
 
 
@@ -210,7 +218,7 @@ SUM_COMPENSATED = _monoid(
 
 
 class Description(NamedTuple):
-    """Result of DESCRIBE. The statistics are of the finite elements; without any, min is inf and mean and std are NaN."""
+    """Result of DESCRIBE. Statistics are of the finite elements; without any, min is inf, mean and std are NaN."""
 
     count: Any
     nans: Any
@@ -254,7 +262,16 @@ def _describe_combine(a: Any, b: Any) -> tuple[Any, ...]:
 
 
 def _describe_project(
-    count: Any, nans: Any, infs: Any, zeros: Any, least: Any, most: Any, finite: Any, mean: Any, squares: Any, residual: Any
+    count: Any,
+    nans: Any,
+    infs: Any,
+    zeros: Any,
+    least: Any,
+    most: Any,
+    finite: Any,
+    mean: Any,
+    squares: Any,
+    residual: Any,
 ) -> Description:
     absmax = math.where(finite > 0, math.maximum(abs(least), abs(most)), 0.0)
     return Description(

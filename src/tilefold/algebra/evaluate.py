@@ -15,10 +15,6 @@ Operand = Tensor | bool | int | float
 _SIGN = -(1 << 63)  # flips between unsigned order and the signed order of the same bits
 
 
-def _fmod_floor(a: Any, b: Any) -> Any:
-    return torch.remainder(a, b)
-
-
 def _where(condition: Operand, a: Operand, b: Operand) -> Operand:
     if not isinstance(condition, Tensor):
         return a if condition else b
@@ -44,7 +40,9 @@ def _tensors(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def apply(*operands: Operand) -> Tensor:
         like = next(o for o in operands if isinstance(o, Tensor))
-        return function(*(o if isinstance(o, Tensor) else torch.tensor(o, device=like.device) for o in operands))
+        return function(
+            *(o if isinstance(o, Tensor) else torch.tensor(o, device=like.device) for o in operands)
+        )
 
     return apply
 
@@ -107,7 +105,9 @@ def convert(operand: Operand, dtype: torch.dtype) -> Operand:
     return (int(operand) - least) % (greatest - least + 1) + least
 
 
-def evaluate(typed: TypedGraph, arguments: Sequence[Operand], block_dims: tuple[int, ...] = ()) -> tuple[Operand, ...]:
+def evaluate(
+    typed: TypedGraph, arguments: Sequence[Operand], block_dims: tuple[int, ...] = ()
+) -> tuple[Operand, ...]:
     """Run a typed graph elementwise on broadcastable tensors (and numbers); `block_*` operations reduce `block_dims`.
 
     uint64 values are passed in and come out as int64 tensors of the same bits.
@@ -148,7 +148,9 @@ def _cast(value: Operand, source: torch.dtype, target: torch.dtype) -> Operand:
     return convert(value, target)
 
 
-def _step(typed: TypedGraph, position: int, values: Sequence[Operand], block_dims: tuple[int, ...]) -> Operand:
+def _step(
+    typed: TypedGraph, position: int, values: Sequence[Operand], block_dims: tuple[int, ...]
+) -> Operand:
     node, operand_dtype = typed.graph.nodes[position], typed.operand_dtypes[position]
     operands = [values[i] for i in node.args]
     sources = [typed.dtypes[i] for i in node.args]
@@ -160,11 +162,20 @@ def _step(typed: TypedGraph, position: int, values: Sequence[Operand], block_dim
         return _as_tensor(result, operand_dtype, operands[0])
     converted = [_cast(v, s, operand_dtype) for v, s in zip(operands, sources, strict=True)]
     if not any(isinstance(v, Tensor) for v in converted):
-        converted[0] = torch.tensor(converted[0], dtype=torch.int64 if operand_dtype == torch.uint64 else operand_dtype)
+        converted[0] = torch.tensor(
+            converted[0], dtype=torch.int64 if operand_dtype == torch.uint64 else operand_dtype
+        )
+    apply = _OPS[node.op]
     if operand_dtype == torch.uint64 and node.op in ("lt", "le", "gt", "ge", "maximum", "minimum"):
-        flipped = _OPS[node.op](*(v ^ _SIGN for v in converted))
+        flipped: Tensor = apply(*(_flip(v) for v in converted))
         return flipped ^ _SIGN if node.op in ("maximum", "minimum") else flipped
-    return _OPS[node.op](*converted)
+    computed: Tensor = apply(*converted)
+    return computed
+
+
+def _flip(value: Operand) -> Operand:
+    """The same uint64 bits, placed so that signed comparison orders them as unsigned ones."""
+    return value ^ _SIGN if isinstance(value, Tensor) else int(value) ^ _SIGN
 
 
 def _as_tensor(value: Operand, dtype: torch.dtype, like: Operand) -> Operand:
@@ -183,10 +194,12 @@ def _block(op: str, value: Operand, dtype: torch.dtype, dims: tuple[int, ...]) -
         for dim in dims:
             count *= value.shape[dim]
         return count
-    value = convert(value, dtype)  # type: ignore[assignment]
+    value = value.to(torch.int64 if dtype == torch.uint64 else dtype)
     if op == "block_sum":
         return value.sum(dims, keepdim=True, dtype=value.dtype)
     if dtype == torch.uint64:
         flipped = value ^ _SIGN
-        return (flipped.amax(dims, keepdim=True) if op == "block_max" else flipped.amin(dims, keepdim=True)) ^ _SIGN
+        return (
+            flipped.amax(dims, keepdim=True) if op == "block_max" else flipped.amin(dims, keepdim=True)
+        ) ^ _SIGN
     return value.amax(dims, keepdim=True) if op == "block_max" else value.amin(dims, keepdim=True)

@@ -135,7 +135,9 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
 
-    def replay(self, arguments: Sequence[Any], apply: Callable[[str, Sequence[Any], Any], Any]) -> tuple[Any, ...]:
+    def replay(
+        self, arguments: Sequence[Any], apply: Callable[[str, Sequence[Any], Any], Any]
+    ) -> tuple[Any, ...]:
         """Run the graph on anything: `apply(op, operands, value)` makes each step; numbers stand for constants."""
         values: list[Any] = []
         for node in self.nodes:
@@ -162,7 +164,10 @@ class Graph:
         return frozenset(self.nodes[i].value for i in seen if self.nodes[i].op == "input")
 
     def __str__(self) -> str:
-        lines = [f"%{i} = {node.op}({', '.join(f'%{a}' for a in node.args)}{node.key})" for i, node in enumerate(self.nodes)]
+        lines = [
+            f"%{i} = {node.op}({', '.join(f'%{a}' for a in node.args)}{node.key})"
+            for i, node in enumerate(self.nodes)
+        ]
         return "\n".join([*lines, "return " + ", ".join(f"%{i}" for i in self.outputs)])
 
 
@@ -205,6 +210,7 @@ class Value:
 
     @property
     def node(self) -> Node:
+        """The graph's node that makes this value."""
         return self.tracer.nodes[self.position]
 
     def __repr__(self) -> str:
@@ -212,11 +218,14 @@ class Value:
 
     def _refuse(self, what: str, fix: str) -> NoReturn:
         raise TraceError(
-            f"trace: {what} needs a number, but a monoid's functions are traced once with symbols and got {self!r}; {fix}"
+            f"trace: {what} needs a number, but a monoid's functions are traced once with symbols, got {self!r}; {fix}"
         )
 
     def __bool__(self) -> bool:
-        self._refuse("Python control flow (if, and, or, not, while)", "use tilefold.math.where(condition, a, b), or & | ~")
+        self._refuse(
+            "Python control flow (if, and, or, not, while)",
+            "use tilefold.math.where(condition, a, b), or & | ~",
+        )
 
     def __iter__(self) -> NoReturn:
         self._refuse("iteration or unpacking", "a scalar state is one value; name several with fields=(...)")
@@ -225,7 +234,10 @@ class Value:
         self._refuse("len()", "a traced value is a scalar")
 
     def __float__(self) -> float:
-        self._refuse("conversion to a Python float (math.exp and the like)", "use the function of that name in tilefold.math")
+        self._refuse(
+            "conversion to a Python float (math.exp and the like)",
+            "use the function of that name in tilefold.math",
+        )
 
     def __int__(self) -> int:
         self._refuse("conversion to a Python int", "use tilefold.math.cast(x, torch.int64)")
@@ -239,102 +251,107 @@ class Value:
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
         raise TraceError(
-            f"trace: torch.{getattr(function, '__name__', function)} works on tensors, but a monoid's functions are traced "
-            "with scalar symbols; use the function of that name in tilefold.math"
+            f"trace: torch.{getattr(function, '__name__', function)} works on tensors, but a monoid's functions are "
+            "traced with scalar symbols; use the function of that name in tilefold.math"
         )
 
     def __add__(self, other: Any) -> Value:
-        return _apply("add", (self, other))
+        return _step("add", self, other)
 
     def __radd__(self, other: Any) -> Value:
-        return _apply("add", (other, self))
+        return _step("add", other, self)
 
     def __sub__(self, other: Any) -> Value:
-        return _apply("sub", (self, other))
+        return _step("sub", self, other)
 
     def __rsub__(self, other: Any) -> Value:
-        return _apply("sub", (other, self))
+        return _step("sub", other, self)
 
     def __mul__(self, other: Any) -> Value:
-        return _apply("mul", (self, other))
+        return _step("mul", self, other)
 
     def __rmul__(self, other: Any) -> Value:
-        return _apply("mul", (other, self))
+        return _step("mul", other, self)
 
     def __truediv__(self, other: Any) -> Value:
-        return _apply("truediv", (self, other))
+        return _step("truediv", self, other)
 
     def __rtruediv__(self, other: Any) -> Value:
-        return _apply("truediv", (other, self))
+        return _step("truediv", other, self)
 
     def __floordiv__(self, other: Any) -> Value:
-        return _apply("floordiv", (self, other))
+        return _step("floordiv", self, other)
 
     def __rfloordiv__(self, other: Any) -> Value:
-        return _apply("floordiv", (other, self))
+        return _step("floordiv", other, self)
 
     def __mod__(self, other: Any) -> Value:
-        return _apply("mod", (self, other))
+        return _step("mod", self, other)
 
     def __rmod__(self, other: Any) -> Value:
-        return _apply("mod", (other, self))
+        return _step("mod", other, self)
 
     def __pow__(self, other: Any) -> Value:
-        return _apply("pow", (self, other))
+        return _step("pow", self, other)
 
     def __rpow__(self, other: Any) -> Value:
-        return _apply("pow", (other, self))
+        return _step("pow", other, self)
 
     def __and__(self, other: Any) -> Value:
-        return _apply("and", (self, other))
+        return _step("and", self, other)
 
     __rand__ = __and__
 
     def __or__(self, other: Any) -> Value:
-        return _apply("or", (self, other))
+        return _step("or", self, other)
 
     __ror__ = __or__
 
     def __xor__(self, other: Any) -> Value:
-        return _apply("xor", (self, other))
+        return _step("xor", self, other)
 
     __rxor__ = __xor__
 
     def __lshift__(self, other: Any) -> Value:
-        return _apply("lshift", (self, other))
+        return _step("lshift", self, other)
 
     def __rshift__(self, other: Any) -> Value:
-        return _apply("rshift", (self, other))
+        return _step("rshift", self, other)
 
     def __lt__(self, other: Any) -> Value:
-        return _apply("lt", (self, other))
+        return _step("lt", self, other)
 
     def __le__(self, other: Any) -> Value:
-        return _apply("le", (self, other))
+        return _step("le", self, other)
 
     def __gt__(self, other: Any) -> Value:
-        return _apply("gt", (self, other))
+        return _step("gt", self, other)
 
     def __ge__(self, other: Any) -> Value:
-        return _apply("ge", (self, other))
+        return _step("ge", self, other)
 
     def __eq__(self, other: object) -> Value:  # type: ignore[override]  # builds a node, as an array library does
-        return _apply("eq", (self, other))
+        return _step("eq", self, other)
 
     def __ne__(self, other: object) -> Value:  # type: ignore[override]  # builds a node, as an array library does
-        return _apply("ne", (self, other))
+        return _step("ne", self, other)
 
     def __neg__(self) -> Value:
-        return _apply("neg", (self,))
+        return _step("neg", self)
 
     def __pos__(self) -> Value:
         return self
 
     def __abs__(self) -> Value:
-        return _apply("abs", (self,))
+        return _step("abs", self)
 
     def __invert__(self) -> Value:
-        return _apply("invert", (self,))
+        return _step("invert", self)
+
+
+def _step(op: str, *operands: Any) -> Value:
+    result: Value = _apply(op, operands)
+    return result
 
 
 def _check_operand(op: str, operand: Any) -> None:
@@ -371,7 +388,7 @@ def _apply(op: str, operands: Sequence[Any], value: Any = None) -> Any:
 
 
 def _settled_logic(op: str, nodes: Sequence[Value]) -> Value | None:
-    """x & True, x | False and the like, for x that is a truth value."""
+    """Shorten x & True, x | False and the like, for x that is a truth value."""
     for constant, other in (nodes, nodes[::-1]):
         if isinstance(constant.node.value, bool) and constant.node.op == "const" and _is_truth(other):
             return other if constant.node.value == (op == "and") else constant
@@ -390,7 +407,9 @@ def apply(op: str, *operands: Any, value: Any = None) -> Any:
     return _apply(op, operands, value)
 
 
-def trace(function: Callable[..., Any], arity: int, *, wrap: Callable[[list[Value]], Sequence[Any]] | None = None) -> Graph:
+def trace(
+    function: Callable[..., Any], arity: int, *, wrap: Callable[[list[Value]], Sequence[Any]] | None = None
+) -> Graph:
     """Run `function` once on `arity` symbols and keep what it did.
 
     `wrap` arranges the symbols into the arguments the function takes (named tuples, say); without it they are passed

@@ -41,6 +41,7 @@ class Algebra:
 
     @property
     def identity_numbers(self) -> tuple[Number, ...] | None:
+        """The identity as Python numbers, one a field; None where there is none."""
         return None if self.identity is None else tuple(_parse_number(text) for text in self.identity)
 
     @property
@@ -48,8 +49,7 @@ class Algebra:
         """Whether index fields are only compared and selected, never computed with, so that 32 bits can hold them."""
         labels = [i for i, dtype in enumerate(self.dtypes) if dtype == "index"]
         return bool(labels) and all(
-            _only_moves(graph, frozenset(inputs), [o for o in labels])
-            for graph, inputs in self._index_flows(labels)
+            _only_moves(graph, frozenset(inputs), list(labels)) for graph, inputs in self._index_flows(labels)
         )
 
     def _index_flows(self, labels: Sequence[int]) -> list[tuple[Graph, list[int]]]:
@@ -145,12 +145,13 @@ class Monoid:
         self.name = name or getattr(combine, "__name__", "monoid").strip("<>")
         names, identities = _state_shape(self.name, identity, fields)
         scalar = fields is None and not isinstance(identity, tuple | list)
-        self._state_type = None if scalar else namedtuple("State", names)  # type: ignore[misc]  # fields come from the user
+        self._state_type = None if scalar else namedtuple("State", names)
         n, inputs = len(names), len(names)
         if lift is not None:
             inputs = _positional_count(self.name, "lift", lift) - int(index)
             if inputs < 1:
-                raise ArityError(f"{self.name}: lift must take at least one element{' before the index' if index else ''}, got {inputs}")
+                before = " before the index" if index else ""
+                raise ArityError(f"{self.name}: lift must take at least one element{before}, got {inputs}")
         _expect_arguments(self.name, "combine", combine, 2)
         _expect_arguments(self.name, "project", project, n)
         _expect_arguments(self.name, "absorb", absorb, 1 + inputs + int(index))
@@ -163,15 +164,19 @@ class Monoid:
             index=index,
             commutative=bool(commutative),
             lift=self._traced("lift", lift or _take_elements(n), inputs + int(index), n),
-            combine=self._traced("combine", combine, 2 * n, n, lambda s: [self._state(s[:n]), self._state(s[n:])]),
+            combine=self._traced(
+                "combine", combine, 2 * n, n, lambda s: [self._state(s[:n]), self._state(s[n:])]
+            ),
             project=None if project is None else self._project(project, n),
             absorb=None
             if absorb is None
-            else self._traced("absorb", absorb, n + inputs + int(index), n, lambda s: [self._state(s[:n]), *s[n:]]),
+            else self._traced(
+                "absorb", absorb, n + inputs + int(index), n, lambda s: [self._state(s[:n]), *s[n:]]
+            ),
         )
         if check or commutative is None:
             self._apply_laws(check, commutative)
-        self.total = _completed(self.algebra)
+        self.total = completed(self.algebra)
 
     def _apply_laws(self, check: bool, commutative: bool | None) -> None:
         from tilefold.algebra import laws  # needs torch evaluation: not at import of the catalogue
@@ -185,14 +190,23 @@ class Monoid:
         return values[0] if self._state_type is None else self._state_type(*values)
 
     def _traced(
-        self, role: str, function: Callable[..., Any], arity: int, outputs: int, wrap: Callable[..., Sequence[Any]] | None = None
+        self,
+        role: str,
+        function: Callable[..., Any],
+        arity: int,
+        outputs: int,
+        wrap: Callable[..., Sequence[Any]] | None = None,
     ) -> Graph:
         graph = expression.trace(function, arity, wrap=wrap)
         if len(graph.outputs) != outputs:
             wanted = "one value" if outputs == 1 else f"{outputs} values, one for each state field"
-            raise ArityError(f"{self.name}: {role} must return {wanted}, got {len(graph.outputs)}; return the whole state")
+            raise ArityError(
+                f"{self.name}: {role} must return {wanted}, got {len(graph.outputs)}; return the whole state"
+            )
         if role != "absorb" and any(node.op.startswith("block_") for node in graph.nodes):
-            raise MonoidError(f"{self.name}: block functions stand only in absorb, got one in {role}; combine works on two states")
+            raise MonoidError(
+                f"{self.name}: block functions stand only in absorb, got one in {role}; combine works on two states"
+            )
         return graph
 
     def _project(self, project: Callable[..., Any], n: int) -> Graph:
@@ -233,7 +247,9 @@ class Monoid:
 def _state_shape(
     monoid: str, identity: Number | Sequence[Number] | None, fields: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[Number, ...] | None]:
-    identities = None if identity is None else tuple(identity) if isinstance(identity, tuple | list) else (identity,)
+    identities = (
+        None if identity is None else tuple(identity) if isinstance(identity, tuple | list) else (identity,)
+    )
     if fields is None:
         names = tuple(f"field{i}" for i in range(len(identities or (0,))))
         names = ("value",) if len(names) == 1 else names
@@ -241,25 +257,37 @@ def _state_shape(
         names = (fields,) if isinstance(fields, str) else tuple(fields)
     for name in names:
         if not isinstance(name, str) or not _NAME.match(name) or keyword.iskeyword(name):
-            raise MonoidError(f"{monoid}: a field name must match [A-Za-z][A-Za-z0-9_]{{0,63}} and be no keyword, got {name!r}")
+            raise MonoidError(
+                f"{monoid}: a field name must match [A-Za-z][A-Za-z0-9_]{{0,63}} and be no keyword, got {name!r}"
+            )
     if not names or len(set(names)) != len(names):
         raise MonoidError(f"{monoid}: fields must be distinct and at least one, got {names}")
     if identities is not None:
         for number in identities:
             if not isinstance(number, bool | int | float):
-                raise MonoidError(f"{monoid}: the identity must be a Python number for each field, got {type(number).__name__}")
+                raise MonoidError(
+                    f"{monoid}: the identity must be a Python number for each field, got {type(number).__name__}"
+                )
         if len(identities) != len(names):
-            raise ArityError(f"{monoid}: the identity must have one number for each of the fields {names}, got {len(identities)}")
+            raise ArityError(
+                f"{monoid}: the identity must have one number for each of the fields {names}, got {len(identities)}"
+            )
     return names, identities
 
 
-def _field_dtypes(monoid: str, dtypes: FieldDtype | Sequence[FieldDtype], names: Sequence[str]) -> tuple[FieldDtype, ...]:
+def _field_dtypes(
+    monoid: str, dtypes: FieldDtype | Sequence[FieldDtype], names: Sequence[str]
+) -> tuple[FieldDtype, ...]:
     each = (dtypes,) * len(names) if isinstance(dtypes, str | torch.dtype) else tuple(dtypes)
     if len(each) != len(names):
-        raise ArityError(f"{monoid}: dtypes must be one for all or one for each of the fields {tuple(names)}, got {len(each)}")
+        raise ArityError(
+            f"{monoid}: dtypes must be one for all or one for each of the fields {tuple(names)}, got {len(each)}"
+        )
     for dtype in each:
         if not isinstance(dtype, torch.dtype) and dtype not in ("compute", "input", "index"):
-            raise MonoidError(f'{monoid}: a field dtype must be "compute", "input", "index" or a torch dtype, got {dtype!r}')
+            raise MonoidError(
+                f'{monoid}: a field dtype must be "compute", "input", "index" or a torch dtype, got {dtype!r}'
+            )
     return each
 
 
@@ -271,7 +299,9 @@ def _positional_count(monoid: str, role: str, function: Callable[..., Any]) -> i
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
-        raise ArityError(f"{monoid}: {role} must name its arguments so that they can be counted, got *arguments; write them out")
+        raise ArityError(
+            f"{monoid}: {role} must name its arguments so that they can be counted, got *arguments; write them out"
+        )
     return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters)
 
 
@@ -282,13 +312,15 @@ def _expect_arguments(monoid: str, role: str, function: Callable[..., Any] | Non
     try:
         inspect.signature(function).bind(*range(expected))
     except TypeError as error:
-        raise ArityError(f"{monoid}: {role} must take {expected} argument{'s' * (expected > 1)}: {error}; fix its signature") from None
+        raise ArityError(
+            f"{monoid}: {role} must take {expected} argument{'s' * (expected > 1)}: {error}; fix its signature"
+        ) from None
 
 
 PRESENT = "is_present"
 
 
-def _completed(algebra: Algebra) -> Algebra:
+def completed(algebra: Algebra) -> Algebra:
     """A monoid for a fold without an identity: a flag says whether a state stands for anything yet."""
     if algebra.identity is not None:
         return algebra
@@ -297,8 +329,8 @@ def _completed(algebra: Algebra) -> Algebra:
     def combine(*values: Any) -> tuple[Any, ...]:
         a, b = values[: n + 1], values[n + 1 :]
         both = algebra.combine(*a[:n], *b[:n])
-        where = lambda c, x, y: expression.apply("where", c, x, y)  # noqa: E731  # one local word
-        merged = [where(a[n], where(b[n], c, x), y) for c, x, y in zip(both, a, b, strict=False)]
+        kept = [expression.apply("where", b[n], c, x) for c, x in zip(both, a[:n], strict=True)]
+        merged = [expression.apply("where", a[n], x, y) for x, y in zip(kept, b[:n], strict=True)]
         return (*merged, a[n] | b[n])
 
     def lift(*elements: Any) -> tuple[Any, ...]:

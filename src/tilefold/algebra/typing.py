@@ -21,7 +21,8 @@ FLOAT8 = tuple(
     if hasattr(torch, name)
 )
 FOLDABLE = (
-    torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64,
+    torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16,
+    torch.uint32, torch.int32, torch.uint64, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64, *FLOAT8,
 )  # fmt: skip
 
@@ -34,6 +35,7 @@ def check_foldable(dtype: torch.dtype, where: str) -> None:
 
 
 def is_float(dtype: torch.dtype) -> bool:
+    """Whether the dtype is a float of any width."""
     return dtype.is_floating_point
 
 
@@ -80,6 +82,7 @@ def category(dtype: torch.dtype) -> int:
 
 
 def number_category(number: Number) -> int:
+    """The category of a Python number."""
     return 2 if isinstance(number, float) else 0 if isinstance(number, bool) else 1
 
 
@@ -94,6 +97,7 @@ class TypedGraph:
 
     @property
     def output_dtypes(self) -> tuple[torch.dtype, ...]:
+        """What the graph gives, before any conversion."""
         return tuple(self.dtypes[i] for i in self.graph.outputs)
 
 
@@ -106,7 +110,10 @@ def infer(graph: Graph, input_dtypes: Sequence[torch.dtype]) -> TypedGraph:
 
     def promoted(positions: Sequence[int]) -> torch.dtype:
         strong = [dtypes[p] for p in positions if graph.nodes[p].op != "const"]
-        weak = max((number_category(graph.nodes[p].value) for p in positions if graph.nodes[p].op == "const"), default=0)
+        weak = max(
+            (number_category(graph.nodes[p].value) for p in positions if graph.nodes[p].op == "const"),
+            default=0,
+        )
         if not strong:
             return defaults[weak]
         result = strong[0]
@@ -120,13 +127,20 @@ def infer(graph: Graph, input_dtypes: Sequence[torch.dtype]) -> TypedGraph:
         elif node.op == "const":
             dtype = operand = defaults[number_category(node.value)]
         else:
-            dtype, operand = _result(node.op, node.value, promoted(node.args[1:] if node.op == "where" else node.args), default_float)
+            dtype, operand = _result(
+                node.op,
+                node.value,
+                promoted(node.args[1:] if node.op == "where" else node.args),
+                default_float,
+            )
         dtypes.append(dtype)
         operands.append(operand)
     return TypedGraph(graph, tuple(input_dtypes), tuple(dtypes), tuple(operands))
 
 
-def _result(op: str, value: object, operand: torch.dtype, default_float: torch.dtype) -> tuple[torch.dtype, torch.dtype]:
+def _result(
+    op: str, value: object, operand: torch.dtype, default_float: torch.dtype
+) -> tuple[torch.dtype, torch.dtype]:
     """(dtype of the result, dtype the operands are converted to)."""
     kind = OPS[op].kind
     if kind == "cast":
@@ -143,7 +157,9 @@ def _result(op: str, value: object, operand: torch.dtype, default_float: torch.d
         return torch.int64, operand
     if kind == "bitwise":
         if is_float(operand):
-            raise DtypeError(f"{op}: bitwise operations need integers or bool, got {operand}; fold an integer tensor or cast")
+            raise DtypeError(
+                f"{op}: bitwise operations need integers or bool, got {operand}; fold an integer tensor or cast"
+            )
         if op in ("lshift", "rshift") and operand == torch.bool:
             operand = torch.int64
         return operand, operand
@@ -165,11 +181,15 @@ def concrete(number: Number, dtype: torch.dtype, what: str) -> Number:
     if is_float(dtype):
         return float(number)
     if isinstance(number, float) and number != number:
-        raise DtypeError(f"{what}: an integer field cannot start at NaN, got a {dtype} field; declare the field as a float")
+        raise DtypeError(
+            f"{what}: an integer field cannot start at NaN, got a {dtype} field; declare the field as a float"
+        )
     least, greatest = integer_limits(dtype)
     if number in (float("inf"), float("-inf")):
         number = greatest if number > 0 else least
     if number != int(number):
-        raise DtypeError(f"{what}: an integer field needs a whole identity, got {number!r} for {dtype}; declare the field as a float")
+        raise DtypeError(
+            f"{what}: an integer field needs a whole identity, got {number!r} for {dtype}; declare the field as a float"
+        )
     wrapped = (int(number) - least) % (greatest - least + 1) + least  # -1, all ones, is 2**64 - 1 in uint64
     return bool(wrapped) if dtype == torch.bool else wrapped

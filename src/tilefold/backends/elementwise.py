@@ -22,6 +22,8 @@ Function = Callable[..., Any]
 _SIGN = -(1 << 63)  # flips between unsigned order and the signed order of the same bits
 _ORDERED = ("lt", "le", "gt", "ge", "maximum", "minimum")
 
+_WIDEST = {bool: torch.bool, int: torch.int64, float: torch.float64}
+
 
 def stored(dtype: torch.dtype) -> torch.dtype:
     """The dtype of the tensor that holds values of `dtype`: uint64 lives in the int64 of the same bits."""
@@ -95,7 +97,9 @@ class Builder:
             number = (int(number) - info.min) % (info.max - info.min + 1) + info.min
         return self.slot(dtype, False, torch.tensor(number, dtype=stored(dtype)))
 
-    def emit(self, function: Function, arguments: Sequence[int], dtype: torch.dtype, *, writes: bool = True) -> int:
+    def emit(
+        self, function: Function, arguments: Sequence[int], dtype: torch.dtype, *, writes: bool = True
+    ) -> int:
         """One step; on constants alone it is done at once."""
         slots = [self.slots[a] for a in arguments]
         if all(s.constant is not None for s in slots):
@@ -123,14 +127,18 @@ class Builder:
             if node.op == "input":
                 place = self.cast(arguments[node.value], typed.dtypes[position])
             elif node.op == "const":
-                place = self.constant(node.value, typed.dtypes[position])
+                place = self.constant(node.value, _WIDEST[type(node.value)])
             else:
                 place = self.operation(typed, position, [places[a] for a in node.args])
             places.append(place)
         return [places[o] for o in typed.graph.outputs]
 
     def operation(self, typed: TypedGraph, position: int, places: list[int]) -> int:
-        node, operand, dtype = typed.graph.nodes[position], typed.operand_dtypes[position], typed.dtypes[position]
+        node, operand, dtype = (
+            typed.graph.nodes[position],
+            typed.operand_dtypes[position],
+            typed.dtypes[position],
+        )
         if node.op == "cast":
             return self.cast(self._weak(places[0], operand), dtype)
         if node.op.startswith("block_"):
@@ -179,7 +187,11 @@ class Builder:
         whole = next(i for i, s in enumerate(self.slots) if s.full)
         result = self.slot(dtype, False)
         self.steps.append(Step(function, (place, whole), result, False))
-        return self.emit(torch.bitwise_xor, (result, self.constant(_SIGN, torch.int64)), dtype) if flip else result
+        return (
+            self.emit(torch.bitwise_xor, (result, self.constant(_SIGN, torch.int64)), dtype)
+            if flip
+            else result
+        )
 
 
 def _same(value: Tensor) -> Tensor:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -209,8 +208,3 @@ def options_of(call: Call) -> dict[str, Any]:
 def compile_for(call: Call, architecture: int) -> Any:
     """Compile for a CUDA architecture (80, 90, 100 ...), with or without such a device."""
     return triton.compile(source_of(call), target=GPUTarget("cuda", architecture, 32), options=options_of(call))
-
-
-def with_alignment(problem: Problem, aligned: Sequence[int]) -> Problem:
-    """The same problem for other addresses."""
-    return replace(problem, aligned=tuple(aligned))

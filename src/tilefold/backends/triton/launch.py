@@ -53,6 +53,8 @@ def plan_for(
 ) -> tuple[Problem, Plan]:
     """The canonical problem of a call and how it will be run."""
     problem = canonical(tensors, dims, ordered=not program.algebra.commutative)
+    if guarantee == "batch_invariant":
+        problem = problem.alone()
     check_dtypes(problem, program, device)
     if problem.length == 0 or problem.outputs == 0:
         return problem, Plan("triton", (), guarantee=guarantee, reason="nothing to fold")

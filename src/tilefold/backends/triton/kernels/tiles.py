@@ -37,12 +37,12 @@ def folded_offset(places, deep_sizes, folded_size, deep_steps, folded_step):
 
 
 def load_tile(rows, places, mask, deep_sizes, folded_size, MASKED: tl.constexpr, EVICT: tl.constexpr):
-    """One element tile of each input; masked elements are 0 and must not be used."""
+    """One element tile of each input; masked elements are undefined and must not be used."""
     if MASKED:
         tile = [
             tl.load(
                 row[0] + folded_offset(places, deep_sizes, folded_size, row[1], row[2]),
-                mask=mask, other=0, eviction_policy=EVICT,
+                mask=mask, eviction_policy=EVICT,
             )
             for row in rows
         ]
@@ -195,7 +195,7 @@ def fold_in_order(
         xs = [
             tl.load(
                 x[0] + outer_offset(outer, outer_sizes, x[1]) + block * (BLOCK_KEPT * LANES) + offs,
-                mask=mask, other=0, eviction_policy=EVICT,
+                mask=mask, eviction_policy=EVICT,
             )
             for x in inputs
         ]

@@ -1,0 +1,341 @@
+"""Laws checked by example: identity, associativity, a declared commutativity, and that absorb means what combine means.
+
+Only reachable states are tried: lifted samples, combinations of those, and the identity. Every triple of states is one
+row of a tensor, so that a few hundred cost as much as one. Samples come in three pools:
+
+    moderate   small dyadic numbers with many ties; nothing overflows, so any difference breaks a law
+    infinite   the same with infinities; rows that make NaN (inf - inf) prove nothing, infinities must agree exactly
+    huge       far larger numbers; rows that overflow prove nothing, and floats are only combined with the identity:
+               cancellation inside a combine may lose all digits, in one grouping and not in another
+
+A grouping may round differently: floats agree when they differ by less than the rounding of two combines, relative to
+the largest number in the states involved.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.algebra.evaluate import Operand, convert, evaluate
+from tilefold.algebra.monoid import PRESENT, Algebra, completed
+from tilefold.algebra.program import Program, specialize
+from tilefold.algebra.typing import is_float
+from tilefold.errors import DtypeError, LawError
+
+State = tuple[torch.Tensor, ...]
+
+INFINITY = float("inf")
+ROWS, ELEMENTS = 256, 4
+ROUNDINGS_PER_NODE = (
+    64  # two combines of at most half an ulp a node, with room for exp and pow of arguments up to 8
+)
+_FLOATS = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -0.5, -3.25, 3.0, 7.0, -8.0)
+_INTS = (0, 1, -1, 2, 3, 5, -5, 7, -8)
+_SAMPLES: dict[torch.dtype, dict[str, tuple[float | int | bool, ...]]] = {
+    torch.float64: {
+        "moderate": _FLOATS,
+        "infinite": (*_FLOATS[:6], *(INFINITY, -INFINITY) * 3),
+        "huge": (*_FLOATS[:4], 1e30, -1e30, 1e4, -1e4),
+    },
+    torch.int64: {"moderate": _INTS, "huge": (*_INTS[:4], 1 << 40, -(1 << 40), (1 << 62) + 1, -(1 << 62))},
+    torch.bool: {"moderate": (False, True)},
+}
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Lifted samples of one kind: `elements[j][k]` is row-wise the k-th element of the j-th state."""
+
+    program: Program
+    kind: str
+    blocks: list[list[tuple[torch.Tensor, ...]]]
+    lifted: list[list[State]]
+    states: list[State]
+
+    @property
+    def identity(self) -> State:
+        return _as_state(self.program.identity, self.program)
+
+    @property
+    def cancels(self) -> bool:
+        """Whether rounding may hide everything else."""
+        return self.kind == "huge" and any(is_float(d) for d in self.program.state)
+
+    @property
+    def rounding(self) -> float:
+        """What two combines may lose, relative to the numbers in them."""
+        graphs = (self.program.lift, self.program.combine, self.program.absorb)
+        floats = {d for graph in graphs if graph is not None for d in graph.dtypes if is_float(d)}
+        floats |= {d for d in self.program.state if is_float(d)}
+        nodes = len(self.program.combine.graph.nodes)
+        return max((torch.finfo(d).eps for d in floats), default=0.0) * nodes * ROUNDINGS_PER_NODE
+
+    def combine(self, a: State, b: State) -> State:
+        return _as_state(evaluate(self.program.combine, [*a, *b]), self.program)
+
+
+def verify(algebra: Algebra, name: str) -> None:
+    """Check the laws of a monoid on samples of float64, int64 and bool elements, of those that it can fold.
+
+    Raises:
+        LawError: a law fails; the message shows the states and both results.
+        DtypeError: the monoid folds none of the sampled dtypes.
+    """
+    tried = 0
+    for pool in _pools(completed(algebra)):
+        tried += 1
+        _check_identity(pool, name)
+        if pool.cancels:
+            continue
+        _check_associativity(pool, name)
+        if algebra.commutative:
+            _check_commutativity(pool, name)
+        if pool.program.absorb is not None:
+            _check_absorb(pool, name)
+    if not tried:
+        raise DtypeError(
+            f"{name}: a monoid must fold floats, integers or bool, got functions that take none of them; "
+            "see which operations need which dtype, or pass check=False"
+        )
+
+
+def is_commutative(algebra: Algebra) -> bool:
+    """Whether swapped states (ties among them) combined alike in every sample; False where no sample could say."""
+    known = False
+    for pool in _pools(completed(algebra)):
+        if pool.cancels:
+            continue
+        a, b, _ = pool.states
+        if _disagreement(pool, pool.combine(a, b), pool.combine(b, a), [a, b]) is not None:
+            return False
+        known = True
+    return known
+
+
+def _check_identity(pool: _Pool, name: str) -> None:
+    e = pool.identity
+    twice = pool.combine(e, e)
+    if any(bool(v.isnan().any()) for v in twice) and not any(bool(v.isnan().any()) for v in e):
+        raise LawError(_identity_guard(pool, name, e, twice))
+    for s in (e, *pool.states):
+        for left, got in ((True, pool.combine(e, s)), (False, pool.combine(s, e))):
+            row = _disagreement(pool, got, s, [e, s])
+            if row is not None:
+                call = "combine(identity, s)" if left else "combine(s, identity)"
+                raise LawError(
+                    f"{name}: {call} must be s, got {_show(pool, got, row)} for s = {_show(pool, s, row)} and identity = "
+                    f"{_show(pool, e, row)} ({_elements(pool)}); give the state that changes nothing, or identity=None"
+                )
+
+
+def _identity_guard(pool: _Pool, name: str, identity: State, twice: State) -> str:
+    """The usual cause is (-inf) - (-inf) in a max-shifted sum: say which field to guard."""
+    fields = pool.program.algebra.fields
+    infinite = [
+        (f, v) for f, v in zip(fields, pool.program.identity, strict=True) if v in (INFINITY, -INFINITY)
+    ]
+    field, value = infinite[0] if infinite else (fields[0], pool.program.identity[0])
+    return (
+        f"{name}: combine(identity, identity) must be the identity {_show(pool, identity, 0)}, "
+        f"got {_show(pool, twice, 0)} ({_elements(pool)}): NaN comes of inf - inf or 0 / 0; guard what is subtracted or divided by, as in "
+        f"where({field} == {value}, 0, {field}), or pass identity=None, which selects absent elements away"
+    )
+
+
+def _check_associativity(pool: _Pool, name: str) -> None:
+    a, b, c = pool.states
+    ab, bc = pool.combine(a, b), pool.combine(b, c)
+    left, right = pool.combine(ab, c), pool.combine(a, bc)
+    row = _disagreement(pool, left, right, [a, b, c, ab, bc])
+    if row is not None:
+        raise LawError(
+            f"{name}: combine must be associative, got combine(combine(a, b), c) = {_show(pool, left, row)} but "
+            f"combine(a, combine(b, c)) = {_show(pool, right, row)} for a = {_show(pool, a, row)}, "
+            f"b = {_show(pool, b, row)}, c = {_show(pool, c, row)} ({_elements(pool)}); carry in the state what a later "
+            "combine needs (a mean needs its count), and finish in project"
+        )
+
+
+def _check_commutativity(pool: _Pool, name: str) -> None:
+    a, b, _ = pool.states
+    one, other = pool.combine(a, b), pool.combine(b, a)
+    row = _disagreement(pool, one, other, [a, b])
+    if row is not None:
+        raise LawError(
+            f"{name}: commutative=True must hold, got combine(a, b) = {_show(pool, one, row)} but combine(b, a) = "
+            f"{_show(pool, other, row)} for a = {_show(pool, a, row)}, b = {_show(pool, b, row)} ({_elements(pool)}); "
+            "leave `commutative` out to have it found"
+        )
+
+
+def _check_absorb(pool: _Pool, name: str) -> None:
+    """The last state's elements, as one block, after the first state and after the identity."""
+    typed = pool.program.absorb
+    assert typed is not None
+    for s in (pool.states[0], pool.identity):
+        blocks = [torch.stack(column, dim=1) for column in zip(*pool.blocks[2], strict=True)]
+        rows = [v[:, None] for v in s]
+        got = _as_state([_row(v) for v in evaluate(typed, [*rows, *blocks], block_dims=(1,))], pool.program)
+        want, steps = s, [s]
+        for element in pool.lifted[2]:
+            want = pool.combine(want, element)
+            steps.append(want)
+        row = _disagreement(pool, got, want, steps, absorbed=True)
+        if row is not None:
+            block = [[v.item() for v in b[row]] for b in blocks]
+            raise LawError(
+                f"{name}: absorb must equal combining the lifted elements one by one, got {_show(pool, got, row)} instead of "
+                f"{_show(pool, want, row)} for the state {_show(pool, s, row)} and the block {', '.join(map(str, block))} "
+                f"({_elements(pool)}); mend absorb or leave it out"
+            )
+
+
+def _row(value: Operand) -> Operand:
+    return value[:, 0] if isinstance(value, torch.Tensor) and value.dim() == 2 else value
+
+
+# ------------------------------------------------------------------------------------------------- samples
+
+
+@functools.lru_cache(maxsize=64)
+def _choices(rows: int, options: int, seed: int) -> torch.Tensor:
+    """Fixed random picks that leave torch's own generator alone."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(options, (rows,), generator=generator)
+
+
+def _pools(algebra: Algebra) -> Iterator[_Pool]:
+    """The pools of every sampled dtype that the algebra folds."""
+    for dtype, kinds in _SAMPLES.items():
+        for kind, samples in kinds.items():
+            pool = _pool(algebra, dtype, kind, torch.tensor(samples, dtype=dtype))
+            if pool is None:
+                break
+            yield pool
+
+
+def _pool(algebra: Algebra, dtype: torch.dtype, kind: str, samples: torch.Tensor) -> _Pool | None:
+    """The pool, or None where the algebra does not fold this dtype."""
+    try:
+        return _sampled(specialize(algebra, (dtype,) * algebra.inputs), kind, samples)
+    except RuntimeError:  # a DtypeError of ours, or torch's own, as for an integer division by 0
+        return None
+
+
+def _sampled(program: Program, kind: str, samples: torch.Tensor) -> _Pool:
+    blocks = [[_element(program, samples, j * ELEMENTS + k) for k in range(ELEMENTS)] for j in range(3)]
+    lifted = [[_as_state(evaluate(program.lift, element), program) for element in block] for block in blocks]
+    pool = _Pool(program, kind, blocks, lifted, [])
+    for number, block in enumerate(lifted):
+        pool.states.append(_folded(pool, block, _choices(ROWS, ELEMENTS, 1000 + number)))
+    return pool
+
+
+def _element(program: Program, samples: torch.Tensor, position: int) -> tuple[torch.Tensor, ...]:
+    """One element of each input in every row, the same in a state's first rows; positions rise with the order."""
+    algebra = program.algebra
+    drawn = []
+    for number in range(algebra.inputs):
+        picks = _choices(ROWS, len(samples), position * 8 + number).clone()
+        picks[: len(samples)] = torch.arange(len(samples))
+        drawn.append(samples[picks])
+    return (*drawn, torch.full((ROWS,), position)) if algebra.index else tuple(drawn)
+
+
+def _folded(pool: _Pool, block: Sequence[State], last: torch.Tensor) -> State:
+    """In each row the combination of the block's elements 0 to `last`."""
+    state = block[0]
+    for k, element in enumerate(block[1:], 1):
+        grown = pool.combine(state, element)
+        state = tuple(torch.where(last >= k, new, old) for new, old in zip(grown, state, strict=True))
+    return state
+
+
+def _as_state(values: Sequence[Operand], program: Program) -> State:
+    """Every field a full row of its carried dtype."""
+    fields = []
+    for value, dtype in zip(values, program.state, strict=True):
+        converted = convert(value, dtype)
+        stored = torch.int64 if dtype == torch.uint64 else dtype
+        tensor = converted if isinstance(converted, torch.Tensor) else torch.tensor(converted, dtype=stored)
+        fields.append(tensor.expand(ROWS))
+    return tuple(fields)
+
+
+# ---------------------------------------------------------------------------------------------- comparison
+
+
+def _disagreement(
+    pool: _Pool, got: State, want: State, involved: Sequence[State], *, absorbed: bool = False
+) -> int | None:
+    """The first row in which two states differ beyond rounding and which proves something, or None."""
+    everything = [*involved, got, want]
+    differs = _any(
+        (~_close(g, w, pool.rounding * _magnitude(everything)) for g, w in zip(got, want, strict=True))
+    )
+    differs &= ~_any(_has(torch.isnan, state) for state in involved[: 1 if absorbed else 3])
+    if pool.kind == "huge":
+        differs &= ~_any(_has(_not_finite, state) for state in everything)
+    if pool.kind == "infinite" and absorbed:
+        differs &= ~(_has(torch.isnan, want) | _has(torch.isposinf, want))
+    elif pool.kind == "infinite":
+        differs &= ~_any(_has(torch.isnan, state) for state in everything)
+    if pool.kind == "infinite" and bool(differs.any()):
+        differs &= ~_alike_in_effect(pool, got, want)
+    rows = differs.nonzero()
+    return int(rows[0]) if len(rows) else None
+
+
+def _alike_in_effect(pool: _Pool, got: State, want: State) -> torch.Tensor:
+    """Where an infinite field agrees and a finite element makes the rest forgotten, as l when m is -inf in (m, l)."""
+    finite = tuple(field[2].expand(ROWS) for field in pool.lifted[0][0])
+    infinite = [w.isinf() if w.is_floating_point() else torch.zeros_like(w, dtype=torch.bool) for w in want]
+    agree = [(g == w) | ~inf & g.is_floating_point() for g, w, inf in zip(got, want, infinite, strict=True)]
+    forgotten = [
+        _close(g, w, pool.rounding * _magnitude([got, want]))
+        for g, w in zip(pool.combine(finite, got), pool.combine(finite, want), strict=True)
+    ]
+    return _any(iter(infinite)) & functools.reduce(torch.logical_and, [*agree, *forgotten])
+
+
+def _close(a: torch.Tensor, b: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
+    if not a.is_floating_point():
+        return a == b
+    return (a == b) | (a.isnan() & b.isnan()) | ((a.double() - b.double()).abs() <= tolerance)
+
+
+def _magnitude(states: Sequence[State]) -> torch.Tensor:
+    """The largest finite float of each row."""
+    largest = torch.zeros(ROWS, dtype=torch.float64)
+    for state in states:
+        for field in state:
+            if field.is_floating_point():
+                largest = largest.maximum(torch.where(field.isfinite(), field.abs(), 0).double())
+    return largest
+
+
+def _has(test: Callable[[torch.Tensor], torch.Tensor], state: State) -> torch.Tensor:
+    return _any(test(field) for field in state if field.is_floating_point())
+
+
+def _not_finite(field: torch.Tensor) -> torch.Tensor:
+    return ~field.isfinite()
+
+
+def _any(rows: Iterator[torch.Tensor]) -> torch.Tensor:
+    return functools.reduce(torch.logical_or, rows, torch.zeros(ROWS, dtype=torch.bool))
+
+
+def _show(pool: _Pool, state: State, row: int) -> str:
+    fields = pool.program.algebra.fields
+    shown = (f"{f}={v[row].item()!r}" for f, v in zip(fields, state, strict=True) if f != PRESENT)
+    return f"({', '.join(shown)})"
+
+
+def _elements(pool: _Pool) -> str:
+    dtype = str(pool.program.elements[0]).removeprefix("torch.")
+    return f"{dtype} elements"

@@ -1,0 +1,157 @@
+"""Every monoid of the catalogue against torch, folded by the reference, element by element."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from tilefold import monoids
+from tilefold.algebra.program import specialize
+from tilefold.backends import reference
+
+INF, NAN = float("inf"), float("nan")
+ROWS = {
+    "plain": [3.0, -1.5, 0.0, 7.25, 7.25, -8.0],
+    "negative": [-3.0, -1.0, -2.0, -1.0],
+    "nan": [1.0, NAN, 5.0, NAN],
+    "plus-inf": [1.0, INF, 2.0],
+    "minus-inf": [-INF, 1.0, -INF],
+    "all-minus-inf": [-INF, -INF],
+    "both-infinities": [INF, -INF, 1.0],
+    "one": [2.5],
+    "empty": [],
+}
+ROW = pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+
+
+def fold(monoid, *tensors):
+    program = specialize(monoid.total, tuple(t.dtype for t in tensors))
+    return monoid.pack(reference.fold(tensors, program, range(tensors[0].ndim)))
+
+
+def same(got, want, **tolerance):
+    torch.testing.assert_close(got, want, equal_nan=True, **tolerance)
+
+
+TORCH = {
+    "SUM": torch.sum,
+    "PROD": torch.prod,
+    "ANY": torch.any,
+    "ALL": torch.all,
+    "COUNT_NONZERO": torch.count_nonzero,
+    "LOGSUMEXP": functools.partial(torch.logsumexp, dim=0),
+    "SUM_COMPENSATED": torch.sum,
+}
+
+
+@ROW
+@pytest.mark.parametrize("name", TORCH)
+def test_as_torch(name, row):
+    if name == "SUM_COMPENSATED" and row == ROWS["nan"]:
+        row = [1.0, NAN]
+    x = torch.tensor(row)
+    same(fold(getattr(monoids, name), x), TORCH[name](x))
+
+
+NOT_EMPTY = pytest.mark.parametrize(
+    "row", [r for r in ROWS.values() if r], ids=[name for name, r in ROWS.items() if r]
+)
+
+
+@NOT_EMPTY
+def test_extremes(row):
+    x = torch.tensor(row)
+    same(fold(monoids.MAX, x), x.amax())
+    same(fold(monoids.MIN, x), x.amin())
+    both = fold(monoids.MINMAX, x)
+    same(both.min, x.amin())
+    same(both.max, x.amax())
+
+
+@NOT_EMPTY
+def test_located_extremes(row):
+    x = torch.tensor(row)
+    same(fold(monoids.ARGMAX, x), x.argmax())
+    same(fold(monoids.ARGMIN, x), x.argmin())
+    for monoid, position in ((monoids.MAX_WITH_INDEX, x.argmax()), (monoids.MIN_WITH_INDEX, x.argmin())):
+        got = fold(monoid, x)
+        same(got.indices, position)
+        same(got.values, x[position])
+
+
+@NOT_EMPTY
+@pytest.mark.parametrize("p", [0, 1, 2, 3, -1.5, INF, -INF])
+def test_norm(row, p):
+    x = torch.tensor(row)
+    same(fold(monoids.NORM(p), x), torch.linalg.vector_norm(x, p))
+
+
+def test_norm_is_cached():
+    assert monoids.NORM(3) is monoids.NORM(3)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64], ids=str)
+def test_bitwise(dtype):
+    x = torch.tensor([12, 10, 120], dtype=dtype)
+    for monoid, want in ((monoids.BITWISE_OR, 126), (monoids.BITWISE_AND, 8), (monoids.BITWISE_XOR, 126)):
+        same(fold(monoid, x), torch.tensor(want, dtype=dtype))
+    same(fold(monoids.BITWISE_AND, x[:0]), torch.tensor(~0 if dtype != torch.uint8 else 255, dtype=dtype))
+
+
+def test_extremes_of_empty_integers_are_the_dtypes_limits():
+    empty = torch.empty(0, dtype=torch.int8)
+    same(fold(monoids.MAX, empty), torch.tensor(-128, dtype=torch.int8))
+    same(fold(monoids.MIN, empty), torch.tensor(127, dtype=torch.int8))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, -1e6])
+def test_welford_keeps_its_accuracy_at_an_offset(offset):
+    x = torch.randn(1000) + offset
+    got = fold(monoids.WELFORD, x)
+    assert got.count == 1000
+    same(got.mean, x.double().mean().float(), rtol=1e-6, atol=1e-6)
+    same(got.M2, (x.double().var() * 999).float(), rtol=1e-5, atol=0)
+
+
+def test_compensated_sum_has_the_error_of_a_double_sum():
+    x = torch.cat([torch.randn(500) * 1e6, torch.randn(500)])
+    got = fold(monoids.SUM_COMPENSATED, torch.cat([x, -x, torch.tensor([0.125])]))
+    same(got, torch.tensor(0.125), rtol=0, atol=1e-7)
+
+
+def test_describe():
+    got = fold(monoids.DESCRIBE, torch.tensor([1.0, -4.0, 0.0, NAN, INF, -INF, 3.0]))
+    assert (got.count, got.nans, got.infs, got.zeros) == (7, 1, 2, 1)
+    assert (got.min, got.max, got.absmax) == (-4.0, 3.0, 4.0)
+    finite = torch.tensor([1.0, -4.0, 0.0, 3.0])
+    same(got.mean, finite.mean())
+    same(got.std, finite.std())
+
+
+def test_describe_without_a_finite_element():
+    got = fold(monoids.DESCRIBE, torch.tensor([NAN, INF]))
+    assert (got.count, got.nans, got.infs) == (2, 1, 1)
+    assert got.mean.isnan()
+    assert got.std.isnan()
+
+
+def test_affine_applies_the_first_map_first():
+    a, b = torch.tensor([2.0, 3.0, -1.0]), torch.tensor([1.0, 5.0, 4.0])
+    got = fold(monoids.AFFINE, a, b)
+    y = 10.0
+    for slope, shift in zip(a.tolist(), b.tolist(), strict=True):
+        y = slope * y + shift
+    assert float(got.a) * 10.0 + float(got.b) == y
+
+
+def test_matmul2x2_multiplies_from_left_to_right():
+    matrices = torch.randint(-3, 4, (5, 2, 2)).double()
+    got = fold(monoids.MATMUL2X2, *matrices.reshape(5, 4).unbind(1))
+    same(torch.stack(list(got)).reshape(2, 2), torch.linalg.multi_dot(list(matrices)))
+
+
+def test_first_and_last():
+    x = torch.tensor([3.0, 1.0, 2.0])
+    assert fold(monoids.FIRST, x) == 3.0
+    assert fold(monoids.LAST, x) == 2.0

@@ -1,0 +1,166 @@
+"""Laws hold for the whole catalogue and fail for planted faults."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tilefold import Monoid, math, monoids
+from tilefold.algebra import laws
+from tilefold.errors import DtypeError, LawError
+
+INF = float("inf")
+CATALOGUE = {m.name: m for m in vars(monoids).values() if isinstance(m, Monoid)}
+CATALOGUE |= {m.name: m for m in (monoids.NORM(p) for p in (0, 1, 2, 3.0, -1.5, INF, -INF))}
+ORDERED = {"first", "last", "affine", "matmul2x2"}
+PAIR = {"fields": ("m", "l"), "lift": lambda x: (x, 1.0)}
+BEST = {"fields": ("v", "i"), "dtypes": ("input", "index"), "index": True, "lift": lambda x, i: (x, i)}
+
+
+def textbook(a, b):
+    m = math.maximum(a.m, b.m)
+    return m, math.exp(a.m - m) * a.l + math.exp(b.m - m) * b.l
+
+
+def guarded(a, b):
+    m = math.maximum(a.m, b.m)
+    shift = math.where(m == -INF, 0, m)
+    return m, math.exp(a.m - shift) * a.l + math.exp(b.m - shift) * b.l
+
+
+def better(a, b):
+    return math.where(b.v > a.v, b.v, a.v), math.where(b.v > a.v, b.i, a.i)
+
+
+def chan(a, b):
+    n, apart = a.n + b.n, b.mean - a.mean
+    share = math.where(n == 0, 0.0, b.n / math.where(n == 0, 1.0, n))
+    return n, a.mean + apart * share, a.M2 + b.M2 + apart * apart * a.n * share
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_catalogue_keeps_the_laws_and_its_declared_order(name):
+    algebra = CATALOGUE[name].algebra
+    laws.verify(algebra, name)
+    assert laws.is_commutative(algebra) == (name not in ORDERED) == algebra.commutative
+
+
+@pytest.mark.parametrize(
+    ("combine", "identity", "rule"),
+    [
+        pytest.param(lambda a, b: a - b, 0, r"combine\(identity, s\) must be s", id="subtraction"),
+        pytest.param(lambda a, b: a - b, None, "must be associative", id="subtraction-without-identity"),
+        pytest.param(lambda a, b: (a + b) / 2, None, "must be associative", id="mean-of-means"),
+        pytest.param(math.maximum, 0, r"combine\(identity, s\) must be s", id="max-from-0"),
+        pytest.param(math.maximum, -1e9, r"combine\(identity, s\) must be s", id="max-from-a-large-number"),
+        pytest.param(math.maximum, -1e38, r"combine\(identity, s\) must be s", id="max-of-infinities"),
+        pytest.param(lambda a, b: a + b + 0.001 * a * a * b, 0, "must be associative", id="small-cubic-term"),
+        pytest.param(lambda a, b: a * 10 + b, 0, r"combine\(s, identity\) must be s", id="identity-on-one-side"),
+    ],
+)
+def test_planted_faults_are_found(combine, identity, rule):
+    with pytest.raises(LawError, match=rule):
+        Monoid(combine, identity)
+
+
+def test_message_shows_three_states_and_both_results():
+    with pytest.raises(LawError) as caught:
+        Monoid(lambda a, b: (a + b) / 2, None, name="halves")
+    message = str(caught.value)
+    assert message.startswith("halves: ")
+    for part in ("combine(combine(a, b), c) = (value=", "combine(a, combine(b, c)) = (value=", "a = (", "b = (", "c = ("):
+        assert part in message
+    assert "is_present" not in message
+
+
+def test_textbook_pair_names_the_guard():
+    with pytest.raises(LawError, match=r"where\(m == -inf, 0, m\).*identity=None"):
+        Monoid(textbook, (-INF, 0), **PAIR)
+
+
+@pytest.mark.parametrize(("combine", "identity"), [(textbook, None), (guarded, (-INF, 0))], ids=["none", "guard"])
+def test_textbook_pair_mended_is_accepted(combine, identity):
+    monoid = Monoid(combine, identity, **PAIR)
+    assert monoid.commutative
+
+
+def test_wrong_guard_is_found():
+    def wrong(a, b):
+        m = math.maximum(a.m, b.m)
+        weights = [math.exp(math.where(s.m == -INF, 0, s.m - m)) for s in (a, b)]
+        return m, weights[0] * a.l + weights[1] * b.l
+
+    with pytest.raises(LawError, match="must be associative"):
+        Monoid(wrong, (-INF, 0), **PAIR)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: Monoid(lambda a, b: a + b, 0), id="sum"),
+        pytest.param(lambda: Monoid(lambda a, b: a * b, 1), id="product"),
+        pytest.param(lambda: Monoid(lambda a, b: (a + b) % 7, 0, lift=lambda x: x % 7), id="modulus"),
+        pytest.param(lambda: Monoid(lambda a, b: math.sqrt(a * a + b * b), 0, lift=abs), id="hypotenuse"),
+        pytest.param(
+            lambda: Monoid(
+                chan, (0, 0, 0), fields=("n", "mean", "M2"), lift=lambda x: (1.0, x * 1.0, 0.0)
+            ),
+            id="chan",
+        ),
+        pytest.param(lambda: Monoid(lambda a, b: a | b, 0), id="or-of-integers"),
+        pytest.param(
+            lambda: Monoid(
+                lambda p, q: (p.re * q.re - p.im * q.im, p.re * q.im + p.im * q.re), (1, 0), fields=("re", "im")
+            ),
+            id="complex-product",
+        ),
+    ],
+)
+def test_users_monoids_are_accepted_and_found_commutative(make):
+    assert make().commutative
+
+
+def test_ties_reveal_that_the_order_matters():
+    assert not Monoid(better, None, **BEST).commutative
+    with pytest.raises(LawError, match="commutative=True must hold"):
+        Monoid(better, None, commutative=True, **BEST)
+
+
+def test_composition_is_not_commutative():
+    assert not Monoid(lambda f, g: (g.a * f.a, g.a * f.b + g.b), (1, 0), fields=("a", "b")).commutative
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        pytest.param(
+            lambda: Monoid(lambda a, b: a + b, 0, absorb=lambda s, x: s + math.block_max(x)), "instead of", id="max-for-sum"
+        ),
+        pytest.param(
+            lambda: Monoid(guarded, (-INF, 0), absorb=_unguarded_absorb, **PAIR), "-inf", id="all-elements-minus-infinity"
+        ),
+    ],
+)
+def test_absorb_must_mean_what_combine_means(make, what):
+    with pytest.raises(LawError, match=f"absorb must equal combining the lifted elements one by one.*{what}"):
+        make()
+
+
+def _unguarded_absorb(state, x):
+    m = math.maximum(state.m, math.block_max(x))
+    return m, state.l * math.exp(state.m - m) + math.block_sum(math.exp(x - m))
+
+
+def test_folding_no_dtype_is_an_error():
+    with pytest.raises(DtypeError, match="must fold floats, integers or bool"):
+        Monoid(lambda a, b: (a & b) * 1.5, 0, lift=lambda x: x * 0.5)
+
+
+def test_check_can_be_skipped():
+    monoid = Monoid(lambda a, b: a - b, 0, check=False, commutative=False)
+    assert not monoid.commutative
+
+
+def test_torchs_generator_is_left_alone():
+    before = torch.get_rng_state()
+    Monoid(lambda a, b: a + b, 0)
+    assert torch.equal(before, torch.get_rng_state())

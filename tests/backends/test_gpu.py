@@ -1,0 +1,135 @@
+"""The kernels on a GPU against the definition: families, monoids, dtypes, layouts, corners, guarantees."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilefold
+from tilefold import monoids
+from backends.triton_cases import LARGE, MONOIDS, SMALL, Case, compare
+
+pytestmark = pytest.mark.gpu
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize("name", list(MONOIDS))
+@pytest.mark.parametrize("case", SMALL + LARGE, ids=lambda c: c.name)
+def test_cases(case: Case, name: str) -> None:
+    monoid = MONOIDS[name]
+    inputs = case.make(monoid, torch.float32, "cuda")
+    compare(monoid, tilefold.reduce(inputs, monoid, case.dims), inputs, case.dims)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("name", ["sum", "argmax", "logsumexp", "welford", "describe"])
+@pytest.mark.parametrize("case", LARGE, ids=lambda c: c.name)
+def test_float_dtypes(case: Case, name: str, dtype: torch.dtype) -> None:
+    monoid = MONOIDS[name]
+    inputs = case.make(monoid, dtype, "cuda")
+    compare(monoid, tilefold.reduce(inputs, monoid, case.dims), inputs, case.dims)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64, torch.bool],
+)
+@pytest.mark.parametrize("name", ["sum", "max", "argmax", "any"])
+@pytest.mark.parametrize("case", [SMALL[1], SMALL[2], SMALL[6], LARGE[0], LARGE[3], LARGE[8], LARGE[11]], ids=lambda c: c.name)
+def test_integers(case: Case, name: str, dtype: torch.dtype) -> None:
+    monoid = MONOIDS[name]
+    inputs = case.make(monoid, dtype, "cuda")
+    compare(monoid, tilefold.reduce(inputs, monoid, case.dims), inputs, case.dims)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8(dtype: torch.dtype) -> None:
+    inputs = LARGE[1].make(monoids.SUM, dtype, "cuda")
+    compare(monoids.SUM, tilefold.reduce(inputs, monoids.SUM, 1, dtype=torch.float32), inputs, (1,))
+
+
+@pytest.mark.parametrize("shape,dim", [((3, 8), 1), ((3, 300), 1), ((3, 5000), 1), ((3, 70000), 1), ((70000, 3), 0), ((1, 1 << 20), 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_corners_of_values(shape: tuple[int, int], dim: int, dtype: torch.dtype) -> None:
+    for fill in ([NAN, 1.0], [1.0, NAN], [INF, 1.0], [-INF, -INF], [INF, -INF], [0.0, -0.0], [1.0, 1.0], [NAN, NAN]):
+        x = torch.full(shape, fill[1], device="cuda").to(dtype)
+        x.select(dim, shape[dim] // 2).fill_(fill[0])
+        if fill[0] != fill[0]:
+            x.select(dim, shape[dim] - 1).fill_(NAN)
+        same = lambda got, want: torch.testing.assert_close(got, want, equal_nan=True, rtol=2e-2, atol=1e-2)  # noqa: E731  # one word
+        same(tilefold.reduce(x, monoids.MAX, dim), x.amax(dim))
+        same(tilefold.reduce(x, monoids.LOGSUMEXP, dim), torch.logsumexp(x.double(), dim).to(dtype))
+        assert torch.equal(tilefold.reduce(x, monoids.ARGMAX, dim), x.argmax(dim)), fill
+        assert torch.equal(tilefold.reduce(x, monoids.ARGMIN, dim), x.argmin(dim)), fill
+        assert torch.equal(tilefold.reduce(x, monoids.ANY, dim), x.any(dim))
+
+
+@pytest.mark.parametrize("case", SMALL + LARGE, ids=lambda c: c.name)
+def test_ties_go_to_the_first(case: Case) -> None:
+    x = case.make(monoids.ARGMAX, torch.int8, "cuda")[0] // 40
+    got = tilefold.reduce(x, monoids.ARGMAX, case.dims)
+    with tilefold.backend("lanes"):
+        want = tilefold.reduce(x.cpu(), monoids.ARGMAX, case.dims)
+    assert torch.equal(got.cpu(), want)
+
+
+@pytest.mark.parametrize("case", LARGE, ids=lambda c: c.name)
+@pytest.mark.parametrize("name", ["sum", "logsumexp", "welford"])
+def test_run_to_run(case: Case, name: str) -> None:
+    inputs = case.make(MONOIDS[name], torch.bfloat16, "cuda")
+    first, second = (tilefold.reduce(inputs, MONOIDS[name], case.dims) for _ in range(2))
+    for a, b in zip(first if isinstance(first, tuple) else [first], second if isinstance(second, tuple) else [second], strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("length", [8, 100, 1024, 5000, 100_000, 3_000_001])
+@pytest.mark.parametrize("name", ["sum", "logsumexp"])
+def test_batch_invariant(length: int, name: str) -> None:
+    x = torch.randn(33, length, device="cuda")
+    whole = tilefold.reduce(x, MONOIDS[name], 1, guarantee="batch_invariant")
+    for rows in (1, 2, 7):
+        part = tilefold.reduce(x[:rows], MONOIDS[name], 1, guarantee="batch_invariant")
+        assert torch.equal(part, whole[:rows])
+
+
+def test_beyond_32_bits() -> None:
+    x = torch.ones(2**31 + 7, dtype=torch.int8, device="cuda")
+    x[-1] = 5
+    assert tilefold.reduce(x, monoids.SUM).item() == 2**31 + 11
+    assert tilefold.reduce(x, monoids.ARGMAX).item() == 2**31 + 6
+    rows = x[:-7].view(2**16, 2**15)
+    assert torch.equal(tilefold.reduce(rows, monoids.SUM, 1), torch.full((2**16,), 2**15, device="cuda"))
+    assert torch.equal(tilefold.reduce(rows, monoids.SUM, 0), torch.full((2**15,), 2**16, device="cuda"))
+
+
+def test_empty_and_scalar() -> None:
+    assert tilefold.reduce(torch.empty(0, 3, device="cuda"), monoids.SUM, 0).tolist() == [0, 0, 0]
+    assert tilefold.reduce(torch.empty(3, 0, device="cuda"), monoids.LOGSUMEXP, 1).tolist() == [-INF] * 3
+    assert tilefold.reduce(torch.empty(0, 3, device="cuda"), monoids.SUM, 1).shape == (0,)
+    assert tilefold.reduce(torch.tensor(3.0, device="cuda"), monoids.SUM).item() == 3
+
+
+def test_other_stream_and_graph() -> None:
+    x = torch.randn(8, 100_000, device="cuda")
+    want = tilefold.reduce(x, monoids.LOGSUMEXP, 1)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        got = tilefold.reduce(x, monoids.LOGSUMEXP, 1)
+    stream.synchronize()
+    assert torch.equal(got, want)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = tilefold.reduce(x, monoids.LOGSUMEXP, 1)
+    x.mul_(2)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(captured, tilefold.reduce(x, monoids.LOGSUMEXP, 1))
+
+
+def test_inputs_are_not_changed_and_alignment_is_part_of_the_key() -> None:
+    flat = torch.randn(4097, device="cuda")
+    for offset in (0, 1, 0, 1):
+        x = flat[offset : offset + 4096].view(4, 1024)
+        before = x.clone()
+        torch.testing.assert_close(tilefold.reduce(x, monoids.SUM, 1), x.double().sum(1).float(), rtol=1e-5, atol=1e-4)
+        assert torch.equal(x, before)

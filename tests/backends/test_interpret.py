@@ -1,0 +1,52 @@
+"""Every kernel family under Triton's interpreter: the same source as on the GPU, small sizes, on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilefold
+from backends.triton_cases import MONOIDS, SMALL, Case, compare
+
+pytestmark = [
+    # numpy warns where the kernel masks a lane whose value it has computed (log of 0, inf - inf): the results are compared
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.mark.parametrize("name", ["sum", "argmax", "logsumexp", "welford", "affine", "sum without identity"])
+@pytest.mark.parametrize("case", SMALL, ids=lambda c: c.name)
+def test_cases(case: Case, name: str) -> None:
+    monoid = MONOIDS[name]
+    inputs = case.make(monoid, torch.float32, "cpu")
+    with tilefold.backend("interpret"):
+        got = tilefold.reduce(inputs, monoid, case.dims)
+    compare(monoid, got, inputs, case.dims)
+
+
+@pytest.mark.parametrize("name", [n for n in MONOIDS if n not in ("affine",)])
+def test_monoids(name: str) -> None:
+    case, monoid = SMALL[4], MONOIDS[name]
+    inputs = case.make(monoid, torch.float32, "cpu")
+    with tilefold.backend("interpret"):
+        got = tilefold.reduce(inputs, monoid, case.dims)
+    compare(monoid, got, inputs, case.dims)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool])
+def test_dtypes(dtype: torch.dtype) -> None:
+    case = SMALL[4]
+    inputs = case.make(MONOIDS["sum"], dtype, "cpu")
+    with tilefold.backend("interpret"):
+        got = tilefold.reduce(inputs, MONOIDS["sum"], case.dims)
+    compare(MONOIDS["sum"], got, inputs, case.dims)
+
+
+def test_two_stages() -> None:
+    x = torch.randn(1, 70000, generator=torch.Generator().manual_seed(0))
+    with tilefold.backend("interpret"):
+        got = tilefold.reduce(x, MONOIDS["sum without identity"], 1)
+        plan = tilefold.last_plan()
+    assert plan is not None and plan.launches == 2
+    torch.testing.assert_close(got, x.double().sum(1).float(), rtol=1e-4, atol=1e-3)

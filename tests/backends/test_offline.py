@@ -1,0 +1,54 @@
+"""Every family compiles without a GPU, for the architectures we promise."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tilefold.algebra import program as programs
+from tilefold.backends.triton import call as calls
+from tilefold.backends.triton.launch import stage_calls
+from tilefold.planner.choose import plan_fold
+from tilefold.planner.device import H200, Device
+from tilefold.problem import canonical
+from backends.triton_cases import LARGE, MONOIDS, Case
+
+CHOSEN = [c for c in LARGE if c.name in {
+    "row of 1024", "odd long rows", "small axis many", "long columns", "one long row", "channels", "strided long", "permuted outer",
+}]  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+@pytest.mark.parametrize("name", ["sum", "argmax", "logsumexp", "welford", "last"])
+@pytest.mark.parametrize("case", CHOSEN, ids=lambda c: c.name)
+def test_compiles(case: Case, name: str, architecture: int) -> None:
+    monoid = MONOIDS[name]
+    inputs = case.make(monoid, torch.bfloat16, "cpu")
+    program = programs.specialize(monoid.total, tuple(x.dtype for x in inputs))
+    dims = tuple(range(inputs[0].ndim)) if case.dims is None else case.dims
+    problem = canonical(inputs, dims, ordered=not monoid.commutative)
+    plan = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run")
+    for call in stage_calls(plan, problem, program, interpret=False):
+        kernel = calls.compile_for(call, architecture)
+        assert "cubin" in kernel.asm
+        assert "ld.local" not in kernel.asm["ptx"], "no array may live in local memory"
+
+
+@pytest.mark.parametrize("name", list(MONOIDS))
+def test_monoids_compile(name: str) -> None:
+    test_compiles(LARGE[0], name, 90)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float64, torch.float32, torch.float16, torch.float8_e5m2, torch.float8_e4m3fn, torch.int8, torch.uint8,
+     torch.uint16, torch.uint32, torch.uint64, torch.int64, torch.bool],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["sum", "argmax", "logsumexp"])
+def test_dtypes_compile(name: str, dtype: torch.dtype) -> None:
+    monoid = MONOIDS[name]
+    x = torch.empty(64, 1000, dtype=dtype)
+    program = programs.specialize(monoid.total, (dtype,))
+    problem = canonical([x], (1,), ordered=False)
+    for call in stage_calls(plan_fold(problem, program, H200, "run_to_run"), problem, program, interpret=False):
+        calls.compile_for(call, 90)

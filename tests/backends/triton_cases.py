@@ -1,0 +1,141 @@
+"""Folds that reach every family of kernels and every corner of addressing, for the interpreter, the compiler and the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+import tilefold
+from tilefold import monoids
+from tilefold.algebra.monoid import Monoid
+
+Tensor = torch.Tensor
+Layout = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One fold: what shape of data, seen how, folded over which dims."""
+
+    name: str
+    shape: tuple[int, ...]
+    dims: tuple[int, ...] | None
+    layout: Layout = lambda x: x
+
+    def make(self, monoid: Monoid, dtype: torch.dtype, device: str, seed: int = 0) -> list[Tensor]:
+        """The inputs, filled with small values so that no dtype overflows early."""
+        generator = torch.Generator().manual_seed(seed)
+        tensors = []
+        for _ in range(monoid.algebra.inputs):
+            if dtype.is_floating_point:
+                x = torch.randn(self.shape, generator=generator, dtype=torch.float32).to(dtype)
+            else:
+                low, high = (0, 2) if dtype == torch.bool else (0 if dtype in UNSIGNED else -100, 100)
+                x = torch.randint(low, high, self.shape, generator=generator).to(dtype)
+            tensors.append(self.layout(x.to(device)))
+        return tensors
+
+
+UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+
+
+def misaligned(x: Tensor) -> Tensor:
+    """The same values one element behind an aligned address."""
+    flat = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)
+    return flat[1:].view(x.shape).copy_(x)
+
+
+def strided(x: Tensor) -> Tensor:
+    """Every second element of something larger, in every dim."""
+    big = torch.empty([2 * n for n in x.shape], dtype=x.dtype, device=x.device)
+    return big[tuple(slice(None, None, 2) for _ in x.shape)].copy_(x)
+
+
+SMALL = [
+    Case("one element", (1,), (0,)),
+    Case("tiny axis", (37, 3), (1,)),
+    Case("small axis 8", (130, 8), (1,)),
+    Case("small axis 16", (67, 16), (1,)),
+    Case("row of 100", (5, 100), (1,)),
+    Case("row of 256", (9, 256), (1,)),
+    Case("columns", (33, 24), (0,)),
+    Case("one column", (50, 1), (0,)),
+    Case("middle", (3, 20, 5), (1,)),
+    Case("outer and inner", (4, 5, 6), (0, 2)),
+    Case("all", (7, 6), None),
+    Case("transposed", (6, 40), (0,), lambda x: x.t().contiguous().t()),
+    Case("strided", (4, 30), (1,), strided),
+    Case("misaligned", (3, 64), (1,), misaligned),
+    Case("expanded", (4, 1), (1,), lambda x: x.expand(4, 33)),
+    Case("two folded dims apart", (4, 3, 5), (0, 2), lambda x: x.permute(0, 2, 1).contiguous().permute(0, 2, 1)),
+]
+LARGE = [
+    Case("row of 1000", (300, 1000), (1,)),
+    Case("row of 1024", (300, 1024), (1,)),
+    Case("rows of 8192", (40, 8192), (1,)),
+    Case("odd long rows", (7, 50257), (1,)),
+    Case("row of 3333", (129, 3333), (1,)),
+    Case("small axis many", (70001, 8), (1,)),
+    Case("axis of 64", (5000, 64), (1,)),
+    Case("axis of 5", (5001, 5), (1,)),
+    Case("long columns", (30011, 24), (0,)),
+    Case("columns 257", (3000, 257), (0,)),
+    Case("wide columns", (64, 5000), (0,)),
+    Case("one long row", (1000003,), (0,)),
+    Case("eight long rows", (8, 200000), (1,)),
+    Case("channels", (8, 3, 50, 50), (0, 2, 3)),
+    Case("batch of columns", (5, 2000, 48), (1,)),
+    Case("misaligned long", (3, 70000), (1,), misaligned),
+    Case("strided long", (3, 40000), (1,), strided),
+    Case("transposed long", (200, 3000), (1,), lambda x: x.t().contiguous().t()),
+    Case("many outputs", (70000, 3, 4), (2,)),
+    Case("permuted outer", (9, 11, 500), (2,), lambda x: x.permute(1, 0, 2).contiguous().permute(1, 0, 2)),
+]
+
+MONOIDS: dict[str, Monoid] = {
+    "sum": monoids.SUM,
+    "max": monoids.MAX,
+    "argmax": monoids.ARGMAX,
+    "max_with_index": monoids.MAX_WITH_INDEX,
+    "logsumexp": monoids.LOGSUMEXP,
+    "welford": monoids.WELFORD,
+    "any": monoids.ANY,
+    "minmax": monoids.MINMAX,
+    "describe": monoids.DESCRIBE,
+    "first": monoids.FIRST,
+    "last": monoids.LAST,
+    "affine": tilefold.Monoid(
+        lambda f, g: (g.a * f.a, g.a * f.b + g.b), (1, 0), fields=("a", "b"), commutative=False, check=False,
+        lift=lambda x, y: (0.5 * tilefold.math.tanh(x), y), name="affine",
+    ),
+    "dot": tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, commutative=True, check=False, name="dot"),
+    "sum without identity": tilefold.Monoid(lambda a, b: a + b, None, commutative=True, check=False, name="sum"),
+}  # fmt: skip
+
+
+def compare(monoid: Monoid, got: object, inputs: list[Tensor], dims: tuple[int, ...] | None) -> None:
+    """Against the definition in float64 (or exact integers): results as near as their dtype and the sum's bound allow."""
+    wide = [x.cpu().double() if x.dtype.is_floating_point else x.cpu() for x in inputs]
+    length = wide[0].numel() // max(1, _kept(wide[0], dims))
+    with tilefold.backend("reference" if length <= 300 else "lanes"):
+        want = tilefold.reduce(wide, monoid, dims)
+    got_list = list(got) if isinstance(got, tuple) else [got]
+    want_list = list(want) if isinstance(want, tuple) else [want]
+    for g, w in zip(got_list, want_list, strict=True):
+        assert isinstance(g, Tensor)
+        if not g.dtype.is_floating_point:
+            torch.testing.assert_close(g.cpu(), w.to(g.dtype), rtol=0, atol=0)
+            continue
+        unit = {torch.float32: 2e-6, torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}.get(g.dtype, 0.13)
+        scale = 8.0 * length**0.5  # cancelling terms of size about 1
+        torch.testing.assert_close(g.cpu().double(), w.double(), rtol=unit, atol=max(2e-7, unit / 100) * scale, equal_nan=True)
+
+
+def _kept(x: Tensor, dims: tuple[int, ...] | None) -> int:
+    result = 1
+    for d, n in enumerate(x.shape):
+        if dims is not None and d not in [k % x.ndim for k in dims]:
+            result *= n
+    return result
