@@ -1,4 +1,4 @@
-"""Time on the device with a cold L2, and the two ceilings that every figure is divided by: a copy and an empty launch."""
+"""Time on the device with a cold L2, and the two ceilings of every figure: a copy and an empty launch."""
 
 from __future__ import annotations
 

@@ -127,7 +127,8 @@ def fold_tensors(
         ready = _ready.get(key)
         if ready is not None and not (tensors[0].requires_grad and torch.is_grad_enabled()) and forced_backend() == "auto":
             _last.plan = ready.plan
-            return ready(tensors[0])
+            repeated: list[torch.Tensor] = ready(tensors[0])
+            return repeated
     _check_inputs(tensors, monoid, guarantee, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
@@ -247,7 +248,8 @@ def _run(
             raise BackendError("backend: torch itself has no such fold; use the lanes backend")
     results, plan = lanes.fold(tensors, program, dims, guarantee)
     remember_plan(plan)
-    return results
+    # A fold of one element may come back as the input itself: a result owns its memory.
+    return [r.clone(memory_format=torch.contiguous_format) if any(_shares(r, t) for t in tensors) else r for r in results]
 
 
 def explain_plan(

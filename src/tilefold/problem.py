@@ -89,7 +89,7 @@ def normalize_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "redu
 def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tuple[int, ...]:
     """The common shape of inputs that are folded together."""
     try:
-        return tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))
+        return tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))  # type: ignore[no-untyped-call]  # torch's own
     except RuntimeError:
         shapes = " and ".join(str(list(t.shape)) for t in tensors)
         raise ShapeError(f"{call}: inputs folded together must broadcast, got shapes {shapes}; reshape or unsqueeze one") from None

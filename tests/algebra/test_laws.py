@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from tilefold import Monoid, math, monoids
 from tilefold.algebra import laws
+from tilefold.algebra.program import specialize
+from tilefold.backends import reference
 from tilefold.errors import DtypeError, LawError
 
 INF = float("inf")
@@ -54,7 +57,9 @@ def test_catalogue_keeps_the_laws_and_its_declared_order(name):
         pytest.param(math.maximum, -1e9, r"combine\(identity, s\) must be s", id="max-from-a-large-number"),
         pytest.param(math.maximum, -1e38, r"combine\(identity, s\) must be s", id="max-of-infinities"),
         pytest.param(lambda a, b: a + b + 0.001 * a * a * b, 0, "must be associative", id="small-cubic-term"),
-        pytest.param(lambda a, b: a * 10 + b, 0, r"combine\(s, identity\) must be s", id="identity-on-one-side"),
+        pytest.param(
+            lambda a, b: a * 10 + b, 0, r"combine\(s, identity\) must be s", id="identity-on-one-side"
+        ),
     ],
 )
 def test_planted_faults_are_found(combine, identity, rule):
@@ -67,7 +72,13 @@ def test_message_shows_three_states_and_both_results():
         Monoid(lambda a, b: (a + b) / 2, None, name="halves")
     message = str(caught.value)
     assert message.startswith("halves: ")
-    for part in ("combine(combine(a, b), c) = (value=", "combine(a, combine(b, c)) = (value=", "a = (", "b = (", "c = ("):
+    for part in (
+        "combine(combine(a, b), c) = (value=",
+        "combine(a, combine(b, c)) = (value=",
+        "a = (",
+        "b = (",
+        "c = (",
+    ):
         assert part in message
     assert "is_present" not in message
 
@@ -77,7 +88,9 @@ def test_textbook_pair_names_the_guard():
         Monoid(textbook, (-INF, 0), **PAIR)
 
 
-@pytest.mark.parametrize(("combine", "identity"), [(textbook, None), (guarded, (-INF, 0))], ids=["none", "guard"])
+@pytest.mark.parametrize(
+    ("combine", "identity"), [(textbook, None), (guarded, (-INF, 0))], ids=["none", "guard"]
+)
 def test_textbook_pair_mended_is_accepted(combine, identity):
     monoid = Monoid(combine, identity, **PAIR)
     assert monoid.commutative
@@ -101,15 +114,15 @@ def test_wrong_guard_is_found():
         pytest.param(lambda: Monoid(lambda a, b: (a + b) % 7, 0, lift=lambda x: x % 7), id="modulus"),
         pytest.param(lambda: Monoid(lambda a, b: math.sqrt(a * a + b * b), 0, lift=abs), id="hypotenuse"),
         pytest.param(
-            lambda: Monoid(
-                chan, (0, 0, 0), fields=("n", "mean", "M2"), lift=lambda x: (1.0, x * 1.0, 0.0)
-            ),
+            lambda: Monoid(chan, (0, 0, 0), fields=("n", "mean", "M2"), lift=lambda x: (1.0, x * 1.0, 0.0)),
             id="chan",
         ),
         pytest.param(lambda: Monoid(lambda a, b: a | b, 0), id="or-of-integers"),
         pytest.param(
             lambda: Monoid(
-                lambda p, q: (p.re * q.re - p.im * q.im, p.re * q.im + p.im * q.re), (1, 0), fields=("re", "im")
+                lambda p, q: (p.re * q.re - p.im * q.im, p.re * q.im + p.im * q.re),
+                (1, 0),
+                fields=("re", "im"),
             ),
             id="complex-product",
         ),
@@ -133,10 +146,14 @@ def test_composition_is_not_commutative():
     ("make", "what"),
     [
         pytest.param(
-            lambda: Monoid(lambda a, b: a + b, 0, absorb=lambda s, x: s + math.block_max(x)), "instead of", id="max-for-sum"
+            lambda: Monoid(lambda a, b: a + b, 0, absorb=lambda s, x: s + math.block_max(x)),
+            "instead of",
+            id="max-for-sum",
         ),
         pytest.param(
-            lambda: Monoid(guarded, (-INF, 0), absorb=_unguarded_absorb, **PAIR), "-inf", id="all-elements-minus-infinity"
+            lambda: Monoid(guarded, (-INF, 0), absorb=_unguarded_absorb, **PAIR),
+            "-inf",
+            id="all-elements-minus-infinity",
         ),
     ],
 )
@@ -164,3 +181,15 @@ def test_torchs_generator_is_left_alone():
     before = torch.get_rng_state()
     Monoid(lambda a, b: a + b, 0)
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("combine", "identity"), [(textbook, None), (guarded, (-INF, 0))], ids=["none", "guard"]
+)
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 65)], ids=str)
+def test_mended_textbook_pair_folds_to_the_log_sum_exp(combine, identity, shape):
+    x = torch.randn(shape) * 30
+    monoid = Monoid(combine, identity, project=lambda m, l: m + math.log(l), **PAIR)
+    program = specialize(monoid.total, (x.dtype,))
+    got = monoid.pack(reference.fold([x], program, (x.ndim - 1,)))
+    torch.testing.assert_close(got, x.logsumexp(-1), rtol=1e-6, atol=1e-6)

@@ -92,6 +92,15 @@ def test_batch_invariant(length: int, name: str) -> None:
         assert torch.equal(part, whole[:rows])
 
 
+@pytest.mark.parametrize("length", [8, 1000, 100_000])
+def test_batch_invariant_columns(length: int) -> None:
+    x = torch.randn(length, 70, device="cuda")
+    whole = tilefold.reduce(x, monoids.SUM, 0, guarantee="batch_invariant")
+    for columns in (1, 3, 64):
+        part = tilefold.reduce(x[:, :columns], monoids.SUM, 0, guarantee="batch_invariant")
+        assert torch.equal(part, whole[:columns])
+
+
 def test_beyond_32_bits() -> None:
     x = torch.ones(2**31 + 7, dtype=torch.int8, device="cuda")
     x[-1] = 5

@@ -30,11 +30,34 @@ def _python_minimum(a: Number, b: Number) -> Number:
     return math.nan if a != a or b != b else min(a, b)
 
 
-def _python_exp(x: Number) -> float:
-    try:
-        return math.exp(x)
-    except OverflowError:
+def _python_float(function: Callable[..., float]) -> Callable[..., float]:
+    """IEEE's answers where Python raises: infinity for an overflow, NaN outside the domain."""
+
+    def apply(*operands: Number) -> float:
+        try:
+            return function(*operands)
+        except OverflowError:
+            return math.inf
+        except ValueError:
+            return math.nan
+
+    return apply
+
+
+def _python_power(x: Number, y: Number) -> float:
+    if x == 0 and y < 0:
         return math.inf
+    try:
+        return math.pow(x, y)
+    except OverflowError:
+        return -math.inf if x < 0 and y % 2 == 1 else math.inf
+    except ValueError:
+        return math.nan
+
+
+def _python_whole(function: Callable[[float], int]) -> Callable[[Number], Number]:
+    """Rounding to a whole number that keeps floats floats, infinities and NaN among them."""
+    return lambda x: x if not isinstance(x, float) or not math.isfinite(x) else float(function(x))
 
 
 def _python_log(x: Number, function: Callable[[float], float] = math.log) -> float:
@@ -73,20 +96,20 @@ OPS: dict[str, Op] = {
     "minimum": Op(2, "arithmetic", _python_minimum),
     "neg": Op(1, "arithmetic", operator.neg),
     "abs": Op(1, "arithmetic", builtins.abs),
-    "floor": Op(1, "arithmetic", math.floor),
-    "ceil": Op(1, "arithmetic", math.ceil),
+    "floor": Op(1, "arithmetic", _python_whole(math.floor)),
+    "ceil": Op(1, "arithmetic", _python_whole(math.ceil)),
     "truediv": Op(2, "float", _python_divide),
-    "pow": Op(2, "float", math.pow),
-    "exp": Op(1, "float", _python_exp),
-    "exp2": Op(1, "float", lambda x: 2.0**x),
-    "expm1": Op(1, "float", math.expm1),
+    "pow": Op(2, "float", _python_power),
+    "exp": Op(1, "float", _python_float(math.exp)),
+    "exp2": Op(1, "float", _python_float(lambda x: 2.0**x)),
+    "expm1": Op(1, "float", _python_float(math.expm1)),
     "log": Op(1, "float", _python_log),
     "log2": Op(1, "float", lambda x: _python_log(x, math.log2)),
     "log1p": Op(1, "float", lambda x: _python_log(1 + x)),
     "sqrt": Op(1, "float", lambda x: math.sqrt(x) if x >= 0 else math.nan),
     "rsqrt": Op(1, "float", lambda x: _python_divide(1.0, math.sqrt(x)) if x >= 0 else math.nan),
-    "sin": Op(1, "float", math.sin),
-    "cos": Op(1, "float", math.cos),
+    "sin": Op(1, "float", _python_float(math.sin)),
+    "cos": Op(1, "float", _python_float(math.cos)),
     "tanh": Op(1, "float", math.tanh),
     "erf": Op(1, "float", math.erf),
     "lt": Op(2, "compare", operator.lt),

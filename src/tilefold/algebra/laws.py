@@ -127,8 +127,9 @@ def _check_identity(pool: _Pool, name: str) -> None:
             if row is not None:
                 call = "combine(identity, s)" if left else "combine(s, identity)"
                 raise LawError(
-                    f"{name}: {call} must be s, got {_show(pool, got, row)} for s = {_show(pool, s, row)} and identity = "
-                    f"{_show(pool, e, row)} ({_elements(pool)}); give the state that changes nothing, or identity=None"
+                    f"{name}: {call} must be s, got {_show(pool, got, row)} for s = {_show(pool, s, row)} and "
+                    f"identity = {_show(pool, e, row)} ({_elements(pool)}); "
+                    "give the state that changes nothing, or identity=None"
                 )
 
 
@@ -141,8 +142,9 @@ def _identity_guard(pool: _Pool, name: str, identity: State, twice: State) -> st
     field, value = infinite[0] if infinite else (fields[0], pool.program.identity[0])
     return (
         f"{name}: combine(identity, identity) must be the identity {_show(pool, identity, 0)}, "
-        f"got {_show(pool, twice, 0)} ({_elements(pool)}): NaN comes of inf - inf or 0 / 0; guard what is subtracted or divided by, as in "
-        f"where({field} == {value}, 0, {field}), or pass identity=None, which selects absent elements away"
+        f"got {_show(pool, twice, 0)} ({_elements(pool)}): NaN comes of inf - inf or 0 / 0; guard what is "
+        f"subtracted or divided by, as in where({field} == {value}, 0, {field}), or pass identity=None, "
+        "which selects absent elements away"
     )
 
 
@@ -155,8 +157,8 @@ def _check_associativity(pool: _Pool, name: str) -> None:
         raise LawError(
             f"{name}: combine must be associative, got combine(combine(a, b), c) = {_show(pool, left, row)} but "
             f"combine(a, combine(b, c)) = {_show(pool, right, row)} for a = {_show(pool, a, row)}, "
-            f"b = {_show(pool, b, row)}, c = {_show(pool, c, row)} ({_elements(pool)}); carry in the state what a later "
-            "combine needs (a mean needs its count), and finish in project"
+            f"b = {_show(pool, b, row)}, c = {_show(pool, c, row)} ({_elements(pool)}); carry in the state what a "
+            "later combine needs (a mean needs its count), and finish in project"
         )
 
 
@@ -188,9 +190,9 @@ def _check_absorb(pool: _Pool, name: str) -> None:
         if row is not None:
             block = [[v.item() for v in b[row]] for b in blocks]
             raise LawError(
-                f"{name}: absorb must equal combining the lifted elements one by one, got {_show(pool, got, row)} instead of "
-                f"{_show(pool, want, row)} for the state {_show(pool, s, row)} and the block {', '.join(map(str, block))} "
-                f"({_elements(pool)}); mend absorb or leave it out"
+                f"{name}: absorb must equal combining the lifted elements one by one, got {_show(pool, got, row)} "
+                f"instead of {_show(pool, want, row)} for the state {_show(pool, s, row)} and the block "
+                f"{', '.join(map(str, block))} ({_elements(pool)}); mend absorb or leave it out"
             )
 
 

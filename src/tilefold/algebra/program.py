@@ -88,8 +88,8 @@ def _with_positions_in_order(algebra: Algebra) -> Graph:
         return algebra.combine
 
     def settle(op: str, operands: Sequence[Any], value: Any = None) -> Any:
-        sides = [o.node.value if isinstance(o, Value) and o.node.op == "input" else None for o in operands]
-        if op in _IN_ORDER and None not in sides:
+        sides = [o.node.value for o in operands if isinstance(o, Value) and o.node.op == "input"]
+        if op in _IN_ORDER and len(sides) == 2:
             left, right = sides
             if left in labels and right - n in labels:
                 return _IN_ORDER[op]

@@ -102,7 +102,7 @@ class TypedGraph:
 
 
 def infer(graph: Graph, input_dtypes: Sequence[torch.dtype]) -> TypedGraph:
-    """Give every node a dtype. Constants adapt to the other operand; alone they are bool, int64 or the default float."""
+    """Give every node a dtype. Constants adapt to the other operand; alone they are bool, int64 or a float."""
     default_float = torch.float64 if torch.float64 in input_dtypes else torch.float32
     defaults = (torch.bool, torch.int64, default_float)
     dtypes: list[torch.dtype] = []

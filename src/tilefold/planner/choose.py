@@ -32,6 +32,7 @@ WARPS_WANTED = 16384  # for a fold of few results: about 124 warps a core on 132
 COLUMN_WARPS = 16  # a core, when columns are split
 BLOCKS = 128  # programs of one wave on the chips planned for
 LARGE = 100_000_000  # bytes: below, many small programs hide latency better than a few large ones
+INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
 EVICT_FIRST_BELOW = 400_000_000  # bytes: smaller inputs leave the L2 to what it holds (docs/measured.md)
 
 
@@ -45,14 +46,22 @@ class _View:
     length: int
     bytes: int
     vector: int
+    full_vector: int
+
+    @property
+    def loads(self) -> int:
+        """Loads a thread keeps in flight: more where strides or addresses make them narrow."""
+        return LOADS * min(4, self.full_vector // self.vector)
 
 
 def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str) -> Plan:
     """How to fold `problem` on `device`. With "batch_invariant" neither the count of results nor the device matter."""
-    view = _view(problem)
     invariant = guarantee == "batch_invariant"
+    view = _alone(_view(problem), problem) if invariant else _view(problem)
     chip = NOMINAL if invariant else device
     first = _stage(view, program)
+    if invariant and not view.by_rows and not first.ordered:
+        first = _one_lane(first, view)
     if problem.bytes_read > EVICT_FIRST_BELOW:
         first = replace(first, evict_first=False)
     splits = _splits(view, first, chip, invariant)
@@ -60,6 +69,8 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
     if splits == 1:
         return Plan("triton", (first,), guarantee=guarantee, reason=reason)
     second = _second_stage(problem.outputs, splits, program)
+    if invariant and not second.ordered:
+        second = Stage("partials", 128, 1, 1, 16, 1, 4, in_order=True, evict_first=False)
     stages = (replace(first, splits=splits), second)
     return Plan("triton", stages, overlap=device.overlaps, guarantee=guarantee, reason=reason)
 
@@ -78,7 +89,20 @@ def _view(problem: Problem) -> _View:
         length=problem.length,
         bytes=problem.bytes_read,
         vector=max(1, min((v for v in vectors if v), default=1)),
+        full_vector=max(1, VECTOR_BYTES // max(dtype.itemsize for dtype in problem.dtypes)),
     )
+
+
+def _alone(view: _View, problem: Problem) -> _View:
+    """The view of one result among unknown others: nothing in it depends on how many there are."""
+    by_rows = not problem.folded or all(s in (0, 1) for s in problem.folded[-1].strides)
+    vector = view.vector if by_rows else view.full_vector
+    return replace(view, by_rows=by_rows, kept=1 << 20, outer=1, bytes=LARGE, vector=vector)
+
+
+def _one_lane(stage: Stage, view: _View) -> Stage:
+    """Each column walked by one lane, so that threads' layout, which neighbours decide, cannot change the order."""
+    return replace(stage, block_kept=stage.num_warps * WARP * view.vector, lanes=1, unroll=min(16, _below(view.length)), in_order=True)
 
 
 def _weight(problem: Problem, operand: int) -> int:
@@ -134,13 +158,13 @@ def _rows(view: _View, absorbs: bool) -> Stage:
         if vectors == 1:
             return Stage("small_axis", 256, 1, run, 1, 1, 2)
         return Stage("small_axis", 1024 // vectors, vectors, run, 1, 1, 4)
-    if vectors <= 16 * LOADS:
+    if vectors <= 16 * view.loads:
         return Stage("rows", 8, 16, run, max(1, vectors // 16), 1, 4)
-    if vectors <= WARP * 2 * LOADS:
+    if vectors <= WARP * 2 * view.loads:
         return Stage("rows", 2, WARP, run, vectors // WARP, 1, 2)
     if vectors != math.ceil(view.length / run):
         vectors //= 2  # walk the row in two tiles or more: only the last one is masked
-    loads = 2 * LOADS if absorbs and vectors <= WARP * MAX_WARPS * LOADS else LOADS
+    loads = 2 * LOADS if absorbs and LOADS == view.loads and vectors <= WARP * MAX_WARPS * LOADS else view.loads
     warps = min(MAX_WARPS, vectors // (WARP * loads)) or 1
     family = "rows" if warps * WARP * loads >= vectors else "long_rows"
     return Stage(family, 1, warps * WARP, run, loads, 1, warps)
@@ -151,7 +175,7 @@ def _columns(view: _View, absorbs: bool) -> Stage:
     if view.length <= SHORT_COLUMN:
         most = 8 if view.length <= 8 else 4 if absorbs and view.length <= SMALL_AXIS else 16
         return _column_tile(view, 4, 4 * WARP, most)
-    blocks = view.outer * math.ceil(view.kept / (NARROW_COLUMNS * view.vector))
+    blocks = view.outer * math.ceil(view.kept / (NARROW_COLUMNS * view.full_vector))
     if blocks >= 4 * BLOCKS:
         return _column_tile(view, 4, NARROW_COLUMNS, 16 if absorbs else 8)
     if view.bytes < LARGE:
@@ -162,7 +186,7 @@ def _columns(view: _View, absorbs: bool) -> Stage:
 def _column_tile(view: _View, warps: int, width: int, most: int) -> Stage:
     """`width` vectors of neighbouring results, the other threads down the columns, `most` elements each."""
     threads = warps * WARP
-    kept = min(_power(view.kept), width * view.vector)
+    kept = min(_power(view.kept), width * view.full_vector)
     lanes = max(1, min(threads * view.vector // kept, _below(view.length)))
     unroll = max(1, min(most, _below(view.length // lanes)))
     return Stage("columns", kept, lanes, 1, unroll, 1, warps)
@@ -175,9 +199,9 @@ def _splits(view: _View, stage: Stage, chip: Device, invariant: bool) -> int:
     if view.by_rows:
         wanted = WARPS_WANTED * chip.cores // 132 // stage.num_warps
     else:
-        wanted = chip.cores * max(1, COLUMN_WARPS // stage.num_warps)
+        wanted = chip.cores * max(1 if stage.absorb else 2, COLUMN_WARPS // stage.num_warps)
     if invariant:
-        splits = max(1, min(wanted, tiles // 64))
+        splits = max(1, min(INVARIANT_SPLITS, tiles // 16))
     elif programs >= chip.cores * 4 or tiles < 2:
         return 1
     else:

@@ -1,0 +1,163 @@
+"""Dtype rules and the evaluation of typed graphs on tensors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tilefold import math, monoids
+from tilefold.algebra import typing
+from tilefold.algebra.evaluate import evaluate
+from tilefold.algebra.expression import trace
+from tilefold.algebra.program import specialize
+from tilefold.backends import reference
+from tilefold.errors import DtypeError
+
+INF, NAN = float("inf"), float("nan")
+
+
+def run(function, *tensors, dtypes=None):
+    typed = typing.infer(trace(function, len(tensors)), dtypes or [t.dtype for t in tensors])
+    return evaluate(typed, tensors)[0]
+
+
+def fold(monoid, x):
+    return monoid.pack(reference.fold([x], specialize(monoid.total, (x.dtype,)), range(x.ndim)))
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "want"),
+    [
+        pytest.param(lambda a: a + 1, [torch.int32], torch.int32, id="weak-int"),
+        pytest.param(lambda a: a + 1.5, [torch.int64], torch.float32, id="weak-float-on-int"),
+        pytest.param(lambda a: a + 1.5, [torch.float64], torch.float64, id="weak-float"),
+        pytest.param(lambda a: a + a, [torch.bool], torch.int64, id="bool-sum"),
+        pytest.param(lambda a: a & a, [torch.bool], torch.bool, id="bool-and"),
+        pytest.param(lambda a: a / a, [torch.int64], torch.float32, id="division"),
+        pytest.param(lambda a, b: a + b, [torch.int64, torch.float32], torch.float32, id="int-with-float"),
+        pytest.param(lambda a, b: a < b, [torch.int64, torch.float32], torch.bool, id="comparison"),
+        pytest.param(lambda a: math.where(a > 0, 1, a), [torch.float32], torch.float32, id="where"),
+        pytest.param(lambda a: math.cast(a, torch.int32), [torch.float32], torch.int32, id="cast"),
+        pytest.param(lambda a: math.isnan(a), [torch.float32], torch.bool, id="test"),
+        pytest.param(math.exp, [torch.bool], torch.float32, id="exp-of-bool"),
+    ],
+)
+def test_result_dtypes(function, inputs, want):
+    assert typing.infer(trace(function, len(inputs)), inputs).output_dtypes == (want,)
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "want"),
+    [
+        (INF, torch.int8, 127),
+        (-INF, torch.int8, -128),
+        (-INF, torch.uint8, 0),
+        (INF, torch.uint64, 2**64 - 1),
+        (-1, torch.uint64, 2**64 - 1),
+        (INF, torch.int64, 2**63 - 1),
+        (-INF, torch.bool, False),
+        (-1, torch.bool, True),
+        (-INF, torch.float32, -INF),
+    ],
+    ids=str,
+)
+def test_identities_become_values_of_the_dtype(number, dtype, want):
+    assert typing.concrete(number, dtype, "field") == want
+
+
+@pytest.mark.parametrize(("number", "rule"), [(NAN, "cannot start at NaN"), (0.5, "needs a whole identity")])
+def test_identities_no_integer_can_hold(number, rule):
+    with pytest.raises(DtypeError, match=rule):
+        typing.concrete(number, torch.int32, "field")
+
+
+def test_complex_elements_are_refused():
+    with pytest.raises(DtypeError, match=r"real numbers or bool.*view_as_real"):
+        specialize(monoids.SUM.total, (torch.complex64,))
+
+
+def test_uint64_is_ordered_as_unsigned():
+    x = torch.tensor([1, 2**63 + 5, 2**63 - 1], dtype=torch.uint64)
+    assert fold(monoids.MAX, x).item() == 2**63 + 5
+    assert fold(monoids.MIN, x).item() == 1
+    assert fold(monoids.ARGMAX, x).item() == 1
+
+
+def test_uint64_becomes_a_positive_float():
+    bits = torch.tensor([-1], dtype=torch.int64)  # 2**64 - 1
+    assert run(lambda a: math.cast(a, torch.float64), bits, dtypes=[torch.uint64]).item() == 2.0**64
+
+
+@pytest.mark.parametrize("dtype", [torch.uint32, torch.int8, torch.uint8, torch.int32], ids=str)
+def test_extremes_at_a_dtypes_limits(dtype):
+    info = torch.iinfo(dtype)
+    x = torch.tensor([info.max, info.min, 1], dtype=dtype)
+    for monoid, want in (
+        (monoids.MAX, info.max),
+        (monoids.MIN, info.min),
+        (monoids.BITWISE_OR, info.max | info.min),
+    ):
+        got = fold(monoid, x)
+        assert got.dtype == dtype
+        assert got.item() == want
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, torch.bool], ids=str)
+def test_integers_sum_in_int64(dtype):
+    x = torch.ones(300, dtype=dtype)
+    assert torch.equal(fold(monoids.SUM, x), x.sum())
+
+
+def test_int64_sum_wraps():
+    x = torch.tensor([2**63 - 1, 1])
+    assert fold(monoids.SUM, x).item() == -(2**63)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_types_round_once(dtype):
+    x = torch.ones(4000, dtype=dtype)
+    assert torch.equal(fold(monoids.SUM, x), x.float().sum().to(dtype))
+
+
+def test_minimum_and_maximum_propagate_nan():
+    a, b = torch.tensor([NAN, 1.0]), torch.tensor([1.0, NAN])
+    assert run(math.maximum, a, b).isnan().all()
+    assert run(math.minimum, a, b).isnan().all()
+
+
+def test_block_operations_fold_the_named_dims():
+    x = torch.arange(6.0).reshape(2, 3)
+    typed = typing.infer(
+        trace(lambda v: (math.block_sum(v), math.block_max(v), math.block_min(v), math.block_count(v)), 1),
+        [x.dtype],
+    )
+    total, largest, least, count = evaluate(typed, [x], block_dims=(1,))
+    assert total.tolist() == [[3.0], [12.0]]
+    assert largest.tolist() == [[2.0], [5.0]]
+    assert least.tolist() == [[0.0], [3.0]]
+    assert count == 3
+
+
+@pytest.mark.parametrize(
+    ("function", "numbers", "want"),
+    [
+        pytest.param(math.exp, (0,), 1.0, id="exp"),
+        pytest.param(math.exp, (1e9,), INF, id="exp-overflow"),
+        pytest.param(math.exp2, (2000,), INF, id="exp2-overflow"),
+        pytest.param(math.log, (0,), -INF, id="log-of-0"),
+        pytest.param(math.pow, (0, -1), INF, id="pow-of-0"),
+        pytest.param(math.pow, (-1e200, 3), -INF, id="pow-overflow"),
+        pytest.param(math.floor, (-2.5,), -3.0, id="floor"),
+        pytest.param(math.floor, (INF,), INF, id="floor-of-inf"),
+        pytest.param(math.where, (True, 2, 3), 2, id="where"),
+    ],
+)
+def test_numbers_alone_give_numbers(function, numbers, want):
+    got = function(*numbers)
+    assert got == want
+    assert type(got) is type(want)
+
+
+@pytest.mark.parametrize(("function", "x"), [(math.sqrt, -1), (math.sin, INF), (math.log, -1)])
+def test_numbers_outside_a_domain_give_nan(function, x):
+    assert function(x) != function(x)

@@ -1,0 +1,165 @@
+"""Making a monoid: what is traced, what is refused and how the message names the fix."""
+
+from __future__ import annotations
+
+import math as python_math
+
+import pytest
+import torch
+
+from tilefold import Monoid, math
+from tilefold.algebra.expression import trace
+from tilefold.algebra.typing import infer
+from tilefold.errors import ArityError, DtypeError, MonoidError, TraceError
+
+unchecked = {"check": False, "commutative": True}
+
+
+@pytest.mark.parametrize(
+    ("combine", "rule"),
+    [
+        pytest.param(lambda a, b: a if a > b else b, "control flow.*tilefold.math.where", id="if"),
+        pytest.param(lambda a, b: a and b, "control flow.*& | ~", id="and"),
+        pytest.param(lambda a, b: max(a, b), "control flow", id="builtin-max"),
+        pytest.param(lambda a, b: python_math.exp(a), "Python float.*tilefold.math", id="math.exp"),
+        pytest.param(lambda a, b: int(a), "Python int.*cast", id="int"),
+        pytest.param(lambda a, b: [1, 2][a], "index", id="index"),
+        pytest.param(lambda a, b: len(a), "scalar", id="len"),
+        pytest.param(lambda a, b: sum(a), "unpacking.*fields", id="iteration"),
+        pytest.param(
+            lambda a, b: torch.maximum(a, b), "torch.maximum works on tensors.*tilefold.math", id="torch"
+        ),
+        pytest.param(lambda a, b: a + torch.ones(2), "tensors", id="tensor-operand"),
+        pytest.param(lambda a, b: a + "1", "got str", id="string-operand"),
+    ],
+)
+def test_what_cannot_be_traced_names_the_fix(combine, rule):
+    with pytest.raises(TraceError, match=rule):
+        Monoid(combine, 0, **unchecked)
+
+
+def test_numpy_function_is_refused():
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises(TraceError, match=r"numpy function.*tilefold.math"):
+        Monoid(lambda a, b: numpy.asarray(a), 0, **unchecked)
+
+
+def test_value_kept_from_another_trace_is_refused():
+    kept = []
+    trace(lambda x: kept.append(x) or x, 1)
+    with pytest.raises(TraceError, match="only use its own arguments"):
+        trace(lambda x: x + kept[0], 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        pytest.param({"combine": lambda a: a}, "combine must take 2 arguments", id="combine-of-one"),
+        pytest.param(
+            {"combine": lambda a, b: (a, b)}, "combine must return one value.*got 2", id="combine-gives-two"
+        ),
+        pytest.param(
+            {"combine": lambda a, b: None},
+            "must return a value or a tuple.*NoneType",
+            id="combine-gives-none",
+        ),
+        pytest.param(
+            {"identity": (0, 0), "fields": ("s",)}, "one number for each of the fields", id="long-identity"
+        ),
+        pytest.param({"lift": lambda: 0}, "at least one element, got 0", id="lift-of-none"),
+        pytest.param(
+            {"lift": lambda i: 0, "index": True}, "at least one element before the index", id="lift-of-index"
+        ),
+        pytest.param({"lift": lambda *x: x[0]}, "name its arguments", id="lift-of-many"),
+        pytest.param({"lift": lambda x: (x, x)}, "lift must return one value", id="lift-gives-two"),
+        pytest.param({"project": lambda a, b: a}, "project must take 1 argument", id="project-of-two"),
+        pytest.param({"absorb": lambda s: s}, "absorb must take 2 arguments", id="absorb-of-one"),
+        pytest.param({"dtypes": ("input", "input")}, "dtypes must be one for all", id="two-dtypes"),
+    ],
+)
+def test_wrong_arity_is_one_clear_line(options, rule):
+    with pytest.raises(ArityError, match=rule) as caught:
+        Monoid(**{"combine": lambda a, b: a + b, "identity": 0, **unchecked, **options})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "x; import os",
+        "x)\nimport os",
+        "class",
+        "None",
+        "_hidden",
+        "1st",
+        "",
+        "é",
+        "a" * 65,
+        "x\n",
+        "__import__('os')",
+    ],
+)
+def test_field_names_cannot_carry_code(field):
+    with pytest.raises(MonoidError, match="field name must match"):
+        Monoid(lambda a, b: a, (0, 0), fields=(field, "other"), **unchecked)
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        pytest.param({"identity": "0"}, "identity must be a Python number.*str", id="identity"),
+        pytest.param(
+            {"fields": ("a", "a"), "identity": (0, 0)}, "fields must be distinct", id="repeated-field"
+        ),
+        pytest.param({"dtypes": "float"}, "field dtype must be.*'float'", id="dtype"),
+        pytest.param(
+            {"combine": lambda a, b: math.block_sum(a)}, "block functions stand only in absorb", id="block"
+        ),
+    ],
+)
+def test_other_faults(options, rule):
+    with pytest.raises(MonoidError, match=rule):
+        Monoid(**{"combine": lambda a, b: a + b, "identity": 0, **unchecked, **options})
+
+
+def test_the_same_function_twice_gives_equal_algebras():
+    def make():
+        return Monoid(lambda a, b: math.where(a > b, a, b) * 1.0, 0, **unchecked)
+
+    assert make().algebra == make().algebra
+    assert hash(make().algebra) == hash(make().algebra)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(lambda x: x + 1, lambda x: x + 1.0, id="int-or-float"),
+        pytest.param(lambda x: math.where(x, True, 0), lambda x: math.where(x, 1, 0), id="bool-or-int"),
+        pytest.param(lambda x: math.cast(x, torch.int32), lambda x: math.cast(x, torch.int64), id="cast"),
+        pytest.param(lambda x: x - 1, lambda x: 1 - x, id="order"),
+    ],
+)
+def test_different_functions_give_different_graphs(one, other):
+    assert trace(one, 1) != trace(other, 1)
+
+
+def test_unused_and_repeated_steps_leave_no_trace():
+    def wasteful(x):
+        math.exp(x)
+        return x * 2 + x * 2
+
+    assert trace(wasteful, 1) == trace(lambda x: (lambda d: d + d)(x * 2), 1)
+
+
+def test_nan_constants_are_equal():
+    assert trace(lambda x: x + float("nan"), 1) == trace(lambda x: x + float("nan"), 1)
+
+
+def test_bitwise_on_floats_names_the_fix():
+    graph = trace(lambda a, b: a & b, 2)
+    with pytest.raises(DtypeError, match=r"bitwise operations need integers or bool.*cast"):
+        infer(graph, [torch.float32, torch.float32])
+
+
+def test_repr_says_name_fields_and_order():
+    assert repr(Monoid(lambda a, b: a + b, 0, name="total")) == "Monoid(total: value; commutative)"

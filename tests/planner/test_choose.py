@@ -1,0 +1,77 @@
+"""Plans: pure, valid, and of the family their shape asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tilefold
+from tilefold import monoids
+from tilefold.planner.device import H200, Device
+from tilefold.planner.plan import Plan, Stage
+
+A100 = Device("NVIDIA A100", 108, 80)
+
+
+def plan(shape: tuple[int, ...], dim: int | None, monoid: tilefold.Monoid = monoids.SUM, **options: object) -> Plan:
+    x = torch.empty(shape, dtype=torch.bfloat16, device="meta")
+    return tilefold.explain_plan(x, monoid, dim, **options)  # type: ignore[arg-type]  # test options
+
+
+@pytest.mark.parametrize(
+    "shape,dim,families",
+    [
+        ((1 << 20, 8), 1, ["small_axis"]),
+        ((1 << 20, 64), 1, ["small_axis"]),
+        ((32768, 1024), 1, ["rows"]),
+        ((16384, 8192), 1, ["rows"]),
+        ((4096, 65536), 1, ["long_rows"]),
+        ((1, 1 << 28), 1, ["long_rows", "partials"]),
+        ((16384, 8192), 0, ["columns", "partials"]),
+        ((64, 1 << 20), 0, ["columns"]),
+    ],
+)
+def test_families(shape: tuple[int, int], dim: int, families: list[str]) -> None:
+    assert [s.family for s in plan(shape, dim).stages] == families
+
+
+def test_order_is_kept_for_monoids_that_need_it() -> None:
+    assert all(s.ordered for s in plan((4, 1 << 20), 1, monoids.LAST).stages)
+
+
+def test_plans_are_equal_printable_values() -> None:
+    assert plan((300, 5000), 1) == plan((300, 5000), 1)
+    assert hash(plan((300, 5000), 1)) == hash(plan((300, 5000), 1))
+    assert "lanes" in str(plan((300, 5000), 1))
+
+
+def test_early_start_needs_a_chip_that_can() -> None:
+    assert plan((1, 1 << 28), 1, device=H200).overlap
+    assert not plan((1, 1 << 28), 1, device=A100).overlap
+
+
+@given(rows=st.integers(1, 1 << 22), length=st.integers(1, 1 << 22), dim=st.integers(0, 1), name=st.sampled_from(["SUM", "LAST", "LOGSUMEXP"]))
+def test_every_plan_is_launchable(rows: int, length: int, dim: int, name: str) -> None:
+    for stage in plan((rows, length), dim, getattr(monoids, name)).stages:
+        check_stage(stage)
+
+
+def check_stage(stage: Stage) -> None:
+    sizes = (stage.block_kept, stage.lanes, stage.run, stage.unroll, stage.num_warps)
+    assert all(n >= 1 and n & (n - 1) == 0 for n in sizes), "Triton's tiles are powers of two"
+    assert stage.num_warps <= 32
+    assert stage.block_kept * stage.step <= 65536
+
+
+@given(rows=st.integers(2, 5000), length=st.integers(2, 1 << 22), dim=st.integers(0, 1))
+def test_batch_invariant_plans_do_not_know_the_batch(rows: int, length: int, dim: int) -> None:
+    x = torch.empty((rows, length) if dim else (length, rows), dtype=torch.bfloat16, device="meta")
+    whole = tilefold.explain_plan(x, monoids.SUM, dim, guarantee="batch_invariant")
+    few = x[:1] if dim else x[:, :1]
+    alone = tilefold.explain_plan(few, monoids.SUM, dim, device=A100, guarantee="batch_invariant")
+    for a, b in zip(whole.stages, alone.stages, strict=True):
+        assert replace(a, evict_first=True) == replace(b, evict_first=True)
