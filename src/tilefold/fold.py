@@ -21,6 +21,7 @@ from tilefold.problem import Problem, broadcast_shape, canonical, normalize_dims
 BACKENDS = ("auto", "torch", "lanes", "reference", "interpret", "triton")
 GUARANTEES = ("run_to_run", "batch_invariant", "none")
 
+_ENVIRONMENT = os.environ.get("TILEFOLD_BACKEND") or "auto"  # read once: looking it up costs a tenth of a GPU call
 _forced: contextvars.ContextVar[str | None] = contextvars.ContextVar("tilefold_backend", default=None)
 _last = threading.local()
 
@@ -49,7 +50,7 @@ def _known_backend(name: str, where: str) -> str:
 
 def forced_backend() -> str:
     """The backend in force here: from `backend(...)`, from TILEFOLD_BACKEND, or "auto"."""
-    return _forced.get() or _known_backend(os.environ.get("TILEFOLD_BACKEND") or "auto", "TILEFOLD_BACKEND")
+    return _forced.get() or _known_backend(_ENVIRONMENT, "TILEFOLD_BACKEND")
 
 
 def last_plan() -> Plan | None:
@@ -122,12 +123,15 @@ def fold_tensors(
 ) -> list[torch.Tensor]:
     """`reduce` without packing: a list of result tensors. `convert` reads every element as that dtype first."""
     key = None
-    if len(tensors) == 1 and out is None and isinstance(tensors[0], torch.Tensor) and tensors[0].is_cuda:
-        key = _call_key(tensors[0], monoid, dim, keepdim, dtype, convert, guarantee)
+    x = tensors[0] if len(tensors) == 1 and out is None else None
+    if isinstance(x, torch.Tensor) and x.is_cuda:
+        if isinstance(dim, list):
+            dim = tuple(dim)
+        key = (monoid, x.shape, x.stride(), x.dtype, x.data_ptr() & 15, x.device, dim, keepdim, dtype, convert, guarantee)
         ready = _ready.get(key)
-        if ready is not None and not (tensors[0].requires_grad and torch.is_grad_enabled()) and forced_backend() == "auto":
+        if ready is not None and _forced.get() is None and not (x.requires_grad and torch.is_grad_enabled()):
             _last.plan = ready.plan
-            repeated: list[torch.Tensor] = ready(tensors[0])
+            repeated: list[torch.Tensor] = ready.call(x)
             return repeated
     _check_inputs(tensors, monoid, guarantee, call)
     shape = broadcast_shape(tensors, call)
@@ -148,15 +152,9 @@ def fold_tensors(
     return list(targets)
 
 
-_ready: dict[Any, Any] = {}  # launchers of repeated GPU calls; a key holds all that a plan and its code depend on
-
-
-def _call_key(tensor: torch.Tensor, monoid: Monoid, dim: Any, *options: Any) -> Any:
-    """What a repeated call must share with an earlier one to reuse its launcher."""
-    if isinstance(dim, list):
-        dim = tuple(dim)
-    alignment = tensor.data_ptr() & 15
-    return monoid, tensor.shape, tensor.stride(), tensor.dtype, alignment, tensor.device, dim, options
+# Launchers of repeated GPU calls, by all that a plan and its code depend on. Only plain calls come here: not those with a
+# forced backend.
+_ready: dict[Any, Any] = {}
 
 
 def _check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str, call: str) -> None:
@@ -225,7 +223,7 @@ def _run(
             return launch.interpret(tensors, program, dims, guarantee)
         ready = launch.prepare(tensors, program, dims, guarantee, shape)
         remember_plan(ready.plan)
-        if key is not None:
+        if key is not None and chosen == "auto":
             if len(_ready) >= 4096:
                 _ready.clear()
             _ready[key] = ready

@@ -13,7 +13,7 @@ import torch
 from tilefold.algebra.expression import apply
 
 __all__ = [
-    "abs", "block_count", "block_max", "block_min", "block_sum", "cast", "ceil", "cos", "erf", "exp", "exp2", "expm1",
+    "abs", "block_count", "block_first", "block_max", "block_min", "block_sum", "cast", "ceil", "cos", "erf", "exp", "exp2", "expm1",
     "floor", "isfinite", "isinf", "isnan", "log", "log1p", "log2", "maximum", "minimum", "pow", "rsqrt", "sigmoid",
     "sign", "sin", "sqrt", "tanh", "where",
 ]  # fmt: skip
@@ -157,6 +157,11 @@ def block_max(x: Any) -> Any:
 def block_min(x: Any) -> Any:
     """Minimum over the block, propagating NaN (in `absorb` only)."""
     return apply("block_min", x)
+
+
+def block_first(x: Any) -> Any:
+    """The block's first element (in `absorb` only): a pivot that costs nothing."""
+    return apply("block_first", x)
 
 
 def block_count(x: Any) -> Any:

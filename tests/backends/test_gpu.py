@@ -27,7 +27,8 @@ def test_cases(case: Case, name: str) -> None:
 def test_float_dtypes(case: Case, name: str, dtype: torch.dtype) -> None:
     monoid = MONOIDS[name]
     inputs = case.make(monoid, dtype, "cuda")
-    compare(monoid, tilefold.reduce(inputs, monoid, case.dims), inputs, case.dims)
+    wide = torch.float32 if name in ("welford", "describe") and dtype != torch.float64 else None  # M2 overflows float16
+    compare(monoid, tilefold.reduce(inputs, monoid, case.dims, dtype=wide), inputs, case.dims)
 
 
 @pytest.mark.parametrize(

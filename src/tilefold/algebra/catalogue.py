@@ -143,13 +143,13 @@ def _welford_combine(a: Any, b: Any) -> tuple[Any, ...]:
 
 
 def _welford_absorb(state: Any, x: Any) -> tuple[Any, ...]:
-    """A block's own moments in two passes over registers, the mean corrected by what its deviations still sum to."""
-    size = math.block_count(x)
-    mean = math.block_sum(x) / size
-    deviation = x - mean
-    residual = math.block_sum(deviation) / size
-    squares = math.block_sum(deviation * deviation) - residual * residual * size
-    return _welford_combine(state, type(state)(size, mean, squares, residual))
+    """A block's moments about its first element: one pass, and no cancellation for data far from zero."""
+    pivot, size = math.block_first(x), math.block_count(x)
+    deviation = x - pivot
+    total = math.block_sum(deviation)
+    shift = total / size
+    squares = math.block_sum(deviation * deviation) - total * shift
+    return _welford_combine(state, type(state)(size, pivot, squares, shift))
 
 
 def welford(project: Callable[..., Any], name: str) -> Monoid:

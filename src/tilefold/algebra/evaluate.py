@@ -195,6 +195,10 @@ def _block(op: str, value: Operand, dtype: torch.dtype, dims: tuple[int, ...]) -
             count *= value.shape[dim]
         return count
     value = value.to(torch.int64 if dtype == torch.uint64 else dtype)
+    if op == "block_first":
+        for dim in dims:
+            value = value.narrow(dim, 0, 1)
+        return value
     if op == "block_sum":
         return value.sum(dims, keepdim=True, dtype=value.dtype)
     if dtype == torch.uint64:

@@ -132,6 +132,7 @@ OPS: dict[str, Op] = {
     "block_sum": Op(1, "block", lambda x: x),
     "block_max": Op(1, "block", lambda x: x),
     "block_min": Op(1, "block", lambda x: x),
+    "block_first": Op(1, "block", lambda x: x),
     "block_count": Op(1, "block", lambda x: 1),
 }
 

@@ -69,7 +69,7 @@ def _number_text(number: Number) -> str:
     return f"{type(number).__name__} {number!r}"
 
 
-_MOVES = {"where", "minimum", "maximum", "block_min", "block_max"}
+_MOVES = {"where", "minimum", "maximum", "block_min", "block_max", "block_first"}
 _TESTS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 

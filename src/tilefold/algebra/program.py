@@ -23,7 +23,7 @@ class Program:
     `elements` are the dtypes the inputs are read as (after an explicit conversion, if any); `state` is carried while
     folding; `outputs` are the results' dtypes. Graph boundaries convert: what lift, combine and absorb give is cast to
     `state`, what project gives is cast to `outputs`. `combine_later` is `combine` for a right state whose elements all come
-    after the left one's (and neither is an identity): comparisons of positions are settled.
+    after the left one's (the right one may be an identity, the left one not): comparisons of positions are settled.
     """
 
     algebra: Algebra
@@ -83,8 +83,9 @@ _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "n
 def _with_positions_in_order(algebra: Algebra) -> Graph:
     """The combine graph where every position on the left is below every position on the right."""
     labels = {i for i, dtype in enumerate(algebra.dtypes) if dtype == "index"}
-    n = len(algebra.fields)
-    if not algebra.index or not algebra.index_is_label or not labels:
+    n, numbers = len(algebra.fields), algebra.identity_numbers or ()
+    last = all(numbers[i] == float("inf") for i in labels)  # so that an identity counts as after everything
+    if not algebra.index or not algebra.index_is_label or not labels or not last:
         return algebra.combine
 
     def settle(op: str, operands: Sequence[Any], value: Any = None) -> Any:

@@ -70,7 +70,7 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
         return Plan("triton", (first,), guarantee=guarantee, reason=reason)
     second = _second_stage(problem.outputs, splits, program)
     if invariant and not second.ordered:
-        second = Stage("partials", 128, 1, 1, 16, 1, 4, in_order=True, evict_first=False)
+        second = Stage("partials", 128, 1, 1, 1, 1, 4, in_order=True, evict_first=False)
     stages = (replace(first, splits=splits), second)
     return Plan("triton", stages, overlap=device.overlaps, guarantee=guarantee, reason=reason)
 
@@ -173,8 +173,9 @@ def _rows(view: _View, absorbs: bool) -> Stage:
 def _columns(view: _View, absorbs: bool) -> Stage:
     """Results are contiguous: a thread takes a vector of neighbouring results and walks down their columns."""
     if view.length <= SHORT_COLUMN:
-        most = 8 if view.length <= 8 else 4 if absorbs and view.length <= SMALL_AXIS else 16
-        return _column_tile(view, 4, 4 * WARP, most)
+        if view.length <= 8:
+            return replace(_column_tile(view, 4, 4 * WARP, 8), unroll=_power(view.length))
+        return _column_tile(view, 4, 4 * WARP, 4 if absorbs and view.length <= SMALL_AXIS else 16)
     blocks = view.outer * math.ceil(view.kept / (NARROW_COLUMNS * view.full_vector))
     if blocks >= 4 * BLOCKS:
         return _column_tile(view, 4, NARROW_COLUMNS, 16 if absorbs else 8)
@@ -186,6 +187,8 @@ def _columns(view: _View, absorbs: bool) -> Stage:
 def _column_tile(view: _View, warps: int, width: int, most: int) -> Stage:
     """`width` vectors of neighbouring results, the other threads down the columns, `most` elements each."""
     threads = warps * WARP
+    if view.vector < view.full_vector:
+        width = min(4 * width, 4 * WARP)  # narrow loads: wide tiles waste fewer sectors at their edges
     kept = min(_power(view.kept), width * view.full_vector)
     lanes = max(1, min(threads * view.vector // kept, _below(view.length)))
     unroll = max(1, min(most, _below(view.length // lanes)))

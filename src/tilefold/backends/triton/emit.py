@@ -41,6 +41,9 @@ _INTERPRETED = {
 }
 
 
+_ABSENT: dict[str, float] = {"block_sum": 0, "block_max": -math.inf, "block_min": math.inf}
+
+
 def literal(number: Number, dtype: torch.dtype) -> str:
     """A number as source text in `dtype`; whole numbers beyond the dtype saturate (they stand for "greatest")."""
     if is_float(dtype):
@@ -55,8 +58,10 @@ def literal(number: Number, dtype: torch.dtype) -> str:
 class _Writer:
     """Writes one device function's body, a line a node."""
 
-    def __init__(self, typed: TypedGraph, inputs: Sequence[str], block_inputs: Sequence[bool], interpret: bool) -> None:
-        self.typed, self.interpret = typed, interpret
+    def __init__(
+        self, typed: TypedGraph, inputs: Sequence[str], block_inputs: Sequence[bool], interpret: bool, masked: bool = False
+    ) -> None:
+        self.typed, self.interpret, self.masked = typed, interpret, masked
         self.lines: list[str] = []
         self.names: list[str] = []
         self.masks: list[bool] = []
@@ -80,7 +85,7 @@ class _Writer:
         if node.op == "const":
             return literal(node.value, dtype)
         text = self.names[position]
-        if node.op == "block_count":
+        if node.op == "block_count" and not self.masked:
             return text  # a number known at compile time
         if block and not self.blocks[position]:
             text = f"{text}[None, :, :, None]"
@@ -150,9 +155,11 @@ class _Writer:
         if op in ("floordiv", "mod"):
             return _floor_division(op, values[0], values[1], floating, operand == torch.uint64), False
         if op == "block_count":
-            return f"({x}.shape[0] * {x}.shape[3])", False
+            return ("BLOCK_COUNT(mask)" if self.masked else f"({x}.shape[0] * {x}.shape[3])"), False
         if op.startswith("block_"):
-            combine = op.upper() + ("" if floating else "_INT")
+            combine = op.upper() + ("" if floating or op == "block_first" else "_INT")
+            if self.masked and op != "block_first":
+                x = f"tl.where(mask, {x}, {literal(_ABSENT[op], operand)})"
             return f"tl.reduce(tl.reduce({x}, 0, {combine}), 2, {combine})", False
         if op == "pow":
             return self._power(node, values, operand), False
@@ -180,7 +187,7 @@ class _Writer:
         for position, dtype in zip(self.typed.graph.outputs, dtypes, strict=True):
             target = (STORED_DTYPES if stored else TL_DTYPES)[dtype]
             node = self.typed.graph.nodes[position]
-            if node.op == "const" or (node.op == "block_count"):
+            if node.op == "const" or (node.op == "block_count" and not self.masked):
                 value = literal(node.value, TL_BASE.get(dtype, dtype)) if node.op == "const" else self.names[position]
                 texts.append(f"tl.full({like}.shape, {value}, {target})")
             elif dtype == torch.bool:
@@ -221,17 +228,34 @@ def emit(program: Program, *, index: torch.dtype, from_partials: bool = False, i
     if from_partials:
         parts.append(_function("LIFT", [*a, "i"], [], a))
         parts.append(_function("ABSORB", [*a, *b, "i"], [], a))
+        parts.append(_function("ABSORB_MASKED", ["mask", *a, *b, "i"], [], a))
         return "\n\n".join([*parts, _BLOCK_FUNCTIONS])
     reads = [f"{name} = {_read(name, program.elements[p])}" for p, name in enumerate(x)]
     lift = _Writer(program.lift, [*x, "i"], [False] * (k + 1), interpret)
     parts.append(_function("LIFT", [*x, "i"], [*reads, *lift.lines], lift.results(program.state, False, "x0")))
-    if program.absorb is not None:
-        absorb = _Writer(program.absorb, [*a, *x, "i"], [False] * n + [True] * (k + 1), interpret)
-        results = absorb.results(program.state, False, "a0")
-        parts.append(_function("ABSORB", [*a, *x, "i"], [*reads, *absorb.lines], results))
-    else:
+    if program.absorb is None:
         parts.append(_function("ABSORB", [*a, *x, "i"], [], a))
+        parts.append(_function("ABSORB_MASKED", ["mask", *a, *x, "i"], [], a))
+    else:
+        parts += _emit_absorb(program, a, x, reads, interpret)
     return "\n\n".join([*parts, _BLOCK_FUNCTIONS])
+
+
+def _emit_absorb(
+    program: Program, a: Sequence[str], x: Sequence[str], reads: Sequence[str], interpret: bool
+) -> list[str]:
+    """ABSORB for whole blocks; ABSORB_MASKED counts only elements under the mask and leaves states that see none."""
+    assert program.absorb is not None
+    names, blocks = [*a, *x, "i"], [False] * len(a) + [True] * (len(x) + 1)
+    whole = _Writer(program.absorb, names, blocks, interpret)
+    part = _Writer(program.absorb, names, blocks, interpret, masked=True)
+    results = part.results(program.state, False, "a0")
+    kept = [f"tl.where(some, {new}, {old})" for new, old in zip(results, a, strict=True)]
+    some = "some = BLOCK_COUNT(mask) != 0"
+    return [
+        _function("ABSORB", names, [*reads, *whole.lines], whole.results(program.state, False, "a0")),
+        _function("ABSORB_MASKED", ["mask", *names], [*reads, *part.lines, some], kept),
+    ]
 
 
 def _read(name: str, element: torch.dtype) -> str:
@@ -277,6 +301,14 @@ def BLOCK_SUM(a, b):
 
 def BLOCK_SUM_INT(a, b):
     return a + b
+
+
+def BLOCK_FIRST(a, b):
+    return a
+
+
+def BLOCK_COUNT(mask):
+    return tl.reduce(tl.reduce(mask.to(tl.int32), 0, BLOCK_SUM_INT), 2, BLOCK_SUM_INT)
 
 
 def BLOCK_MAX(a, b):

@@ -97,6 +97,8 @@ class Ready:
         self.launches = [launcher(call, device.index) for call in stages]
         stored = calls.partial_dtypes(calls.narrowed(program, problem.length))
         self.partials = [((plan.stages[0].splits, problem.outputs), dtype) for dtype in stored] if len(stages) > 1 else []
+        simple = len(self.launches) == 1 and len(self.results) == 1 and len(problem.dtypes) == 1
+        self.call: Callable[..., list[torch.Tensor]] = self._one_launch() if simple else self
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         if not self.launches:
@@ -104,6 +106,22 @@ class Ready:
         results = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in self.results]
         self.run(tensors, results)
         return results
+
+    def _one_launch(self) -> Callable[[torch.Tensor], list[torch.Tensor]]:
+        """The commonest case without loops: one input, one result, one launch."""
+        (shape, dtype), launch, index = self.results[0], self.launches[0], self.index
+        device, empty = self.device, torch.empty
+        current_device, current_stream = torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+
+        def call(x: torch.Tensor) -> list[torch.Tensor]:
+            result = empty(shape, dtype=dtype, device=device)
+            if current_device() == index:
+                launch(current_stream(index), x.data_ptr(), result.data_ptr())
+            else:
+                self.run([x], [result])
+            return [result]
+
+        return call
 
     def run(self, tensors: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
         """Launch every stage on the current stream of the device, whichever device is current."""

@@ -1,6 +1,6 @@
 """The fold's two kernels, written once for every monoid.
 
-LIFT, COMBINE, ABSORB, PROJECT, IDENTITY, OR_IDENTITY and TO_INDEX are generated from the monoid's graphs and put into these
+LIFT, COMBINE, COMBINE_LATER, ABSORB, ABSORB_MASKED, PROJECT, IDENTITY, OR_IDENTITY and TO_INDEX are generated from the monoid's graphs and put into these
 functions' globals by `instantiate`, with Triton's `gdc_wait` and `gdc_launch_dependents`. A state is a tuple with one
 tensor a field. `kept` counts results, `folded` counts the elements that meet in one.
 
@@ -154,8 +154,10 @@ def fold_lanes(
                 xs = load_tile(rows, k + offs, mask, deep_sizes, folded_size, True, EVICT)
                 position = first + TO_INDEX(folded_offset(k + offs, deep_sizes, folded_size, p_deep, p_folded))
                 position = tl.broadcast_to(position, (RUN, LANES, BLOCK_KEPT, UNROLL))
-                lifted = OR_IDENTITY(mask, *LIFT(*xs, position))
-                state = COMBINE(*state, *fold_block(lifted, False))
+                if USE_ABSORB:
+                    state = ABSORB_MASKED(mask, *state, *xs, position)
+                else:  # masked elements come last in a lane: an identity is after everything
+                    state = COMBINE(*state, *fold_block(OR_IDENTITY(mask, *LIFT(*xs, position)), IN_ORDER))
     folded = tl.reduce(state, 0, COMBINE)
     offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + kept * y_kept
     store_results(y_ptrs, offset, mask_kept, folded, PARTIAL)
