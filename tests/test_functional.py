@@ -103,6 +103,8 @@ def test_keepdim_needs_a_dim():
         tf.sum(torch.ones(2), keepdim=True)
 
 
-@pytest.mark.parametrize("name", ["sum", "mean", "prod", "amax", "argmax", "any", "all", "var", "std", "logsumexp"])
+@pytest.mark.parametrize(
+    "name", ["sum", "mean", "prod", "amax", "argmax", "any", "all", "var", "std", "logsumexp"]
+)
 def test_parameters_have_torch_s_names(name):
     assert list(inspect.signature(getattr(tf, name)).parameters)[:2] == ["input", "dim"]

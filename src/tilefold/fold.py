@@ -21,7 +21,9 @@ from tilefold.problem import Problem, broadcast_shape, canonical, normalize_dims
 BACKENDS = ("auto", "torch", "lanes", "reference", "interpret", "triton")
 GUARANTEES = ("run_to_run", "batch_invariant", "none")
 
-_ENVIRONMENT = os.environ.get("TILEFOLD_BACKEND") or "auto"  # read once: looking it up costs a tenth of a GPU call
+_ENVIRONMENT = (
+    os.environ.get("TILEFOLD_BACKEND") or "auto"
+)  # read once: looking it up costs a tenth of a GPU call
 _forced: contextvars.ContextVar[str | None] = contextvars.ContextVar("tilefold_backend", default=None)
 _last = threading.local()
 
@@ -127,7 +129,19 @@ def fold_tensors(
     if isinstance(x, torch.Tensor) and x.is_cuda:
         if isinstance(dim, list):
             dim = tuple(dim)
-        key = (monoid, x.shape, x.stride(), x.dtype, x.data_ptr() & 15, x.device, dim, keepdim, dtype, convert, guarantee)
+        key = (
+            monoid,
+            x.shape,
+            x.stride(),
+            x.dtype,
+            x.data_ptr() & 15,
+            x.device,
+            dim,
+            keepdim,
+            dtype,
+            convert,
+            guarantee,
+        )
         ready = _ready.get(key)
         if ready is not None and _forced.get() is None and not (x.requires_grad and torch.is_grad_enabled()):
             _last.plan = ready.plan
@@ -139,8 +153,10 @@ def fold_tensors(
     expanded = [t if t.shape == shape else t.expand(shape) for t in tensors]
     program = programs.specialize(monoid.total, tuple(convert or t.dtype for t in tensors), dtype)
     if monoid.algebra.identity is None and any(shape[d] == 0 for d in dims):
-        raise EmptyError(f"{call}: folding nothing needs an identity, got shape {list(shape)} and {monoid.name} without one; "
-                         "give the monoid an identity or the tensor elements")
+        raise EmptyError(
+            f"{call}: folding nothing needs an identity, got shape {list(shape)} and {monoid.name} without one; "
+            "give the monoid an identity or the tensor elements"
+        )
     result_shape = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
     targets = _check_out(out, program, result_shape, tensors, call)
     results = _run(expanded, program, dims, guarantee, result_shape, key)
@@ -159,18 +175,26 @@ _ready: dict[Any, Any] = {}
 
 def _check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str, call: str) -> None:
     if len(tensors) != monoid.algebra.inputs:
-        raise ArgumentError(f"{call}: {monoid.name} folds {monoid.algebra.inputs} input tensor(s), got {len(tensors)}; "
-                            "give as many tensors as lift takes elements")
+        raise ArgumentError(
+            f"{call}: {monoid.name} folds {monoid.algebra.inputs} input tensor(s), got {len(tensors)}; "
+            "give as many tensors as lift takes elements"
+        )
     for t in tensors:
         if not isinstance(t, torch.Tensor):
             raise ArgumentError(f"{call}: inputs must be tensors, got {type(t).__name__}")
         if t.device != tensors[0].device:
-            raise DeviceError(f"{call}: inputs must be on one device, got {tensors[0].device} and {t.device}; move one")
+            raise DeviceError(
+                f"{call}: inputs must be on one device, got {tensors[0].device} and {t.device}; move one"
+            )
         if t.layout != torch.strided:
-            raise DtypeError(f"{call}: inputs must be dense (strided), got layout {t.layout}; call to_dense()")
+            raise DtypeError(
+                f"{call}: inputs must be dense (strided), got layout {t.layout}; call to_dense()"
+            )
         if t.requires_grad and torch.is_grad_enabled():
-            raise GradientError(f"{call}: an input must not require grad, folds have no derivative yet; "
-                                "use torch.no_grad() or detach()")
+            raise GradientError(
+                f"{call}: an input must not require grad, folds have no derivative yet; "
+                "use torch.no_grad() or detach()"
+            )
     if guarantee not in GUARANTEES:
         raise ArgumentError(f"{call}: `guarantee` must be one of {', '.join(GUARANTEES)}, got {guarantee!r}")
 
@@ -186,16 +210,26 @@ def _check_out(
         return None
     targets = [out] if isinstance(out, torch.Tensor) else list(out)
     if len(targets) != len(program.outputs):
-        raise ArgumentError(f"{call}: `out` must have one tensor for each of {len(program.outputs)} results, got {len(targets)}")
+        raise ArgumentError(
+            f"{call}: `out` must have one tensor for each of {len(program.outputs)} results, got {len(targets)}"
+        )
     for target, dtype in zip(targets, program.outputs, strict=True):
         if target.dtype != dtype:
-            raise DtypeError(f"{call}: `out` must have the result's dtype {dtype}, got {target.dtype}; pass dtype= or another out")
+            raise DtypeError(
+                f"{call}: `out` must have the result's dtype {dtype}, got {target.dtype}; pass dtype= or another out"
+            )
         if list(target.shape) != list(shape):
-            raise ShapeError(f"{call}: `out` must have the result's shape {list(shape)}, got {list(target.shape)}")
+            raise ShapeError(
+                f"{call}: `out` must have the result's shape {list(shape)}, got {list(target.shape)}"
+            )
         if target.device != tensors[0].device:
-            raise DeviceError(f"{call}: `out` must be on the inputs' device {tensors[0].device}, got {target.device}")
+            raise DeviceError(
+                f"{call}: `out` must be on the inputs' device {tensors[0].device}, got {target.device}"
+            )
         if any(s == 0 and n > 1 for s, n in zip(target.stride(), target.shape, strict=True)):
-            raise ShapeError(f"{call}: `out` must not overlap itself, got strides {list(target.stride())}; use a fresh tensor")
+            raise ShapeError(
+                f"{call}: `out` must not overlap itself, got strides {list(target.stride())}; use a fresh tensor"
+            )
         if any(_shares(target, t) for t in tensors):
             raise ShapeError(f"{call}: `out` must not overlap an input; use a fresh tensor")
     return targets
@@ -247,7 +281,10 @@ def _run(
     results, plan = lanes.fold(tensors, program, dims, guarantee)
     remember_plan(plan)
     # A fold of one element may come back as the input itself: a result owns its memory.
-    return [r.clone(memory_format=torch.contiguous_format) if any(_shares(r, t) for t in tensors) else r for r in results]
+    return [
+        r.clone(memory_format=torch.contiguous_format) if any(_shares(r, t) for t in tensors) else r
+        for r in results
+    ]
 
 
 def explain_plan(

@@ -55,7 +55,9 @@ def _need_elements(x: Tensor, dim: Dims, call: str) -> None:
 def _no_dim(keepdim: bool, call: str) -> None:
     """The default `dim` was left: torch has no such overload with `keepdim`."""
     if keepdim:
-        raise _KindError(f"{call}: `keepdim` needs a `dim`, got keepdim={keepdim} alone; pass dim=None for all dims")
+        raise _KindError(
+            f"{call}: `keepdim` needs a `dim`, got keepdim={keepdim} alone; pass dim=None for all dims"
+        )
 
 
 def _one_dim(dim: Any, call: str) -> None:
@@ -65,21 +67,35 @@ def _one_dim(dim: Any, call: str) -> None:
 
 def _need_float(dtype: torch.dtype, call: str) -> None:
     if not dtype.is_floating_point:
-        raise DtypeError(f"{call}: elements must be floats, got {dtype}; convert the input, or pass a float dtype= where it is taken")
+        raise DtypeError(
+            f"{call}: elements must be floats, got {dtype}; convert the input, or pass a float dtype= where it is taken"
+        )
 
 
 def sum(
-    input: Tensor, dim: Dims = UNSET, keepdim: bool = False, *, dtype: torch.dtype | None = None, out: Tensor | None = None
+    input: Tensor,
+    dim: Dims = UNSET,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Sum over `dim`; integers and bool give int64 and wrap. `dtype` converts each element first, as torch does."""
     if dim is UNSET:
         _no_dim(keepdim, "sum")
         dim = None
-    return fold_tensors([input], catalogue.SUM, _every(dim), keepdim, dtype=dtype, convert=dtype, out=out, call="sum")[0]
+    return fold_tensors(
+        [input], catalogue.SUM, _every(dim), keepdim, dtype=dtype, convert=dtype, out=out, call="sum"
+    )[0]
 
 
 def prod(
-    input: Tensor, dim: Dims = UNSET, keepdim: bool = False, *, dtype: torch.dtype | None = None, out: Tensor | None = None
+    input: Tensor,
+    dim: Dims = UNSET,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Product over one dim or all; integers and bool give int64 and wrap."""
     if dim is UNSET:
@@ -87,11 +103,18 @@ def prod(
         dim = None
     elif not isinstance(dim, int):
         raise _KindError(f"prod: `dim` must be one int, got {dim!r}; leave it out to fold all dims")
-    return fold_tensors([input], catalogue.PROD, dim, keepdim, dtype=dtype, convert=dtype, out=out, call="prod")[0]
+    return fold_tensors(
+        [input], catalogue.PROD, dim, keepdim, dtype=dtype, convert=dtype, out=out, call="prod"
+    )[0]
 
 
 def mean(
-    input: Tensor, dim: Dims = UNSET, keepdim: bool = False, *, dtype: torch.dtype | None = None, out: Tensor | None = None
+    input: Tensor,
+    dim: Dims = UNSET,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Mean over `dim`, of floats or with a float `dtype`; NaN of nothing.
 
@@ -105,7 +128,9 @@ def mean(
     if not result.is_floating_point:
         raise DtypeError(f"mean: elements must be floats, got {result}; pass a float dtype=")
     wide = torch.float64 if result == torch.float64 else torch.float32
-    total = fold_tensors([input], catalogue.SUM, _every(dim), keepdim, dtype=wide, convert=dtype, call="mean")[0]
+    total = fold_tensors(
+        [input], catalogue.SUM, _every(dim), keepdim, dtype=wide, convert=dtype, call="mean"
+    )[0]
     count = input.numel() // total.numel() if total.numel() else 1
     value = (total / count).to(result)
     return value if out is None else _into(out, value)
@@ -113,9 +138,13 @@ def mean(
 
 def _into(out: Tensor, value: Tensor) -> Tensor:
     if out.dtype != value.dtype:
-        raise DtypeError(f"mean: `out` must have the result's dtype {value.dtype}, got {out.dtype}; pass another out")
+        raise DtypeError(
+            f"mean: `out` must have the result's dtype {value.dtype}, got {out.dtype}; pass another out"
+        )
     if out.shape != value.shape:
-        raise ArgumentError(f"mean: `out` must have shape {list(value.shape)}, got {list(out.shape)}; pass another out")
+        raise ArgumentError(
+            f"mean: `out` must have shape {list(value.shape)}, got {list(out.shape)}; pass another out"
+        )
     return out.copy_(value)
 
 
@@ -138,7 +167,9 @@ def _extreme(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | 
     return fold_tensors([x], monoid, dim, keepdim, out=out, call=call)[0]
 
 
-def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, out: Any = None) -> Any:
+def max(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, out: Any = None
+) -> Any:
     """`max(x)`: largest element. `max(x, dim)`: values and first indices. `max(x, other)`: torch.maximum, no fold."""
     if isinstance(dim, Tensor) or other is not None:
         return torch.maximum(input, dim if other is None else other, out=out)
@@ -147,7 +178,9 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor 
     return torch.return_types.max(_located(input, catalogue.MAX_WITH_INDEX, dim, keepdim, out, "max"))  # type: ignore[arg-type]  # any sequence of two will do
 
 
-def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, out: Any = None) -> Any:
+def min(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, out: Any = None
+) -> Any:
     """`min(x)`: smallest element. `min(x, dim)`: values and first indices. `min(x, other)`: torch.minimum, no fold."""
     if isinstance(dim, Tensor) or other is not None:
         return torch.minimum(input, dim if other is None else other, out=out)
@@ -221,7 +254,14 @@ def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
 
 
 def _spread(
-    x: Tensor, dim: Any, unbiased: bool | None, keepdim: bool, correction: float | None, root: bool, with_mean: bool, out: Any
+    x: Tensor,
+    dim: Any,
+    unbiased: bool | None,
+    keepdim: bool,
+    correction: float | None,
+    root: bool,
+    with_mean: bool,
+    out: Any,
 ) -> list[Tensor]:
     call = ("std" if root else "var") + ("_mean" if with_mean else "")
     _need_float(x.dtype, call)
@@ -272,7 +312,9 @@ def std_mean(
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """log(sum(exp(x))) without overflow; integers and bool are read as float32."""
     convert = None if input.dtype.is_floating_point or input.dtype.is_complex else torch.get_default_dtype()
-    return fold_tensors([input], catalogue.LOGSUMEXP, _every(dim), keepdim, convert=convert, out=out, call="logsumexp")[0]
+    return fold_tensors(
+        [input], catalogue.LOGSUMEXP, _every(dim), keepdim, convert=convert, out=out, call="logsumexp"
+    )[0]
 
 
 @functools.lru_cache(maxsize=64)
@@ -300,29 +342,45 @@ def norm(
 
 
 def _vector_norm(
-    x: Tensor, order: float, dim: Dims, keepdim: bool, dtype: torch.dtype | None, out: Tensor | None, call: str
+    x: Tensor,
+    order: float,
+    dim: Dims,
+    keepdim: bool,
+    dtype: torch.dtype | None,
+    out: Tensor | None,
+    call: str,
 ) -> Tensor:
     _need_float(x.dtype, call)
     if dtype is not None:
         _need_float(dtype, call)
         if torch.promote_types(x.dtype, dtype) != dtype:
-            raise DtypeError(f"{call}: `dtype` must hold {x.dtype} without narrowing, got {dtype}; convert the result")
+            raise DtypeError(
+                f"{call}: `dtype` must hold {x.dtype} without narrowing, got {dtype}; convert the result"
+            )
     dim = _every(dim)
     if not x.numel() and (order < 0 or order == INFINITY):
         _need_elements(x, dim, call)
-    return fold_tensors([x], _norm(float(order)), dim, keepdim, dtype=dtype, convert=dtype, out=out, call=call)[0]
+    return fold_tensors(
+        [x], _norm(float(order)), dim, keepdim, dtype=dtype, convert=dtype, out=out, call=call
+    )[0]
 
 
-def bitwise_or(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+def bitwise_or(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """Bits set in any element, in the input's integer dtype or bool; 0 of nothing."""
     return fold_tensors([input], catalogue.BITWISE_OR, _every(dim), keepdim, out=out, call="bitwise_or")[0]
 
 
-def bitwise_and(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+def bitwise_and(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """Bits set in every element, in the input's integer dtype or bool; all ones of nothing."""
     return fold_tensors([input], catalogue.BITWISE_AND, _every(dim), keepdim, out=out, call="bitwise_and")[0]
 
 
-def bitwise_xor(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+def bitwise_xor(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """Bits set in an odd number of elements, in the input's integer dtype or bool; 0 of nothing."""
     return fold_tensors([input], catalogue.BITWISE_XOR, _every(dim), keepdim, out=out, call="bitwise_xor")[0]

@@ -58,13 +58,16 @@ class Problem:
         """Bytes of input that must be read once (dims of stride 0 are read once)."""
         dims = (*self.kept, *self.folded)
         return sum(
-            dtype.itemsize * math.prod(d.size for d in dims if d.strides[i] != 0) for i, dtype in enumerate(self.dtypes)
+            dtype.itemsize * math.prod(d.size for d in dims if d.strides[i] != 0)
+            for i, dtype in enumerate(self.dtypes)
         )
 
     def alone(self) -> Problem:
         """The same problem knowing nothing of neighbouring results: addresses are aligned as rows end to end would be."""
         lengths = (self.length * dtype.itemsize for dtype in self.dtypes)
-        return replace(self, aligned=tuple(math.gcd(a, n) for a, n in zip(self.aligned, lengths, strict=True)))
+        return replace(
+            self, aligned=tuple(math.gcd(a, n) for a, n in zip(self.aligned, lengths, strict=True))
+        )
 
 
 def normalize_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "reduce") -> tuple[int, ...]:
@@ -81,8 +84,10 @@ def normalize_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "redu
             )
         result.append(d % limit)
     if len(set(result)) != len(result):
-        raise RepeatedDimError(f"{call}: each dim may be named once, got {tuple(dim) if not isinstance(dim, int) else dim}; "
-                               f"dim {next(d for d in result if result.count(d) > 1)} appears multiple times in the list of dims")
+        raise RepeatedDimError(
+            f"{call}: each dim may be named once, got {tuple(dim) if not isinstance(dim, int) else dim}; "
+            f"dim {next(d for d in result if result.count(d) > 1)} appears multiple times in the list of dims"
+        )
     return tuple(sorted(result)) if ndim else ()
 
 
@@ -92,7 +97,9 @@ def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tu
         return tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))  # type: ignore[no-untyped-call]  # torch's own
     except RuntimeError:
         shapes = " and ".join(str(list(t.shape)) for t in tensors)
-        raise ShapeError(f"{call}: inputs folded together must broadcast, got shapes {shapes}; reshape or unsqueeze one") from None
+        raise ShapeError(
+            f"{call}: inputs folded together must broadcast, got shapes {shapes}; reshape or unsqueeze one"
+        ) from None
 
 
 def canonical(tensors: Sequence[torch.Tensor], dims: tuple[int, ...], *, ordered: bool) -> Problem:

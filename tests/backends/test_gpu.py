@@ -27,16 +27,30 @@ def test_cases(case: Case, name: str) -> None:
 def test_float_dtypes(case: Case, name: str, dtype: torch.dtype) -> None:
     monoid = MONOIDS[name]
     inputs = case.make(monoid, dtype, "cuda")
-    wide = torch.float32 if name in ("welford", "describe") and dtype != torch.float64 else None  # M2 overflows float16
+    wide = (
+        torch.float32 if name in ("welford", "describe") and dtype != torch.float64 else None
+    )  # M2 overflows float16
     compare(monoid, tilefold.reduce(inputs, monoid, case.dims, dtype=wide), inputs, case.dims)
 
 
 @pytest.mark.parametrize(
     "dtype",
-    [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64, torch.bool],
+    [
+        torch.int8,
+        torch.uint8,
+        torch.int16,
+        torch.uint16,
+        torch.int32,
+        torch.uint32,
+        torch.int64,
+        torch.uint64,
+        torch.bool,
+    ],
 )
 @pytest.mark.parametrize("name", ["sum", "max", "argmax", "any"])
-@pytest.mark.parametrize("case", [SMALL[1], SMALL[2], SMALL[6], LARGE[0], LARGE[3], LARGE[8], LARGE[11]], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "case", [SMALL[1], SMALL[2], SMALL[6], LARGE[0], LARGE[3], LARGE[8], LARGE[11]], ids=lambda c: c.name
+)
 def test_integers(case: Case, name: str, dtype: torch.dtype) -> None:
     monoid = MONOIDS[name]
     inputs = case.make(monoid, dtype, "cuda")
@@ -49,10 +63,22 @@ def test_float8(dtype: torch.dtype) -> None:
     compare(monoids.SUM, tilefold.reduce(inputs, monoids.SUM, 1, dtype=torch.float32), inputs, (1,))
 
 
-@pytest.mark.parametrize("shape,dim", [((3, 8), 1), ((3, 300), 1), ((3, 5000), 1), ((3, 70000), 1), ((70000, 3), 0), ((1, 1 << 20), 1)])
+@pytest.mark.parametrize(
+    "shape,dim",
+    [((3, 8), 1), ((3, 300), 1), ((3, 5000), 1), ((3, 70000), 1), ((70000, 3), 0), ((1, 1 << 20), 1)],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_corners_of_values(shape: tuple[int, int], dim: int, dtype: torch.dtype) -> None:
-    for fill in ([NAN, 1.0], [1.0, NAN], [INF, 1.0], [-INF, -INF], [INF, -INF], [0.0, -0.0], [1.0, 1.0], [NAN, NAN]):
+    for fill in (
+        [NAN, 1.0],
+        [1.0, NAN],
+        [INF, 1.0],
+        [-INF, -INF],
+        [INF, -INF],
+        [0.0, -0.0],
+        [1.0, 1.0],
+        [NAN, NAN],
+    ):
         x = torch.full(shape, fill[1], device="cuda").to(dtype)
         x.select(dim, shape[dim] // 2).fill_(fill[0])
         if fill[0] != fill[0]:
@@ -79,7 +105,11 @@ def test_ties_go_to_the_first(case: Case) -> None:
 def test_run_to_run(case: Case, name: str) -> None:
     inputs = case.make(MONOIDS[name], torch.bfloat16, "cuda")
     first, second = (tilefold.reduce(inputs, MONOIDS[name], case.dims) for _ in range(2))
-    for a, b in zip(first if isinstance(first, tuple) else [first], second if isinstance(second, tuple) else [second], strict=True):
+    for a, b in zip(
+        first if isinstance(first, tuple) else [first],
+        second if isinstance(second, tuple) else [second],
+        strict=True,
+    ):
         assert torch.equal(a, b)
 
 
@@ -141,5 +171,7 @@ def test_inputs_are_not_changed_and_alignment_is_part_of_the_key() -> None:
     for offset in (0, 1, 0, 1):
         x = flat[offset : offset + 4096].view(4, 1024)
         before = x.clone()
-        torch.testing.assert_close(tilefold.reduce(x, monoids.SUM, 1), x.double().sum(1).float(), rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(
+            tilefold.reduce(x, monoids.SUM, 1), x.double().sum(1).float(), rtol=1e-5, atol=1e-4
+        )
         assert torch.equal(x, before)

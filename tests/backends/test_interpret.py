@@ -34,7 +34,9 @@ def test_monoids(name: str) -> None:
     compare(monoid, got, inputs, case.dims)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.float64, torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool]
+)
 def test_dtypes(dtype: torch.dtype) -> None:
     case = SMALL[4]
     inputs = case.make(MONOIDS["sum"], dtype, "cpu")

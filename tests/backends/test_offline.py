@@ -50,5 +50,7 @@ def test_dtypes_compile(name: str, dtype: torch.dtype) -> None:
     x = torch.empty(64, 1000, dtype=dtype)
     program = programs.specialize(monoid.total, (dtype,))
     problem = canonical([x], (1,), ordered=False)
-    for call in stage_calls(plan_fold(problem, program, H200, "run_to_run"), problem, program, interpret=False):
+    for call in stage_calls(
+        plan_fold(problem, program, H200, "run_to_run"), problem, program, interpret=False
+    ):
         calls.compile_for(call, 90)

@@ -69,7 +69,9 @@ SMALL = [
     Case("strided", (4, 30), (1,), strided),
     Case("misaligned", (3, 64), (1,), misaligned),
     Case("expanded", (4, 1), (1,), lambda x: x.expand(4, 33)),
-    Case("two folded dims apart", (4, 3, 5), (0, 2), lambda x: x.permute(0, 2, 1).contiguous().permute(0, 2, 1)),
+    Case(
+        "two folded dims apart", (4, 3, 5), (0, 2), lambda x: x.permute(0, 2, 1).contiguous().permute(0, 2, 1)
+    ),
 ]
 LARGE = [
     Case("row of 1000", (300, 1000), (1,)),
@@ -128,9 +130,13 @@ def compare(monoid: Monoid, got: object, inputs: list[Tensor], dims: tuple[int, 
         if not g.dtype.is_floating_point:
             torch.testing.assert_close(g.cpu(), w.to(g.dtype), rtol=0, atol=0)
             continue
-        unit = {torch.float32: 2e-6, torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}.get(g.dtype, 0.13)
+        unit = {torch.float32: 2e-6, torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}.get(
+            g.dtype, 0.13
+        )
         scale = 8.0 * length**0.5  # cancelling terms of size about 1
-        torch.testing.assert_close(g.cpu().double(), w.double(), rtol=unit, atol=max(2e-7, unit / 100) * scale, equal_nan=True)
+        torch.testing.assert_close(
+            g.cpu().double(), w.double(), rtol=unit, atol=max(2e-7, unit / 100) * scale, equal_nan=True
+        )
 
 
 def _kept(x: Tensor, dims: tuple[int, ...] | None) -> int:

@@ -17,7 +17,9 @@ from tilefold.planner.plan import Plan, Stage
 A100 = Device("NVIDIA A100", 108, 80)
 
 
-def plan(shape: tuple[int, ...], dim: int | None, monoid: tilefold.Monoid = monoids.SUM, **options: object) -> Plan:
+def plan(
+    shape: tuple[int, ...], dim: int | None, monoid: tilefold.Monoid = monoids.SUM, **options: object
+) -> Plan:
     x = torch.empty(shape, dtype=torch.bfloat16, device="meta")
     return tilefold.explain_plan(x, monoid, dim, **options)  # type: ignore[arg-type]  # test options
 
@@ -54,7 +56,12 @@ def test_early_start_needs_a_chip_that_can() -> None:
     assert not plan((1, 1 << 28), 1, device=A100).overlap
 
 
-@given(rows=st.integers(1, 1 << 22), length=st.integers(1, 1 << 22), dim=st.integers(0, 1), name=st.sampled_from(["SUM", "LAST", "LOGSUMEXP"]))
+@given(
+    rows=st.integers(1, 1 << 22),
+    length=st.integers(1, 1 << 22),
+    dim=st.integers(0, 1),
+    name=st.sampled_from(["SUM", "LAST", "LOGSUMEXP"]),
+)
 def test_every_plan_is_launchable(rows: int, length: int, dim: int, name: str) -> None:
     for stage in plan((rows, length), dim, getattr(monoids, name)).stages:
         check_stage(stage)

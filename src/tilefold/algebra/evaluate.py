@@ -41,7 +41,16 @@ def _tensors(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def apply(*operands: Operand) -> Tensor:
         like = next(o for o in operands if isinstance(o, Tensor))
         return function(
-            *(o if isinstance(o, Tensor) else torch.tensor(o, device=like.device, dtype=like.dtype if isinstance(o, float) and like.is_floating_point() else None) for o in operands)
+            *(
+                o
+                if isinstance(o, Tensor)
+                else torch.tensor(
+                    o,
+                    device=like.device,
+                    dtype=like.dtype if isinstance(o, float) and like.is_floating_point() else None,
+                )
+                for o in operands
+            )
         )
 
     return apply

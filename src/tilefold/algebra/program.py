@@ -44,7 +44,9 @@ class Program:
 
 
 @functools.lru_cache(maxsize=1024)
-def specialize(algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None = None) -> Program:
+def specialize(
+    algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None = None
+) -> Program:
     """Give every field and node its dtype. `dtype` asks for another dtype of the results that come from computing."""
     for element in elements:
         typing.check_foldable(element, "reduce")
@@ -54,20 +56,29 @@ def specialize(algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch
     state = [typing.carried_dtype(d) for d in declared]
     graphs = _typed_graphs(algebra, state, lifted)
     if any(_makes_fractions(algebra.dtypes, state, graph) for graph in graphs if graph is not None):
-        state = [torch.float32 if d == "compute" and not is_float(s) else s for d, s in zip(algebra.dtypes, state, strict=True)]
+        state = [
+            torch.float32 if d == "compute" and not is_float(s) else s
+            for d, s in zip(algebra.dtypes, state, strict=True)
+        ]
         graphs = _typed_graphs(algebra, state, lifted)
     lift, combine, absorb = graphs
     assert lift is not None and combine is not None
     project = typing.infer(algebra.project or _pass_through(len(state)), state)
     numbers = algebra.identity_numbers
     assert numbers is not None, "a program needs a total algebra"
-    limits = [d if not is_float(d) and f == "input" else s for d, s, f in zip(declared, state, algebra.dtypes, strict=True)]
+    limits = [
+        d if not is_float(d) and f == "input" else s
+        for d, s, f in zip(declared, state, algebra.dtypes, strict=True)
+    ]
     return Program(
         algebra=algebra,
         elements=elements,
         state=tuple(state),
         outputs=tuple(_outputs(algebra, project, state, declared, common, dtype)),
-        identity=tuple(typing.concrete(n, d, algebra.fields[i]) for i, (n, d) in enumerate(zip(numbers, limits, strict=True))),
+        identity=tuple(
+            typing.concrete(n, d, algebra.fields[i])
+            for i, (n, d) in enumerate(zip(numbers, limits, strict=True))
+        ),
         lift=lift,
         combine=combine,
         combine_later=typing.infer(_with_positions_in_order(algebra), [*state, *state]),
@@ -146,7 +157,9 @@ def _outputs(
     for position, produced in enumerate(project.output_dtypes):
         sources = project.graph.reads(position)
         plain = project.graph.nodes[project.graph.outputs[position]].op == "input"
-        explicit = bool(sources) and all(isinstance(algebra.dtypes[s], torch.dtype) or algebra.dtypes[s] == "index" for s in sources)
+        explicit = bool(sources) and all(
+            isinstance(algebra.dtypes[s], torch.dtype) or algebra.dtypes[s] == "index" for s in sources
+        )
         if explicit:
             result = declared[next(iter(sources))] if plain else produced
         elif requested is not None and (is_float(produced) or produced != torch.bool):
@@ -164,7 +177,9 @@ def _outputs(
 def check_convertible(requested: torch.dtype | None) -> None:
     """Refuse result dtypes no fold can give."""
     if requested is not None and requested not in typing.FOLDABLE:
-        raise DtypeError(f"reduce: `dtype` must be a real or bool dtype, got {requested}; convert the result instead")
+        raise DtypeError(
+            f"reduce: `dtype` must be a real or bool dtype, got {requested}; convert the result instead"
+        )
 
 
 def with_index_dtype(program: Program, dtype: torch.dtype) -> Program:

@@ -9,6 +9,8 @@ import torch
 from tilefold.algebra.program import Program
 
 
-def fold(tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...]) -> list[torch.Tensor] | None:
+def fold(
+    tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...]
+) -> list[torch.Tensor] | None:
     """torch's own answer where it has exactly this fold, else None."""
     return None

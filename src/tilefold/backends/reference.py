@@ -20,8 +20,11 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
     shape = [tensors[0].shape[d] for d in kept]
     rows = [t.permute(*kept, *dims).reshape(*shape, -1) if ndim else t.reshape(-1) for t in tensors]
     state: list[Operand] = [
-        torch.full(shape, convert(number, torch.int64 if dtype == torch.uint64 else dtype),
-                   dtype=torch.int64 if dtype == torch.uint64 else dtype)
+        torch.full(
+            shape,
+            convert(number, torch.int64 if dtype == torch.uint64 else dtype),
+            dtype=torch.int64 if dtype == torch.uint64 else dtype,
+        )
         for number, dtype in zip(program.identity, program.state, strict=True)
     ]
     for position in range(rows[0].shape[-1]):

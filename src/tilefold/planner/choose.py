@@ -102,7 +102,13 @@ def _alone(view: _View, problem: Problem) -> _View:
 
 def _one_lane(stage: Stage, view: _View) -> Stage:
     """Each column walked by one lane, so that threads' layout, which neighbours decide, cannot change the order."""
-    return replace(stage, block_kept=stage.num_warps * WARP * view.vector, lanes=1, unroll=min(16, _below(view.length)), in_order=True)
+    return replace(
+        stage,
+        block_kept=stage.num_warps * WARP * view.vector,
+        lanes=1,
+        unroll=min(16, _below(view.length)),
+        in_order=True,
+    )
 
 
 def _weight(problem: Problem, operand: int) -> int:
@@ -137,7 +143,7 @@ def _stage(view: _View, program: Program) -> Stage:
     if not program.algebra.commutative:
         return _ordered(view)
     absorbs = program.absorb is not None
-    stage = _rows(view, absorbs) if view.by_rows else _columns(view, absorbs)
+    stage = _rows(view, absorbs) if view.by_rows else _columns(view, absorbs, len(program.state))
     together = stage.block_kept * stage.lanes
     in_order = together >= stage.num_warps * WARP * (1 if view.by_rows else view.vector)
     return replace(stage, absorb=absorbs, in_order=in_order)
@@ -164,24 +170,27 @@ def _rows(view: _View, absorbs: bool) -> Stage:
         return Stage("rows", 2, WARP, run, vectors // WARP, 1, 2)
     if vectors != math.ceil(view.length / run):
         vectors //= 2  # walk the row in two tiles or more: only the last one is masked
-    loads = 2 * LOADS if absorbs and LOADS == view.loads and vectors <= WARP * MAX_WARPS * LOADS else view.loads
+    loads = (
+        2 * LOADS if absorbs and LOADS == view.loads and vectors <= WARP * MAX_WARPS * LOADS else view.loads
+    )
     warps = min(MAX_WARPS, vectors // (WARP * loads)) or 1
     family = "rows" if warps * WARP * loads >= vectors else "long_rows"
     return Stage(family, 1, warps * WARP, run, loads, 1, warps)
 
 
-def _columns(view: _View, absorbs: bool) -> Stage:
+def _columns(view: _View, absorbs: bool, fields: int) -> Stage:
     """Results are contiguous: a thread takes a vector of neighbouring results and walks down their columns."""
     if view.length <= SHORT_COLUMN:
         if view.length <= 8:
             return replace(_column_tile(view, 4, 4 * WARP, 8), unroll=_power(view.length))
         return _column_tile(view, 4, 4 * WARP, 4 if absorbs and view.length <= SMALL_AXIS else 16)
+    most = 16 if absorbs and fields > 2 else 8  # a costly combine wants more elements between two of them
     blocks = view.outer * math.ceil(view.kept / (NARROW_COLUMNS * view.full_vector))
     if blocks >= 4 * BLOCKS:
         return _column_tile(view, 4, NARROW_COLUMNS, 16 if absorbs else 8)
     if view.bytes < LARGE:
-        return _column_tile(view, 4, NARROW_COLUMNS if blocks >= 8 else NARROW_COLUMNS // 2, 8)
-    return _column_tile(view, 4 if absorbs and blocks >= BLOCKS // 2 else MAX_WARPS, NARROW_COLUMNS, 8)
+        return _column_tile(view, 4, NARROW_COLUMNS if blocks >= 8 else NARROW_COLUMNS // 2, most)
+    return _column_tile(view, 4 if absorbs and blocks >= BLOCKS // 2 else MAX_WARPS, NARROW_COLUMNS, most)
 
 
 def _column_tile(view: _View, warps: int, width: int, most: int) -> Stage:
@@ -218,7 +227,17 @@ def _second_stage(outputs: int, splits: int, program: Program) -> Stage:
         lanes = min(_power(splits), 256)
         return Stage("partials", min(8, _power(outputs)), lanes, 1, 1, 1, 4, ordered=True, evict_first=False)
     lanes = min(1024, _power(splits))
-    kept = 32 if splits <= 8 else 16 if splits <= 64 else 8 if splits <= 256 else 1 if outputs <= SMALL_AXIS else 4
+    kept = (
+        32
+        if splits <= 8
+        else 16
+        if splits <= 64
+        else 8
+        if splits <= 256
+        else 1
+        if outputs <= SMALL_AXIS
+        else 4
+    )
     kept = min(kept, _power(outputs))
     warps = max(2, min(8, kept * lanes // (WARP * 8)))
     return Stage("partials", kept, lanes, 1, 1, 1, warps, evict_first=False)

@@ -63,7 +63,14 @@ def second_problem(problem: Problem, program: Program, splits: int) -> Problem:
 
 
 def make_call(
-    problem: Problem, program: Program, stage: Stage, *, from_partials: bool, to_partials: bool, overlap: bool, interpret: bool
+    problem: Problem,
+    program: Program,
+    stage: Stage,
+    *,
+    from_partials: bool,
+    to_partials: bool,
+    overlap: bool,
+    interpret: bool,
 ) -> Call:
     """Arguments and constants of one stage. Pointers stand as `Pointer` until launch."""
     *outer, last = problem.kept or (Dim(1, (0,) * len(problem.dtypes), 0),)
@@ -110,7 +117,14 @@ def make_call(
 
 
 def _constants(
-    problem: Problem, stage: Stage, length: int, chunk: int, kept: int, from_partials: bool, to_partials: bool, overlap: bool
+    problem: Problem,
+    stage: Stage,
+    length: int,
+    chunk: int,
+    kept: int,
+    from_partials: bool,
+    to_partials: bool,
+    overlap: bool,
 ) -> dict[str, Any]:
     step = stage.step
     inner_steps = problem.folded[-1].strides if problem.folded else (0,)
@@ -207,4 +221,6 @@ def options_of(call: Call) -> dict[str, Any]:
 
 def compile_for(call: Call, architecture: int) -> Any:
     """Compile for a CUDA architecture (80, 90, 100 ...), with or without such a device."""
-    return triton.compile(source_of(call), target=GPUTarget("cuda", architecture, 32), options=options_of(call))
+    return triton.compile(
+        source_of(call), target=GPUTarget("cuda", architecture, 32), options=options_of(call)
+    )

@@ -32,7 +32,12 @@ _CALLS = {
     "abs": "tl.abs", "exp2": "tl.exp2", "exp": "tl.exp", "log": "tl.log", "log2": "tl.log2", "sqrt": "tl.sqrt",
     "rsqrt": "tl.rsqrt", "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf",
 }  # fmt: skip
-_LIBDEVICE = {"tanh": "libdevice.tanh", "expm1": "libdevice.expm1", "log1p": "libdevice.log1p", "pow": "libdevice.pow"}
+_LIBDEVICE = {
+    "tanh": "libdevice.tanh",
+    "expm1": "libdevice.expm1",
+    "log1p": "libdevice.log1p",
+    "pow": "libdevice.pow",
+}
 _INTERPRETED = {
     "tanh": "(1.0 - 2.0 / (tl.exp({0} * 2.0) + 1.0))",
     "expm1": "(tl.exp({0}) - 1.0)",
@@ -59,7 +64,12 @@ class _Writer:
     """Writes one device function's body, a line a node."""
 
     def __init__(
-        self, typed: TypedGraph, inputs: Sequence[str], block_inputs: Sequence[bool], interpret: bool, masked: bool = False
+        self,
+        typed: TypedGraph,
+        inputs: Sequence[str],
+        block_inputs: Sequence[bool],
+        interpret: bool,
+        masked: bool = False,
     ) -> None:
         self.typed, self.interpret, self.masked = typed, interpret, masked
         self.lines: list[str] = []
@@ -97,7 +107,11 @@ class _Writer:
         node = self.typed.graph.nodes[position]
         if node.op == "const":
             return repr(bool(node.value))
-        text = f"{self.names[position]}[None, :, :, None]" if block and not self.blocks[position] else self.names[position]
+        text = (
+            f"{self.names[position]}[None, :, :, None]"
+            if block and not self.blocks[position]
+            else self.names[position]
+        )
         return text if self.masks[position] else f"({text} != 0)"
 
     def _write(self, position: int, node: Node) -> None:
@@ -107,7 +121,9 @@ class _Writer:
         self.lines.append(f"v{position} = {text}")
         self._keep(f"v{position}", mask=mask, block=over_block)
 
-    def _expression(self, node: Node, dtype: torch.dtype, operand: torch.dtype, block: bool) -> tuple[str, bool]:
+    def _expression(
+        self, node: Node, dtype: torch.dtype, operand: torch.dtype, block: bool
+    ) -> tuple[str, bool]:
         """(source text, whether it is a mask)."""
         op = node.op
         if op == "where":
@@ -124,7 +140,9 @@ class _Writer:
             return self._cast(node.args[0], operand, dtype)
         values = [self._operand(p, operand, block) for p in node.args]
         if op in _BINARY:
-            return f"{values[0]} {_BINARY[op]} {values[1]}", self.typed.dtypes[len(self.names)] == torch.bool and op not in ("and", "or", "xor")
+            return f"{values[0]} {_BINARY[op]} {values[1]}", self.typed.dtypes[
+                len(self.names)
+            ] == torch.bool and op not in ("and", "or", "xor")
         return self._call(op, operand, values, node)
 
     def _is_mask(self, position: int) -> bool:
@@ -164,7 +182,11 @@ class _Writer:
         if op == "pow":
             return self._power(node, values, operand), False
         if op in _LIBDEVICE:
-            return (_INTERPRETED[op].format(*values) if self.interpret else f"{_LIBDEVICE[op]}({', '.join(values)})"), False
+            return (
+                _INTERPRETED[op].format(*values)
+                if self.interpret
+                else f"{_LIBDEVICE[op]}({', '.join(values)})"
+            ), False
         if op in ("exp", "exp2") and operand == torch.float32 and not self.interpret:
             return (f"EXP2({x} * {math.log2(math.e)!r})" if op == "exp" else f"EXP2({x})"), False
         return f"{_CALLS[op]}({x})", False
@@ -188,7 +210,11 @@ class _Writer:
             target = (STORED_DTYPES if stored else TL_DTYPES)[dtype]
             node = self.typed.graph.nodes[position]
             if node.op == "const" or (node.op == "block_count" and not self.masked):
-                value = literal(node.value, TL_BASE.get(dtype, dtype)) if node.op == "const" else self.names[position]
+                value = (
+                    literal(node.value, TL_BASE.get(dtype, dtype))
+                    if node.op == "const"
+                    else self.names[position]
+                )
                 texts.append(f"tl.full({like}.shape, {value}, {target})")
             elif dtype == torch.bool:
                 texts.append(f"{self._mask(position)}.to({target})")
@@ -218,12 +244,18 @@ def _function(name: str, parameters: Sequence[str], lines: Sequence[str], result
     return f"def {name}({', '.join(parameters)}):\n{body}    return ({', '.join(results)},)\n"
 
 
-def emit(program: Program, *, index: torch.dtype, from_partials: bool = False, interpret: bool = False) -> str:
+def emit(
+    program: Program, *, index: torch.dtype, from_partials: bool = False, interpret: bool = False
+) -> str:
     """The device functions of a program as Triton source. With `from_partials`, LIFT takes a stored state."""
     n, k = len(program.state), program.algebra.inputs
     a, b = [f"a{i}" for i in range(n)], [f"b{i}" for i in range(n)]
     x = [f"x{i}" for i in range(k)]
-    parts = [_emit_combine(program, a, b, interpret), _emit_project(program, a, interpret), *_emit_identity(program, a)]
+    parts = [
+        _emit_combine(program, a, b, interpret),
+        _emit_project(program, a, interpret),
+        *_emit_identity(program, a),
+    ]
     parts.append(f"def TO_INDEX(x):\n    return x.to({TL_DTYPES[index]})\n")
     if from_partials:
         parts.append(_function("LIFT", [*a, "i"], [], a))
@@ -232,7 +264,9 @@ def emit(program: Program, *, index: torch.dtype, from_partials: bool = False, i
         return "\n\n".join([*parts, _BLOCK_FUNCTIONS])
     reads = [f"{name} = {_read(name, program.elements[p])}" for p, name in enumerate(x)]
     lift = _Writer(program.lift, [*x, "i"], [False] * (k + 1), interpret)
-    parts.append(_function("LIFT", [*x, "i"], [*reads, *lift.lines], lift.results(program.state, False, "x0")))
+    parts.append(
+        _function("LIFT", [*x, "i"], [*reads, *lift.lines], lift.results(program.state, False, "x0"))
+    )
     if program.absorb is None:
         parts.append(_function("ABSORB", [*a, *x, "i"], [], a))
         parts.append(_function("ABSORB_MASKED", ["mask", *a, *x, "i"], [], a))

@@ -16,7 +16,15 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton.kernels import tiles
 
-_HELPERS = ("outer_offset", "folded_offset", "load_tile", "store_results", "program_place", "tree", "fold_block")
+_HELPERS = (
+    "outer_offset",
+    "folded_offset",
+    "load_tile",
+    "store_results",
+    "program_place",
+    "tree",
+    "fold_block",
+)
 
 
 def _jit(function: Any, interpret: bool) -> Any:
@@ -48,7 +56,9 @@ def kernel(name: str, source: str, interpret: bool) -> Any:
 
 def _rebound(function: Any, scope: dict[str, Any], interpret: bool) -> Any:
     """The same code over other globals."""
-    copy = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    copy = types.FunctionType(
+        function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
+    )
     copy.__annotations__ = function.__annotations__
     copy.__module__ = function.__module__
     copy.__qualname__ = function.__qualname__

@@ -22,7 +22,11 @@ from tilefold.problem import Problem, canonical
 
 
 def prepare(
-    tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], guarantee: str, shape: Sequence[int]
+    tensors: Sequence[torch.Tensor],
+    program: Program,
+    dims: tuple[int, ...],
+    guarantee: str,
+    shape: Sequence[int],
 ) -> Ready:
     """Plan and compile the fold of tensors on their GPU; `shape` is the results' (with kept dims or without)."""
     if not tensors[0].is_cuda:
@@ -65,8 +69,10 @@ def identities(program: Program, shape: Sequence[int], device: torch.device) -> 
     """The fold of nothing: the projected identity, everywhere."""
     from tilefold.backends.reference import finish
 
-    state = [torch.tensor(convert(n, d)).to(torch.int64 if d == torch.uint64 else d)
-             for n, d in zip(program.identity, program.state, strict=True)]
+    state = [
+        torch.tensor(convert(n, d)).to(torch.int64 if d == torch.uint64 else d)
+        for n, d in zip(program.identity, program.state, strict=True)
+    ]
     return [r.to(device).expand(shape).clone() for r in finish(state, program, ())]
 
 
@@ -96,7 +102,9 @@ class Ready:
         stages = stage_calls(plan, problem, program, False) if plan.stages else []
         self.launches = [launcher(call, device.index) for call in stages]
         stored = calls.partial_dtypes(calls.narrowed(program, problem.length))
-        self.partials = [((plan.stages[0].splits, problem.outputs), dtype) for dtype in stored] if len(stages) > 1 else []
+        self.partials = (
+            [((plan.stages[0].splits, problem.outputs), dtype) for dtype in stored] if len(stages) > 1 else []
+        )
         simple = len(self.launches) == 1 and len(self.results) == 1 and len(problem.dtypes) == 1
         self.call: Callable[..., list[torch.Tensor]] = self._one_launch() if simple else self
 
@@ -144,11 +152,37 @@ def stage_calls(plan: Plan, problem: Problem, program: Program, interpret: bool)
     program = calls.narrowed(program, problem.length)
     overlap = plan.overlap and not interpret
     if plan.launches == 1:
-        return [calls.make_call(problem, program, plan.stages[0], from_partials=False, to_partials=False, overlap=False, interpret=interpret)]
+        return [
+            calls.make_call(
+                problem,
+                program,
+                plan.stages[0],
+                from_partials=False,
+                to_partials=False,
+                overlap=False,
+                interpret=interpret,
+            )
+        ]
     second = calls.second_problem(problem, program, plan.stages[0].splits)
     return [
-        calls.make_call(problem, program, plan.stages[0], from_partials=False, to_partials=True, overlap=overlap, interpret=interpret),
-        calls.make_call(second, program, plan.stages[1], from_partials=True, to_partials=False, overlap=overlap, interpret=interpret),
+        calls.make_call(
+            problem,
+            program,
+            plan.stages[0],
+            from_partials=False,
+            to_partials=True,
+            overlap=overlap,
+            interpret=interpret,
+        ),
+        calls.make_call(
+            second,
+            program,
+            plan.stages[1],
+            from_partials=True,
+            to_partials=False,
+            overlap=overlap,
+            interpret=interpret,
+        ),
     ]
 
 

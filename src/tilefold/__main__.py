@@ -1,0 +1,5 @@
+"""`python -m tilefold`."""
+
+from tilefold.cli import main
+
+main()
