@@ -114,18 +114,17 @@ def committed() -> None:
             (row["rows"], row["columns"]) in ((16384, 8192), (1, 2**28))
             and row["dtype"] == "bf16"
             and row.get("time_us")
-        ):
-            if row["operation"] in ("sum", "argmax", "logsumexp", "var"):
-                theirs = f"{row['torch_us']:.0f}" if row.get("torch_us") else "-"
-                shape = f"{row['rows']}x{row['columns']}"
-                table.add_row(
-                    f"{row['operation']} dim {row['dim']}",
-                    shape,
-                    "bf16",
-                    f"{row['time_us']:.0f}",
-                    theirs,
-                    f"{row['efficiency']:.2f}",
-                )
+        ) and row["operation"] in ("sum", "argmax", "logsumexp", "var"):
+            theirs = f"{row['torch_us']:.0f}" if row.get("torch_us") else "-"
+            shape = f"{row['rows']}x{row['columns']}"
+            table.add_row(
+                f"{row['operation']} dim {row['dim']}",
+                shape,
+                "bf16",
+                f"{row['time_us']:.0f}",
+                theirs,
+                f"{row['efficiency']:.2f}",
+            )
     console.print(table)
 
 

@@ -7,9 +7,25 @@
 OPS = {
     **{
         name: name
-        for name in (
-            "sum prod mean amax amin argmax argmin any all logsumexp var std var_mean std_mean norm count_nonzero aminmax"
-        ).split()
+        for name in [
+            "sum",
+            "prod",
+            "mean",
+            "amax",
+            "amin",
+            "argmax",
+            "argmin",
+            "any",
+            "all",
+            "logsumexp",
+            "var",
+            "std",
+            "var_mean",
+            "std_mean",
+            "norm",
+            "count_nonzero",
+            "aminmax",
+        ]
     },
     **{f"{name}:unbiased": name for name in ("var", "std", "var_mean", "std_mean")},
     **{f"{name}:reduction_{how}": name for name in ("max", "min") for how in ("with_dim", "no_dim")},

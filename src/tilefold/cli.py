@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -48,9 +49,7 @@ def describe(
         for path in files:
             task = bar.add_task(printable(path.name), total=None)
             try:
-                report = describe_file(
-                    path, device, lambda name, t=task: bar.update(t, description=printable(name))
-                )  # type: ignore[misc]
+                report = describe_file(path, device, _follow(bar, task))
                 reports.append(report)
                 for line in report.refused:
                     failed = True
@@ -68,6 +67,11 @@ def describe(
         raise typer.Exit(2)
     if fail_on_nan and not all(r.finite for r in reports):
         raise typer.Exit(1)
+
+
+def _follow(bar: Progress, task: TaskID) -> Callable[[str], None]:
+    """Show a tensor's name while it is folded."""
+    return lambda name: bar.update(task, description=printable(name))
 
 
 def _check_device(device: str) -> None:

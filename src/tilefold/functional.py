@@ -37,7 +37,7 @@ class _KindError(ArgumentError, TypeError):
 
 
 def _every(dim: Dims) -> Dims:
-    """torch's reading of an empty `dim`: all dims."""
+    """Torch's reading of an empty `dim`: all dims."""
     return dim if dim is None or isinstance(dim, int) or len(dim) else None
 
 

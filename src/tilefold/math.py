@@ -140,7 +140,7 @@ def isfinite(x: Any) -> Any:
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:
-    """x converted to `dtype` (a torch dtype of 32 or 64 bits, or bool)."""
+    """X converted to `dtype` (a torch dtype of 32 or 64 bits, or bool)."""
     return apply("cast", x, value=dtype)
 
 

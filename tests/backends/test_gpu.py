@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import tilefold
-from tilefold import monoids
 from backends.triton_cases import LARGE, MONOIDS, SMALL, Case, compare
+from tilefold import monoids
 
 pytestmark = pytest.mark.gpu
 INF, NAN = float("inf"), float("nan")
@@ -64,7 +64,7 @@ def test_float8(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape,dim",
+    ("shape", "dim"),
     [((3, 8), 1), ((3, 300), 1), ((3, 5000), 1), ((3, 70000), 1), ((70000, 3), 0), ((1, 1 << 20), 1)],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])

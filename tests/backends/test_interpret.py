@@ -50,5 +50,6 @@ def test_two_stages() -> None:
     with tilefold.backend("interpret"):
         got = tilefold.reduce(x, MONOIDS["sum without identity"], 1)
         plan = tilefold.last_plan()
-    assert plan is not None and plan.launches == 2
+    assert plan is not None
+    assert plan.launches == 2
     torch.testing.assert_close(got, x.double().sum(1).float(), rtol=1e-4, atol=1e-3)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from backends.triton_cases import LARGE, MONOIDS, Case
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.launch import stage_calls
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200, Device
 from tilefold.problem import canonical
-from backends.triton_cases import LARGE, MONOIDS, Case
 
 CHOSEN = [c for c in LARGE if c.name in {
     "row of 1024", "odd long rows", "small axis many", "long columns", "one long row", "channels", "strided long", "permuted outer",

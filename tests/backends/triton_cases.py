@@ -69,6 +69,13 @@ SMALL = [
     Case("strided", (4, 30), (1,), strided),
     Case("misaligned", (3, 64), (1,), misaligned),
     Case("expanded", (4, 1), (1,), lambda x: x.expand(4, 33)),
+    Case("three folded dims apart", (3, 2, 5), None, lambda x: x.permute(2, 1, 0).contiguous().permute(2, 1, 0)[:, :, ::2]),
+    Case(
+        "three kept dims apart",
+        (3, 2, 5, 4),
+        (3,),
+        lambda x: x.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0),
+    ),
     Case(
         "two folded dims apart", (4, 3, 5), (0, 2), lambda x: x.permute(0, 2, 1).contiguous().permute(0, 2, 1)
     ),

@@ -25,7 +25,7 @@ def plan(
 
 
 @pytest.mark.parametrize(
-    "shape,dim,families",
+    ("shape", "dim", "families"),
     [
         ((1 << 20, 8), 1, ["small_axis"]),
         ((1 << 20, 64), 1, ["small_axis"]),

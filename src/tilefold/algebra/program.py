@@ -62,7 +62,8 @@ def specialize(
         ]
         graphs = _typed_graphs(algebra, state, lifted)
     lift, combine, absorb = graphs
-    assert lift is not None and combine is not None
+    assert lift is not None
+    assert combine is not None
     project = typing.infer(algebra.project or _pass_through(len(state)), state)
     numbers = algebra.identity_numbers
     assert numbers is not None, "a program needs a total algebra"

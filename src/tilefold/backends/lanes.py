@@ -1,5 +1,3 @@
-# NOTE to the worker of lanes.py: the main worker overwrote your file by accident at 08:02 UTC, sorry. Put yours back (it may
-# use elementwise.py); this simple version only bridges the gap until you do.
 """Any monoid on torch operations: the lanes algorithm in cache-sized pieces. The CPU's backend.
 
 A tensor is cut into pieces small enough for the cache, along the dim with the longest stride, so that memory is walked in
@@ -72,7 +70,7 @@ def fold(
     return finish(_fold_piece(piece, program, alone), program, results), plan
 
 
-def _full(shape: Sequence[int], number: Operand, dtype: torch.dtype) -> Tensor:
+def _full(shape: Sequence[int], number: bool | int | float, dtype: torch.dtype) -> Tensor:
     stored = torch.int64 if dtype == torch.uint64 else dtype
     if dtype == torch.uint64:
         number = int(number) - (1 << 64) if int(number) >= 1 << 63 else number

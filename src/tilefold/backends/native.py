@@ -12,5 +12,5 @@ from tilefold.algebra.program import Program
 def fold(
     tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...]
 ) -> list[torch.Tensor] | None:
-    """torch's own answer where it has exactly this fold, else None."""
+    """Torch's own answer where it has exactly this fold, else None."""
     return None

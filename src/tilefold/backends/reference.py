@@ -20,11 +20,7 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
     shape = [tensors[0].shape[d] for d in kept]
     rows = [t.permute(*kept, *dims).reshape(*shape, -1) if ndim else t.reshape(-1) for t in tensors]
     state: list[Operand] = [
-        torch.full(
-            shape,
-            convert(number, torch.int64 if dtype == torch.uint64 else dtype),
-            dtype=torch.int64 if dtype == torch.uint64 else dtype,
-        )
+        torch.tensor(convert(number, dtype), dtype=stored(dtype)).expand(shape)
         for number, dtype in zip(program.identity, program.state, strict=True)
     ]
     for position in range(rows[0].shape[-1]):
@@ -33,6 +29,11 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
         lifted = to_state(evaluate(program.lift, elements), program)
         state = to_state(evaluate(program.combine, [*state, *lifted]), program)
     return finish(state, program, shape)
+
+
+def stored(dtype: torch.dtype) -> torch.dtype:
+    """What holds values of `dtype` here: uint64 lives in int64, bit for bit."""
+    return torch.int64 if dtype == torch.uint64 else dtype
 
 
 def read(tensor: torch.Tensor) -> torch.Tensor:
@@ -53,8 +54,7 @@ def finish(state: Sequence[Operand], program: Program, shape: Sequence[int]) -> 
     """Project a final state and convert the outputs to their dtypes."""
     results = []
     for value, dtype in zip(evaluate(program.project, state), program.outputs, strict=True):
-        stored = torch.int64 if dtype == torch.uint64 else dtype
         tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
-        tensor = tensor.to(stored).expand(shape) if tensor.shape != torch.Size(shape) else tensor.to(stored)
+        tensor = tensor.to(stored(dtype)).expand(shape)
         results.append(tensor.view(torch.uint64) if dtype == torch.uint64 else tensor)
     return results

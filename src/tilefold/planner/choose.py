@@ -143,7 +143,7 @@ def _stage(view: _View, program: Program) -> Stage:
     if not program.algebra.commutative:
         return _ordered(view)
     absorbs = program.absorb is not None
-    stage = _rows(view, absorbs) if view.by_rows else _columns(view, absorbs, len(program.state))
+    stage = _rows(view, absorbs) if view.by_rows else _columns(view, absorbs)
     together = stage.block_kept * stage.lanes
     in_order = together >= stage.num_warps * WARP * (1 if view.by_rows else view.vector)
     return replace(stage, absorb=absorbs, in_order=in_order)
@@ -171,26 +171,25 @@ def _rows(view: _View, absorbs: bool) -> Stage:
     if vectors != math.ceil(view.length / run):
         vectors //= 2  # walk the row in two tiles or more: only the last one is masked
     loads = (
-        2 * LOADS if absorbs and LOADS == view.loads and vectors <= WARP * MAX_WARPS * LOADS else view.loads
+        2 * LOADS if absorbs and view.loads == LOADS and vectors <= WARP * MAX_WARPS * LOADS else view.loads
     )
     warps = min(MAX_WARPS, vectors // (WARP * loads)) or 1
     family = "rows" if warps * WARP * loads >= vectors else "long_rows"
     return Stage(family, 1, warps * WARP, run, loads, 1, warps)
 
 
-def _columns(view: _View, absorbs: bool, fields: int) -> Stage:
+def _columns(view: _View, absorbs: bool) -> Stage:
     """Results are contiguous: a thread takes a vector of neighbouring results and walks down their columns."""
     if view.length <= SHORT_COLUMN:
         if view.length <= 8:
             return replace(_column_tile(view, 4, 4 * WARP, 8), unroll=_power(view.length))
         return _column_tile(view, 4, 4 * WARP, 4 if absorbs and view.length <= SMALL_AXIS else 16)
-    most = 16 if absorbs and fields > 2 else 8  # a costly combine wants more elements between two of them
     blocks = view.outer * math.ceil(view.kept / (NARROW_COLUMNS * view.full_vector))
     if blocks >= 4 * BLOCKS:
         return _column_tile(view, 4, NARROW_COLUMNS, 16 if absorbs else 8)
     if view.bytes < LARGE:
-        return _column_tile(view, 4, NARROW_COLUMNS if blocks >= 8 else NARROW_COLUMNS // 2, most)
-    return _column_tile(view, 4 if absorbs and blocks >= BLOCKS // 2 else MAX_WARPS, NARROW_COLUMNS, most)
+        return _column_tile(view, 4, NARROW_COLUMNS if blocks >= 8 else NARROW_COLUMNS // 2, 8)
+    return _column_tile(view, 4 if absorbs and blocks >= BLOCKS // 2 else MAX_WARPS, NARROW_COLUMNS, 8)
 
 
 def _column_tile(view: _View, warps: int, width: int, most: int) -> Stage:

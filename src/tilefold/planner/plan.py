@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stage:
-    """One launch. A program instance owns `block_kept` results and reads tiles of [run, lanes, block_kept, unroll] elements.
+    """One launch. A program instance owns `block_kept` results and reads tiles of [run, lanes, block_kept, unroll].
 
-    `ordered` combines in the elements' order (a tree of neighbours inside registers); otherwise each of the `lanes` folds
-    its own elements, `unroll` runs of `run` neighbours a tile, and lanes meet once, at the end. `in_order` says that a
-    lane's elements stay in one thread and come in order, `evict_first` that what was read leaves the L2 first. `splits` programs share one result; each leaves a partial state.
+    `ordered` combines in the elements' order (a tree of neighbours inside registers); otherwise each of the `lanes`
+    folds its own elements, `unroll` runs of `run` neighbours a tile, and lanes meet once, at the end. `in_order`: a
+    lane's elements stay in one thread and come in order. `evict_first`: what was read leaves the L2 first. `splits`
+    programs share one result; each leaves a partial state.
     """
 
     family: str
@@ -51,6 +52,7 @@ class Plan:
 
     @property
     def launches(self) -> int:
+        """How many kernels one call launches."""
         return len(self.stages)
 
     def __str__(self) -> str:

@@ -6,13 +6,13 @@ Booleans are kept as 32-bit words (0 or 1) in states and through & | ^, and as m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from tilefold.algebra.expression import Node, Number
 from tilefold.algebra.program import Program
-from tilefold.algebra.typing import TypedGraph, category, element_dtype, integer_limits, is_float
+from tilefold.algebra.typing import TypedGraph, element_dtype, integer_limits, is_float
 
 TL_DTYPES = {
     torch.bool: "tl.int32", torch.int32: "tl.int32", torch.int64: "tl.int64", torch.uint64: "tl.uint64",

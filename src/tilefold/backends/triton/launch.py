@@ -9,7 +9,6 @@ import torch
 
 from tilefold.algebra.evaluate import convert
 from tilefold.algebra.program import Program
-from tilefold.algebra.typing import FLOAT8
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton import instantiate
 from tilefold.backends.triton.call import Call, Pointer
@@ -109,6 +108,7 @@ class Ready:
         self.call: Callable[..., list[torch.Tensor]] = self._one_launch() if simple else self
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """Fold tensors of the planned layout."""
         if not self.launches:
             return identities(self.program, self.shape, self.device)
         results = [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in self.results]

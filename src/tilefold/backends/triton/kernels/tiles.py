@@ -1,8 +1,9 @@
 """The fold's two kernels, written once for every monoid.
 
-LIFT, COMBINE, COMBINE_LATER, ABSORB, ABSORB_MASKED, PROJECT, IDENTITY, OR_IDENTITY and TO_INDEX are generated from the monoid's graphs and put into these
-functions' globals by `instantiate`, with Triton's `gdc_wait` and `gdc_launch_dependents`. A state is a tuple with one
-tensor a field. `kept` counts results, `folded` counts the elements that meet in one.
+LIFT, COMBINE, COMBINE_LATER, ABSORB, ABSORB_MASKED, PROJECT, IDENTITY, OR_IDENTITY and TO_INDEX are generated from the
+monoid's graphs and put into these functions' globals by `instantiate`, with Triton's `gdc_wait` and
+`gdc_launch_dependents`. A state is a tuple with one tensor a field. `kept` counts results, `folded` counts the elements
+that meet in one.
 
 Arguments shared by both kernels:
     inputs         one record an input: (pointer, outer steps, kept step, deep steps, folded step), steps in elements
@@ -21,9 +22,8 @@ def outer_offset(number, sizes, steps):
     """Where outer position `number` starts, given one operand's steps."""
     offset = number * 0
     for d in tl.static_range(len(sizes)):
-        dim: tl.constexpr = len(sizes) - 1 - d
-        offset += (number % sizes[dim]) * steps[dim]
-        number = number // sizes[dim]
+        offset += (number % sizes[len(sizes) - 1 - d]) * steps[len(sizes) - 1 - d]
+        number = number // sizes[len(sizes) - 1 - d]
     return offset
 
 
