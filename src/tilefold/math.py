@@ -13,8 +13,8 @@ import torch
 from tilefold.algebra.expression import apply
 
 __all__ = [
-    "abs", "block_count", "block_first", "block_max", "block_min", "block_sum", "cast", "ceil", "cos", "erf", "exp", "exp2", "expm1",
-    "floor", "isfinite", "isinf", "isnan", "log", "log1p", "log2", "maximum", "minimum", "pow", "rsqrt", "sigmoid",
+    "abs", "block_count", "block_first", "block_max", "block_min", "block_sum", "cast", "ceil", "cos", "erf", "exp", "exp2",
+    "expm1", "floor", "isfinite", "isinf", "isnan", "log", "log1p", "log2", "maximum", "minimum", "pow", "rsqrt", "sigmoid",
     "sign", "sin", "sqrt", "tanh", "where",
 ]  # fmt: skip
 

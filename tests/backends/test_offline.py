@@ -14,7 +14,8 @@ from tilefold.planner.device import H200, Device
 from tilefold.problem import canonical
 
 CHOSEN = [c for c in LARGE if c.name in {
-    "row of 1024", "odd long rows", "small axis many", "long columns", "one long row", "channels", "strided long", "permuted outer",
+    "row of 1024", "odd long rows", "small axis many", "long columns", "one long row", "channels", "strided long",
+    "permuted outer",
 }]  # fmt: skip
 
 

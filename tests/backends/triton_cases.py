@@ -67,9 +67,15 @@ SMALL = [
     Case("all", (7, 6), None),
     Case("transposed", (6, 40), (0,), lambda x: x.t().contiguous().t()),
     Case("strided", (4, 30), (1,), strided),
+    Case("strided short columns", (3, 4, 5), (0,), strided),
     Case("misaligned", (3, 64), (1,), misaligned),
     Case("expanded", (4, 1), (1,), lambda x: x.expand(4, 33)),
-    Case("three folded dims apart", (3, 2, 5), None, lambda x: x.permute(2, 1, 0).contiguous().permute(2, 1, 0)[:, :, ::2]),
+    Case(
+        "three folded dims apart",
+        (3, 2, 5),
+        None,
+        lambda x: x.permute(2, 1, 0).contiguous().permute(2, 1, 0)[:, :, ::2],
+    ),
     Case(
         "three kept dims apart",
         (3, 2, 5, 4),

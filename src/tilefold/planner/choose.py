@@ -146,7 +146,7 @@ def _stage(view: _View, program: Program) -> Stage:
     stage = _rows(view, absorbs) if view.by_rows else _columns(view, absorbs)
     together = stage.block_kept * stage.lanes
     in_order = together >= stage.num_warps * WARP * (1 if view.by_rows else view.vector)
-    return replace(stage, absorb=absorbs, in_order=in_order)
+    return replace(stage, absorb=absorbs and in_order, in_order=in_order)  # a block must stay in one thread
 
 
 def _ordered(view: _View) -> Stage:

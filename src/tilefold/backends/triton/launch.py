@@ -80,8 +80,8 @@ def check_dtypes(problem: Problem, program: Program, device: Device) -> None:
     for dtype in (*problem.dtypes, *program.elements, *program.outputs):
         if dtype not in STORED_DTYPES or (dtype is torch.float8_e4m3fn and device.capability < 89):
             raise DtypeError(
-                f"reduce: a GPU of compute capability {device.capability / 10} must be able to convert the dtype, got {dtype}; "
-                "convert the tensor to float16 first"
+                f"reduce: a GPU of compute capability {device.capability / 10} must be able to convert the dtype, "
+                f"got {dtype}; convert the tensor to float16 first"
             )
 
 
