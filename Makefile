@@ -16,7 +16,7 @@ INSTALLED      := $(VENV)/.installed
 DEMO_INSTALLED := $(VENV)/.demo-installed
 
 ADAPTER      := tests/opinfo_adapter.py
-ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no-grad
+ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no-grad --dtypes float32,float64,float16,bfloat16,int64,int32,int16,int8,uint8,bool
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

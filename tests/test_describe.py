@@ -48,7 +48,7 @@ def test_dtypes(dtype: torch.dtype) -> None:
 
 
 def test_complex_has_no_fold() -> None:
-    with pytest.raises(DtypeError, match="real numbers or bool, got torch.complex64"):
+    with pytest.raises(DtypeError, match=r"real numbers or bool, got torch\.complex64"):
         describe_tensor("x", torch.zeros(2, dtype=torch.complex64))
 
 
