@@ -57,6 +57,8 @@ def literal(number: Number, dtype: torch.dtype) -> str:
             return 'float("nan")'
         return f'{"-" if value < 0 else ""}float("inf")' if math.isinf(value) else repr(value)
     least, greatest = integer_limits(torch.int32 if dtype == torch.bool else dtype)
+    if isinstance(number, float) and math.isinf(number):
+        return repr(greatest if number > 0 else least)
     return repr(max(least, min(greatest, int(number))))
 
 
