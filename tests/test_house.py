@@ -72,8 +72,9 @@ def run_python(code: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout
 
 
-def timed_import(modules: str) -> float:
-    code = f"import time; s = time.perf_counter(); import {modules}; print(time.perf_counter() - s)"
+def timed_import() -> float:
+    """Seconds that `import tilefold` adds after `import torch`, at best of three."""
+    code = "import torch, time; s = time.perf_counter(); import tilefold; print(time.perf_counter() - s)"
     return min(float(run_python(code)) for _ in range(3))
 
 
@@ -81,6 +82,4 @@ def test_import_is_light() -> None:
     code = "import torch; import sys; before = set(sys.modules); import tilefold; print(*(set(sys.modules) - before))"
     loaded = run_python(code).split()
     assert not [m for m in loaded if m.split(".")[0] == "triton"]
-    assert (
-        timed_import("torch, tilefold") - timed_import("torch") < 0.3 + 0.2
-    )  # 0.3 s, and what two busy cores add
+    assert timed_import() < 0.3
