@@ -242,12 +242,12 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
 def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
     """WELFORD that ends in M2 / max(0, count - correction): its root, and the mean beside it, if asked for."""
 
-    def project(count: Any, mean: Any, squares: Any, residual: Any) -> Any:
+    def project(count: Any, mean: Any, squares: Any) -> Any:
         spread = squares / math.maximum(count - correction, 0.0)
         spread = math.sqrt(spread) if root else spread
         if not with_mean:
             return spread
-        return spread, math.where(count == 0, float("nan"), mean + residual)
+        return spread, math.where(count == 0, float("nan"), mean)
 
     name = ("std" if root else "var") + ("_mean" if with_mean else "")
     return catalogue.welford(project, name)

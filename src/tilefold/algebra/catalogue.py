@@ -129,44 +129,71 @@ class Moments(NamedTuple):
     M2: Any
 
 
+def _finite(value: Any, instead: Any) -> Any:
+    return math.where(math.isfinite(value), value, instead)
+
+
 def _welford_combine(a: Any, b: Any) -> tuple[Any, ...]:
-    """Chan, Golub and LeVeque's update (1979) with the mean in two floats, so that a far offset costs no accuracy."""
+    """Chan, Golub and LeVeque's update (1979), kept as sums about a pivot: both sides move to the common mean.
+
+    `sum` is what rounding leaves of the mean, so that a far offset costs no accuracy; a pivot is always finite, so that
+    infinities stay in `sum` and the mean is right.
+    """
     count = a.count + b.count
-    share = math.where(count == 0, 0.0, b.count / math.where(count == 0, 1.0, count))
-    start = math.where(a.count == 0, b.mean, a.mean)
-    apart = math.where(b.count == 0, 0.0, b.mean - start) + (b.residual - a.residual)
-    step = apart * share + a.residual
-    mean = start + step
-    moved = mean - start  # two-sum (Knuth): residual is what rounding lost of start + step
-    residual = (start - (mean - moved)) + (step - moved)
-    return count, mean, a.M2 + b.M2 + apart * apart * (a.count * share), residual
+    some = math.where(count == 0, 1.0, count)
+    start = math.where(a.count == 0, b.pivot, a.pivot)
+    apart = math.where(b.count == 0, 0.0, b.pivot - start)
+    pivot = _finite(start + (apart * (b.count / some) + (a.sum + b.sum) / some), start)
+    left, right = a.pivot - pivot, b.pivot - pivot
+    sum_a, sum_b = a.sum + a.count * left, b.sum + b.count * right
+    squares = (a.squares + left * (a.sum + sum_a)) + (b.squares + right * (b.sum + sum_b))
+    return count, pivot, sum_a + sum_b, squares
+
+
+def _welford_begin(x: Any) -> tuple[Any, ...]:
+    """A first block, about its own mean (found from its first element, so that equal elements leave nothing)."""
+    count, start = math.block_count(x), _finite(math.block_first(x), 0.0)
+    pivot = _finite(start + math.block_sum(x - start) / count, start)
+    deviation = x - pivot
+    return count, pivot, math.block_sum(deviation), math.block_sum(deviation * deviation)
 
 
 def _welford_absorb(state: Any, x: Any) -> tuple[Any, ...]:
-    """A block's moments about its first element: one pass, and no cancellation for data far from zero."""
-    pivot, size = math.block_first(x), math.block_count(x)
+    """More elements about the pivot there is: two operations an element, no division."""
+    pivot = math.where(state.count == 0, _finite(math.block_first(x), 0.0), state.pivot)
     deviation = x - pivot
-    total = math.block_sum(deviation)
-    shift = total / size
-    squares = math.block_sum(deviation * deviation) - total * shift
-    return _welford_combine(state, type(state)(size, pivot, squares, shift))
+    sums = state.sum + math.block_sum(deviation), state.squares + math.block_sum(deviation * deviation)
+    return state.count + math.block_count(x), pivot, *sums
+
+
+def _welford_lift(x: Any) -> tuple[Any, ...]:
+    pivot = _finite(x * 1.0, 0.0)
+    return 1.0, pivot, x - pivot, x - pivot
+
+
+def _mean_and_squares(count: Any, pivot: Any, total: Any, squares: Any) -> tuple[Any, Any]:
+    """The mean and the sum of squared deviations from it."""
+    mean = total / math.where(count == 0, 1.0, count)
+    return pivot + mean, math.maximum(squares - total * mean, 0.0)
 
 
 def welford(project: Callable[..., Any], name: str) -> Monoid:
-    """WELFORD with another projection: `project(count, mean, M2, residual)`, the mean being mean + residual."""
+    """WELFORD with another projection: `project(count, mean, M2)`."""
     return _monoid(
         _welford_combine,
         (0, 0, 0, 0),
-        fields=("count", "mean", "M2", "residual"),
-        lift=lambda x: (1.0, x * 1.0, 0.0, 0.0),
-        project=project,
-        absorb=_welford_absorb,
+        fields=("count", "pivot", "sum", "squares"),
+        lift=_welford_lift,
+        project=lambda count, pivot, total, squares: project(
+            count, *_mean_and_squares(count, pivot, total, squares)
+        ),
+        absorb=(_welford_begin, _welford_absorb),
         name=name,
     )
 
 
-def _moments(count: Any, mean: Any, squares: Any, residual: Any) -> Moments:
-    return Moments(math.cast(count, torch.int64), mean + residual, squares)
+def _moments(count: Any, mean: Any, squares: Any) -> Moments:
+    return Moments(math.cast(count, torch.int64), mean, squares)
 
 
 WELFORD = welford(_moments, "welford")
@@ -250,15 +277,51 @@ def _describe_lift(x: Any) -> tuple[Any, ...]:
 
 class _Weighted(NamedTuple):
     count: Any
-    mean: Any
-    M2: Any
-    residual: Any
+    pivot: Any
+    sum: Any
+    squares: Any
 
 
 def _describe_combine(a: Any, b: Any) -> tuple[Any, ...]:
     moments = _welford_combine(_Weighted(*a[6:]), _Weighted(*b[6:]))
     counts = tuple(x + y for x, y in zip(a[:4], b[:4], strict=True))
     return (*counts, math.minimum(a.min, b.min), math.maximum(a.max, b.max), *moments)
+
+
+def _describe_block(x: Any, finite: Any, pivot: Any) -> tuple[Any, ...]:
+    """What one block adds: counts, extremes, and sums about the pivot."""
+    deviation = math.where(finite, x - pivot, 0.0)
+    return (
+        math.block_count(x),
+        math.block_sum(math.where(math.isnan(x), 1, 0)),
+        math.block_sum(math.where(math.isinf(x), 1, 0)),
+        math.block_sum(math.where(x == 0, 1, 0)),
+        math.block_min(math.where(finite, x * 1.0, INFINITY)),
+        math.block_max(math.where(finite, x * 1.0, -INFINITY)),
+        math.block_sum(math.where(finite, 1.0, 0.0)),
+        pivot,
+        math.block_sum(deviation),
+        math.block_sum(deviation * deviation),
+    )
+
+
+def _describe_begin(x: Any) -> tuple[Any, ...]:
+    finite = math.isfinite(x)
+    start = _finite(math.block_min(math.where(finite, x * 1.0, INFINITY)), 0.0)
+    some = math.maximum(math.block_sum(math.where(finite, 1.0, 0.0)), 1.0)
+    mean = start + math.block_sum(math.where(finite, x - start, 0.0)) / some
+    return _describe_block(x, finite, _finite(mean, start))
+
+
+def _describe_absorb(state: Any, x: Any) -> tuple[Any, ...]:
+    finite = math.isfinite(x)
+    start = _finite(math.block_min(math.where(finite, x * 1.0, INFINITY)), 0.0)
+    pivot = math.where(state.finite == 0, start, state.pivot)
+    block = _describe_block(x, finite, pivot)
+    sums = [a + b for a, b in zip((*state[:4], *state[6:]), (*block[:4], *block[6:]), strict=True)]
+    return (
+        *sums[:4], math.minimum(state.min, block[4]), math.maximum(state.max, block[5]), sums[4], pivot, *sums[6:],
+    )  # fmt: skip
 
 
 def _describe_project(
@@ -269,14 +332,15 @@ def _describe_project(
     least: Any,
     most: Any,
     finite: Any,
-    mean: Any,
+    pivot: Any,
+    total: Any,
     squares: Any,
-    residual: Any,
 ) -> Description:
+    mean, squares = _mean_and_squares(finite, pivot, total, squares)
     absmax = math.where(finite > 0, math.maximum(abs(least), abs(most)), 0.0)
     return Description(
         count, nans, infs, zeros, least, most, absmax,
-        math.where(finite > 0, mean + residual, float("nan")),
+        math.where(finite > 0, mean, float("nan")),
         math.where(finite > 0, math.sqrt(squares / math.maximum(finite - 1.0, 1.0)), float("nan")),
     )  # fmt: skip
 
@@ -285,9 +349,10 @@ _COUNTS = (torch.int64,) * 4
 DESCRIBE = _monoid(
     _describe_combine,
     (0, 0, 0, 0, INFINITY, -INFINITY, 0, 0, 0, 0),
-    fields=("count", "nans", "infs", "zeros", "min", "max", "finite", "mean", "M2", "residual"),
+    fields=("count", "nans", "infs", "zeros", "min", "max", "finite", "pivot", "sum", "squares"),
     dtypes=(*_COUNTS, *("compute",) * 6),
     lift=_describe_lift,
+    absorb=(_describe_begin, _describe_absorb),
     project=_describe_project,
     name="describe",
 )

@@ -175,17 +175,25 @@ def _check_commutativity(pool: _Pool, name: str) -> None:
 
 
 def _check_absorb(pool: _Pool, name: str) -> None:
-    """The last state's elements, as one block, after the first state and after the identity."""
-    typed = pool.program.absorb
-    assert typed is not None
-    for s in (pool.states[0], pool.identity):
-        blocks = [torch.stack(column, dim=1) for column in zip(*pool.blocks[2], strict=True)]
-        rows = [v[:, None] for v in s]
-        got = _as_state([_row(v) for v in evaluate(typed, [*rows, *blocks], block_dims=(1,))], pool.program)
+    """The last state's elements, as one block, after the first state, after the identity, and as a first block.
+
+    Absorbing may leave another form of the state than combining does; one more combine must bring both to the same.
+    """
+    blocks = [torch.stack(column, dim=1) for column in zip(*pool.blocks[2], strict=True)]
+    for s, typed in (
+        (pool.states[0], pool.program.absorb),
+        (pool.identity, pool.program.absorb),
+        (pool.identity, pool.program.begin),
+    ):
+        assert typed is not None
+        rows = [v[:, None] for v in s] if typed is pool.program.absorb else []
+        absorbed = evaluate(typed, [*rows, *blocks], block_dims=(1,))
+        got = pool.combine(pool.identity, _as_state([_row(v) for v in absorbed], pool.program))
         want, steps = s, [s]
         for element in pool.lifted[2]:
             want = pool.combine(want, element)
             steps.append(want)
+        want = pool.combine(pool.identity, want)
         row = _disagreement(pool, got, want, steps, absorbed=True)
         if row is not None:
             block = [[v.item() for v in b[row]] for b in blocks]

@@ -25,7 +25,8 @@ class Algebra:
     """What the engine computes with: graphs and their signature, nothing else. Equal algebras share compiled kernels.
 
     With n fields and k inputs: `lift` takes k elements (and the index) and gives n; `combine` takes 2 n and gives n;
-    `absorb` takes n, then k blocks (and their indices) and gives n; `project` takes n and gives the outputs.
+    `absorb` takes n, then k blocks (and their indices) and gives n; `begin` takes the blocks alone and gives n; `project`
+    takes n and gives the outputs.
     """
 
     fields: tuple[str, ...]
@@ -38,6 +39,7 @@ class Algebra:
     combine: Graph
     project: Graph | None
     absorb: Graph | None
+    begin: Graph | None = None
 
     @property
     def identity_numbers(self) -> tuple[Number, ...] | None:
@@ -57,6 +59,8 @@ class Algebra:
         flows = [(self.lift, [self.inputs]), (self.combine, [*labels, *(n + i for i in labels)])]
         if self.absorb is not None:
             flows.append((self.absorb, [*labels, n + self.inputs]))
+        if self.begin is not None:
+            flows.append((self.begin, [self.inputs]))
         return flows
 
 
@@ -103,7 +107,8 @@ class Monoid:
         project: `project(*state)` -> the result, one value or a tuple. Default: the state.
         absorb: `absorb(state, x[, y, ...][, i]) -> state` takes a block of elements that come after the state's own:
             `tilefold.math.block_max`, `block_min`, `block_sum`, `block_count` turn the block into one value. Must equal
-            combining the lifted elements one by one; use it where one rescaling serves the whole block.
+            combining the lifted elements one by one; use it where one rescaling serves the whole block. A pair
+            `(begin, absorb)` says besides how a first block becomes a state: `begin(x[, y, ...][, i]) -> state`.
         fields: names of a tuple state, each matching [A-Za-z][A-Za-z0-9_]{0,63} and no keyword.
         dtypes: per field, or one for all: "compute" (float32 for floats up to 32 bits, float64, int64 for integers and
             bool), "input", "index" (int64), or a torch dtype. A "compute" field of an integer fold in which the algebra
@@ -134,7 +139,7 @@ class Monoid:
         *,
         lift: Callable[..., Any] | None = None,
         project: Callable[..., Any] | None = None,
-        absorb: Callable[..., Any] | None = None,
+        absorb: Callable[..., Any] | tuple[Callable[..., Any], Callable[..., Any]] | None = None,
         fields: Sequence[str] | None = None,
         dtypes: FieldDtype | Sequence[FieldDtype] = "compute",
         index: bool = False,
@@ -154,7 +159,9 @@ class Monoid:
                 raise ArityError(f"{self.name}: lift must take at least one element{before}, got {inputs}")
         _expect_arguments(self.name, "combine", combine, 2)
         _expect_arguments(self.name, "project", project, n)
+        begin, absorb = absorb if isinstance(absorb, tuple) else (None, absorb)
         _expect_arguments(self.name, "absorb", absorb, 1 + inputs + int(index))
+        _expect_arguments(self.name, "absorb's begin", begin, inputs + int(index))
         self.outputs: type | None = None
         self.algebra = Algebra(
             fields=names,
@@ -173,6 +180,7 @@ class Monoid:
             else self._traced(
                 "absorb", absorb, n + inputs + int(index), n, lambda s: [self._state(s[:n]), *s[n:]]
             ),
+            begin=None if begin is None else self._traced("absorb", begin, inputs + int(index), n),
         )
         if check or commutative is None:
             self._apply_laws(check, commutative)

@@ -21,7 +21,7 @@ class Program:
     """One fold for one set of element dtypes.
 
     `elements` are the dtypes the inputs are read as (after an explicit conversion, if any); `state` is carried while
-    folding; `outputs` are the results' dtypes. Graph boundaries convert: what lift, combine and absorb give is cast to
+    folding; `outputs` are the results' dtypes. `begin` makes a first block a state, `absorb` takes further ones. Graph boundaries convert: what lift, combine and absorb give is cast to
     `state`, what project gives is cast to `outputs`. `combine_later` is `combine` for a right state whose elements all come
     after the left one's (the right one may be an identity, the left one not): comparisons of positions are settled.
     """
@@ -35,6 +35,7 @@ class Program:
     combine: TypedGraph
     combine_later: TypedGraph
     absorb: TypedGraph | None
+    begin: TypedGraph | None
     project: TypedGraph
 
     @property
@@ -61,7 +62,7 @@ def specialize(
             for d, s in zip(algebra.dtypes, state, strict=True)
         ]
         graphs = _typed_graphs(algebra, state, lifted)
-    lift, combine, absorb = graphs
+    lift, combine, absorb, begin = graphs
     assert lift is not None
     assert combine is not None
     project = typing.infer(algebra.project or _pass_through(len(state)), state)
@@ -84,6 +85,7 @@ def specialize(
         combine=combine,
         combine_later=typing.infer(_with_positions_in_order(algebra), [*state, *state]),
         absorb=absorb,
+        begin=begin,
         project=project,
     )
 
@@ -122,12 +124,23 @@ def _declared(dtype: FieldDtype, common: torch.dtype) -> torch.dtype:
 
 def _typed_graphs(
     algebra: Algebra, state: Sequence[torch.dtype], lifted: Sequence[torch.dtype]
-) -> tuple[TypedGraph, TypedGraph, TypedGraph | None]:
+) -> tuple[TypedGraph, TypedGraph, TypedGraph | None, TypedGraph | None]:
     return (
         typing.infer(algebra.lift, lifted),
         typing.infer(algebra.combine, [*state, *state]),
         None if algebra.absorb is None else typing.infer(algebra.absorb, [*state, *lifted]),
+        None if algebra.absorb is None else typing.infer(_begin(algebra), lifted),
     )
+
+
+def _begin(algebra: Algebra) -> Graph:
+    """A first block as a state: as the monoid says, or absorbed by the identity."""
+    if algebra.begin is not None:
+        return algebra.begin
+    absorb, identity = algebra.absorb, algebra.identity_numbers
+    assert absorb is not None
+    assert identity is not None
+    return trace(lambda *blocks: absorb(*identity, *blocks), algebra.inputs + int(algebra.index))
 
 
 def _makes_fractions(dtypes: Sequence[FieldDtype], state: Sequence[torch.dtype], graph: TypedGraph) -> bool:
@@ -201,5 +214,6 @@ def with_index_dtype(program: Program, dtype: torch.dtype) -> Program:
         combine=typing.infer(algebra.combine, [*state, *state]),
         combine_later=typing.infer(program.combine_later.graph, [*state, *state]),
         absorb=None if algebra.absorb is None else typing.infer(algebra.absorb, [*state, *lifted]),
+        begin=None if program.begin is None else typing.infer(program.begin.graph, lifted),
         project=typing.infer(program.project.graph, state),
     )
