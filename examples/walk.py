@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 import tilefold
-from tilefold.cli import report_table
 from tilefold.describe import describe_file
+from tilefold.tables import render_report
 
 sys.path.insert(0, str(Path(__file__).parent))
 console = Console(width=110)
@@ -69,7 +69,7 @@ def describe() -> None:
     report = describe_file(path, "cuda" if torch.cuda.is_available() else "cpu")
     seconds = time.perf_counter() - start
     shown = type(report)(path.name, report.tensors[:8])
-    Console(width=150).print(report_table(shown))
+    console.print(render_report(shown, console.width))
     elements = sum(t.count for t in report.tensors)
     verdict = "all finite" if report.finite else "NaN or inf found"
     console.print(

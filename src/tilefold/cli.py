@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
-from rich.table import Table
-from rich.text import Text
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tilefold.errors import TilefoldError
+from tilefold.errors import ArgumentError, TilefoldError
+
+if TYPE_CHECKING:
+    import torch
+
+    from tilefold.algebra.monoid import Monoid
+    from tilefold.describe import FileReport
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 Files = Annotated[
@@ -36,100 +41,120 @@ def describe(
         bool, typer.Option("--fail-on-nan", help="Exit 1 if any tensor holds NaN or inf.")
     ] = False,
 ) -> None:
-    """Statistics of every tensor in FILES, in one pass over each."""
-    from tilefold.describe import FileReport, describe_file
+    """Statistics of every tensor in FILES, in one pass over each.
 
-    _check_device(device)
-    errors = Console(stderr=True)
-    reports: list[FileReport] = []
-    failed = False
-    with Progress(
-        SpinnerColumn(), TextColumn("{task.description}", markup=False), console=errors, transient=True
-    ) as bar:
-        for path in files:
-            task = bar.add_task(printable(path.name), total=None)
-            try:
-                report = describe_file(path, device, _follow(bar, task))
-                reports.append(report)
-                for line in report.refused:
-                    failed = True
-                    errors.print(Text(printable(line)), soft_wrap=True)
-            except TilefoldError as error:
-                failed = True
-                errors.print(Text(printable(str(error))), soft_wrap=True)
-            bar.remove_task(task)
+    Exit codes: 2 if a file or tensor could not be described (one line each on stderr; the others are still done),
+    else 1 if --fail-on-nan is given and NaN or inf was found, else 0.
+    """
+    try:
+        _check_device(device)
+    except ArgumentError as error:
+        _complain(str(error))
+        raise typer.Exit(2) from None
+    reports, errors = _describe_all(files, device, shown=not as_json)
     if as_json:
-        sys.stdout.write(json.dumps([r.as_json() for r in reports], indent=1) + "\n")
-    else:
-        for report in reports:
-            Console().print(report_table(report))
-    if failed:
+        _print_json(reports, errors)
+    if errors or any(report.refused for report in reports):
         raise typer.Exit(2)
-    if fail_on_nan and not all(r.finite for r in reports):
+    if fail_on_nan and not all(report.finite for report in reports):
         raise typer.Exit(1)
 
 
-def _follow(bar: Progress, task: TaskID) -> Callable[[str], None]:
-    """Show a tensor's name while it is folded."""
-    return lambda name: bar.update(task, description=printable(name))
+def _describe_all(
+    files: Sequence[Path], device: str, shown: bool
+) -> tuple[list[FileReport], list[dict[str, str]]]:
+    """Describe file after file, showing each report when it is there, and go on after a bad file."""
+    from tilefold.describe import describe_file
+    from tilefold.tensor_files import payload_bytes
+
+    reports: list[FileReport] = []
+    errors: list[dict[str, str]] = []
+    sizes = [payload_bytes(path) for path in files]
+    for number, path in enumerate(files):
+        try:
+            with _progress_bar() as bar:
+                follow = _follow(bar, path.name, sum(sizes[:number]), sum(sizes))
+                report = describe_file(path, device, follow)
+        except TilefoldError as error:
+            _complain(str(error))
+            errors.append({"path": str(path), "reason": str(error).removeprefix(f"describe: {path}: ")})
+            continue
+        reports.append(report)
+        if shown:
+            _show(report)
+        for refusal in report.refused:
+            _complain(f"describe: {path}: {refusal.name}: {refusal.reason}")
+    return reports, errors
 
 
-def _check_device(device: str) -> None:
+def _complain(line: str) -> None:
+    """One line on stderr, whatever its length and whatever a file put into it."""
+    from tilefold.tables import printable
+
+    print(printable(line), file=sys.stderr)
+
+
+def _show(report: FileReport) -> None:
+    from tilefold.tables import render_report
+
+    console = Console()
+    known = console.is_terminal or "COLUMNS" in os.environ
+    if not known:
+        console = Console(width=100_000)  # a pipe or a file: whole names, every column, one line a tensor
+    console.print(render_report(report, console.width if known else None))
+
+
+def _progress_bar() -> Progress:
+    """By bytes, on stderr, gone when done; silent where no terminal is."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _follow(bar: Progress, file: str, before: int, total: int) -> Callable[[str, int], None]:
+    """Show the tensor at hand and the bytes done, in this file and those before it."""
+    from tilefold.tables import printable, shorten
+
+    task = bar.add_task(shorten(printable(file), 30), total=total or None, completed=before)
+
+    def follow(name: str, done: int) -> None:
+        text = f"{shorten(printable(file), 20)} {shorten(printable(name), 24)}"
+        bar.update(task, description=text, completed=min(before + done, total))
+
+    return follow
+
+
+def _print_json(reports: Sequence[FileReport], errors: Sequence[dict[str, str]]) -> None:
+    from tilefold.describe import SCHEMA, totals
+
+    document = {
+        "schema": SCHEMA,
+        "files": [report.as_json() for report in reports],
+        "errors": list(errors),
+        "totals": totals(tensor for report in reports for tensor in report.tensors),
+    }
+    sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def _check_device(name: str) -> None:
+    """Refuse a device that is not there, before any file is read."""
     import torch
 
+    here = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        typer.echo(
-            f"describe: --device must name a device that is here, got {device!r} ({reason}); try --device cpu",
-            err=True,
-        )
-        raise typer.Exit(2) from None
-
-
-def printable(text: str) -> str:
-    """Text from a file made safe for a terminal: control characters are shown, not obeyed."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def report_table(report: object) -> Table:
-    """A file's report as a rich table; tensors with NaN or inf are marked."""
-    from tilefold.describe import FileReport
-
-    assert isinstance(report, FileReport)
-    table = Table(title=Text(printable(report.path)), title_justify="left")
-    table.add_column("tensor", overflow="fold")
-    for name in ("dtype", "shape"):
-        table.add_column(name, no_wrap=True)
-    for name in ("count", "nan", "inf", "zero", "min", "max", "absmax", "mean", "std"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for t in report.tensors:
-        numbers = [_number(v) for v in (t.min, t.max, t.absmax, t.mean, t.std)]
-        cells = [
-            t.name,
-            t.dtype,
-            "x".join(map(str, t.shape)) or "scalar",
-            f"{t.count}",
-            f"{t.nans}",
-            f"{t.infs}",
-            f"{t.zeros}",
-            *numbers,
-        ]
-        table.add_row(*(Text(printable(c)) for c in cells), style=None if t.finite else "bold red")
-    totals = report.as_json()["totals"]
-    table.add_section()
-    table.add_row(
-        f"{len(report.tensors)} tensors",
-        "",
-        f"{totals['bytes'] / 1e6:.1f} MB",
-        *(f"{totals[k]}" for k in ("count", "nans", "infs", "zeros")),
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type == "cpu" or f"{device.type}:{device.index or 0}" in here:
+        return
+    raise ArgumentError(
+        f"describe: --device must be one of {', '.join(here)}, got {name!r}; try --device cpu"
     )
-    return table
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 @app.command()
@@ -142,18 +167,49 @@ def plan(
     """How an H200 would fold a tensor, without one."""
     import torch
 
-    from tilefold import monoids
     from tilefold.fold import explain_plan
 
     try:
-        sizes = [int(n) for n in shape.split("x")]
-        chosen, kind = getattr(monoids, monoid.upper()), getattr(torch, dtype)
-        typer.echo(str(explain_plan(torch.empty(sizes, dtype=kind, device="meta"), chosen, dim)))
-    except (TilefoldError, ValueError, AttributeError, TypeError) as error:
-        typer.echo(f"plan: {error}", err=True)
+        tensor = torch.empty(_sizes(shape), dtype=_known_dtype(dtype), device="meta")
+        typer.echo(str(explain_plan(tensor, _known_monoid(monoid), dim)))
+    except TilefoldError as error:
+        _complain(f"plan: {str(error).removeprefix('explain_plan: ')}")
         raise typer.Exit(2) from None
+
+
+def _sizes(text: str) -> list[int]:
+    parts = text.split("x")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ArgumentError(f"a shape must be sizes joined by x, got {text!r}; write it like 16384x8192")
+    return [int(part) for part in parts]
+
+
+def _known_dtype(name: str) -> torch.dtype:
+    import torch
+
+    dtype: Any = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ArgumentError(f"--dtype must name a dtype of torch, got {name!r}; try float32 or bfloat16")
+    return dtype
+
+
+def _known_monoid(name: str) -> Monoid:
+    from tilefold import monoids
+    from tilefold.algebra.monoid import Monoid
+
+    found: Any = getattr(monoids, name.upper(), None)
+    if not isinstance(found, Monoid):
+        known = sorted(key for key, value in vars(monoids).items() if isinstance(value, Monoid))
+        raise ArgumentError(
+            f"--monoid must be one of {', '.join(known)}, got {name!r}; monoids are named there"
+        )
+    return found
 
 
 def main() -> None:
     """The console script."""
-    app()
+    # A name in a file may hold what the terminal's encoding lacks: shown escaped, never a crash.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="tilefold")

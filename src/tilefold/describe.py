@@ -1,13 +1,9 @@
-"""What is in a checkpoint: one pass over each tensor of a file with the DESCRIBE monoid.
-
-Files: .safetensors, .npy, .npz, and .pt / .pth read with `weights_only`. Nothing is unpickled, no code in a file runs.
-"""
+"""What is in a checkpoint: one pass over each tensor of a file with the DESCRIBE monoid."""
 
 from __future__ import annotations
 
 import math
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +11,23 @@ from typing import Any
 import torch
 
 from tilefold import monoids
-from tilefold.errors import FileError, TilefoldError
-from tilefold.fold import reduce
+from tilefold.algebra.typing import check_foldable
+from tilefold.errors import DtypeError, FileError, TilefoldError
+from tilefold.fold import fold_tensors
+from tilefold.tensor_files import Load, tensors_of
 
 SCHEMA = 1
-Progress = Callable[[str], None]
+COUNTS = ("count", "nans", "infs", "zeros")
+Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
 class TensorReport:
-    """One tensor's statistics: counts over all elements, the rest over the finite ones (None where there are none)."""
+    """One tensor's statistics: counts over all elements, the rest over the finite ones (None where there are none).
+
+    `dtype` is torch's name of it, without "torch."; `bytes` is what the elements take. `min`, `max` and `absmax` of
+    integers are integers, exact up to 2^53 in magnitude. `std` divides by the count less one; it is 0 for one element.
+    """
 
     name: str
     dtype: str
@@ -47,12 +50,20 @@ class TensorReport:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A tensor without statistics, and why in one line."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class FileReport:
-    """All tensors of one file, and one line for each tensor that has no fold."""
+    """All tensors of one file, in its order, and those that have no fold."""
 
     path: str
     tensors: tuple[TensorReport, ...]
-    refused: tuple[str, ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
     @property
     def finite(self) -> bool:
@@ -60,37 +71,41 @@ class FileReport:
         return all(t.finite for t in self.tensors)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain data, with the schema's version."""
-        totals = {
-            key: sum(getattr(t, key) for t in self.tensors)
-            for key in ("bytes", "count", "nans", "infs", "zeros")
-        }
-        tensors = [asdict(t) for t in self.tensors]
-        return {
-            "schema": SCHEMA,
-            "path": self.path,
-            "tensors": tensors,
-            "totals": totals,
-            "refused": list(self.refused),
-        }
+        """The report as plain data; docs/describe.md has its schema."""
+        return {**asdict(self), "totals": totals(self.tensors)}
+
+
+def totals(tensors: Iterable[TensorReport]) -> dict[str, int]:
+    """How many tensors there are, and the sums of their bytes and counts."""
+    rows = list(tensors)
+    return {"tensors": len(rows)} | {key: sum(getattr(t, key) for t in rows) for key in ("bytes", *COUNTS)}
 
 
 def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str = "cpu") -> TensorReport:
-    """Fold one tensor with DESCRIBE, statistics in float32 (float64 for float64).
+    """Fold one tensor of any shape, strides and foldable dtype with DESCRIBE, on `device`.
+
+    Statistics are carried in float32 for floats of 32 bits or fewer and integers of 16 or fewer, in float64 for others
+    and where float32 overflows. The counts are exact; mean and std err by a few units in the last place of what carries
+    them. The same tensor gives the same bits on the same device ("run_to_run").
 
     Raises:
-        DtypeError: the tensor's dtype has no fold (complex, say).
+        DtypeError: the dtype or layout has no fold (complex or sparse, say).
+
+    Example:
+        >>> describe_tensor("x", torch.tensor([1.0, 3.0, float("nan")])).mean
+        2.0
     """
-    moved = tensor.detach().to(device)
-    statistics = monoids.DESCRIBE if moved.numel() else None
+    check_foldable(tensor.dtype, f"describe: {name}")
+    if tensor.layout != torch.strided or tensor.is_meta:
+        kind = "no data (meta)" if tensor.is_meta else f"layout {tensor.layout}"
+        raise DtypeError(f"describe: {name}: elements must be dense (strided), got {kind}; save it dense")
     values: dict[str, Any] = dict.fromkeys(("min", "max", "absmax", "mean", "std"))
-    counts = dict.fromkeys(("count", "nans", "infs", "zeros"), 0)
-    if statistics is not None:
-        wide = torch.float64 if moved.dtype == torch.float64 else torch.float32
-        result = reduce(moved, statistics, dtype=wide)._asdict()
-        counts = {key: int(result[key]) for key in counts}
-        finite = counts["count"] > counts["nans"] + counts["infs"]
-        values = {key: _finite(float(result[key])) if finite else None for key in values}
+    counts = dict.fromkeys(COUNTS, 0)
+    if tensor.numel():
+        result = _statistics(tensor.detach().to(device))
+        counts = {key: int(result[key]) for key in COUNTS}
+        if counts["count"] > counts["nans"] + counts["infs"]:
+            values = {key: _number(result[key], tensor.dtype, key) for key in values}
     return TensorReport(
         name,
         str(tensor.dtype).removeprefix("torch."),
@@ -101,95 +116,65 @@ def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str 
     )
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _statistics(tensor: torch.Tensor) -> dict[str, float]:
+    """DESCRIBE's fields as Python numbers, in float64 where float32 is too narrow for the elements or their squares."""
+    kind = tensor.dtype
+    wide = kind == torch.float64 or (not kind.is_floating_point and kind.itemsize >= 4)
+    carried = torch.float64 if wide else torch.float32
+    result = _fold(tensor, carried)
+    if carried == torch.float32 and not math.isfinite(result["std"]):  # overflow, or nothing finite
+        return _fold(tensor, torch.float64)
+    return result
+
+
+def _fold(tensor: torch.Tensor, carried: torch.dtype) -> dict[str, float]:
+    convert = carried if carried == torch.float64 else None
+    folded = fold_tensors(
+        [tensor], monoids.DESCRIBE, None, False, dtype=carried, convert=convert, call="describe"
+    )
+    return {key: value.item() for key, value in monoids.DESCRIBE.pack(folded)._asdict().items()}
+
+
+def _number(value: float, dtype: torch.dtype, key: str) -> float | None:
+    if not math.isfinite(value):
+        return None  # float64 that overflows when squared
+    whole = not dtype.is_floating_point and key in ("min", "max", "absmax")
+    return int(value) if whole else value
 
 
 def describe_file(
     path: str | Path, device: torch.device | str = "cpu", progress: Progress | None = None
 ) -> FileReport:
-    """Describe every tensor of a file, in the file's order; `progress` is told each tensor's name before it is folded.
+    """Describe every tensor of a file, reading one at a time, in the file's order.
+
+    `progress` is told each tensor's name before it is folded, and the bytes of the tensors before it.
 
     Raises:
-        FileError: the file is missing, truncated, of another format, or needs code to be read.
+        FileError: the file is missing, unreadable, truncated, of another format, or needs code to be read.
     """
-    reports, refused = [], []
-    for name, tensor in read_tensors(path):
-        if progress is not None:
-            progress(name)
-        try:
-            reports.append(describe_tensor(name, tensor, device))
-        except TilefoldError as error:
-            refused.append(f"{name}: {error}")
+    reports, refused, done = [], [], 0
+    try:
+        for name, load in tensors_of(path):
+            if progress is not None:
+                progress(name, done)
+            outcome = _describe_one(name, load, device)
+            if isinstance(outcome, Refusal):
+                refused.append(outcome)
+            else:
+                reports.append(outcome)
+                done += outcome.bytes
+    except FileError as error:
+        raise FileError(f"describe: {path}: {error}") from error
     return FileReport(str(path), tuple(reports), tuple(refused))
 
 
-def read_tensors(path: str | Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """The named tensors of a file, one at a time where the format allows it.
-
-    Raises:
-        FileError: see `describe_file`.
-    """
-    path = Path(path)
-    readers = {".safetensors": _safetensors, ".npy": _npy, ".npz": _npz, ".pt": _torch, ".pth": _torch}
-    if path.suffix not in readers:
-        raise FileError(
-            f"describe: a file must end in {', '.join(readers)}, got {path.name!r}; convert it first"
-        )
-    if not path.is_file():
-        raise FileError(f"describe: the file must exist, got {str(path)!r}; check the path")
+def _describe_one(name: str, load: Load, device: torch.device | str) -> TensorReport | Refusal:
+    """A report, or why there is none: one tensor's trouble does not keep the others from being described."""
     try:
-        yield from readers[path.suffix](path)
-    except FileError:
-        raise
-    except Exception as error:  # every reader has its own kinds; one line for all
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise FileError(
-            f"describe: {path.name!r} must be a whole {path.suffix} file, got one that cannot be read ({reason}); "
-            "download or save it again"
-        ) from error
-
-
-def _safetensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    from safetensors import safe_open
-
-    with safe_open(str(path), framework="pt") as file:
-        for name in file.keys():  # noqa: SIM118  # not a dict: keys() is its only listing
-            yield name, file.get_tensor(name)
-
-
-def _npy(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    import numpy as np
-
-    yield path.stem, _from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
-
-
-def _npz(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    import numpy as np
-
-    if not zipfile.is_zipfile(path):
-        raise ValueError("not a zip archive")
-    with np.load(path, allow_pickle=False) as archive:
-        for name in archive.files:
-            yield name, _from_numpy(archive[name])
-
-
-def _from_numpy(array: Any) -> torch.Tensor:
-    native = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-    return torch.from_numpy(native)
-
-
-def _torch(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    yield from _flatten("", content)
-
-
-def _flatten(prefix: str, content: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(content, torch.Tensor):
-        yield prefix or "tensor", content
-    elif isinstance(content, dict):
-        for key, value in content.items():
-            yield from _flatten(f"{prefix}.{key}" if prefix else str(key), value)
-    elif isinstance(content, list | tuple):
-        for position, value in enumerate(content):
-            yield from _flatten(f"{prefix}.{position}" if prefix else str(position), value)
+        return describe_tensor(name, load(), device)
+    except TilefoldError as error:
+        return Refusal(name, str(error).removeprefix(f"describe: {name}: "))
+    except (MemoryError, torch.OutOfMemoryError):
+        return Refusal(
+            name, f"the tensor must fit into the memory of {device}, got one too large; try --device cpu"
+        )
