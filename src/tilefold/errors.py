@@ -2,11 +2,13 @@
 
     TilefoldError
     |-- MonoidError            the algebra is wrong
-    |   |-- TraceError         a function cannot be traced (Python control flow, foreign operation)
+    |   |-- TraceError         a function cannot be traced: Python control flow, foreign operation (also TypeError)
     |   |-- ArityError         a function takes or returns the wrong number of values (also TypeError)
-    |   `-- LawError           identity, associativity or a declared property does not hold
+    |   `-- LawError           identity, associativity or a declared property does not hold (also ValueError)
     |-- ArgumentError          a call is wrong (also ValueError)
+    |   |-- KindError          an argument is of the wrong kind (also TypeError)
     |   |-- DimError           a dimension is out of range (also IndexError)
+    |   |-- RepeatedDimError   a dimension is named twice (also RuntimeError)
     |   |-- DtypeError         no such fold for this dtype (also RuntimeError and TypeError)
     |   |-- ShapeError         shapes do not fit each other (also RuntimeError)
     |   |-- DeviceError        inputs on different devices (also RuntimeError)
@@ -44,6 +46,10 @@ class LawError(MonoidError, ValueError):
 
 class ArgumentError(TilefoldError, ValueError):
     """A call's arguments do not fit."""
+
+
+class KindError(ArgumentError, TypeError):
+    """An argument is of the wrong kind."""
 
 
 class DimError(ArgumentError, IndexError):

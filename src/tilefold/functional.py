@@ -17,7 +17,7 @@ from torch import Tensor
 from tilefold import math
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
-from tilefold.errors import ArgumentError, DtypeError, EmptyError, ShapeError
+from tilefold.errors import ArgumentError, DeviceError, DtypeError, EmptyError, KindError, ShapeError
 from tilefold.fold import fold_tensors
 from tilefold.problem import normalize_dims
 
@@ -32,13 +32,9 @@ INFINITY = float("inf")
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "None"})()  # tells dim=None from no dim at all
 
 
-class _KindError(ArgumentError, TypeError):
-    """An argument of the wrong kind, where torch raises TypeError."""
-
-
 def _every(dim: Dims) -> Dims:
     """Torch's reading of an empty `dim`: all dims."""
-    return dim if dim is None or isinstance(dim, int) or len(dim) else None
+    return None if isinstance(dim, Sequence) and not dim else dim
 
 
 def _need_elements(x: Tensor, dim: Dims, call: str) -> None:
@@ -55,14 +51,19 @@ def _need_elements(x: Tensor, dim: Dims, call: str) -> None:
 def _no_dim(keepdim: bool, call: str) -> None:
     """The default `dim` was left: torch has no such overload with `keepdim`."""
     if keepdim:
-        raise _KindError(
+        raise KindError(
             f"{call}: `keepdim` needs a `dim`, got keepdim={keepdim} alone; pass dim=None for all dims"
         )
 
 
+def _is_whole(number: Any) -> bool:
+    """An int, numpy's and others' included; True and False are none."""
+    return hasattr(number, "__index__") and not isinstance(number, bool)
+
+
 def _one_dim(dim: Any, call: str) -> None:
-    if dim is not None and (not isinstance(dim, int) or isinstance(dim, bool)):
-        raise _KindError(f"{call}: `dim` must be one int, got {dim!r}; fold one dim at a time")
+    if dim is not None and not _is_whole(dim):
+        raise KindError(f"{call}: `dim` must be one int, got {dim!r}; fold one dim at a time")
 
 
 def _need_float(dtype: torch.dtype, call: str) -> None:
@@ -101,8 +102,8 @@ def prod(
     if dim is UNSET:
         _no_dim(keepdim, "prod")
         dim = None
-    elif not isinstance(dim, int):
-        raise _KindError(f"prod: `dim` must be one int, got {dim!r}; leave it out to fold all dims")
+    elif not _is_whole(dim):
+        raise KindError(f"prod: `dim` must be one int, got {dim!r}; leave it out to fold all dims")
     return fold_tensors(
         [input], catalogue.PROD, dim, keepdim, dtype=dtype, convert=dtype, out=out, call="prod"
     )[0]
@@ -133,17 +134,26 @@ def mean(
     )[0]
     count = input.numel() // total.numel() if total.numel() else 1
     value = (total / count).to(result)
-    return value if out is None else _into(out, value)
+    return value if out is None else _into(out, value, input)
 
 
-def _into(out: Tensor, value: Tensor) -> Tensor:
+def _into(out: Tensor, value: Tensor, input: Tensor) -> Tensor:
     if out.dtype != value.dtype:
         raise DtypeError(
             f"mean: `out` must have the result's dtype {value.dtype}, got {out.dtype}; pass another out"
         )
     if out.shape != value.shape:
-        raise ArgumentError(
+        raise ShapeError(
             f"mean: `out` must have shape {list(value.shape)}, got {list(out.shape)}; pass another out"
+        )
+    if out.device != value.device:
+        raise DeviceError(
+            f"mean: `out` must be on the input's device {value.device}, got {out.device}; move it"
+        )
+    itself = [s for s, n in zip(out.stride(), out.shape, strict=True) if n > 1 and s == 0]
+    if itself or (out.numel() and out.untyped_storage().data_ptr() == input.untyped_storage().data_ptr()):
+        raise ShapeError(
+            "mean: `out` must overlap neither the input nor itself, got shared memory; use a fresh tensor"
         )
     return out.copy_(value)
 
@@ -247,7 +257,9 @@ def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
         spread = math.sqrt(spread) if root else spread
         if not with_mean:
             return spread
-        return spread, math.where(count == 0, float("nan"), mean)
+        # torch's mean beside a variance is NaN too where several elements have no variance (monoids.WELFORD keeps it).
+        lost = (count == 0) | (math.isnan(squares) & (count > 1))
+        return spread, math.where(lost, float("nan"), mean)
 
     name = ("std" if root else "var") + ("_mean" if with_mean else "")
     return catalogue.welford(project, name)
@@ -268,7 +280,7 @@ def _spread(
     if isinstance(dim, bool):  # torch's overload var(x, unbiased)
         dim, unbiased = None, dim
     if unbiased is not None and correction is not None:
-        raise _KindError(f"{call}: give `unbiased` or `correction`, got both; unbiased=True is correction=1")
+        raise KindError(f"{call}: give `unbiased` or `correction`, got both; unbiased=True is correction=1")
     if correction is None:
         correction = 0 if unbiased is False else 1
     monoid = _moments(float(correction), root, with_mean)

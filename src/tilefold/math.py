@@ -11,12 +11,15 @@ from typing import Any
 import torch
 
 from tilefold.algebra.expression import apply
+from tilefold.errors import TraceError
 
 __all__ = [
     "abs", "block_count", "block_first", "block_max", "block_min", "block_sum", "cast", "ceil", "cos", "erf", "exp", "exp2",
     "expm1", "floor", "isfinite", "isinf", "isnan", "log", "log1p", "log2", "maximum", "minimum", "pow", "rsqrt", "sigmoid",
     "sign", "sin", "sqrt", "tanh", "where",
 ]  # fmt: skip
+
+_REGISTERS = (torch.bool, torch.int32, torch.int64, torch.uint64, torch.float32, torch.float64)
 
 
 def exp(x: Any) -> Any:
@@ -140,7 +143,13 @@ def isfinite(x: Any) -> Any:
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:
-    """X converted to `dtype` (a torch dtype of 32 or 64 bits, or bool)."""
+    """X converted to `dtype` (bool, or a signed integer or float of 32 or 64 bits, or uint64)."""
+    if dtype not in _REGISTERS:
+        names = ", ".join(str(d).removeprefix("torch.") for d in _REGISTERS)
+        raise TraceError(
+            f"cast: the dtype must be one that a register holds ({names}), got {dtype!r}; results are rounded to "
+            "narrower dtypes once, at the end"
+        )
     return apply("cast", x, value=dtype)
 
 

@@ -11,12 +11,13 @@ element each is.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from tilefold.errors import DimError, RepeatedDimError, ShapeError
+from tilefold.errors import DimError, KindError, RepeatedDimError, ShapeError
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,15 @@ class Dim:
 class Problem:
     """What a fold is over: kept and folded dims of every input, and how far each input's storage is aligned.
 
-    `aligned` holds, for each input, the largest power of two up to 16 that divides its address in bytes.
+    `aligned` holds, for each input, the largest power of two up to 16 that divides its address in bytes; `residues` the
+    address modulo 16.
     """
 
     kept: tuple[Dim, ...]
     folded: tuple[Dim, ...]
     dtypes: tuple[torch.dtype, ...]
     aligned: tuple[int, ...]
+    residues: tuple[int, ...] = ()
 
     @property
     def outputs(self) -> int:
@@ -76,7 +79,7 @@ def normalize_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "redu
         return tuple(range(ndim))
     limit = max(ndim, 1)
     result = []
-    for d in (dim,) if isinstance(dim, int) else tuple(dim):
+    for d in _numbers(dim, call):
         if not -limit <= d < limit:
             raise DimError(
                 f"{call}: `dim` must be in [{-limit}, {limit - 1}] for a {ndim}-D tensor, got {d} (Dimension out of range); "
@@ -85,10 +88,19 @@ def normalize_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "redu
         result.append(d % limit)
     if len(set(result)) != len(result):
         raise RepeatedDimError(
-            f"{call}: each dim may be named once, got {tuple(dim) if not isinstance(dim, int) else dim}; "
+            f"{call}: each dim may be named once, got {dim}; "
             f"dim {next(d for d in result if result.count(d) > 1)} appears multiple times in the list of dims"
         )
     return tuple(sorted(result)) if ndim else ()
+
+
+def _numbers(dim: int | Sequence[int], call: str) -> tuple[int, ...]:
+    several = tuple(dim) if isinstance(dim, Sequence) else (dim,)
+    if any(isinstance(d, bool) or not hasattr(d, "__index__") for d in several):
+        raise KindError(
+            f"{call}: `dim` must be an int, a sequence of ints or None, got {dim!r}; count dims from 0, or from -1 backwards"
+        )
+    return tuple(map(operator.index, several))
 
 
 def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tuple[int, ...]:
@@ -119,6 +131,7 @@ def canonical(tensors: Sequence[torch.Tensor], dims: tuple[int, ...], *, ordered
         folded=_coalesce(folded),
         dtypes=tuple(t.dtype for t in tensors),
         aligned=tuple(_alignment(t.data_ptr()) for t in tensors),
+        residues=tuple(t.data_ptr() % 16 for t in tensors),
     )
 
 

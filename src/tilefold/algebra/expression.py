@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import torch
+
 from tilefold.errors import ArityError, TraceError
 
 Number = bool | int | float
@@ -46,7 +48,7 @@ def _python_float(function: Callable[..., float]) -> Callable[..., float]:
 
 def _python_power(x: Number, y: Number) -> float:
     if x == 0 and y < 0:
-        return math.inf
+        return math.copysign(math.inf, x) if y % 2 == 1 else math.inf
     try:
         return math.pow(x, y)
     except OverflowError:
@@ -72,6 +74,23 @@ def _python_divide(a: Number, b: Number) -> float:
     return a / b
 
 
+def _python_floor_divide(a: Number, b: Number) -> Number:
+    """By 0.0 as IEEE divides; whole numbers by 0 are left to raise."""
+    return _python_divide(a, b) if b == 0 and float in (type(a), type(b)) else a // b
+
+
+def _python_remainder(a: Number, b: Number) -> Number:
+    return math.nan if b == 0 and float in (type(a), type(b)) else a % b
+
+
+def _python_log1p(x: Number) -> float:
+    return math.log1p(x) if x > -1 else -math.inf if x == -1 else math.nan
+
+
+def _python_cast(x: Number, dtype: torch.dtype) -> Number:
+    return float(x) if dtype.is_floating_point else bool(x) if dtype == torch.bool else int(x)
+
+
 @dataclass(frozen=True)
 class Op:
     """One scalar operation: how many operands, how its dtype follows from theirs, and its value on Python numbers.
@@ -90,8 +109,8 @@ OPS: dict[str, Op] = {
     "add": Op(2, "arithmetic", operator.add),
     "sub": Op(2, "arithmetic", operator.sub),
     "mul": Op(2, "arithmetic", operator.mul),
-    "floordiv": Op(2, "arithmetic", operator.floordiv),
-    "mod": Op(2, "arithmetic", operator.mod),
+    "floordiv": Op(2, "arithmetic", _python_floor_divide),
+    "mod": Op(2, "arithmetic", _python_remainder),
     "maximum": Op(2, "arithmetic", _python_maximum),
     "minimum": Op(2, "arithmetic", _python_minimum),
     "neg": Op(1, "arithmetic", operator.neg),
@@ -105,7 +124,7 @@ OPS: dict[str, Op] = {
     "expm1": Op(1, "float", _python_float(math.expm1)),
     "log": Op(1, "float", _python_log),
     "log2": Op(1, "float", lambda x: _python_log(x, math.log2)),
-    "log1p": Op(1, "float", lambda x: _python_log(1 + x)),
+    "log1p": Op(1, "float", _python_log1p),
     "sqrt": Op(1, "float", lambda x: math.sqrt(x) if x >= 0 else math.nan),
     "rsqrt": Op(1, "float", lambda x: _python_divide(1.0, math.sqrt(x)) if x >= 0 else math.nan),
     "sin": Op(1, "float", _python_float(math.sin)),
@@ -128,7 +147,7 @@ OPS: dict[str, Op] = {
     "rshift": Op(2, "bitwise", operator.rshift),
     "invert": Op(1, "bitwise", lambda x: not x if isinstance(x, bool) else ~x),
     "where": Op(3, "select", _python_where),
-    "cast": Op(1, "cast", lambda x: x),
+    "cast": Op(1, "cast", _python_cast),
     "block_sum": Op(1, "block", lambda x: x),
     "block_max": Op(1, "block", lambda x: x),
     "block_min": Op(1, "block", lambda x: x),
@@ -195,6 +214,11 @@ class Graph:
         return "\n".join([*lines, "return " + ", ".join(f"%{i}" for i in self.outputs)])
 
 
+def plain_number(number: Number) -> Number:
+    """Without what a subclass adds (numpy's float64 is a float with another repr)."""
+    return number if isinstance(number, bool) else int(number) if isinstance(number, int) else float(number)
+
+
 class _Tracer:
     """Collects nodes while a function runs; equal nodes are shared, constant operations are done at once."""
 
@@ -209,6 +233,12 @@ class _Tracer:
         return Value(self, position)
 
     def constant(self, number: Number) -> Value:
+        number = plain_number(number)
+        if type(number) is int and not -(1 << 63) <= number < 1 << 64:
+            raise TraceError(
+                f"trace: a whole number must fit into 64 bits, got {number:.3g}; write a float, or an infinity for the "
+                "dtype's limit"
+            )
         return self.add(Node("const", (), number, f"{type(number).__name__} {number!r}"))
 
     def as_value(self, operand: Any) -> Value:
@@ -254,6 +284,9 @@ class Value:
     def __iter__(self) -> NoReturn:
         self._refuse("iteration or unpacking", "a scalar state is one value; name several with fields=(...)")
 
+    def __getitem__(self, key: object) -> NoReturn:
+        self._refuse("indexing", "a traced value is a scalar; the whole tensor is not there")
+
     def __len__(self) -> int:
         self._refuse("len()", "a traced value is a scalar")
 
@@ -265,6 +298,15 @@ class Value:
 
     def __int__(self) -> int:
         self._refuse("conversion to a Python int", "use tilefold.math.cast(x, torch.int64)")
+
+    def __complex__(self) -> complex:
+        self._refuse("conversion to a complex number", "carry the real and imaginary parts in two fields")
+
+    def __round__(self, digits: int | None = None) -> NoReturn:
+        self._refuse("round()", "use tilefold.math.floor(x + 0.5)")
+
+    def __trunc__(self) -> NoReturn:
+        self._refuse("trunc()", "use tilefold.math.cast(x, torch.int64)")
 
     def __index__(self) -> int:
         self._refuse("use as an index", "a traced value has no number yet")
@@ -339,8 +381,14 @@ class Value:
     def __lshift__(self, other: Any) -> Value:
         return _step("lshift", self, other)
 
+    def __rlshift__(self, other: Any) -> Value:
+        return _step("lshift", other, self)
+
     def __rshift__(self, other: Any) -> Value:
         return _step("rshift", self, other)
+
+    def __rrshift__(self, other: Any) -> Value:
+        return _step("rshift", other, self)
 
     def __lt__(self, other: Any) -> Value:
         return _step("lt", self, other)
@@ -392,11 +440,11 @@ def _apply(op: str, operands: Sequence[Any], value: Any = None) -> Any:
         _check_operand(op, operand)
     tracer = next((o.tracer for o in operands if isinstance(o, Value)), None)
     if tracer is None:
-        return OPS[op].python(*operands)
+        return _computed(op, operands, value)
     nodes = [tracer.as_value(o) for o in operands]
     constants = [v.node.value for v in nodes if v.node.op == "const"]
     if len(constants) == len(nodes) and op != "cast":
-        return tracer.constant(OPS[op].python(*constants))
+        return tracer.constant(_computed(op, constants, value))
     if op == "where":
         condition, a, b = nodes
         if condition.node.op == "const":
@@ -409,6 +457,19 @@ def _apply(op: str, operands: Sequence[Any], value: Any = None) -> Any:
             return settled
     key = "" if value is None else f" {value}"
     return tracer.add(Node(op, tuple(v.position for v in nodes), value, key))
+
+
+def _computed(op: str, numbers: Sequence[Number], value: Any) -> Number:
+    """The operation on numbers alone; where Python has no answer, one clear error."""
+    try:
+        result: Number = OPS[op].python(*numbers, *(() if value is None else (value,)))
+    except (ArithmeticError, TypeError, ValueError) as error:
+        written = ", ".join(map(repr, numbers))
+        raise TraceError(
+            f"trace: {op} of constants must have a value, got {op}({written}): {error}; mend the constants, or use floats "
+            "for IEEE's infinity and NaN"
+        ) from None
+    return result
 
 
 def _settled_logic(op: str, nodes: Sequence[Value]) -> Value | None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tilefold.algebra import expression
-from tilefold.algebra.expression import Graph, Number
+from tilefold.algebra.expression import Graph, Number, plain_number
 from tilefold.errors import ArityError, MonoidError
 
 FieldDtype = str | torch.dtype
@@ -276,6 +276,7 @@ def _state_shape(
                 raise MonoidError(
                     f"{monoid}: the identity must be a Python number for each field, got {type(number).__name__}"
                 )
+        identities = tuple(map(plain_number, identities))
         if len(identities) != len(names):
             raise ArityError(
                 f"{monoid}: the identity must have one number for each of the fields {names}, got {len(identities)}"

@@ -21,9 +21,10 @@ class Program:
     """One fold for one set of element dtypes.
 
     `elements` are the dtypes the inputs are read as (after an explicit conversion, if any); `state` is carried while
-    folding; `outputs` are the results' dtypes. `begin` makes a first block a state, `absorb` takes further ones. Graph boundaries convert: what lift, combine and absorb give is cast to
-    `state`, what project gives is cast to `outputs`. `combine_later` is `combine` for a right state whose elements all come
-    after the left one's (the right one may be an identity, the left one not): comparisons of positions are settled.
+    folding; `outputs` are the results' dtypes. `begin` makes a first block a state, `absorb` takes further ones. Graph
+    boundaries convert: what lift, combine and absorb give is cast to `state`, what project gives is cast to `outputs`.
+    `combine_later` is `combine` for a right state whose elements all come after the left one's (the right one may be an
+    identity, the left one not): comparisons of positions are settled.
     """
 
     algebra: Algebra
@@ -51,6 +52,7 @@ def specialize(
     """Give every field and node its dtype. `dtype` asks for another dtype of the results that come from computing."""
     for element in elements:
         typing.check_foldable(element, "reduce")
+    check_convertible(dtype)
     lifted = [typing.element_dtype(e) for e in elements] + [torch.int64] * algebra.index
     common = functools.reduce(typing.promote, elements)
     declared = [_declared(d, common) for d in algebra.dtypes]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tilefold.algebra.expression import OPS, Graph, Number
+from tilefold.algebra.expression import OPS, Graph, Node, Number
 from tilefold.errors import DtypeError
 
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
@@ -127,15 +127,21 @@ def infer(graph: Graph, input_dtypes: Sequence[torch.dtype]) -> TypedGraph:
         elif node.op == "const":
             dtype = operand = defaults[number_category(node.value)]
         else:
-            dtype, operand = _result(
-                node.op,
-                node.value,
-                promoted(node.args[1:] if node.op == "where" else node.args),
-                default_float,
-            )
+            common = promoted(node.args[1:] if node.op == "where" else node.args)
+            dtype, operand = _result(node.op, node.value, common, default_float)
+            if node.op in ("floordiv", "mod") and not is_float(operand):
+                _check_divisor(node.op, graph.nodes[node.args[1]], operand)
         dtypes.append(dtype)
         operands.append(operand)
     return TypedGraph(graph, tuple(input_dtypes), tuple(dtypes), tuple(operands))
+
+
+def _check_divisor(op: str, divisor: Node, dtype: torch.dtype) -> None:
+    if divisor.op == "const" and divisor.value == 0:
+        raise DtypeError(
+            f"{op}: whole numbers cannot be divided by 0, got {op}({dtype}, 0); divide floats, where 0 gives an infinity "
+            "or NaN"
+        )
 
 
 def _result(
@@ -190,6 +196,11 @@ def concrete(number: Number, dtype: torch.dtype, what: str) -> Number:
     if number != int(number):
         raise DtypeError(
             f"{what}: an integer field needs a whole identity, got {number!r} for {dtype}; declare the field as a float"
+        )
+    bits = 1 if dtype == torch.bool else torch.iinfo(dtype).bits
+    if not -(1 << bits - 1) <= number < 1 << bits:
+        raise DtypeError(
+            f"{what}: an identity must fit its field, got {number!r} for {dtype}; an infinity means the dtype's limit"
         )
     wrapped = (int(number) - least) % (greatest - least + 1) + least  # -1, all ones, is 2**64 - 1 in uint64
     return bool(wrapped) if dtype == torch.bool else wrapped
