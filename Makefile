@@ -34,6 +34,7 @@ venv: $(INSTALLED) ## create .venv with pinned versions (only when pyproject.tom
 # torch goes first and alone: asked for by a range, pip would take the newest build and gigabytes of CUDA libraries with
 # it. --no-build-isolation builds tilefold with the pinned setuptools that torch brought.
 $(INSTALLED): pyproject.toml constraints.txt
+	@echo 'Making $(VENV): minutes, once'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -c constraints.txt '$(TORCH)' setuptools
 	@if [ "$$(uname -s)" = Linux ] && ! $(PY) -c 'from importlib.metadata import version; version("triton")' 2>/dev/null; \

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -98,17 +99,19 @@ def sentences(results: dict[str, Any]) -> list[str]:
 def render(results: dict[str, Any]) -> str:
     """The part of the README between the markers."""
     lines = table(results)
-    text = [
+    head = (
         f"{provenance(results)}. The limit is the time of the compulsory bytes at the copy bandwidth of the same run "
-        f"({results['copy_gb_per_s']:.0f} GB/s)",
-        "plus that of as many empty launches; 1.00 would be perfect. Medians, cold L2, every answer checked before it was "
-        "timed.",
+        f"({results['copy_gb_per_s']:.0f} GB/s) plus that of as many empty launches; 1.00 would be perfect. The ratio is the "
+        "faster peer's time over tilefold's. Medians, cold L2; every answer was checked before it was timed."
+    )
+    text = [
+        textwrap.fill(head, 126),
         "",
         "| " + " | ".join(lines[0]) + " |",
         "|---|---|" + "---:|" * (len(lines[0]) - 2),
         *("| " + " | ".join(line) + " |" for line in lines[1:]),
         "",
-        *sentences(results),
+        textwrap.fill(" ".join(sentences(results)), 126),
     ]
     return "\n".join(text)
 

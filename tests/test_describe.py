@@ -287,18 +287,30 @@ def test_no_permission(tmp_path: Path, good: Path, monkeypatch: pytest.MonkeyPat
         describe_file(good)
 
 
-def test_out_of_memory_is_one_tensor_s_trouble(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = describe_tensor
-
+@pytest.mark.parametrize(
+    ("trouble", "rule"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "must fit into the memory of cpu"),
+        (MemoryError(), "must fit into the memory of cpu"),
+        (
+            RuntimeError("CUDA error:\nno kernel image"),
+            "must be able to fold the tensor, got CUDA error: no kernel image; ",
+        ),
+    ],
+    ids=["device-memory", "memory", "device"],
+)
+def test_trouble_with_one_tensor_does_not_stop_the_others(
+    good: Path, monkeypatch: pytest.MonkeyPatch, trouble: Exception, rule: str
+) -> None:
     def scarce(name: str, *rest: Any) -> Any:
         if name == "i":
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return plain(name, *rest)
+            raise trouble
+        return describe_tensor(name, *rest)
 
     monkeypatch.setattr(tilefold.describe, "describe_tensor", scarce)
     report = describe_file(good)
     assert names_of(report) == ["w"]
-    assert "must fit into the memory of cpu" in report.refused[0].reason
+    assert rule in report.refused[0].reason
 
 
 class Evil:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 Files = Annotated[
-    list[Path], typer.Argument(help="Files: .safetensors, .npy, .npz, .pt, .pth.", metavar="FILE...")
+    list[Path], typer.Argument(help="Files: .safetensors, .npy, .npz, .pt, .pth.", metavar="FILE")
 ]
 
 
@@ -43,8 +43,9 @@ def describe(
 ) -> None:
     """Statistics of every tensor in FILES, in one pass over each.
 
-    Exit codes: 2 if a file or tensor could not be described (one line each on stderr; the others are still done),
-    else 1 if --fail-on-nan is given and NaN or inf was found, else 0.
+    Exit code 2 if a file or tensor could not be described (one line each on stderr; all others are still done).
+
+    Else 1 if --fail-on-nan is given and a tensor holds NaN or inf. Else 0.
     """
     try:
         _check_device(device)

@@ -14,7 +14,7 @@ from tilefold import monoids
 from tilefold.algebra.typing import check_foldable
 from tilefold.errors import DtypeError, FileError, TilefoldError
 from tilefold.fold import fold_tensors
-from tilefold.tensor_files import Load, tensors_of
+from tilefold.tensor_files import Load, reason_of, tensors_of
 
 SCHEMA = 1
 COUNTS = ("count", "nans", "infs", "zeros")
@@ -175,6 +175,7 @@ def _describe_one(name: str, load: Load, device: torch.device | str) -> TensorRe
     except TilefoldError as error:
         return Refusal(name, str(error).removeprefix(f"describe: {name}: "))
     except (MemoryError, torch.OutOfMemoryError):
-        return Refusal(
-            name, f"the tensor must fit into the memory of {device}, got one too large; try --device cpu"
-        )
+        reason = f"the tensor must fit into the memory of {device}, got one too large; try --device cpu"
+    except RuntimeError as error:  # of the device or its driver
+        reason = f"{device} must be able to fold the tensor, got {reason_of(error)}; try --device cpu"
+    return Refusal(name, reason)
