@@ -1,0 +1,585 @@
+"""`reduce` against answers computed in plain Python: any layout, dims, dtype, monoid and inputs, on every CPU path."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tilefold as tf
+from folds import ALL, DIGEST, FOLDS, ORDERED, Fold, check, fill
+from layouts import dims_of, layouts, shapes
+from tilefold import Monoid, math, monoids
+from tilefold.errors import ArgumentError, BackendError
+from tilefold.planner.device import H200, Device
+
+INF, NAN = float("inf"), float("nan")
+BACKENDS = ("auto", "lanes", "reference")
+GUARANTEES = ("run_to_run", "batch_invariant", "none")
+EVERY_BACKEND = pytest.mark.parametrize("name", BACKENDS)
+
+
+@pytest.fixture(params=["auto", "lanes"])
+def cpu(request):
+    """The two ways of a user on a CPU: whatever is best, and the lanes forced."""
+    with tf.backend(request.param):
+        yield request.param
+
+
+def NAME(monoid: Monoid) -> str:  # noqa: N802  # stands among constants, as an `ids=`
+    return monoid.name
+
+
+# --------------------------------------------------------------------------------------- any fold of any layout
+
+
+@st.composite
+def folds(draw: st.DrawFn, names: tuple[str, ...]) -> tuple[Fold, list[torch.Tensor], tuple[int, ...]]:
+    """A fold, inputs that broadcast (some with fewer dims), and the dims to fold."""
+    fold = FOLDS[draw(st.sampled_from(names))]
+    dtype = draw(st.sampled_from(fold.dtypes))
+    shape = draw(shapes() if fold.empty else shapes(sizes=(1, 2, 3, 5, 9)))
+    seed = draw(st.integers(0, 99))
+    tensors = []
+    for number in range(fold.monoid.algebra.inputs):
+        layout = draw(layouts(len(shape), may_broadcast=number > 0))
+        x = layout.place(shape, lambda own, n=number: fill(fold, dtype, own, seed + n))
+        while number and x.ndim and x.shape[0] == 1 and draw(st.booleans()):
+            x = x[0]
+        tensors.append(x)
+    dims = draw(dims_of(len(shape)))
+    if not fold.empty and not all(shape[d] for d in dims):
+        dims = ()
+    return fold, tensors, dims
+
+
+def able(name: str, tensors: list[torch.Tensor], dims: tuple[int, ...]) -> str:
+    """The reference cannot shape no results yet: `test_no_results_are_no_results` says so."""
+    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    empty = 0 in [n for d, n in enumerate(shape) if d not in dims]
+    return "lanes" if name == "reference" and empty else name
+
+
+def asked(draw: st.DrawFn, dims: tuple[int, ...], ndim: int) -> object:
+    """The dims as a caller may write them: None for all, one number, any order, counted from either end."""
+    if len(dims) == ndim and draw(st.booleans()):
+        return None
+    written = [d - ndim if draw(st.booleans()) else d for d in draw(st.permutations(dims))]
+    if len(written) == 1 and draw(st.booleans()):
+        return written[0]
+    return draw(st.sampled_from([tuple, list]))(written)
+
+
+@given(case=folds(tuple(FOLDS)), data=st.data(), name=st.sampled_from(BACKENDS))
+def test_any_fold_of_any_layout(case, data, name):
+    fold, tensors, dims = case
+    ndim = max(t.ndim for t in tensors)
+    keepdim = data.draw(st.booleans())
+    before = [t.clone() for t in tensors]
+    with tf.backend(able(name, tensors, dims)):
+        got = tf.reduce(
+            tensors[0] if len(tensors) == 1 else tensors,
+            fold.monoid,
+            asked(data.draw, dims, ndim),
+            keepdim,
+            guarantee=data.draw(st.sampled_from(GUARANTEES)),
+        )
+    check(fold, got, tensors, dims, keepdim)
+    assert all(map(torch.equal, tensors, before)), "an input was written to"
+
+
+@given(case=folds(ORDERED), name=st.sampled_from(BACKENDS), guarantee=st.sampled_from(GUARANTEES))
+def test_order_is_kept(case, name, guarantee):
+    fold, tensors, dims = case
+    with tf.backend(able(name, tensors, dims)):
+        check(fold, tf.reduce(tensors, fold.monoid, dims, guarantee=guarantee), tensors, dims)
+
+
+@pytest.mark.parametrize("name", ["auto", "lanes"])
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 127, 1023, 1025])
+@pytest.mark.parametrize("fold", FOLDS.values(), ids=str)
+def test_lengths_around_powers_of_two(fold, length, name):
+    dtype = fold.dtypes[-1]
+    for shape, dim in (((3, length), 1), ((length, 3), 0)):
+        tensors = [fill(fold, dtype, shape, seed) for seed in range(fold.monoid.algebra.inputs)]
+        with tf.backend(name):
+            check(fold, tf.reduce(tensors, fold.monoid, dim), tensors, (dim,))
+
+
+# Where the CPU's lanes start to cut: pieces, blocks and parts are powers of two between 2^14 and 2^19 elements.
+LONG = [2**14 + 1, 2**16 - 1, 2**17 + 1, 2**18 + 1, 2**19 + 3, 2**20 + 1]
+
+
+@pytest.mark.parametrize("length", LONG)
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+def test_long_folds_see_every_element_once_and_in_order(length, guarantee, cpu):
+    """The digest of ones and positions: a missing, doubled or swapped element changes it."""
+    x = torch.ones(length, dtype=torch.int8)
+    position = torch.arange(length)
+    powers = torch.full((length,), 31).cumprod(0).flip(0)  # wraps, as the fold does
+    want = ((position + 7) * torch.cat([powers[1:], torch.ones(1, dtype=torch.int64)])).sum()
+    got = tf.reduce(x, DIGEST, guarantee=guarantee)
+    assert got.h == want
+    assert got.p == powers[0]
+
+
+@pytest.mark.parametrize(
+    "shape", [(2**10 + 1, 2**9), (3, 2**18 + 1), (2**18 + 1, 3), (5, 2**9 + 1, 2**8)], ids=str
+)
+def test_large_tensors_fold_exactly(shape, cpu):
+    x = torch.randint(-100, 100, shape, dtype=torch.int8)
+    for dims in [(0,), (len(shape) - 1,), (0, len(shape) - 1), tuple(range(len(shape)))]:
+        assert torch.equal(tf.reduce(x, monoids.SUM, dims), x.sum(dims))
+        assert torch.equal(tf.reduce(x, monoids.MAX, dims), x.amax(dims))
+    for dim in (0, 1):
+        got = tf.reduce(x, monoids.MAX_WITH_INDEX, dim)
+        assert torch.equal(got.values, x.amax(dim))
+        assert torch.equal(got.indices, x.argmax(dim))
+        assert torch.equal(tf.reduce(x, monoids.LAST, dim), x.select(dim, -1))
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_every_dtype_keeps_its_limits(dtype, cpu):
+    info = (
+        None if dtype == torch.bool else torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    )
+    low, high = (False, True) if info is None else (info.min, info.max)
+    x = torch.tensor([[low, high, low], [high, low, high]], dtype=dtype)
+    assert torch.equal(tf.reduce(x, monoids.MAX, 1), torch.tensor([high, high], dtype=dtype))
+    assert torch.equal(tf.reduce(x, monoids.MIN, 1), torch.tensor([low, low], dtype=dtype))
+    assert tf.reduce(x, monoids.ARGMAX, 1).tolist() == [1, 0]
+    assert torch.equal(tf.reduce(x, monoids.LAST, 1), x[:, -1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_float8_is_folded_in_float32(dtype, cpu):
+    x = torch.tensor([[0.5, -3.0, 2.0], [16.0, 16.0, 0.25]]).to(dtype)
+    assert torch.equal(tf.reduce(x, monoids.SUM, 1).float(), x.float().sum(1).to(dtype).float())
+    assert torch.equal(tf.reduce(x, monoids.SUM, 1, dtype=torch.float32), x.float().sum(1))
+    assert torch.equal(tf.reduce(x, monoids.MAX, 1).float(), x.float().amax(1))
+    assert tf.reduce(x, monoids.ARGMAX, 1).tolist() == [2, 0]
+
+
+def test_dtypes_of_several_inputs_promote(cpu):
+    x, keep = torch.tensor([1.5, 2.0, 4.0]), torch.tensor([True, False, True])
+    weighted = Monoid(lambda a, b: a + b, 0, lift=lambda x, w: x * w)
+    assert torch.equal(tf.reduce((x, keep), weighted), torch.tensor(5.5))
+    assert tf.reduce((x.half(), x.bfloat16()), weighted).dtype == torch.float32
+    assert tf.reduce((x.double(), keep), weighted).dtype == torch.float64
+    assert tf.reduce((keep, torch.ones(3, dtype=torch.int8)), weighted).dtype == torch.int64
+
+
+# ------------------------------------------------------------------------------- both forms of the textbook pair
+
+
+def textbook(a, b):
+    m = math.maximum(a.m, b.m)
+    return m, math.exp(a.m - m) * a.l + math.exp(b.m - m) * b.l
+
+
+def guarded(a, b):
+    m = math.maximum(a.m, b.m)
+    shift = math.where(m == -INF, 0, m)
+    return m, math.exp(a.m - shift) * a.l + math.exp(b.m - shift) * b.l
+
+
+@EVERY_BACKEND
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize(
+    ("combine", "identity"), [(textbook, None), (guarded, (-INF, 0))], ids=["no-identity", "guarded"]
+)
+def test_the_textbook_pair_folds_to_the_log_sum_exp(combine, identity, guarantee, name):
+    pair = Monoid(
+        combine, identity, fields=("m", "l"), lift=lambda x: (x, 1.0), project=lambda m, l: m + math.log(l)
+    )
+    x = torch.randn(5, 130) * 20
+    with tf.backend(name):
+        for dim in (0, 1, None):
+            got = tf.reduce(x, pair, dim, guarantee=guarantee).double()
+            want = x.double().logsumexp((0, 1) if dim is None else dim)
+            # 10 levels of two exponentials, products and a sum, and the logarithm; the maximum is added last
+            assert ((got - want).abs() <= 2**-24 * (8 * 14 + want.abs())).all()
+
+
+@EVERY_BACKEND
+def test_the_textbook_pair_without_identity_sees_minus_infinity_as_an_element(name):
+    """Rows with finite elements are right even where some are -inf; an all -inf row is (-inf) - (-inf) of the user's own."""
+    pair = Monoid(textbook, None, fields=("m", "l"), lift=lambda x: (x, 1.0))
+    x = torch.tensor([[-INF, 1.0, 2.0, -INF], [3.0, -INF, -INF, 0.5]])
+    with tf.backend(name):
+        got = tf.reduce(x, pair, 1)
+    assert got.m.tolist() == [2.0, 3.0]
+
+
+# ------------------------------------------------------------------------------------------------- empty and 0-d
+
+
+@EVERY_BACKEND
+def test_folding_nothing_gives_the_projected_identity(name):
+    average = Monoid(
+        lambda a, b: (a.s + b.s, a.n + b.n),
+        (0, 0),
+        fields=("s", "n"),
+        lift=lambda x: (x, 1.0),
+        project=lambda s, n: (s / n, n + 5),
+    )
+    with tf.backend(name):
+        ratio, count = tf.reduce(torch.empty(2, 0), average, 1)
+        assert ratio.isnan().all()
+        assert count.tolist() == [5.0, 5.0]
+        assert tf.reduce(torch.empty(2, 0), monoids.SUM, 1, keepdim=True).tolist() == [[0.0], [0.0]]
+        assert tf.reduce(torch.empty(0, dtype=torch.int8), monoids.MAX) == -128
+        assert tf.reduce(torch.empty(0), monoids.MAX) == -INF
+        assert tf.reduce(torch.empty(3, 0, 2), monoids.SUM, (0, 1)).tolist() == [0.0, 0.0]
+
+
+NO_RESULTS = pytest.mark.xfail(
+    reason="the reference reshapes no results with a -1, which torch refuses", strict=False
+)
+
+
+@pytest.mark.parametrize("name", ["auto", "lanes", pytest.param("reference", marks=NO_RESULTS)])
+@pytest.mark.parametrize("monoid", [monoids.SUM, monoids.MAX_WITH_INDEX, monoids.LOGSUMEXP], ids=NAME)
+def test_no_results_are_no_results(monoid, name):
+    with tf.backend(name):
+        got = tf.reduce(torch.empty(0, 3), monoid, 1)
+    for result in got if isinstance(got, tuple) else [got]:
+        assert result.shape == (0,)
+
+
+@EVERY_BACKEND
+@pytest.mark.parametrize("dim", [None, 0, -1, (), (0,)], ids=str)
+def test_a_0d_tensor_is_one_element(dim, name):
+    x = torch.tensor(3.0)
+    with tf.backend(name):
+        assert torch.equal(tf.reduce(x, monoids.SUM, dim), x)
+        assert tf.reduce(x, monoids.SUM, dim, keepdim=True).shape == ()
+        assert torch.equal(tf.reduce(x, monoids.ARGMAX, dim), torch.tensor(0))
+
+
+def test_no_dims_lift_and_project_each_element(cpu):
+    x = torch.tensor([[1.0, -2.0], [3.0, 0.5]])
+    assert torch.equal(tf.reduce(x, monoids.NORM(1), ()), x.abs())
+    assert tf.reduce(x, monoids.ARGMAX, ()).tolist() == [[0, 0], [0, 0]]
+
+
+# --------------------------------------------------------------------------------------------- out, dtype, packing
+
+
+def test_out_is_written_and_returned(cpu):
+    x = torch.randn(4, 7)
+    out = torch.empty(4)
+    assert tf.reduce(x, monoids.SUM, 1, out=out) is out
+    assert torch.equal(out, tf.reduce(x, monoids.SUM, 1))
+    pair = torch.empty(2, 4)[0], torch.empty(8, dtype=torch.int64)[::2]
+    got = tf.reduce(x, monoids.MAX_WITH_INDEX, 1, out=pair)
+    assert got.values is pair[0]
+    assert got.indices is pair[1]
+    assert torch.equal(pair[1], x.argmax(1))
+
+
+def test_out_of_any_layout(cpu):
+    x = torch.randn(3, 4, 5)
+    out = torch.empty(4, 3).t()
+    assert tf.reduce(x, monoids.SUM, 2, out=out) is out
+    torch.testing.assert_close(out, x.sum(2))
+    kept = torch.empty(3, 1, 5)
+    tf.reduce(x, monoids.MAX, 1, keepdim=True, out=kept)
+    assert torch.equal(kept, x.amax(1, keepdim=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64], ids=str)
+def test_dtype_asks_for_another_dtype_of_computed_results(dtype, cpu):
+    x = torch.tensor([3.0, 4.0, 5.0], dtype=torch.bfloat16)
+    got = tf.reduce(x, monoids.SUM, dtype=dtype)
+    assert got.dtype == dtype
+    assert got == 12
+    both = tf.reduce(x, monoids.MAX_WITH_INDEX, dtype=torch.float32)
+    assert both.indices.dtype == torch.int64
+
+
+def test_a_result_in_float32_keeps_what_bfloat16_would_round(cpu):
+    x = torch.ones(257, dtype=torch.bfloat16)
+    assert tf.reduce(x, monoids.SUM) == 256
+    assert tf.reduce(x, monoids.SUM, dtype=torch.float32) == 257
+
+
+def test_results_come_as_the_user_wrote_them(cpu):
+    x = torch.tensor([2.0, 6.0])
+    state = Monoid(lambda a, b: (a.s + b.s, a.n + b.n), (0, 0), fields=("s", "n"), lift=lambda x: (x, 1.0))
+    assert tf.reduce(x, state)._fields == ("s", "n")
+    one = Monoid(lambda a, b: a + b, 0, project=lambda s: (s,))
+    assert type(tf.reduce(x, one)) is tuple
+    assert isinstance(tf.reduce(x, monoids.SUM), torch.Tensor)
+    assert type(tf.reduce(x, monoids.MINMAX)).__name__ == "Extremes"
+
+
+def test_results_own_their_memory(cpu):
+    x = torch.ones(3, 1)
+    for monoid in (monoids.SUM, monoids.MAX, monoids.FIRST, monoids.MINMAX):
+        got = tf.reduce(x, monoid, 1)
+        for result in got if isinstance(got, tuple) else [got]:
+            result.add_(5)
+    both = tf.reduce(x, monoids.MINMAX, 1)
+    both.min.add_(1)
+    assert torch.equal(x, torch.ones(3, 1))
+    assert torch.equal(both.max, torch.ones(3))
+
+
+def test_numbers_may_stand_anywhere(cpu):
+    constant = Monoid(lambda a, b: (a.n + b.n, 7), (0, 7), fields=("n", "c"), lift=lambda x: (1, 7))
+    got = tf.reduce(torch.zeros(2, 5), constant, 1)
+    assert got.n.tolist() == [5, 5]
+    assert got.c.tolist() == [7, 7]
+    seven = Monoid(lambda a, b: a + b, 0, project=lambda s: 7)
+    assert tf.reduce(torch.zeros(2, 5), seven, 1).tolist() == [7, 7]
+
+
+# ------------------------------------------------------------------------------------------- plans and backends
+
+
+def test_last_plan_says_what_ran():
+    x = torch.ones(3, 4)
+    for name in ("lanes", "reference"):
+        with tf.backend(name):
+            tf.reduce(x, monoids.LOGSUMEXP, 1, guarantee="batch_invariant")
+        assert tf.last_plan().backend == name
+        assert tf.last_plan().guarantee == "batch_invariant"
+    tf.reduce(x, monoids.LAST, 1)
+    assert tf.last_plan().backend == "lanes", "torch has no such fold"
+
+
+def test_last_plan_belongs_to_its_thread():
+    tf.reduce(torch.ones(3), monoids.SUM)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(tf.last_plan).result() is None
+
+
+def test_a_backend_holds_inside_its_block_only():
+    x = torch.ones(3)
+    with tf.backend("reference"):
+        with tf.backend("lanes"):
+            tf.reduce(x, monoids.SUM)
+            assert tf.last_plan().backend == "lanes"
+        tf.reduce(x, monoids.SUM)
+        assert tf.last_plan().backend == "reference"
+        with pytest.raises(ArgumentError, match="guarantee"), tf.backend("lanes"):
+            tf.reduce(x, monoids.SUM, guarantee="always")
+        tf.reduce(x, monoids.SUM)
+        assert tf.last_plan().backend == "reference"
+    tf.reduce(x, monoids.SUM)
+    assert tf.last_plan().backend != "reference"
+
+
+def test_torch_is_refused_where_it_has_no_such_fold():
+    with tf.backend("torch"), pytest.raises(BackendError, match=r"torch itself has no such fold.*lanes"):
+        tf.reduce(torch.ones(3), monoids.LAST)
+
+
+def test_triton_is_refused_for_cpu_tensors():
+    with tf.backend("triton"), pytest.raises(BackendError, match=r"CUDA tensors, got cpu.*lanes"):
+        tf.reduce(torch.ones(3), monoids.SUM)
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_environment_chooses_a_backend_and_a_forked_child_folds():
+    """One fresh interpreter for both. `backend` goes before the environment.
+
+    A child has none of its parent's threads, and torch's own loops then wait for them for ever, unless told to use one
+    thread (as torch's data loaders do).
+    """
+    program = """
+import os, signal, torch, tilefold as tf
+tf.reduce(torch.ones(3), tf.monoids.SUM)
+print(tf.last_plan().backend)
+x = torch.arange(2.0**20) % 7
+def folds():
+    results = []
+    for name in ("auto", "lanes"):
+        with tf.backend(name):
+            results += [float(tf.reduce(x, m)) for m in (tf.monoids.SUM, tf.monoids.LAST, tf.monoids.ARGMAX)]
+    print(tf.last_plan().backend, flush=True)
+    return results
+want = folds()
+child = os.fork() if hasattr(os, "fork") else 0
+if child == 0:
+    signal.alarm(60)
+    torch.set_num_threads(1)
+    os._exit(0 if folds() == want else 3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = run(program, TILEFOLD_BACKEND="reference")
+    assert done.stdout.split() == ["reference", "lanes", "lanes", "0"], done.stderr
+
+
+def test_a_wrong_name_in_the_environment_is_said():
+    program = "import torch, tilefold as tf; tf.reduce(torch.ones(3), tf.monoids.SUM)"
+    last_line = run(program, TILEFOLD_BACKEND="fast").stderr.rstrip().splitlines()[-1]
+    assert "TILEFOLD_BACKEND: the name must be one of auto, torch, lanes" in last_line
+    assert last_line.endswith("got 'fast'")
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_explain_plan_runs_nothing_and_reads_nothing(guarantee):
+    x = torch.empty(300, 5000, device="meta")
+    plan = tf.explain_plan(x, monoids.SUM, 1, guarantee=guarantee)
+    assert plan == tf.explain_plan(torch.empty(300, 5000), monoids.SUM, -1, guarantee=guarantee, device=H200)
+    assert plan.backend == "triton"
+    assert plan.guarantee == guarantee
+    assert plan.launches == len(plan.stages) >= 1
+    assert "lanes" in str(plan)
+
+
+def test_explain_plan_of_several_inputs_that_broadcast():
+    x, y = torch.empty(64, 1000, device="meta"), torch.empty(1000, device="meta")
+    dot = Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y)
+    assert tf.explain_plan((x, y), dot, 1).stages
+
+
+def test_explain_plan_depends_on_the_chip():
+    x = torch.empty(1, 1 << 28, device="meta")
+    assert tf.explain_plan(x, monoids.SUM, 1) != tf.explain_plan(
+        x, monoids.SUM, 1, device=Device("small", 4, 80)
+    )
+
+
+def test_explain_plan_of_nothing_says_so():
+    plan = tf.explain_plan(torch.empty(3, 0), monoids.SUM, 1)
+    assert plan.stages == ()
+    assert "nothing to fold" in str(plan)
+
+
+# --------------------------------------------------------------------------------------- guarantees on the CPU
+
+
+def hard(*shape: int) -> torch.Tensor:
+    """Numbers whose sum shows every change of grouping."""
+    return torch.randn(shape) * torch.exp(torch.randn(shape) * 5)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize(
+    "monoid", [monoids.SUM, monoids.LOGSUMEXP, monoids.WELFORD, monoids.DESCRIBE], ids=NAME
+)
+def test_the_same_bits_from_run_to_run(monoid, guarantee, cpu):
+    x = hard(7, 70001)
+    results = [tf.reduce(x, monoid, 1, guarantee=guarantee) for _ in range(3)]
+    assert len({signature(r) for r in results}) == 1
+
+
+def signature(result: object) -> bytes:
+    tensors = result if isinstance(result, tuple) else (result,)
+    return b"".join(t.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for t in tensors)
+
+
+@pytest.mark.parametrize(
+    "monoid", [monoids.SUM, monoids.LOGSUMEXP, monoids.WELFORD, monoids.NORM(3)], ids=NAME
+)
+@pytest.mark.parametrize("length", [3, 65, 1000, 70001])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_batch_invariant_bits_do_not_depend_on_the_batch(monoid, length, dim, cpu):
+    x = hard(9, length) if dim else hard(length, 9)
+
+    def rows(start: int, end: int) -> bytes:
+        part = x[start:end] if dim else x[:, start:end]
+        got = tf.reduce(part, monoid, dim, guarantee="batch_invariant")
+        got = got if isinstance(got, tuple) else (got,)
+        return signature(tuple(g[4 - start] for g in got))
+
+    assert rows(0, 9) == rows(4, 5) == rows(3, 6) == rows(4, 9)
+
+
+@pytest.fixture
+def threads():
+    """Lets a test change how many threads torch uses."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize("monoid", [monoids.SUM, monoids.LOGSUMEXP, monoids.WELFORD], ids=NAME)
+def test_lanes_bits_do_not_depend_on_the_number_of_threads(monoid, guarantee, threads):
+    x = hard(3, 400001)
+    with tf.backend("lanes"):
+        seen = []
+        for count in (1, 2, 3):
+            threads(count)
+            seen.append([signature(tf.reduce(x, monoid, dim, guarantee=guarantee)) for dim in (0, 1, None)])
+    assert seen[0] == seen[1] == seen[2]
+
+
+# ------------------------------------------------------------------------------ torch's modes, threads and forks
+
+
+def test_threads_fold_alike(cpu):
+    x, folds = hard(16, 40001), (monoids.SUM, monoids.LOGSUMEXP, monoids.LAST, monoids.ARGMAX)
+    want = [signature(tf.reduce(x, m, 1)) for m in folds]
+    barrier = threading.Barrier(8)
+
+    def fold(_: int) -> list[bytes]:
+        barrier.wait()
+        with tf.backend(cpu):
+            return [signature(tf.reduce(x, m, 1)) for m in folds]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(got == want for got in pool.map(fold, range(8)))
+
+
+def test_inference_mode_makes_inference_tensors(cpu):
+    with torch.inference_mode():
+        x = torch.ones(3, 5)
+        for monoid in (monoids.SUM, monoids.LAST, monoids.LOGSUMEXP):
+            assert tf.reduce(x, monoid, 1).is_inference()
+    assert not tf.reduce(x, monoids.SUM, 1).is_inference(), "inference inputs fold outside the mode too"
+
+
+def test_no_grad_lets_parameters_through(cpu):
+    weight = torch.nn.Parameter(torch.ones(3))
+    with torch.no_grad():
+        assert tf.reduce(weight, monoids.SUM) == 3
+    assert tf.reduce(weight.detach(), monoids.SUM) == 3
+    assert tf.explain_plan(weight.detach(), monoids.SUM).stages
+
+
+def test_views_with_a_conjugate_or_negative_bit_are_read_right(cpu):
+    x = torch.tensor([1.0, -2.0, 5.0])
+    assert torch.conj(x) is x, "real tensors have no conjugate bit"
+    for monoid, want in (
+        (monoids.SUM, -4.0),
+        (monoids.MAX, 2.0),
+        (monoids.LAST, -5.0),
+        (monoids.NORM(1), 8.0),
+    ):
+        assert tf.reduce(torch._neg_view(x), monoid) == want
+    imaginary = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    assert imaginary.is_neg()
+    assert tf.reduce(imaginary, monoids.SUM) == 2
+    assert tf.reduce(imaginary, monoids.FIRST) == -2
+
+
+def test_autocast_changes_no_dtype(cpu):
+    x = torch.randn(4, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for monoid in (monoids.SUM, monoids.LOGSUMEXP, monoids.LAST):
+            assert torch.equal(tf.reduce(x, monoid, 1), tf.reduce(x.clone(), monoid, 1))
+            assert tf.reduce(x, monoid, 1).dtype == torch.float32
+            assert tf.reduce(x.bfloat16(), monoid, 1).dtype == torch.bfloat16
