@@ -1,182 +1,276 @@
 """Any monoid on torch operations: the lanes algorithm in cache-sized pieces. The CPU's backend.
 
-A tensor is cut into pieces small enough for the cache, along the dim with the longest stride, so that memory is walked in
-order. Inside a piece every element is a lane: lanes meet in a tree of halves (of neighbours where order matters), all at
-once with `absorb`. No input is copied as a whole; a piece is converted when its dtype asks for it.
+A fold is cut into parts, which threads share, and a part into boxes of neighbouring elements that stay in cache. What
+happens to the boxes of a part depends on the monoid:
+
+    lanes      every element of a box is a lane; the next box meets the lanes element by element; lanes meet at the end
+    blocks     `absorb` takes a whole box into one state a result
+    in order   the neighbours of a box meet in a tree, and so do the boxes: for monoids in which order matters
+
+How a fold is cut does not depend on the number of threads. With "batch_invariant" only lanes and order are used, the boxes'
+lengths along folded dims follow from those dims' sizes alone, and so do the parts; and no operation is used whose bits depend
+on an element's place, nor one that sums in an order of torch's choice.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import torch
 
-from tilefold.algebra.evaluate import Operand, evaluate
-from tilefold.algebra.program import Program
-from tilefold.backends.reference import finish, read, to_state
+from tilefold.algebra.program import Program, with_index_dtype
+from tilefold.backends import elementwise, workers
+from tilefold.backends.elementwise import Workspace, stored
+from tilefold.backends.pieces import Box, Pieces, boxes, narrow
 from tilefold.planner.plan import Plan
 
-PIECE = 1 << 18  # elements: 1 MiB of float32, and enough for torch to share out among threads
+ABSORBED = 16  # elements of a result, at least, for absorbing to pay
+RUN = 256  # neighbours in memory that are read together
+BLOCK = 1 << 17  # elements of a block that is absorbed at once
+STATE_BYTES = 1 << 18  # of all lanes: the state, its successor and what is between stay in the L2 cache
+STEPS = 16  # at least, in a long fold: meeting costs as much as a step of all lanes
+LANES_ALONE = 1 << 15  # of one result, where it must not matter what else is folded
+ORDERED = 1 << 16  # neighbours that meet in one box, where order matters
+ORDERED_ALONE = 1 << 14  # the same, where it must not matter what else is folded
+LEVEL = 64  # results side by side that are enough for torch to run along
+PARTS = 32  # enough for threads to share; a part ends with lanes that meet
+PART = 1 << 19  # elements, at least
 Tensor = torch.Tensor
 State = list[Tensor]
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Part of a fold: the inputs cut to [kept..., folded...], and where each folded dim starts."""
-
-    tensors: tuple[Tensor, ...]
-    kept: int
-    starts: tuple[int, ...]
-    steps: tuple[int, ...]
-
-    @property
-    def shape(self) -> torch.Size:
-        return self.tensors[0].shape
-
-    def narrow(self, dim: int, start: int, size: int) -> _Piece:
-        cut = tuple(t.narrow(dim, start, size) for t in self.tensors)
-        starts = list(self.starts)
-        if dim >= self.kept:
-            starts[dim - self.kept] += start
-        return replace(self, tensors=cut, starts=tuple(starts))
 
 
 def fold(
     tensors: Sequence[Tensor], program: Program, dims: Sequence[int], guarantee: str
 ) -> tuple[list[Tensor], Plan]:
-    """Fold `dims` of tensors of one shape. With "batch_invariant" a result's tree depends on its own elements alone."""
-    plan = Plan("lanes", (), guarantee=guarantee, reason=f"torch operations on pieces of {PIECE} elements")
+    """Fold `dims` of tensors of one shape; results are contiguous, in the kept dims' shape.
+
+    Inputs are read through any strides, as `program.elements` where their own dtype differs. Bits are the same from run
+    to run; with "batch_invariant" a result's depend on its own elements (and the folded dims' sizes) alone.
+    """
     shape = tensors[0].shape
-    kept = [d for d in range(len(shape)) if d not in dims]
-    results = [shape[d] for d in kept]
-    if tensors[0].numel() == 0:
-        state: Sequence[Operand] = [
-            _full(results, n, d) for n, d in zip(program.identity, program.state, strict=True)
-        ]
-        return finish(state, program, results), plan
-    steps, step = [], 1
-    for d in reversed(dims):
-        steps.append(step)
-        step *= shape[d]
-    piece = _Piece(
-        tuple(t.permute(*kept, *dims) if t.ndim else t for t in tensors),
-        len(kept),
-        (0,) * len(dims),
-        tuple(steps[::-1]),
-    )
-    alone = guarantee == "batch_invariant"
-    return finish(_fold_piece(piece, program, alone), program, results), plan
+    length = math.prod(shape[d] for d in dims)
+    if program.algebra.index and program.algebra.index_is_label and length < 1 << 31:
+        program = _short_positions(program)
+    kept = [n for d, n in enumerate(shape) if d not in dims]
+    results = [torch.empty(kept, dtype=stored(d)) for d in program.outputs]
+    reason = "nothing to fold"
+    if length and results[0].numel():
+        alone = guarantee == "batch_invariant"
+        layout = _Layout(Pieces(tensors, program, dims, alone), alone)
+        layout.run(results)
+        reason = layout.reason
+    elif results[0].numel():
+        values = [r.view(1, -1) for r in results]
+        elementwise.kernels(program).project.run(_identity(program, values[0].shape), values, Workspace())
+    plan = Plan("lanes", (), guarantee=guarantee, reason=reason)
+    pairs = zip(results, program.outputs, strict=True)
+    return [r.view(torch.uint64) if d == torch.uint64 else r for r, d in pairs], plan
 
 
-def _full(shape: Sequence[int], number: bool | int | float, dtype: torch.dtype) -> Tensor:
-    stored = torch.int64 if dtype == torch.uint64 else dtype
-    if dtype == torch.uint64:
-        number = int(number) - (1 << 64) if int(number) >= 1 << 63 else number
-    return torch.full(list(shape), number, dtype=stored)
+@functools.lru_cache(maxsize=256)
+def _short_positions(program: Program) -> Program:
+    """Positions of 32 bits, where they are only compared and moved."""
+    return with_index_dtype(program, torch.int32)
 
 
-def _fold_piece(piece: _Piece, program: Program, alone: bool) -> State:
-    """States of the piece's kept shape."""
-    cut = (
-        _longest_cut(piece, program.algebra.commutative, alone) if piece.tensors[0].numel() > PIECE else None
-    )
-    if cut is None:
-        return _fold_whole(piece, program, alone)
-    size = piece.shape[cut]
-    if cut < piece.kept:
-        rest = max(1, piece.tensors[0].numel() // size)
-        width = max(1, PIECE // rest)
-        parts = [
-            _fold_piece(piece.narrow(cut, start, min(width, size - start)), program, alone)
-            for start in range(0, size, width)
-        ]
-        return [torch.cat(fields, cut) for fields in zip(*parts, strict=True)]
-    half = _below(size)
-    left = _fold_piece(piece.narrow(cut, 0, half), program, alone)
-    right = _fold_piece(piece.narrow(cut, half, size - half), program, alone)
-    return _combine(left, right, program)
+class _Layout:
+    """How one call is cut: the box, and the parts that threads share."""
+
+    def __init__(self, pieces: Pieces, alone: bool) -> None:
+        self.pieces, self.program, self.alone = pieces, pieces.program, alone
+        self.sizes = [dim.size for dim in pieces.dims]
+        self.length = math.prod(dim.size for dim in pieces.folded)
+        self.way, self.box = self._way()
+        self.kept = list(boxes(pieces.kept, self.box[: len(pieces.kept)]))
+        self.reason = f"{self.way}, boxes of {' x '.join(map(str, self.box)) or 1} elements"
+        self.kernels = elementwise.kernels(self.program, alone)
+
+    def _way(self) -> tuple[str, list[int]]:
+        together = max(RUN, _power_of_two(STATE_BYTES // self.program.state_bytes))
+        lanes = max(RUN, self.length // STEPS)
+        if not self.program.algebra.commutative:
+            return "in order", self._box_in_order(ORDERED_ALONE if self.alone else ORDERED, together)
+        if self.alone:
+            return "lanes", self._box_in_order(min(LANES_ALONE, lanes), together)
+        if self.program.absorb is not None and self.length >= ABSORBED:
+            return "blocks", self._box_of_blocks()
+        return "lanes", self._box_of_lanes(together, lanes)
+
+    def _box_of_lanes(self, together: int, lanes: int) -> list[int]:
+        """A run of neighbours in memory; then many results; then lanes of each, but few enough to take turns."""
+        pieces, kept = self.pieces, len(self.pieces.kept)
+        box = pieces.grow([1] * len(self.sizes), pieces.order[::-1], RUN)
+        box = pieces.grow(box, pieces.near(folded=False), together // math.prod(box))
+        more = min(together // math.prod(box), lanes // math.prod(box[kept:]))
+        return pieces.grow(box, pieces.near(folded=True), more)
+
+    def _box_of_blocks(self) -> list[int]:
+        """A run of neighbours in memory; then as much of each result as there is room for; then results."""
+        pieces = self.pieces
+        box = pieces.grow([1] * len(self.sizes), pieces.order[::-1], RUN)
+        box = pieces.grow(box, pieces.near(folded=True), BLOCK // math.prod(box))
+        return pieces.grow(box, pieces.near(folded=False), BLOCK // math.prod(box))
+
+    def _box_in_order(self, folded: int, together: int) -> list[int]:
+        """Neighbours in the fold's order, their number given by the folded dims alone; then results."""
+        pieces, kept = self.pieces, len(self.pieces.kept)
+        box = pieces.grow([1] * len(self.sizes), range(len(self.sizes) - 1, kept - 1, -1), folded)
+        near = RUN if pieces.order and pieces.order[-1] < kept else 1
+        return pieces.grow(box, pieces.near(folded=False), max(near, together // math.prod(box)))
+
+    def turns(self) -> list[tuple[Box, ...]]:
+        """Where the parts of each result cut its farthest folded dim; one part takes all where results are many."""
+        kept = len(self.pieces.kept)
+        cuts = list(boxes(self.pieces.folded[:1], self.box[kept : kept + 1]))
+        parts = (
+            self.length // PART if self.alone else min(PARTS // len(self.kept), math.prod(self.sizes) // PART)
+        )
+        share = -(-len(cuts) // max(1, min(PARTS, parts)))
+        return [tuple(cuts[i : i + share]) for i in range(0, len(cuts), share)]
+
+    def run(self, results: Sequence[Tensor]) -> None:
+        """Fold everything: parts side by side, and then, for each result, its parts together."""
+        turns = self.turns()
+        if len(turns) == 1:
+            share = -(-len(self.kept) // PARTS)
+            several = [self.kept[i : i + share] for i in range(0, len(self.kept), share)]
+            workers.each(lambda some: _Part(self).finish(some, turns[0], results), several)
+            return
+        jobs = list(itertools.product(self.kept, turns))
+        states = workers.each(lambda job: [s.clone() for s in _Part(self).states(*job)], jobs)
+        last = _Part(self)
+        for i, kept in enumerate(self.kept):
+            fields = zip(*states[i * len(turns) : (i + 1) * len(turns)], strict=True)
+            last.store(last.meet([torch.cat(parts) for parts in fields]), kept, results)
 
 
-def _below(size: int) -> int:
-    """The greatest power of two below `size`."""
-    return 1 << ((size - 1).bit_length() - 1)
+class _Part:
+    """One thread's share of the work, and the buffers it reuses from box to box."""
+
+    def __init__(self, layout: _Layout) -> None:
+        self.layout, self.pieces, self.program = layout, layout.pieces, layout.program
+        self.kernels, self.workspace = layout.kernels, Workspace()
+
+    def finish(self, several: Sequence[Box], cuts: tuple[Box, ...], results: Sequence[Tensor]) -> None:
+        """Whole results, box by box of the kept dims."""
+        for kept in several:
+            self.store(self.states(kept, cuts), kept, results)
+
+    def states(self, kept: Box, cuts: tuple[Box, ...]) -> State:
+        """The states [1, results] of a box of kept dims, of these cuts of the farthest folded dim."""
+        ways = {"lanes": self._lanes, "blocks": self._blocks, "in order": self._in_order}
+        inner = list(boxes(self.pieces.folded[1:], self.layout.box[len(kept) + 1 :]))
+        return ways[self.layout.way]([(*kept, *cut, *rest) for cut in cuts for rest in inner])
+
+    def _lanes(self, turns: Sequence[Box]) -> State:
+        """Each box meets the lanes, which the first box made."""
+        first = self._elements(turns[0])
+        state, spare = (self._buffers(use, first[0].shape) for use in ("lanes", "spare lanes"))
+        self.kernels.lift.run(first, state, self.workspace)
+        for box in turns[1:]:
+            elements = self._elements(box)
+            if elements[0].shape == state[0].shape:
+                self.kernels.step.run([*state, *elements], spare, self.workspace)
+                state, spare = spare, state
+            else:
+                self._some_lanes(state, elements)
+        return self.meet([self.pieces.by_rows(s) for s in state])
+
+    def _some_lanes(self, state: State, elements: Sequence[Tensor]) -> None:
+        """The last box along some dim is shorter: fewer lanes have an element left."""
+        shape = elements[0].shape
+        some = [narrow(s, tuple((0, length) for length in shape)) for s in state]
+        fresh = self._buffers("some lanes", shape)
+        self.kernels.step.run([*some, *elements], fresh, self.workspace)
+        for target, value in zip(some, fresh, strict=True):
+            target.copy_(value)
+
+    def _blocks(self, turns: Sequence[Box]) -> State:
+        """Each box is absorbed whole."""
+        kept = len(self.pieces.kept)
+        axes = tuple(i for i, d in enumerate(self.pieces.order) if d >= kept)
+        absorb = elementwise.absorb_kernel(self.program, axes)
+        lengths = [length if d < kept else 1 for d, (_, length) in enumerate(turns[0])]
+        shape = [lengths[d] for d in self.pieces.order]
+        state = _identity(self.program, shape)
+        for box in turns:
+            state = absorb.small([*state, *self._elements(box)], self.workspace)
+        return [self.pieces.by_rows(s.expand(shape)) for s in state]
+
+    def _in_order(self, turns: Sequence[Box]) -> State:
+        """Each box meets in a tree of neighbours, but for the last few levels; those of all boxes follow together."""
+        parts = []
+        for box in turns:
+            elements = [self.pieces.by_rows(e) for e in self._elements(box)]
+            state = self._buffers("lanes", elements[0].shape)
+            self.kernels.lift.run(elements, state, self.workspace)
+            parts.append([s.clone() for s in self.meet(state, LEVEL)])
+        return self.meet([torch.cat(fields) for fields in zip(*parts, strict=True)])
+
+    def meet(self, state: State, lanes: int = 1) -> State:
+        """[lanes, results] to at most `lanes` lanes: neighbours meet, an odd last one waits for the next level.
+
+        So who meets whom does not depend on the number of results.
+        """
+        while (rows := state[0].shape[0]) > lanes:
+            short = state[0].shape[1] < LEVEL and rows >= 2 * LEVEL
+            state = self._groups(state) if short else self._pairs(state)
+        return state
+
+    def _pairs(self, state: State) -> State:
+        """One level of the tree."""
+        lanes, results = state[0].shape
+        merged = self._buffers("meet", (lanes - lanes // 2, results))
+        sides = [s[side : lanes - lanes % 2 : 2] for side in (0, 1) for s in state]
+        self.kernels.combine.run(sides, [m[: lanes // 2] for m in merged], self.workspace)
+        if lanes % 2:
+            for target, last in zip(merged, state, strict=True):
+                target[-1] = last[-1]
+        return merged
+
+    def _groups(self, state: State) -> State:
+        """Several levels where results are few: all groups of neighbours at once, so that torch has long rows."""
+        lanes, results = state[0].shape
+        whole = lanes // LEVEL * LEVEL
+        rows = [s[:whole].view(-1, LEVEL, results).transpose(0, 1).reshape(LEVEL, -1) for s in state]
+        groups = [s.view(-1, results).clone() for s in self.meet(rows)]
+        if whole == lanes:
+            return groups
+        last = self.meet([s[whole:] for s in state])
+        return [torch.cat(both) for both in zip(groups, last, strict=True)]
+
+    def store(self, state: State, kept: Box, results: Sequence[Tensor]) -> None:
+        """Project final states and write them where the box's results live."""
+        shape = state[0].shape
+        values = [torch.empty(shape, dtype=stored(d)) for d in self.program.outputs]
+        self.kernels.project.run(state, values, self.workspace)
+        for value, result in zip(values, results, strict=True):
+            place = self.pieces.place(result, kept)
+            place.copy_(value.view(place.shape))
+
+    def _elements(self, box: Box) -> list[Tensor]:
+        return self.pieces.elements(box, self.workspace)
+
+    def _buffers(self, use: str, shape: Sequence[int]) -> State:
+        key = (use, tuple(shape))
+        if key not in self.workspace:
+            self.workspace[key] = [torch.empty(tuple(shape), dtype=stored(d)) for d in self.program.state]
+        return self.workspace[key]
 
 
-def _longest_cut(piece: _Piece, commutative: bool, alone: bool) -> int | None:
-    """The dim to cut: the longest stride among those that may be cut; None where nothing can."""
-    kept = [d for d in range(piece.kept) if piece.shape[d] > 1]
-    folded = [d for d in range(piece.kept, len(piece.shape)) if piece.shape[d] > 1]
-    if not commutative:
-        folded = folded[:1]  # only the first keeps the order
-    if alone and kept:
-        folded = []
-    return max(kept + folded, key=lambda d: (max(t.stride(d) for t in piece.tensors), -d), default=None)
+def _identity(program: Program, shape: Sequence[int]) -> State:
+    numbers = zip(program.identity, program.state, strict=True)
+    return [torch.full(list(shape), _signed(n, d), dtype=stored(d)) for n, d in numbers]
 
 
-def _elements(piece: _Piece, program: Program) -> list[Operand]:
-    """What lift takes: the inputs as they are read, and positions."""
-    elements: list[Operand] = []
-    for tensor, dtype in zip(piece.tensors, program.elements, strict=True):
-        elements.append(read(tensor if tensor.dtype == dtype else tensor.to(dtype)))
-    if program.algebra.index:
-        ndim, position = len(piece.shape), torch.zeros((1,) * len(piece.shape), dtype=torch.int64)
-        for d, (start, step) in enumerate(zip(piece.starts, piece.steps, strict=True)):
-            along = torch.arange(start, start + piece.shape[piece.kept + d]) * step
-            position = position + along.view([-1 if i == piece.kept + d else 1 for i in range(ndim)])
-        elements.append(position)
-    return elements
+def _signed(number: float, dtype: torch.dtype) -> float:
+    """An identity as its stored dtype takes it."""
+    return (int(number) + 2**63) % 2**64 - 2**63 if dtype == torch.uint64 else number
 
 
-def _fold_whole(piece: _Piece, program: Program, alone: bool) -> State:
-    """One piece at once: absorbed as a block where the monoid can, else lifted and combined in a tree."""
-    elements, folded = _elements(piece, program), tuple(range(piece.kept, len(piece.shape)))
-    kept_shape = piece.shape[: piece.kept]
-    if program.absorb is not None and folded and not alone:
-        empty = [
-            _full((1,) * len(piece.shape), n, d) for n, d in zip(program.identity, program.state, strict=True)
-        ]
-        absorbed = to_state(evaluate(program.absorb, [*empty, *elements], folded), program)
-        shape = [*kept_shape, *(1,) * len(folded)]
-        return [
-            _spread(s, shape, d).reshape(kept_shape) for s, d in zip(absorbed, program.state, strict=True)
-        ]
-    lifted = to_state(evaluate(program.lift, elements), program)
-    state = [
-        _spread(s, piece.shape, d).reshape([*kept_shape, -1])
-        for s, d in zip(lifted, program.state, strict=True)
-    ]
-    return _tree(state, program)
-
-
-def _spread(value: Operand, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """A state field in full: constants and values that depend on less than all dims are expanded."""
-    return (
-        value.expand(tuple(shape))
-        if isinstance(value, Tensor)
-        else _full((), value, dtype).expand(tuple(shape))
-    )
-
-
-def _tree(state: State, program: Program) -> State:
-    """Combine along the last dim until one state is left: halves, or neighbours in order."""
-    late: list[State] = []
-    while state[0].shape[-1] > 1:
-        length = state[0].shape[-1]
-        half = length // 2
-        if length % 2:
-            late.append([s[..., -1:] for s in state])
-        if program.algebra.commutative:
-            pair = [s[..., :half] for s in state], [s[..., half : 2 * half] for s in state]
-        else:
-            pair = [s[..., 0 : 2 * half : 2] for s in state], [s[..., 1 : 2 * half : 2] for s in state]
-        state = _combine(*pair, program)
-    for odd in reversed(late):
-        state = _combine(state, odd, program)
-    return [s[..., 0] for s in state]
-
-
-def _combine(left: State, right: State, program: Program) -> State:
-    combined = to_state(evaluate(program.combine, [*left, *right]), program)
-    return [_spread(s, left[0].shape, d) for s, d in zip(combined, program.state, strict=True)]
+def _power_of_two(number: int) -> int:
+    """The greatest power of two that is at most `number` (0 for 0)."""
+    return 1 << (number.bit_length() - 1) if number > 0 else 0

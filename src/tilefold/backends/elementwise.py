@@ -1,0 +1,413 @@
+"""A fold's graphs as short lists of torch operations that write into reused buffers: the CPU's inner loop.
+
+`evaluate` runs a graph node by node and allocates each result, which on a CPU costs more than the arithmetic: fresh
+memory is mapped page by page. Here a graph, or two chained ones, becomes a list of steps once: casts and constants are
+settled, and every step knows the buffer it writes, so that a piece stays in cache from step to step.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tilefold.algebra.program import Program
+from tilefold.algebra.typing import TypedGraph, is_float
+
+Tensor = torch.Tensor
+Function = Callable[..., Any]
+Workspace = dict[Any, list[Tensor]]
+
+_SIGN = -(1 << 63)  # flips between unsigned order and the signed order of the same bits
+_WIDEST = {bool: torch.bool, int: torch.int64, float: torch.float64}
+_SERIAL = 1 << 14  # elements that torch never shares out among threads
+_VECTOR = 64  # elements: a multiple of every vector length torch is built for, unrolling included
+
+
+def stored(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the tensor that holds values of `dtype`: uint64 lives in the int64 of the same bits."""
+    return torch.int64 if dtype == torch.uint64 else dtype
+
+
+def _floor_divide(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    return torch.floor_divide(a, b, out=out)
+
+
+def _is_nan(value: Tensor, out: Tensor | None = None) -> Tensor:
+    return torch.ne(value, value, out=out)
+
+
+# Each takes its operands and `out=`.
+_FUNCTIONS: dict[str, Function] = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "truediv": torch.div, "mod": torch.remainder,
+    "floordiv": _floor_divide, "maximum": torch.maximum, "minimum": torch.minimum, "neg": torch.neg, "abs": torch.abs,
+    "floor": torch.floor, "ceil": torch.ceil, "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1,
+    "log": torch.log, "log2": torch.log2, "log1p": torch.log1p, "pow": torch.pow, "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "erf": torch.erf, "lt": torch.lt,
+    "le": torch.le, "gt": torch.gt, "ge": torch.ge, "eq": torch.eq, "ne": torch.ne, "and": torch.bitwise_and,
+    "or": torch.bitwise_or, "xor": torch.bitwise_xor, "invert": torch.bitwise_not, "isnan": _is_nan,
+    "lshift": torch.bitwise_left_shift, "rshift": torch.bitwise_right_shift,
+}  # fmt: skip
+_ORDERED = ("lt", "le", "gt", "ge", "maximum", "minimum")
+# Torch computes the elements after the last whole vector by another routine: exp2 and pow then round differently, and
+# maximum(0.0, -0.0) has another sign. Found by comparing every function's bits across lengths and offsets.
+_PLACED = ("exp2", "pow", "maximum", "minimum")
+
+
+def _in_whole_vectors(function: Function) -> Function:
+    """`function` with bits that depend on an element's value alone: no tail of a vector, no share of a thread."""
+
+    def apply(*operands: Any, out: Tensor | None = None) -> Tensor:
+        tensors = [o for o in operands if isinstance(o, Tensor)]
+        shape = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]  # torch's own
+        flat = [o.expand(shape).reshape(-1) if isinstance(o, Tensor) else o for o in operands]
+        whole = torch.cat([_serially(function, flat, start) for start in range(0, shape.numel(), _SERIAL)])
+        return whole.view(shape) if out is None else out.copy_(whole.view(shape))
+
+    return apply
+
+
+def _serially(function: Function, operands: Sequence[Any], start: int) -> Tensor:
+    cut = [o[start : start + _SERIAL] if isinstance(o, Tensor) else o for o in operands]
+    length = next(o.numel() for o in cut if isinstance(o, Tensor))
+    missing = -length % _VECTOR
+    if missing:
+        cut = [torch.cat([o, o.new_ones(missing)]) if isinstance(o, Tensor) else o for o in cut]
+    result: Tensor = function(*(o.contiguous() if isinstance(o, Tensor) else o for o in cut))
+    return result[:length]
+
+
+@dataclass
+class Slot:
+    """A value: a constant, an input, or what a step gives. `full` ones have the whole piece's shape."""
+
+    dtype: torch.dtype
+    full: bool
+    constant: Tensor | None = None
+    buffer: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """`function(*arguments)` into slot `result`: into a buffer (`writes`), freshly allocated, or a `view`."""
+
+    function: Function
+    arguments: tuple[int, ...]
+    result: int
+    writes: bool
+    view: bool = False
+
+
+class Builder:
+    """Collects slots and steps while typed graphs are inlined one after another.
+
+    `axes` are the dims that block operations reduce. With `placeless` the bits of an element depend on its value alone,
+    not on its place in the piece.
+    """
+
+    def __init__(self, axes: tuple[int, ...] = (), placeless: bool = False) -> None:
+        self.slots: list[Slot] = []
+        self.steps: list[Step] = []
+        self.axes = axes
+        self.placeless = placeless
+
+    def inputs(self, dtypes: Sequence[torch.dtype], full: bool = True) -> list[int]:
+        """Slots of the arguments, in order; all of them come before any other slot."""
+        return [self._slot(d, full) for d in dtypes]
+
+    def _slot(self, dtype: torch.dtype, full: bool, constant: Tensor | None = None) -> int:
+        self.slots.append(Slot(dtype, full, constant))
+        return len(self.slots) - 1
+
+    def _constant(self, number: Any, dtype: torch.dtype) -> int:
+        if dtype != torch.bool and not is_float(dtype):
+            info = torch.iinfo(stored(dtype))
+            number = (int(number) - info.min) % (info.max - info.min + 1) + info.min
+        return self._slot(dtype, False, torch.tensor(number, dtype=stored(dtype)))
+
+    def _emit(self, function: Function, arguments: Sequence[int], dtype: torch.dtype) -> int:
+        """One elementwise step; on constants alone it is done at once."""
+        slots = [self.slots[a] for a in arguments]
+        if all(s.constant is not None for s in slots):
+            return self._slot(dtype, False, function(*(s.constant for s in slots)))
+        result = self._slot(dtype, any(s.full for s in slots))
+        self.steps.append(Step(function, tuple(arguments), result, self.slots[result].full))
+        return result
+
+    def cast(self, place: int, dtype: torch.dtype) -> int:
+        """The value in another dtype; a constant takes it at no cost."""
+        source, constant = self.slots[place].dtype, self.slots[place].constant
+        if source == dtype:
+            return place
+        if constant is not None:
+            return self._constant(constant.item(), dtype)
+        if stored(source) == stored(dtype):
+            result = self._slot(dtype, self.slots[place].full)
+            self.steps.append(Step(_same, (place,), result, writes=False, view=True))
+            return result
+        if source == torch.uint64 and is_float(dtype):
+            return self._emit(functools.partial(_from_unsigned, dtype=dtype), (place,), dtype)
+        return self._emit(functools.partial(_convert, dtype=stored(dtype)), (place,), dtype)
+
+    def inline(self, typed: TypedGraph, arguments: Sequence[int]) -> list[int]:
+        """Add a typed graph's steps; gives the slots of its outputs."""
+        places: list[int] = []
+        for position, node in enumerate(typed.graph.nodes):
+            if node.op == "input":
+                place = self.cast(arguments[node.value], typed.dtypes[position])
+            elif node.op == "const":
+                place = self._constant(node.value, _WIDEST[type(node.value)])
+            else:
+                place = self._operation(typed, position, [places[a] for a in node.args])
+            places.append(place)
+        return [places[o] for o in typed.graph.outputs]
+
+    def _operation(self, typed: TypedGraph, position: int, places: list[int]) -> int:
+        op, dtype, operand = (
+            typed.graph.nodes[position].op,
+            typed.dtypes[position],
+            typed.operand_dtypes[position],
+        )
+        if op == "where":
+            return self._select(places, operand, dtype)
+        values = [self.cast(p, operand) for p in places]
+        if op == "cast":
+            return self.cast(values[0], dtype)
+        if op.startswith("block_"):
+            return self._block(op, values[0], dtype)
+        if op in ("floor", "ceil") and not is_float(operand):
+            return values[0]
+        if op in ("isinf", "isfinite"):
+            compare = torch.eq if op == "isinf" else torch.lt
+            size = (
+                self._emit(torch.abs, values, operand)
+                if is_float(operand)
+                else self._constant(0, torch.float32)
+            )
+            return self._emit(compare, (size, self._constant(float("inf"), torch.float32)), dtype)
+        if operand == torch.uint64 and op in _ORDERED:
+            return self._unsigned(op, values, dtype)
+        return self._emit(self._function(op, values, operand), self._operands(op, values), dtype)
+
+    def _operands(self, op: str, values: list[int]) -> list[int]:
+        return values[:1] if op == "pow" and self.slots[values[1]].constant is not None else values
+
+    def _function(self, op: str, values: list[int], dtype: torch.dtype) -> Function:
+        """Torch's function; a constant exponent is given as a number, which torch knows shorter ways for."""
+        function = _FUNCTIONS[op]
+        exponent = self.slots[values[1]].constant if op == "pow" else None
+        if exponent is not None:
+            function = functools.partial(_power, exponent=exponent.item())
+        return (
+            _in_whole_vectors(function) if self.placeless and op in _PLACED and is_float(dtype) else function
+        )
+
+    def _unsigned(self, op: str, values: list[int], dtype: torch.dtype) -> int:
+        sign = self._constant(_SIGN, torch.int64)
+        flipped = [self._emit(torch.bitwise_xor, (v, sign), torch.uint64) for v in values]
+        result = self._emit(_FUNCTIONS[op], flipped, dtype)
+        return result if dtype == torch.bool else self._emit(torch.bitwise_xor, (result, sign), dtype)
+
+    def _select(self, places: list[int], operand: torch.dtype, dtype: torch.dtype) -> int:
+        condition, a, b = self.cast(places[0], torch.bool), *(self.cast(p, operand) for p in places[1:])
+        constant = self.slots[condition].constant
+        if constant is not None:
+            return a if bool(constant) else b
+        return self._emit(torch.where, (condition, a, b), dtype)
+
+    def _block(self, op: str, place: int, dtype: torch.dtype) -> int:
+        flip = dtype == torch.uint64 and op in ("block_max", "block_min")
+        sign = self._constant(_SIGN, torch.int64) if flip else 0
+        if flip:
+            place = self._emit(torch.bitwise_xor, (place, sign), dtype)
+        whole = next(i for i, s in enumerate(self.slots) if s.full)
+        result = self._slot(dtype, False)
+        function = functools.partial(_BLOCKS[op], axes=self.axes)
+        self.steps.append(Step(function, (place, whole), result, writes=False))
+        return self._emit(torch.bitwise_xor, (result, sign), dtype) if flip else result
+
+
+def _same(value: Tensor) -> Tensor:
+    return value
+
+
+def _convert(value: Tensor, out: Tensor | None = None, *, dtype: torch.dtype) -> Tensor:
+    return value.to(dtype) if out is None else out.copy_(value)
+
+
+def _from_unsigned(value: Tensor, out: Tensor | None = None, *, dtype: torch.dtype) -> Tensor:
+    wide = value.to(torch.float64)
+    positive = torch.where(value < 0, wide + 2.0**64, wide)
+    return positive.to(dtype) if out is None else out.copy_(positive)
+
+
+def _power(value: Tensor, out: Tensor | None = None, *, exponent: float) -> Tensor:
+    return torch.pow(value, exponent, out=out)
+
+
+def _block_sum(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
+    return value.expand(whole.shape).sum(axes, keepdim=True, dtype=value.dtype)
+
+
+def _block_max(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
+    return value.expand(whole.shape).amax(axes, keepdim=True)
+
+
+def _block_min(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
+    return value.expand(whole.shape).amin(axes, keepdim=True)
+
+
+def _block_first(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
+    value = value.expand(whole.shape)
+    for axis in axes:
+        value = value.narrow(axis, 0, 1)
+    return value.clone()  # the piece's buffer is overwritten by the next piece
+
+
+def _block_count(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
+    return torch.tensor(torch.Size([whole.shape[axis] for axis in axes]).numel())
+
+
+_BLOCKS: dict[str, Function] = {
+    "block_sum": _block_sum, "block_max": _block_max, "block_min": _block_min, "block_first": _block_first,
+    "block_count": _block_count,
+}  # fmt: skip
+
+
+class Kernel:
+    """A list of steps ready to run, again and again, on pieces of any shape."""
+
+    def __init__(self, builder: Builder, inputs: int, outputs: Sequence[int]) -> None:
+        self.inputs, self.outputs = inputs, tuple(outputs)
+        self._steps = builder.steps
+        self._buffer_dtypes = _assign_buffers(builder, self.outputs)
+        written = {step.result for step in builder.steps if step.writes}
+        self._direct = [o in written and self.outputs.index(o) == i for i, o in enumerate(self.outputs)]
+        self._bound: list[Any] = [s.constant for s in builder.slots]
+        self._buffered = [(i, s.buffer) for i, s in enumerate(builder.slots) if s.buffer is not None]
+
+    def run(self, arguments: Sequence[Tensor], targets: Sequence[Tensor], workspace: Workspace) -> None:
+        """Run on tensors of one shape and write the outputs into `targets` of that shape, no argument among them."""
+        values = self._bind(arguments, workspace)
+        for output, direct, target in zip(self.outputs, self._direct, targets, strict=True):
+            if direct:
+                values[output] = target
+        self._go(values)
+        for output, direct, target in zip(self.outputs, self._direct, targets, strict=True):
+            if not direct:
+                target.copy_(values[output])
+
+    def small(self, arguments: Sequence[Tensor], workspace: Workspace) -> list[Tensor]:
+        """Run an absorbing list, whose outputs do not have the piece's shape; the last argument does."""
+        values = self._bind(arguments, workspace)
+        self._go(values)
+        return [values[o] for o in self.outputs]
+
+    def _bind(self, arguments: Sequence[Tensor], workspace: Workspace) -> list[Any]:
+        shape = arguments[-1].shape
+        buffers = workspace.get((self, shape))
+        if buffers is None:
+            buffers = workspace[self, shape] = [torch.empty(shape, dtype=d) for d in self._buffer_dtypes]
+        values = list(self._bound)
+        values[: self.inputs] = arguments
+        for position, buffer in self._buffered:
+            values[position] = buffers[buffer]
+        return values
+
+    def _go(self, values: list[Any]) -> None:
+        for step in self._steps:
+            operands = [values[a] for a in step.arguments]
+            if step.writes:
+                step.function(*operands, out=values[step.result])
+            else:
+                values[step.result] = step.function(*operands)
+
+
+def _assign_buffers(builder: Builder, outputs: Sequence[int]) -> list[torch.dtype]:
+    """Give every written slot a buffer (outputs may need one too); one that no later step reads is free again."""
+    last = {a: number for number, step in enumerate(builder.steps) for a in step.arguments}
+    last.update(dict.fromkeys(outputs, len(builder.steps)))
+    viewed = {step.arguments[0] for step in builder.steps if step.view}
+    free: dict[torch.dtype, list[int]] = {}
+    dtypes: list[torch.dtype] = []
+    for number, step in enumerate(builder.steps):
+        for argument in set(step.arguments):
+            slot = builder.slots[argument]
+            if last[argument] == number and slot.buffer is not None and argument not in viewed:
+                free.setdefault(stored(slot.dtype), []).append(slot.buffer)
+        slot = builder.slots[step.result]
+        if step.writes and step.result not in outputs:
+            pool = free.setdefault(stored(slot.dtype), [])
+            if not pool:
+                pool.append(len(dtypes))
+                dtypes.append(stored(slot.dtype))
+            slot.buffer = pool.pop()
+    return dtypes
+
+
+def _kernel(builder: Builder, inputs: int, values: Sequence[int], dtypes: Sequence[torch.dtype]) -> Kernel:
+    return Kernel(builder, inputs, [builder.cast(v, d) for v, d in zip(values, dtypes, strict=True)])
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What a fold runs: `lift` elements (and positions) to states; `step` a state and the elements after it to a state;
+    `combine` two states; `project` a state to the results in their dtypes."""
+
+    lift: Kernel
+    step: Kernel
+    combine: Kernel
+    project: Kernel
+
+
+@functools.lru_cache(maxsize=256)
+def kernels(program: Program, placeless: bool = False) -> Kernels:
+    """The lists of a program; with `placeless` an element's bits do not depend on its place in the piece."""
+    return Kernels(
+        _lift(program, placeless),
+        _step(program, placeless),
+        _combine(program, placeless),
+        _project(program, placeless),
+    )
+
+
+def _lift(program: Program, placeless: bool) -> Kernel:
+    builder = Builder(placeless=placeless)
+    elements = builder.inputs(program.lift.input_dtypes)
+    return _kernel(builder, len(elements), builder.inline(program.lift, elements), program.state)
+
+
+def _step(program: Program, placeless: bool) -> Kernel:
+    builder = Builder(placeless=placeless)
+    state = builder.inputs(program.state)
+    elements = builder.inputs(program.lift.input_dtypes)
+    lifted = builder.inline(program.lift, elements)
+    right = [builder.cast(v, d) for v, d in zip(lifted, program.state, strict=True)]
+    values = builder.inline(program.combine_later, [*state, *right])
+    return _kernel(builder, len(state) + len(elements), values, program.state)
+
+
+def _combine(program: Program, placeless: bool) -> Kernel:
+    builder = Builder(placeless=placeless)
+    states = builder.inputs((*program.state, *program.state))
+    return _kernel(builder, len(states), builder.inline(program.combine, states), program.state)
+
+
+def _project(program: Program, placeless: bool) -> Kernel:
+    builder = Builder(placeless=placeless)
+    state = builder.inputs(program.state)
+    return _kernel(builder, len(state), builder.inline(program.project, state), program.outputs)
+
+
+@functools.lru_cache(maxsize=256)
+def absorb_kernel(program: Program, axes: tuple[int, ...]) -> Kernel:
+    """State, blocks of elements along `axes` (and their positions) -> state, of length 1 along `axes`."""
+    assert program.absorb is not None
+    builder = Builder(axes)
+    state = builder.inputs(program.state, full=False)
+    elements = builder.inputs(program.lift.input_dtypes)
+    values = builder.inline(program.absorb, [*state, *elements])
+    return _kernel(builder, len(state) + len(elements), values, program.state)
