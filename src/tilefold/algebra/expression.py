@@ -91,6 +91,10 @@ def _python_cast(x: Number, dtype: torch.dtype) -> Number:
     return float(x) if dtype.is_floating_point else bool(x) if dtype == torch.bool else int(x)
 
 
+def _no_number(x: Number) -> Number:
+    raise AssertionError("a block operation has no answer on numbers alone")
+
+
 @dataclass(frozen=True)
 class Op:
     """One scalar operation: how many operands, how its dtype follows from theirs, and its value on Python numbers.
@@ -148,11 +152,11 @@ OPS: dict[str, Op] = {
     "invert": Op(1, "bitwise", lambda x: not x if isinstance(x, bool) else ~x),
     "where": Op(3, "select", _python_where),
     "cast": Op(1, "cast", _python_cast),
-    "block_sum": Op(1, "block", lambda x: x),
-    "block_max": Op(1, "block", lambda x: x),
-    "block_min": Op(1, "block", lambda x: x),
-    "block_first": Op(1, "block", lambda x: x),
-    "block_count": Op(1, "block", lambda x: 1),
+    "block_sum": Op(1, "block", _no_number),
+    "block_max": Op(1, "block", _no_number),
+    "block_min": Op(1, "block", _no_number),
+    "block_first": Op(1, "block", _no_number),
+    "block_count": Op(1, "block", _no_number),
 }
 
 
@@ -318,7 +322,7 @@ class Value:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
         raise TraceError(
             f"trace: torch.{getattr(function, '__name__', function)} works on tensors, but a monoid's functions are "
-            "traced with scalar symbols; use the function of that name in tilefold.math"
+            "traced with scalar symbols, got a traced value; use the function of that name in tilefold.math"
         )
 
     def __add__(self, other: Any) -> Value:
@@ -461,6 +465,11 @@ def _apply(op: str, operands: Sequence[Any], value: Any = None) -> Any:
 
 def _computed(op: str, numbers: Sequence[Number], value: Any) -> Number:
     """The operation on numbers alone; where Python has no answer, one clear error."""
+    if OPS[op].kind == "block":
+        raise TraceError(
+            f"trace: {op} needs a value of the block's elements, got the number {numbers[0]!r}; "
+            "use block_count(x) for how many there are"
+        )
     try:
         result: Number = OPS[op].python(*numbers, *(() if value is None else (value,)))
     except (ArithmeticError, TypeError, ValueError) as error:

@@ -156,7 +156,9 @@ class Monoid:
             inputs = _positional_count(self.name, "lift", lift) - int(index)
             if inputs < 1:
                 before = " before the index" if index else ""
-                raise ArityError(f"{self.name}: lift must take at least one element{before}, got {inputs}")
+                raise ArityError(
+                    f"{self.name}: lift must take at least one element{before}, got {inputs}; add an argument for it"
+                )
         _expect_arguments(self.name, "combine", combine, 2)
         _expect_arguments(self.name, "project", project, n)
         begin, absorb = absorb if isinstance(absorb, tuple) else (None, absorb)
@@ -266,20 +268,22 @@ def _state_shape(
     for name in names:
         if not isinstance(name, str) or not _NAME.match(name) or keyword.iskeyword(name):
             raise MonoidError(
-                f"{monoid}: a field name must match [A-Za-z][A-Za-z0-9_]{{0,63}} and be no keyword, got {name!r}"
+                f"{monoid}: a field name must match [A-Za-z][A-Za-z0-9_]{{0,63}} and be no keyword, got {name!r}; rename it"
             )
     if not names or len(set(names)) != len(names):
-        raise MonoidError(f"{monoid}: fields must be distinct and at least one, got {names}")
+        raise MonoidError(f"{monoid}: fields must be distinct and at least one, got {names}; name each once")
     if identities is not None:
         for number in identities:
             if not isinstance(number, bool | int | float):
                 raise MonoidError(
-                    f"{monoid}: the identity must be a Python number for each field, got {type(number).__name__}"
+                    f"{monoid}: the identity must be a Python number for each field, got {type(number).__name__}; "
+                    "write a number, or None where there is no identity"
                 )
         identities = tuple(map(plain_number, identities))
         if len(identities) != len(names):
             raise ArityError(
-                f"{monoid}: the identity must have one number for each of the fields {names}, got {len(identities)}"
+                f"{monoid}: the identity must have one number for each of the fields {names}, got {len(identities)}; "
+                "give as many, or name as many fields"
             )
     return names, identities
 
@@ -290,12 +294,14 @@ def _field_dtypes(
     each = (dtypes,) * len(names) if isinstance(dtypes, str | torch.dtype) else tuple(dtypes)
     if len(each) != len(names):
         raise ArityError(
-            f"{monoid}: dtypes must be one for all or one for each of the fields {tuple(names)}, got {len(each)}"
+            f"{monoid}: dtypes must be one for all or one for each of the fields {tuple(names)}, got {len(each)}; "
+            "give as many"
         )
     for dtype in each:
         if not isinstance(dtype, torch.dtype) and dtype not in ("compute", "input", "index"):
             raise MonoidError(
-                f'{monoid}: a field dtype must be "compute", "input", "index" or a torch dtype, got {dtype!r}'
+                f'{monoid}: a field dtype must be "compute", "input", "index" or a torch dtype, got {dtype!r}; '
+                "choose one of them"
             )
     return each
 
@@ -322,7 +328,7 @@ def _expect_arguments(monoid: str, role: str, function: Callable[..., Any] | Non
         inspect.signature(function).bind(*range(expected))
     except TypeError as error:
         raise ArityError(
-            f"{monoid}: {role} must take {expected} argument{'s' * (expected > 1)}: {error}; fix its signature"
+            f"{monoid}: {role} must take {expected} argument{'s' * (expected > 1)}, got a signature with: {error}; mend it"
         ) from None
 
 

@@ -1,0 +1,600 @@
+"""Every error raised on purpose: its rule, its form, its second kinds, and that no `raise` is left without a case.
+
+A message reads "what: the rule, got X; the fix". `test_every_raise_has_a_case` finds the raise statements in the source and
+compares them with those the cases end in.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tilefold as tf
+from tilefold import Monoid, errors, math, monoids
+from tilefold.algebra import typing
+from tilefold.algebra.expression import trace
+from tilefold.errors import (
+    ArgumentError,
+    ArityError,
+    BackendError,
+    DeviceError,
+    DimError,
+    DtypeError,
+    EmptyError,
+    GradientError,
+    KindError,
+    LawError,
+    MonoidError,
+    RepeatedDimError,
+    ShapeError,
+    TraceError,
+)
+from tilefold.problem import normalize_dims
+
+X = torch.ones(2, 3)
+NAN, INF = float("nan"), float("inf")
+
+SOURCE = Path(tf.__file__).parent
+# Files, commands and the GPU's launcher have tests of their own (test_describe, test_cli, backends).
+ROOMS = ("fold.py", "problem.py", "functional.py", "math.py", "algebra/*.py")
+
+# Statements that no caller can reach, and why.
+UNREACHABLE = {
+    ("algebra/expression.py", "_no_number"): "an invariant: block operations on numbers are refused before",
+    ("algebra/evaluate.py", "_block"): "an invariant: block operations on numbers are refused when traced",
+}
+# Messages without "got" or without a fix. None is right; they are told to whoever owns the file.
+UNFINISHED = {
+    ("fold.py", "_known_backend"),
+    ("fold.py", "_check_inputs"),
+    ("fold.py", "_check_out"),
+    ("fold.py", "_run"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call that must fail: with which error, and words of its rule."""
+
+    name: str
+    call: Callable[[], Any]
+    error: type[Exception]
+    rule: str
+
+
+def made(combine: Any = lambda a, b: a + b, identity: Any = 0, **options: Any) -> Callable[[], Monoid]:
+    return lambda: Monoid(combine, identity, **{"check": False, "commutative": True, **options})
+
+
+def traced(function: Callable[..., Any]) -> Callable[[], object]:
+    return lambda: trace(function, 1)
+
+
+def kept_value() -> object:
+    kept: list[Any] = []
+    trace(lambda x: kept.append(x) or x, 1)
+    return trace(lambda x: x + kept[0], 1)
+
+
+def with_backend(name: str) -> Callable[[], object]:
+    def call() -> object:
+        with tf.backend(name):
+            return tf.reduce(X, monoids.LAST)
+
+    return call
+
+
+def reduced(*arguments: Any, **options: Any) -> Callable[[], object]:
+    return lambda: tf.reduce(*arguments, **options)
+
+
+def overlapping() -> object:
+    x = torch.ones(3, 3)
+    return tf.reduce(x, monoids.SUM, 1, out=x[0])
+
+
+CASES = [
+    # fold.py
+    Case("backend", with_backend("fast"), ArgumentError, r"backend: .*one of auto, torch, lanes.*got 'fast'"),
+    Case(
+        "backend torch", with_backend("torch"), BackendError, r"torch itself has no such fold; use the lanes"
+    ),
+    Case(
+        "guarantee",
+        reduced(X, monoids.SUM, guarantee="all"),
+        ArgumentError,
+        r"`guarantee`.*run_to_run.*got 'all'",
+    ),
+    Case("number of inputs", reduced((X, X), monoids.SUM), ArgumentError, r"sum folds 1 input.*got 2; give"),
+    Case("no inputs", reduced((), monoids.SUM), ArgumentError, r"sum folds 1 input.*got 0; give"),
+    Case("no tensor", reduced([1.0], monoids.SUM), ArgumentError, r"inputs must be tensors, got float"),
+    Case(
+        "two devices",
+        reduced((X, X.to("meta")), monoids.AFFINE),
+        DeviceError,
+        r"one device, got cpu and meta; move",
+    ),
+    Case(
+        "sparse", reduced(X.to_sparse(), monoids.SUM), DtypeError, r"dense.*got layout torch.sparse_coo; call"
+    ),
+    Case(
+        "requires grad",
+        reduced(X.clone().requires_grad_(), monoids.SUM),
+        GradientError,
+        r"must not require grad.*; use torch.no_grad",
+    ),
+    Case(
+        "nothing without identity",
+        reduced(torch.ones(2, 0), monoids.FIRST, 1),
+        EmptyError,
+        r"needs an identity, got shape \[2, 0\] and first.*; give",
+    ),
+    Case(
+        "out count",
+        reduced(X, monoids.MINMAX, 1, out=X[:, 0]),
+        ArgumentError,
+        r"one tensor for each of 2 results, got 1",
+    ),
+    Case(
+        "out dtype",
+        reduced(X, monoids.SUM, 1, out=torch.ones(2).double()),
+        DtypeError,
+        r"dtype torch.float32, got torch.float64; pass",
+    ),
+    Case("out shape", reduced(X, monoids.SUM, 1, out=torch.ones(3)), ShapeError, r"shape \[2\], got \[3\]"),
+    Case(
+        "out device",
+        reduced(X, monoids.SUM, 1, out=torch.ones(2, device="meta")),
+        DeviceError,
+        r"device cpu, got meta",
+    ),
+    Case(
+        "out expanded",
+        reduced(X, monoids.SUM, 1, out=torch.ones(1).expand(2)),
+        ShapeError,
+        r"not overlap itself, got strides \[0\]; use",
+    ),
+    Case("out is input", overlapping, ShapeError, r"must not overlap an input; use"),
+    # problem.py
+    Case(
+        "dim",
+        reduced(X, monoids.SUM, 2),
+        DimError,
+        r"`dim` must be in \[-2, 1\] for a 2-D tensor, got 2 .*; count",
+    ),
+    Case(
+        "dim twice",
+        reduced(X, monoids.SUM, (0, -2)),
+        RepeatedDimError,
+        r"named once, got \(0, -2\); dim 0 appears",
+    ),
+    Case(
+        "dim kind",
+        lambda: normalize_dims(1.5, 2),
+        KindError,
+        r"int, a sequence of ints or None, got 1.5; count",
+    ),
+    Case(
+        "shapes",
+        reduced((X, torch.ones(4)), monoids.AFFINE),
+        ShapeError,
+        r"broadcast, got shapes \[2, 3\] and \[4\]; reshape",
+    ),
+    # functional.py
+    Case(
+        "amax of nothing",
+        lambda: tf.amax(torch.ones(2, 0), 1),
+        EmptyError,
+        r"at least one element, got shape \[2, 0\]; fold",
+    ),
+    Case(
+        "keepdim alone",
+        lambda: tf.sum(X, keepdim=True),
+        KindError,
+        r"`keepdim` needs a `dim`, got keepdim=True alone; pass",
+    ),
+    Case(
+        "argmax of dims",
+        lambda: tf.argmax(X, (0, 1)),
+        KindError,
+        r"argmax: `dim` must be one int, got \(0, 1\); fold",
+    ),
+    Case(
+        "argmax of true",
+        lambda: tf.argmax(X, True),
+        KindError,
+        r"argmax: `dim` must be one int, got True; fold",
+    ),
+    Case(
+        "prod of dims",
+        lambda: tf.prod(X, (0, 1)),
+        KindError,
+        r"prod: `dim` must be one int, got \(0, 1\); leave",
+    ),
+    Case(
+        "var of ints",
+        lambda: tf.var(X.int()),
+        DtypeError,
+        r"var: elements must be floats, got torch.int32; convert",
+    ),
+    Case(
+        "mean of ints",
+        lambda: tf.mean(X.int()),
+        DtypeError,
+        r"mean: elements must be floats, got torch.int32; pass",
+    ),
+    Case(
+        "mean out dtype",
+        lambda: tf.mean(X, out=torch.ones(()).double()),
+        DtypeError,
+        r"float32, got torch.float64; pass",
+    ),
+    Case(
+        "mean out shape",
+        lambda: tf.mean(X, 0, out=torch.ones(2)),
+        ShapeError,
+        r"shape \[3\], got \[2\]; pass",
+    ),
+    Case(
+        "mean out device",
+        lambda: tf.mean(X, 0, out=torch.ones(3, device="meta")),
+        DeviceError,
+        r"device cpu, got meta; move",
+    ),
+    Case(
+        "mean out is input",
+        lambda: (lambda x: tf.mean(x, 0, out=x[0]))(torch.ones(3, 3)),
+        ShapeError,
+        r"neither the input nor itself, got shared memory; use",
+    ),
+    Case(
+        "mean out expanded",
+        lambda: tf.mean(X, 0, out=torch.ones(1).expand(3)),
+        ShapeError,
+        r"neither the input nor itself, got shared memory; use",
+    ),
+    Case(
+        "amax of 65 dims",
+        lambda: tf.amax(torch.ones((1,) * 65)),
+        ShapeError,
+        r"up to 64 dims, got 65; reshape",
+    ),
+    Case(
+        "argmax of 65 dims",
+        lambda: tf.argmax(torch.ones((1,) * 65)),
+        ShapeError,
+        r"up to 64 dims, got 65; reshape",
+    ),
+    Case(
+        "unbiased and correction",
+        lambda: tf.var(X, unbiased=True, correction=1),
+        KindError,
+        r"`unbiased` or `correction`, got both; unbiased=True",
+    ),
+    Case("nuclear norm", lambda: tf.norm(X, "nuc"), ArgumentError, r'a number or "fro", got \'nuc\'; use'),
+    Case(
+        "narrowing norm",
+        lambda: tf.vector_norm(X, dtype=torch.float16),
+        DtypeError,
+        r"torch.float32 without narrowing, got torch.float16; convert",
+    ),
+    # math.py and algebra/expression.py
+    Case(
+        "cast",
+        traced(lambda x: math.cast(x, torch.int8)),
+        TraceError,
+        r"register holds \(bool, int32, .*\), got torch.int8; results",
+    ),
+    Case(
+        "value of another trace",
+        kept_value,
+        TraceError,
+        r"only use its own arguments.*, got a value kept.*; pass",
+    ),
+    Case(
+        "huge constant",
+        traced(lambda x: x + (1 << 64)),
+        TraceError,
+        r"fit into 64 bits, got 1.84e\+19; write",
+    ),
+    Case(
+        "if",
+        traced(lambda x: 1 if x else 0),
+        TraceError,
+        r"control flow.*got <traced input %0>; use tilefold.math.where",
+    ),
+    Case(
+        "torch function",
+        traced(torch.exp),
+        TraceError,
+        r"torch.exp works on tensors.*got a traced value; use",
+    ),
+    Case(
+        "tensor operand",
+        traced(lambda x: x + X),
+        TraceError,
+        r"Python numbers, got Tensor; give tensors to the fold",
+    ),
+    Case(
+        "constant by zero",
+        traced(lambda x: x + apply_floor(7, 0)),
+        TraceError,
+        r"floordiv of constants.*, got floordiv\(7, 0\).*; mend",
+    ),
+    Case(
+        "block of a number",
+        traced(lambda x: math.block_sum(1)),
+        TraceError,
+        r"block_sum needs a value.*, got the number 1; use block_count",
+    ),
+    Case(
+        "returns none",
+        traced(lambda x: None),
+        ArityError,
+        r"return a value or a tuple of values, got NoneType; return",
+    ),
+    # algebra/monoid.py
+    Case("lift of none", made(lift=lambda: 0), ArityError, r"at least one element, got 0; add"),
+    Case(
+        "combine gives two",
+        made(lambda a, b: (a, b)),
+        ArityError,
+        r"combine must return one value, got 2; return",
+    ),
+    Case(
+        "block in combine",
+        made(lambda a, b: math.block_sum(a)),
+        MonoidError,
+        r"only in absorb, got one in combine; combine",
+    ),
+    Case(
+        "field name",
+        made(identity=(0, 0), fields=("a", "if")),
+        MonoidError,
+        r"field name must match.*no keyword, got 'if'; rename",
+    ),
+    Case(
+        "fields twice",
+        made(identity=(0, 0), fields=("a", "a")),
+        MonoidError,
+        r"distinct.*got \('a', 'a'\); name",
+    ),
+    Case("no fields", made(identity=(), fields=()), MonoidError, r"at least one, got \(\); name"),
+    Case("identity kind", made(identity="0"), MonoidError, r"a Python number for each field, got str; write"),
+    Case(
+        "identity count",
+        made(identity=(0, 0), fields=("s",)),
+        ArityError,
+        r"one number for each of the fields \('s',\), got 2; give",
+    ),
+    Case(
+        "dtypes count",
+        made(dtypes=("input", "input")),
+        ArityError,
+        r"one for each of the fields \('value',\), got 2; give",
+    ),
+    Case(
+        "dtypes",
+        made(dtypes="float"),
+        MonoidError,
+        r'"compute", "input", "index" or a torch dtype, got \'float\'; choose',
+    ),
+    Case(
+        "lift of many", made(lift=lambda *x: x[0]), ArityError, r"name its arguments.*got \*arguments; write"
+    ),
+    Case(
+        "combine of one",
+        made(lambda a: a),
+        ArityError,
+        r"combine must take 2 arguments, got a signature with: too many.*; mend",
+    ),
+    # algebra/laws.py
+    Case(
+        "no dtype",
+        made(lambda a, b: (a / 2) & 1, check=True),
+        DtypeError,
+        r"must fold floats, integers or bool, got functions.*; see",
+    ),
+    Case(
+        "NaN of identities",
+        made(lambda a, b: a + b - INF + INF, INF, check=True),
+        LawError,
+        r"combine\(identity, identity\) must be the identity.*got.*; guard",
+    ),
+    Case(
+        "identity law",
+        made(lambda a, b: a + b, 1, check=True),
+        LawError,
+        r"combine\(identity, s\) must be s, got .*; give",
+    ),
+    Case(
+        "associativity",
+        made(lambda a, b: a - b, None, check=True),
+        LawError,
+        r"must be associative, got .*; carry",
+    ),
+    Case(
+        "commutativity",
+        made(lambda a, b: b, None, check=True),
+        LawError,
+        r"commutative=True must hold, got .*; leave",
+    ),
+    Case(
+        "absorb",
+        made(absorb=lambda s, x: s + math.block_max(x), check=True),
+        LawError,
+        r"absorb must equal.*, got .*; mend",
+    ),
+    # algebra/typing.py and program.py
+    Case(
+        "complex",
+        reduced(X.to(torch.complex64), monoids.SUM),
+        DtypeError,
+        r"real numbers or bool, got torch.complex64; fold torch.view_as_real",
+    ),
+    Case(
+        "result dtype",
+        reduced(X, monoids.SUM, dtype=torch.complex64),
+        DtypeError,
+        r"`dtype` must be a real or bool dtype, got torch.complex64; convert",
+    ),
+    Case(
+        "bitwise of floats",
+        reduced(X, monoids.BITWISE_OR),
+        DtypeError,
+        r"integers or bool, got torch.float32; fold",
+    ),
+    Case(
+        "integers by zero",
+        reduced(X.long(), made(lift=lambda x: x % 0)()),
+        DtypeError,
+        r"cannot be divided by 0, got mod\(torch.int64, 0\); divide",
+    ),
+    Case(
+        "identity NaN",
+        lambda: typing.concrete(NAN, torch.int32, "f"),
+        DtypeError,
+        r"cannot start at NaN, got a torch.int32 field; declare",
+    ),
+    Case(
+        "identity fraction",
+        lambda: typing.concrete(0.5, torch.int32, "f"),
+        DtypeError,
+        r"whole identity, got 0.5 for torch.int32; declare",
+    ),
+    Case(
+        "identity too large",
+        lambda: typing.concrete(-(2**63), torch.int8, "f"),
+        DtypeError,
+        r"must fit its field, got -9223372036854775808 for torch.int8; an infinity",
+    ),
+]
+
+
+def apply_floor(a: object, b: object) -> object:
+    from tilefold.algebra.expression import apply
+
+    return apply("floordiv", a, b)
+
+
+def raised(case: Case) -> tuple[Exception, tuple[str, str, int]]:
+    """What the case ends in, and where: file, function, line."""
+    with tf.backend("lanes"), pytest.raises(case.error, match=case.rule) as caught:
+        case.call()
+    last = traceback.extract_tb(caught.value.__traceback__)[-1]
+    return caught.value, (Path(last.filename).relative_to(SOURCE).as_posix(), last.name, last.lineno or 0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_rule_and_form(case):
+    error, (file, function, _) = raised(case)
+    message = str(error)
+    assert isinstance(error, errors.TilefoldError)
+    assert "\n" not in message
+    assert re.match(r"[\w<>' ]+: ", message), "a message begins with what failed"
+    if (file, function) not in UNFINISHED:
+        assert re.search(r"[:,] .*got .*; \w", message, re.DOTALL), "the rule, what was got, the fix"
+
+
+def statements() -> dict[tuple[str, str], list[tuple[int, int]]]:
+    """Every raise statement: (file, function) -> first and last lines."""
+    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for path in sorted(p for room in ROOMS for p in SOURCE.glob(room)):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                for node in ast.walk(function):
+                    if isinstance(node, ast.Raise):
+                        place = path.relative_to(SOURCE).as_posix(), function.name
+                        found.setdefault(place, []).append((node.lineno, node.end_lineno or node.lineno))
+    return found
+
+
+def test_every_raise_has_a_case():
+    reached = {raised(case)[1] for case in CASES}
+    missing = [
+        f"{file}:{first} in {function}"
+        for (file, function), spans in statements().items()
+        for first, last in spans
+        if (file, function) not in UNREACHABLE
+        and not any(f == file and first <= line <= last for f, _, line in reached)
+    ]
+    assert not missing
+
+
+def test_the_tree_in_the_docstring_is_the_tree():
+    """Each error, its parent and its second kinds, as `errors` draws them."""
+    classes = {
+        n: c for n, c in vars(errors).items() if inspect.isclass(c) and c.__module__ == errors.__name__
+    }
+    drawn = {}
+    parents = ["TilefoldError"]
+    for line in (errors.__doc__ or "").splitlines():
+        entry = re.match(r" {4}((?:[|` ]   ?)*)[|`]-- (\w+) +(.*)", line)
+        if entry:
+            level = len(line.split("-- ")[0]) // 4
+            parents = [*parents[:level], entry[2]]
+            kinds = re.findall(r"\(also (.*)\)", entry[3])
+            drawn[entry[2]] = (parents[level - 1], set(kinds[0].split(" and ")) if kinds else set())
+    assert set(drawn) == set(classes) - {"TilefoldError"}
+    for name, (parent, kinds) in drawn.items():
+        bases = [b.__name__ for b in classes[name].__bases__]
+        assert bases[0] == parent
+        assert set(bases[1:]) == kinds
+
+
+def test_what_python_refuses_inside_a_trace_names_the_fix():
+    """Protocols of Python that a symbol cannot follow: each says what to write instead."""
+    for function, fix in [
+        (lambda x: float(x), "function of that name in tilefold.math"),
+        (lambda x: int(x), r"cast\(x, torch.int64\)"),
+        (lambda x: complex(x), "two fields|tilefold.math"),
+        (lambda x: round(x), r"floor\(x \+ 0.5\)"),
+        (lambda x: x[0], "the whole tensor is not there"),
+        (lambda x: len(x), "scalar"),
+        (lambda x: list(x), "fields="),
+        (lambda x: [0][x], "no number yet"),
+        (lambda x: 0 < x < 1, "where"),
+        (lambda x: x in (1, 2), "where"),
+        (lambda x: np.exp(x), "tilefold.math"),
+        (lambda x: np.float32(2) * x, "tilefold.math"),
+    ]:
+        with pytest.raises(TraceError, match=fix):
+            trace(function, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        pytest.param(lambda f: f.sum(X, 2), IndexError, id="dim-out-of-range"),
+        pytest.param(lambda f: f.sum(X, (0, 0)), RuntimeError, id="dim-twice"),
+        pytest.param(lambda f: f.sum(X, "a"), TypeError, id="dim-kind"),
+        pytest.param(lambda f: f.sum(X, True), TypeError, id="dim-true"),
+        pytest.param(lambda f: f.argmax(X, (0, 1)), TypeError, id="argmax-of-dims"),
+        pytest.param(lambda f: f.prod(X, (0, 1)), TypeError, id="prod-of-dims"),
+        pytest.param(lambda f: f.mean(X.int()), RuntimeError, id="mean-of-ints"),
+        pytest.param(lambda f: f.amax(X.to(torch.complex64)), RuntimeError, id="complex"),
+        pytest.param(lambda f: f.amax(X[:0], 0), IndexError, id="amax-of-nothing-along-a-dim"),
+        pytest.param(lambda f: f.amax(X[:0]), RuntimeError, id="amax-of-nothing"),
+        pytest.param(lambda f: f.argmax(X[:0]), IndexError, id="argmax-of-nothing"),
+        pytest.param(lambda f: f.amax(X, 0, out=torch.ones(3).double()), RuntimeError, id="out-dtype"),
+        pytest.param(
+            lambda f: f.var(X, unbiased=True, correction=1), TypeError, id="unbiased-and-correction"
+        ),
+    ],
+)
+def test_torch_raises_the_same_kind(call, kind):
+    with pytest.raises(kind):
+        call(torch)
+    with pytest.raises(kind) as caught:
+        call(tf)
+    assert isinstance(caught.value, errors.TilefoldError)
