@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 import numpy as np
 import pytest
@@ -10,59 +11,149 @@ import torch
 
 import tilefold as tf
 
-U = 2.0**-24
-N = 4099
+INF = float("inf")
+U = 2.0**-24  # unit roundoff of float32, in which everything narrower than float64 is folded
+LENGTHS = [63, 1025, 4099, 2**17 + 1]
 
 
-@pytest.fixture(autouse=True)
-def lanes():
-    with tf.backend("lanes"):
+@pytest.fixture(autouse=True, params=["auto", "lanes"])
+def cpu(request):
+    with tf.backend(request.param):
         yield
 
 
-def hostile(name):
-    x = torch.rand(N, dtype=torch.float64) - 0.5
+def hostile(name, length):
+    x = torch.rand(length, dtype=torch.float64) - 0.5
     if name == "offset":
         x += 1e4
     elif name == "cancelling":
         x = torch.cat([x, -x])
     elif name == "huge":
-        x[N // 2] = 1e30
+        x[length // 2] = 1e30
     elif name == "denormal":
         x *= 1e-39
     return x.float()
 
 
-INPUTS = ["offset", "cancelling", "huge", "denormal"]
+INPUTS = pytest.mark.parametrize("name", ["plain", "offset", "cancelling", "huge", "denormal"])
+EVERY_LENGTH = pytest.mark.parametrize("length", LENGTHS)
 
 
-@pytest.mark.parametrize("name", INPUTS)
-def test_sum_stays_within_both_gates(name):
-    x = hostile(name)
+def least_depth(x):
+    """Levels of the shallowest tree over x: no depth makes a bound tighter.
+
+    A tree of depth d errs by at most gamma_d sum|x|, gamma_d = d u / (1 - d u); the gates below allow 2 d u, as
+    documented, and one rounding of the result.
+    """
+    return math.ceil(math.log2(x.numel()))
+
+
+def luck(x):
+    """What torch's error may be smaller by luck than another tree's.
+
+    The last roundings are of numbers as large as the result: 2 u of it. Roundings are independent, and each level's add
+    up to u / sqrt(3) of the root of the sum of squares, where partial sums wander: three standard deviations of d levels.
+    """
+    wide = x.double()
+    return U * (2 * wide.sum().abs() + 3 * (least_depth(x) / 3) ** 0.5 * (wide**2).sum().sqrt())
+
+
+@INPUTS
+@EVERY_LENGTH
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+def test_sums_stay_within_both_gates(name, length, guarantee):
+    x = hostile(name, length)
     exact = x.double().sum()
-    error = (tf.sum(x).double() - exact).abs()
-    total = x.double().abs().sum()
-    depth = 64  # items a lane takes one after another, and the levels of its tree
-    assert error <= 2 * depth * U * total + U * exact.abs()
-    # The second gate's floor is torch's tree of log2(n) roundings, half a unit each.
-    assert error <= 2 * (x.sum().double() - exact).abs() + 12 * U * total
+    error = (tf.reduce(x, tf.monoids.SUM, guarantee=guarantee).double() - exact).abs()
+    assert error <= 2 * least_depth(x) * U * x.double().abs().sum() + U * exact.abs()
+    assert error <= 2 * (x.sum().double() - exact).abs() + luck(x)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_halves_are_rounded_once(dtype):
-    x = torch.rand(N).to(dtype)
-    unit = torch.finfo(dtype).eps / 2
-    exact = x.double().sum()
-    assert (tf.sum(x).double() - exact).abs() <= (unit + 128 * U) * exact
+@INPUTS
+@EVERY_LENGTH
+def test_means_stay_within_the_gate(name, length):
+    x = hostile(name, length)
     exact = x.double().mean()
-    assert (tf.mean(x).double() - exact).abs() <= (unit + 128 * U) * exact
+    gate = 2 * (least_depth(x) + 1) * U * x.double().abs().mean() + U * exact.abs()
+    assert (tf.mean(x).double() - exact).abs() <= gate
+    assert (tf.var_mean(x)[1].double() - exact).abs() <= gate + 2.0**-149
 
 
-@pytest.mark.parametrize("name", ["offset", "cancelling"])
-def test_variance_of_far_data(name):
-    x = hostile(name)
+@EVERY_LENGTH
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_halves_are_rounded_once(dtype, length):
+    x = (torch.rand(length) / 8).to(dtype)
+    unit = torch.finfo(dtype).eps / 2
+    for fold, exact in ((tf.sum, x.double().sum()), (tf.mean, x.double().mean())):
+        assert (fold(x).double() - exact).abs() <= (2 * (least_depth(x) + 1) * U + unit) * exact
+
+
+@EVERY_LENGTH
+@pytest.mark.parametrize("name", ["plain", "offset", "cancelling"])
+def test_variance_does_not_grow_with_the_condition_number(name, length):
+    """Squares are of deviations from a pivot near the mean, so the sum's bound holds for them, whatever the offset."""
+    x = hostile(name, length)
     exact = x.double().var()
-    assert (tf.var(x).double() - exact).abs() <= 2 * (x.var().double() - exact).abs() + 1e-5 * exact
+    error = (tf.var(x).double() - exact).abs()
+    assert error <= (2 * (least_depth(x) + 2) + 1) * U * exact
+    assert (
+        error
+        <= 2 * (x.var().double() - exact).abs() + luck(x.double().sub(x.double().mean()) ** 2) / x.numel()
+    )
+
+
+@EVERY_LENGTH
+@pytest.mark.parametrize("scale", [1.0, 30.0, 100.0])
+def test_logsumexp_stays_within_the_gate(scale, length):
+    """Exponents are rounded in proportion to their size (twice: scaled to base 2, shifted); then positive sums, a logarithm."""
+    x = torch.rand(length) * scale
+    exact = x.double().logsumexp(0)
+    gate = (2 * least_depth(x) + 4 + 3 * scale) * U + U * exact.abs()
+    assert (tf.logsumexp(x, 0).double() - exact).abs() <= gate
+
+
+@EVERY_LENGTH
+@pytest.mark.parametrize("p", [1, 2, 3, 0.5])
+def test_norms_stay_within_the_gate(p, length):
+    """A power and a root err by 4 u at most each; the root divides the sum's error by p."""
+    x = torch.rand(length) - 0.5
+    exact = torch.linalg.vector_norm(x.double(), p)
+    gate = (2 * (least_depth(x) + 4) / min(p, 1) + 8) * U * exact
+    assert (tf.vector_norm(x, p).double() - exact).abs() <= gate
+
+
+def test_compensated_sums_have_a_double_s_error():
+    """Error-free pairs: what cancels is gone, to twice float32's digits."""
+    big = torch.randn(5000) * 1e6
+    x = torch.cat([big, -big, torch.rand(5000) * 1e-3])[torch.randperm(15000)]
+    exact = x.double().sum()
+    gate = U * exact.abs() + 2 * (least_depth(x) * U) ** 2 * x.double().abs().sum()
+    assert (tf.reduce(x, tf.monoids.SUM_COMPENSATED).double() - exact).abs() <= gate
+
+
+@pytest.mark.parametrize(
+    "values", [[1.0, INF, 2.0], [-INF, 1.0, 2.0, -INF], [INF, -INF, 1.0], [INF]], ids=str
+)
+@pytest.mark.parametrize("length", [4, 70, 1025])
+def test_welford_s_mean_is_torch_s_mean_at_infinity(values, length):
+    """And its variance is NaN, as torch's is."""
+    x = torch.rand(length)
+    x[: len(values)] = torch.tensor(values)
+    for data in (x, x.flip(0)):
+        got = tf.reduce(data, tf.monoids.WELFORD)
+        torch.testing.assert_close(got.mean, data.mean(), equal_nan=True)
+        assert got.M2.isnan()
+        assert tf.var(data).isnan()
+        assert data.var().isnan()
+
+
+def test_the_mean_beside_a_variance_is_torch_s():
+    """torch.var_mean gives NaN where it is asked for both, unless the infinity comes last."""
+    x = torch.tensor([INF, 1.0, 2.0])
+    for name in ("var_mean", "std_mean"):
+        for got, want in zip(getattr(tf, name)(x), getattr(torch, name)(x), strict=True):
+            assert got.isnan()
+            assert want.isnan()
 
 
 def test_named_tuples_are_torch_s():

@@ -174,7 +174,8 @@ def _welford_lift(x: Any) -> tuple[Any, ...]:
 def _mean_and_squares(count: Any, pivot: Any, total: Any, squares: Any) -> tuple[Any, Any]:
     """The mean and the sum of squared deviations from it."""
     mean = total / math.where(count == 0, 1.0, count)
-    return pivot + mean, math.maximum(squares - total * mean, 0.0)
+    overflow = (squares == INFINITY) & math.isfinite(total)  # of finite elements: not inf - inf
+    return pivot + mean, math.where(overflow, squares, math.maximum(squares - total * mean, 0.0))
 
 
 def welford(project: Callable[..., Any], name: str) -> Monoid:
