@@ -13,6 +13,7 @@ import tilefold as tf
 
 INF = float("inf")
 U = 2.0**-24  # unit roundoff of float32, in which everything narrower than float64 is folded
+SPACING = 2.0**-149  # of denormal numbers: a quotient among them is rounded to it
 LENGTHS = [63, 1025, 4099, 2**17 + 1]
 
 
@@ -75,8 +76,8 @@ def test_means_stay_within_the_gate(name, length):
     x = hostile(name, length)
     exact = x.double().mean()
     gate = 2 * (least_depth(x) + 1) * U * x.double().abs().mean() + U * exact.abs()
-    assert (tf.mean(x).double() - exact).abs() <= gate
-    assert (tf.var_mean(x)[1].double() - exact).abs() <= gate + 2.0**-149
+    assert (tf.mean(x).double() - exact).abs() <= gate + SPACING
+    assert (tf.var_mean(x)[1].double() - exact).abs() <= gate + SPACING
 
 
 @EVERY_LENGTH
@@ -91,21 +92,20 @@ def test_halves_are_rounded_once(dtype, length):
 @EVERY_LENGTH
 @pytest.mark.parametrize("name", ["plain", "offset", "cancelling"])
 def test_variance_does_not_grow_with_the_condition_number(name, length):
-    """Squares are of deviations from a pivot near the mean, so the sum's bound holds for them, whatever the offset."""
+    """Squares are of deviations from a pivot near the mean, so the sum's bound holds for them, whatever the offset.
+
+    There is no second gate: torch's CPU accumulates variances in float64, and errs by one rounding.
+    """
     x = hostile(name, length)
     exact = x.double().var()
     error = (tf.var(x).double() - exact).abs()
     assert error <= (2 * (least_depth(x) + 2) + 1) * U * exact
-    assert (
-        error
-        <= 2 * (x.var().double() - exact).abs() + luck(x.double().sub(x.double().mean()) ** 2) / x.numel()
-    )
 
 
 @EVERY_LENGTH
 @pytest.mark.parametrize("scale", [1.0, 30.0, 100.0])
 def test_logsumexp_stays_within_the_gate(scale, length):
-    """Exponents are rounded in proportion to their size (twice: scaled to base 2, shifted); then positive sums, a logarithm."""
+    """Exponents are rounded in proportion to their size (scaled to base 2, shifted); then positive sums, a logarithm."""
     x = torch.rand(length) * scale
     exact = x.double().logsumexp(0)
     gate = (2 * least_depth(x) + 4 + 3 * scale) * U + U * exact.abs()
@@ -145,6 +145,17 @@ def test_welford_s_mean_is_torch_s_mean_at_infinity(values, length):
         assert got.M2.isnan()
         assert tf.var(data).isnan()
         assert data.var().isnan()
+
+
+def test_variance_that_overflows_is_infinite():
+    """Of finite elements: torch's answer, and not the NaN of inf - inf."""
+    x = hostile("huge", 1025)
+    for got, want in zip(tf.var_mean(x), torch.var_mean(x), strict=True):
+        torch.testing.assert_close(got, want)
+    assert tf.std(x) == INF
+    got = tf.reduce(x, tf.monoids.WELFORD)
+    assert got.M2 == INF
+    torch.testing.assert_close(got.mean, x.mean())
 
 
 def test_the_mean_beside_a_variance_is_torch_s():
