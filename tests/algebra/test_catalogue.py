@@ -7,7 +7,8 @@ import functools
 import pytest
 import torch
 
-from tilefold import monoids
+import tilefold as tf
+from tilefold import Monoid, monoids
 from tilefold.algebra.program import specialize
 from tilefold.backends import reference
 
@@ -154,3 +155,94 @@ def test_first_and_last():
     x = torch.tensor([3.0, 1.0, 2.0])
     assert fold(monoids.FIRST, x) == 3.0
     assert fold(monoids.LAST, x) == 2.0
+
+
+# ------------------------------------------------------------------------------------------- on every CPU path
+
+BACKENDS = ["auto", "lanes", "reference"]
+EVERY_PATH = pytest.mark.parametrize(
+    ("name", "guarantee"),
+    [(b, g) for b in BACKENDS for g in ("run_to_run", "batch_invariant")],
+    ids=lambda value: value,
+)
+FLOAT_FOLDS = {
+    name: monoid
+    for name, monoid in [
+        *((n, m) for n, m in vars(monoids).items() if isinstance(m, Monoid)),
+        *((f"NORM({p})", monoids.NORM(p)) for p in (0, 1, 2, 3, -1.5, INF, -INF)),
+    ]
+    if not name.startswith("BITWISE")
+}
+# NaN counts as an element that is not zero, or is counted apart, or is not looked at: not lost, but not in the result.
+NAN_IS_COUNTED = {"ANY", "ALL", "COUNT_NONZERO", "NORM(0)"}
+NAN_STANDS_ALONE = {"DESCRIBE", "FIRST", "LAST"}
+
+
+@EVERY_PATH
+@pytest.mark.parametrize("monoid", sorted(FLOAT_FOLDS))
+def test_nan_is_never_lost(monoid, name, guarantee):
+    """One NaN first, in the middle, last, alone, beside an infinity: torch's answer is NaN, or counts it."""
+    fold_of = FLOAT_FOLDS[monoid]
+    with tf.backend(name):
+        for length in (1, 2, 65, 130):
+            for place in {0, length // 2, length - 1}:
+                x = torch.rand(3, length) + 0.5
+                x[1, place] = NAN
+                x[2, length - 1 - place] = INF
+                x[2, place] = NAN
+                got = tf.reduce([x] * fold_of.algebra.inputs, fold_of, 1, guarantee=guarantee)
+                shown = expected_nan(monoid, place, length)
+                for result in got if isinstance(got, tuple) else (got,):
+                    if result.is_floating_point() and shown is not None:
+                        assert result[1:].isnan().all() == shown, f"{monoid}: {got}"
+                        assert not result[0].isnan()
+                if "WITH_INDEX" in monoid or "ARG" in monoid:
+                    indices = got.indices if isinstance(got, tuple) else got
+                    assert indices[1:].tolist() == [place, place]
+                if monoid in ("ANY", "ALL"):
+                    assert got.all()
+                if monoid in ("COUNT_NONZERO", "NORM(0)"):
+                    assert (got == length).all()
+                if monoid == "DESCRIBE":
+                    assert got.nans.tolist() == [0, 1, 1]
+
+
+def expected_nan(monoid: str, place: int, length: int) -> bool | None:
+    """Whether the results of rows with a NaN at `place` are NaN; None where NaN is counted or set aside."""
+    if monoid == "FIRST":
+        return place == 0
+    if monoid == "LAST":
+        return place == length - 1
+    return None if monoid in NAN_IS_COUNTED | NAN_STANDS_ALONE else True
+
+
+@EVERY_PATH
+@pytest.mark.parametrize("shape", [(1,), (2,), (63,), (65,), (1025,), (3, 65), (65, 3), (5, 7, 9)], ids=str)
+def test_ordered_monoids_are_right_on_every_path(shape, name, guarantee):
+    """Against torch in float64, one element after another, along each dim and all of them."""
+    angle = torch.rand(shape) * 6
+    rotations = [angle.cos(), -angle.sin(), angle.sin(), angle.cos()]
+    slope, shift = 0.9 + 0.2 * torch.rand(shape), torch.randn(shape)
+    x = torch.randn(shape)
+    for dim in [*range(len(shape)), None]:
+        rows = [flat(t, dim) for t in (angle, slope, shift, x)]
+        with tf.backend(name):
+            turned = tf.reduce(rotations, monoids.MATMUL2X2, dim, guarantee=guarantee)
+            mapped = tf.reduce((slope, shift), monoids.AFFINE, dim, guarantee=guarantee)
+            first, last = (tf.reduce(x, m, dim, guarantee=guarantee) for m in (monoids.FIRST, monoids.LAST))
+        n, total = rows[0].shape[-1], rows[0].double().sum(-1)
+        room = 4 * n * 2**-24  # each product rounds an angle or an entry by at most 4 u
+        for got, want in zip(turned, (total.cos(), -total.sin(), total.sin(), total.cos()), strict=True):
+            assert ((got.double() - want).abs() <= room).all()
+        a, b, size = torch.ones(total.shape).double(), torch.zeros(total.shape).double(), 0.0
+        for k in range(n):
+            scale, move = rows[1][..., k].double(), rows[2][..., k].double()
+            a, b, size = scale * a, scale * b + move, scale * size + move.abs()
+        assert ((mapped.a.double() - a).abs() <= room * a).all()
+        assert ((mapped.b.double() - b).abs() <= room * size).all()
+        assert torch.equal(first, rows[3][..., 0])
+        assert torch.equal(last, rows[3][..., -1])
+
+
+def flat(x: torch.Tensor, dim: int | None) -> torch.Tensor:
+    return x.flatten() if dim is None else x.movedim(dim, -1)

@@ -193,3 +193,81 @@ def test_mended_textbook_pair_folds_to_the_log_sum_exp(combine, identity, shape)
     program = specialize(monoid.total, (x.dtype,))
     got = monoid.pack(reference.fold([x], program, (x.ndim - 1,)))
     torch.testing.assert_close(got, x.logsumexp(-1), rtol=1e-6, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------ what decides that order matters
+
+
+@pytest.mark.parametrize(
+    ("make", "commutes"),
+    [
+        pytest.param(lambda: Monoid(math.maximum, -INF), True, id="maximum"),
+        pytest.param(lambda: Monoid(lambda a, b: math.where(b > a, b, a), None), True, id="larger-of-two"),
+        pytest.param(lambda: Monoid(lambda a, b: a, None), False, id="first"),
+        pytest.param(lambda: Monoid(lambda a, b: b, None), False, id="last"),
+        pytest.param(lambda: Monoid(better, None, **BEST), False, id="first-of-equals"),
+        pytest.param(
+            lambda: Monoid(
+                lambda a, b: (math.where(b.v >= a.v, b.v, a.v), math.where(b.v >= a.v, b.i, a.i)),
+                None,
+                **BEST,
+            ),
+            False,
+            id="last-of-equals",
+        ),
+        pytest.param(
+            lambda: Monoid(
+                lambda a, b: (
+                    math.where(b.v > a.v, b.v, a.v),
+                    math.where((b.v > a.v) | ((b.v == a.v) & (b.i < a.i)), b.i, a.i),
+                ),
+                (-INF, INF),
+                **BEST,
+            ),
+            True,
+            id="lowest-of-equals",
+        ),
+        pytest.param(
+            lambda: Monoid(lambda a, b: math.where(a != 0, a, b), 0), False, id="first-that-is-not-zero"
+        ),
+        pytest.param(
+            lambda: Monoid(lambda a, b: (a.a * b.a, a.b * b.a + b.b), (1, 0), fields=("a", "b")),
+            False,
+            id="affine",
+        ),
+        pytest.param(
+            lambda: Monoid(lambda a, b: (a.a * b.a, a.b + b.b), (1, 0), fields=("a", "b")),
+            True,
+            id="two-at-once",
+        ),
+        pytest.param(lambda: Monoid(lambda a, b: a * 31 + b - a * 30, 0), True, id="a-sum-in-disguise"),
+    ],
+)
+def test_ties_and_swaps_tell_whether_order_matters(make, commutes):
+    assert make().commutative == commutes
+
+
+@pytest.mark.parametrize(
+    "combine",
+    [lambda a, b: math.where(b > a, b, a), lambda a, b: math.where(math.isnan(a), b, a), math.maximum],
+    ids=["comparison", "first-that-is-not-nan", "maximum"],
+)
+def test_nan_is_no_sample(combine):
+    """What a fold does with NaN is its author's choice: a bare comparison drops or keeps it by the order of elements."""
+    Monoid(combine, None)
+
+
+def test_a_rule_for_infinities_is_checked():
+    """Infinities are samples: a combine that drops only them is found."""
+    with pytest.raises(LawError, match=r"combine\(identity, s\) must be s|must be associative"):
+        Monoid(lambda a, b: math.where(math.isinf(b), a, a + b), 0)
+
+
+def test_an_identity_no_integer_holds_is_told_and_the_infinity_that_means_the_limit_works():
+    """A least number of 64 bits is none of 8: folding int8 says so instead of wrapping it to 0."""
+    least = Monoid(lambda a, b: math.maximum(a, b) | 0, -(2**63), dtypes="input", name="least")
+    with pytest.raises(DtypeError, match=r"must fit its field, got -9223372036854775808 for torch.int8"):
+        specialize(least.total, (torch.int8,))
+    x = torch.tensor([-4, -5], dtype=torch.int8)
+    limit = Monoid(math.maximum, -INF, dtypes="input")
+    assert reference.fold([x], specialize(limit.total, (x.dtype,)), (0,))[0] == -4

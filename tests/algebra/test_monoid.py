@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math as python_math
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from tilefold.algebra.expression import trace
 from tilefold.algebra.typing import infer
 from tilefold.errors import ArityError, DtypeError, MonoidError, TraceError
 
+INF = float("inf")
 unchecked = {"check": False, "commutative": True}
 
 
@@ -39,9 +41,8 @@ def test_what_cannot_be_traced_names_the_fix(combine, rule):
 
 
 def test_numpy_function_is_refused():
-    numpy = pytest.importorskip("numpy")
     with pytest.raises(TraceError, match=r"numpy function.*tilefold.math"):
-        Monoid(lambda a, b: numpy.asarray(a), 0, **unchecked)
+        Monoid(lambda a, b: np.asarray(a), 0, **unchecked)
 
 
 def test_value_kept_from_another_trace_is_refused():
@@ -163,3 +164,61 @@ def test_bitwise_on_floats_names_the_fix():
 
 def test_repr_says_name_fields_and_order():
     assert repr(Monoid(lambda a, b: a + b, 0, name="total")) == "Monoid(total: value; commutative)"
+
+
+# ---------------------------------------------------------------------------------- constants inside a function
+
+
+def outputs(function, arity=1):
+    """What a function of constants alone comes to: the traced graph's constants."""
+    graph = trace(function, arity)
+    return [graph.nodes[o].value for o in graph.outputs if graph.nodes[o].op == "const"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "want"),
+    [
+        pytest.param(lambda seven: seven // 2, 3, id="floor-division"),
+        pytest.param(lambda seven: seven // 0.0, INF, id="floor-division-by-0.0"),
+        pytest.param(lambda seven: -seven // 0.0, -INF, id="negative-floor-division-by-0.0"),
+        pytest.param(lambda seven: seven % 4, 3, id="remainder"),
+        pytest.param(lambda seven: seven / 0, INF, id="division-by-0"),
+        pytest.param(lambda seven: 1 << seven, 128, id="shift-of-a-number"),
+        pytest.param(lambda seven: 1024 >> seven, 8, id="shift-back-of-a-number"),
+        pytest.param(lambda seven: seven + np.float64(0.5), 7.5, id="numpy-number"),
+        pytest.param(lambda seven: math.log1p(seven * 1e-20), 7e-20, id="log1p-keeps-digits"),
+        pytest.param(lambda seven: math.log1p(-seven / 7), -INF, id="log1p-of-minus-1"),
+        pytest.param(lambda seven: math.pow(seven * -0.0, -1), -INF, id="odd-power-of-minus-0"),
+        pytest.param(lambda seven: math.cast(2.75, torch.int64), 2, id="cast-of-a-number"),
+    ],
+)
+def test_constants_are_computed_as_ieee_has_it(operation, want):
+    (got,) = outputs(lambda x: (operation(math.where(True, 7, x)), x))
+    assert got == want
+    assert type(got) is type(want)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param(lambda seven: seven // 0, id="floor-division-by-0"),
+        pytest.param(lambda seven: seven % 0, id="remainder-by-0"),
+        pytest.param(lambda seven: seven & 1.5, id="bits-of-a-float"),
+        pytest.param(lambda seven: seven + math.cast(INF, torch.int64), id="cast-of-infinity"),
+    ],
+)
+def test_constants_without_a_value_are_one_clear_error(operation):
+    with pytest.raises(TraceError, match=r"of constants must have a value, got \w+\(.*; mend the constants"):
+        outputs(lambda x: (operation(math.where(True, 7, x)), x))
+
+
+def test_remainder_by_0_0_is_nan():
+    (got,) = outputs(lambda x: (math.where(True, 7, x) % 0.0, x))
+    assert got != got
+
+
+def test_numpy_numbers_are_plain_constants():
+    """Their repr would otherwise reach keys and generated code."""
+    assert trace(lambda x: x * np.float64(2), 1) == trace(lambda x: x * 2.0, 1)
+    one, other = (Monoid(math.maximum, least, name="m") for least in (np.float64(-INF), -INF))
+    assert one.algebra == other.algebra
