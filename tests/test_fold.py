@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilefold as tf
-from folds import ALL, DIGEST, FOLDS, ORDERED, Fold, check, fill
+from answers import ALL, DIGEST, FOLDS, ORDERED, Fold, check, fill
 from layouts import dims_of, layouts, shapes
 from tilefold import Monoid, math, monoids
 from tilefold.errors import ArgumentError, BackendError
