@@ -270,7 +270,7 @@ def _run(
     from tilefold.backends import lanes, native
 
     if chosen in ("auto", "torch"):
-        results = native.fold(tensors, program, dims)
+        results = native.fold(tensors, program, dims, guarantee, forced=chosen == "torch")
         if results is not None:
             remember_plan(Plan("torch", (), guarantee=guarantee, reason="torch has this fold"))
             return results

@@ -27,16 +27,17 @@ from tilefold.backends.elementwise import Workspace, stored
 from tilefold.backends.pieces import Box, Pieces, boxes, narrow
 from tilefold.planner.plan import Plan
 
-ABSORBED = 16  # elements of a result, at least, for absorbing to pay
+ABSORBED = 4  # elements of a result, at least, for absorbing to pay
 RUN = 256  # neighbours in memory that are read together
-BLOCK = 1 << 17  # elements of a block that is absorbed at once
+BLOCK = 1 << 18  # elements of a block that is absorbed at once
 STATE_BYTES = 1 << 18  # of all lanes: the state, its successor and what is between stay in the L2 cache
+LANES = 1 << 15  # at least: fewer cost more in calls than a cache saves
 STEPS = 16  # at least, in a long fold: meeting costs as much as a step of all lanes
 LANES_ALONE = 1 << 15  # of one result, where it must not matter what else is folded
 ORDERED = 1 << 16  # neighbours that meet in one box, where order matters
 ORDERED_ALONE = 1 << 14  # the same, where it must not matter what else is folded
 LEVEL = 64  # results side by side that are enough for torch to run along
-PARTS = 32  # enough for threads to share; a part ends with lanes that meet
+PARTS = 16  # at most, of one result: enough for threads to share
 PART = 1 << 19  # elements, at least
 Tensor = torch.Tensor
 State = list[Tensor]
@@ -83,14 +84,15 @@ class _Layout:
         self.pieces, self.program, self.alone = pieces, pieces.program, alone
         self.sizes = [dim.size for dim in pieces.dims]
         self.length = math.prod(dim.size for dim in pieces.folded)
+        self.parts = max(1, min(PARTS, self.length // PART))
         self.way, self.box = self._way()
         self.kept = list(boxes(pieces.kept, self.box[: len(pieces.kept)]))
         self.reason = f"{self.way}, boxes of {' x '.join(map(str, self.box)) or 1} elements"
         self.kernels = elementwise.kernels(self.program, alone)
 
     def _way(self) -> tuple[str, list[int]]:
-        together = max(RUN, _power_of_two(STATE_BYTES // self.program.state_bytes))
-        lanes = max(RUN, self.length // STEPS)
+        together = max(LANES, _power_of_two(STATE_BYTES // self.program.state_bytes))
+        lanes = max(RUN, self.length // (STEPS * self.parts))
         if not self.program.algebra.commutative:
             return "in order", self._box_in_order(ORDERED_ALONE if self.alone else ORDERED, together)
         if self.alone:
@@ -102,7 +104,8 @@ class _Layout:
     def _box_of_lanes(self, together: int, lanes: int) -> list[int]:
         """A run of neighbours in memory; then many results; then lanes of each, but few enough to take turns."""
         pieces, kept = self.pieces, len(self.pieces.kept)
-        box = pieces.grow([1] * len(self.sizes), pieces.order[::-1], RUN)
+        first = pieces.near(folded=True) if pieces.short else pieces.order[::-1]
+        box = pieces.grow([1] * len(self.sizes), first, RUN)
         box = pieces.grow(box, pieces.near(folded=False), together // math.prod(box))
         more = min(together // math.prod(box), lanes // math.prod(box[kept:]))
         return pieces.grow(box, pieces.near(folded=True), more)
@@ -125,22 +128,25 @@ class _Layout:
         """Where the parts of each result cut its farthest folded dim; one part takes all where results are many."""
         kept = len(self.pieces.kept)
         cuts = list(boxes(self.pieces.folded[:1], self.box[kept : kept + 1]))
-        parts = (
-            self.length // PART if self.alone else min(PARTS // len(self.kept), math.prod(self.sizes) // PART)
-        )
-        share = -(-len(cuts) // max(1, min(PARTS, parts)))
-        return [tuple(cuts[i : i + share]) for i in range(0, len(cuts), share)]
+        parts = self.parts if self.alone else min(PARTS // len(self.kept), math.prod(self.sizes) // PART)
+        share = -(-len(cuts) // max(1, parts))
+        turns = [tuple(cuts[i : i + share]) for i in range(0, len(cuts), share)]
+        if (
+            len(turns) > 1 and len(turns[-1]) == 1
+        ):  # the last cut may be shorter than a box, and a part's first is not
+            turns[-2:] = [turns[-2] + turns[-1]]
+        return turns
 
     def run(self, results: Sequence[Tensor]) -> None:
         """Fold everything: parts side by side, and then, for each result, its parts together."""
         turns = self.turns()
         if len(turns) == 1:
-            share = -(-len(self.kept) // PARTS)
+            share = -(-len(self.kept) // (2 * PARTS))
             several = [self.kept[i : i + share] for i in range(0, len(self.kept), share)]
             workers.each(lambda some: _Part(self).finish(some, turns[0], results), several)
             return
         jobs = list(itertools.product(self.kept, turns))
-        states = workers.each(lambda job: [s.clone() for s in _Part(self).states(*job)], jobs)
+        states = workers.each(lambda job: _Part(self).states(*job), jobs)
         last = _Part(self)
         for i, kept in enumerate(self.kept):
             fields = zip(*states[i * len(turns) : (i + 1) * len(turns)], strict=True)
@@ -160,7 +166,7 @@ class _Part:
             self.store(self.states(kept, cuts), kept, results)
 
     def states(self, kept: Box, cuts: tuple[Box, ...]) -> State:
-        """The states [1, results] of a box of kept dims, of these cuts of the farthest folded dim."""
+        """The states of a box of kept dims after these cuts of the farthest folded dim: [1, results], or [1, lanes]."""
         ways = {"lanes": self._lanes, "blocks": self._blocks, "in order": self._in_order}
         inner = list(boxes(self.pieces.folded[1:], self.layout.box[len(kept) + 1 :]))
         return ways[self.layout.way]([(*kept, *cut, *rest) for cut in cuts for rest in inner])
@@ -177,7 +183,7 @@ class _Part:
                 state, spare = spare, state
             else:
                 self._some_lanes(state, elements)
-        return self.meet([self.pieces.by_rows(s) for s in state])
+        return [s.view(1, -1) for s in state]
 
     def _some_lanes(self, state: State, elements: Sequence[Tensor]) -> None:
         """The last box along some dim is shorter: fewer lanes have an element left."""
@@ -243,7 +249,11 @@ class _Part:
         return [torch.cat(both) for both in zip(groups, last, strict=True)]
 
     def store(self, state: State, kept: Box, results: Sequence[Tensor]) -> None:
-        """Project final states and write them where the box's results live."""
+        """Let lanes meet, project final states and write them where the box's results live."""
+        if self.layout.way == "lanes":
+            lengths = [length for _, length in kept] + self.layout.box[len(kept) :]
+            laid_out = self.pieces.laid_out(lengths)
+            state = self.meet([self.pieces.by_rows(s.view(laid_out)) for s in state])
         shape = state[0].shape
         values = [torch.empty(shape, dtype=stored(d)) for d in self.program.outputs]
         self.kernels.project.run(state, values, self.workspace)

@@ -15,13 +15,15 @@ from tilefold.backends.elementwise import Workspace, stored
 from tilefold.problem import Dim, canonical
 
 Tensor = torch.Tensor
+SHORT = 64
 Box = tuple[tuple[int, int], ...]  # (start, length) of each dim
 
 
 class Pieces:
-    """The inputs of one fold as canonical dims, the kept ones first; `order` walks them as memory does, far strides first.
+    """The inputs of one fold as canonical dims, the kept ones first; `order` walks them as memory does, far strides first
+    (but short folded rows are turned into columns).
 
-    A box is laid out in memory's order: a tensor of the box's lengths permuted by `order`. Inputs are read where they lie;
+    A box is laid out in that order: a tensor of the box's lengths permuted by `order`. Inputs are read where they lie;
     a box is gathered into a buffer only where its dtype, or a nearest stride other than 1, asks for it. With `alone` the
     folded dims stay as the caller has them, because which of them one stride can walk depends on what else is kept.
     """
@@ -33,7 +35,15 @@ class Pieces:
         self.kept, self.folded = problem.kept, _apart(sources, dims) if alone else problem.folded
         self.dims = (*self.kept, *self.folded)
         self.order = sorted(range(len(self.dims)), key=lambda d: -max(map(abs, self.dims[d].strides)))
+        self.short = self._has_short_rows()
+        if self.short:
+            self.order.sort(key=lambda d: d < len(self.kept))
         self.views = [_view(t, self.dims, i) for i, t in enumerate(sources)]
+
+    def _has_short_rows(self) -> bool:
+        """Whether folded neighbours are too few for torch to run along: results then go next to each other instead."""
+        length = math.prod(dim.size for dim in self.folded)
+        return bool(self.kept) and 1 < length <= SHORT and self.order[-1] >= len(self.kept)
 
     def near(self, folded: bool) -> list[int]:
         """The folded or the kept dims, near strides first."""
@@ -49,7 +59,7 @@ class Pieces:
         return box
 
     def laid_out(self, lengths: Sequence[int]) -> list[int]:
-        """A box's lengths in memory's order."""
+        """A box's lengths as it is laid out."""
         return [lengths[d] for d in self.order]
 
     def by_rows(self, laid_out: Tensor) -> Tensor:
