@@ -47,6 +47,12 @@ def misaligned(x: Tensor) -> Tensor:
     return flat[1:].view(x.shape).copy_(x)
 
 
+def cut(x: Tensor) -> Tensor:
+    """All but the first column of something wider: every row starts somewhere else."""
+    wide = torch.empty((x.shape[0], x.shape[1] + 1), dtype=x.dtype, device=x.device)
+    return wide[:, 1:].copy_(x)
+
+
 def strided(x: Tensor) -> Tensor:
     """Every second element of something larger, in every dim."""
     big = torch.empty([2 * n for n in x.shape], dtype=x.dtype, device=x.device)
@@ -103,6 +109,10 @@ LARGE = [
     Case("channels", (8, 3, 50, 50), (0, 2, 3)),
     Case("batch of columns", (5, 2000, 48), (1,)),
     Case("misaligned long", (3, 70000), (1,), misaligned),
+    *(Case(f"rows of {n} from odd places", (rows, n), (1,), cut)
+      for rows, n in ((301, 9), (301, 17), (70, 67), (40, 129), (33, 1000), (33, 3333), (9, 9001), (3, 300007), (1, 1000001))),
+    Case("odd columns", (3001, 333), (0,), cut),
+    Case("odd short columns", (63, 5001), (0,), cut),
     Case("strided long", (3, 40000), (1,), strided),
     Case("transposed long", (200, 3000), (1,), lambda x: x.t().contiguous().t()),
     Case("many outputs", (70000, 3, 4), (2,)),

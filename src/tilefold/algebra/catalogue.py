@@ -134,16 +134,14 @@ def _finite(value: Any, instead: Any) -> Any:
 
 
 def _welford_combine(a: Any, b: Any) -> tuple[Any, ...]:
-    """Chan, Golub and LeVeque's update (1979), kept as sums about a pivot: both sides move to the common mean.
+    """Chan, Golub and LeVeque's update (1979), kept as sums about a pivot: both sides move to the mean of the pivots.
 
-    `sum` is what rounding leaves of the mean, so that a far offset costs no accuracy; a pivot is always finite, so that
-    infinities stay in `sum` and the mean is right.
+    What the pivot is not of the mean, rounding included, stays in `sum`, so that a far offset costs no accuracy; a pivot is
+    always finite, so that infinities stay in `sum` and the mean is right.
     """
     count = a.count + b.count
-    some = math.where(count == 0, 1.0, count)
     start = math.where(a.count == 0, b.pivot, a.pivot)
-    apart = math.where(b.count == 0, 0.0, b.pivot - start)
-    pivot = _finite(start + (apart * (b.count / some) + (a.sum + b.sum) / some), start)
+    pivot = start + _finite(b.pivot - start, 0.0) * (b.count * (1.0 / math.maximum(count, 1.0)))
     left, right = a.pivot - pivot, b.pivot - pivot
     sum_a, sum_b = a.sum + a.count * left, b.sum + b.count * right
     squares = (a.squares + left * (a.sum + sum_a)) + (b.squares + right * (b.sum + sum_b))
@@ -172,10 +170,11 @@ def _welford_lift(x: Any) -> tuple[Any, ...]:
 
 
 def _mean_and_squares(count: Any, pivot: Any, total: Any, squares: Any) -> tuple[Any, Any]:
-    """The mean and the sum of squared deviations from it."""
+    """The mean and the sum of squared deviations from it, which infinite elements do not have."""
     mean = total / math.where(count == 0, 1.0, count)
-    overflow = (squares == INFINITY) & math.isfinite(total)  # of finite elements: not inf - inf
-    return pivot + mean, math.where(overflow, squares, math.maximum(squares - total * mean, 0.0))
+    about_mean = math.maximum(squares - total * mean, 0.0)
+    about_mean = math.where(squares == INFINITY, squares, about_mean)  # finite elements may overflow: not inf - inf
+    return pivot + mean, math.where(math.isfinite(total), about_mean, float("nan"))
 
 
 def welford(project: Callable[..., Any], name: str) -> Monoid:

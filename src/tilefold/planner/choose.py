@@ -22,14 +22,19 @@ from tilefold.planner.plan import Plan, Stage
 from tilefold.problem import Problem
 
 VECTOR_BYTES = 16
+LINE_BYTES = 128
 WARP = 32
 SMALL_AXIS = 64  # elements: up to here a thread or a few own a row
 SHORT_COLUMN = 512  # elements: up to here one program walks whole columns
 LOADS = 4  # vectors a thread keeps in flight
 MAX_WARPS = 16
+SHORT_ROW = 64  # vectors: up to here a program reads several rows
+MEDIUM_ROW = 256  # vectors: up to here a warp or two read a row at once
+ONE_TILE_ROW = 2048  # vectors: up to here a row whose length is a power of two is one tile
 NARROW_COLUMNS = 8  # vectors: 128 bytes of neighbouring results, an L2 line
-WARPS_WANTED = 16384  # for a fold of few results: about 124 warps a core on 132 cores, two waves
-COLUMN_WARPS = 16  # a core, when columns are split
+WARPS_WANTED = 8192  # for a fold of few results: about 62 warps a core on 132 cores, one wave
+COLUMN_PROGRAMS = 4  # a core, when columns are split and states are large; twice as many for small states
+ONE_LAUNCH_BYTES = 65536  # of one result: below, another launch costs more than it saves
 BLOCKS = 128  # programs of one wave on the chips planned for
 LARGE = 100_000_000  # bytes: below, many small programs hide latency better than a few large ones
 INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
@@ -47,11 +52,23 @@ class _View:
     bytes: int
     vector: int
     full_vector: int
+    aligns: bool = False
+    lines: bool = True
 
     @property
     def loads(self) -> int:
         """Loads a thread keeps in flight: more where strides or addresses make them narrow."""
         return LOADS * min(4, self.full_vector // self.vector)
+
+    @property
+    def few(self) -> bool:
+        """Whether results are too few to fill the chip one program each."""
+        return self.kept * self.outer < 4 * BLOCKS and self.length * self.element > ONE_LAUNCH_BYTES
+
+    @property
+    def element(self) -> int:
+        """Bytes of the widest element."""
+        return VECTOR_BYTES // self.full_vector
 
 
 def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str) -> Plan:
@@ -64,7 +81,9 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
         first = _one_lane(first, view)
     if problem.bytes_read > EVICT_FIRST_BELOW:
         first = replace(first, evict_first=False)
-    splits = _splits(view, first, chip, invariant)
+    small = view.vector < view.full_vector or _small_state(len(program.state), first.absorb)
+    wide = view.bytes >= LARGE // 2 or view.vector < view.full_vector
+    splits = _splits(view, first, chip, invariant, (small or view.full_vector <= 4) and wide)
     reason = f"{problem.outputs} results of {problem.length} elements, {'rows' if view.by_rows else 'columns'} contiguous"
     if splits == 1:
         return Plan("triton", (first,), guarantee=guarantee, reason=reason)
@@ -90,14 +109,25 @@ def _view(problem: Problem) -> _View:
         bytes=problem.bytes_read,
         vector=max(1, min((v for v in vectors if v), default=1)),
         full_vector=max(1, VECTOR_BYTES // max(dtype.itemsize for dtype in problem.dtypes)),
+        aligns=by_rows and _starts_together(problem),
+        lines=all(folded_step * dtype.itemsize % LINE_BYTES == 0 for dtype in problem.dtypes),
     )
+
+
+def _starts_together(problem: Problem) -> bool:
+    """Whether every input's rows begin at the same place between two multiples of a vector, and rows are one run."""
+    layouts = {
+        (dtype.itemsize, residue, *(d.strides[i] for d in problem.kept))
+        for i, (dtype, residue) in enumerate(zip(problem.dtypes, problem.residues, strict=False))
+    }
+    return len(layouts) == 1 and len(problem.folded) == 1 and set(problem.folded[0].strides) == {1}
 
 
 def _alone(view: _View, problem: Problem) -> _View:
     """The view of one result among unknown others: nothing in it depends on how many there are."""
     by_rows = not problem.folded or all(s in (0, 1) for s in problem.folded[-1].strides)
     vector = view.vector if by_rows else view.full_vector
-    return replace(view, by_rows=by_rows, kept=1 << 20, outer=1, bytes=LARGE, vector=vector)
+    return replace(view, by_rows=by_rows, kept=1 << 20, outer=1, bytes=LARGE, vector=vector, aligns=False, lines=True)
 
 
 def _one_lane(stage: Stage, view: _View) -> Stage:
@@ -143,10 +173,19 @@ def _stage(view: _View, program: Program) -> Stage:
     if not program.algebra.commutative:
         return _ordered(view)
     absorbs = program.absorb is not None
-    stage = _rows(view, absorbs) if view.by_rows else _columns(view, absorbs)
+    if view.aligns and view.vector < view.full_vector <= view.length:
+        reach = view.length + view.full_vector - 1
+        stage = _rows(replace(view, vector=view.full_vector, length=reach), len(program.state), absorbs, masked=True)
+        stage = replace(stage, align=view.full_vector)
+    else:
+        plan = _rows if view.by_rows else _columns
+        stage = plan(view, len(program.state), absorbs)
     together = stage.block_kept * stage.lanes
     in_order = together >= stage.num_warps * WARP * (1 if view.by_rows else view.vector)
-    return replace(stage, absorb=absorbs and in_order, in_order=in_order)  # a block must stay in one thread
+    in_order = in_order and (not view.by_rows or stage.run * stage.lanes > 1 or stage.unroll == 1)
+    prefetch = stage.prefetch and view.length >= 3 * stage.step
+    # A block must stay in one thread to be absorbed.
+    return replace(stage, absorb=absorbs and in_order, in_order=in_order, prefetch=prefetch)
 
 
 def _ordered(view: _View) -> Stage:
@@ -156,64 +195,94 @@ def _ordered(view: _View) -> Stage:
     return Stage("ordered", kept, lanes, 1, 1, 1, 4, ordered=True)
 
 
-def _rows(view: _View, absorbs: bool) -> Stage:
+def _rows(view: _View, fields: int, absorbs: bool, masked: bool = False) -> Stage:
     """The folded axis is contiguous: a run of neighbours is one vector load."""
     run = min(view.vector, _below(view.length))
-    vectors = _power(math.ceil(view.length / run))
-    if view.length <= SMALL_AXIS:
-        if vectors == 1:
-            return Stage("small_axis", 256, 1, run, 1, 1, 2)
-        return Stage("small_axis", 1024 // vectors, vectors, run, 1, 1, 4)
-    if vectors <= 16 * view.loads:
-        return Stage("rows", 8, 16, run, max(1, vectors // 16), 1, 4)
-    if vectors <= WARP * 2 * view.loads:
-        return Stage("rows", 2, WARP, run, vectors // WARP, 1, 2)
-    if vectors != math.ceil(view.length / run):
-        vectors //= 2  # walk the row in two tiles or more: only the last one is masked
-    loads = (
-        2 * LOADS if absorbs and view.loads == LOADS and vectors <= WARP * MAX_WARPS * LOADS else view.loads
-    )
-    warps = min(MAX_WARPS, vectors // (WARP * loads)) or 1
-    family = "rows" if warps * WARP * loads >= vectors else "long_rows"
-    return Stage(family, 1, warps * WARP, run, loads, 1, warps)
+    needed = math.ceil(view.length / run)
+    vectors = _power(needed)
+    narrow = view.full_vector // view.vector
+    if vectors == 1:
+        return Stage("small_axis", 256, 1, run, 1, 1, 2)
+    if run == 1 and vectors <= SMALL_AXIS:
+        return Stage("small_axis", 1024 // vectors, vectors, 1, 1, 1, 4)
+    if vectors <= SHORT_ROW * min(4, narrow):
+        return _short_rows(view, run, vectors, 4 if absorbs or masked else 2)
+    if vectors <= MEDIUM_ROW:
+        lanes = WARP // 2 if fields > 2 and run == 8 else WARP
+        return Stage("rows", 2, lanes, run, vectors // lanes, 1, 2 * lanes // WARP)
+    if view.few:
+        warps = 2 if view.bytes < EVICT_FIRST_BELOW else MAX_WARPS
+        return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps)
+    if vectors == needed and vectors <= ONE_TILE_ROW:
+        loads = 2 * LOADS if absorbs and view.loads == LOADS else view.loads
+        warps = min(MAX_WARPS, vectors // (WARP * loads)) or 1
+        return Stage("rows", 1, warps * WARP, run, vectors // (warps * WARP), 1, warps)
+    if view.kept * view.outer < 4 * BLOCKS or vectors == needed:
+        return Stage("long_rows", 1, MAX_WARPS * WARP, run, view.loads, 1, MAX_WARPS)
+    warps = 1 if vectors <= 1024 else 4  # walk the row: only its last tile is masked
+    return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps, prefetch=True)
 
 
-def _columns(view: _View, absorbs: bool) -> Stage:
+def _short_rows(view: _View, run: int, vectors: int, most: int) -> Stage:
+    """Several rows a program, each by a few threads that take `most` vectors."""
+    unroll = min(vectors, most * max(1, view.loads // LOADS))
+    lanes = max(1, vectors // unroll)
+    threads = 64 if most > 2 else 256 if vectors >= WARP else 128
+    family = "small_axis" if view.length <= SMALL_AXIS else "rows"
+    return Stage(family, max(1, threads // lanes), lanes, run, vectors // lanes, 1, threads // WARP)
+
+
+def _columns(view: _View, fields: int, absorbs: bool) -> Stage:
     """Results are contiguous: a thread takes a vector of neighbouring results and walks down their columns."""
-    if view.length <= SHORT_COLUMN:
+    narrow = view.vector < view.full_vector
+    wide = view.outer * math.ceil(view.kept / (4 * WARP * view.vector))
+    if view.length <= SHORT_COLUMN and (wide >= 8 * BLOCKS or view.length <= 8 or narrow):
         if view.length <= 8:
             return replace(_column_tile(view, 4, 4 * WARP, 8), unroll=_power(view.length))
+        if narrow:
+            return _column_tile(view, 4, 2 * WARP, 8)
         return _column_tile(view, 4, 4 * WARP, 4 if absorbs and view.length <= SMALL_AXIS else 16)
+    if narrow:
+        return _column_tile(view, 4, 4 * WARP, 16)
     blocks = view.outer * math.ceil(view.kept / (NARROW_COLUMNS * view.full_vector))
-    if blocks >= 4 * BLOCKS:
-        return _column_tile(view, 4, NARROW_COLUMNS, 16 if absorbs else 8)
-    if view.bytes < LARGE:
-        return _column_tile(view, 4, NARROW_COLUMNS if blocks >= 8 else NARROW_COLUMNS // 2, 8)
-    return _column_tile(view, 4 if absorbs and blocks >= BLOCKS // 2 else MAX_WARPS, NARROW_COLUMNS, 8)
+    if blocks >= 8 * BLOCKS:
+        return replace(_column_tile(view, 4, 2 * NARROW_COLUMNS, 8), prefetch=True)
+    if blocks <= 2 and view.bytes >= LARGE:
+        return _column_tile(view, MAX_WARPS if view.full_vector > 4 else 8, NARROW_COLUMNS, 8)
+    if view.bytes < LARGE and blocks < 8:
+        return _column_tile(view, 4, NARROW_COLUMNS if view.full_vector <= 4 else NARROW_COLUMNS // 2, 8)
+    width = NARROW_COLUMNS if view.lines and view.full_vector > 4 else 2 * NARROW_COLUMNS
+    if _small_state(fields, absorbs):
+        return replace(_column_tile(view, 4, width, 4), prefetch=not absorbs)
+    return replace(_column_tile(view, 4, width, 8), prefetch=True)
+
+
+def _small_state(fields: int, absorbs: bool) -> bool:
+    """Whether a column's state leaves registers for twice as many programs."""
+    return fields == 1 or (absorbs and fields == 2)
 
 
 def _column_tile(view: _View, warps: int, width: int, most: int) -> Stage:
-    """`width` vectors of neighbouring results, the other threads down the columns, `most` elements each."""
+    """`width` loads of neighbouring results side by side, the other threads down the columns, `most` elements each."""
     threads = warps * WARP
-    if view.vector < view.full_vector:
-        width = min(4 * width, 4 * WARP)  # narrow loads: wide tiles waste fewer sectors at their edges
-    kept = min(_power(view.kept), width * view.full_vector)
+    kept = min(_power(view.kept), width * view.vector)
     lanes = max(1, min(threads * view.vector // kept, _below(view.length)))
     unroll = max(1, min(most, _below(view.length // lanes)))
     return Stage("columns", kept, lanes, 1, unroll, 1, warps)
 
 
-def _splits(view: _View, stage: Stage, chip: Device, invariant: bool) -> int:
+def _splits(view: _View, stage: Stage, chip: Device, invariant: bool, small: bool) -> int:
     """How many programs share one result, so that every core has work."""
     programs = 1 if invariant else math.ceil(view.kept / stage.block_kept) * view.outer
-    tiles = math.ceil(view.length / stage.step)
+    tiles = view.length // stage.step - (stage.align > 1)
     if view.by_rows:
-        wanted = WARPS_WANTED * chip.cores // 132 // stage.num_warps
+        wanted = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) * chip.cores // 132 // stage.num_warps
     else:
-        wanted = chip.cores * max(1 if stage.absorb else 2, COLUMN_WARPS // stage.num_warps)
-    if invariant:
+        each = (1 if stage.absorb else 2) if stage.num_warps > 8 else COLUMN_PROGRAMS * (2 if small and stage.num_warps < 8 else 1)
+        wanted = chip.cores * each
+    if invariant and tiles:
         splits = max(1, min(INVARIANT_SPLITS, tiles // 16))
-    elif programs >= chip.cores * 4 or tiles < 2:
+    elif tiles < 2 or programs >= chip.cores * 15 // 4 or (view.by_rows and not view.few and not stage.ordered):
         return 1
     else:
         splits = max(1, min(wanted // programs, tiles))

@@ -11,7 +11,8 @@ class Stage:
 
     `ordered` combines in the elements' order (a tree of neighbours inside registers); otherwise each of the `lanes`
     folds its own elements, `unroll` runs of `run` neighbours a tile, and lanes meet once, at the end. `in_order`: a
-    lane's elements stay in one thread and come in order. `evict_first`: what was read leaves the L2 first. `splits`
+    lane's elements stay in one thread and come in order. `align`: rows start anywhere and are read from the multiple of so
+    many elements before. `prefetch`: a tile is loaded while the one before it is folded. `evict_first`: what was read leaves the L2 first. `splits`
     programs share one result; each leaves a partial state.
     """
 
@@ -26,6 +27,8 @@ class Stage:
     absorb: bool = False
     in_order: bool = False
     evict_first: bool = True
+    align: int = 1
+    prefetch: bool = False
     num_stages: int = 1
 
     @property

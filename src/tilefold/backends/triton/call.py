@@ -28,10 +28,14 @@ _POINTERS = {
 
 @dataclass(frozen=True)
 class Pointer:
-    """The place of one tensor among a call's arguments: its dtype and alignment, known before its address."""
+    """The place of one tensor among a call's arguments: its dtype and alignment, known before its address.
+
+    `before`: bytes from the address passed to the tensor's own.
+    """
 
     dtype: torch.dtype
     aligned: int
+    before: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,14 @@ def make_call(
     *deep, inner = problem.folded or (Dim(1, (0,) * len(problem.dtypes), 0),)
     length = problem.length
     step = stage.step
-    chunk = math.ceil(math.ceil(length / stage.splits) / step) * step if stage.splits > 1 else length
+    chunk = math.ceil(length // step / stage.splits) * step if stage.splits > 1 else length
+    before = [r if stage.align > 1 and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
     kept_blocks = math.ceil(last.size / stage.block_kept)
     results = partial_dtypes(program) if to_partials else program.outputs
     arguments = (
         tuple(
-            (Pointer(dtype, problem.aligned[i]), tuple(d.strides[i] for d in outer), last.strides[i],
-             tuple(d.strides[i] for d in deep), inner.strides[i])
+            (Pointer(dtype, 16 if stage.align > 1 else problem.aligned[i], before[i]), before[i] // dtype.itemsize,
+             tuple(d.strides[i] for d in outer), last.strides[i], tuple(d.strides[i] for d in deep), inner.strides[i])
             for i, dtype in enumerate(problem.dtypes)
         ),
         tuple(Pointer(dtype, 16) for dtype in results),
@@ -102,7 +107,7 @@ def make_call(
         kept_blocks,
         problem.outputs,
     )  # fmt: skip
-    constants = _constants(problem, stage, length, chunk, last.size, from_partials, to_partials, overlap)
+    constants = _constants(problem, stage, length, last.size, from_partials, to_partials, overlap)
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     return Call(
         kernel="fold_in_order" if stage.ordered else "fold_lanes",
@@ -120,13 +125,11 @@ def _constants(
     problem: Problem,
     stage: Stage,
     length: int,
-    chunk: int,
     kept: int,
     from_partials: bool,
     to_partials: bool,
     overlap: bool,
 ) -> dict[str, Any]:
-    step = stage.step
     inner_steps = problem.folded[-1].strides if problem.folded else (0,)
     shared = {
         "BLOCK_KEPT": stage.block_kept,
@@ -151,11 +154,27 @@ def _constants(
         "RUN": stage.run,
         "UNROLL": stage.unroll,
         "MASK_KEPT": kept % stage.block_kept != 0,
-        "ONE_TILE": length == step and stage.splits == 1,
-        "HAS_FULL": length >= step,
-        "HAS_TAIL": length % step != 0,
+        "ALIGN": stage.align,
+        **_edges(stage, length),
+        "PREFETCH": stage.prefetch,
         "USE_ABSORB": stage.absorb,
         "IN_ORDER": stage.in_order,
+    }
+
+
+def _edges(stage: Stage, length: int) -> dict[str, int]:
+    """Which parts a program's way has: a masked head, whole tiles, a masked tail. In runs of all lanes."""
+    runs = stage.run * stage.lanes
+    head = 0 if stage.align == 1 else stage.unroll if stage.splits > 1 else 1
+    full = (length - head * runs) // stage.step
+    if head and full < 1 and stage.splits == 1:
+        head, full = 0, 0  # one tile is masked on both ends
+    rest = length - head * runs - full * stage.step + stage.align - 1
+    tail = 1 << max(0, (math.ceil(rest / runs) - 1).bit_length()) if rest else 0
+    return {
+        "HEAD": head,
+        "HAS_FULL": 0 if full < 1 else 1 if full == stage.splits and not head else 2,
+        "TAIL": min(tail, stage.unroll) if full else tail,
     }
 
 

@@ -141,6 +141,8 @@ class _Writer:
         if op == "cast":
             return self._cast(node.args[0], operand, dtype)
         values = [self._operand(p, operand, block) for p in node.args]
+        if op == "truediv" and operand == torch.float32 and values[0] == "1.0" and not self.interpret:
+            return f"RECIPROCAL({values[1]})", False
         if op in _BINARY:
             return f"{values[0]} {_BINARY[op]} {values[1]}", self.typed.dtypes[
                 len(self.names)
@@ -178,7 +180,9 @@ class _Writer:
             return ("BLOCK_COUNT(mask)" if self.masked else f"({x}.shape[0] * {x}.shape[3])"), False
         if op.startswith("block_"):
             combine = op.upper() + ("" if floating or op == "block_first" else "_INT")
-            if self.masked and op != "block_first":
+            if self.masked and op == "block_first":
+                return f"BLOCK_FIRST_OF(mask, {x})", False
+            if self.masked:
                 x = f"tl.where(mask, {x}, {literal(_ABSENT[op], operand)})"
             return f"tl.reduce(tl.reduce({x}, 0, {combine}), 2, {combine})", False
         if op == "pow":
@@ -261,8 +265,7 @@ def emit(
     parts.append(f"def TO_INDEX(x):\n    return x.to({TL_DTYPES[index]})\n")
     if from_partials:
         parts.append(_function("LIFT", [*a, "i"], [], a))
-        parts.append(_function("ABSORB", [*a, *b, "i"], [], a))
-        parts.append(_function("ABSORB_MASKED", ["mask", *a, *b, "i"], [], a))
+        parts += _no_absorb(a, b)
         return "\n\n".join([*parts, _BLOCK_FUNCTIONS])
     reads = [f"{name} = {_read(name, program.elements[p])}" for p, name in enumerate(x)]
     lift = _Writer(program.lift, [*x, "i"], [False] * (k + 1), interpret)
@@ -270,28 +273,43 @@ def emit(
         _function("LIFT", [*x, "i"], [*reads, *lift.lines], lift.results(program.state, False, "x0"))
     )
     if program.absorb is None:
-        parts.append(_function("ABSORB", [*a, *x, "i"], [], a))
-        parts.append(_function("ABSORB_MASKED", ["mask", *a, *x, "i"], [], a))
+        parts += _no_absorb(a, x)
     else:
         parts += _emit_absorb(program, a, x, reads, interpret)
     return "\n\n".join([*parts, _BLOCK_FUNCTIONS])
 
 
+def _no_absorb(a: Sequence[str], x: Sequence[str]) -> list[str]:
+    """What the kernels name but a fold without `absorb` never calls."""
+    given = {"BEGIN": [*x, "i"], "BEGIN_MASKED": ["mask", *x, "i"]}
+    given |= {"ABSORB": [*a, *x, "i"], "ABSORB_MASKED": ["mask", *a, *x, "i"]}
+    return [_function(name, parameters, [], [parameters[-1]]) for name, parameters in given.items()]
+
+
 def _emit_absorb(
     program: Program, a: Sequence[str], x: Sequence[str], reads: Sequence[str], interpret: bool
 ) -> list[str]:
-    """ABSORB for whole blocks; ABSORB_MASKED counts only elements under the mask and leaves states that see none."""
+    """BEGIN and ABSORB for whole blocks; the masked ones count only elements under the mask, and none leave the state."""
     assert program.absorb is not None
-    names, blocks = [*a, *x, "i"], [False] * len(a) + [True] * (len(x) + 1)
-    whole = _Writer(program.absorb, names, blocks, interpret)
-    part = _Writer(program.absorb, names, blocks, interpret, masked=True)
-    results = part.results(program.state, False, "a0")
-    kept = [f"tl.where(some, {new}, {old})" for new, old in zip(results, a, strict=True)]
-    some = "some = BLOCK_COUNT(mask) != 0"
-    return [
-        _function("ABSORB", names, [*reads, *whole.lines], whole.results(program.state, False, "a0")),
-        _function("ABSORB_MASKED", ["mask", *names], [*reads, *part.lines, some], kept),
-    ]
+    assert program.begin is not None
+    begin, absorb = (program.begin, [*x, "i"], 0), (program.absorb, [*a, *x, "i"], len(a))
+    like = "tl.reduce(tl.reduce(x0, 0, BLOCK_FIRST), 2, BLOCK_FIRST)"
+    empty = "IDENTITY(like.shape)"
+    functions = []
+    for name, (graph, names, states) in (("BEGIN", begin), ("ABSORB", absorb)):
+        blocks = [False] * states + [True] * (len(names) - states)
+        head = [*reads, f"like = {like if not states else 'a0'}"]
+        whole, part = (_Writer(graph, names, blocks, interpret, masked=masked) for masked in (False, True))
+        results = whole.results(program.state, False, "like")
+        functions.append(_function(name, names, [*head, *whole.lines], results))
+        tail = ["some = BLOCK_COUNT(mask) != 0"] + ([] if states else [f"old = {empty}"])
+        old = a if states else [f"old[{i}]" for i in range(len(a))]
+        results = part.results(program.state, False, "like")
+        kept = [f"tl.where(some, {new}, {was})" for new, was in zip(results, old, strict=True)]
+        functions.append(
+            _function(f"{name}_MASKED", ["mask", *names], [*head, *part.lines, *tail], kept)
+        )
+    return functions
 
 
 def _read(name: str, element: torch.dtype) -> str:
@@ -331,6 +349,10 @@ def EXP2(x):
     return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
 
 
+def RECIPROCAL(x):
+    return tl.inline_asm_elementwise("rcp.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
 def BLOCK_SUM(a, b):
     return a + b
 
@@ -341,6 +363,15 @@ def BLOCK_SUM_INT(a, b):
 
 def BLOCK_FIRST(a, b):
     return a
+
+
+def FIRST_THAT_COUNTS(a, counts_a, b, counts_b):
+    return tl.where(counts_a != 0, a, b), counts_a | counts_b
+
+
+def BLOCK_FIRST_OF(mask, x):
+    runs = tl.reduce((x, mask.to(tl.int32)), 0, FIRST_THAT_COUNTS)
+    return tl.reduce(runs, 2, FIRST_THAT_COUNTS)[0]
 
 
 def BLOCK_COUNT(mask):

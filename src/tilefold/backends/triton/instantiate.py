@@ -24,6 +24,13 @@ _HELPERS = (
     "program_place",
     "tree",
     "fold_block",
+    "tile_places",
+    "row_begin",
+    "positions_of",
+    "begin_tile",
+    "begin_masked",
+    "absorb_tile",
+    "absorb_masked",
 )
 
 

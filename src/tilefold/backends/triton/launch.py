@@ -222,7 +222,9 @@ def _layout(argument: Any, names: Any) -> str:
     """The nested arguments as source text, each `Pointer` a name."""
     if isinstance(argument, tuple):
         return "(" + "".join(f"{_layout(a, names)}, " for a in argument) + ")"
-    return next(names) if isinstance(argument, Pointer) else repr(int(argument))
+    if isinstance(argument, Pointer):
+        return f"{next(names)} - {argument.before}" if argument.before else str(next(names))
+    return repr(int(argument))
 
 
 def _interpret(

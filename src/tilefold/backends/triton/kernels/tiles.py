@@ -6,7 +6,8 @@ monoid's graphs and put into these functions' globals by `instantiate`, with Tri
 that meet in one.
 
 Arguments shared by both kernels:
-    inputs         one record an input: (pointer, outer steps, kept step, deep steps, folded step), steps in elements
+    inputs         one record an input: (pointer, shift, outer steps, kept step, deep steps, folded step), in elements; the
+                   first element is `shift` after the pointer
     y_ptrs         one pointer a result, or a state field where partial states are written
     y_outer, y_kept              the results' steps
     p_outer, p_deep, p_folded    the steps of an element's position, for monoids that see it
@@ -36,9 +37,15 @@ def folded_offset(places, deep_sizes, folded_size, deep_steps, folded_step):
     return offset
 
 
-def load_tile(rows, places, mask, deep_sizes, folded_size, MASKED: tl.constexpr, EVICT: tl.constexpr):
-    """One element tile of each input; masked elements are undefined and must not be used."""
+def row_begin(x, outer, outer_sizes, kept):
+    """Where each result's elements begin in one input: [1, 1, BLOCK_KEPT, 1]."""
+    return (x[1] + outer_offset(outer, outer_sizes, x[2]) + kept * x[3])[None, None, :, None]
+
+
+def load_tile(rows, places, bound, keep, deep_sizes, folded_size, MASKED: tl.constexpr, EVICT: tl.constexpr):
+    """One element tile of each input; elements outside `bound` or `keep` are undefined and must not be used."""
     if MASKED:
+        mask = keep if bound is None else keep & bound
         tile = [
             tl.load(
                 row[0] + folded_offset(places, deep_sizes, folded_size, row[1], row[2]),
@@ -87,77 +94,156 @@ def fold_block(lifted, IN_ORDER: tl.constexpr):
     return block
 
 
+def tile_places(k, RUN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr):
+    """Folded positions of a tile that starts at k: [RUN, LANES, 1, UNROLL]."""
+    run = tl.arange(0, RUN)[:, None, None, None]
+    lane = tl.arange(0, LANES)[None, :, None, None] * RUN
+    return k + (run + lane + tl.arange(0, UNROLL)[None, None, None, :] * (LANES * RUN))
+
+
+def positions_of(places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT: tl.constexpr):
+    """The elements' positions as the monoid sees them, over the whole tile."""
+    position = first + TO_INDEX(folded_offset(places - lead, deep_sizes, folded_size, p_deep, p_folded))
+    return tl.broadcast_to(position, (places.shape[0], places.shape[1], BLOCK_KEPT, places.shape[3]))
+
+
+def begin_tile(xs, position, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr):
+    """A first whole tile as lane states."""
+    if USE_ABSORB:
+        state = BEGIN(*xs, position)
+    else:
+        state = fold_block(LIFT(*xs, position), IN_ORDER)
+    return state
+
+
+def begin_masked(mask, xs, position, USE_ABSORB: tl.constexpr):
+    """A first tile of which only elements under the mask count; a lane without any is the identity."""
+    if USE_ABSORB:
+        state = BEGIN_MASKED(mask, *xs, position)
+    else:
+        state = fold_block(OR_IDENTITY(mask, *LIFT(*xs, position)), False)
+    return state
+
+
+def absorb_tile(state, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr):
+    """A further whole tile taken into lane states."""
+    if USE_ABSORB:
+        state = ABSORB(*state, *xs, position)
+    elif IN_ORDER:
+        state = COMBINE_LATER(*state, *fold_block(LIFT(*xs, position), True))
+    else:
+        state = COMBINE(*state, *fold_block(LIFT(*xs, position), False))
+    return state
+
+
+def absorb_masked(mask, state, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr):
+    """A last tile: masked elements come last in a lane, where an identity may stand."""
+    if USE_ABSORB:
+        state = ABSORB_MASKED(mask, *state, *xs, position)
+    elif IN_ORDER:
+        state = COMBINE_LATER(*state, *fold_block(OR_IDENTITY(mask, *LIFT(*xs, position)), True))
+    else:
+        state = COMBINE(*state, *fold_block(OR_IDENTITY(mask, *LIFT(*xs, position)), False))
+    return state
+
+
 def fold_lanes(
     inputs, y_ptrs, y_outer, y_kept, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, kept_size, folded_size,
     length, chunk, splits, kept_blocks, split_step,
     BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLITS_FIRST: tl.constexpr,
-    MASK_KEPT: tl.constexpr, ONE_TILE: tl.constexpr, HAS_FULL: tl.constexpr, HAS_TAIL: tl.constexpr,
-    USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr,
+    MASK_KEPT: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr,
+    PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr,
     PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
 
-    A program owns BLOCK_KEPT neighbouring results and the folded positions [split * chunk, (split + 1) * chunk). It reads
-    tiles of [RUN, LANES, BLOCK_KEPT, UNROLL] elements: in a tile, lane l takes UNROLL runs of RUN neighbours, LANES * RUN
-    apart. The state is [LANES, BLOCK_KEPT]. Triton gives threads to the contiguous axis first (RUN or BLOCK_KEPT), then
-    to axes from the left: so UNROLL stays inside a thread. Writes one result (or partial state, at split * split_step) a
-    row.
+    A program owns BLOCK_KEPT neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), the last
+    split all that are left. It reads tiles of [RUN, LANES, BLOCK_KEPT, UNROLL] elements: in a tile, lane l takes UNROLL
+    runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_KEPT]. Triton gives threads to the contiguous
+    axis first (RUN or BLOCK_KEPT), then to axes from the left: so UNROLL stays inside a thread.
+
+    The way: a masked head of HEAD runs (0: none), whole tiles (HAS_FULL 0: none, 1: one, 2: any number), a masked tail of
+    TAIL runs at a time (0: none); the first of these makes the lane states. With ALIGN > 1, rows need not start at a multiple of ALIGN elements: positions count
+    from the multiple before (`lead` elements earlier), every load is aligned, and the head masks what is not the row's.
+    Writes one result (or partial state, at split * split_step) a row.
     """
     if RELEASE:
         gdc_launch_dependents()
-    TILE: tl.constexpr = RUN * LANES * UNROLL
+    STEP: tl.constexpr = RUN * LANES
+    TILE: tl.constexpr = STEP * UNROLL
     outer, block, split = program_place(splits, kept_blocks, SPLITS_FIRST)
     kept = block * BLOCK_KEPT + tl.arange(0, BLOCK_KEPT)
     mask_kept = kept < kept_size
+    keep = mask_kept[None, None, :, None]
+    if ALIGN > 1:
+        rows = [(x[0] + row_begin(x, outer, outer_sizes, kept) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
+        lead = (row_begin(inputs[0], outer, outer_sizes, kept) % ALIGN).to(tl.int32)
+        limit = length + (ALIGN - 1)
+    else:
+        rows = [(x[0] + row_begin(x, outer, outer_sizes, kept), x[4], x[5]) for x in inputs]
+        lead = 0
+        limit = length
     start = split * chunk
-    stop = tl.minimum(start + chunk, length)
+    stop = tl.where(split == splits - 1, limit, start + chunk)
     if not WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)
-    offs = (
-        tl.arange(0, RUN)[:, None, None, None]
-        + tl.arange(0, LANES)[None, :, None, None] * RUN
-        + tl.arange(0, UNROLL)[None, None, None, :] * (LANES * RUN)
-    )
-    rows = [
-        (x[0] + outer_offset(outer, outer_sizes, x[1]) + (kept * x[2])[None, None, :, None], x[3], x[4])
-        for x in inputs
-    ]
     first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer))
     if WAIT:
         gdc_wait()
-    if ONE_TILE:
-        xs = load_tile(rows, start + offs, mask_kept[None, None, :, None], deep_sizes, folded_size, MASK_KEPT, EVICT)
-        position = first + TO_INDEX(folded_offset(start + offs, deep_sizes, folded_size, p_deep, p_folded))
-        position = tl.broadcast_to(position, (RUN, LANES, BLOCK_KEPT, UNROLL))
-        if USE_ABSORB:
-            state = ABSORB(*IDENTITY((LANES, BLOCK_KEPT)), *xs, position)
-        else:
-            state = fold_block(LIFT(*xs, position), IN_ORDER)
-    else:
-        state = IDENTITY((LANES, BLOCK_KEPT))
-        full = start
-        if HAS_FULL:
-            full = start + (stop - start) // TILE * TILE
-            for k in range(start, full, TILE):
-                xs = load_tile(rows, k + offs, mask_kept[None, None, :, None], deep_sizes, folded_size, MASK_KEPT, EVICT)
-                position = first + TO_INDEX(folded_offset(k + offs, deep_sizes, folded_size, p_deep, p_folded))
-                position = tl.broadcast_to(position, (RUN, LANES, BLOCK_KEPT, UNROLL))
-                if USE_ABSORB:
-                    state = ABSORB(*state, *xs, position)
+    full = start
+    if HEAD > 0:
+        head_places = tile_places(start, RUN, LANES, HEAD)
+        head_mask = tl.broadcast_to((head_places >= lead) & (head_places < lead + length) & keep, (RUN, LANES, BLOCK_KEPT, HEAD))
+        head_xs = load_tile(rows, head_places, head_places // RUN * RUN < lead + length, keep, deep_sizes, folded_size, True, EVICT)
+        head_position = positions_of(head_places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+        state = begin_masked(head_mask, head_xs, head_position, USE_ABSORB)
+        full = start + STEP * HEAD
+    if HAS_FULL > 0:
+        at = full
+        full = full + (tl.minimum(stop, length) - full) // TILE * TILE
+        if HEAD == 0:
+            places = tile_places(at, RUN, LANES, UNROLL)
+            xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_KEPT, EVICT)
+            if PREFETCH and HAS_FULL > 1:
+                ahead = load_tile(
+                    rows, places + TILE, at + TILE < full, keep, deep_sizes, folded_size, True, EVICT
+                )
+            position = positions_of(places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+            state = begin_tile(xs, position, USE_ABSORB, IN_ORDER)
+            at = at + TILE
+        elif PREFETCH:
+            ahead = load_tile(
+                rows, tile_places(at, RUN, LANES, UNROLL), at < full, keep, deep_sizes, folded_size, True, EVICT
+            )
+        if HAS_FULL > 1:
+            for k in range(at, full, TILE):
+                places = tile_places(k, RUN, LANES, UNROLL)
+                if PREFETCH:
+                    xs = ahead
+                    ahead = load_tile(
+                        rows, places + TILE, k + TILE < full, keep, deep_sizes, folded_size, True, EVICT
+                    )
                 else:
-                    state = COMBINE(*state, *fold_block(LIFT(*xs, position), IN_ORDER))
-        if HAS_TAIL:
-            for k in range(full, stop, TILE):
-                mask = (k + offs < stop) & mask_kept[None, None, :, None]
-                mask = tl.broadcast_to(mask, (RUN, LANES, BLOCK_KEPT, UNROLL))
-                xs = load_tile(rows, k + offs, mask, deep_sizes, folded_size, True, EVICT)
-                position = first + TO_INDEX(folded_offset(k + offs, deep_sizes, folded_size, p_deep, p_folded))
-                position = tl.broadcast_to(position, (RUN, LANES, BLOCK_KEPT, UNROLL))
-                if USE_ABSORB:
-                    state = ABSORB_MASKED(mask, *state, *xs, position)
-                else:  # masked elements come last in a lane: an identity is after everything
-                    state = COMBINE(*state, *fold_block(OR_IDENTITY(mask, *LIFT(*xs, position)), IN_ORDER))
+                    xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_KEPT, EVICT)
+                position = positions_of(places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+                state = absorb_tile(state, xs, position, USE_ABSORB, IN_ORDER)
+    if TAIL > 0:
+        if HEAD == 0 and HAS_FULL == 0:
+            tail_places = tile_places(full, RUN, LANES, TAIL)
+            tail_mask = tl.broadcast_to((tail_places >= lead) & (tail_places < lead + length) & keep, (RUN, LANES, BLOCK_KEPT, TAIL))
+            tail_xs = load_tile(rows, tail_places, tail_places // RUN * RUN < lead + length, keep, deep_sizes, folded_size, True, EVICT)
+            tail_position = positions_of(tail_places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+            state = begin_masked(tail_mask, tail_xs, tail_position, USE_ABSORB)
+        else:
+            for k in range(full, stop, STEP * TAIL):
+                tail_places = tile_places(k, RUN, LANES, TAIL)
+                tail_mask = tl.broadcast_to((tail_places < lead + length) & keep, (RUN, LANES, BLOCK_KEPT, TAIL))
+                tail_xs = load_tile(
+                    rows, tail_places, tail_places // RUN * RUN < lead + length, keep, deep_sizes, folded_size, True, EVICT
+                )
+                tail_position = positions_of(tail_places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+                state = absorb_masked(tail_mask, state, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
     folded = tl.reduce(state, 0, COMBINE)
     offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + kept * y_kept
     store_results(y_ptrs, offset, mask_kept, folded, PARTIAL)
@@ -196,7 +282,7 @@ def fold_in_order(
         mask = offs < (kept_size - block * BLOCK_KEPT) * LANES
         xs = [
             tl.load(
-                x[0] + outer_offset(outer, outer_sizes, x[1]) + block * (BLOCK_KEPT * LANES) + offs,
+                x[0] + x[1] + outer_offset(outer, outer_sizes, x[2]) + block * (BLOCK_KEPT * LANES) + offs,
                 mask=mask, eviction_policy=EVICT,
             )
             for x in inputs
@@ -205,19 +291,19 @@ def fold_in_order(
         state = tree([tl.reshape(s, (BLOCK_KEPT, LANES)) for s in LIFT(*xs, position)], BLOCK_KEPT, LANES, LEVELS)
     else:
         start = split * chunk
-        stop = tl.minimum(start + chunk, length)
+        stop = tl.where(split == splits - 1, length, start + chunk)
         if not WIDE:
             start = start.to(tl.int32)
             stop = stop.to(tl.int32)
         rows = [
-            (x[0] + outer_offset(outer, outer_sizes, x[1]) + (kept * x[2])[:, None], x[3], x[4])
+            (x[0] + x[1] + outer_offset(outer, outer_sizes, x[2]) + (kept * x[3])[:, None], x[4], x[5])
             for x in inputs
         ]
         state = IDENTITY((BLOCK_KEPT,))
         for k in range(start, stop, LANES):
             places = (k + tl.arange(0, LANES))[None, :]
             mask = (places < stop) & mask_kept[:, None]
-            xs = load_tile(rows, places, mask, deep_sizes, folded_size, True, EVICT)
+            xs = load_tile(rows, places, places < stop, mask_kept[:, None], deep_sizes, folded_size, True, EVICT)
             position = first + TO_INDEX(folded_offset(places, deep_sizes, folded_size, p_deep, p_folded))
             lifted = OR_IDENTITY(mask, *LIFT(*xs, tl.broadcast_to(position, (BLOCK_KEPT, LANES))))
             state = COMBINE(*state, *tree(lifted, BLOCK_KEPT, LANES, LEVELS))
