@@ -27,18 +27,17 @@ from tilefold.backends.elementwise import Workspace, stored
 from tilefold.backends.pieces import Box, Pieces, boxes, narrow
 from tilefold.planner.plan import Plan
 
+# Threads that share an interpreter wake each other at every operation: below 2^17 elements each that costs more than it gains
+# (measured: five times slower at 2^16). Above, a state and what is between no longer stay in an L2 cache of 1 MiB.
+LANES = 1 << 17
+BLOCK = 1 << 18  # elements of a block that is absorbed at once: fewer operations on each than on lanes
 ABSORBED = 4  # elements of a result, at least, for absorbing to pay
 RUN = 256  # neighbours in memory that are read together
-BLOCK = 1 << 18  # elements of a block that is absorbed at once
-STATE_BYTES = 1 << 18  # of all lanes: the state, its successor and what is between stay in the L2 cache
-LANES = 1 << 15  # at least: fewer cost more in calls than a cache saves
 STEPS = 16  # at least, in a long fold: meeting costs as much as a step of all lanes
-LANES_ALONE = 1 << 15  # of one result, where it must not matter what else is folded
-ORDERED = 1 << 16  # neighbours that meet in one box, where order matters
-ORDERED_ALONE = 1 << 14  # the same, where it must not matter what else is folded
+ORDERED_ALONE = 1 << 16  # neighbours that meet in one box, where it must not matter what else is folded
 LEVEL = 64  # results side by side that are enough for torch to run along
 PARTS = 16  # at most, of one result: enough for threads to share
-PART = 1 << 19  # elements, at least
+PART = 1 << 21  # elements, at least
 Tensor = torch.Tensor
 State = list[Tensor]
 
@@ -91,23 +90,22 @@ class _Layout:
         self.kernels = elementwise.kernels(self.program, alone)
 
     def _way(self) -> tuple[str, list[int]]:
-        together = max(LANES, _power_of_two(STATE_BYTES // self.program.state_bytes))
         lanes = max(RUN, self.length // (STEPS * self.parts))
         if not self.program.algebra.commutative:
-            return "in order", self._box_in_order(ORDERED_ALONE if self.alone else ORDERED, together)
+            return "in order", self._box_in_order(ORDERED_ALONE if self.alone else LANES)
         if self.alone:
-            return "lanes", self._box_in_order(min(LANES_ALONE, lanes), together)
+            return "lanes", self._box_in_order(min(LANES, lanes))
         if self.program.absorb is not None and self.length >= ABSORBED:
             return "blocks", self._box_of_blocks()
-        return "lanes", self._box_of_lanes(together, lanes)
+        return "lanes", self._box_of_lanes(lanes)
 
-    def _box_of_lanes(self, together: int, lanes: int) -> list[int]:
+    def _box_of_lanes(self, lanes: int) -> list[int]:
         """A run of neighbours in memory; then many results; then lanes of each, but few enough to take turns."""
         pieces, kept = self.pieces, len(self.pieces.kept)
         first = pieces.near(folded=True) if pieces.short else pieces.order[::-1]
         box = pieces.grow([1] * len(self.sizes), first, RUN)
-        box = pieces.grow(box, pieces.near(folded=False), together // math.prod(box))
-        more = min(together // math.prod(box), lanes // math.prod(box[kept:]))
+        box = pieces.grow(box, pieces.near(folded=False), LANES // math.prod(box))
+        more = min(LANES // math.prod(box), lanes // math.prod(box[kept:]))
         return pieces.grow(box, pieces.near(folded=True), more)
 
     def _box_of_blocks(self) -> list[int]:
@@ -117,12 +115,12 @@ class _Layout:
         box = pieces.grow(box, pieces.near(folded=True), BLOCK // math.prod(box))
         return pieces.grow(box, pieces.near(folded=False), BLOCK // math.prod(box))
 
-    def _box_in_order(self, folded: int, together: int) -> list[int]:
+    def _box_in_order(self, folded: int) -> list[int]:
         """Neighbours in the fold's order, their number given by the folded dims alone; then results."""
         pieces, kept = self.pieces, len(self.pieces.kept)
         box = pieces.grow([1] * len(self.sizes), range(len(self.sizes) - 1, kept - 1, -1), folded)
         near = RUN if pieces.order and pieces.order[-1] < kept else 1
-        return pieces.grow(box, pieces.near(folded=False), max(near, together // math.prod(box)))
+        return pieces.grow(box, pieces.near(folded=False), max(near, LANES // math.prod(box)))
 
     def turns(self) -> list[tuple[Box, ...]]:
         """Where the parts of each result cut its farthest folded dim; one part takes all where results are many."""
@@ -279,8 +277,3 @@ def _identity(program: Program, shape: Sequence[int]) -> State:
 def _signed(number: float, dtype: torch.dtype) -> float:
     """An identity as its stored dtype takes it."""
     return (int(number) + 2**63) % 2**64 - 2**63 if dtype == torch.uint64 else number
-
-
-def _power_of_two(number: int) -> int:
-    """The greatest power of two that is at most `number` (0 for 0)."""
-    return 1 << (number.bit_length() - 1) if number > 0 else 0
