@@ -28,12 +28,13 @@ SMALL_AXIS = 64  # elements: up to here a thread or a few own a row
 SHORT_COLUMN = 512  # elements: up to here one program walks whole columns
 LOADS = 4  # vectors a thread keeps in flight
 MAX_WARPS = 16
+WALKED = (9, 2048)  # elements: rows between, no power of two long, are walked in small tiles
+NARROW_ROW = 128  # elements: up to here such rows are read an element at a time where no vector divides them
 SHORT_ROW = 64  # vectors: up to here a program reads several rows
 MEDIUM_ROW = 256  # vectors: up to here a warp or two read a row at once
 ONE_TILE_ROW = 2048  # vectors: up to here a row whose length is a power of two is one tile
 NARROW_COLUMNS = 8  # vectors: 128 bytes of neighbouring results, an L2 line
 WARPS_WANTED = 8192  # for a fold of few results: about 62 warps a core on 132 cores, one wave
-COLUMN_PROGRAMS = 4  # a core, when columns are split and states are large; twice as many for small states
 ONE_LAUNCH_BYTES = 65536  # of one result: below, another launch costs more than it saves
 BLOCKS = 128  # programs of one wave on the chips planned for
 LARGE = 100_000_000  # bytes: below, many small programs hide latency better than a few large ones
@@ -81,9 +82,7 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
         first = _one_lane(first, view)
     if problem.bytes_read > EVICT_FIRST_BELOW:
         first = replace(first, evict_first=False)
-    small = view.vector < view.full_vector or _small_state(len(program.state), first.absorb)
-    wide = view.bytes >= LARGE // 2 or view.vector < view.full_vector
-    splits = _splits(view, first, chip, invariant, (small or view.full_vector <= 4) and wide)
+    splits = _splits(view, first, chip, invariant)
     reason = f"{problem.outputs} results of {problem.length} elements, {'rows' if view.by_rows else 'columns'} contiguous"
     if splits == 1:
         return Plan("triton", (first,), guarantee=guarantee, reason=reason)
@@ -127,7 +126,9 @@ def _alone(view: _View, problem: Problem) -> _View:
     """The view of one result among unknown others: nothing in it depends on how many there are."""
     by_rows = not problem.folded or all(s in (0, 1) for s in problem.folded[-1].strides)
     vector = view.vector if by_rows else view.full_vector
-    return replace(view, by_rows=by_rows, kept=1 << 20, outer=1, bytes=LARGE, vector=vector, aligns=False, lines=True)
+    return replace(
+        view, by_rows=by_rows, kept=1 << 20, outer=1, bytes=LARGE, vector=vector, aligns=False, lines=True
+    )
 
 
 def _one_lane(stage: Stage, view: _View) -> Stage:
@@ -173,15 +174,19 @@ def _stage(view: _View, program: Program) -> Stage:
     if not program.algebra.commutative:
         return _ordered(view)
     absorbs = program.absorb is not None
-    if view.aligns and view.vector < view.full_vector <= view.length:
+    fields = len(program.state)
+    if view.by_rows and WALKED[0] <= view.length <= WALKED[1] and view.length & (view.length - 1):
+        stage = _walked_rows(view)
+    elif view.aligns and view.vector < view.full_vector <= view.length:
         reach = view.length + view.full_vector - 1
-        stage = _rows(replace(view, vector=view.full_vector, length=reach), len(program.state), absorbs, masked=True)
+        stage = _rows(replace(view, vector=view.full_vector, length=reach), fields, absorbs, masked=True)
         stage = replace(stage, align=view.full_vector)
     else:
-        plan = _rows if view.by_rows else _columns
-        stage = plan(view, len(program.state), absorbs)
+        stage = (_rows if view.by_rows else _columns)(view, fields, absorbs)
     together = stage.block_kept * stage.lanes
-    in_order = together >= stage.num_warps * WARP * (1 if view.by_rows else view.vector)
+    # Triton gives a thread neighbours along the contiguous axis: the run, or else lanes or results.
+    neighbours = 1 if view.by_rows and (stage.run >= view.vector or stage.align > 1) else view.vector
+    in_order = together >= stage.num_warps * WARP * neighbours
     in_order = in_order and (not view.by_rows or stage.run * stage.lanes > 1 or stage.unroll == 1)
     prefetch = stage.prefetch and view.length >= 3 * stage.step
     # A block must stay in one thread to be absorbed.
@@ -223,6 +228,26 @@ def _rows(view: _View, fields: int, absorbs: bool, masked: bool = False) -> Stag
     return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps, prefetch=True)
 
 
+def _walked_rows(view: _View) -> Stage:
+    """Short rows whose length is no power of two: small tiles walked by a few threads, so that only the ends are masked."""
+    family = "small_axis" if view.length <= SMALL_AXIS else "rows"
+    if view.length <= NARROW_ROW:
+        each = 16 if view.length > WARP else 8 if view.length >= 16 else 4
+        run = min(view.vector, each)
+        lanes = max(1 if run > 1 else 2, _below(view.length) // each)
+        unroll = max(1, _below(view.length) // (lanes * run))
+        threads = 64 if each == 16 else 128
+        return Stage(family, threads // lanes, lanes, run, unroll, 1, threads // WARP)
+    run, align = view.vector, 1
+    if view.vector < view.full_vector // 2 and view.aligns:
+        run = align = view.full_vector
+    lanes = (64 if view.length < SHORT_COLUMN else 128) // view.full_vector
+    tile = 128 if view.length < 256 else 256
+    kept = 8 if view.kept * view.outer >= 32 * BLOCKS else max(1, WARP // lanes)
+    threads = kept * lanes
+    return Stage(family, kept, lanes, run, max(1, tile // (lanes * run)), 1, threads // WARP, align=align)
+
+
 def _short_rows(view: _View, run: int, vectors: int, most: int) -> Stage:
     """Several rows a program, each by a few threads that take `most` vectors."""
     unroll = min(vectors, most * max(1, view.loads // LOADS))
@@ -240,26 +265,33 @@ def _columns(view: _View, fields: int, absorbs: bool) -> Stage:
         if view.length <= 8:
             return replace(_column_tile(view, 4, 4 * WARP, 8), unroll=_power(view.length))
         if narrow:
-            return _column_tile(view, 4, 2 * WARP, 8)
+            return (
+                _column_tile(view, 4, 4 * WARP, 16)
+                if wide >= 8 * BLOCKS
+                else _column_tile(view, 4, 2 * WARP, 8)
+            )
         return _column_tile(view, 4, 4 * WARP, 4 if absorbs and view.length <= SMALL_AXIS else 16)
     if narrow:
-        return _column_tile(view, 4, 4 * WARP, 16)
+        return _column_tile(view, 4, 2 * WARP, 8)
     blocks = view.outer * math.ceil(view.kept / (NARROW_COLUMNS * view.full_vector))
     if blocks >= 8 * BLOCKS:
-        return replace(_column_tile(view, 4, 2 * NARROW_COLUMNS, 8), prefetch=True)
-    if blocks <= 2 and view.bytes >= LARGE:
+        if view.length <= SHORT_COLUMN:
+            return _column_tile(
+                view, 4, NARROW_COLUMNS if absorbs else 2 * NARROW_COLUMNS, 16 if absorbs else 8
+            )
+        width = NARROW_COLUMNS if blocks >= 16 * BLOCKS else 2 * NARROW_COLUMNS
+        return replace(_column_tile(view, 4, width, 8), prefetch=True)
+    if blocks <= 2 and view.bytes >= LARGE and (view.full_vector <= 4 or view.kept < 4 * view.full_vector):
         return _column_tile(view, MAX_WARPS if view.full_vector > 4 else 8, NARROW_COLUMNS, 8)
-    if view.bytes < LARGE and blocks < 8:
-        return _column_tile(view, 4, NARROW_COLUMNS if view.full_vector <= 4 else NARROW_COLUMNS // 2, 8)
-    width = NARROW_COLUMNS if view.lines and view.full_vector > 4 else 2 * NARROW_COLUMNS
-    if _small_state(fields, absorbs):
-        return replace(_column_tile(view, 4, width, 4), prefetch=not absorbs)
-    return replace(_column_tile(view, 4, width, 8), prefetch=True)
-
-
-def _small_state(fields: int, absorbs: bool) -> bool:
-    """Whether a column's state leaves registers for twice as many programs."""
-    return fields == 1 or (absorbs and fields == 2)
+    if view.full_vector <= 4:
+        width = 2 * NARROW_COLUMNS if view.bytes >= LARGE // 2 else NARROW_COLUMNS
+        return replace(_column_tile(view, 4, width, 16 if fields > 2 else 8), prefetch=fields <= 2)
+    width = NARROW_COLUMNS if view.lines or view.bytes < LARGE // 2 else 2 * NARROW_COLUMNS
+    small_exponentials = absorbs and fields == 2
+    if small_exponentials and view.bytes >= LARGE:
+        return _column_tile(view, 4, width, 4)
+    tile = _column_tile(view, 1 if view.bytes < LARGE // 2 and blocks < 8 else 2, width, 8)
+    return replace(tile, prefetch=not small_exponentials)
 
 
 def _column_tile(view: _View, warps: int, width: int, most: int) -> Stage:
@@ -271,22 +303,34 @@ def _column_tile(view: _View, warps: int, width: int, most: int) -> Stage:
     return Stage("columns", kept, lanes, 1, unroll, 1, warps)
 
 
-def _splits(view: _View, stage: Stage, chip: Device, invariant: bool, small: bool) -> int:
+def _splits(view: _View, stage: Stage, chip: Device, invariant: bool) -> int:
     """How many programs share one result, so that every core has work."""
     programs = 1 if invariant else math.ceil(view.kept / stage.block_kept) * view.outer
     tiles = view.length // stage.step - (stage.align > 1)
     if view.by_rows:
         wanted = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) * chip.cores // 132 // stage.num_warps
     else:
-        each = (1 if stage.absorb else 2) if stage.num_warps > 8 else COLUMN_PROGRAMS * (2 if small and stage.num_warps < 8 else 1)
-        wanted = chip.cores * each
+        wanted = chip.cores * _column_programs(view, stage)
     if invariant and tiles:
         splits = max(1, min(INVARIANT_SPLITS, tiles // 16))
-    elif tiles < 2 or programs >= chip.cores * 15 // 4 or (view.by_rows and not view.few and not stage.ordered):
+    elif (
+        tiles < 2
+        or programs >= chip.cores * (12 if view.vector < view.full_vector else 4) - chip.cores // 4
+        or (view.by_rows and not view.few and not stage.ordered)
+    ):
         return 1
     else:
         splits = max(1, min(wanted // programs, tiles))
     return math.ceil(tiles / math.ceil(tiles / splits))  # no split without elements
+
+
+def _column_programs(view: _View, stage: Stage) -> int:
+    """Programs a core when columns are split: as many as keep its loads in flight, in one wave."""
+    if stage.num_warps > 8:
+        return 1 if stage.absorb else 2
+    if view.vector < view.full_vector:
+        return 16
+    return 4 if stage.num_warps == 8 or (view.full_vector <= 4 and view.bytes < LARGE // 2) else 8
 
 
 def _second_stage(outputs: int, splits: int, program: Program) -> Stage:
@@ -294,7 +338,8 @@ def _second_stage(outputs: int, splits: int, program: Program) -> Stage:
     if not program.algebra.commutative:
         lanes = min(_power(splits), 256)
         return Stage("partials", min(8, _power(outputs)), lanes, 1, 1, 1, 4, ordered=True, evict_first=False)
-    lanes = min(1024, _power(splits))
+    heavy = len(program.state) > 2
+    lanes = max(1, min(1024, _power(splits) // (2 if heavy else 1)))
     kept = (
         32
         if splits <= 8
@@ -307,5 +352,5 @@ def _second_stage(outputs: int, splits: int, program: Program) -> Stage:
         else 4
     )
     kept = min(kept, _power(outputs))
-    warps = max(2, min(8, kept * lanes // (WARP * 8)))
+    warps = max(2, min(8, kept * lanes // (WARP * (1 if heavy else 8))))
     return Stage("partials", kept, lanes, 1, 1, 1, warps, evict_first=False)

@@ -82,7 +82,9 @@ def make_call(
     length = problem.length
     step = stage.step
     chunk = math.ceil(length // step / stage.splits) * step if stage.splits > 1 else length
-    before = [r if stage.align > 1 and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
+    before = [r if stage.align > 1 and not interpret else 0 for r in problem.residues] or [0] * len(
+        problem.dtypes
+    )
     kept_blocks = math.ceil(last.size / stage.block_kept)
     results = partial_dtypes(program) if to_partials else program.outputs
     arguments = (

@@ -306,9 +306,7 @@ def _emit_absorb(
         old = a if states else [f"old[{i}]" for i in range(len(a))]
         results = part.results(program.state, False, "like")
         kept = [f"tl.where(some, {new}, {was})" for new, was in zip(results, old, strict=True)]
-        functions.append(
-            _function(f"{name}_MASKED", ["mask", *names], [*head, *part.lines, *tail], kept)
-        )
+        functions.append(_function(f"{name}_MASKED", ["mask", *names], [*head, *part.lines, *tail], kept))
     return functions
 
 
