@@ -327,9 +327,8 @@ class Kernel:
 
 
 def _assign_buffers(builder: Builder, outputs: Sequence[int]) -> list[torch.dtype]:
-    """Give every written slot a buffer (outputs may need one too); one that no later step reads is free again."""
+    """Give every written slot but the outputs a buffer; one that no later step reads is free again."""
     last = {a: number for number, step in enumerate(builder.steps) for a in step.arguments}
-    last.update(dict.fromkeys(outputs, len(builder.steps)))
     viewed = {step.arguments[0] for step in builder.steps if step.view}
     free: dict[torch.dtype, list[int]] = {}
     dtypes: list[torch.dtype] = []

@@ -52,7 +52,7 @@ def fold(
     """
     shape = tensors[0].shape
     length = math.prod(shape[d] for d in dims)
-    if program.algebra.index and program.algebra.index_is_label and length < 1 << 31:
+    if program.algebra.index and program.algebra.index_is_label and 0 < length < 1 << 31:
         program = _short_positions(program)
     kept = [n for d, n in enumerate(shape) if d not in dims]
     results = [torch.empty(kept, dtype=stored(d)) for d in program.outputs]

@@ -136,6 +136,7 @@ def _constants(
     shared = {
         "BLOCK_KEPT": stage.block_kept,
         "LANES": stage.lanes,
+        "SPLIT": stage.splits > 1,
         "SPLITS_FIRST": max(inner_steps) == 1 or stage.block_kept == 1,
         "WIDE": _reach(problem) > _NARROW,
         "PARTIAL": to_partials,

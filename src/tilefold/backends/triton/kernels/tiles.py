@@ -71,17 +71,25 @@ def store_results(y_ptrs, offset, mask, state, PARTIAL: tl.constexpr):
         tl.store(y_ptrs[r] + offset, results[r], mask=mask)
 
 
-def program_place(splits, kept_blocks, SPLITS_FIRST: tl.constexpr):
+def program_place(splits, kept_blocks, SPLIT: tl.constexpr, OUTER: tl.constexpr, SPLITS_FIRST: tl.constexpr):
     """(outer position, kept block, split) of this program. SPLITS_FIRST: neighbours in launch order share a result."""
     pid = tl.program_id(0)
-    if SPLITS_FIRST:
+    split = 0 * pid
+    if SPLIT and SPLITS_FIRST:
         split = pid % splits
-        block = (pid // splits) % kept_blocks
-        outer = pid // splits // kept_blocks
-    else:
+        pid = pid // splits
+    outer = 0 * pid
+    if OUTER:
         block = pid % kept_blocks
-        outer = (pid // kept_blocks) // splits
-        split = (pid // kept_blocks) % splits
+        outer = pid // kept_blocks
+        if SPLIT and not SPLITS_FIRST:
+            split = outer % splits
+            outer = outer // splits
+    elif SPLIT and not SPLITS_FIRST:
+        block = pid % kept_blocks
+        split = pid // kept_blocks
+    else:
+        block = pid
     return outer.to(tl.int64), block.to(tl.int64), split.to(tl.int64)
 
 
@@ -150,7 +158,7 @@ def absorb_masked(mask, state, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER:
 def fold_lanes(
     inputs, y_ptrs, y_outer, y_kept, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, kept_size, folded_size,
     length, chunk, splits, kept_blocks, split_step,
-    BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLITS_FIRST: tl.constexpr,
+    BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr,
     MASK_KEPT: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr,
     PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr,
     PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
@@ -163,15 +171,16 @@ def fold_lanes(
     axis first (RUN or BLOCK_KEPT), then to axes from the left: so UNROLL stays inside a thread.
 
     The way: a masked head of HEAD runs (0: none), whole tiles (HAS_FULL 0: none, 1: one, 2: any number), a masked tail of
-    TAIL runs at a time (0: none); the first of these makes the lane states. With ALIGN > 1, rows need not start at a multiple of ALIGN elements: positions count
-    from the multiple before (`lead` elements earlier), every load is aligned, and the head masks what is not the row's.
+    TAIL runs at a time (0: none); the first of these makes the lane states. PREFETCH loads a tile while the one before
+    it is folded. With ALIGN > 1, rows need not start at a multiple of ALIGN elements: positions count from the multiple
+    before (`lead` elements earlier), every load is aligned, and the head masks what is not the row's.
     Writes one result (or partial state, at split * split_step) a row.
     """
     if RELEASE:
         gdc_launch_dependents()
     STEP: tl.constexpr = RUN * LANES
     TILE: tl.constexpr = STEP * UNROLL
-    outer, block, split = program_place(splits, kept_blocks, SPLITS_FIRST)
+    outer, block, split = program_place(splits, kept_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
     kept = block * BLOCK_KEPT + tl.arange(0, BLOCK_KEPT)
     mask_kept = kept < kept_size
     keep = mask_kept[None, None, :, None]
@@ -260,7 +269,7 @@ def tree(state, ROWS: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.constexpr):
 def fold_in_order(
     inputs, y_ptrs, y_outer, y_kept, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, kept_size, folded_size,
     length, chunk, splits, kept_blocks, split_step,
-    BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, LEVELS: tl.constexpr, DENSE: tl.constexpr, SPLITS_FIRST: tl.constexpr,
+    BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, LEVELS: tl.constexpr, DENSE: tl.constexpr, SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr,
     WIDE: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold in the elements' order, or a short axis: a tree of neighbours inside registers, tile after tile.
@@ -271,7 +280,7 @@ def fold_in_order(
     """
     if RELEASE:
         gdc_launch_dependents()
-    outer, block, split = program_place(splits, kept_blocks, SPLITS_FIRST)
+    outer, block, split = program_place(splits, kept_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
     kept = block * BLOCK_KEPT + tl.arange(0, BLOCK_KEPT)
     mask_kept = kept < kept_size
     first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer))
