@@ -1,0 +1,467 @@
+"""The CPU lanes against the reference and float64: any layout, any cut, order, guarantees, error bounds."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilefold
+from layouts import dims_of, layouts, shapes
+from tilefold import math as tm
+from tilefold import monoids
+from tilefold.algebra import typing
+from tilefold.algebra.evaluate import evaluate
+from tilefold.algebra.expression import OPS, apply, trace
+from tilefold.algebra.program import specialize
+from tilefold.backends import elementwise, lanes, pieces, reference, workers
+
+INF, NAN = float("inf"), float("nan")
+U32 = 2.0**-24
+
+# Constants so small that a short test is cut as a long fold is: several parts, boxes, groups, and odd ends everywhere.
+TINY = {"LANES": 8, "BLOCK": 16, "RUN": 2, "STEPS": 2, "ORDERED_ALONE": 4, "LEVEL": 2, "PARTS": 3, "PART": 6}
+
+
+@contextmanager
+def cut(tiny: bool) -> Iterator[None]:
+    with ExitStack() as patches:
+        if tiny:
+            patches.enter_context(mock.patch.multiple(lanes, **TINY))
+            patches.enter_context(mock.patch.object(pieces, "SHORT", 3))
+        yield
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def fold(tensors, monoid, dims, guarantee="run_to_run"):
+    return lanes.fold(tensors, specialize(monoid.total, tuple(t.dtype for t in tensors)), dims, guarantee)[0]
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Bits to compare; a NaN counts as any other."""
+    if not tensor.is_floating_point():
+        return tensor
+    quiet = torch.where(tensor.isnan(), torch.full_like(tensor, NAN), tensor)
+    return quiet.view({8: torch.int64, 4: torch.int32, 2: torch.int16}[tensor.itemsize])
+
+
+def _compose(f, g):
+    """First f, then g, of maps of {0, 1, 2} into itself."""
+    return tuple(tm.where(x == 0, g.a, tm.where(x == 1, g.b, g.c)) for x in f)
+
+
+# Monoids that a user might bring: non-commutative on three inputs, commutative with an awkward operation, lexicographic.
+MAPS = tilefold.Monoid(
+    _compose, (0, 1, 2), fields=("a", "b", "c"), check=False, commutative=False, name="maps"
+)
+MODULO = tilefold.Monoid(
+    lambda a, b: (a + b) % 7,
+    0,
+    lift=lambda x: x % 7,
+    dtypes=torch.int64,
+    check=False,
+    commutative=True,
+    name="mod 7",
+)
+LONGEST = tilefold.Monoid(
+    lambda a, b: (tm.maximum(a.best, tm.maximum(b.best, a.tail + b.head)), tm.where(a.whole == 1, a.head + b.head, a.head),
+                  tm.where(b.whole == 1, a.tail + b.tail, b.tail), a.whole & b.whole),
+    (0, 0, 0, 1),
+    fields=("best", "head", "tail", "whole"),
+    lift=lambda x: (*(tm.where(x > 0, 1, 0),) * 3, tm.where(x > 0, 1, 0)),
+    project=lambda best, head, tail, whole: best,
+    dtypes=torch.int64,
+    check=False,
+    commutative=False,
+    name="longest run of positives",
+)  # fmt: skip
+
+# Answers without rounding on small whole numbers, so that every cut must give the reference's very values.
+EXACT = {
+    "sum": monoids.SUM, "max": monoids.MAX, "min": monoids.MIN, "argmax": monoids.ARGMAX, "argmin": monoids.ARGMIN,
+    "max_with_index": monoids.MAX_WITH_INDEX, "minmax": monoids.MINMAX, "any": monoids.ANY, "all": monoids.ALL,
+    "count_nonzero": monoids.COUNT_NONZERO, "norm(1)": monoids.NORM(1.0), "norm(inf)": monoids.NORM(INF),
+    "compensated": monoids.SUM_COMPENSATED, "first": monoids.FIRST, "last": monoids.LAST, "modulo": MODULO,
+    "longest": LONGEST, "or": monoids.BITWISE_OR, "and": monoids.BITWISE_AND, "xor": monoids.BITWISE_XOR,
+}  # fmt: skip
+WHOLE = ("or", "and", "xor", "modulo")
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+WHOLES = (torch.int64, torch.int32, torch.int8, torch.uint8, torch.uint16, torch.uint64, torch.bool)
+GUARANTEES = st.sampled_from(["run_to_run", "batch_invariant"])
+
+
+def whole_numbers(dtype):
+    """Few values, so that ties are frequent; all within every dtype."""
+
+    def fill(shape):
+        low = -3 if dtype in FLOATS or dtype in (torch.int64, torch.int32, torch.int8) else 0
+        numbers = torch.randint(low, 4, tuple(shape))
+        return (numbers > 0) if dtype == torch.bool else numbers.to(dtype)
+
+    return fill
+
+
+@st.composite
+def cases(draw, inputs: int = 1):
+    shape = draw(shapes(sizes=(0, 1, 2, 3, 7, 17)))
+    return shape, draw(dims_of(len(shape))), [draw(layouts(len(shape))) for _ in range(inputs)]
+
+
+@settings(max_examples=100)
+@given(
+    case=cases(),
+    name=st.sampled_from(sorted(EXACT)),
+    data=st.data(),
+    tiny=st.booleans(),
+    guarantee=GUARANTEES,
+)
+def test_any_monoid_in_any_layout(case, name, data, tiny, guarantee):
+    shape, dims, (layout,) = case
+    dtype = data.draw(st.sampled_from(WHOLES if name in WHOLE else FLOATS + WHOLES))
+    x = layout.place(shape, whole_numbers(dtype)).expand(shape)
+    if EXACT[name].algebra.identity is None and any(shape[d] == 0 for d in dims):
+        return  # a fold of nothing without an identity is refused before it comes here
+    program = specialize(EXACT[name].total, (dtype,))
+    with cut(tiny):
+        got, plan = lanes.fold([x], program, dims, guarantee)
+    assert (plan.backend, plan.guarantee) == ("lanes", guarantee)
+    kept = [n for d, n in enumerate(shape) if d not in dims]
+    if math.prod(kept) == 0:
+        assert [list(g.shape) for g in got] == [kept] * len(got)
+        return
+    for mine, want in zip(got, reference.fold([x], program, dims), strict=True):
+        assert (mine.dtype, mine.shape) == (want.dtype, want.shape)
+        assert torch.equal(bits(mine), bits(want) if want.dtype != torch.uint64 else want)
+
+
+def signs(shape):
+    return torch.randint(0, 2, tuple(shape)) * 2.0 - 1.0
+
+
+def quarter_turns(inputs):
+    """Matrices of 0, 1 and -1 whose products are again such matrices."""
+    swap = torch.randint(0, 2, inputs) == 1
+    a, b = (torch.randint(0, 2, inputs) * 2.0 - 1.0 for _ in range(2))
+    zero = torch.zeros(inputs)
+    return [
+        torch.where(swap, zero, a),
+        torch.where(swap, b, zero),
+        torch.where(swap, a, zero),
+        torch.where(swap, zero, b),
+    ]
+
+
+@settings(max_examples=50)
+@given(shape=shapes(3, (1, 2, 3, 5, 30)), data=st.data(), tiny=st.booleans(), guarantee=GUARANTEES)
+@pytest.mark.parametrize("name", ["affine", "matmul2x2", "maps"])
+def test_order_is_kept(name, shape, data, tiny, guarantee):
+    dims = data.draw(dims_of(len(shape)))
+    monoid = {"affine": monoids.AFFINE, "matmul2x2": monoids.MATMUL2X2, "maps": MAPS}[name]
+    places = [data.draw(layouts(len(shape))) for _ in range(monoid.algebra.inputs)]
+    if name == "matmul2x2":
+        tensors = [p.place(shape, lambda _, v=v: v) for p, v in zip(
+            [data.draw(layouts(len(shape), may_broadcast=False)) for _ in range(4)], quarter_turns(shape), strict=True
+        )]  # fmt: skip
+    else:
+        fill = signs if name == "affine" else lambda own: torch.randint(0, 3, tuple(own))
+        tensors = [p.place(shape, fill).expand(shape) for p in places]
+    program = specialize(monoid.total, tuple(t.dtype for t in tensors))
+    with cut(tiny):
+        got = lanes.fold(tensors, program, dims, guarantee)[0]
+    for mine, want in zip(got, reference.fold(tensors, program, dims), strict=True):
+        assert torch.equal(mine, want)
+
+
+@pytest.mark.parametrize("name", ["sum", "argmax", "longest", "last"])
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+def test_every_length_is_cut_right(name, guarantee):
+    program = specialize(EXACT[name].total, (torch.float32,))
+    for length in (*range(1, 36), 63, 64, 65):
+        x = whole_numbers(torch.float32)((3, length))
+        want = reference.fold([x], program, (1,))[0]
+        for tensor, dim in ((x, 1), (x[:1], 1), (x.t().contiguous(), 0)):
+            with cut(tiny=True):
+                got = lanes.fold([tensor], program, (dim,), guarantee)[0]
+            assert torch.equal(got[0], want[: tensor.shape[1 - dim]]), f"{length} elements along dim {dim}"
+
+
+@pytest.mark.parametrize("dims", [(0, 2), (1, 3), (0, 1, 3), (0, 3)], ids=str)
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+def test_positions_along_dims_apart(dims, guarantee):
+    x = torch.randperm(4 * 5 * 6 * 7).view(4, 5, 6, 7).float()
+    program = specialize(monoids.MAX_WITH_INDEX.total, (x.dtype,))
+    for tensor in (x, x.permute(3, 1, 0, 2).contiguous().permute(2, 1, 3, 0), x[:, 1:4, ::2, 1:]):
+        with cut(tiny=True):
+            got = lanes.fold([tensor], program, dims, guarantee)[0]
+        for mine, want in zip(got, reference.fold([tensor], program, dims), strict=True):
+            assert torch.equal(mine, want)
+
+
+# ------------------------------------------------------------------------------------------------ error bounds
+
+LENGTHS = (1, 63, 64, 65, 1023, 4097, (1 << 18) + 1)
+
+
+def depth(length: int) -> int:
+    """Additions that one element goes through: of its lane, or its block; where lanes meet; where parts meet."""
+    alone = max(2 * lanes.STEPS, -(-length // lanes.LANES))
+    return alone + math.ceil(math.log2(length + 1)) + lanes.PARTS
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize("kind", ["normal", "offset", "cancelling", "huge", "denormal"])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_sums_stay_in_the_bound(length, kind, guarantee):
+    x = torch.randn(length)
+    x = {
+        "normal": x,
+        "offset": x + 1e4,
+        "cancelling": torch.cat([x, -x])[torch.randperm(2 * length)],
+        "huge": x.index_fill(0, torch.tensor([length // 2]), 1e30),
+        "denormal": x * 1e-39,
+    }[kind]
+    got = fold([x], monoids.SUM, (0,), guarantee)[0].double()
+    want, size = x.double().sum(), x.double().abs().sum()
+    assert (got - want).abs() <= 2 * depth(x.numel()) * U32 * size + U32 * want.abs()
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize("scale", [1.0, 80.0])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_logsumexp_stays_in_the_bound(length, scale, guarantee):
+    """exp's argument is off by u times what was subtracted, the sum by depth u; log makes a relative error absolute."""
+    x = torch.randn(length) * scale
+    got = fold([x], monoids.LOGSUMEXP, (0,), guarantee)[0].double()
+    want = x.double().logsumexp(0)
+    reach = 4.0 * float(x.abs().max())  # sizes of what is subtracted and scaled before the exponential
+    assert (got - want).abs() <= 2 * (depth(length) * 4 + reach) * U32 + U32 * want.abs()
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_norms_stay_in_the_bound(length, guarantee):
+    x = torch.randn(length)
+    for p in (2.0, 3.0):
+        got = fold([x], monoids.NORM(p), (0,), guarantee)[0].double()
+        want = x.double().abs().pow(p).sum().pow(1 / p)
+        assert (got - want).abs() <= 2 * (
+            depth(length) + 8
+        ) * U32 * want  # all terms positive; a power costs a few u
+
+
+# --------------------------------------------------------------------------------------------------- guarantees
+
+# Everything whose bits torch makes depend on a place (powers, exp2, the sign of zeros) or on an order (sums).
+SENSITIVE = {
+    "sum": monoids.SUM, "logsumexp": monoids.LOGSUMEXP, "welford": monoids.WELFORD, "norm(3)": monoids.NORM(3.0),
+    "norm(2.5)": monoids.NORM(2.5), "max": monoids.MAX, "min": monoids.MIN, "describe": monoids.DESCRIBE,
+    "argmax": monoids.ARGMAX, "affine": monoids.AFFINE,
+    "exp2": tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x: tm.exp2(x), check=False, commutative=True),
+}  # fmt: skip
+
+
+def sensitive(monoid, shape):
+    x = torch.randn(shape)
+    x[torch.rand(shape) < 0.1] = 0.0
+    x[torch.rand(shape) < 0.1] = -0.0
+    return [x, torch.randn(shape) * 0.1][: monoid.algebra.inputs]
+
+
+@pytest.mark.parametrize("tiny", [False, True], ids=["whole", "cut"])
+@pytest.mark.parametrize("shape", [(37, 5), (21, 130), (3, 5000)], ids=str)
+@pytest.mark.parametrize("name", SENSITIVE)
+def test_a_row_does_not_see_its_neighbours(name, shape, tiny):
+    monoid = SENSITIVE[name]
+    tensors = sensitive(monoid, shape)
+    with cut(tiny and shape[1] < 1000):
+        together = fold(tensors, monoid, (1,), "batch_invariant")
+        as_columns = fold([t.t().contiguous() for t in tensors], monoid, (0,), "batch_invariant")
+        for rows in ([0], [1, 2], list(range(1, shape[0]))):
+            some = [t[rows] for t in tensors]
+            alone = fold(some, monoid, (1,), "batch_invariant")
+            for field, column, few in zip(together, as_columns, alone, strict=True):
+                assert torch.equal(bits(field[rows]), bits(few))
+                assert torch.equal(bits(field), bits(column))
+
+
+@pytest.mark.parametrize("tiny", [False, True], ids=["whole", "cut"])
+def test_a_row_of_several_dims_does_not_see_its_neighbours(tiny):
+    """With one batch element the folded dims would coalesce, with more they would not."""
+    x = torch.randn(9, 4, 11)
+    with cut(tiny):
+        together = fold([x], monoids.SUM, (0, 2), "batch_invariant")[0]
+        for i in range(4):
+            alone = fold([x[:, i : i + 1].contiguous()], monoids.SUM, (0, 2), "batch_invariant")[0]
+            assert torch.equal(bits(together[i : i + 1]), bits(alone))
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize("name", SENSITIVE)
+def test_bits_do_not_depend_on_threads_or_runs(name, guarantee):
+    monoid = SENSITIVE[name]
+    tensors = sensitive(monoid, (19, 90))
+    with cut(tiny=True):
+        runs = []
+        for number in (2, 2, 3):
+            with threads(number):
+                runs.append(fold(tensors, monoid, (1,), guarantee))
+    for run in runs[1:]:
+        for mine, first in zip(run, runs[0], strict=True):
+            assert torch.equal(bits(mine), bits(first))
+
+
+def test_long_rows_in_parts_do_not_depend_on_threads():
+    x = torch.randn((1 << 22) + 77)
+    results = []
+    for number in (1, 2, 4):
+        with threads(number):
+            results.append(
+                [fold([x], m, (0,), "batch_invariant")[0] for m in (monoids.SUM, monoids.LOGSUMEXP)]
+            )
+    for result in results[1:]:
+        assert all(torch.equal(bits(a), bits(b)) for a, b in zip(result, results[0], strict=True))
+
+
+# ------------------------------------------------------------------------------------------------------ threads
+
+
+def test_the_callers_number_of_threads_stays():
+    with threads(5), mock.patch.dict(workers._pools, clear=True):
+        workers.each(lambda part: part, [1, 2, 3])
+        assert torch.get_num_threads() == 5
+        seen: list[int] = []
+        later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+        later.start()
+        later.join()
+        assert seen == [5]
+
+
+def test_each_part_runs_on_one_thread_and_in_order():
+    with threads(2):
+        assert workers.each(lambda part: (part, torch.get_num_threads()), [5, 6, 7]) == [
+            (5, 1),
+            (6, 1),
+            (7, 1),
+        ]
+
+
+def test_a_failing_part_is_heard():
+    def fail(part: int) -> int:
+        raise ValueError(f"part {part}")
+
+    with threads(2), pytest.raises(ValueError, match="part 1"):
+        workers.each(fail, [1, 2])
+
+
+def test_parameters_and_inference_tensors_fold_on_other_threads():
+    x = torch.randn(8, 50, requires_grad=True)
+    with cut(tiny=True), threads(2), torch.no_grad():
+        assert torch.allclose(tilefold.reduce(x, monoids.NORM(2.0), 1), x.norm(dim=1))
+    with cut(tiny=True), threads(2), torch.inference_mode():
+        assert fold([torch.ones(8, 50)], monoids.SUM, (1,))[0].tolist() == [50.0] * 8
+
+
+# --------------------------------------------------------------------------------------------------- elementwise
+
+FLOAT_OPS = sorted(name for name, op in OPS.items() if op.kind in ("arithmetic", "float", "compare", "test"))
+
+
+def kernel_of(op: str, dtype: torch.dtype, placeless: bool = False):
+    arity = OPS[op].arity
+    typed = typing.infer(trace(lambda *v: apply(op, *v), arity), [dtype] * arity)
+    builder = elementwise.Builder(placeless=placeless)
+    outputs = builder.inline(typed, builder.inputs([dtype] * arity))
+    return elementwise.Kernel(builder, arity, outputs), typed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("op", FLOAT_OPS)
+def test_a_kernel_gives_what_the_evaluator_gives(op, dtype):
+    values = torch.tensor([1.0, -2.0, 0.5, 3.0, 2.0] * 30)
+    if dtype.is_floating_point:
+        values = torch.cat([values, torch.tensor([INF, -INF, NAN, 0.0, -0.0])])
+    operands = [values.to(dtype), values.flip(0).to(dtype)][: OPS[op].arity]
+    if op in ("floordiv", "mod") and not dtype.is_floating_point:
+        operands[1] = torch.where(operands[1] == 0, torch.ones_like(operands[1]), operands[1])
+    kernel, typed = kernel_of(op, dtype)
+    want = evaluate(typed, operands)[0]
+    got = torch.empty_like(want)
+    kernel.run(operands, [got], {})
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_bits_of_uint64_seen_as_int64_stay_while_they_are_read():
+    """The view that a cast makes keeps its source's buffer from being written again."""
+
+    def function(x):
+        seen = tm.cast(x ^ 5, torch.int64)
+        return (x ^ 3) + (x ^ 9), seen * 2 + seen
+
+    typed = typing.infer(trace(function, 1), [torch.uint64])
+    builder = elementwise.Builder()
+    kernel = elementwise.Kernel(builder, 1, builder.inline(typed, builder.inputs([torch.uint64])))
+    x = torch.arange(100)
+    got = [torch.empty(100, dtype=torch.int64) for _ in range(2)]
+    kernel.run([x], got, {})
+    assert torch.equal(got[0], (x ^ 3) + (x ^ 9))
+    assert torch.equal(got[1], (x ^ 5) * 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize(
+    "name", ["logsumexp", "welford", "describe", "norm(3)", "argmax", "minmax", "compensated"]
+)
+def test_a_step_is_lift_then_combine(name, dtype):
+    monoid = {**EXACT, **SENSITIVE}[name]
+    program = specialize(monoid.total, (dtype,))
+    kernels, lifted = elementwise.kernels(program), []
+    for start in (0, 100):
+        elements = [(torch.randn(100) * 4).to(program.lift.input_dtypes[0])]
+        elements += [torch.arange(start, start + 100)] * program.algebra.index
+        values = reference.to_state(evaluate(program.lift, elements), program)
+        lifted.append(
+            [torch.as_tensor(v, dtype=d).expand(100) for v, d in zip(values, program.state, strict=True)]
+        )
+    want = reference.to_state(evaluate(program.combine_later, [*lifted[0], *lifted[1]]), program)
+    got = [torch.empty(100, dtype=d) for d in program.state]
+    kernels.step.run([*lifted[0], *elements], got, {})
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(
+            mine, torch.as_tensor(theirs).expand(100), rtol=1e-6 * (name == "norm(3)"), atol=0
+        )
+
+
+@pytest.mark.parametrize("op", [name for name in FLOAT_OPS if OPS[name].kind in ("arithmetic", "float")])
+def test_placeless_bits_depend_on_the_value_alone(op):
+    kernel, _ = kernel_of(op, torch.float32, placeless=True)
+    operands = [torch.randn(40_000) * 3, torch.randn(40_000)][: OPS[op].arity]
+    operands[0][::7] = 0.0
+    operands[0][3::7] = -0.0
+    if len(operands) == 2:
+        operands[1][::7] = -0.0
+        operands[1][3::7] = 0.0
+    whole = torch.empty(40_000)
+    kernel.run(operands, [whole], {})
+    for start, length in ((0, 1), (1, 3), (5, 15), (17, 100), (3, 17_000), (39_999, 1)):
+        part = torch.empty(length)
+        kernel.run([o[start : start + length] for o in operands], [part], {})
+        assert torch.equal(bits(part), bits(whole[start : start + length]))
+        spaced = torch.empty(length)
+        kernel.run([o[start : start + length].repeat_interleave(2)[::2] for o in operands], [spaced], {})
+        assert torch.equal(bits(spaced), bits(part))
