@@ -38,6 +38,7 @@ ORDERED_ALONE = 1 << 16  # neighbours that meet in one box, where it must not ma
 LEVEL = 64  # results side by side that are enough for torch to run along
 PARTS = 16  # at most, of one result: enough for threads to share
 PART = 1 << 21  # elements, at least
+SMALL = 1 << 15  # elements: torch shares out no operation this short
 Tensor = torch.Tensor
 State = list[Tensor]
 
@@ -138,13 +139,14 @@ class _Layout:
     def run(self, results: Sequence[Tensor]) -> None:
         """Fold everything: parts side by side, and then, for each result, its parts together."""
         turns = self.turns()
+        small = math.prod(self.sizes) <= SMALL
         if len(turns) == 1:
             share = -(-len(self.kept) // (2 * PARTS))
             several = [self.kept[i : i + share] for i in range(0, len(self.kept), share)]
-            workers.each(lambda some: _Part(self).finish(some, turns[0], results), several)
+            workers.each(lambda some: _Part(self).finish(some, turns[0], results), several, small=small)
             return
         jobs = list(itertools.product(self.kept, turns))
-        states = workers.each(lambda job: _Part(self).states(*job), jobs)
+        states = workers.each(lambda job: _Part(self).states(*job), jobs, small=small)
         last = _Part(self)
         for i, kept in enumerate(self.kept):
             fields = zip(*states[i * len(turns) : (i + 1) * len(turns)], strict=True)

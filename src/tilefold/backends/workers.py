@@ -21,10 +21,12 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
 
 
-def each(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+def each(function: Callable[[Part], Result], parts: Sequence[Part], *, small: bool = False) -> list[Result]:
     """`[function(part) for part in parts]` on as many threads as torch may use here, each operation on one thread.
 
-    Without gradients, and with inference mode as the caller has it. An exception of a part is raised here.
+    `small` parts stay on the caller's thread: torch shares out none of their operations. (A single large part does not
+    stay: torch would share out its sums, and their bits would depend on the number of threads.) Without gradients, and
+    with inference mode as the caller has it. An exception of a part is raised here.
     """
     inference = torch.is_inference_mode_enabled()
 
@@ -33,7 +35,7 @@ def each(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Resu
             return function(part)
 
     threads = torch.get_num_threads()
-    if threads == 1 or len(parts) == 1:
+    if threads == 1 or small:
         return [run(part) for part in parts]
     return list(_pool(threads).map(run, parts))
 
