@@ -10,16 +10,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program
-from tilefold.errors import ArgumentError, DeviceError, DtypeError, EmptyError, GradientError, ShapeError
+from tilefold.errors import ArgumentError, BackendError, EmptyError
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem, broadcast_shape, canonical, normalize_dims
+from tilefold.validate import as_inputs, check_inputs, check_out, is_abstract, shares
 
 BACKENDS = ("auto", "torch", "lanes", "reference", "interpret", "triton")
-GUARANTEES = ("run_to_run", "batch_invariant", "none")
 
 _ENVIRONMENT = (
     os.environ.get("TILEFOLD_BACKEND") or "auto"
@@ -46,7 +47,9 @@ def backend(name: str) -> Iterator[None]:
 
 def _known_backend(name: str, where: str) -> str:
     if name not in BACKENDS:
-        raise ArgumentError(f"{where}: the name must be one of {', '.join(BACKENDS)}, got {name!r}")
+        raise ArgumentError(
+            f"{where}: the name must be one of {', '.join(BACKENDS)}, got {name!r}; take one of these"
+        )
     return name
 
 
@@ -106,7 +109,7 @@ def reduce(
         >>> tilefold.reduce(torch.tensor([[3, 5], [8, 1]]), tilefold.monoids.BITWISE_OR, dim=1)
         tensor([7, 9])
     """
-    tensors = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+    tensors = as_inputs(inputs, monoid, "reduce")
     results = fold_tensors(tensors, monoid, dim, keepdim, dtype=dtype, guarantee=guarantee, out=out)
     return monoid.pack(results)
 
@@ -126,28 +129,18 @@ def fold_tensors(
     """`reduce` without packing: a list of result tensors. `convert` reads every element as that dtype first."""
     key = None
     x = tensors[0] if len(tensors) == 1 and out is None else None
-    if isinstance(x, torch.Tensor) and x.is_cuda:
+    if type(x) is torch.Tensor and x.is_cuda and forward_ad._current_level < 0 and not x.is_neg():
         if isinstance(dim, list):
             dim = tuple(dim)
         key = (
-            monoid,
-            x.shape,
-            x.stride(),
-            x.dtype,
-            x.data_ptr() & 15,
-            x.device,
-            dim,
-            keepdim,
-            dtype,
-            convert,
-            guarantee,
-        )
+            monoid, x.shape, x.stride(), x.dtype, x.data_ptr() & 15, x.device, dim, keepdim, dtype, convert, guarantee,
+        )  # fmt: skip
         ready = _ready.get(key)
         if ready is not None and _forced.get() is None and not (x.requires_grad and torch.is_grad_enabled()):
             _last.plan = ready.plan
             repeated: list[torch.Tensor] = ready.call(x)
             return repeated
-    _check_inputs(tensors, monoid, guarantee, call)
+    check_inputs(tensors, monoid, guarantee, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
     expanded = [t if t.shape == shape else t.expand(shape) for t in tensors]
@@ -158,7 +151,10 @@ def fold_tensors(
             "give the monoid an identity or the tensor elements"
         )
     result_shape = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
-    targets = _check_out(out, program, result_shape, tensors, call)
+    targets = check_out(out, program.outputs, result_shape, tensors, call)
+    if any(is_abstract(t) for t in tensors):
+        return [torch.empty(result_shape, dtype=d, device=tensors[0].device) for d in program.outputs]
+    expanded = [t.resolve_neg() for t in expanded]  # a view that negates has no memory of its own values
     results = _run(expanded, program, dims, guarantee, result_shape, key)
     results = [r if list(r.shape) == result_shape else r.reshape(result_shape) for r in results]
     if targets is None:
@@ -171,73 +167,6 @@ def fold_tensors(
 # Launchers of repeated GPU calls, by all that a plan and its code depend on. Only plain calls come here: not those with a
 # forced backend.
 _ready: dict[Any, Any] = {}
-
-
-def _check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str, call: str) -> None:
-    if len(tensors) != monoid.algebra.inputs:
-        raise ArgumentError(
-            f"{call}: {monoid.name} folds {monoid.algebra.inputs} input tensor(s), got {len(tensors)}; "
-            "give as many tensors as lift takes elements"
-        )
-    for t in tensors:
-        if not isinstance(t, torch.Tensor):
-            raise ArgumentError(f"{call}: inputs must be tensors, got {type(t).__name__}")
-        if t.device != tensors[0].device:
-            raise DeviceError(
-                f"{call}: inputs must be on one device, got {tensors[0].device} and {t.device}; move one"
-            )
-        if t.layout != torch.strided:
-            raise DtypeError(
-                f"{call}: inputs must be dense (strided), got layout {t.layout}; call to_dense()"
-            )
-        if t.requires_grad and torch.is_grad_enabled():
-            raise GradientError(
-                f"{call}: an input must not require grad, folds have no derivative yet; "
-                "use torch.no_grad() or detach()"
-            )
-    if guarantee not in GUARANTEES:
-        raise ArgumentError(f"{call}: `guarantee` must be one of {', '.join(GUARANTEES)}, got {guarantee!r}")
-
-
-def _check_out(
-    out: torch.Tensor | Sequence[torch.Tensor] | None,
-    program: Program,
-    shape: Sequence[int],
-    tensors: Sequence[torch.Tensor],
-    call: str,
-) -> Sequence[torch.Tensor] | None:
-    if out is None:
-        return None
-    targets = [out] if isinstance(out, torch.Tensor) else list(out)
-    if len(targets) != len(program.outputs):
-        raise ArgumentError(
-            f"{call}: `out` must have one tensor for each of {len(program.outputs)} results, got {len(targets)}"
-        )
-    for target, dtype in zip(targets, program.outputs, strict=True):
-        if target.dtype != dtype:
-            raise DtypeError(
-                f"{call}: `out` must have the result's dtype {dtype}, got {target.dtype}; pass dtype= or another out"
-            )
-        if list(target.shape) != list(shape):
-            raise ShapeError(
-                f"{call}: `out` must have the result's shape {list(shape)}, got {list(target.shape)}"
-            )
-        if target.device != tensors[0].device:
-            raise DeviceError(
-                f"{call}: `out` must be on the inputs' device {tensors[0].device}, got {target.device}"
-            )
-        if any(s == 0 and n > 1 for s, n in zip(target.stride(), target.shape, strict=True)):
-            raise ShapeError(
-                f"{call}: `out` must not overlap itself, got strides {list(target.stride())}; use a fresh tensor"
-            )
-        if any(_shares(target, t) for t in tensors):
-            raise ShapeError(f"{call}: `out` must not overlap an input; use a fresh tensor")
-    return targets
-
-
-def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
-    same = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-    return same and a.numel() > 0 and b.numel() > 0
 
 
 def _run(
@@ -275,14 +204,14 @@ def _run(
             remember_plan(Plan("torch", (), guarantee=guarantee, reason="torch has this fold"))
             return results
         if chosen == "torch":
-            from tilefold.errors import BackendError
-
-            raise BackendError("backend: torch itself has no such fold; use the lanes backend")
+            raise BackendError(
+                f'backend: torch itself must have the fold, got {program.algebra.fields} without one; use "lanes" or "auto"'
+            )
     results, plan = lanes.fold(tensors, program, dims, guarantee)
     remember_plan(plan)
     # A fold of one element may come back as the input itself: a result owns its memory.
     return [
-        r.clone(memory_format=torch.contiguous_format) if any(_shares(r, t) for t in tensors) else r
+        r.clone(memory_format=torch.contiguous_format) if any(shares(r, t) for t in tensors) else r
         for r in results
     ]
 
@@ -306,8 +235,8 @@ def explain_plan(
     from tilefold.planner.choose import plan_fold
     from tilefold.planner.device import H200, device_of
 
-    tensors = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
-    _check_inputs(tensors, monoid, guarantee, "explain_plan")
+    tensors = as_inputs(inputs, monoid, "explain_plan")
+    check_inputs(tensors, monoid, guarantee, "explain_plan")
     shape = broadcast_shape(tensors, "explain_plan")
     dims = normalize_dims(dim, len(shape), "explain_plan")
     program = programs.specialize(monoid.total, tuple(t.dtype for t in tensors))

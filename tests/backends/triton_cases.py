@@ -109,8 +109,20 @@ LARGE = [
     Case("channels", (8, 3, 50, 50), (0, 2, 3)),
     Case("batch of columns", (5, 2000, 48), (1,)),
     Case("misaligned long", (3, 70000), (1,), misaligned),
-    *(Case(f"rows of {n} from odd places", (rows, n), (1,), cut)
-      for rows, n in ((301, 9), (301, 17), (70, 67), (40, 129), (33, 1000), (33, 3333), (9, 9001), (3, 300007), (1, 1000001))),
+    *(
+        Case(f"rows of {n} from odd places", (rows, n), (1,), cut)
+        for rows, n in (
+            (301, 9),
+            (301, 17),
+            (70, 67),
+            (40, 129),
+            (33, 1000),
+            (33, 3333),
+            (9, 9001),
+            (3, 300007),
+            (1, 1000001),
+        )
+    ),
     Case("odd columns", (3001, 333), (0,), cut),
     Case("odd short columns", (63, 5001), (0,), cut),
     Case("strided long", (3, 40000), (1,), strided),

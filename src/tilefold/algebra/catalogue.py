@@ -173,7 +173,9 @@ def _mean_and_squares(count: Any, pivot: Any, total: Any, squares: Any) -> tuple
     """The mean and the sum of squared deviations from it, which infinite elements do not have."""
     mean = total / math.where(count == 0, 1.0, count)
     about_mean = math.maximum(squares - total * mean, 0.0)
-    about_mean = math.where(squares == INFINITY, squares, about_mean)  # finite elements may overflow: not inf - inf
+    about_mean = math.where(
+        squares == INFINITY, squares, about_mean
+    )  # finite elements may overflow: not inf - inf
     return pivot + mean, math.where(math.isfinite(total), about_mean, float("nan"))
 
 

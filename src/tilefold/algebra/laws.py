@@ -204,7 +204,9 @@ def _check_absorb(pool: _Pool, name: str) -> None:
             steps.append(want)
         row = _disagreement(pool, got, want, steps, absorbed=True)
         if row is not None and pool.program.algebra.project is not None:
-            row = _disagreement(pool, pool.project(got), pool.project(want), steps, absorbed=True, states=False)
+            row = _disagreement(
+                pool, pool.project(got), pool.project(want), steps, absorbed=True, states=False
+            )
         if row is not None:
             block = [[v.item() for v in b[row]] for b in blocks]
             raise LawError(
@@ -290,7 +292,13 @@ def _as_state(values: Sequence[Operand], program: Program) -> State:
 
 
 def _disagreement(
-    pool: _Pool, got: State, want: State, involved: Sequence[State], *, absorbed: bool = False, states: bool = True
+    pool: _Pool,
+    got: State,
+    want: State,
+    involved: Sequence[State],
+    *,
+    absorbed: bool = False,
+    states: bool = True,
 ) -> int | None:
     """The first row in which two states (or results) differ beyond rounding and which proves something, or None."""
     everything = [*involved, got, want]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -18,7 +19,8 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
     ndim = tensors[0].ndim
     kept = [d for d in range(ndim) if d not in dims]
     shape = [tensors[0].shape[d] for d in kept]
-    rows = [t.permute(*kept, *dims).reshape(*shape, -1) if ndim else t.reshape(-1) for t in tensors]
+    length = math.prod(tensors[0].shape[d] for d in dims)
+    rows = [t.permute(*kept, *dims).reshape(*shape, length) if ndim else t.reshape(-1) for t in tensors]
     state: list[Operand] = [
         torch.tensor(convert(number, dtype), dtype=stored(dtype)).expand(shape)
         for number, dtype in zip(program.identity, program.state, strict=True)

@@ -11,9 +11,9 @@ class Stage:
 
     `ordered` combines in the elements' order (a tree of neighbours inside registers); otherwise each of the `lanes`
     folds its own elements, `unroll` runs of `run` neighbours a tile, and lanes meet once, at the end. `in_order`: a
-    lane's elements stay in one thread and come in order. `align`: rows start anywhere and are read from the multiple of so
-    many elements before. `prefetch`: a tile is loaded while the one before it is folded. `evict_first`: what was read leaves the L2 first. `splits`
-    programs share one result; each leaves a partial state.
+    lane's elements stay in one thread and come in order. `align`: rows start anywhere and are read from the multiple of
+    so many elements before. `prefetch`: a tile is loaded while the one before it is folded. `evict_first`: what was read
+    leaves the L2 first. `splits` programs share one result; each leaves a partial state.
     """
 
     family: str
@@ -63,10 +63,15 @@ class Plan:
         for number, s in enumerate(self.stages, 1):
             order = "in order" if s.ordered else "lanes first"
             lines.append(
-                f"  {number}. {s.family}: {s.block_kept} results x {s.lanes} lanes x {s.run * s.unroll} elements a step, "
-                f"{s.splits} split{'s' * (s.splits > 1)}, {s.num_warps} warp{'s' * (s.num_warps > 1)}, {order}"
-                f"{', absorbing blocks' if s.absorb else ''}"
+                f"  {number}. {s.family}: {_count(s.block_kept, 'result')} x {_count(s.lanes, 'lane')} x "
+                f"{_count(s.run * s.unroll, 'element')} a step, {_count(s.splits, 'split')}, "
+                f"{_count(s.num_warps, 'warp')}, {order}{', absorbing blocks' if s.absorb else ''}"
+                f"{', reading ahead' if s.prefetch else ''}{', aligned' if s.align > 1 else ''}"
             )
         if self.overlap:
             lines.append("  stage 2 starts early (programmatic dependent launch)")
         return "\n".join(lines)
+
+
+def _count(n: int, thing: str) -> str:
+    return f"{n} {thing}{'s' * (n != 1)}"

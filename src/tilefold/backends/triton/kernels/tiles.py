@@ -109,9 +109,9 @@ def tile_places(k, RUN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr)
     return k + (run + lane + tl.arange(0, UNROLL)[None, None, None, :] * (LANES * RUN))
 
 
-def positions_of(places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT: tl.constexpr):
+def positions_of(places, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT: tl.constexpr):
     """The elements' positions as the monoid sees them, over the whole tile."""
-    position = first + TO_INDEX(folded_offset(places - lead, deep_sizes, folded_size, p_deep, p_folded))
+    position = first + TO_INDEX(folded_offset(places, deep_sizes, folded_size, p_deep, p_folded))
     return tl.broadcast_to(position, (places.shape[0], places.shape[1], BLOCK_KEPT, places.shape[3]))
 
 
@@ -158,10 +158,10 @@ def absorb_masked(mask, state, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER:
 def fold_lanes(
     inputs, y_ptrs, y_outer, y_kept, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, kept_size, folded_size,
     length, chunk, splits, kept_blocks, split_step,
-    BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr,
-    MASK_KEPT: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr,
-    PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr,
-    PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr,
+    SPLITS_FIRST: tl.constexpr, MASK_KEPT: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
+    TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
+    EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
 
@@ -192,6 +192,7 @@ def fold_lanes(
         rows = [(x[0] + row_begin(x, outer, outer_sizes, kept), x[4], x[5]) for x in inputs]
         lead = 0
         limit = length
+    end = lead + length
     start = split * chunk
     stop = tl.where(split == splits - 1, limit, start + chunk)
     if not WIDE:
@@ -203,55 +204,50 @@ def fold_lanes(
     full = start
     if HEAD > 0:
         head_places = tile_places(start, RUN, LANES, HEAD)
-        head_mask = tl.broadcast_to((head_places >= lead) & (head_places < lead + length) & keep, (RUN, LANES, BLOCK_KEPT, HEAD))
-        head_xs = load_tile(rows, head_places, head_places // RUN * RUN < lead + length, keep, deep_sizes, folded_size, True, EVICT)
-        head_position = positions_of(head_places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+        head_mask = tl.broadcast_to((head_places >= lead) & (head_places < end) & keep, (RUN, LANES, BLOCK_KEPT, HEAD))
+        head_xs = load_tile(rows, head_places, head_places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
+        head_position = positions_of(head_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
         state = begin_masked(head_mask, head_xs, head_position, USE_ABSORB)
         full = start + STEP * HEAD
     if HAS_FULL > 0:
         at = full
         full = full + (tl.minimum(stop, length) - full) // TILE * TILE
+        places = tile_places(at, RUN, LANES, UNROLL)
         if HEAD == 0:
-            places = tile_places(at, RUN, LANES, UNROLL)
             xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_KEPT, EVICT)
             if PREFETCH and HAS_FULL > 1:
-                ahead = load_tile(
-                    rows, places + TILE, at + TILE < full, keep, deep_sizes, folded_size, True, EVICT
-                )
-            position = positions_of(places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+                ahead = load_tile(rows, places + TILE, at + TILE < full, keep, deep_sizes, folded_size, True, EVICT)
+            position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
             state = begin_tile(xs, position, USE_ABSORB, IN_ORDER)
             at = at + TILE
         elif PREFETCH:
-            ahead = load_tile(
-                rows, tile_places(at, RUN, LANES, UNROLL), at < full, keep, deep_sizes, folded_size, True, EVICT
-            )
+            ahead = load_tile(rows, places, at < full, keep, deep_sizes, folded_size, True, EVICT)
         if HAS_FULL > 1:
             for k in range(at, full, TILE):
                 places = tile_places(k, RUN, LANES, UNROLL)
                 if PREFETCH:
                     xs = ahead
-                    ahead = load_tile(
-                        rows, places + TILE, k + TILE < full, keep, deep_sizes, folded_size, True, EVICT
-                    )
+                    ahead = load_tile(rows, places + TILE, k + TILE < full, keep, deep_sizes, folded_size, True, EVICT)
                 else:
                     xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_KEPT, EVICT)
-                position = positions_of(places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+                position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
                 state = absorb_tile(state, xs, position, USE_ABSORB, IN_ORDER)
     if TAIL > 0:
         if HEAD == 0 and HAS_FULL == 0:
             tail_places = tile_places(full, RUN, LANES, TAIL)
-            tail_mask = tl.broadcast_to((tail_places >= lead) & (tail_places < lead + length) & keep, (RUN, LANES, BLOCK_KEPT, TAIL))
-            tail_xs = load_tile(rows, tail_places, tail_places // RUN * RUN < lead + length, keep, deep_sizes, folded_size, True, EVICT)
-            tail_position = positions_of(tail_places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+            tail_mask = tl.broadcast_to((tail_places >= lead) & (tail_places < end) & keep, (RUN, LANES, BLOCK_KEPT, TAIL))
+            tail_xs = load_tile(rows, tail_places, tail_places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
+            tail_position = positions_of(tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
             state = begin_masked(tail_mask, tail_xs, tail_position, USE_ABSORB)
         else:
             for k in range(full, stop, STEP * TAIL):
                 tail_places = tile_places(k, RUN, LANES, TAIL)
-                tail_mask = tl.broadcast_to((tail_places < lead + length) & keep, (RUN, LANES, BLOCK_KEPT, TAIL))
-                tail_xs = load_tile(
-                    rows, tail_places, tail_places // RUN * RUN < lead + length, keep, deep_sizes, folded_size, True, EVICT
+                tail_mask = tl.broadcast_to((tail_places < end) & keep, (RUN, LANES, BLOCK_KEPT, TAIL))
+                bound = tail_places // RUN * RUN < end
+                tail_xs = load_tile(rows, tail_places, bound, keep, deep_sizes, folded_size, True, EVICT)
+                tail_position = positions_of(
+                    tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT
                 )
-                tail_position = positions_of(tail_places, first, lead, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
                 state = absorb_masked(tail_mask, state, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
     folded = tl.reduce(state, 0, COMBINE)
     offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + kept * y_kept
@@ -269,7 +265,8 @@ def tree(state, ROWS: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.constexpr):
 def fold_in_order(
     inputs, y_ptrs, y_outer, y_kept, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, kept_size, folded_size,
     length, chunk, splits, kept_blocks, split_step,
-    BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, LEVELS: tl.constexpr, DENSE: tl.constexpr, SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr,
+    BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, LEVELS: tl.constexpr, DENSE: tl.constexpr, SPLIT: tl.constexpr,
+    SPLITS_FIRST: tl.constexpr,
     WIDE: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold in the elements' order, or a short axis: a tree of neighbours inside registers, tile after tile.

@@ -1,0 +1,160 @@
+"""What every fold asks of its inputs and of `out`: one clear line for each rule that is broken, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from tilefold.algebra.monoid import Monoid
+from tilefold.errors import ArgumentError, DeviceError, DtypeError, GradientError, KindError, ShapeError
+
+GUARANTEES = ("run_to_run", "batch_invariant", "none")
+
+
+def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
+    """The inputs as a list: a tensor alone, or a sequence of them.
+
+    Raises:
+        KindError: something else was given, or what folds is no monoid.
+    """
+    if not isinstance(monoid, Monoid):
+        raise KindError(
+            f"{call}: a tensor is folded with a tilefold.Monoid, got {type(monoid).__name__}; "
+            "take one of tilefold.monoids or make one"
+        )
+    if isinstance(inputs, torch.Tensor):
+        return [inputs]
+    if not isinstance(inputs, Sequence) or isinstance(inputs, str):
+        raise KindError(
+            f"{call}: inputs must be a tensor or a sequence of tensors, got {type(inputs).__name__}; "
+            "use torch.as_tensor"
+        )
+    return list(inputs)
+
+
+def check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str, call: str) -> None:
+    """Refuse inputs that no backend folds.
+
+    Raises:
+        ArgumentError, DeviceError, DtypeError, GradientError: a rule is broken; the message says which.
+    """
+    if len(tensors) != monoid.algebra.inputs:
+        raise ArgumentError(
+            f"{call}: {monoid.name} folds {monoid.algebra.inputs} input tensor(s), got {len(tensors)}; "
+            "give as many tensors as lift takes elements"
+        )
+    for t in tensors:
+        if not isinstance(t, torch.Tensor):
+            raise KindError(f"{call}: inputs must be tensors, got {type(t).__name__}; use torch.as_tensor")
+        if t.device != tensors[0].device:
+            raise DeviceError(
+                f"{call}: inputs must be on one device, got {tensors[0].device} and {t.device}; move one"
+            )
+        if t.layout != torch.strided:
+            raise DtypeError(
+                f"{call}: inputs must be dense (strided), got layout {t.layout}; call to_dense()"
+            )
+        _check_transforms(t, call)
+    if guarantee not in GUARANTEES:
+        raise ArgumentError(
+            f"{call}: `guarantee` must be one of {', '.join(GUARANTEES)}, got {guarantee!r}; take one of these"
+        )
+
+
+def _check_transforms(t: torch.Tensor, call: str) -> None:
+    """Folds have no derivative and no batching rule yet: say so rather than lose one."""
+    if t.requires_grad and torch.is_grad_enabled():
+        raise GradientError(
+            f"{call}: an input must not require grad, got one that does, and folds have no derivative yet; "
+            "use torch.no_grad() or detach()"
+        )
+    if torch._C._functorch.is_functorch_wrapped_tensor(t):
+        raise GradientError(
+            f"{call}: inputs must be plain tensors, got one inside torch.func (vmap, grad, jvp), which has no rule for "
+            "folds yet; fold a dim of the whole tensor instead"
+        )
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None:
+        raise GradientError(
+            f"{call}: an input must not carry a forward derivative, got a dual tensor, and folds have no derivative yet; "
+            "use forward_ad.unpack_dual(x).primal"
+        )
+
+
+def check_out(
+    out: torch.Tensor | Sequence[torch.Tensor] | None,
+    dtypes: Sequence[torch.dtype],
+    shape: Sequence[int],
+    tensors: Sequence[torch.Tensor],
+    call: str,
+) -> Sequence[torch.Tensor] | None:
+    """The tensors to write into, one for each result, or None.
+
+    Raises:
+        ArgumentError, DtypeError, ShapeError, DeviceError: they are not what the results need.
+    """
+    if out is None:
+        return None
+    targets = [out] if isinstance(out, torch.Tensor) else list(out)
+    if len(targets) != len(dtypes):
+        raise ArgumentError(
+            f"{call}: `out` must have one tensor for each of {len(dtypes)} results, got {len(targets)}; "
+            "pass that many"
+        )
+    for target, dtype in zip(targets, dtypes, strict=True):
+        _check_target(target, dtype, shape, tensors, call)
+    return targets
+
+
+def _check_target(
+    target: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], tensors: Sequence[torch.Tensor], call: str
+) -> None:
+    if target.dtype != dtype:
+        raise DtypeError(
+            f"{call}: `out` must have the result's dtype {dtype}, got {target.dtype}; pass dtype= or another out"
+        )
+    if list(target.shape) != list(shape):
+        raise ShapeError(
+            f"{call}: `out` must have the result's shape {list(shape)}, got {list(target.shape)}; make it so"
+        )
+    if target.device != tensors[0].device:
+        raise DeviceError(
+            f"{call}: `out` must be on the inputs' device {tensors[0].device}, got {target.device}; make it there"
+        )
+    if _overlaps_itself(target):
+        raise ShapeError(
+            f"{call}: `out` must not overlap itself, got strides {list(target.stride())}; use a fresh tensor"
+        )
+    if any(shares(target, t) for t in tensors):
+        raise ShapeError(f"{call}: `out` must not overlap an input, got memory of one; use a fresh tensor")
+
+
+def _overlaps_itself(t: torch.Tensor) -> bool:
+    """Whether two places of a tensor may be one in memory: a stride must step over all that smaller ones reach."""
+    reach = 0
+    for stride, size in sorted(zip(t.stride(), t.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+    return False
+
+
+def is_abstract(t: torch.Tensor) -> bool:
+    """Whether a tensor has a shape but no data: on the meta device, or torch's fake tensors."""
+    if t.device.type == "meta":
+        return True
+    if type(t) is torch.Tensor:
+        return False
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return isinstance(t, FakeTensor)
+
+
+def shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors with elements are views of one storage."""
+    if a.numel() == 0 or b.numel() == 0:
+        return False
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
