@@ -210,3 +210,17 @@ def test_keepdim_needs_a_dim():
 )
 def test_parameters_have_torch_s_names(name):
     assert list(inspect.signature(getattr(tf, name)).parameters)[:2] == ["input", "dim"]
+
+
+@pytest.mark.parametrize("name", ["auto", "lanes"])
+@pytest.mark.parametrize("place", [0, 1, -1])
+@pytest.mark.parametrize("n", [1000, 1 << 17, 300_001])
+def test_variance_of_one_huge_value_among_small_ones(n, place, name):
+    """Sums about a first element would lose n times the rounding when that element is the outlier."""
+    x = torch.randn(n, generator=torch.Generator().manual_seed(3))
+    x[place] = 1e5
+    with tf.backend(name):
+        got = tf.var(x)
+    torch.testing.assert_close(
+        got.double(), x.double().var(), rtol=64 * torch.finfo(torch.float32).eps, atol=0
+    )

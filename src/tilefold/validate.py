@@ -76,7 +76,7 @@ def _check_transforms(t: torch.Tensor, call: str) -> None:
             f"{call}: inputs must be plain tensors, got one inside torch.func (vmap, grad, jvp), which has no rule for "
             "folds yet; fold a dim of the whole tensor instead"
         )
-    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None:
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None:  # type: ignore[no-untyped-call]  # torch's own
         raise GradientError(
             f"{call}: an input must not carry a forward derivative, got a dual tensor, and folds have no derivative yet; "
             "use forward_ad.unpack_dual(x).primal"

@@ -401,7 +401,17 @@ def _project(program: Program, placeless: bool) -> Kernel:
     return _kernel(builder, len(state), builder.inline(program.project, state), program.outputs)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
+def begin_kernel(program: Program, axes: tuple[int, ...]) -> Kernel:
+    """A first block of elements along `axes` (and their positions) -> state, of length 1 along `axes`."""
+    assert program.begin is not None
+    builder = Builder(axes)
+    elements = builder.inputs(program.lift.input_dtypes)
+    values = builder.inline(program.begin, elements)
+    return _kernel(builder, len(elements), values, program.state)
+
+
+@functools.lru_cache(maxsize=1024)
 def absorb_kernel(program: Program, axes: tuple[int, ...]) -> Kernel:
     """State, blocks of elements along `axes` (and their positions) -> state, of length 1 along `axes`."""
     assert program.absorb is not None

@@ -195,14 +195,16 @@ class _Part:
             target.copy_(value)
 
     def _blocks(self, turns: Sequence[Box]) -> State:
-        """Each box is absorbed whole."""
+        """Each box is absorbed whole, the first one as the state's beginning."""
         kept = len(self.pieces.kept)
         axes = tuple(i for i, d in enumerate(self.pieces.order) if d >= kept)
-        absorb = elementwise.absorb_kernel(self.program, axes)
+        begin, absorb = (
+            make(self.program, axes) for make in (elementwise.begin_kernel, elementwise.absorb_kernel)
+        )
         lengths = [length if d < kept else 1 for d, (_, length) in enumerate(turns[0])]
         shape = [lengths[d] for d in self.pieces.order]
-        state = _identity(self.program, shape)
-        for box in turns:
+        state = begin.small(self._elements(turns[0]), self.workspace)
+        for box in turns[1:]:
             state = absorb.small([*state, *self._elements(box)], self.workspace)
         return [self.pieces.by_rows(s.expand(shape)) for s in state]
 
