@@ -208,6 +208,8 @@ def _rows(view: _View, fields: int, absorbs: bool, masked: bool = False) -> Stag
     narrow = view.full_vector // view.vector
     if vectors == 1:
         return Stage("small_axis", 256, 1, run, 1, 1, 2)
+    if vectors == 2 and absorbs:
+        return Stage("small_axis", 512, 2, run, 1, 1, 4)
     if run == 1 and vectors <= SMALL_AXIS:
         return Stage("small_axis", 1024 // vectors, vectors, 1, 1, 1, 4)
     if vectors <= SHORT_ROW * min(4, narrow):
