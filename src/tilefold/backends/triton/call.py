@@ -80,8 +80,7 @@ def make_call(
     *outer, last = problem.kept or (Dim(1, (0,) * len(problem.dtypes), 0),)
     *deep, inner = problem.folded or (Dim(1, (0,) * len(problem.dtypes), 0),)
     length = problem.length
-    step = stage.step
-    chunk = math.ceil(length // step / stage.splits) * step if stage.splits > 1 else length
+    chunk = chunk_of(stage, length)
     before = [r if stage.align > 1 and not interpret else 0 for r in problem.residues] or [0] * len(
         problem.dtypes
     )
@@ -163,6 +162,14 @@ def _constants(
         "USE_ABSORB": stage.absorb,
         "IN_ORDER": stage.in_order,
     }
+
+
+def chunk_of(stage: Stage, length: int) -> int:
+    """Elements that each split but the last folds: whole tiles, one of them the head where rows are read aligned."""
+    if stage.splits == 1:
+        return length
+    tiles = length // stage.step - (stage.align > 1)
+    return math.ceil(tiles / stage.splits) * stage.step
 
 
 def _edges(stage: Stage, length: int) -> dict[str, int]:

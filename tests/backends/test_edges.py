@@ -1,0 +1,113 @@
+"""Head, whole tiles and tail of all programs visit each element once: the arithmetic of the tile kernel, replayed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import tilefold
+from tilefold import monoids
+from tilefold.algebra import program as programs
+from tilefold.backends.triton import call as calls
+from tilefold.planner.choose import plan_fold
+from tilefold.planner.device import H200
+from tilefold.planner.plan import Stage
+from tilefold.problem import canonical
+
+DTYPES = [torch.int8, torch.bfloat16, torch.float32, torch.float64]
+MONOIDS = [monoids.SUM, monoids.ARGMAX, monoids.LOGSUMEXP, monoids.WELFORD]
+
+
+def visited(stage: Stage, length: int, chunk: int, edges: dict[str, int], lead: int) -> list[int]:
+    """Row positions in the order in which the kernel's programs fold them, masked ones left out."""
+    runs, end = stage.run * stage.lanes, lead + length
+    limit = length + stage.align - 1
+    seen: list[int] = []
+    for split in range(stage.splits):
+        start = split * chunk
+        stop = limit if split == stage.splits - 1 else start + chunk
+        parts, full, begun = [], start, False
+        if edges["HEAD"]:
+            parts, full, begun = [(start, runs * edges["HEAD"])], start + runs * edges["HEAD"], True
+        if edges["HAS_FULL"]:
+            first = full
+            full += (min(stop, length) - full) // stage.step * stage.step
+            whole = [(k, stage.step) for k in range(first, full, stage.step)]
+            assert begun or whole, "some part must make the state"
+            assert full >= first
+            assert edges["HAS_FULL"] == 2 or len(whole) == 1
+            assert all(lead <= k and k + n <= end for k, n in whole) or lead, "whole tiles are not masked"
+            assert all(k >= lead and k + n <= length + lead for k, n in whole)
+            parts, begun = parts + whole, True
+        if edges["TAIL"]:
+            step = runs * edges["TAIL"]
+            tail = [(k, step) for k in range(full, stop, step)]
+            assert begun or len(tail) == 1, "a first tail is one tile"
+            parts, begun = parts + tail, True
+        assert begun
+        assert split == stage.splits - 1 or all(k + n <= stop for k, n in parts), "a split keeps to its own"
+        seen += [p - lead for k, n in parts for p in range(k, k + n) if lead <= p < end]
+    return seen
+
+
+def check(rows: int, length: int, dtype: torch.dtype, monoid: tilefold.Monoid, cut: bool) -> None:
+    x = torch.empty((rows, length + cut), dtype=dtype, device="meta")[:, cut:]
+    problem = canonical([x], (1,), ordered=False)
+    program = programs.specialize(monoid.total, (dtype,))
+    plan = plan_fold(problem, program, H200, "run_to_run")
+    for number, stage in enumerate(plan.stages):
+        if stage.ordered:
+            continue
+        n = problem.length if number == 0 else plan.stages[0].splits
+        chunk, edges = calls.chunk_of(stage, n), calls._edges(stage, n)
+        for lead in {0, stage.align - 1, stage.align // 2}:
+            assert sorted(visited(stage, n, chunk, edges, lead)) == list(range(n)), (stage, edges, lead)
+
+
+@given(
+    rows=st.sampled_from([1, 2, 7, 100, 5000, 100_000]),
+    length=st.one_of(st.integers(2, 300), st.integers(2, 70_000)),
+    dtype=st.sampled_from(DTYPES),
+    monoid=st.sampled_from(MONOIDS),
+    cut=st.booleans(),
+)
+@example(rows=1, length=3333, dtype=torch.float32, monoid=monoids.ARGMAX, cut=True)
+@example(rows=1, length=32768 + 1, dtype=torch.bfloat16, monoid=monoids.SUM, cut=True)
+def test_each_element_once(
+    rows: int, length: int, dtype: torch.dtype, monoid: tilefold.Monoid, cut: bool
+) -> None:
+    check(rows, length, dtype, monoid, cut)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "length", [n + d for n in (64, 128, 512, 2048, 4096) for d in (-1, 0, 1)] + [17, 67, 300, 50257, 131_071]
+)
+def test_lengths_around_the_planner_s_borders(length: int, dtype: torch.dtype) -> None:
+    for rows in (1, 600, 100_000):
+        for cut in (False, True):
+            check(rows, length, dtype, monoids.ARGMAX, cut)
+
+
+@given(
+    length=st.integers(1, 5000),
+    run=st.sampled_from([1, 4, 8, 16]),
+    lanes=st.sampled_from([1, 2, 32]),
+    unroll=st.sampled_from([1, 2, 4]),
+    splits=st.integers(1, 9),
+    aligned=st.booleans(),
+)
+def test_any_stage(length: int, run: int, lanes: int, unroll: int, splits: int, aligned: bool) -> None:
+    """Also stages that the planner would not choose, as far as splits have a tile each."""
+    stage = Stage("rows", 1, lanes, run, unroll, 1, 4, align=run if aligned else 1)
+    tiles = length // stage.step - (stage.align > 1)
+    if tiles >= 2:
+        stage = replace(stage, splits=math.ceil(tiles / math.ceil(tiles / min(splits, tiles))))
+    chunk, edges = calls.chunk_of(stage, length), calls._edges(stage, length)
+    for lead in range(stage.align):
+        assert sorted(visited(stage, length, chunk, edges, lead)) == list(range(length)), (stage, edges, lead)
