@@ -31,12 +31,23 @@ _last = threading.local()
 
 @contextlib.contextmanager
 def backend(name: str) -> Iterator[None]:
-    """Force a backend inside a `with` block: "torch", "lanes", "reference", "interpret" or "triton" ("auto" chooses).
+    """Force a backend inside a `with` block.
 
-    The environment variable TILEFOLD_BACKEND does the same for a process.
+    "torch" (torch's own fold, where it has this one), "lanes" (CPU), "triton" (CUDA), "interpret" (Triton's interpreter),
+    "reference" (one element after another); "auto" chooses: triton for CUDA tensors, else torch or lanes. Blocks
+    nest, the inner one holds, and a thread started inside begins without. The environment variable TILEFOLD_BACKEND,
+    read at import, does the same for a process; a block overrides it. What each backend guarantees stands in
+    docs/guarantees.md. Nothing falls back to another backend: a fold that the forced one cannot run raises.
 
     Raises:
         ArgumentError: no backend has that name.
+        BackendError: from a fold inside: the backend cannot run it.
+
+    Example:
+        >>> with tilefold.backend("reference"):
+        ...     total = tilefold.sum(torch.tensor([1, 2, 3]))
+        >>> total, tilefold.last_plan().backend
+        (tensor(6), 'reference')
     """
     token = _forced.set(_known_backend(name, "backend"))
     try:
@@ -59,7 +70,17 @@ def forced_backend() -> str:
 
 
 def last_plan() -> Plan | None:
-    """The plan of this thread's most recent fold, or None before the first."""
+    """The plan of this thread's most recent fold, or None before the first.
+
+    Frozen, comparable, and readable when printed; `explain_plan` gives one without running. Folds of tensors without data
+    (on "meta") leave the plan before them.
+
+    Example:
+        >>> with tilefold.backend("lanes"):
+        ...     most = tilefold.amax(torch.tensor([1, 2, 3]))
+        >>> print(tilefold.last_plan())
+        lanes: lanes, boxes of 3 elements
+    """
     return getattr(_last, "plan", None)
 
 
@@ -226,11 +247,25 @@ def explain_plan(
 ) -> Plan:
     """How `reduce` would fold these tensors on a GPU, and why, without running anything.
 
-    The tensors may live anywhere (also on "meta"); `device` is a `tilefold.planner.device.Device`, by default the
-    inputs' own chip, or an H200 where they are not on a GPU.
+        plan = a pure function of (shape, strides, dtypes, alignment; monoid; chip; guarantee)
+
+    Args:
+        inputs: as in `reduce`; no element is read, so they may live anywhere, also on "meta". Any strides.
+        monoid: what to fold with.
+        dim: one dim, several, or None for all.
+        guarantee: as in `reduce`; "batch_invariant" plans without regard to how many results there are.
+        device: a `tilefold.planner.device.Device`; by default the inputs' own chip, or an H200 where they are not on a GPU.
 
     Returns:
-        The plan: frozen, comparable, and readable when printed.
+        The plan: frozen, comparable, and readable when printed. Of nothing it has no stages.
+
+    Raises:
+        DimError, ShapeError, DtypeError, DeviceError, ArgumentError, GradientError: `reduce` would refuse the call.
+
+    Example:
+        >>> plan = tilefold.explain_plan(torch.empty(300, 5000, device="meta"), tilefold.monoids.SUM, dim=1)
+        >>> plan.backend, plan.guarantee
+        ('triton', 'run_to_run')
     """
     from tilefold.planner.choose import plan_fold
     from tilefold.planner.device import H200, device_of

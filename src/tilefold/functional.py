@@ -1,8 +1,25 @@
 """torch's reductions by torch's names, folded by this library: same arguments, result dtypes, NaN rules and error kinds.
 
-Each function is one `fold_tensors` with a monoid made beforehand; which backend runs is decided there. `dim=()` folds all
-dims, as in torch, except in `any` and `all`, where it folds none. Conversions (`dtype=`, integers in `logsumexp`) happen
-as elements are read. torch's warning about degrees of freedom <= 0 is not repeated: the NaN or inf says it.
+Each function is one `fold_tensors` with a monoid made beforehand; which backend runs is decided there. What they share:
+
+    dims      One, several where torch takes several, or None for all. `dim=()` folds all dims, as in torch, except in
+              `any` and `all`, where it folds none. In the equations k are the kept dims, p the folded ones, n how many
+              elements they hold. Shapes are given for `x` of [M, K] and `dim=1`; `keepdim=True` makes [M] an [M, 1].
+    dtypes    bool, integers of 8 to 64 bits and floats of 8 to 64 bits, unless a function says otherwise; no complex ones.
+              Floats are carried in float32 (float64 in float64) and rounded once, at the end. Conversions (`dtype=`,
+              integers in `logsumexp`) happen as elements are read. NaN stays NaN, counts as non-zero, and is the
+              extreme of all.
+    strides   Any, overlapping and expanded ones too, read in place: the kernels and the lanes copy no input. Two things
+              do: a view with the negative bit set has no memory of its own values, and a fold that torch itself runs
+              (on a CPU; `last_plan` says so) may take temporary copies there.
+    out       Is written from the finished result. It must have the result's dtype, shape and device, and overlap neither
+              an input nor itself.
+    bits      The same from run to run ("run_to_run"), on what docs/guarantees.md says; it has the error bounds too.
+    errors    Those of `tilefold.errors`, which are of torch's kinds as well. Everywhere: DimError, RepeatedDimError and
+              KindError for `dim`; DtypeError, ShapeError and DeviceError for inputs and `out`; GradientError for an input
+              that requires grad while grad mode is on. Below, `Raises` names what a function adds or what is likeliest.
+
+torch's warning about degrees of freedom <= 0 is not repeated: the NaN or inf says it.
 """
 
 from __future__ import annotations
@@ -81,7 +98,24 @@ def sum(
     dtype: torch.dtype | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Sum over `dim`; integers and bool give int64 and wrap. `dtype` converts each element first, as torch does."""
+    """Sum of the elements.
+
+        y[k] = sum over p of x[k, p]
+
+    Shapes: [M, K] to [M]. Nothing sums to 0.
+    Dtypes: floats as they came, carried in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
+    each element first, as torch does, and is the result's.
+    Any strides, read in place. Integers are exact; floats have the same bits from run to run and the bound of `sum` in
+    docs/guarantees.md.
+
+    Raises:
+        DtypeError: elements are complex.
+        KindError: `keepdim` without a `dim`, as in torch.
+
+    Example:
+        >>> tilefold.sum(torch.tensor([[1, 2], [3, 4]], dtype=torch.int8), dim=1)
+        tensor([3, 7])
+    """
     if dim is UNSET:
         _no_dim(keepdim, "sum")
         dim = None
@@ -98,7 +132,24 @@ def prod(
     dtype: torch.dtype | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Product over one dim or all; integers and bool give int64 and wrap."""
+    """Product of the elements, over one dim or all.
+
+        y[k] = product over p of x[k, p]
+
+    Shapes: [M, K] to [M]; to fold all dims leave `dim` out. Nothing multiplies to 1.
+    Dtypes: floats as they came, carried in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
+    each element first and is the result's.
+    Any strides, read in place. Integers are exact; floats have the same bits from run to run and the bound of `prod` in
+    docs/guarantees.md.
+
+    Raises:
+        DtypeError: elements are complex.
+        KindError: `dim` is given and not one int, or `keepdim` without a `dim`, both as in torch.
+
+    Example:
+        >>> tilefold.prod(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=0)
+        tensor([3., 8.])
+    """
     if dim is UNSET:
         _no_dim(keepdim, "prod")
         dim = None
@@ -117,10 +168,23 @@ def mean(
     dtype: torch.dtype | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Mean over `dim`, of floats or with a float `dtype`; NaN of nothing.
+    """Mean of the elements, which are floats or made so by `dtype`.
 
-    The sum is kept in the wide dtype and divided there, so that halves do not overflow. Dividing the (small) result
-    costs a launch on a GPU; a projection that knew the length would cost a compilation for each length.
+        y[k] = (sum over p of x[k, p]) / n
+
+    Shapes: [M, K] to [M]. The mean of nothing is NaN.
+    Dtypes: floats as they came; `dtype` converts each element first and is the result's. The sum is kept in float32 or
+    float64 and divided there, so that halves do not overflow. Dividing the (small) result costs a launch on a GPU; a
+    projection that knew the length would cost a compilation for each length.
+    Any strides, read in place. Same bits from run to run; the bound of `mean` in docs/guarantees.md.
+
+    Raises:
+        DtypeError: elements are no floats and no float `dtype` is given.
+        KindError: `keepdim` without a `dim`, as in torch.
+
+    Example:
+        >>> tilefold.mean(torch.tensor([60000.0, 60000.0], dtype=torch.float16))
+        tensor(60000., dtype=torch.float16)
     """
     if dim is UNSET:
         _no_dim(keepdim, "mean")
@@ -159,12 +223,42 @@ def _into(out: Tensor, value: Tensor, input: Tensor) -> Tensor:
 
 
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Largest element over `dim`; NaN if there is one."""
+    """Largest element; NaN if there is one.
+
+        y[k] = max over p of x[k, p]
+
+    Shapes: [M, K] to [M].
+    Dtypes: the input's, in and out. Elements are compared, never computed with, so nothing is rounded.
+    Any strides, read in place. The value is exact on every backend (of equal zeros, which sign is left open).
+
+    Raises:
+        EmptyError: there is nothing to choose among: a folded dim has length 0.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.amax(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
+        tensor(7)
+    """
     return _extreme(input, catalogue.MAX, dim, keepdim, out, "amax")
 
 
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Smallest element over `dim`; NaN if there is one."""
+    """Smallest element; NaN if there is one.
+
+        y[k] = min over p of x[k, p]
+
+    Shapes: [M, K] to [M].
+    Dtypes: the input's, in and out. Elements are compared, never computed with, so nothing is rounded.
+    Any strides, read in place. The value is exact on every backend (of equal zeros, which sign is left open).
+
+    Raises:
+        EmptyError: there is nothing to choose among: a folded dim has length 0.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.amin(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
+        tensor(1)
+    """
     return _extreme(input, catalogue.MIN, dim, keepdim, out, "amin")
 
 
@@ -180,7 +274,25 @@ def _extreme(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | 
 def max(
     input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, out: Any = None
 ) -> Any:
-    """`max(x)`: largest element. `max(x, dim)`: values and first indices. `max(x, other)`: torch.maximum, no fold."""
+    """Largest element of all, or the largest along one dim and where it first stands; NaN if there is one.
+
+        y[k] = max over p of x[k, p],  i[k] = the first p with x[k, p] = y[k] (or NaN)
+
+    `max(x)` gives y alone, `max(x, dim)` torch's named tuple (values, indices), with `out` a pair. `max(x, other)` is
+    torch.maximum: no fold, and all of torch's rules, gradients too.
+    Shapes: [M, K] to [M], both.
+    Dtypes: values in the input's, compared and not computed with; indices int64.
+    Any strides, read in place. Values and indices are exact on every backend (of equal zeros, which sign is left open).
+
+    Raises:
+        EmptyError: a folded dim has length 0.
+        KindError: `dim` is not one int.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.max(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
+        tensor([1, 0])
+    """
     if isinstance(dim, Tensor) or other is not None:
         return torch.maximum(input, dim if other is None else other, out=out)
     if dim is None:
@@ -191,7 +303,25 @@ def max(
 def min(
     input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, out: Any = None
 ) -> Any:
-    """`min(x)`: smallest element. `min(x, dim)`: values and first indices. `min(x, other)`: torch.minimum, no fold."""
+    """Smallest element of all, or the smallest along one dim and where it first stands; NaN if there is one.
+
+        y[k] = min over p of x[k, p],  i[k] = the first p with x[k, p] = y[k] (or NaN)
+
+    `min(x)` gives y alone, `min(x, dim)` torch's named tuple (values, indices), with `out` a pair. `min(x, other)` is
+    torch.minimum: no fold, and all of torch's rules, gradients too.
+    Shapes: [M, K] to [M], both.
+    Dtypes: values in the input's, compared and not computed with; indices int64.
+    Any strides, read in place. Values and indices are exact on every backend (of equal zeros, which sign is left open).
+
+    Raises:
+        EmptyError: a folded dim has length 0.
+        KindError: `dim` is not one int.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.min(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
+        tensor([0, 1])
+    """
     if isinstance(dim, Tensor) or other is not None:
         return torch.minimum(input, dim if other is None else other, out=out)
     if dim is None:
@@ -200,12 +330,44 @@ def min(
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Position of the first largest element (or first NaN): along `dim`, or in the flattened tensor."""
+    """Position of the first largest element, or of the first NaN.
+
+        i[k] = the first p with x[k, p] = max over p of x[k, p]
+
+    Shapes: [M, K] to [M]. Along `dim`; without one, the position in the flattened tensor (row-major, whatever the strides).
+    Dtypes: any element dtype that folds, bool included; int64 out.
+    Any strides, read in place. The position is exact: the same on every backend.
+
+    Raises:
+        EmptyError: a folded dim has length 0.
+        KindError: `dim` is not one int.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.argmax(torch.tensor([4, 9, 4, 9]))
+        tensor(1)
+    """
     return _located(input, catalogue.ARGMAX, dim, keepdim, None, "argmax")[0]
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Position of the first smallest element (or first NaN): along `dim`, or in the flattened tensor."""
+    """Position of the first smallest element, or of the first NaN.
+
+        i[k] = the first p with x[k, p] = min over p of x[k, p]
+
+    Shapes: [M, K] to [M]. Along `dim`; without one, the position in the flattened tensor (row-major, whatever the strides).
+    Dtypes: any element dtype that folds, bool included; int64 out.
+    Any strides, read in place. The position is exact: the same on every backend.
+
+    Raises:
+        EmptyError: a folded dim has length 0.
+        KindError: `dim` is not one int.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.argmin(torch.tensor([4, 9, 4, 9]))
+        tensor(0)
+    """
     return _located(input, catalogue.ARGMIN, dim, keepdim, None, "argmin")[0]
 
 
@@ -219,17 +381,62 @@ def _located(x: Tensor, monoid: Monoid, dim: Any, keepdim: bool, out: Any, call:
 
 
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, out: Any = None) -> Any:
-    """Smallest and largest element in one read."""
+    """Smallest and largest element in one read; both NaN if there is one.
+
+        low[k] = min over p of x[k, p],  high[k] = max over p of x[k, p]
+
+    Shapes: [M, K] to [M] twice: torch's named tuple (min, max), with `out` a pair. One dim, or all.
+    Dtypes: the input's, in and out. Elements are compared, never computed with, so nothing is rounded.
+    Any strides, read in place. Values are exact on every backend (of equal zeros, which sign is left open).
+
+    Raises:
+        EmptyError: a folded dim has length 0.
+        KindError: `dim` is not one int.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> low, high = tilefold.aminmax(torch.tensor([3, -1, 8]))
+        >>> low, high
+        (tensor(-1), tensor(8))
+    """
     return torch.return_types.aminmax(_located(input, catalogue.MINMAX, dim, keepdim, out, "aminmax"))  # type: ignore[arg-type]  # the same
 
 
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Whether any element is not zero (NaN is not); bool, but uint8 for uint8."""
+    """Whether any element is not zero. NaN is not zero, so NaN counts as true.
+
+        y[k] = or over p of (x[k, p] != 0)
+
+    Shapes: [M, K] to [M]. `dim=()` folds nothing: each element is tested. Of nothing it is False.
+    Dtypes: any in, bool out, but uint8 for uint8, as in torch (`out` may be of either then).
+    Any strides, read in place. Exact: the same on every backend.
+
+    Raises:
+        DtypeError: elements are complex.
+
+    Example:
+        >>> tilefold.any(torch.tensor([[0.0, float("nan")], [0.0, 0.0]]), dim=1)
+        tensor([ True, False])
+    """
     return _test(input, catalogue.ANY, dim, keepdim, out, "any")
 
 
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Whether no element is zero; bool, but uint8 for uint8."""
+    """Whether no element is zero. NaN is not zero, so NaN counts as true.
+
+        y[k] = and over p of (x[k, p] != 0)
+
+    Shapes: [M, K] to [M]. `dim=()` folds nothing: each element is tested. Of nothing it is True.
+    Dtypes: any in, bool out, but uint8 for uint8, as in torch (`out` may be of either then).
+    Any strides, read in place. Exact: the same on every backend.
+
+    Raises:
+        DtypeError: elements are complex.
+
+    Example:
+        >>> tilefold.all(torch.tensor([[1.0, float("nan")], [1.0, 0.0]]), dim=1)
+        tensor([ True, False])
+    """
     return _test(input, catalogue.ALL, dim, keepdim, out, "all")
 
 
@@ -244,7 +451,21 @@ def _test(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | Non
 
 
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
-    """How many elements are not zero, as int64."""
+    """How many elements are not zero; NaN is not zero and is counted.
+
+        y[k] = how many p have x[k, p] != 0
+
+    Shapes: [M, K] to [M]; torch has no `keepdim` here. Of nothing it is 0.
+    Dtypes: any in, counted and returned in int64.
+    Any strides, read in place. Exact: the same on every backend.
+
+    Raises:
+        DtypeError: elements are complex.
+
+    Example:
+        >>> tilefold.count_nonzero(torch.tensor([[0, 3], [0, 0]]), dim=1)
+        tensor([1, 0])
+    """
     return fold_tensors([input], catalogue.COUNT_NONZERO, _every(dim), False, call="count_nonzero")[0]
 
 
@@ -291,7 +512,27 @@ def var(
     input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
     *, correction: float | None = None, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Variance: M2 / max(0, count - correction), correction being 1 unless told (0 with unbiased=False)."""
+    """Variance: the sum of squared deviations from the mean, over the degrees of freedom.
+
+        y[k] = (sum over p of (x[k, p] - mean[k])^2) / max(0, n - correction)
+
+    `correction` is 1 unless told; `unbiased=False` is 0, and `var(x, False)` too, torch's older form. With n <= correction it
+    is NaN, or inf where deviations are not 0.
+    Shapes: [M, K] to [M].
+    Dtypes: floats, which come back as they came; carried in float32 or float64.
+    Any strides, read in place. Same bits from run to run; the bound of `var` in docs/guarantees.md: data far from zero
+    cost no accuracy.
+
+    Raises:
+        DtypeError: elements are no floats.
+        KindError: both `unbiased` and `correction` are given.
+
+    Example:
+        >>> tilefold.var(torch.tensor([[1.0, 3.0], [2.0, 6.0]]), dim=1)
+        tensor([2., 8.])
+
+    Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+    """
     return _spread(input, dim, unbiased, keepdim, correction, False, False, out)[0]
 
 
@@ -299,7 +540,22 @@ def std(
     input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
     *, correction: float | None = None, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Square root of `var`."""
+    """Standard deviation: the square root of `var`, with its arguments.
+
+        y[k] = sqrt((sum over p of (x[k, p] - mean[k])^2) / max(0, n - correction))
+
+    Shapes: [M, K] to [M].
+    Dtypes: floats, which come back as they came; the root is taken in float32 or float64, before the one rounding.
+    Any strides, read in place. Same bits from run to run; the bound of `std` in docs/guarantees.md.
+
+    Raises:
+        DtypeError: elements are no floats.
+        KindError: both `unbiased` and `correction` are given.
+
+    Example:
+        >>> tilefold.std(torch.tensor([1.0, 3.0, 5.0]))
+        tensor(2.)
+    """
     return _spread(input, dim, unbiased, keepdim, correction, True, False, out)[0]
 
 
@@ -307,7 +563,23 @@ def var_mean(
     input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
     *, correction: float | None = None, out: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Variance and mean in one read."""
+    """Variance and mean in one read; arguments as in `var`.
+
+        mean[k] = (sum over p of x[k, p]) / n,  y[k] = as in `var`
+
+    Shapes: [M, K] to [M] twice: the tuple (variance, mean), with `out` a pair.
+    Dtypes: floats, which come back as they came; carried in float32 or float64.
+    Any strides, read in place. Same bits from run to run; the bound of `var` in docs/guarantees.md. As in torch, the
+    mean is NaN too where several elements have no variance, infinite ones for instance.
+
+    Raises:
+        DtypeError: elements are no floats.
+        KindError: both `unbiased` and `correction` are given.
+
+    Example:
+        >>> tilefold.var_mean(torch.tensor([1.0, 3.0, 5.0]))
+        (tensor(4.), tensor(3.))
+    """
     variance, average = _spread(input, dim, unbiased, keepdim, correction, False, True, out)
     return variance, average
 
@@ -316,13 +588,46 @@ def std_mean(
     input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
     *, correction: float | None = None, out: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Standard deviation and mean in one read."""
+    """Standard deviation and mean in one read; arguments as in `var`.
+
+        mean[k] = (sum over p of x[k, p]) / n,  y[k] = as in `std`
+
+    Shapes: [M, K] to [M] twice: the tuple (standard deviation, mean), with `out` a pair.
+    Dtypes: floats, which come back as they came; carried in float32 or float64.
+    Any strides, read in place. Same bits from run to run; the bound of `std` in docs/guarantees.md. The mean is that of
+    `var_mean`.
+
+    Raises:
+        DtypeError: elements are no floats.
+        KindError: both `unbiased` and `correction` are given.
+
+    Example:
+        >>> tilefold.std_mean(torch.tensor([1.0, 3.0, 5.0]))
+        (tensor(2.), tensor(3.))
+    """
     deviation, average = _spread(input, dim, unbiased, keepdim, correction, True, True, out)
     return deviation, average
 
 
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """log(sum(exp(x))) without overflow; integers and bool are read as float32."""
+    """Logarithm of the sum of exponentials, without overflow on the way.
+
+        y[k] = log(sum over p of exp(x[k, p]))
+
+    Shapes: [M, K] to [M]; `dim` must be given, None for all. Of nothing it is -inf.
+    Dtypes: floats as they came; integers and bool are read as torch's default dtype. The largest element and the sum
+    rescaled to it are carried in float32 or float64.
+    Any strides, read in place. Same bits from run to run; the bound of `logsumexp` in docs/guarantees.md.
+
+    Raises:
+        DtypeError: elements are complex.
+
+    Example:
+        >>> tilefold.logsumexp(torch.tensor([[1000.0, -1000.0], [float("-inf"), 2.0]]), dim=1)
+        tensor([1000.,    2.])
+
+    Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+    """
     convert = None if input.dtype.is_floating_point or input.dtype.is_complex else torch.get_default_dtype()
     return fold_tensors(
         [input], catalogue.LOGSUMEXP, _every(dim), keepdim, convert=convert, out=out, call="logsumexp"
@@ -338,7 +643,23 @@ def vector_norm(
     x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False,
     *, dtype: torch.dtype | None = None, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """(sum |x|^ord)^(1/ord) over `dim`; inf and -inf give the largest and smallest |x|, 0 counts non-zeros."""
+    """Norm of order `ord` of the elements.
+
+        y[k] = (sum over p of |x[k, p]|^ord)^(1 / ord);  inf: max |x[k, p]|;  -inf: min |x[k, p]|;  0: how many are not 0
+
+    Shapes: [M, K] to [M]. Of nothing it is 0, where `ord` is finite and not negative.
+    Dtypes: floats as they came, carried in float32 or float64; `dtype`, no narrower than the input's, converts each
+    element first and is the result's.
+    Any strides, read in place. Same bits from run to run; docs/guarantees.md has the bound for ord=2.
+
+    Raises:
+        DtypeError: elements or `dtype` are no floats, or `dtype` would narrow them.
+        EmptyError: a folded dim has length 0, and `ord` is negative or inf.
+
+    Example:
+        >>> tilefold.vector_norm(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), dim=1)
+        tensor([5., 2.])
+    """
     return _vector_norm(x, ord, dim, keepdim, dtype, out, "vector_norm")
 
 
@@ -346,7 +667,24 @@ def norm(
     input: Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False,
     out: Tensor | None = None, dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
-    """The p-norm of the elements over `dim`; "fro" and None are p = 2. "nuc" needs singular values: no fold."""
+    """Norm of order `p` of the elements: `vector_norm` by torch.norm's arguments.
+
+        y[k] = (sum over the folded j of |x[k, j]|^p)^(1 / p);  inf, -inf and 0 as in `vector_norm`
+
+    "fro" and None are p = 2. "nuc" is a sum of singular values, no fold over elements.
+    Shapes: [M, K] to [M]. Of nothing it is 0, where `p` is finite and not negative.
+    Dtypes: floats as they came, carried in float32 or float64; `dtype` as in `vector_norm`.
+    Any strides, read in place. Same bits from run to run; docs/guarantees.md has the bound for p=2.
+
+    Raises:
+        ArgumentError: `p` is a string other than "fro".
+        DtypeError: elements or `dtype` are no floats, or `dtype` would narrow them.
+        EmptyError: a folded dim has length 0, and `p` is negative or inf.
+
+    Example:
+        >>> tilefold.norm(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), p=1, dim=1)
+        tensor([7., 2.])
+    """
     if isinstance(p, str) and p != "fro":
         raise ArgumentError(f'norm: `p` must be a number or "fro", got {p!r}; use torch.linalg.matrix_norm')
     order = 2.0 if p is None or isinstance(p, str) else p
@@ -380,19 +718,61 @@ def _vector_norm(
 def bitwise_or(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
-    """Bits set in any element, in the input's integer dtype or bool; 0 of nothing."""
+    """Bits set in any element.
+
+        y[k] = or over p of x[k, p]
+
+    Shapes: [M, K] to [M]. Of nothing it is 0.
+    Dtypes: integers and bool, in and out. torch has no such reduction.
+    Any strides, read in place. Exact: the same on every backend.
+
+    Raises:
+        DtypeError: elements are floats or complex.
+
+    Example:
+        >>> tilefold.bitwise_or(torch.tensor([[3, 5], [8, 9]]), dim=1)
+        tensor([7, 9])
+    """
     return fold_tensors([input], catalogue.BITWISE_OR, _every(dim), keepdim, out=out, call="bitwise_or")[0]
 
 
 def bitwise_and(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
-    """Bits set in every element, in the input's integer dtype or bool; all ones of nothing."""
+    """Bits set in every element.
+
+        y[k] = and over p of x[k, p]
+
+    Shapes: [M, K] to [M]. Of nothing it is all ones (-1 where signed, True for bool).
+    Dtypes: integers and bool, in and out. torch has no such reduction.
+    Any strides, read in place. Exact: the same on every backend.
+
+    Raises:
+        DtypeError: elements are floats or complex.
+
+    Example:
+        >>> tilefold.bitwise_and(torch.tensor([[3, 5], [8, 9]]), dim=1)
+        tensor([1, 8])
+    """
     return fold_tensors([input], catalogue.BITWISE_AND, _every(dim), keepdim, out=out, call="bitwise_and")[0]
 
 
 def bitwise_xor(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
-    """Bits set in an odd number of elements, in the input's integer dtype or bool; 0 of nothing."""
+    """Bits set in an odd number of elements.
+
+        y[k] = xor over p of x[k, p]
+
+    Shapes: [M, K] to [M]. Of nothing it is 0.
+    Dtypes: integers and bool, in and out. torch has no such reduction.
+    Any strides, read in place. Exact: the same on every backend.
+
+    Raises:
+        DtypeError: elements are floats or complex.
+
+    Example:
+        >>> tilefold.bitwise_xor(torch.tensor([[3, 5], [8, 9]]), dim=1)
+        tensor([6, 1])
+    """
     return fold_tensors([input], catalogue.BITWISE_XOR, _every(dim), keepdim, out=out, call="bitwise_xor")[0]

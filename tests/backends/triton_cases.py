@@ -76,6 +76,10 @@ SMALL = [
     Case("strided short columns", (3, 4, 5), (0,), strided),
     Case("misaligned", (3, 64), (1,), misaligned),
     Case("expanded", (4, 1), (1,), lambda x: x.expand(4, 33)),
+    Case("rows of 17 from odd places", (5, 17), (1,), cut),
+    Case("rows of 300 from odd places", (3, 300), (1,), cut),
+    Case("rows of 2100 from odd places", (2, 2100), (1,), cut),
+    Case("odd columns", (40, 7), (0,), cut),
     Case(
         "three folded dims apart",
         (3, 2, 5),
