@@ -37,11 +37,11 @@ def backend(name: str) -> Iterator[None]:
     "reference" (one element after another); "auto" chooses: triton for CUDA tensors, else torch or lanes. Blocks
     nest, the inner one holds, and a thread started inside begins without. The environment variable TILEFOLD_BACKEND,
     read at import, does the same for a process; a block overrides it. What each backend guarantees stands in
-    docs/guarantees.md. Nothing falls back to another backend: a fold that the forced one cannot run raises.
+    docs/guarantees.md. A forced backend never falls back to another.
 
     Raises:
         ArgumentError: no backend has that name.
-        BackendError: from a fold inside: the backend cannot run it.
+        BackendError: from a fold inside: torch itself has no such fold, or "triton" is given tensors on a CPU.
 
     Example:
         >>> with tilefold.backend("reference"):

@@ -2,9 +2,9 @@
 
 Each function is one `fold_tensors` with a monoid made beforehand; which backend runs is decided there. What they share:
 
-    dims      One, several where torch takes several, or None for all. `dim=()` folds all dims, as in torch, except in
-              `any` and `all`, where it folds none. In the equations k are the kept dims, p the folded ones, n how many
-              elements they hold. Shapes are given for `x` of [M, K] and `dim=1`; `keepdim=True` makes [M] an [M, 1].
+    dims      One, several where torch takes several, or None for all (not in `prod`). `dim=()` folds all dims, as in torch,
+              except in `any` and `all`, where it folds none. In the equations k are the kept dims, p the folded ones, n how
+              many elements they hold. Shapes are for `x` of [M, K] and `dim=1`; `keepdim=True` makes [M] an [M, 1].
     dtypes    bool, integers of 8 to 64 bits and floats of 8 to 64 bits, unless a function says otherwise; no complex ones.
               Floats are carried in float32 (float64 in float64) and rounded once, at the end. Conversions (`dtype=`,
               integers in `logsumexp`) happen as elements are read. NaN stays NaN, counts as non-zero, and is the
@@ -14,10 +14,11 @@ Each function is one `fold_tensors` with a monoid made beforehand; which backend
               (on a CPU; `last_plan` says so) may take temporary copies there.
     out       Is written from the finished result. It must have the result's dtype, shape and device, and overlap neither
               an input nor itself.
-    bits      The same from run to run ("run_to_run"), on what docs/guarantees.md says; it has the error bounds too.
+    bits      The same from run to run ("run_to_run"); docs/guarantees.md says what they depend on, and has the error bounds.
     errors    Those of `tilefold.errors`, which are of torch's kinds as well. Everywhere: DimError, RepeatedDimError and
               KindError for `dim`; DtypeError, ShapeError and DeviceError for inputs and `out`; GradientError for an input
-              that requires grad while grad mode is on. Below, `Raises` names what a function adds or what is likeliest.
+              that requires grad while grad mode is on, is a dual tensor, or is inside torch.func. Below, `Raises` names what
+              a function adds or what is likeliest.
 
 torch's warning about degrees of freedom <= 0 is not repeated: the NaN or inf says it.
 """
@@ -276,7 +277,7 @@ def max(
 ) -> Any:
     """Largest element of all, or the largest along one dim and where it first stands; NaN if there is one.
 
-        y[k] = max over p of x[k, p],  i[k] = the first p with x[k, p] = y[k] (or NaN)
+        y[k] = max over p of x[k, p],  i[k] = the first p with x[k, p] = y[k], or with NaN
 
     `max(x)` gives y alone, `max(x, dim)` torch's named tuple (values, indices), with `out` a pair. `max(x, other)` is
     torch.maximum: no fold, and all of torch's rules, gradients too.
@@ -305,7 +306,7 @@ def min(
 ) -> Any:
     """Smallest element of all, or the smallest along one dim and where it first stands; NaN if there is one.
 
-        y[k] = min over p of x[k, p],  i[k] = the first p with x[k, p] = y[k] (or NaN)
+        y[k] = min over p of x[k, p],  i[k] = the first p with x[k, p] = y[k], or with NaN
 
     `min(x)` gives y alone, `min(x, dim)` torch's named tuple (values, indices), with `out` a pair. `min(x, other)` is
     torch.minimum: no fold, and all of torch's rules, gradients too.
@@ -569,8 +570,8 @@ def var_mean(
 
     Shapes: [M, K] to [M] twice: the tuple (variance, mean), with `out` a pair.
     Dtypes: floats, which come back as they came; carried in float32 or float64.
-    Any strides, read in place. Same bits from run to run; the bound of `var` in docs/guarantees.md. As in torch, the
-    mean is NaN too where several elements have no variance, infinite ones for instance.
+    Any strides, read in place. Same bits from run to run; the bound of `var` in docs/guarantees.md. The mean is
+    NaN too where several elements have no variance, infinite ones for instance (in torch, unless the infinity is last).
 
     Raises:
         DtypeError: elements are no floats.
