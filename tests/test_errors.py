@@ -123,6 +123,18 @@ CASES = [
     Case("number of inputs", reduced((X, X), monoids.SUM), ArgumentError, r"sum folds 1 input.*got 2; give"),
     Case("no inputs", reduced((), monoids.SUM), ArgumentError, r"sum folds 1 input.*got 0; give"),
     Case("no tensor", reduced([1.0], monoids.SUM), KindError, r"inputs must be tensors, got float; use"),
+    Case(
+        "a list to amax",
+        lambda: tf.amax([1.0]),
+        KindError,
+        r"amax: the input must be a tensor, got list; use",
+    ),
+    Case(
+        "complex",
+        lambda: tf.sum(X + 0j),
+        DtypeError,
+        r"sum: elements must be real.*got torch.complex64; fold",
+    ),
     Case("a number", reduced(5, monoids.SUM), KindError, r"a tensor or a sequence of tensors, got int; use"),
     Case("no monoid", reduced(X, torch.sum), KindError, r"with a tilefold.Monoid, got .*; take"),
     Case(

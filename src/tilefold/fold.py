@@ -104,8 +104,9 @@ def reduce(
         result[kept] = project(combine over all folded positions p of lift(x[kept, p], y[kept, p], ...))
 
     Args:
-        inputs: a tensor, or tensors that broadcast against each other; any strides, read in place, never copied.
-            Elements may be bool, integers (signed or not) of 8 to 64 bits, or floats of 8 to 64 bits.
+        inputs: a tensor, or tensors that broadcast against each other; any strides, read in place (torch's own folds on a
+            CPU may make temporaries). Elements may be bool, integers (signed or not) of 8 to 64 bits, or floats of 8 to
+            64 bits.
         monoid: what to fold with. Combined in row-major order of `dim` unless it is commutative.
         dim: one dim, several, or None for all. An empty sequence folds nothing: each element is lifted and projected.
         keepdim: keep folded dims with length 1.

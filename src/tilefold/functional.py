@@ -55,6 +55,12 @@ def _every(dim: Dims) -> Dims:
     return None if isinstance(dim, Sequence) and not dim else dim
 
 
+def _need_tensor(x: Any, call: str) -> None:
+    """Refuse what is no tensor before asking it for a dtype or a shape."""
+    if not isinstance(x, torch.Tensor):
+        raise KindError(f"{call}: the input must be a tensor, got {type(x).__name__}; use torch.as_tensor")
+
+
 def _need_elements(x: Tensor, dim: Dims, call: str) -> None:
     """Refuse to choose among no elements."""
     dims = normalize_dims(dim, x.ndim, call)
@@ -187,6 +193,7 @@ def mean(
         >>> tilefold.mean(torch.tensor([60000.0, 60000.0], dtype=torch.float16))
         tensor(60000., dtype=torch.float16)
     """
+    _need_tensor(input, "mean")
     if dim is UNSET:
         _no_dim(keepdim, "mean")
         dim = None
@@ -264,6 +271,7 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | 
 
 
 def _extreme(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | None, call: str) -> Tensor:
+    _need_tensor(x, call)
     dim = _every(dim)
     if x.ndim > 64:
         raise ShapeError(f"{call}: tensors may have up to 64 dims, got {x.ndim}; reshape the input")
@@ -373,6 +381,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 def _located(x: Tensor, monoid: Monoid, dim: Any, keepdim: bool, out: Any, call: str) -> list[Tensor]:
+    _need_tensor(x, call)
     _one_dim(dim, call)
     if x.ndim > 64:
         raise ShapeError(f"{call}: tensors may have up to 64 dims, got {x.ndim}; reshape the input")
@@ -442,6 +451,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
 
 
 def _test(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | None, call: str) -> Tensor:
+    _need_tensor(x, call)
     if x.dtype != torch.uint8:
         return fold_tensors([x], monoid, dim, keepdim, out=out, call=call)[0]
     if out is not None and out.dtype == torch.uint8:
@@ -498,6 +508,7 @@ def _spread(
     out: Any,
 ) -> list[Tensor]:
     call = ("std" if root else "var") + ("_mean" if with_mean else "")
+    _need_tensor(x, call)
     _need_float(x.dtype, call)
     if isinstance(dim, bool):  # torch's overload var(x, unbiased)
         dim, unbiased = None, dim
@@ -629,6 +640,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False, *, out: Tensor | 
 
     Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
+    _need_tensor(input, "logsumexp")
     convert = None if input.dtype.is_floating_point or input.dtype.is_complex else torch.get_default_dtype()
     return fold_tensors(
         [input], catalogue.LOGSUMEXP, _every(dim), keepdim, convert=convert, out=out, call="logsumexp"
@@ -701,6 +713,7 @@ def _vector_norm(
     out: Tensor | None,
     call: str,
 ) -> Tensor:
+    _need_tensor(x, call)
     _need_float(x.dtype, call)
     if dtype is not None:
         _need_float(dtype, call)

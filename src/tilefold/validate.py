@@ -9,6 +9,7 @@ import torch
 from torch.autograd import forward_ad
 
 from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.typing import check_foldable
 from tilefold.errors import ArgumentError, DeviceError, DtypeError, GradientError, KindError, ShapeError
 
 GUARANTEES = ("run_to_run", "batch_invariant", "none")
@@ -57,6 +58,7 @@ def check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str
             raise DtypeError(
                 f"{call}: inputs must be dense (strided), got layout {t.layout}; call to_dense()"
             )
+        check_foldable(t.dtype, call)
         _check_transforms(t, call)
     if guarantee not in GUARANTEES:
         raise ArgumentError(
