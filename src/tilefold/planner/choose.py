@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from tilefold.algebra.program import Program
 from tilefold.planner.device import NOMINAL, Device
-from tilefold.planner.plan import Plan, Stage
+from tilefold.planner.plan import Plan, Stage, count
 from tilefold.problem import Problem
 
 VECTOR_BYTES = 16
@@ -83,7 +83,8 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
     if problem.bytes_read > EVICT_FIRST_BELOW:
         first = replace(first, evict_first=False)
     splits = _splits(view, first, chip, invariant)
-    reason = f"{problem.outputs} results of {problem.length} elements, {'rows' if view.by_rows else 'columns'} contiguous"
+    sizes = f"{count(problem.outputs, 'result')} of {count(problem.length, 'element')}"
+    reason = f"{sizes}, {'rows' if view.by_rows else 'columns'} contiguous"
     if splits == 1:
         return Plan("triton", (first,), guarantee=guarantee, reason=reason)
     second = _second_stage(problem.outputs, splits, program)
@@ -218,7 +219,10 @@ def _rows(view: _View, fields: int, absorbs: bool, masked: bool = False) -> Stag
         lanes = WARP // 2 if fields > 2 and run == 8 else WARP
         return Stage("rows", 2, lanes, run, vectors // lanes, 1, 2 * lanes // WARP)
     if view.few:
-        warps = 2 if view.bytes < EVICT_FIRST_BELOW else MAX_WARPS
+        few_states = (
+            2 if view.kept * view.outer >= 16 else 8
+        )  # so that one program can fold all partial states at once
+        warps = few_states if view.bytes < EVICT_FIRST_BELOW else MAX_WARPS
         return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps)
     if vectors == needed and vectors <= ONE_TILE_ROW:
         loads = 2 * LOADS if absorbs and view.loads == LOADS else view.loads

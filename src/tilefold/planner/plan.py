@@ -63,9 +63,9 @@ class Plan:
         for number, s in enumerate(self.stages, 1):
             order = "in order" if s.ordered else "lanes first"
             lines.append(
-                f"  {number}. {s.family}: {_count(s.block_kept, 'result')} x {_count(s.lanes, 'lane')} x "
-                f"{_count(s.run * s.unroll, 'element')} a step, {_count(s.splits, 'split')}, "
-                f"{_count(s.num_warps, 'warp')}, {order}{', absorbing blocks' if s.absorb else ''}"
+                f"  {number}. {s.family}: {count(s.block_kept, 'result')} x {count(s.lanes, 'lane')} x "
+                f"{count(s.run * s.unroll, 'element')} a step, {count(s.splits, 'split')}, "
+                f"{count(s.num_warps, 'warp')}, {order}{', absorbing blocks' if s.absorb else ''}"
                 f"{', reading ahead' if s.prefetch else ''}{', aligned' if s.align > 1 else ''}"
             )
         if self.overlap:
@@ -73,5 +73,6 @@ class Plan:
         return "\n".join(lines)
 
 
-def _count(n: int, thing: str) -> str:
+def count(n: int, thing: str) -> str:
+    """A number and what it counts: "1 split", "4 splits"."""
     return f"{n} {thing}{'s' * (n != 1)}"
