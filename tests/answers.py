@@ -362,3 +362,16 @@ def check(
             assert fine.all(), f"{fold.name}: {output} is not {want} within {room}"
         else:
             assert torch.equal(output, want), f"{fold.name}: {output} is not {want}"
+
+
+def textbook(a: Any, b: Any) -> tuple[Any, Any]:
+    """The online softmax pair (m, l) as books write it: NaN where both maxima are -inf."""
+    m = math.maximum(a.m, b.m)
+    return m, math.exp(a.m - m) * a.l + math.exp(b.m - m) * b.l
+
+
+def guarded(a: Any, b: Any) -> tuple[Any, Any]:
+    """The same pair with its subtraction guarded."""
+    m = math.maximum(a.m, b.m)
+    shift = math.where(m == -INF, 0, m)
+    return m, math.exp(a.m - shift) * a.l + math.exp(b.m - shift) * b.l

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 import tilefold as tf
-from answers import ALL, DIGEST, FOLDS, ORDERED, Fold, check, fill
+from answers import ALL, DIGEST, FOLDS, ORDERED, Fold, check, fill, guarded, textbook
 from layouts import dims_of, layouts, shapes
 from tilefold import Monoid, math, monoids
 from tilefold.errors import ArgumentError, BackendError, TilefoldError
@@ -183,17 +183,6 @@ def test_dtypes_of_several_inputs_promote(cpu):
 
 
 # ------------------------------------------------------------------------------- both forms of the textbook pair
-
-
-def textbook(a, b):
-    m = math.maximum(a.m, b.m)
-    return m, math.exp(a.m - m) * a.l + math.exp(b.m - m) * b.l
-
-
-def guarded(a, b):
-    m = math.maximum(a.m, b.m)
-    shift = math.where(m == -INF, 0, m)
-    return m, math.exp(a.m - shift) * a.l + math.exp(b.m - shift) * b.l
 
 
 @EVERY_BACKEND

@@ -17,7 +17,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError, BackendError, EmptyError
 from tilefold.planner.plan import Plan
-from tilefold.problem import Problem, broadcast_shape, canonical, normalize_dims
+from tilefold.problem import broadcast_shape, normalize_dims
 from tilefold.validate import as_inputs, check_inputs, check_out, is_abstract, shares
 
 BACKENDS = ("auto", "torch", "lanes", "reference", "interpret", "triton")
@@ -268,7 +268,7 @@ def explain_plan(
         >>> plan.backend, plan.guarantee
         ('triton', 'run_to_run')
     """
-    from tilefold.planner.choose import plan_fold
+    from tilefold.planner.choose import plan_tensors
     from tilefold.planner.device import H200, device_of
 
     tensors = as_inputs(inputs, monoid, "explain_plan")
@@ -276,15 +276,5 @@ def explain_plan(
     shape = broadcast_shape(tensors, "explain_plan")
     dims = normalize_dims(dim, len(shape), "explain_plan")
     program = programs.specialize(monoid.total, tuple(t.dtype for t in tensors))
-    problem = problem_of([t.expand(shape) for t in tensors], program, dims)
-    if guarantee == "batch_invariant":
-        problem = problem.alone()
-    if problem.length == 0 or problem.outputs == 0:
-        return Plan("triton", (), guarantee=guarantee, reason="nothing to fold")
     chip = device or (device_of(tensors[0].device.index) if tensors[0].is_cuda else H200)
-    return plan_fold(problem, program, chip, guarantee)
-
-
-def problem_of(tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...]) -> Problem:
-    """The canonical problem of a validated call."""
-    return canonical(tensors, dims, ordered=not program.algebra.commutative)
+    return plan_tensors([t.expand(shape) for t in tensors], program, dims, chip, guarantee)[1]

@@ -72,6 +72,14 @@ def _need_elements(x: Tensor, dim: Dims, call: str) -> None:
         )
 
 
+def _need_choice(x: Tensor, dim: Dims, call: str) -> None:
+    """What torch asks of a tensor whose elements are chosen among: at most 64 dims, and something to choose."""
+    if x.ndim > 64:
+        raise ShapeError(f"{call}: tensors may have up to 64 dims, got {x.ndim}; reshape the input")
+    if not x.numel():
+        _need_elements(x, dim, call)
+
+
 def _no_dim(keepdim: bool, call: str) -> None:
     """The default `dim` was left: torch has no such overload with `keepdim`."""
     if keepdim:
@@ -273,10 +281,7 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | 
 def _extreme(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | None, call: str) -> Tensor:
     _need_tensor(x, call)
     dim = _every(dim)
-    if x.ndim > 64:
-        raise ShapeError(f"{call}: tensors may have up to 64 dims, got {x.ndim}; reshape the input")
-    if not x.numel():
-        _need_elements(x, dim, call)
+    _need_choice(x, dim, call)
     return fold_tensors([x], monoid, dim, keepdim, out=out, call=call)[0]
 
 
@@ -383,10 +388,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 def _located(x: Tensor, monoid: Monoid, dim: Any, keepdim: bool, out: Any, call: str) -> list[Tensor]:
     _need_tensor(x, call)
     _one_dim(dim, call)
-    if x.ndim > 64:
-        raise ShapeError(f"{call}: tensors may have up to 64 dims, got {x.ndim}; reshape the input")
-    if not x.numel():
-        _need_elements(x, dim, call)
+    _need_choice(x, dim, call)
     return fold_tensors([x], monoid, dim, keepdim, out=out, call=call)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from answers import guarded, textbook
 from tilefold import Monoid, math, monoids
 from tilefold.algebra import laws
 from tilefold.algebra.program import specialize
@@ -17,17 +18,6 @@ CATALOGUE |= {m.name: m for m in (monoids.NORM(p) for p in (0, 1, 2, 3.0, -1.5, 
 ORDERED = {"first", "last", "affine", "matmul2x2"}
 PAIR = {"fields": ("m", "l"), "lift": lambda x: (x, 1.0)}
 BEST = {"fields": ("v", "i"), "dtypes": ("input", "index"), "index": True, "lift": lambda x, i: (x, i)}
-
-
-def textbook(a, b):
-    m = math.maximum(a.m, b.m)
-    return m, math.exp(a.m - m) * a.l + math.exp(b.m - m) * b.l
-
-
-def guarded(a, b):
-    m = math.maximum(a.m, b.m)
-    shift = math.where(m == -INF, 0, m)
-    return m, math.exp(a.m - shift) * a.l + math.exp(b.m - shift) * b.l
 
 
 def better(a, b):

@@ -23,7 +23,7 @@ def _where(condition: Operand, a: Operand, b: Operand) -> Operand:
     return torch.where(condition, a, b)
 
 
-def _extreme(tensor_op: Callable[..., Tensor], clamp: str) -> Callable[[Operand, Operand], Tensor]:
+def _extreme(tensor_op: Callable[..., Tensor]) -> Callable[[Operand, Operand], Tensor]:
     def apply(a: Operand, b: Operand) -> Tensor:
         if not isinstance(a, Tensor):
             a, b = b, a
@@ -62,8 +62,8 @@ _OPS: dict[str, Callable[..., Any]] = {
     "mul": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b,
     "mod": _tensors(torch.remainder),
-    "maximum": _extreme(torch.maximum, "min"),
-    "minimum": _extreme(torch.minimum, "max"),
+    "maximum": _extreme(torch.maximum),
+    "minimum": _extreme(torch.minimum),
     "neg": lambda a: -a,
     "abs": torch.abs,
     "floor": lambda a: torch.floor(a) if is_float(a.dtype) else a,
@@ -101,11 +101,15 @@ _OPS: dict[str, Callable[..., Any]] = {
 }
 
 
+def stored(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the tensor that holds values of `dtype`: uint64 lives in the int64 of the same bits."""
+    return torch.int64 if dtype == torch.uint64 else dtype
+
+
 def convert(operand: Operand, dtype: torch.dtype) -> Operand:
     """To `dtype`; uint64 is held as the int64 of the same bits. Numbers stay numbers, in that dtype's kind."""
     if isinstance(operand, Tensor):
-        stored = torch.int64 if dtype == torch.uint64 else dtype
-        return operand if operand.dtype == stored else operand.to(stored)
+        return operand if operand.dtype == stored(dtype) else operand.to(stored(dtype))
     if is_float(dtype):
         return float(operand)
     if dtype == torch.bool:

@@ -39,11 +39,6 @@ class Program:
     begin: TypedGraph | None
     project: TypedGraph
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of one partial state in memory."""
-        return sum(dtype.itemsize for dtype in self.state)
-
 
 @functools.lru_cache(maxsize=1024)
 def specialize(

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph, is_float
 
@@ -25,11 +26,6 @@ _SIGN = -(1 << 63)  # flips between unsigned order and the signed order of the s
 _WIDEST = {bool: torch.bool, int: torch.int64, float: torch.float64}
 _SERIAL = 1 << 14  # elements that torch never shares out among threads
 _VECTOR = 64  # elements: a multiple of every vector length torch is built for, unrolling included
-
-
-def stored(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of the tensor that holds values of `dtype`: uint64 lives in the int64 of the same bits."""
-    return torch.int64 if dtype == torch.uint64 else dtype
 
 
 def _floor_divide(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:

@@ -21,9 +21,10 @@ from collections.abc import Sequence
 
 import torch
 
+from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program, with_index_dtype
 from tilefold.backends import elementwise, workers
-from tilefold.backends.elementwise import Workspace, stored
+from tilefold.backends.elementwise import Workspace
 from tilefold.backends.pieces import Box, Pieces, boxes, narrow
 from tilefold.planner.plan import Plan
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
+from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import element_dtype
-from tilefold.backends.elementwise import Workspace, stored
+from tilefold.backends.elementwise import Workspace
 from tilefold.problem import Dim, canonical
 
 Tensor = torch.Tensor

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tilefold.algebra.evaluate import Operand, convert, evaluate
+from tilefold.algebra.evaluate import Operand, convert, evaluate, stored
 from tilefold.algebra.program import Program
 
 
@@ -31,11 +31,6 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
         lifted = to_state(evaluate(program.lift, elements), program)
         state = to_state(evaluate(program.combine, [*state, *lifted]), program)
     return finish(state, program, shape)
-
-
-def stored(dtype: torch.dtype) -> torch.dtype:
-    """What holds values of `dtype` here: uint64 lives in int64, bit for bit."""
-    return torch.int64 if dtype == torch.uint64 else dtype
 
 
 def read(tensor: torch.Tensor) -> torch.Tensor:

@@ -14,12 +14,15 @@ The tile is always [run, lanes, kept, unroll]; what differs is which axis is con
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import torch
 
 from tilefold.algebra.program import Program
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.plan import Plan, Stage, count
-from tilefold.problem import Problem
+from tilefold.problem import Problem, canonical
 
 VECTOR_BYTES = 16
 LINE_BYTES = 128
@@ -70,6 +73,18 @@ class _View:
     def element(self) -> int:
         """Bytes of the widest element."""
         return VECTOR_BYTES // self.full_vector
+
+
+def plan_tensors(
+    tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], device: Device, guarantee: str
+) -> tuple[Problem, Plan]:
+    """The canonical problem of folding `dims` of validated tensors of one shape, and its plan (no stages for nothing)."""
+    problem = canonical(tensors, dims, ordered=not program.algebra.commutative)
+    if guarantee == "batch_invariant":
+        problem = problem.alone()
+    if problem.length == 0 or problem.outputs == 0:
+        return problem, Plan("triton", (), guarantee=guarantee, reason="nothing to fold")
+    return problem, plan_fold(problem, program, device, guarantee)
 
 
 def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str) -> Plan:

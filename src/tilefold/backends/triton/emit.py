@@ -179,7 +179,7 @@ class _Writer:
         if op == "block_count":
             return ("BLOCK_COUNT(mask)" if self.masked else f"({x}.shape[0] * {x}.shape[3])"), False
         if op.startswith("block_"):
-            combine = op.upper() + ("" if floating or op == "block_first" else "_INT")
+            combine = op.upper() + ("_INT" if op in ("block_max", "block_min") and not floating else "")
             if self.masked and op == "block_first":
                 return f"BLOCK_FIRST_OF(mask, {x})", False
             if self.masked:
@@ -216,11 +216,7 @@ class _Writer:
             target = (STORED_DTYPES if stored else TL_DTYPES)[dtype]
             node = self.typed.graph.nodes[position]
             if node.op == "const" or (node.op == "block_count" and not self.masked):
-                value = (
-                    literal(node.value, TL_BASE.get(dtype, dtype))
-                    if node.op == "const"
-                    else self.names[position]
-                )
+                value = literal(node.value, dtype) if node.op == "const" else self.names[position]
                 texts.append(f"tl.full({like}.shape, {value}, {target})")
             elif dtype == torch.bool:
                 texts.append(f"{self._mask(position)}.to({target})")
@@ -228,9 +224,6 @@ class _Writer:
                 same = self.typed.dtypes[position] == dtype and not self.masks[position]
                 texts.append(self.names[position] if same else f"{self.names[position]}.to({target})")
         return texts
-
-
-TL_BASE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 def _floor_division(op: str, a: str, b: str, floating: bool, unsigned: bool) -> str:
@@ -355,10 +348,6 @@ def BLOCK_SUM(a, b):
     return a + b
 
 
-def BLOCK_SUM_INT(a, b):
-    return a + b
-
-
 def BLOCK_FIRST(a, b):
     return a
 
@@ -373,7 +362,7 @@ def BLOCK_FIRST_OF(mask, x):
 
 
 def BLOCK_COUNT(mask):
-    return tl.reduce(tl.reduce(mask.to(tl.int32), 0, BLOCK_SUM_INT), 2, BLOCK_SUM_INT)
+    return tl.reduce(tl.reduce(mask.to(tl.int32), 0, BLOCK_SUM), 2, BLOCK_SUM)
 
 
 def BLOCK_MAX(a, b):

@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 
-from tilefold.algebra.evaluate import convert
+from tilefold.algebra.evaluate import convert, stored
 from tilefold.algebra.program import Program
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton import instantiate
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.emit import STORED_DTYPES
 from tilefold.errors import BackendError, DtypeError
-from tilefold.planner.choose import plan_fold
+from tilefold.planner.choose import plan_tensors
 from tilefold.planner.device import H200, Device, device_of
 from tilefold.planner.plan import Plan
-from tilefold.problem import Problem, canonical
+from tilefold.problem import Problem
 
 
 def prepare(
@@ -54,14 +54,9 @@ def interpret(
 def plan_for(
     tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], guarantee: str, device: Device
 ) -> tuple[Problem, Plan]:
-    """The canonical problem of a call and how it will be run."""
-    problem = canonical(tensors, dims, ordered=not program.algebra.commutative)
-    if guarantee == "batch_invariant":
-        problem = problem.alone()
-    check_dtypes(problem, program, device)
-    if problem.length == 0 or problem.outputs == 0:
-        return problem, Plan("triton", (), guarantee=guarantee, reason="nothing to fold")
-    return problem, plan_fold(problem, program, device, guarantee)
+    """The canonical problem of a call and how it will be run, on a chip that can load its dtypes."""
+    check_dtypes([t.dtype for t in tensors], program, device)
+    return plan_tensors(tensors, program, dims, device, guarantee)
 
 
 def identities(program: Program, shape: Sequence[int], device: torch.device) -> list[torch.Tensor]:
@@ -69,15 +64,15 @@ def identities(program: Program, shape: Sequence[int], device: torch.device) -> 
     from tilefold.backends.reference import finish
 
     state = [
-        torch.tensor(convert(n, d)).to(torch.int64 if d == torch.uint64 else d)
+        torch.tensor(convert(n, d)).to(stored(d))
         for n, d in zip(program.identity, program.state, strict=True)
     ]
     return [r.to(device).expand(shape).clone() for r in finish(state, program, ())]
 
 
-def check_dtypes(problem: Problem, program: Program, device: Device) -> None:
+def check_dtypes(dtypes: Sequence[torch.dtype], program: Program, device: Device) -> None:
     """Refuse what the chip cannot load, before Triton does so in its own words."""
-    for dtype in (*problem.dtypes, *program.elements, *program.outputs):
+    for dtype in (*dtypes, *program.elements, *program.outputs):
         if dtype not in STORED_DTYPES or (dtype is torch.float8_e4m3fn and device.capability < 89):
             raise DtypeError(
                 f"reduce: a GPU of compute capability {device.capability / 10} must be able to convert the dtype, "
@@ -151,38 +146,21 @@ def stage_calls(plan: Plan, problem: Problem, program: Program, interpret: bool)
     """The kernel calls of a plan, in order."""
     program = calls.narrowed(program, problem.length)
     overlap = plan.overlap and not interpret
-    if plan.launches == 1:
-        return [
-            calls.make_call(
-                problem,
-                program,
-                plan.stages[0],
-                from_partials=False,
-                to_partials=False,
-                overlap=False,
-                interpret=interpret,
-            )
-        ]
-    second = calls.second_problem(problem, program, plan.stages[0].splits)
+    problems = [problem]
+    if plan.launches > 1:
+        problems.append(calls.second_problem(problem, program, plan.stages[0].splits))
+    last = plan.launches - 1
     return [
         calls.make_call(
-            problem,
+            part,
             program,
-            plan.stages[0],
-            from_partials=False,
-            to_partials=True,
+            stage,
+            from_partials=number > 0,
+            to_partials=number < last,
             overlap=overlap,
             interpret=interpret,
-        ),
-        calls.make_call(
-            second,
-            program,
-            plan.stages[1],
-            from_partials=True,
-            to_partials=False,
-            overlap=overlap,
-            interpret=interpret,
-        ),
+        )
+        for number, (part, stage) in enumerate(zip(problems, plan.stages, strict=True))
     ]
 
 

@@ -1,7 +1,7 @@
 """The fold's two kernels, written once for every monoid.
 
-LIFT, COMBINE, COMBINE_LATER, ABSORB, ABSORB_MASKED, PROJECT, IDENTITY, OR_IDENTITY and TO_INDEX are generated from the
-monoid's graphs and put into these functions' globals by `instantiate`, with Triton's `gdc_wait` and
+LIFT, COMBINE, COMBINE_LATER, BEGIN, ABSORB (both also _MASKED), PROJECT, IDENTITY, OR_IDENTITY and TO_INDEX are generated
+from the monoid's graphs and put into these functions' globals by `instantiate`, with Triton's `gdc_wait` and
 `gdc_launch_dependents`. A state is a tuple with one tensor a field. `kept` counts results, `folded` counts the elements
 that meet in one.
 
