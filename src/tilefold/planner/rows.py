@@ -1,0 +1,93 @@
+"""Tiles for folds whose elements are neighbours in memory, and for folds in the elements' order."""
+
+from __future__ import annotations
+
+import math
+
+from tilefold.planner.plan import Stage
+from tilefold.planner.view import (
+    BLOCKS,
+    EVICT_FIRST_BELOW,
+    LOADS,
+    MAX_WARPS,
+    SHORT_COLUMN,
+    SMALL_AXIS,
+    WARP,
+    View,
+    power_above,
+    power_below,
+)
+
+WALKED = (9, 2048)  # elements: rows between, no power of two long, are walked in small tiles
+NARROW_ROW = 128  # elements: up to here such rows are read an element at a time where no vector divides them
+SHORT_ROW = 64  # vectors: up to here a program reads several rows
+MEDIUM_ROW = 256  # vectors: up to here a warp or two read a row at once
+ONE_TILE_ROW = 2048  # vectors: up to here a row whose length is a power of two is one tile
+
+
+def ordered_stage(view: View) -> Stage:
+    """A tree of neighbours: 2048 elements a program."""
+    lanes = min(power_above(view.length), 1024 if view.by_rows else 32)
+    kept = min(max(1, 2048 // lanes), power_above(view.kept))
+    return Stage("ordered", kept, lanes, 1, 1, 1, 4, ordered=True)
+
+
+def rows_stage(view: View, fields: int, absorbs: bool, masked: bool = False) -> Stage:
+    """The folded axis is contiguous: a run of neighbours is one vector load."""
+    run = min(view.vector, power_below(view.length))
+    needed = math.ceil(view.length / run)
+    vectors = power_above(needed)
+    narrow = view.full_vector // view.vector
+    if vectors == 1:
+        return Stage("small_axis", 256, 1, run, 1, 1, 2)
+    if vectors == 2 and absorbs:
+        return Stage("small_axis", 512, 2, run, 1, 1, 4)
+    if run == 1 and vectors <= SMALL_AXIS:
+        return Stage("small_axis", 1024 // vectors, vectors, 1, 1, 1, 4)
+    if vectors <= SHORT_ROW * min(4, narrow):
+        return _short_rows(view, run, vectors, 4 if absorbs or masked else 2)
+    if vectors <= MEDIUM_ROW:
+        lanes = WARP // 2 if fields > 2 and run == 8 else WARP
+        return Stage("rows", 2, lanes, run, vectors // lanes, 1, 2 * lanes // WARP)
+    if view.few:
+        # Wide programs where results are few, so that one program can fold all partial states at once.
+        few_states = 2 if view.kept * view.outer >= 16 else 8
+        warps = few_states if view.bytes < EVICT_FIRST_BELOW else MAX_WARPS
+        return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps)
+    if vectors == needed and vectors <= ONE_TILE_ROW:
+        loads = 2 * LOADS if absorbs and view.loads == LOADS else view.loads
+        warps = min(MAX_WARPS, vectors // (WARP * loads)) or 1
+        return Stage("rows", 1, warps * WARP, run, vectors // (warps * WARP), 1, warps)
+    if view.kept * view.outer < 4 * BLOCKS or vectors == needed:
+        return Stage("long_rows", 1, MAX_WARPS * WARP, run, view.loads, 1, MAX_WARPS)
+    warps = 1 if vectors <= 1024 else 4  # walk the row: only its last tile is masked
+    return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps, prefetch=True)
+
+
+def walked_rows_stage(view: View) -> Stage:
+    """Short rows whose length is no power of two: small tiles walked by a few threads, so that only the ends are masked."""
+    family = "small_axis" if view.length <= SMALL_AXIS else "rows"
+    if view.length <= NARROW_ROW:
+        each = 16 if view.length > WARP else 8 if view.length >= 16 else 4
+        run = min(view.vector, each)
+        lanes = max(1 if run > 1 else 2, power_below(view.length) // each)
+        unroll = max(1, power_below(view.length) // (lanes * run))
+        threads = 64 if each == 16 else 128
+        return Stage(family, threads // lanes, lanes, run, unroll, 1, threads // WARP)
+    run, align = view.vector, 1
+    if view.vector < view.full_vector // 2 and view.aligns:
+        run = align = view.full_vector
+    lanes = (64 if view.length < SHORT_COLUMN else 128) // view.full_vector
+    tile = 128 if view.length < 256 else 256
+    kept = 8 if view.kept * view.outer >= 32 * BLOCKS else max(1, WARP // lanes)
+    threads = kept * lanes
+    return Stage(family, kept, lanes, run, max(1, tile // (lanes * run)), 1, threads // WARP, align=align)
+
+
+def _short_rows(view: View, run: int, vectors: int, most: int) -> Stage:
+    """Several rows a program, each by a few threads that take `most` vectors."""
+    unroll = min(vectors, most * max(1, view.loads // LOADS))
+    lanes = max(1, vectors // unroll)
+    threads = 64 if most > 2 else 256 if vectors >= WARP else 128
+    family = "small_axis" if view.length <= SMALL_AXIS else "rows"
+    return Stage(family, max(1, threads // lanes), lanes, run, vectors // lanes, 1, threads // WARP)

@@ -1,0 +1,117 @@
+"""A problem as the choice of a plan sees it, and the sizes that every choice shares."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tilefold.problem import Problem
+
+VECTOR_BYTES = 16
+LINE_BYTES = 128
+WARP = 32
+LOADS = 4  # vectors a thread keeps in flight
+BLOCKS = 128  # programs of one wave on the chips planned for
+LARGE = 100_000_000  # bytes: below, many small programs hide latency better than a few large ones
+ONE_LAUNCH_BYTES = 65536  # of one result: below, another launch costs more than it saves
+SMALL_AXIS = 64  # elements: up to here a thread or a few own a row
+SHORT_COLUMN = 512  # elements: up to here one program walks whole columns
+MAX_WARPS = 16
+EVICT_FIRST_BELOW = 400_000_000  # bytes: smaller inputs leave the L2 to what it holds (docs/measured.md)
+
+
+@dataclass(frozen=True)
+class View:
+    """A problem as the choice sees it: row-wise or column-wise, how much it reads and in what vectors."""
+
+    by_rows: bool
+    kept: int
+    outer: int
+    length: int
+    bytes: int
+    vector: int
+    full_vector: int
+    aligns: bool = False
+    lines: bool = True
+
+    @property
+    def loads(self) -> int:
+        """Loads a thread keeps in flight: more where strides or addresses make them narrow."""
+        return LOADS * min(4, self.full_vector // self.vector)
+
+    @property
+    def few(self) -> bool:
+        """Whether results are too few to fill the chip one program each."""
+        return self.kept * self.outer < 4 * BLOCKS and self.length * self.element > ONE_LAUNCH_BYTES
+
+    @property
+    def element(self) -> int:
+        """Bytes of the widest element."""
+        return VECTOR_BYTES // self.full_vector
+
+
+def view_of(problem: Problem) -> View:
+    """Which axis is read along, after the input that is most of the bytes, and in what vectors."""
+    main = max(range(len(problem.dtypes)), key=lambda i: _weight(problem, i))
+    folded_step = problem.folded[-1].strides[main] if problem.folded else 0
+    last = problem.kept[-1] if problem.kept else None
+    kept_step = last.strides[main] if last else 0
+    by_rows = last is None or folded_step == 1 or (kept_step != 1 and folded_step <= kept_step)
+    vectors = [_vector(problem, i, by_rows) for i in range(len(problem.dtypes))]
+    return View(
+        by_rows=by_rows,
+        kept=last.size if last else 1,
+        outer=math.prod(d.size for d in problem.kept[:-1]),
+        length=problem.length,
+        bytes=problem.bytes_read,
+        vector=max(1, min((v for v in vectors if v), default=1)),
+        full_vector=max(1, VECTOR_BYTES // max(dtype.itemsize for dtype in problem.dtypes)),
+        aligns=by_rows and _starts_together(problem),
+        lines=all(folded_step * dtype.itemsize % LINE_BYTES == 0 for dtype in problem.dtypes),
+    )
+
+
+def _starts_together(problem: Problem) -> bool:
+    """Whether every input's rows begin at the same place between two multiples of a vector, and rows are one run."""
+    layouts = {
+        (dtype.itemsize, residue, *(d.strides[i] for d in problem.kept))
+        for i, (dtype, residue) in enumerate(zip(problem.dtypes, problem.residues, strict=False))
+    }
+    return len(layouts) == 1 and len(problem.folded) == 1 and set(problem.folded[0].strides) == {1}
+
+
+def alone(view: View, problem: Problem) -> View:
+    """The view of one result among unknown others: nothing in it depends on how many there are."""
+    by_rows = not problem.folded or all(s in (0, 1) for s in problem.folded[-1].strides)
+    vector = view.vector if by_rows else view.full_vector
+    return replace(
+        view, by_rows=by_rows, kept=1 << 20, outer=1, bytes=LARGE, vector=vector, aligns=False, lines=True
+    )
+
+
+def _weight(problem: Problem, operand: int) -> int:
+    """How many bytes an input is: the largest decides the layout."""
+    dims = (*problem.kept, *problem.folded)
+    return problem.dtypes[operand].itemsize * math.prod(d.size for d in dims if d.strides[operand])
+
+
+def _vector(problem: Problem, operand: int, by_rows: bool) -> int:
+    """How many neighbours of one input a thread may load at once; 0 for one that is not read along the run."""
+    run_dims = problem.folded if by_rows else problem.kept
+    if not run_dims or run_dims[-1].strides[operand] == 0:
+        return 0
+    if run_dims[-1].strides[operand] != 1:
+        return 1
+    size = problem.dtypes[operand].itemsize
+    others = [d.strides[operand] for d in (*problem.kept, *problem.folded) if d is not run_dims[-1]]
+    return max(1, math.gcd(VECTOR_BYTES, problem.aligned[operand], *(s * size for s in others)) // size)
+
+
+def power_above(n: int) -> int:
+    """The least power of two not below n."""
+    return 1 << max(0, (max(1, n) - 1).bit_length())
+
+
+def power_below(n: int) -> int:
+    """The greatest power of two not above n."""
+    return 1 << (max(1, n).bit_length() - 1)
