@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import tilefold
-from backends.triton_cases import LARGE, MONOIDS, SMALL, Case, compare
-from tilefold import monoids
+from backends.triton_cases import LARGE, MONOIDS, PIPED, SMALL, Case, compare
+from tilefold import fold, monoids
+from tilefold.planner import columns
 
 pytestmark = pytest.mark.gpu
 INF, NAN = float("inf"), float("nan")
@@ -30,6 +31,22 @@ def test_float_dtypes(case: Case, name: str, dtype: torch.dtype) -> None:
     wide = (
         torch.float32 if name in ("welford", "describe") and dtype != torch.float64 else None
     )  # M2 overflows float16
+    compare(monoid, tilefold.reduce(inputs, monoid, case.dims, dtype=wide), inputs, case.dims)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8, torch.float64], ids=str)
+@pytest.mark.parametrize("name", ["sum", "argmax", "logsumexp", "welford", "minmax", "any"])
+@pytest.mark.parametrize("case", PIPED, ids=lambda c: c.name)
+def test_tiles_on_their_way(
+    case: Case, name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name in ("logsumexp", "welford") and dtype == torch.int8:
+        pytest.skip("a fold of floats")
+    monkeypatch.setattr(columns, "LARGE", 1000)
+    monkeypatch.setattr(fold, "_ready", {})
+    monoid = MONOIDS[name]
+    inputs = case.make(monoid, dtype, "cuda")
+    wide = torch.float32 if name == "welford" and dtype != torch.float64 else None
     compare(monoid, tilefold.reduce(inputs, monoid, case.dims, dtype=wide), inputs, case.dims)
 
 
@@ -136,9 +153,9 @@ def test_batch_invariant(length: int, name: str) -> None:
 def test_batch_invariant_columns(length: int) -> None:
     x = torch.randn(length, 70, device="cuda")
     whole = tilefold.reduce(x, monoids.SUM, 0, guarantee="batch_invariant")
-    for columns in (1, 3, 64):
-        part = tilefold.reduce(x[:, :columns], monoids.SUM, 0, guarantee="batch_invariant")
-        assert torch.equal(part, whole[:columns])
+    for width in (1, 3, 64):
+        part = tilefold.reduce(x[:, :width], monoids.SUM, 0, guarantee="batch_invariant")
+        assert torch.equal(part, whole[:width])
 
 
 def test_beyond_32_bits() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backends.triton_cases import LARGE, MONOIDS, Case
+from backends.triton_cases import LARGE, MONOIDS, PIPED, Case
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.launch import stage_calls
+from tilefold.planner import columns
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200, Device
 from tilefold.problem import canonical
@@ -33,6 +34,23 @@ def test_compiles(case: Case, name: str, architecture: int) -> None:
         kernel = calls.compile_for(call, architecture)
         assert "cubin" in kernel.asm
         assert "ld.local" not in kernel.asm["ptx"], "no array may live in local memory"
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+@pytest.mark.parametrize("name", ["sum", "logsumexp", "welford"])
+@pytest.mark.parametrize("case", PIPED[:2], ids=lambda c: c.name)
+def test_tiles_on_their_way(
+    case: Case, name: str, architecture: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "LARGE", 1000)
+    program = programs.specialize(MONOIDS[name].total, (torch.float32,))
+    x = torch.empty(case.shape, device="meta")
+    problem = canonical([x], (0,), ordered=False)
+    plan = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run")
+    assert plan.stages[0].num_stages == 3
+    first = calls.compile_for(stage_calls(plan, problem, program, interpret=False)[0], architecture)
+    assert "cp.async" in first.asm["ptx"]
+    assert first.metadata.shared <= 99 * 1024, "two programs and more a core, on every chip"
 
 
 @pytest.mark.parametrize("name", list(MONOIDS))

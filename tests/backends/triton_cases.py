@@ -135,6 +135,14 @@ LARGE = [
     Case("many outputs", (70000, 3, 4), (2,)),
     Case("permuted outer", (9, 11, 500), (2,), lambda x: x.permute(1, 0, 2).contiguous().permute(1, 0, 2)),
 ]
+# Columns that are planned with tiles on their way through shared memory when `columns.LARGE` is small.
+PIPED = [
+    Case("few columns", (20000, 72), (0,)),
+    Case("columns split", (1500, 8192), (0,)),
+    Case("columns that end inside a line", (1500, 8200), (0,)),
+    Case("columns not split", (600, 66000), (0,)),
+    Case("batch of wide columns", (3, 900, 4104), (1,)),
+]
 
 MONOIDS: dict[str, Monoid] = {
     "sum": monoids.SUM,

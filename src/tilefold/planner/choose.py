@@ -119,7 +119,7 @@ def _second_stage(outputs: int, splits: int, program: Program) -> Stage:
     heavy = len(program.state) > 2
     lanes = max(1, min(1024, power_above(splits) // (2 if heavy else 1)))
     few = 1 if outputs <= SMALL_AXIS else 4
-    kept = 32 if splits <= 8 else 16 if splits <= 64 else 8 if splits <= 256 else few
+    kept = 32 if splits <= 8 else 16 if splits <= 64 else 8 if splits <= 128 else few if splits > 256 else 4
     kept = min(kept, power_above(outputs))
     warps = max(2, min(8, kept * lanes // (WARP * (1 if heavy else 8))))
     return Stage("partials", kept, lanes, 1, 1, 1, warps, evict_first=False)

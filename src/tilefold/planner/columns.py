@@ -25,37 +25,65 @@ def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
     """Results are contiguous: a thread takes a vector of neighbouring results and walks down their columns."""
     narrow = view.vector < view.full_vector
     wide = view.outer * math.ceil(view.kept / (4 * WARP * view.vector))
-    if view.length <= SHORT_COLUMN and (wide >= 8 * BLOCKS or view.length <= 8 or narrow):
-        if view.length <= 8:
-            return replace(_column_tile(view, 4, 4 * WARP, 8), unroll=power_above(view.length))
-        if narrow:
-            return (
-                _column_tile(view, 4, 4 * WARP, 16)
-                if wide >= 8 * BLOCKS
-                else _column_tile(view, 4, 2 * WARP, 8)
-            )
-        return _column_tile(view, 4, 4 * WARP, 4 if absorbs and view.length <= SMALL_AXIS else 16)
+    if view.length <= 8:
+        return replace(_column_tile(view, 4, 4 * WARP, 8), unroll=power_above(view.length))
+    if view.length <= SHORT_COLUMN and wide >= 8 * BLOCKS:
+        few = absorbs and view.length <= SMALL_AXIS and not narrow
+        return _column_tile(view, 4, 4 * WARP, 4 if few else 16)
     if narrow:
-        return _column_tile(view, 4, 2 * WARP, 8)
+        return _narrow_columns(view)
     blocks = view.outer * math.ceil(view.kept / (NARROW_COLUMNS * view.full_vector))
+    if blocks >= 8 * BLOCKS and view.length <= SHORT_COLUMN:
+        return _column_tile(view, 4, NARROW_COLUMNS if absorbs else 2 * NARROW_COLUMNS, 16 if absorbs else 8)
+    if view.bytes >= LARGE and view.operands == 1:
+        piped = _piped_columns(view, absorbs)
+        if piped is not None:
+            return piped
     if blocks >= 8 * BLOCKS:
-        if view.length <= SHORT_COLUMN:
-            return _column_tile(
-                view, 4, NARROW_COLUMNS if absorbs else 2 * NARROW_COLUMNS, 16 if absorbs else 8
-            )
         width = NARROW_COLUMNS if blocks >= 16 * BLOCKS else 2 * NARROW_COLUMNS
         return replace(_column_tile(view, 4, width, 8), prefetch=True)
     if blocks <= 2 and view.bytes >= LARGE and (view.full_vector <= 4 or view.kept < 4 * view.full_vector):
         return _column_tile(view, MAX_WARPS if view.full_vector > 4 else 8, NARROW_COLUMNS, 8)
+    if view.bytes < LARGE // 2 and blocks * view.element <= 32:
+        return _small_columns(view, fields, absorbs)
     if view.full_vector <= 4:
         width = 2 * NARROW_COLUMNS if view.bytes >= LARGE // 2 else NARROW_COLUMNS
         return replace(_column_tile(view, 4, width, 16 if fields > 2 else 8), prefetch=fields <= 2)
     width = NARROW_COLUMNS if view.lines or view.bytes < LARGE // 2 else 2 * NARROW_COLUMNS
-    small_exponentials = absorbs and fields == 2
-    if small_exponentials and view.bytes >= LARGE:
+    exponentials = absorbs and fields == 2
+    if exponentials and view.bytes >= LARGE:
         return _column_tile(view, 4, width, 4)
-    tile = _column_tile(view, 1 if view.bytes < LARGE // 2 and blocks < 8 else 2, width, 8)
-    return replace(tile, prefetch=not small_exponentials)
+    return replace(_column_tile(view, 2, width, 8), prefetch=not exponentials)
+
+
+def _piped_columns(view: View, absorbs: bool) -> Stage | None:
+    """Tiles of 4 KB a warp that arrive through shared memory while others are folded, about 96 KB on their way a core."""
+    blocks = view.outer * math.ceil(view.kept / (2 * NARROW_COLUMNS * view.vector))
+    words = view.full_vector <= 4
+    if blocks < BLOCKS // 4:  # few columns: four warps down each
+        if not words or view.kept < 2 * NARROW_COLUMNS * view.vector or (blocks > 2 and view.lines):
+            return None
+        return replace(_column_tile(view, 4, 2 * NARROW_COLUMNS, 8), num_stages=3)
+    if not (words or view.lines or absorbs):
+        return None
+    whole = 4 * BLOCKS <= blocks < 8 * BLOCKS  # not split: two warps do what two programs would
+    stages = 3 if words or view.lines else 4
+    return replace(_column_tile(view, 2 if whole else 1, 2 * NARROW_COLUMNS, 8), num_stages=stages)
+
+
+def _narrow_columns(view: View) -> Stage:
+    """Addresses that no vector divides: a warp reads 128 results side by side, each thread down columns of its own."""
+    if view.kept < 4 * WARP:
+        return _column_tile(view, 4, 2 * WARP, 8)
+    return _column_tile(view, 1, max(WARP, 4 * WARP // view.vector), 8 if view.full_vector <= 4 else 16)
+
+
+def _small_columns(view: View, fields: int, absorbs: bool) -> Stage:
+    """A fold that is over in microseconds, over few columns: programs of one warp, many of them."""
+    tile = _column_tile(view, 1, NARROW_COLUMNS, 8)
+    if view.full_vector > 4 and absorbs and fields == 2:
+        return replace(tile, num_stages=3)
+    return replace(tile, prefetch=absorbs or view.full_vector <= 4)
 
 
 def _column_tile(view: View, warps: int, width: int, most: int) -> Stage:
@@ -73,6 +101,10 @@ def column_programs(view: View, stage: Stage) -> int:
         return 1 if stage.absorb else 2
     if view.vector < view.full_vector:
         return 16
+    if view.bytes >= LARGE and stage.num_stages > 1:
+        return 8 // stage.num_warps if stage.num_stages == 3 else 4
+    if view.bytes < LARGE // 2 and stage.num_warps == 1:
+        return 8 if stage.absorb and view.full_vector > 4 else 16
     return 4 if stage.num_warps == 8 or (view.full_vector <= 4 and view.bytes < LARGE // 2) else 8
 
 
@@ -84,4 +116,5 @@ def one_lane(stage: Stage, view: View) -> Stage:
         lanes=1,
         unroll=min(16, power_below(view.length)),
         in_order=True,
+        num_stages=1,
     )

@@ -12,7 +12,8 @@ class Stage:
     `ordered` combines in the elements' order (a tree of neighbours inside registers); otherwise each of the `lanes`
     folds its own elements, `unroll` runs of `run` neighbours a tile, and lanes meet once, at the end. `in_order`: a
     lane's elements stay in one thread and come in order. `align`: rows start anywhere and are read from the multiple of
-    so many elements before. `prefetch`: a tile is loaded while the one before it is folded. `evict_first`: what was read
+    so many elements before. `prefetch`: a tile is loaded while the one before it is folded. `num_stages`: with more than
+    one, so many tiles are on their way at a time, through shared memory (asynchronous copies). `evict_first`: what was read
     leaves the L2 first. `splits` programs share one result; each leaves a partial state.
     """
 
@@ -66,7 +67,8 @@ class Plan:
                 f"  {number}. {s.family}: {count(s.block_kept, 'result')} x {count(s.lanes, 'lane')} x "
                 f"{count(s.run * s.unroll, 'element')} a step, {count(s.splits, 'split')}, "
                 f"{count(s.num_warps, 'warp')}, {order}{', absorbing blocks' if s.absorb else ''}"
-                f"{', reading ahead' if s.prefetch else ''}{', aligned' if s.align > 1 else ''}"
+                f"{', reading ahead' if s.prefetch else ''}"
+                f"{f', {s.num_stages} tiles on their way' if s.num_stages > 1 else ''}{', aligned' if s.align > 1 else ''}"
             )
         if self.overlap:
             lines.append("  stage 2 starts early (programmatic dependent launch)")

@@ -33,6 +33,7 @@ class View:
     full_vector: int
     aligns: bool = False
     lines: bool = True
+    operands: int = 1
 
     @property
     def loads(self) -> int:
@@ -67,6 +68,7 @@ def view_of(problem: Problem) -> View:
         vector=max(1, min((v for v in vectors if v), default=1)),
         full_vector=max(1, VECTOR_BYTES // max(dtype.itemsize for dtype in problem.dtypes)),
         aligns=by_rows and _starts_together(problem),
+        operands=len(problem.dtypes),
         lines=all(folded_step * dtype.itemsize % LINE_BYTES == 0 for dtype in problem.dtypes),
     )
 

@@ -159,6 +159,7 @@ def _constants(
         "ALIGN": stage.align,
         **_edges(stage, length),
         "PREFETCH": stage.prefetch,
+        "STAGES": stage.num_stages,
         "USE_ABSORB": stage.absorb,
         "IN_ORDER": stage.in_order,
     }

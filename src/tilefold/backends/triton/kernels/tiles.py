@@ -161,7 +161,7 @@ def fold_lanes(
     BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr,
     SPLITS_FIRST: tl.constexpr, MASK_KEPT: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
-    EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
 
@@ -223,7 +223,7 @@ def fold_lanes(
         elif PREFETCH:
             ahead = load_tile(rows, places, at < full, keep, deep_sizes, folded_size, True, EVICT)
         if HAS_FULL > 1:
-            for k in range(at, full, TILE):
+            for k in tl.range(at, full, TILE, num_stages=STAGES):
                 places = tile_places(k, RUN, LANES, UNROLL)
                 if PREFETCH:
                     xs = ahead
