@@ -201,3 +201,20 @@ def test_inputs_are_not_changed_and_alignment_is_part_of_the_key() -> None:
             tilefold.reduce(x, monoids.SUM, 1), x.double().sum(1).float(), rtol=1e-5, atol=1e-4
         )
         assert torch.equal(x, before)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("shape", [(300, 1000), (4, 1 << 20)])
+def test_a_device_that_is_not_current(shape: tuple[int, int]) -> None:
+    inputs = [torch.randn(shape, device=f"cuda:{d}") for d in range(torch.cuda.device_count())]
+    for x in [*inputs, *reversed(inputs)]:
+        got = tilefold.reduce(x, monoids.LOGSUMEXP, 1)
+        assert got.device == x.device
+        torch.testing.assert_close(got, torch.logsumexp(x, 1))
+        assert torch.cuda.current_device() == 0
+    with torch.cuda.device(1):
+        torch.testing.assert_close(
+            tilefold.reduce(inputs[0], monoids.SUM, 1), inputs[0].sum(1), rtol=1e-4, atol=1e-2
+        )
+    with pytest.raises(RuntimeError, match="device"):
+        tilefold.reduce((inputs[0], inputs[1]), MONOIDS["dot"], 1)
