@@ -282,6 +282,20 @@ def test_exit_codes(tmp_path: Path, good: Path, bad: Path) -> None:
     assert {case: run(app, ["describe", *case]).exit_code for case in cases} == cases
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's device that is always full")
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+def test_output_that_cannot_be_written_is_no_nan(good: Path, options: list[str]) -> None:
+    command = [sys.executable, "-m", "tilefold", "describe", str(good), *options]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        )  # fmt: skip
+    assert result.returncode == 2
+    assert re.match(r"tilefold: the output must be writable, got .*; make room", result.stderr)
+    assert "Traceback" not in result.stderr
+
+
 def test_the_help_states_the_exit_codes() -> None:
     text = " ".join(run(app, ["describe", "--help"], env={"COLUMNS": "200"}).stdout.split())
     assert "2 if a file or tensor could not be described" in text
@@ -341,6 +355,8 @@ def test_plan_command() -> None:
         (["16384x8192", "--monoid", "nothing"], r"--monoid must be one of .*SUM.*, got 'nothing'; "),
         (["16384x8192", "--monoid", "norm"], r"--monoid must be one of"),
         (["axb"], r"a shape must be sizes joined by x, got 'axb'; "),
+        (["4294967296x4294967296"], r"fewer than 2\^63 bytes, got 4294967296x4294967296; "),
+        (["99999999999999999999"], r"fewer than 2\^63 bytes, got 99999999999999999999; "),
         (["4x4", "--dtype", "floaty"], r"--dtype must name a dtype of torch, got 'floaty'; "),
         (["4x4", "--dim", "7"], r"`dim` must be in \[-2, 1\] for a 2-D tensor, got 7\b.*; "),
         (["4x4", "--dtype", "complex64"], r"real numbers or bool, got torch.complex64; "),

@@ -22,6 +22,7 @@ from tilefold.errors import DtypeError, FileError
 from tilefold.tensor_files import payload_bytes, tensors_of
 
 NAN, INFINITY = float("nan"), float("inf")
+NESTED = torch.nested.as_nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
 
 
 @pytest.fixture
@@ -103,6 +104,7 @@ def test_an_input_is_left_as_it_was() -> None:
         pytest.param(torch.zeros(2, dtype=torch.complex64), r"real numbers or bool, got .*complex64", id="complex"),
         pytest.param(torch.zeros(2, 2).to_sparse(), r"must be dense .*got layout .*sparse", id="sparse"),
         pytest.param(torch.zeros(2, device="meta"), r"must be dense .*got no data", id="meta"),
+        pytest.param(NESTED, r"must be dense .*got a nested tensor", id="nested"),
     ],
 )  # fmt: skip
 def test_tensors_without_a_fold(tensor: torch.Tensor, rule: str) -> None:

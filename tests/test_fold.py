@@ -20,7 +20,7 @@ import tilefold as tf
 from answers import ALL, DIGEST, FOLDS, ORDERED, Fold, check, fill, guarded, textbook
 from layouts import dims_of, layouts, shapes
 from tilefold import Monoid, math, monoids
-from tilefold.errors import ArgumentError, BackendError, TilefoldError
+from tilefold.errors import ArgumentError, BackendError, DtypeError, TilefoldError
 from tilefold.planner.device import H200, Device
 
 INF, NAN = float("inf"), float("nan")
@@ -283,6 +283,51 @@ def test_out_of_any_layout(cpu):
     kept = torch.empty(3, 1, 5)
     tf.reduce(x, monoids.MAX, 1, keepdim=True, out=kept)
     assert torch.equal(kept, x.amax(1, keepdim=True))
+
+
+def test_out_beside_the_input_in_one_buffer(cpu):
+    buffer = torch.arange(12.0)
+    x, out = buffer[:9].view(3, 3), buffer[9:]
+    assert tf.reduce(x, NOBODY_S, 1, out=out) is out
+    assert torch.equal(out, (x**3 - 2).sum(1))
+    assert torch.equal(x, torch.arange(9.0).view(3, 3))
+
+
+@pytest.mark.parametrize(
+    "out", [lambda x: x.view(-1)[6:], lambda x: x.view(-1)[1:4], lambda x: torch.from_numpy(x.numpy()[1])],
+    ids=["end", "middle", "through numpy"],
+)  # fmt: skip
+def test_out_within_the_input(out, cpu):
+    x = torch.ones(3, 3)
+    with pytest.raises(RuntimeError, match="overlap an input"):
+        tf.reduce(x, NOBODY_S, 1, out=out(x))
+
+
+def test_out_on_meta():
+    out = torch.empty(2, device="meta")
+    assert tf.reduce(torch.empty(2, 3, device="meta"), NOBODY_S, 1, out=out) is out
+
+
+@pytest.mark.parametrize("name", ["auto", "lanes", "reference"])
+def test_a_default_device_does_not_move_a_fold(name):
+    x, fresh = (
+        torch.arange(12).view(3, 4),
+        float(len(name)),
+    )  # a constant of its own, so that nothing is cached
+    monoid = Monoid(
+        lambda a, b: a + b, 0, lift=lambda x, i: x * fresh + i, index=True, check=False, commutative=True
+    )
+    with tf.backend(name), torch.device("meta"):
+        result = tf.reduce(x, monoid, 1)
+    again = tf.reduce(x, monoid, 1)
+    assert result.device == x.device
+    assert result.tolist() == again.tolist() == [fresh * s + 6 for s in (6, 22, 38)]
+
+
+def test_nested_tensors_are_refused_by_name():
+    nested = torch.nested.as_nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    with pytest.raises(DtypeError, match=r"got a nested tensor; fold what unbind\(\) gives"):
+        tf.sum(nested)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64], ids=str)

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import tilefold as tf
+from tilefold.errors import DtypeError
 
-INF = float("inf")
+INF, NAN = float("inf"), float("nan")
 U = 2.0**-24  # unit roundoff of float32, in which everything narrower than float64 is folded
 SPACING = 2.0**-149  # of denormal numbers: a quotient among them is rounded to it
 LENGTHS = [63, 1025, 4099, 2**17 + 1]
@@ -198,6 +199,41 @@ def test_max_of_two_tensors():
     a, b = torch.tensor([1.0, 4.0]), torch.tensor([2.0, 3.0])
     assert torch.equal(tf.max(a, b), torch.maximum(a, b))
     assert torch.equal(tf.min(a, other=b), torch.minimum(a, b))
+
+
+def test_a_0d_tensor_given_with_keepdim_is_a_dim():
+    x = torch.tensor([[1.0, 4.0], [2.0, 3.0]])
+    for got, want in zip(tf.max(x, torch.tensor(1), True), torch.max(x, torch.tensor(1), True), strict=True):
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
+@pytest.mark.parametrize("correction", [0, 1, -1, -2.5])
+def test_the_variance_of_nothing_is_nan(name, correction):
+    results = getattr(tf, name)(torch.ones(2, 0), 1, correction=correction)
+    for result in results if isinstance(results, tuple) else [results]:
+        assert result.shape == (2,)
+        assert result.isnan().all()
+
+
+@pytest.mark.parametrize("order", [1, 3, 0.5, -2, 100, INF, -INF])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+def test_the_norm_of_one_element_is_its_magnitude(order, dtype):
+    x = torch.tensor([[-5.0], [0.1], [0.0], [-INF], [NAN]], dtype=dtype)
+    for got in (tf.vector_norm(x, order, 1), tf.norm(x, order, 1), tf.vector_norm(x.T, order, 0)):
+        assert torch.equal(got.nan_to_num(7.0), x.abs().view(-1).nan_to_num(7.0))
+    assert torch.equal(tf.vector_norm(x[0, 0], order), torch.linalg.vector_norm(x[0, 0], order))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_norms_of_float8_come_in_any_wider_dtype(dtype):
+    x = torch.tensor([3.0, -4.0]).to(torch.float8_e4m3fn)
+    result = tf.vector_norm(x, dtype=dtype)
+    assert result.dtype == dtype
+    assert result.item() == 5
+    for narrow in (torch.float8_e5m2, torch.float8_e4m3fn):
+        with pytest.raises(DtypeError, match="without narrowing"):
+            tf.vector_norm(torch.ones(2, dtype=dtype), dtype=narrow)
 
 
 def test_keepdim_needs_a_dim():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -166,12 +167,10 @@ def plan(
     dtype: Annotated[str, typer.Option(help="A torch dtype.")] = "bfloat16",
 ) -> None:
     """How an H200 would fold a tensor, without one."""
-    import torch
-
     from tilefold.fold import explain_plan
 
     try:
-        tensor = torch.empty(_sizes(shape), dtype=_known_dtype(dtype), device="meta")
+        tensor = _shaped(_sizes(shape), _known_dtype(dtype))
         typer.echo(str(explain_plan(tensor, _known_monoid(monoid), dim)))
     except TilefoldError as error:
         _complain(f"plan: {str(error).removeprefix('explain_plan: ')}")
@@ -183,6 +182,17 @@ def _sizes(text: str) -> list[int]:
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise ArgumentError(f"a shape must be sizes joined by x, got {text!r}; write it like 16384x8192")
     return [int(part) for part in parts]
+
+
+def _shaped(sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of that shape without data."""
+    import torch
+
+    if math.prod(max(1, size) for size in sizes) * dtype.itemsize >= 2**63:
+        raise ArgumentError(
+            f"a shape must hold fewer than 2^63 bytes, got {'x'.join(map(str, sizes))}; take smaller sizes"
+        )
+    return torch.empty(sizes, dtype=dtype, device="meta")
 
 
 def _known_dtype(name: str) -> torch.dtype:
@@ -213,4 +223,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    app(prog_name="tilefold")
+    try:
+        app(prog_name="tilefold")
+    except OSError as error:  # a full disk, say; a closed pipe ends quietly
+        _complain(
+            f"tilefold: the output must be writable, got {error.strerror or error}; make room or write elsewhere"
+        )
+        sys.exit(2)

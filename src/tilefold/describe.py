@@ -96,8 +96,9 @@ def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str 
         2.0
     """
     check_foldable(tensor.dtype, f"describe: {name}")
-    if tensor.layout != torch.strided or tensor.is_meta:
-        kind = "no data (meta)" if tensor.is_meta else f"layout {tensor.layout}"
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
+        nested = "a nested tensor" if tensor.is_nested else f"layout {tensor.layout}"
+        kind = "no data (meta)" if tensor.is_meta else nested
         raise DtypeError(f"describe: {name}: elements must be dense (strided), got {kind}; save it dense")
     values: dict[str, Any] = dict.fromkeys(("min", "max", "absmax", "mean", "std"))
     counts = dict.fromkeys(COUNTS, 0)

@@ -18,7 +18,7 @@ from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError, BackendError, EmptyError
 from tilefold.planner.plan import Plan
 from tilefold.problem import broadcast_shape, normalize_dims
-from tilefold.validate import as_inputs, check_inputs, check_out, is_abstract, shares
+from tilefold.validate import as_inputs, check_dtype, check_inputs, check_out, is_abstract, shares
 
 BACKENDS = ("auto", "torch", "lanes", "reference", "interpret", "triton")
 
@@ -163,6 +163,7 @@ def fold_tensors(
             repeated: list[torch.Tensor] = ready.call(x)
             return repeated
     check_inputs(tensors, monoid, guarantee, call)
+    check_dtype(dtype, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
     expanded = [t if t.shape == shape else t.expand(shape) for t in tensors]
@@ -175,7 +176,8 @@ def fold_tensors(
     result_shape = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
     targets = check_out(out, program.outputs, result_shape, tensors, call)
     if any(is_abstract(t) for t in tensors):
-        return [torch.empty(result_shape, dtype=d, device=tensors[0].device) for d in program.outputs]
+        empty = [torch.empty(result_shape, dtype=d, device=tensors[0].device) for d in program.outputs]
+        return empty if targets is None else list(targets)
     expanded = [t.resolve_neg() for t in expanded]  # a view that negates has no memory of its own values
     results = _run(expanded, program, dims, guarantee, result_shape, key)
     results = [r if list(r.shape) == result_shape else r.reshape(result_shape) for r in results]

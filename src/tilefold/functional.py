@@ -13,7 +13,7 @@ Each function is one `fold_tensors` with a monoid made beforehand; which backend
               do: a view with the negative bit set has no memory of its own values, and a fold that torch itself runs
               (on a CPU; `last_plan` says so) may take temporary copies there.
     out       Is written from the finished result. It must have the result's dtype, shape and device, and overlap neither
-              an input nor itself.
+              an input nor itself nor another `out`; it may stand beside the input in one buffer.
     bits      The same from run to run ("run_to_run"); docs/guarantees.md says what they depend on, and has the error bounds.
     errors    Those of `tilefold.errors`, which are of torch's kinds as well. Everywhere: DimError, RepeatedDimError and
               KindError for `dim`; DtypeError, ShapeError and DeviceError for inputs and `out`; GradientError for an input
@@ -25,7 +25,9 @@ torch's warning about degrees of freedom <= 0 is not repeated: the NaN or inf sa
 
 from __future__ import annotations
 
+import builtins
 import functools
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,9 +37,11 @@ from torch import Tensor
 from tilefold import math
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
-from tilefold.errors import ArgumentError, DeviceError, DtypeError, EmptyError, KindError, ShapeError
+from tilefold.algebra.typing import FLOAT8
+from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError
 from tilefold.fold import fold_tensors
 from tilefold.problem import normalize_dims
+from tilefold.validate import check_dtype, check_is_tensor, check_out
 
 __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "bitwise_and", "bitwise_or", "bitwise_xor",
@@ -53,12 +57,6 @@ UNSET: Any = type("Unset", (), {"__repr__": lambda self: "None"})()  # tells dim
 def _every(dim: Dims) -> Dims:
     """Torch's reading of an empty `dim`: all dims."""
     return None if isinstance(dim, Sequence) and not dim else dim
-
-
-def _need_tensor(x: Any, call: str) -> None:
-    """Refuse what is no tensor before asking it for a dtype or a shape."""
-    if not isinstance(x, torch.Tensor):
-        raise KindError(f"{call}: the input must be a tensor, got {type(x).__name__}; use torch.as_tensor")
 
 
 def _need_elements(x: Tensor, dim: Dims, call: str) -> None:
@@ -84,7 +82,7 @@ def _no_dim(keepdim: bool, call: str) -> None:
     """The default `dim` was left: torch has no such overload with `keepdim`."""
     if keepdim:
         raise KindError(
-            f"{call}: `keepdim` needs a `dim`, got keepdim={keepdim} alone; pass dim=None for all dims"
+            f"{call}: `keepdim` needs a `dim`, got keepdim={keepdim} alone; pass the dims to fold"
         )
 
 
@@ -201,10 +199,11 @@ def mean(
         >>> tilefold.mean(torch.tensor([60000.0, 60000.0], dtype=torch.float16))
         tensor(60000., dtype=torch.float16)
     """
-    _need_tensor(input, "mean")
+    check_is_tensor(input, "mean")
     if dim is UNSET:
         _no_dim(keepdim, "mean")
         dim = None
+    check_dtype(dtype, "mean")
     result = dtype or input.dtype
     if not result.is_floating_point:
         raise DtypeError(f"mean: elements must be floats, got {result}; pass a float dtype=")
@@ -214,28 +213,8 @@ def mean(
     )[0]
     count = input.numel() // total.numel() if total.numel() else 1
     value = (total / count).to(result)
-    return value if out is None else _into(out, value, input)
-
-
-def _into(out: Tensor, value: Tensor, input: Tensor) -> Tensor:
-    if out.dtype != value.dtype:
-        raise DtypeError(
-            f"mean: `out` must have the result's dtype {value.dtype}, got {out.dtype}; pass another out"
-        )
-    if out.shape != value.shape:
-        raise ShapeError(
-            f"mean: `out` must have shape {list(value.shape)}, got {list(out.shape)}; pass another out"
-        )
-    if out.device != value.device:
-        raise DeviceError(
-            f"mean: `out` must be on the input's device {value.device}, got {out.device}; move it"
-        )
-    itself = [s for s, n in zip(out.stride(), out.shape, strict=True) if n > 1 and s == 0]
-    if itself or (out.numel() and out.untyped_storage().data_ptr() == input.untyped_storage().data_ptr()):
-        raise ShapeError(
-            "mean: `out` must overlap neither the input nor itself, got shared memory; use a fresh tensor"
-        )
-    return out.copy_(value)
+    targets = check_out(out, [result], value.shape, [input], "mean")
+    return value if targets is None else targets[0].copy_(value)
 
 
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
@@ -279,10 +258,19 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | 
 
 
 def _extreme(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | None, call: str) -> Tensor:
-    _need_tensor(x, call)
+    check_is_tensor(x, call)
     dim = _every(dim)
     _need_choice(x, dim, call)
     return fold_tensors([x], monoid, dim, keepdim, out=out, call=call)[0]
+
+
+def _is_elementwise(dim: Any, keepdim: bool, other: Tensor | None, call: str) -> bool:
+    """Whether two tensors are compared: `dim` is a tensor, and no number by its being given with `keepdim`."""
+    if other is not None and (dim is not None or keepdim):
+        raise KindError(
+            f"{call}: `other` takes neither `dim` nor `keepdim`, got one; fold first, then compare"
+        )
+    return other is not None or (isinstance(dim, Tensor) and not keepdim)
 
 
 def max(
@@ -307,9 +295,10 @@ def max(
         >>> tilefold.max(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
         tensor([1, 0])
     """
-    if isinstance(dim, Tensor) or other is not None:
+    if _is_elementwise(dim, keepdim, other, "max"):
         return torch.maximum(input, dim if other is None else other, out=out)
     if dim is None:
+        _no_dim(keepdim, "max")
         return _extreme(input, catalogue.MAX, None, keepdim, out, "max")
     return torch.return_types.max(_located(input, catalogue.MAX_WITH_INDEX, dim, keepdim, out, "max"))  # type: ignore[arg-type]  # any sequence of two will do
 
@@ -336,9 +325,10 @@ def min(
         >>> tilefold.min(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
         tensor([0, 1])
     """
-    if isinstance(dim, Tensor) or other is not None:
+    if _is_elementwise(dim, keepdim, other, "min"):
         return torch.minimum(input, dim if other is None else other, out=out)
     if dim is None:
+        _no_dim(keepdim, "min")
         return _extreme(input, catalogue.MIN, None, keepdim, out, "min")
     return torch.return_types.min(_located(input, catalogue.MIN_WITH_INDEX, dim, keepdim, out, "min"))  # type: ignore[arg-type]  # the same
 
@@ -386,7 +376,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 def _located(x: Tensor, monoid: Monoid, dim: Any, keepdim: bool, out: Any, call: str) -> list[Tensor]:
-    _need_tensor(x, call)
+    check_is_tensor(x, call)
     _one_dim(dim, call)
     _need_choice(x, dim, call)
     return fold_tensors([x], monoid, dim, keepdim, out=out, call=call)
@@ -453,8 +443,8 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
 
 
 def _test(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | None, call: str) -> Tensor:
-    _need_tensor(x, call)
-    if x.dtype != torch.uint8:
+    check_is_tensor(x, call)
+    if x.dtype != torch.uint8 or (out is not None and not isinstance(out, Tensor)):
         return fold_tensors([x], monoid, dim, keepdim, out=out, call=call)[0]
     if out is not None and out.dtype == torch.uint8:
         fold_tensors([x], monoid, dim, keepdim, out=out.view(torch.bool), call=call)
@@ -488,6 +478,8 @@ def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
 
     def project(count: Any, mean: Any, squares: Any) -> Any:
         spread = squares / math.maximum(count - correction, 0.0)
+        if correction < 0:  # else 0 / 0 says it
+            spread = math.where(count == 0, float("nan"), spread)
         spread = math.sqrt(spread) if root else spread
         if not with_mean:
             return spread
@@ -510,9 +502,13 @@ def _spread(
     out: Any,
 ) -> list[Tensor]:
     call = ("std" if root else "var") + ("_mean" if with_mean else "")
-    _need_tensor(x, call)
+    check_is_tensor(x, call)
     _need_float(x.dtype, call)
-    if isinstance(dim, bool):  # torch's overload var(x, unbiased)
+    if isinstance(dim, bool):  # torch's overload var(x, unbiased), which takes nothing else
+        if unbiased is not None or keepdim:
+            raise KindError(
+                f"{call}: `{call}(x, {dim})` takes no other arguments, got more; pass dim=None, unbiased={dim}"
+            )
         dim, unbiased = None, dim
     if unbiased is not None and correction is not None:
         raise KindError(f"{call}: give `unbiased` or `correction`, got both; unbiased=True is correction=1")
@@ -531,7 +527,7 @@ def var(
         y[k] = (sum over p of (x[k, p] - mean[k])^2) / max(0, n - correction)
 
     `correction` is 1 unless told; `unbiased=False` is 0, and `var(x, False)` too, torch's older form. With n <= correction it
-    is NaN, or inf where deviations are not 0.
+    is NaN, or inf where deviations are not 0. The variance of nothing is NaN.
     Shapes: [M, K] to [M].
     Dtypes: floats, which come back as they came; carried in float32 or float64.
     Any strides, read in place. Same bits from run to run; the bound of `var` in docs/guarantees.md: data far from zero
@@ -642,7 +638,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False, *, out: Tensor | 
 
     Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
-    _need_tensor(input, "logsumexp")
+    check_is_tensor(input, "logsumexp")
     convert = None if input.dtype.is_floating_point or input.dtype.is_complex else torch.get_default_dtype()
     return fold_tensors(
         [input], catalogue.LOGSUMEXP, _every(dim), keepdim, convert=convert, out=out, call="logsumexp"
@@ -715,20 +711,36 @@ def _vector_norm(
     out: Tensor | None,
     call: str,
 ) -> Tensor:
-    _need_tensor(x, call)
+    check_is_tensor(x, call)
+    _need_number(order, call)
     _need_float(x.dtype, call)
+    check_dtype(dtype, call)
     if dtype is not None:
         _need_float(dtype, call)
-        if torch.promote_types(x.dtype, dtype) != dtype:
+        if not _holds(dtype, x.dtype):
             raise DtypeError(
                 f"{call}: `dtype` must hold {x.dtype} without narrowing, got {dtype}; convert the result"
             )
     dim = _every(dim)
     if not x.numel() and (order < 0 or order == INFINITY):
         _need_elements(x, dim, call)
-    return fold_tensors(
-        [x], _norm(float(order)), dim, keepdim, dtype=dtype, convert=dtype, out=out, call=call
-    )[0]
+    alone = order != 0 and builtins.all(x.shape[d] == 1 for d in normalize_dims(dim, x.ndim, call) if x.ndim)
+    monoid = _norm(
+        INFINITY if alone else float(order)
+    )  # one element's norm is its magnitude: no power overflows
+    return fold_tensors([x], monoid, dim, keepdim, dtype=dtype, convert=dtype, out=out, call=call)[0]
+
+
+def _need_number(order: Any, call: str) -> None:
+    if not isinstance(order, numbers.Real):
+        raise KindError(f"{call}: the order must be a real number, got {order!r}; 2 is the Euclidean norm")
+
+
+def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
+    """Whether every float of one dtype is one of another: any wider dtype has all of those of 8 bits."""
+    if narrow in FLOAT8 or wide in FLOAT8:
+        return wide == narrow or wide.itemsize > 1
+    return torch.promote_types(narrow, wide) == wide
 
 
 def bitwise_or(

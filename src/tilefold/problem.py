@@ -96,11 +96,14 @@ def normalize_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "redu
 
 def _numbers(dim: int | Sequence[int], call: str) -> tuple[int, ...]:
     several = tuple(dim) if isinstance(dim, Sequence) else (dim,)
-    if any(isinstance(d, bool) or not hasattr(d, "__index__") for d in several):
-        raise KindError(
-            f"{call}: `dim` must be an int, a sequence of ints or None, got {dim!r}; count dims from 0, or from -1 backwards"
-        )
-    return tuple(map(operator.index, several))
+    try:
+        if not any(isinstance(d, bool) for d in several):
+            return tuple(map(operator.index, several))
+    except TypeError:  # no whole number; a tensor of several has __index__, too
+        pass
+    raise KindError(
+        f"{call}: `dim` must be an int, a sequence of ints or None, got {dim!r}; count dims from 0, or from -1 backwards"
+    )
 
 
 def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +10,16 @@ import torch
 from torch.autograd import forward_ad
 
 from tilefold.algebra.monoid import Monoid
-from tilefold.algebra.typing import check_foldable
+from tilefold.algebra.typing import FOLDABLE, check_foldable
 from tilefold.errors import ArgumentError, DeviceError, DtypeError, GradientError, KindError, ShapeError
 
 GUARANTEES = ("run_to_run", "batch_invariant", "none")
+
+
+def check_is_tensor(x: Any, call: str) -> None:
+    """Refuse what is no tensor before asking it for a dtype or a shape."""
+    if not isinstance(x, torch.Tensor):
+        raise KindError(f"{call}: the input must be a tensor, got {type(x).__name__}; use torch.as_tensor")
 
 
 def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
@@ -54,15 +61,47 @@ def check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str
             raise DeviceError(
                 f"{call}: inputs must be on one device, got {tensors[0].device} and {t.device}; move one"
             )
-        if t.layout != torch.strided:
-            raise DtypeError(
-                f"{call}: inputs must be dense (strided), got layout {t.layout}; call to_dense()"
+        if t.layout != torch.strided or t.is_nested:
+            got = (
+                "a nested tensor; fold what unbind() gives"
+                if t.is_nested
+                else f"layout {t.layout}; call to_dense()"
+            )
+            raise DtypeError(f"{call}: inputs must be dense (strided), got {got}")
+        if _is_wrapper(t):
+            raise KindError(
+                f"{call}: inputs must have memory of their own, got {type(t).__name__}, which wraps other tensors; "
+                "fold what it wraps"
             )
         check_foldable(t.dtype, call)
         _check_transforms(t, call)
     if guarantee not in GUARANTEES:
         raise ArgumentError(
             f"{call}: `guarantee` must be one of {', '.join(GUARANTEES)}, got {guarantee!r}; take one of these"
+        )
+
+
+def _is_wrapper(t: torch.Tensor) -> bool:
+    """Whether a tensor's class says itself what operations do: its own memory, if there is any, tells nothing."""
+    own = type(t) is torch.Tensor or type(t).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return not own and not is_abstract(t)
+
+
+def check_dtype(dtype: Any, call: str) -> None:
+    """Refuse a `dtype` that no fold can give.
+
+    Raises:
+        KindError, DtypeError: it is no dtype, or one of no real number.
+    """
+    if dtype is None:
+        return
+    if not isinstance(dtype, torch.dtype):
+        raise KindError(
+            f"{call}: `dtype` must be a torch.dtype or None, got {dtype!r}; pass torch.float32, say"
+        )
+    if dtype not in FOLDABLE:
+        raise DtypeError(
+            f"{call}: `dtype` must be a real or bool dtype, got {dtype}; convert the result instead"
         )
 
 
@@ -95,11 +134,16 @@ def check_out(
     """The tensors to write into, one for each result, or None.
 
     Raises:
-        ArgumentError, DtypeError, ShapeError, DeviceError: they are not what the results need.
+        ArgumentError, KindError, DtypeError, ShapeError, DeviceError, GradientError: they are not what the results need.
     """
     if out is None:
         return None
-    targets = [out] if isinstance(out, torch.Tensor) else list(out)
+    targets = [out] if isinstance(out, torch.Tensor) else list(out) if isinstance(out, Sequence) else [out]
+    for target in targets:
+        if not isinstance(target, torch.Tensor):
+            raise KindError(
+                f"{call}: `out` must be a tensor, or a sequence of them, got {type(target).__name__}; pass torch.empty(...)"
+            )
     if len(targets) != len(dtypes):
         raise ArgumentError(
             f"{call}: `out` must have one tensor for each of {len(dtypes)} results, got {len(targets)}; "
@@ -107,6 +151,10 @@ def check_out(
         )
     for target, dtype in zip(targets, dtypes, strict=True):
         _check_target(target, dtype, shape, tensors, call)
+    if any(_overlap(a, b) for a, b in itertools.combinations(targets, 2)):
+        raise ShapeError(
+            f"{call}: the tensors of `out` must not overlap, got memory of both; use a fresh tensor for each"
+        )
     return targets
 
 
@@ -125,12 +173,31 @@ def _check_target(
         raise DeviceError(
             f"{call}: `out` must be on the inputs' device {tensors[0].device}, got {target.device}; make it there"
         )
+    if target.requires_grad and torch.is_grad_enabled():
+        raise GradientError(
+            f"{call}: `out` must not require grad, got one that does, and folds have no derivative yet; "
+            "use torch.no_grad() or detach()"
+        )
     if _overlaps_itself(target):
         raise ShapeError(
             f"{call}: `out` must not overlap itself, got strides {list(target.stride())}; use a fresh tensor"
         )
-    if any(shares(target, t) for t in tensors):
+    if any(_overlap(target, t) for t in tensors):
         raise ShapeError(f"{call}: `out` must not overlap an input, got memory of one; use a fresh tensor")
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the bytes from first to last element meet. Neighbours in one buffer do not; interleaved ones count as if."""
+    if a.numel() == 0 or b.numel() == 0 or is_abstract(a) or is_abstract(b):
+        return False
+    (first_a, last_a), (first_b, last_b) = _extent(a), _extent(b)
+    return first_a < last_b and first_b < last_a
+
+
+def _extent(t: torch.Tensor) -> tuple[int, int]:
+    """Addresses of the first byte and of the one after the last."""
+    reach = sum(stride * (size - 1) for stride, size in zip(t.stride(), t.shape, strict=True))
+    return t.data_ptr(), t.data_ptr() + (reach + 1) * t.element_size()
 
 
 def _overlaps_itself(t: torch.Tensor) -> bool:

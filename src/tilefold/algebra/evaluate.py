@@ -176,7 +176,7 @@ def _step(
     converted = [_cast(v, s, operand_dtype) for v, s in zip(operands, sources, strict=True)]
     if not any(isinstance(v, Tensor) for v in converted):
         converted[0] = torch.tensor(
-            converted[0], dtype=torch.int64 if operand_dtype == torch.uint64 else operand_dtype
+            converted[0], dtype=torch.int64 if operand_dtype == torch.uint64 else operand_dtype, device="cpu"
         )
     apply = _OPS[node.op]
     if operand_dtype == torch.uint64 and node.op in ("lt", "le", "gt", "ge", "maximum", "minimum"):

@@ -122,7 +122,7 @@ class Builder:
         if dtype != torch.bool and not is_float(dtype):
             info = torch.iinfo(stored(dtype))
             number = (int(number) - info.min) % (info.max - info.min + 1) + info.min
-        return self._slot(dtype, False, torch.tensor(number, dtype=stored(dtype)))
+        return self._slot(dtype, False, torch.tensor(number, dtype=stored(dtype), device="cpu"))
 
     def _emit(self, function: Function, arguments: Sequence[int], dtype: torch.dtype) -> int:
         """One elementwise step; on constants alone it is done at once."""
@@ -264,7 +264,7 @@ def _block_first(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tens
 
 
 def _block_count(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    return torch.tensor(torch.Size([whole.shape[axis] for axis in axes]).numel())
+    return torch.tensor(torch.Size([whole.shape[axis] for axis in axes]).numel(), device="cpu")
 
 
 _BLOCKS: dict[str, Function] = {
@@ -306,7 +306,9 @@ class Kernel:
         shape = arguments[-1].shape
         buffers = workspace.get((self, shape))
         if buffers is None:
-            buffers = workspace[self, shape] = [torch.empty(shape, dtype=d) for d in self._buffer_dtypes]
+            buffers = workspace[self, shape] = [
+                torch.empty(shape, dtype=d, device="cpu") for d in self._buffer_dtypes
+            ]
         values = list(self._bound)
         values[: self.inputs] = arguments
         for position, buffer in self._buffered:

@@ -57,7 +57,7 @@ def fold(
     if program.algebra.index and program.algebra.index_is_label and 0 < length < 1 << 31:
         program = _short_positions(program)
     kept = [n for d, n in enumerate(shape) if d not in dims]
-    results = [torch.empty(kept, dtype=stored(d)) for d in program.outputs]
+    results = [torch.empty(kept, dtype=stored(d), device="cpu") for d in program.outputs]
     reason = "nothing to fold"
     if length and results[0].numel():
         alone = guarantee == "batch_invariant"
@@ -258,7 +258,7 @@ class _Part:
             laid_out = self.pieces.laid_out(lengths)
             state = self.meet([self.pieces.by_rows(s.view(laid_out)) for s in state])
         shape = state[0].shape
-        values = [torch.empty(shape, dtype=stored(d)) for d in self.program.outputs]
+        values = [torch.empty(shape, dtype=stored(d), device="cpu") for d in self.program.outputs]
         self.kernels.project.run(state, values, self.workspace)
         for value, result in zip(values, results, strict=True):
             place = self.pieces.place(result, kept)
@@ -270,13 +270,15 @@ class _Part:
     def _buffers(self, use: str, shape: Sequence[int]) -> State:
         key = (use, tuple(shape))
         if key not in self.workspace:
-            self.workspace[key] = [torch.empty(tuple(shape), dtype=stored(d)) for d in self.program.state]
+            self.workspace[key] = [
+                torch.empty(tuple(shape), dtype=stored(d), device="cpu") for d in self.program.state
+            ]
         return self.workspace[key]
 
 
 def _identity(program: Program, shape: Sequence[int]) -> State:
     numbers = zip(program.identity, program.state, strict=True)
-    return [torch.full(list(shape), _signed(n, d), dtype=stored(d)) for n, d in numbers]
+    return [torch.full(list(shape), _signed(n, d), dtype=stored(d), device="cpu") for n, d in numbers]
 
 
 def _signed(number: float, dtype: torch.dtype) -> float:

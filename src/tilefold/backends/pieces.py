@@ -86,7 +86,7 @@ class Pieces:
             return part
         key = ("gather", which, part.shape)
         if key not in workspace:
-            workspace[key] = [torch.empty(part.shape, dtype=wide)]
+            workspace[key] = [torch.empty(part.shape, dtype=wide, device="cpu")]
         return workspace[key][0].copy_(_as_elements(part, element))
 
     def _positions(self, box: Box, workspace: Workspace) -> Tensor:
@@ -101,9 +101,9 @@ class Pieces:
 
     def _positions_from_start(self, lengths: Sequence[int]) -> Tensor:
         dtype, ndim = self.program.lift.input_dtypes[-1], len(self.dims)
-        positions = torch.zeros([1] * ndim, dtype=dtype)
+        positions = torch.zeros([1] * ndim, dtype=dtype, device="cpu")
         for d, (dim, length) in enumerate(zip(self.folded, lengths, strict=True), len(self.kept)):
-            along = torch.arange(length, dtype=dtype) * dim.other
+            along = torch.arange(length, dtype=dtype, device="cpu") * dim.other
             positions = positions + along.view([-1 if i == d else 1 for i in range(ndim)])
         return positions.permute(self.order).contiguous()
 

@@ -22,12 +22,12 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
     length = math.prod(tensors[0].shape[d] for d in dims)
     rows = [t.permute(*kept, *dims).reshape(*shape, length) if ndim else t.reshape(-1) for t in tensors]
     state: list[Operand] = [
-        torch.tensor(convert(number, dtype), dtype=stored(dtype)).expand(shape)
+        torch.tensor(convert(number, dtype), dtype=stored(dtype), device="cpu").expand(shape)
         for number, dtype in zip(program.identity, program.state, strict=True)
     ]
     for position in range(rows[0].shape[-1]):
         elements: list[Operand] = [read(r[..., position]) for r in rows]
-        elements += [torch.full(shape, position)] * program.algebra.index
+        elements += [torch.full(shape, position, device="cpu")] * program.algebra.index
         lifted = to_state(evaluate(program.lift, elements), program)
         state = to_state(evaluate(program.combine, [*state, *lifted]), program)
     return finish(state, program, shape)
@@ -51,7 +51,7 @@ def finish(state: Sequence[Operand], program: Program, shape: Sequence[int]) -> 
     """Project a final state and convert the outputs to their dtypes."""
     results = []
     for value, dtype in zip(evaluate(program.project, state), program.outputs, strict=True):
-        tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
+        tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value, device="cpu")
         tensor = tensor.to(stored(dtype)).expand(shape)
         results.append(tensor.view(torch.uint64) if dtype == torch.uint64 else tensor)
     return results
