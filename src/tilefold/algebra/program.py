@@ -69,15 +69,17 @@ def specialize(
         d if not is_float(d) and f == "input" else s
         for d, s, f in zip(declared, state, algebra.dtypes, strict=True)
     ]
+    identity = tuple(
+        typing.concrete(n, d, algebra.fields[i]) for i, (n, d) in enumerate(zip(numbers, limits, strict=True))
+    )
+    if absorb is not None and begin is None:
+        begin = typing.infer(_absorbed_by(identity, algebra), lifted)
     return Program(
         algebra=algebra,
         elements=elements,
         state=tuple(state),
         outputs=tuple(_outputs(algebra, project, state, declared, common, dtype)),
-        identity=tuple(
-            typing.concrete(n, d, algebra.fields[i])
-            for i, (n, d) in enumerate(zip(numbers, limits, strict=True))
-        ),
+        identity=identity,
         lift=lift,
         combine=combine,
         combine_later=typing.infer(_with_positions_in_order(algebra), [*state, *state]),
@@ -126,17 +128,14 @@ def _typed_graphs(
         typing.infer(algebra.lift, lifted),
         typing.infer(algebra.combine, [*state, *state]),
         None if algebra.absorb is None else typing.infer(algebra.absorb, [*state, *lifted]),
-        None if algebra.absorb is None else typing.infer(_begin(algebra), lifted),
+        None if algebra.begin is None else typing.infer(algebra.begin, lifted),
     )
 
 
-def _begin(algebra: Algebra) -> Graph:
-    """A first block as a state: as the monoid says, or absorbed by the identity."""
-    if algebra.begin is not None:
-        return algebra.begin
-    absorb, identity = algebra.absorb, algebra.identity_numbers
+def _absorbed_by(identity: Sequence[Number], algebra: Algebra) -> Graph:
+    """A first block as a state, where the monoid does not say how: absorbed by the identity."""
+    absorb = algebra.absorb
     assert absorb is not None
-    assert identity is not None
     return trace(lambda *blocks: absorb(*identity, *blocks), algebra.inputs + int(algebra.index))
 
 
@@ -203,6 +202,9 @@ def with_index_dtype(program: Program, dtype: torch.dtype) -> Program:
         max(least, min(greatest, number)) if d == "index" else number
         for d, number in zip(algebra.dtypes, program.identity, strict=True)
     )
+    begin = None if program.begin is None else program.begin.graph
+    if algebra.absorb is not None and algebra.begin is None:
+        begin = _absorbed_by(identity, algebra)
     return replace(
         program,
         state=state,
@@ -210,7 +212,7 @@ def with_index_dtype(program: Program, dtype: torch.dtype) -> Program:
         lift=typing.infer(algebra.lift, lifted),
         combine=typing.infer(algebra.combine, [*state, *state]),
         combine_later=typing.infer(program.combine_later.graph, [*state, *state]),
-        absorb=None if algebra.absorb is None else typing.infer(algebra.absorb, [*state, *lifted]),
-        begin=None if program.begin is None else typing.infer(program.begin.graph, lifted),
+        absorb=None if program.absorb is None else typing.infer(program.absorb.graph, [*state, *lifted]),
+        begin=None if begin is None else typing.infer(begin, lifted),
         project=typing.infer(program.project.graph, state),
     )
