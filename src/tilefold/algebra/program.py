@@ -21,10 +21,10 @@ class Program:
     """One fold for one set of element dtypes.
 
     `elements` are the dtypes the inputs are read as (after an explicit conversion, if any); `state` is carried while
-    folding; `outputs` are the results' dtypes. `begin` makes a first block a state, `absorb` takes further ones. Graph
-    boundaries convert: what lift, combine and absorb give is cast to `state`, what project gives is cast to `outputs`.
-    `combine_later` is `combine` for a right state whose elements all come after the left one's (the right one may be an
-    identity, the left one not): comparisons of positions are settled.
+    folding; `outputs` are the results' dtypes. `begin` makes a first block a state, `absorb` takes further ones (the
+    monoid's own, or derived from its combine). Graph boundaries convert: what lift, combine and absorb give is cast to
+    `state`, what project gives is cast to `outputs`. `combine_later` is `combine` for a right state whose elements all come
+    after the left one's (the right one may be an identity, the left one not): comparisons of positions are settled.
     """
 
     algebra: Algebra
@@ -44,7 +44,23 @@ class Program:
 def specialize(
     algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None = None
 ) -> Program:
-    """Give every field and node its dtype. `dtype` asks for another dtype of the results that come from computing."""
+    """Give every field and node its dtype. `dtype` asks for another dtype of the results that come from computing.
+
+    Where the monoid gives no `absorb` and does not deny one, and where combine allows it, the block form is derived.
+    """
+    program = as_written(algebra, elements, dtype)
+    if algebra.absorb is None and algebra.derives and algebra.commutative:
+        from tilefold.algebra import derive  # it needs programs, and tries what it found on samples
+
+        return derive.absorbing(program)
+    return program
+
+
+@functools.lru_cache(maxsize=1024)
+def as_written(
+    algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None = None
+) -> Program:
+    """The program without a derived block form."""
     for element in elements:
         typing.check_foldable(element, "reduce")
     check_convertible(dtype)
