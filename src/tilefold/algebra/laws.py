@@ -11,6 +11,7 @@ row of a tensor, so that a few hundred cost as much as one. Samples come in thre
 NaN is no sample. What a fold of NaN gives is the author's choice, and one made with a bare comparison
 (where(b > a, b, a)) drops or keeps it by the order of the elements, which a law could only forbid. `tilefold.math.maximum`
 and `minimum` keep it; the catalogue's rules are torch's, and tested against torch.
+A block form that was derived, though, is tried with NaN too: it must do what its combine does.
 
 A grouping may round differently: floats agree when they differ by less than the rounding of two combines, relative to
 the largest number in the states involved.
