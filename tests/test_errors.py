@@ -463,6 +463,12 @@ CASES = [
         r"only in absorb, got one in combine; combine",
     ),
     Case(
+        "absorb is True",
+        made(absorb=True),
+        MonoidError,
+        r"absorb must be a function, .*None or False, got True; leave it out",
+    ),
+    Case(
         "field name",
         made(identity=(0, 0), fields=("a", "if")),
         MonoidError,

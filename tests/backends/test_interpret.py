@@ -15,7 +15,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("name", ["sum", "argmax", "logsumexp", "welford", "affine", "sum without identity"])
+@pytest.mark.parametrize(
+    "name", ["sum", "argmax", "logsumexp", "welford", "pair", "affine", "sum without identity"]
+)
 @pytest.mark.parametrize("case", SMALL, ids=lambda c: c.name)
 def test_cases(case: Case, name: str) -> None:
     monoid = MONOIDS[name]

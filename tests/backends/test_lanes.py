@@ -213,6 +213,14 @@ def test_positions_along_dims_apart(dims, guarantee):
             assert torch.equal(mine, want)
 
 
+def test_the_identitys_infinity_is_a_limit_for_a_first_block_too():
+    """A first block met with the identity in floats would lose the last digits of whole numbers."""
+    least = tilefold.Monoid(
+        tm.minimum, INF, dtypes="input", absorb=lambda s, x: tm.minimum(s, tm.block_min(x)), name="least"
+    )
+    assert fold([torch.full((100,), (1 << 62) + 1)], least, (0,))[0].item() == (1 << 62) + 1
+
+
 # ------------------------------------------------------------------------------------------------ error bounds
 
 LENGTHS = (1, 63, 64, 65, 1023, 4097, (1 << 18) + 1)

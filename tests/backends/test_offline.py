@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -21,7 +23,7 @@ CHOSEN = [c for c in LARGE if c.name in {
 
 
 @pytest.mark.parametrize("architecture", [80, 90, 100])
-@pytest.mark.parametrize("name", ["sum", "argmax", "logsumexp", "welford", "last"])
+@pytest.mark.parametrize("name", ["sum", "argmax", "logsumexp", "welford", "pair", "last"])
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda c: c.name)
 def test_compiles(case: Case, name: str, architecture: int) -> None:
     monoid = MONOIDS[name]
@@ -63,7 +65,7 @@ def test_monoids_compile(name: str) -> None:
     [torch.float64, torch.float32, torch.float16, torch.float8_e5m2, torch.float8_e4m3fn, torch.int8, torch.uint8,
      torch.uint16, torch.uint32, torch.uint64, torch.int64, torch.bool],
 )  # fmt: skip
-@pytest.mark.parametrize("name", ["sum", "argmax", "logsumexp"])
+@pytest.mark.parametrize("name", ["sum", "argmax", "logsumexp", "pair"])
 def test_dtypes_compile(name: str, dtype: torch.dtype) -> None:
     monoid = MONOIDS[name]
     x = torch.empty(64, 1000, dtype=dtype)
@@ -73,3 +75,22 @@ def test_dtypes_compile(name: str, dtype: torch.dtype) -> None:
         plan_fold(problem, program, H200, "run_to_run"), problem, program, interpret=False
     ):
         calls.compile_for(call, 90)
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+@pytest.mark.parametrize("name", ["pair", "attention"])
+def test_a_derived_block_form_halves_the_exponentials(name: str, architecture: int) -> None:
+    """The same tiles absorbed and combined: one exponential an element, instead of one for either side."""
+    algebra = MONOIDS[name].total
+    inputs = [torch.empty(64, 16384, dtype=torch.bfloat16) for _ in range(algebra.inputs)]
+    program = programs.specialize(algebra, tuple(x.dtype for x in inputs))
+    problem = canonical(inputs, (1,), ordered=False)
+    absorbed = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run")
+    assert absorbed.stages[0].absorb
+    combined = replace(absorbed, stages=(replace(absorbed.stages[0], absorb=False),))
+    exponentials = [
+        calls.compile_for(call, architecture).asm["ptx"].count("ex2.approx")
+        for plan in (absorbed, combined)
+        for call in stage_calls(plan, problem, program, interpret=False)
+    ]
+    assert exponentials[0] <= 0.6 * exponentials[1]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 import tilefold
+from algebra.derived import DERIVED
 from tilefold import monoids
 from tilefold.algebra.monoid import Monoid
 
@@ -161,6 +162,8 @@ MONOIDS: dict[str, Monoid] = {
         lift=lambda x, y: (0.5 * tilefold.math.tanh(x), y), name="affine",
     ),
     "dot": tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, commutative=True, check=False, name="dot"),
+    "pair": DERIVED["pair"].monoid,
+    **{name: DERIVED[name].monoid for name in ("attention", "moments", "counted", "scaled norm")},
     "sum without identity": tilefold.Monoid(lambda a, b: a + b, None, commutative=True, check=False, name="sum"),
 }  # fmt: skip
 

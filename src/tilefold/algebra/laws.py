@@ -11,6 +11,7 @@ row of a tensor, so that a few hundred cost as much as one. Samples come in thre
 NaN is no sample. What a fold of NaN gives is the author's choice, and one made with a bare comparison
 (where(b > a, b, a)) drops or keeps it by the order of the elements, which a law could only forbid. `tilefold.math.maximum`
 and `minimum` keep it; the catalogue's rules are torch's, and tested against torch.
+A block form that was derived, though, is tried with NaN too: it must do what its combine does.
 
 A grouping may round differently: floats agree when they differ by less than the rounding of two combines, relative to
 the largest number in the states involved.
@@ -24,9 +25,10 @@ from dataclasses import dataclass
 
 import torch
 
+from tilefold.algebra import derive
 from tilefold.algebra.evaluate import Operand, convert, evaluate
 from tilefold.algebra.monoid import PRESENT, Algebra, completed
-from tilefold.algebra.program import Program, specialize
+from tilefold.algebra.program import Program, as_written
 from tilefold.algebra.typing import is_float
 from tilefold.errors import DtypeError, LawError
 
@@ -47,6 +49,11 @@ _SAMPLES: dict[torch.dtype, dict[str, tuple[float | int | bool, ...]]] = {
     },
     torch.int64: {"moderate": _INTS, "huge": (*_INTS[:4], 1 << 40, -(1 << 40), (1 << 62) + 1, -(1 << 62))},
     torch.bool: {"moderate": (False, True)},
+}
+_MORE_SAMPLES: dict[torch.dtype, dict[str, tuple[float, ...]]] = {  # only for block forms that are derived
+    torch.float64: {"nan": (*_FLOATS[:6], *(float("nan"),) * 2)},
+    torch.int64: {},
+    torch.bool: {},
 }
 
 
@@ -188,32 +195,78 @@ def _check_absorb(pool: _Pool, name: str) -> None:
 
     Absorbing may leave another form of the state than combining does: then the projections must agree.
     """
-    blocks = [torch.stack(column, dim=1) for column in zip(*pool.blocks[2], strict=True)]
-    for s, typed in (
-        (pool.states[0], pool.program.absorb),
-        (pool.identity, pool.program.absorb),
-        (pool.identity, pool.program.begin),
-    ):
-        assert typed is not None
-        rows = [v[:, None] for v in s] if typed is pool.program.absorb else []
-        absorbed = evaluate(typed, [*rows, *blocks], block_dims=(1,))
-        got = _as_state([_row(v) for v in absorbed], pool.program)
-        want, steps = s, [s]
-        for element in pool.lifted[2]:
-            want = pool.combine(want, element)
-            steps.append(want)
-        row = _disagreement(pool, got, want, steps, absorbed=True)
-        if row is not None and pool.program.algebra.project is not None:
-            row = _disagreement(
-                pool, pool.project(got), pool.project(want), steps, absorbed=True, states=False
-            )
+    for steps, got in _absorbed(pool, pool.program, ELEMENTS):
+        s, want = steps[0], steps[-1]
+        lost = _has(torch.isnan, s)
+        if pool.kind == "infinite":
+            lost |= _has(torch.isnan, want) | _has(torch.isposinf, want)
+        row = _absorbs_apart(pool, steps, got, lost)
         if row is not None:
-            block = [[v.item() for v in b[row]] for b in blocks]
+            block = [[v.item() for v in b[row]] for b in _stacked(pool, ELEMENTS)]
             raise LawError(
                 f"{name}: absorb must equal combining the lifted elements one by one, got {_show(pool, got, row)} "
                 f"instead of {_show(pool, want, row)} for the state {_show(pool, s, row)} and the block "
                 f"{', '.join(map(str, block))} ({_elements(pool)}); mend absorb or leave it out"
             )
+
+
+def _stacked(pool: _Pool, length: int) -> list[torch.Tensor]:
+    """The first elements of the last state, as a block [rows, length] an input."""
+    return [torch.stack(column, dim=1) for column in zip(*pool.blocks[2][:length], strict=True)]
+
+
+def _absorbed(pool: _Pool, blocks: Program, length: int) -> Iterator[tuple[list[State], State]]:
+    """A block after a state, after the identity, and as a first one: the steps of combining, and what `blocks` gives."""
+    for s, typed in (
+        (pool.states[0], blocks.absorb),
+        (pool.identity, blocks.absorb),
+        (pool.identity, blocks.begin),
+    ):
+        assert typed is not None
+        rows = [v[:, None] for v in s] if typed is blocks.absorb else []
+        absorbed = evaluate(typed, [*rows, *_stacked(pool, length)], block_dims=(1,))
+        steps = [s]
+        for element in pool.lifted[2][:length]:
+            steps.append(pool.combine(steps[-1], element))
+        yield steps, _as_state([_row(v) for v in absorbed], pool.program)
+
+
+def _absorbs_apart(pool: _Pool, steps: Sequence[State], got: State, lost: torch.Tensor) -> int | None:
+    """The first row in which an absorbed block and the last of `steps` differ, in the state and in the result."""
+    row = _disagreement(pool, got, steps[-1], steps, lost=lost)
+    if row is None or pool.program.algebra.project is None:
+        return row
+    results = pool.project(got), pool.project(steps[-1])
+    return _disagreement(pool, *results, steps, lost=lost, states=False)
+
+
+@functools.lru_cache(maxsize=256)
+def blocks_agree(algebra: Algebra, dtypes: tuple[torch.dtype, ...]) -> bool:
+    """Whether the block form that combine suggests gives what combining one by one gives, for elements of these dtypes.
+
+    Tried on the samples of the laws and on NaN, with blocks of one element and of several. Stricter than for a block form
+    that an author answers for: a block may make NaN only where combining does, with the identity at least.
+    """
+    kinds = {kind for dtype in dtypes for kind in (*_SAMPLES[dtype], *_MORE_SAMPLES[dtype])}
+    pools = [_pool(algebra, dtypes, kind) for kind in sorted(kinds)]
+    return all(pool is not None and (pool.cancels or _blocks_agree(pool)) for pool in pools)
+
+
+def _blocks_agree(pool: _Pool) -> bool:
+    blocks, e = derive.with_blocks(pool.program), pool.identity
+    if blocks is None or bool(_has(torch.isnan, pool.combine(e, e)).any()):
+        return False
+    for length in (1, ELEMENTS):
+        for steps, got in _absorbed(pool, blocks, length):
+            lost = torch.zeros(ROWS, dtype=torch.bool)
+            if pool.kind == "infinite":
+                want = steps[-1]
+                lost = _any(
+                    _has(torch.isnan, v) for v in (want, pool.combine(e, want), pool.combine(want, e))
+                )
+            if _absorbs_apart(pool, steps, got, lost) is not None:
+                return False
+    return True
 
 
 def _row(value: Operand) -> Operand:
@@ -233,22 +286,26 @@ def _choices(rows: int, options: int, seed: int) -> torch.Tensor:
 def _pools(algebra: Algebra) -> Iterator[_Pool]:
     """The pools of every sampled dtype that the algebra folds."""
     for dtype, kinds in _SAMPLES.items():
-        for kind, samples in kinds.items():
-            pool = _pool(algebra, dtype, kind, torch.tensor(samples, dtype=dtype))
+        for kind in kinds:
+            pool = _pool(algebra, (dtype,) * algebra.inputs, kind)
             if pool is None:
                 break
             yield pool
 
 
-def _pool(algebra: Algebra, dtype: torch.dtype, kind: str, samples: torch.Tensor) -> _Pool | None:
-    """The pool, or None where the algebra does not fold this dtype."""
+def _pool(algebra: Algebra, dtypes: tuple[torch.dtype, ...], kind: str) -> _Pool | None:
+    """The pool of inputs of these dtypes, or None where the algebra does not fold them."""
+    samples = [
+        torch.tensor((_SAMPLES[d] | _MORE_SAMPLES[d]).get(kind, _SAMPLES[d]["moderate"]), dtype=d)
+        for d in dtypes
+    ]
     try:
-        return _sampled(specialize(algebra, (dtype,) * algebra.inputs), kind, samples)
+        return _sampled(as_written(algebra, dtypes), kind, samples)
     except RuntimeError:  # a DtypeError of ours, or torch's own, as for an integer division by 0
         return None
 
 
-def _sampled(program: Program, kind: str, samples: torch.Tensor) -> _Pool:
+def _sampled(program: Program, kind: str, samples: Sequence[torch.Tensor]) -> _Pool:
     blocks = [[_element(program, samples, j * ELEMENTS + k) for k in range(ELEMENTS)] for j in range(3)]
     lifted = [[_as_state(evaluate(program.lift, element), program) for element in block] for block in blocks]
     pool = _Pool(program, kind, blocks, lifted, [])
@@ -257,14 +314,14 @@ def _sampled(program: Program, kind: str, samples: torch.Tensor) -> _Pool:
     return pool
 
 
-def _element(program: Program, samples: torch.Tensor, position: int) -> tuple[torch.Tensor, ...]:
+def _element(program: Program, samples: Sequence[torch.Tensor], position: int) -> tuple[torch.Tensor, ...]:
     """One element of each input in every row, the same in a state's first rows; positions rise with the order."""
     algebra = program.algebra
     drawn = []
-    for number in range(algebra.inputs):
-        picks = _choices(ROWS, len(samples), position * 8 + number).clone()
-        picks[: len(samples)] = torch.arange(len(samples))
-        drawn.append(samples[picks])
+    for number, choices in enumerate(samples):
+        picks = _choices(ROWS, len(choices), position * 8 + number).clone()
+        picks[: len(choices)] = torch.arange(len(choices))
+        drawn.append(choices[picks])
     return (*drawn, torch.full((ROWS,), position)) if algebra.index else tuple(drawn)
 
 
@@ -297,21 +354,23 @@ def _disagreement(
     want: State,
     involved: Sequence[State],
     *,
-    absorbed: bool = False,
+    lost: torch.Tensor | None = None,
     states: bool = True,
 ) -> int | None:
-    """The first row in which two states (or results) differ beyond rounding and which proves something, or None."""
+    """The first row in which two states (or results) differ beyond rounding and which proves something, or None.
+
+    `lost` rows prove nothing; by default those with NaN: in what was combined, and where elements are infinite anywhere.
+    """
     everything = [*involved, got, want]
     differs = _any(
         (~_close(g, w, pool.rounding * _magnitude(everything)) for g, w in zip(got, want, strict=True))
     )
-    differs &= ~_any(_has(torch.isnan, state) for state in involved[: 1 if absorbed else 3])
+    if lost is None:
+        combined = everything if pool.kind == "infinite" else involved[:3]
+        lost = _any(_has(torch.isnan, state) for state in combined)
+    differs &= ~lost
     if pool.kind == "huge":
         differs &= ~_any(_has(_not_finite, state) for state in everything)
-    if pool.kind == "infinite" and absorbed:
-        differs &= ~(_has(torch.isnan, want) | _has(torch.isposinf, want))
-    elif pool.kind == "infinite":
-        differs &= ~_any(_has(torch.isnan, state) for state in everything)
     if pool.kind == "infinite" and states and bool(differs.any()):
         differs &= ~_alike_in_effect(pool, got, want)
     rows = differs.nonzero()

@@ -8,7 +8,7 @@ import re
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -26,7 +26,7 @@ class Algebra:
 
     With n fields and k inputs: `lift` takes k elements (and the index) and gives n; `combine` takes 2 n and gives n;
     `absorb` takes n, then k blocks (and their indices) and gives n; `begin` takes the blocks alone and gives n; `project`
-    takes n and gives the outputs.
+    takes n and gives the outputs. `derives`: without `absorb`, a block form may be derived from `combine`.
     """
 
     fields: tuple[str, ...]
@@ -40,6 +40,7 @@ class Algebra:
     project: Graph | None
     absorb: Graph | None
     begin: Graph | None = None
+    derives: bool = True
 
     @property
     def identity_numbers(self) -> tuple[Number, ...] | None:
@@ -109,6 +110,8 @@ class Monoid:
             `tilefold.math.block_max`, `block_min`, `block_sum`, `block_count` turn the block into one value. Must equal
             combining the lifted elements one by one; use it where one rescaling serves the whole block. A pair
             `(begin, absorb)` says besides how a first block becomes a state: `begin(x[, y, ...][, i]) -> state`.
+            None: derived from `combine` where every field is the sum, maximum or minimum of one term of either side, as
+            in a max-shifted sum, and where that agrees with `combine` on samples. False: none, and none is derived.
         fields: names of a tuple state, each matching [A-Za-z][A-Za-z0-9_]{0,63} and no keyword.
         dtypes: per field, or one for all: "compute" (float32 for floats up to 32 bits, float64, int64 for integers and
             bool), "input", "index" (int64), or a torch dtype. A "compute" field of an integer fold in which the algebra
@@ -139,7 +142,10 @@ class Monoid:
         *,
         lift: Callable[..., Any] | None = None,
         project: Callable[..., Any] | None = None,
-        absorb: Callable[..., Any] | tuple[Callable[..., Any], Callable[..., Any]] | None = None,
+        absorb: Callable[..., Any]
+        | tuple[Callable[..., Any], Callable[..., Any]]
+        | Literal[False]
+        | None = None,
         fields: Sequence[str] | None = None,
         dtypes: FieldDtype | Sequence[FieldDtype] = "compute",
         index: bool = False,
@@ -161,7 +167,15 @@ class Monoid:
                 )
         _expect_arguments(self.name, "combine", combine, 2)
         _expect_arguments(self.name, "project", project, n)
-        begin, absorb = absorb if isinstance(absorb, tuple) else (None, absorb)
+        derives, begin = absorb is not False, None
+        if isinstance(absorb, bool) and absorb:
+            raise MonoidError(
+                f"{self.name}: absorb must be a function, a pair of them, None or False, got True; "
+                "leave it out to have it derived"
+            )
+        if isinstance(absorb, tuple):
+            begin, absorb = absorb
+        absorb = absorb or None
         _expect_arguments(self.name, "absorb", absorb, 1 + inputs + int(index))
         _expect_arguments(self.name, "absorb's begin", begin, inputs + int(index))
         self.outputs: type | None = None
@@ -183,6 +197,7 @@ class Monoid:
                 "absorb", absorb, n + inputs + int(index), n, lambda s: [self._state(s[:n]), *s[n:]]
             ),
             begin=None if begin is None else self._traced("absorb", begin, inputs + int(index), n),
+            derives=derives,
         )
         if check or commutative is None:
             self._apply_laws(check, commutative)

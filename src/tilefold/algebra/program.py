@@ -21,10 +21,10 @@ class Program:
     """One fold for one set of element dtypes.
 
     `elements` are the dtypes the inputs are read as (after an explicit conversion, if any); `state` is carried while
-    folding; `outputs` are the results' dtypes. `begin` makes a first block a state, `absorb` takes further ones. Graph
-    boundaries convert: what lift, combine and absorb give is cast to `state`, what project gives is cast to `outputs`.
-    `combine_later` is `combine` for a right state whose elements all come after the left one's (the right one may be an
-    identity, the left one not): comparisons of positions are settled.
+    folding; `outputs` are the results' dtypes. `begin` makes a first block a state, `absorb` takes further ones (the
+    monoid's own, or derived from its combine). Graph boundaries convert: what lift, combine and absorb give is cast to
+    `state`, what project gives is cast to `outputs`. `combine_later` is `combine` for a right state whose elements all come
+    after the left one's (the right one may be an identity, the left one not): comparisons of positions are settled.
     """
 
     algebra: Algebra
@@ -44,7 +44,23 @@ class Program:
 def specialize(
     algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None = None
 ) -> Program:
-    """Give every field and node its dtype. `dtype` asks for another dtype of the results that come from computing."""
+    """Give every field and node its dtype. `dtype` asks for another dtype of the results that come from computing.
+
+    Where the monoid gives no `absorb` and does not deny one, and where combine allows it, the block form is derived.
+    """
+    program = as_written(algebra, elements, dtype)
+    if algebra.absorb is None and algebra.derives and algebra.commutative:
+        from tilefold.algebra import derive  # it needs programs, and tries what it found on samples
+
+        return derive.absorbing(program)
+    return program
+
+
+@functools.lru_cache(maxsize=1024)
+def as_written(
+    algebra: Algebra, elements: tuple[torch.dtype, ...], dtype: torch.dtype | None = None
+) -> Program:
+    """The program without a derived block form."""
     for element in elements:
         typing.check_foldable(element, "reduce")
     check_convertible(dtype)
@@ -69,15 +85,17 @@ def specialize(
         d if not is_float(d) and f == "input" else s
         for d, s, f in zip(declared, state, algebra.dtypes, strict=True)
     ]
+    identity = tuple(
+        typing.concrete(n, d, algebra.fields[i]) for i, (n, d) in enumerate(zip(numbers, limits, strict=True))
+    )
+    if absorb is not None and begin is None:
+        begin = typing.infer(_absorbed_by(identity, algebra), lifted)
     return Program(
         algebra=algebra,
         elements=elements,
         state=tuple(state),
         outputs=tuple(_outputs(algebra, project, state, declared, common, dtype)),
-        identity=tuple(
-            typing.concrete(n, d, algebra.fields[i])
-            for i, (n, d) in enumerate(zip(numbers, limits, strict=True))
-        ),
+        identity=identity,
         lift=lift,
         combine=combine,
         combine_later=typing.infer(_with_positions_in_order(algebra), [*state, *state]),
@@ -126,17 +144,14 @@ def _typed_graphs(
         typing.infer(algebra.lift, lifted),
         typing.infer(algebra.combine, [*state, *state]),
         None if algebra.absorb is None else typing.infer(algebra.absorb, [*state, *lifted]),
-        None if algebra.absorb is None else typing.infer(_begin(algebra), lifted),
+        None if algebra.begin is None else typing.infer(algebra.begin, lifted),
     )
 
 
-def _begin(algebra: Algebra) -> Graph:
-    """A first block as a state: as the monoid says, or absorbed by the identity."""
-    if algebra.begin is not None:
-        return algebra.begin
-    absorb, identity = algebra.absorb, algebra.identity_numbers
+def _absorbed_by(identity: Sequence[Number], algebra: Algebra) -> Graph:
+    """A first block as a state, where the monoid does not say how: absorbed by the identity."""
+    absorb = algebra.absorb
     assert absorb is not None
-    assert identity is not None
     return trace(lambda *blocks: absorb(*identity, *blocks), algebra.inputs + int(algebra.index))
 
 
@@ -203,6 +218,9 @@ def with_index_dtype(program: Program, dtype: torch.dtype) -> Program:
         max(least, min(greatest, number)) if d == "index" else number
         for d, number in zip(algebra.dtypes, program.identity, strict=True)
     )
+    begin = None if program.begin is None else program.begin.graph
+    if algebra.absorb is not None and algebra.begin is None:
+        begin = _absorbed_by(identity, algebra)
     return replace(
         program,
         state=state,
@@ -210,7 +228,7 @@ def with_index_dtype(program: Program, dtype: torch.dtype) -> Program:
         lift=typing.infer(algebra.lift, lifted),
         combine=typing.infer(algebra.combine, [*state, *state]),
         combine_later=typing.infer(program.combine_later.graph, [*state, *state]),
-        absorb=None if algebra.absorb is None else typing.infer(algebra.absorb, [*state, *lifted]),
-        begin=None if program.begin is None else typing.infer(program.begin.graph, lifted),
+        absorb=None if program.absorb is None else typing.infer(program.absorb.graph, [*state, *lifted]),
+        begin=None if begin is None else typing.infer(begin, lifted),
         project=typing.infer(program.project.graph, state),
     )

@@ -78,18 +78,27 @@ class _Writer:
         self.names: list[str] = []
         self.masks: list[bool] = []
         self.blocks: list[bool] = []
+        self.numbers: list[
+            bool
+        ] = []  # constants and counts known at compile time, and what is computed of those alone
         for position, node in enumerate(typed.graph.nodes):
             if node.op == "input":
-                self._keep(inputs[node.value], mask=False, block=block_inputs[node.value])
+                self._keep(inputs[node.value], mask=False, block=block_inputs[node.value], number=False)
             elif node.op == "const":
-                self._keep("", mask=False, block=False)
+                self._keep("", mask=False, block=False, number=True)
             else:
                 self._write(position, node)
 
-    def _keep(self, name: str, *, mask: bool, block: bool) -> None:
+    def _keep(self, name: str, *, mask: bool, block: bool, number: bool) -> None:
         self.names.append(name)
         self.masks.append(mask)
         self.blocks.append(block)
+        self.numbers.append(number)
+
+    def _is_literal(self, position: int) -> bool:
+        """Whether a node's text is a number and not a value of Triton's."""
+        op = self.typed.graph.nodes[position].op
+        return op == "const" or (op == "block_count" and not self.masked)
 
     def _operand(self, position: int, dtype: torch.dtype, block: bool = False) -> str:
         """The text of a node's value converted to `dtype` (bool: a word), spread over the block if asked."""
@@ -99,7 +108,7 @@ class _Writer:
         text = self.names[position]
         if node.op == "block_count" and not self.masked:
             return text  # a number known at compile time
-        if block and not self.blocks[position]:
+        if block and not self.blocks[position] and not self.numbers[position]:
             text = f"{text}[None, :, :, None]"
         source = self.typed.dtypes[position]
         return text if source == dtype and not self.masks[position] else f"{text}.to({TL_DTYPES[dtype]})"
@@ -111,7 +120,7 @@ class _Writer:
             return repr(bool(node.value))
         text = (
             f"{self.names[position]}[None, :, :, None]"
-            if block and not self.blocks[position]
+            if block and not self.blocks[position] and not self.numbers[position]
             else self.names[position]
         )
         return text if self.masks[position] else f"({text} != 0)"
@@ -121,7 +130,8 @@ class _Writer:
         over_block = any(self.blocks[a] for a in node.args) and not node.op.startswith("block_")
         text, mask = self._expression(node, dtype, operand, over_block)
         self.lines.append(f"v{position} = {text}")
-        self._keep(f"v{position}", mask=mask, block=over_block)
+        number = self._is_literal(position) or all(self.numbers[a] for a in node.args)
+        self._keep(f"v{position}", mask=mask, block=over_block, number=number)
 
     def _expression(
         self, node: Node, dtype: torch.dtype, operand: torch.dtype, block: bool
@@ -131,7 +141,7 @@ class _Writer:
         if op == "where":
             condition = self._mask(node.args[0], block)
             a, b = (self._operand(p, operand, block) for p in node.args[1:])
-            if all(self.typed.graph.nodes[p].op == "const" for p in node.args[1:]):
+            if all(self._is_literal(p) for p in node.args[1:]):
                 a = f"tl.full([], {a}, {TL_DTYPES[operand]})"
             return f"tl.where({condition}, {a}, {b})", False
         if op in ("and", "or", "xor") and operand == torch.bool and all(self._is_mask(p) for p in node.args):
@@ -141,6 +151,8 @@ class _Writer:
         if op == "cast":
             return self._cast(node.args[0], operand, dtype)
         values = [self._operand(p, operand, block) for p in node.args]
+        if all(self._is_literal(p) for p in node.args):
+            values[0] = f"tl.full([], {values[0]}, {TL_DTYPES[operand]})"
         if op == "truediv" and operand == torch.float32 and values[0] == "1.0" and not self.interpret:
             return f"RECIPROCAL({values[1]})", False
         if op in _BINARY:
@@ -153,9 +165,10 @@ class _Writer:
         return self.masks[position] or self.typed.graph.nodes[position].op == "const"
 
     def _cast(self, position: int, source: torch.dtype, dtype: torch.dtype) -> tuple[str, bool]:
-        if dtype == torch.bool:
-            return f"({self._operand(position, source)} != 0)", True
-        return self._operand(position, dtype), False
+        text = self._operand(position, source if dtype == torch.bool else dtype)
+        if self._is_literal(position):
+            text = f"tl.full([], {text}, {TL_DTYPES[source if dtype == torch.bool else dtype]})"
+        return (f"({text} != 0)", True) if dtype == torch.bool else (text, False)
 
     def _call(self, op: str, operand: torch.dtype, values: Sequence[str], node: Node) -> tuple[str, bool]:
         floating, x = is_float(operand), values[0]
@@ -215,9 +228,12 @@ class _Writer:
         for position, dtype in zip(self.typed.graph.outputs, dtypes, strict=True):
             target = (STORED_DTYPES if stored else TL_DTYPES)[dtype]
             node = self.typed.graph.nodes[position]
-            if node.op == "const" or (node.op == "block_count" and not self.masked):
+            if self._is_literal(position):
                 value = literal(node.value, dtype) if node.op == "const" else self.names[position]
                 texts.append(f"tl.full({like}.shape, {value}, {target})")
+            elif self.numbers[position]:
+                value = self._mask(position) if dtype == torch.bool else self.names[position]
+                texts.append(f"tl.full({like}.shape, {value}.to({target}), {target})")
             elif dtype == torch.bool:
                 texts.append(f"{self._mask(position)}.to({target})")
             else:
