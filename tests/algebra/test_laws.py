@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from answers import guarded, textbook
 from tilefold import Monoid, math, monoids
@@ -261,3 +262,16 @@ def test_an_identity_no_integer_holds_is_told_and_the_infinity_that_means_the_li
     x = torch.tensor([-4, -5], dtype=torch.int8)
     limit = Monoid(math.maximum, -INF, dtypes="input")
     assert reference.fold([x], specialize(limit.total, (x.dtype,)), (0,))[0] == -4
+
+
+def test_a_device_or_mode_of_the_caller_changes_no_check() -> None:
+    with torch.device("meta"):
+        Monoid(lambda a, b: a + b, 0)
+    with FakeTensorMode():
+        Monoid(lambda a, b: math.maximum(a, b), -INF)
+    assert Monoid(lambda a, b: a + b, 0).commutative
+
+
+def test_an_identity_that_is_nan_is_none() -> None:
+    with pytest.raises(LawError, match="identity"):
+        Monoid(lambda a, b: a + b, float("nan"))

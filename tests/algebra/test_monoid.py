@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import tilefold
 from tilefold import Monoid, math
 from tilefold.algebra.expression import trace
 from tilefold.algebra.typing import infer
@@ -23,6 +24,7 @@ unchecked = {"check": False, "commutative": True}
         pytest.param(lambda a, b: a if a > b else b, "control flow.*tilefold.math.where", id="if"),
         pytest.param(lambda a, b: a and b, "control flow.*& | ~", id="and"),
         pytest.param(lambda a, b: max(a, b), "control flow", id="builtin-max"),
+        pytest.param(max, "control flow", id="builtin-max-itself"),
         pytest.param(lambda a, b: python_math.exp(a), "Python float.*tilefold.math", id="math.exp"),
         pytest.param(lambda a, b: int(a), "Python int.*cast", id="int"),
         pytest.param(lambda a, b: [1, 2][a], "index", id="index"),
@@ -222,3 +224,23 @@ def test_numpy_numbers_are_plain_constants():
     assert trace(lambda x: x * np.float64(2), 1) == trace(lambda x: x * 2.0, 1)
     one, other = (Monoid(math.maximum, least, name="m") for least in (np.float64(-INF), -INF))
     assert one.algebra == other.algebra
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.int8, torch.uint8, torch.int64], ids=str
+)
+def test_a_lift_may_give_infinities(dtype: torch.dtype) -> None:
+    def two_largest(a, b):
+        return math.maximum(a.first, b.first), math.maximum(
+            math.minimum(a.first, b.first), math.maximum(a.second, b.second)
+        )
+
+    top2 = Monoid(
+        two_largest, (-INF, -INF), lift=lambda x: (x, -INF), fields=("first", "second"), dtypes="input"
+    )
+    x = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 9]]).to(dtype)
+    for backend in ("lanes", "reference", "interpret"):
+        with tilefold.backend(backend):
+            first, second = tilefold.reduce(x, top2, 1)
+        assert first.tolist() == [5, 9]
+        assert second.tolist() == [4, 9]

@@ -109,9 +109,11 @@ def absorbing(program: Program) -> Program:
     from tilefold.algebra import laws  # needs torch evaluation
 
     derived = with_blocks(program)
-    if derived is None or not laws.blocks_agree(program.algebra, _sampled_as(program.elements)):
+    if derived is None:
         return program
-    return derived
+    with laws.real_samples():
+        agree = laws.blocks_agree(program.algebra, _sampled_as(program.elements))
+    return derived if agree else program
 
 
 def _sampled_as(elements: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:

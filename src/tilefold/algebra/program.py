@@ -85,6 +85,7 @@ def as_written(
         d if not is_float(d) and f == "input" else s
         for d, s, f in zip(declared, state, algebra.dtypes, strict=True)
     ]
+    lift = typing.infer(_without_infinities(algebra.lift, limits), lifted)
     identity = tuple(
         typing.concrete(n, d, algebra.fields[i]) for i, (n, d) in enumerate(zip(numbers, limits, strict=True))
     )
@@ -128,6 +129,19 @@ def _with_positions_in_order(algebra: Algebra) -> Graph:
         return apply(op, *operands, value=value)
 
     return trace(lambda *states: algebra.combine.replay(states, settle), 2 * n)
+
+
+def _without_infinities(graph: Graph, dtypes: Sequence[torch.dtype]) -> Graph:
+    """The graph where an infinite constant that it gives to an integer field is that dtype's limit, as in an identity."""
+
+    def finite(*arguments: Any) -> tuple[Any, ...]:
+        outputs = graph(*arguments)
+        return tuple(
+            typing.concrete(o, d, "lift") if isinstance(o, float) and abs(o) == float("inf") else o
+            for o, d in zip(outputs, dtypes, strict=True)
+        )
+
+    return trace(finite, graph.arity)
 
 
 def _declared(dtype: FieldDtype, common: torch.dtype) -> torch.dtype:
