@@ -40,7 +40,7 @@ def cells(case: CaseResult, row: Measurement) -> tuple[str, ...]:
         case.name,
         row.variant,
         time_text(spread.median_us),
-        f"{time_text(spread.q1_us)} - {time_text(spread.q3_us)}",
+        "" if spread.q1_us is None else f"{time_text(spread.q1_us)} - {time_text(spread.q3_us)}",
         time_text(row.graph_us),
         time_text(row.host_us),
         "" if row.fraction is None else f"{row.fraction:.3f}",

@@ -49,9 +49,14 @@ def _figure_class() -> Any:
 
 
 def _saved(figure: Any, folder: Path, name: str) -> Path:
-    path = folder / (re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-") + ".png")
-    figure.savefig(path, dpi=100, metadata={"Software": None})
+    path = folder / file_name(name)
+    figure.savefig(path, dpi=80, metadata={"Software": None})
     return path
+
+
+def file_name(name: str) -> str:
+    """A plot's file: small letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-") + ".png"
 
 
 def style_of(variants: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -76,13 +81,20 @@ def draw_latency(
     rows = -(-len(panels) // columns)
     figure = figure_class(figsize=(6.4 * columns, 4.2 * rows), layout="constrained")
     figure.suptitle(f"{result.suite}: {title}, {_chips(result)}")
-    for number, (panel, cases) in enumerate(panels.items(), 1):
+    for number, (panel, unsorted) in enumerate(panels.items(), 1):
+        cases = sorted(unsorted, key=lambda case: (case.floor_us, case.shape[0], case.name))
         axes = figure.add_subplot(rows, columns, number)
         axes.set_title(panel, fontsize=10)
         _draw_lines(axes, result, cases)
-        axes.set_xticks(range(len(cases)), [shape_label(case) for case in cases], rotation=40, ha="right")
+        axes.set_xticks(range(len(cases)), _tick_labels(cases), rotation=40, ha="right")
         axes.set_xlabel("shape (elements)")
     return figure
+
+
+def _tick_labels(cases: Sequence[CaseResult]) -> list[str]:
+    """Shapes, with the dim where the cases differ in it."""
+    several = len({case.dim for case in cases}) > 1
+    return [shape_label(case) + (f", dim {case.dim}" if several else "") for case in cases]
 
 
 def draw_grid(figure_class: Any, result: SuiteResult) -> Any:
@@ -108,7 +120,7 @@ def _draw_lines(axes: Any, result: SuiteResult, cases: Sequence[CaseResult], mar
         known = [(i, value) for i, value in points if value is not None]
         if not known:
             continue
-        look = style | ({} if marks else {"marker": None, "linewidth": 1.0 + (name == "ours")})
+        look = style | ({} if marks else {"marker": None, "linewidth": 2.0 if name == "ours" else 0.7})
         axes.plot(*zip(*known, strict=True), label=name, **look)
         if not host:
             _shade(axes, cases, name, style["color"])
@@ -116,17 +128,28 @@ def _draw_lines(axes: Any, result: SuiteResult, cases: Sequence[CaseResult], mar
     if limits and not host:
         axes.plot(*zip(*limits, strict=True), "--", color="black", linewidth=1, label="limit of ours")
     axes.set_yscale("log")
+    _plain_ticks(axes)
     axes.set_ylabel("host time a call (us)" if host else "time a call, median (us)")
     axes.grid(True, axis="y", which="major", alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
 
 
+def _plain_ticks(axes: Any) -> None:
+    """1, 2, 5, 10 ... in place of powers: a panel often spans less than one."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def _shade(axes: Any, cases: Sequence[CaseResult], variant: str, color: str) -> None:
     """Between the quartiles."""
     spreads = [(i, m.time_us) for i, case in enumerate(cases) if (m := timed(case, variant)) and m.time_us]
-    low, high = [s.q1_us for _, s in spreads], [s.q3_us for _, s in spreads]
-    axes.fill_between([i for i, _ in spreads], low, high, color=color, alpha=0.15, linewidth=0)
+    known = [(i, s.q1_us, s.q3_us) for i, s in spreads if s.q1_us is not None and s.q3_us is not None]
+    places, low, high = ([entry[n] for entry in known] for n in range(3))
+    axes.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
 
 
 def draw_fractions(figure_class: Any, result: SuiteResult) -> Any:
@@ -146,7 +169,7 @@ def draw_fractions(figure_class: Any, result: SuiteResult) -> Any:
     axes.axhline(1, color="black", linewidth=1, linestyle="--")
     axes.set_xticks(range(len(groups)), list(groups), rotation=30, ha="right", fontsize=8)
     axes.set_ylabel("fraction of the limit (1 = perfect)")
-    axes.set_xlabel("inputs")
+    axes.set_xlabel("dtype, time of the bytes alone (cases)" if len(result.cases) > 16 else "input")
     axes.set_title(f"{result.suite}: limit / time, {_chips(result)}")
     axes.legend(fontsize=8, loc="lower right")
     return figure

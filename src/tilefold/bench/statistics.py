@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Quartiles:
-    """The spread of a variant's samples, in microseconds, and how many there were."""
+    """The spread of a variant's samples, in microseconds, and how many there were. None: not recorded."""
 
     median_us: float
-    q1_us: float
-    q3_us: float
-    samples: int
+    q1_us: float | None
+    q3_us: float | None
+    samples: int | None
 
 
 def quartiles(samples_us: Sequence[float]) -> Quartiles:
@@ -40,7 +40,10 @@ def geometric_mean(values: Sequence[float]) -> float:
 def slower(old: Quartiles, new: Quartiles, noise: float, noise_us: float) -> bool:
     """Whether `new` is slower beyond noise.
 
-    The medians differ by more than `noise` of the old one and by more than `noise_us`, and the quartiles do not overlap.
+    The medians differ by more than `noise` of the old one and by more than `noise_us`, and the quartiles do not overlap
+    (where both are recorded).
     """
     apart = new.median_us - old.median_us > max(noise * old.median_us, noise_us)
+    if new.q1_us is None or old.q3_us is None:
+        return apart
     return apart and new.q1_us > old.q3_us

@@ -50,10 +50,8 @@ def summary(result: SuiteResult) -> list[str]:
         for name in SIZE_CLASSES:
             some = fractions([c for c in cases if c.dtype == dtype and size_class(c.floor_us) == name])
             if some:
-                lines.append(
-                    f"{dtype}, bytes alone {name}: {geometric_mean(some):.3f} of the limit on average, {min(some):.3f} at "
-                    f"worst, {len(some)} cases"
-                )
+                mean = f"geometric mean {geometric_mean(some):.3f} of the limit"
+                lines.append(f"{dtype}, bytes alone {name}: {mean}, least {min(some):.3f}, of {len(some)}")
     headline = [case for case in cases if case.headline]
     if fractions(headline):
         worst = min((c for c in headline if fractions([c])), key=lambda case: fractions([case])[0])
