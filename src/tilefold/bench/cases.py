@@ -117,8 +117,9 @@ class Case:
     def _draw_bits(self, device: str, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
         """Words with one bit in eight set: the OR of sixteen words of evenly drawn bits says nothing any more."""
         most = torch.iinfo(dtype).max
-        draw = lambda: torch.randint(most, self.shape, device=device, dtype=dtype, generator=generator)  # noqa: E731
-        x = draw().bitwise_and_(draw()).bitwise_and_(draw())
+        x = torch.full(self.shape, most, device=device, dtype=dtype)
+        for _ in range(3):
+            x &= torch.randint(most, self.shape, device=device, dtype=dtype, generator=generator)
         return x.masked_fill_(x == 0, 1)
 
     def __str__(self) -> str:
