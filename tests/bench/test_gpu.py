@@ -9,7 +9,7 @@ import torch
 from made import small_case
 
 from tilefold.bench import command, gate, limits, timing
-from tilefold.bench.clocks import clock_reader
+from tilefold.bench.clocks import NoClocks, clock_reader
 from tilefold.bench.operations import fold_case
 from tilefold.bench.peers import known_peers
 from tilefold.bench.results import read_results
@@ -45,7 +45,10 @@ def test_limits_of_the_device() -> None:
 
 
 def test_the_clock_can_be_read() -> None:
-    now = clock_reader("cuda").read()
+    reader = clock_reader("cuda")
+    if isinstance(reader, NoClocks):
+        pytest.skip("the driver's library cannot be loaded here")
+    now = reader.read()
     assert now is not None
     assert now.sm_mhz > 100
 

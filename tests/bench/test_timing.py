@@ -83,6 +83,44 @@ def test_host_time_is_that_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timing.host_us({"x": call}, lambda: None, {"x": 10.0})["x"] == pytest.approx(7.0)
 
 
+class Event:
+    """A device's event that only notes its order."""
+
+    seen: list[str]
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        self.place = 0
+
+    def record(self) -> None:
+        self.seen.append("event")
+        self.place = len(self.seen)
+
+    def elapsed_time(self, end: Event) -> float:
+        return float(end.place - self.place)
+
+
+def test_a_device_sample_is_flush_event_call_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but the call stands between the events, and the flush comes before the first."""
+    Event.seen = []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
+    monkeypatch.setattr(timing.torch, "empty", lambda *size, dtype, device: torch.zeros(*size, dtype=dtype))
+    monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append(f"flush {self.numel()}"))
+    read = timing.DeviceClock(flush_bytes=1 << 12).sample_us(lambda: Event.seen.append("call"))
+    assert Event.seen == ["flush 4096", "event", "call", "event"]
+    assert read() == 2000.0  # two milliseconds, as events count
+
+
+def test_a_flush_is_four_times_the_l2_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(timing.torch, "empty", lambda size, dtype, device: sizes.append(size))
+    for l2 in (50 << 20, 100 << 20):
+        monkeypatch.setattr(timing, "l2_bytes", lambda device, l2=l2: l2)
+        timing.DeviceClock()
+    assert sizes == [256 << 20, 400 << 20]
+
+
 # -------------------------------------------------------------------------------------------------------- limits
 
 

@@ -28,13 +28,23 @@ class Display(Protocol):
         """Nothing more comes."""
 
 
-HEADS = ("case", "variant", "median us", "quartiles us", "graph us", "host us", "of the limit", "plan")
+HEADS = (
+    "case",
+    "variant",
+    "median us",
+    "quartiles us",
+    "graph us",
+    "host us",
+    "limit us",
+    "of the limit",
+    "plan",
+)
 
 
 def cells(case: CaseResult, row: Measurement) -> tuple[str, ...]:
     """A measurement's texts, by `HEADS`."""
     if row.time_us is None:
-        return (case.name, row.variant, row.status, "", "", "", "", row.note or "")
+        return (case.name, row.variant, row.status, "", "", "", "", "", row.note or "")
     spread = row.time_us
     return (
         case.name,
@@ -43,6 +53,7 @@ def cells(case: CaseResult, row: Measurement) -> tuple[str, ...]:
         "" if spread.q1_us is None else f"{time_text(spread.q1_us)} - {time_text(spread.q3_us)}",
         time_text(row.graph_us),
         time_text(row.host_us),
+        time_text(row.limit_us),
         "" if row.fraction is None else f"{row.fraction:.3f}",
         row.plan or "",
     )

@@ -7,7 +7,7 @@ cross-entropy and joins with those suites.
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -162,6 +162,8 @@ def _jax_folds(jnp: Any, jax: Any) -> dict[str, Callable[[Any, int | None], Any]
 
 def build_jax(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     """`jax.jit` over the same memory; none for a fold or dtype that it has not (64-bit integers are off by default)."""
+    # Read when its device is first used: it would take three quarters of the GPU's memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax = importlib.import_module("jax")
     folds = _jax_folds(importlib.import_module("jax.numpy"), jax)
     if case.operation not in folds or case.dtype in ("int64", "fp64"):
@@ -196,7 +198,7 @@ def build_cuda_compute(case: Case, x: torch.Tensor) -> Sequence[Choice]:
 
     def call(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty(1, dtype=torch.float32, device=x.device)
-        compute.reduce_into(x.view(-1), out, kind, x.numel(), first)
+        compute.reduce_into(d_in=x.view(-1), d_out=out, op=kind, num_items=x.numel(), h_init=first)
         return out.view(case.result_shape)
 
     return [Choice("reduce_into", call)]

@@ -21,7 +21,7 @@ from tilefold.bench.measure import Bench, blank_case, measure_case
 from tilefold.bench.results import SCHEMA, Run, SuiteResult, write_results
 from tilefold.bench.timing import DeviceClock, HostClock, Pace, Stopwatch
 from tilefold.bench.variants import peers_of, variants_of
-from tilefold.bench.warm import Job, warm_caches
+from tilefold.bench.warm import NO_TIME_LEFT, Job, warm_caches
 from tilefold.errors import ArgumentError
 
 
@@ -122,11 +122,11 @@ def warm(
     display: Display,
     deadline: float,
 ) -> None:
-    """Compile what can be kept, in workers. At most half of the budget goes to it; the rest compiles where it is timed."""
+    """Compile what can be kept, in workers. At most 60 % of the budget goes to it; the rest compiles where it is timed."""
     if not options.jobs or options.device == "cpu":
         return
     start = time.time()
-    until = deadline - options.budget_s / 2
+    until = deadline - 0.4 * options.budget_s
     # What compiles longest comes first, so that no worker is left with it at the end.
     names = sorted((v.name for v in variants if v.warms), key=lambda name: name != "compile")
     jobs = [
@@ -135,13 +135,20 @@ def warm(
         for case in cases
     ]
 
+    late = 0
+
     def told(done: int, trouble: str) -> None:
-        if trouble:
+        nonlocal late
+        if trouble.endswith(NO_TIME_LEFT):
+            late += 1
+        elif trouble:
             display.say(f"not compiled ahead: {trouble}")
         display.warmed(done, len(jobs))
 
     warm_caches(jobs, options.jobs, told)
-    display.say(f"compiled {len(jobs)} in {options.jobs} processes in {time.time() - start:.0f} s")
+    display.say(
+        f"compiled {len(jobs) - late} of {len(jobs)} in {options.jobs} processes in {time.time() - start:.0f} s"
+    )
 
 
 def new_bench(suite: Suite, options: Options, missing: frozenset[str] = frozenset()) -> Bench:
@@ -149,6 +156,10 @@ def new_bench(suite: Suite, options: Options, missing: frozenset[str] = frozense
     if suite.host and options.device == "cpu":
         torch.set_num_threads(1)
     gpu = options.device != "cpu"
+    if gpu:
+        torch.cuda.set_device(
+            torch.device(options.device).index or 0
+        )  # events and streams belong to the current device
     stopwatch = Stopwatch(DeviceClock(options.device) if gpu else HostClock(), options.pace)
     measured = limits.measure_limits(stopwatch, options.device)
     if gpu:

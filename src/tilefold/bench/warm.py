@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
+NO_TIME_LEFT = "no time left"
 _lock: Any = None
 
 
@@ -53,7 +54,7 @@ def _keep_lock(lock: Any) -> None:
 def _compile(job: Job) -> str:
     """In a worker: call each choice of one variant once. Gives what went wrong, or nothing."""
     if time.time() > job.deadline:
-        return f"{job.case}, {job.variant}: no time left"
+        return f"{job.case}, {job.variant}: {NO_TIME_LEFT}"
     try:
         import torch
 
@@ -61,6 +62,8 @@ def _compile(job: Job) -> str:
         from tilefold.bench.suites import load_suite
         from tilefold.bench.variants import variants_of
 
+        if job.device != "cpu":
+            torch.cuda.set_device(torch.device(job.device).index or 0)
         suite = load_suite(job.suite)
         case = next(case for case in suite.cases(job.size) if case.name == job.case)
         variant = next(v for v in variants_of(suite, (job.variant,)) if v.name == job.variant)
