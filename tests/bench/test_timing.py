@@ -81,6 +81,7 @@ def test_host_time_is_that_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
         now[0] += 7e-6
 
     assert timing.host_us({"x": call}, lambda: None, {"x": 10.0})["x"] == pytest.approx(7.0)
+    assert timing.host_us({"x": call}, lambda: None, {"x": 20_000.0}) == {}
 
 
 class Event:

@@ -141,14 +141,14 @@ def _time_all(
             hosts = timing.host_us(calls, bench.stopwatch.clock.finish, medians, **most)
     except traps.TrapError as error:
         return rows | {name: _failed(name, error) for name in calls}
-    timed = {name: _row(rows[name], times[name], hosts[name]) for name in calls}
+    timed = {name: _row(rows[name], times[name], hosts.get(name)) for name in calls}
     if bench.graphs and bench.device != "cpu":
         graphed = {name: call for name, call in calls.items() if variants[name].graphs}
         timed |= {name: _graphed(timed[name], call, medians[name]) for name, call in graphed.items()}
     return rows | timed
 
 
-def _row(row: Measurement, spread: Quartiles, host_us: float) -> Measurement:
+def _row(row: Measurement, spread: Quartiles, host_us: float | None) -> Measurement:
     fraction = row.limit_us / spread.median_us if row.limit_us is not None else None
     return replace(row, time_us=spread, host_us=host_us, fraction=fraction)
 

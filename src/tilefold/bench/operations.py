@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tilefold.bench.cases import DTYPES, EXACT, Case, Outputs, Tolerance, outputs_of, result_dtypes
+from tilefold.bench.cases import EXACT, Case, Outputs, Tolerance, outputs_of, result_dtypes
 
 OneDim = Callable[[torch.Tensor, int], Any]
 
@@ -141,8 +141,3 @@ def in_tilefold(case: Case) -> Callable[[torch.Tensor], Any]:
     import tilefold
 
     return functools.partial(getattr(tilefold, case.operation), dim=case.dim)
-
-
-def known_dtypes(names: list[str]) -> list[str]:
-    """Those of `names` that no case can have."""
-    return [name for name in names if name not in DTYPES]

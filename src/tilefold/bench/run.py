@@ -14,7 +14,7 @@ import torch
 
 import tilefold.bench.machine as machine
 from tilefold.bench import limits, timing
-from tilefold.bench.cases import DTYPES, Case, Suite, Variant
+from tilefold.bench.cases import Case, Suite, Variant
 from tilefold.bench.clocks import ClockWatch, clock_reader
 from tilefold.bench.display import Display
 from tilefold.bench.measure import Bench, blank_case, measure_case
@@ -214,11 +214,6 @@ def describe_run(
         clocks_mhz=(watch.lowest_mhz, watch.highest_mhz) if watch.highest_mhz else None,
         notes=tuple(notes),
     )
-
-
-def known_dtypes() -> list[str]:
-    """The dtypes that cases may have, as the command line writes them."""
-    return list(DTYPES)
 
 
 def default_jobs(device: str) -> int:

@@ -95,8 +95,8 @@ def _choosers() -> list[tuple[Any, str, str]]:
     from torch._inductor.runtime import benchmarking
 
     found: list[tuple[Any, str, str]] = [
-        (benchmarking.Benchmarker, "benchmark", "Inductor's autotuner ran"),
-        (benchmarking.InductorBenchmarker, "benchmark_gpu", "Inductor's autotuner ran"),
+        (getattr(benchmarking, "Benchmarker", None), "benchmark", "Inductor's autotuner ran"),
+        (getattr(benchmarking, "InductorBenchmarker", None), "benchmark_gpu", "Inductor's autotuner ran"),
     ]
     with contextlib.suppress(ImportError):
         import triton
