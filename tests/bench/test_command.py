@@ -17,6 +17,7 @@ import tilefold.bench.cases as cases_room
 from tilefold.bench import command, display, suites
 from tilefold.bench.results import read_results
 from tilefold.bench.suites import host
+from tilefold.bench.timing import SLOW_US
 from tilefold.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +84,7 @@ def test_a_suite_runs_on_a_cpu(
         assert ours.time_us is not None
         assert ours.plan
         assert ours.fraction
-        assert ours.host_us
+        assert ours.host_us or ours.time_us.median_us > SLOW_US
         assert theirs is not None
         assert theirs.status == "ok"
     (made,) = result.runs

@@ -9,7 +9,7 @@ import pytest
 from made import case_result, measurement, suite_result
 
 from tilefold.bench import plots
-from tilefold.bench.results import CaseResult, read_results
+from tilefold.bench.results import CaseResult, Measurement, read_results
 from tilefold.errors import BackendError
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +49,14 @@ def test_latency_has_a_line_a_variant_and_labelled_axes() -> None:
         assert [text.get_text() for text in axes.get_xticklabels()] == ["1x8", "2x8", "4x8"]
         assert axes.lines[0].get_ydata().tolist() == [10.0, 20.0, 40.0]
     assert "NVIDIA X" in drawn.get_suptitle()
+
+
+def test_a_case_without_a_time_is_a_hole_in_the_line() -> None:
+    wrong = Measurement("torch", "wrong", "3 of 4 elements differ")
+    rows = [measurement(30.0, "torch"), wrong, measurement(50.0, "torch")]
+    cases = [case_result(measurement(10.0), row, shape=(n, 8)) for n, row in enumerate(rows, 1)]
+    axes = plots.draw_latency(figure(), suite_result(*cases), {"bf16": cases}, "sum").axes[0]
+    assert str(axes.lines[1].get_ydata().tolist()) == "[30.0, nan, 50.0]"
 
 
 def test_grid_and_bars_have_labelled_axes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,11 +118,12 @@ def _draw_lines(axes: Any, result: SuiteResult, cases: Sequence[CaseResult], mar
         points = [(i, median_us(case, name)) for i, case in enumerate(cases)]
         if host:
             points = [(i, m.host_us if (m := timed(case, name)) else None) for i, case in enumerate(cases)]
-        known = [(i, value) for i, value in points if value is not None]
-        if not known:
+        if all(value is None for _, value in points):
             continue
+        # A case without a time is a hole in the line.
+        drawn = [(i, math.nan if value is None else value) for i, value in points]
         look = style | ({} if marks else {"marker": None, "linewidth": 2.0 if name == "ours" else 0.7})
-        axes.plot(*zip(*known, strict=True), label=name, **look)
+        axes.plot(*zip(*drawn, strict=True), label=name, **look)
         if not host:
             _shade(axes, cases, name, style["color"])
     limits = [(i, m.limit_us) for i, case in enumerate(cases) if (m := timed(case)) and m.limit_us]
