@@ -57,7 +57,9 @@ class Limits:
 
 def measure_limits(stopwatch: Stopwatch, device: str) -> Limits:
     """The copy, and the chains that plans have: one launch, two, two that overlap."""
-    limits = Limits(stopwatch, device, copy_gb_per_s(stopwatch, device))
+    # A CPU is shared with whatever else runs: the best of three is nearest to what it can do.
+    copies = [copy_gb_per_s(stopwatch, device) for _ in range(3 if device == "cpu" else 1)]
+    limits = Limits(stopwatch, device, max(copies))
     for launches, overlap in ((1, False), (2, False), (2, True)):
         limits.launch_us(launches, overlap)
     return limits
