@@ -10,6 +10,8 @@ TRITON ?= triton==3.6.0
 # Two workers suit two cores; each keeps torch to one thread (tests/conftest.py).
 WORKERS ?= 2
 PYTEST_ARGS ?=
+# What `make bench` measures: a suite, and options of `tilefold bench` (--device cpu runs without a GPU, at small sizes).
+BENCH_SUITE ?= folds
 BENCH_ARGS ?=
 
 PY  := $(VENV)/bin/python
@@ -77,8 +79,8 @@ gpu-test: ## the tests marked gpu and the OpInfo samples on a CUDA device, with 
 	$(PYTHON) $(ADAPTER) $(ADAPTER_ARGS) --device cuda
 
 bench: export PYTHONPATH := src$(if $(PYTHONPATH),:$(PYTHONPATH))
-bench: ## time what is correct, on a CUDA device, with $(PYTHON) (BENCH_ARGS='--headline' selects, --help lists)
-	$(PYTHON) benchmarks/folds.py $(BENCH_ARGS)
+bench: ## time what is correct, on a CUDA device, with $(PYTHON) (BENCH_SUITE=host, BENCH_ARGS='--headline', '--help')
+	$(PYTHON) -m tilefold.bench $(BENCH_SUITE) $(BENCH_ARGS)
 
 clean: ## remove .venv, caches and build products
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

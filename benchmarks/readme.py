@@ -1,4 +1,4 @@
-"""The README's table of measured results, from benchmarks/results/folds-h200.json.
+"""The README's table of measured results, from benchmarks/results/h200/folds.json.
 
 python benchmarks/readme.py           rewrites the part between the markers
 python benchmarks/readme.py --check   exits 1 and says so in one line if that part says anything else
@@ -6,102 +6,100 @@ python benchmarks/readme.py --check   exits 1 and says so in one line if that pa
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
-import report
+from tilefold.bench.plots import shape_label
+from tilefold.bench.results import CaseResult, SuiteResult, read_results
+from tilefold.bench.statistics import geometric_mean
+from tilefold.bench.summary import OURS, fractions, median_us, not_slower, timed
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "folds-h200.json"
+RESULTS = ROOT / "benchmarks" / "results" / "h200" / "folds.json"
 BEGIN = "<!-- measured: written by benchmarks/readme.py -->"
 END = "<!-- /measured -->"
-PEERS = {"torch_us": "torch", "compile_us": "torch.compile"}
-Row = dict[str, Any]
+PEERS = {"torch": "torch", "compile": "torch.compile"}
 
 
-def load(path: Path = RESULTS) -> dict[str, Any]:
+def load(path: Path = RESULTS) -> SuiteResult:
     """The committed run."""
-    results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return results
+    return read_results(path)
 
 
-def headline(results: dict[str, Any]) -> list[Row]:
-    """The headline cells that were checked and timed, in the run's order."""
-    return [row for row in results["rows"] if row.get("headline") and row.get("time_us")]
+def headline(results: SuiteResult) -> list[CaseResult]:
+    """The headline cases that were checked and timed, in the run's order."""
+    return [case for case in results.cases if case.headline and timed(case)]
 
 
-def peers_of(rows: list[Row]) -> list[str]:
-    """The peers that any of these rows was timed against."""
-    return [key for key in PEERS if any(row.get(key) for row in rows)]
+def peers_of(cases: list[CaseResult]) -> list[str]:
+    """The peers that any of these cases was timed against."""
+    return [peer for peer in PEERS if any(timed(case, peer) for case in cases)]
 
 
-def provenance(results: dict[str, Any]) -> str:
-    """Chip, versions and day."""
-    chip = results["chip"].replace("NVIDIA NVIDIA", "NVIDIA")
-    return f"{chip}, torch {results['torch']}, Triton {results['triton']}, {results['date'][:10]}"
+def provenance(results: SuiteResult) -> str:
+    """Chip, versions and day of the first run in the file."""
+    run = results.runs[0]
+    return f"{run.chip}, torch {run.torch}, Triton {run.triton}, {(run.date or '')[:10]}"
 
 
-def command_text(results: dict[str, Any]) -> str:
-    """The command that repeats the run, without where it left its output."""
-    return re.sub(r" --out \S+", "", results["command"])
+def command_text(results: SuiteResult) -> str:
+    """The command that made the first run, without where it left its output."""
+    return re.sub(r" --out \S+", "", results.runs[0].command or "")
 
 
-def time_text(time_us: float) -> str:
+def time_text(time_us: float | None) -> str:
     """Microseconds in two or three digits."""
+    if time_us is None:
+        return "-"
     return f"{time_us:.0f} us" if time_us >= 20 else f"{time_us:.1f} us"
 
 
-def shape_text(text: str) -> str:
-    """A long axis that is a power of two reads better as one."""
-    sizes = [int(n) for n in text.split("x")]
-    return "x".join(f"2^{n.bit_length() - 1}" if n >= 1 << 20 and n & (n - 1) == 0 else str(n) for n in sizes)
-
-
-def table(results: dict[str, Any]) -> list[list[str]]:
+def table(results: SuiteResult) -> list[list[str]]:
     """Head and rows: the fold, its input, microseconds, the faster peer's as a multiple of ours, the share of the limit."""
-    rows = headline(results)
-    peers = peers_of(rows)
+    cases = headline(results)
+    peers = peers_of(cases)
     lines = [
         ["fold", "input", "tilefold", *(PEERS[p] for p in peers), *(["ratio"] * bool(peers)), "of the limit"]
     ]
-    for row in rows:
-        times = [time_text(row[p]) if row.get(p) else "-" for p in peers]
-        known = [row[p] for p in peers if row.get(p)]
-        faster = [f"{min(known) / row['time_us']:.1f}" if known else "-"] * bool(peers)
-        cell = [f"{row['operation']} dim {row['dim']}", f"{shape_text(row['shape'])} {row['dtype']}"]
-        lines.append([*cell, time_text(row["time_us"]), *times, *faster, f"{row['efficiency']:.2f}"])
+    for case in cases:
+        ours = median_us(case, OURS)
+        theirs = [median_us(case, peer) for peer in peers]
+        known = [time for time in theirs if time]
+        faster = [f"{min(known) / ours:.1f}" if known and ours else "-"] * bool(peers)
+        name = [f"{case.operation} dim {case.dim}", f"{shape_label(case)} {case.dtype}"]
+        share = "".join(f"{fraction:.2f}" for fraction in fractions([case]))
+        lines.append([*name, time_text(ours), *map(time_text, theirs), *faster, share or "-"])
     return lines
 
 
-def sentences(results: dict[str, Any]) -> list[str]:
-    """What can be said of all cells, the bad with the good."""
-    timed = [row for row in results["rows"] if row.get("time_us")]
-    said = [f"{len(timed)} of {len(results['rows'])} cells of the grid were checked and timed."]
-    for key, name in PEERS.items():
-        good, both = report.not_slower(timed, key)
+def sentences(results: SuiteResult) -> list[str]:
+    """What can be said of all cases, the bad with the good."""
+    cases = [case for case in results.cases if timed(case)]
+    said = [f"{len(cases)} of {len(results.cases)} cells of the grid were checked and timed."]
+    for peer, name in PEERS.items():
+        good, both = not_slower(cases, peer)
         if both:
             said.append(f"Against {name}: not slower beyond 3 % in {good} of {both}.")
-    large = [row["efficiency"] for row in timed if row.get("floor_us", 0) >= 30]
-    small = [row["efficiency"] for row in timed if row.get("floor_us", 8) < 8]
+    large = fractions([case for case in cases if case.floor_us >= 30])
+    small = fractions([case for case in cases if case.floor_us < 8])
     for values, which in ((large, "take 30 us and more"), (small, "take less than 8 us")):
         if values:
-            mean = report.geometric_mean(values)
+            mean = geometric_mean(values)
             said.append(
                 f"Inputs whose bytes alone {which}: {mean:.2f} of the limit on average, {min(values):.2f} at worst."
             )
     return said
 
 
-def render(results: dict[str, Any]) -> str:
+def render(results: SuiteResult) -> str:
     """The part of the README between the markers."""
     lines = table(results)
+    copies = " and ".join(f"{run.copy_gb_per_s or 0:.0f} GB/s" for run in results.runs)
     head = (
         f"{provenance(results)}. The limit is the time of the compulsory bytes at the copy bandwidth of the same run "
-        f"({results['copy_gb_per_s']:.0f} GB/s) plus that of as many empty launches; 1.00 would be perfect. The ratio is the "
+        f"({copies}) plus that of as many empty launches; 1.00 would be perfect. The ratio is the "
         "faster peer's time over tilefold's. Medians, cold L2; every answer was checked before it was timed."
     )
     text = [

@@ -6,11 +6,11 @@ import ast
 import doctest
 import importlib.util
 import inspect
-import json
 import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +19,8 @@ import pytest
 import torch
 
 import tilefold
+from tilefold.bench.results import SCHEMA, CaseResult, Measurement, Run, SuiteResult, write_results
+from tilefold.bench.statistics import Quartiles
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -74,7 +76,7 @@ def test_the_walk(width: str) -> None:
     if not torch.cuda.is_available():
         assert "results measured elsewhere" in shown
         assert shown.count("Its plan on an H200 (planned here, not run)") == 3
-        assert readme.load()["chip"] in shown
+        assert readme.load().runs[0].chip in shown
 
 
 # -------------------------------------------------------------------------------------------------------- pages
@@ -131,25 +133,29 @@ def test_readme_shows_the_committed_results(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == ""
 
 
-def results(**changes: Any) -> dict[str, Any]:
-    row = {
-        "operation": "sum", "dim": 1, "shape": "1x268435456", "dtype": "bf16", "headline": True, "floor_us": 125.0,
-        "time_us": 130.0, "torch_us": 260.0, "efficiency": 0.98, "checked": "ok", "new_field": [1, 2],
-    }  # fmt: skip
-    head = {
-        "chip": "NVIDIA X",
-        "torch": "9",
-        "triton": "8",
-        "date": "2031-02-03T00:00",
-        "copy_gb_per_s": 4000.0,
-    }
-    return head | {"command": "python folds.py --out /some/where --host", "rows": [row | changes]}
+def results(torch_us: float | None = 260.0, compile_us: float | None = None, **changes: Any) -> SuiteResult:
+    """One headline case, as it would be read from a file."""
+    ours = Measurement("ours", "ok", None, Quartiles(130.0, 129.0, 131.0, 9), fraction=0.98)
+    peers = [
+        Measurement(name, "ok", None, Quartiles(time, time, time, 9))
+        for name, time in (("torch", torch_us), ("compile", compile_us))
+        if time is not None
+    ]
+    case = CaseResult(
+        "sum dim1 1x268435456 bf16", "sum", 1, (1, 1 << 28), "bf16", "sum, dim 1, bf16", True, 1 << 29, 1 << 28, 125.0,
+        "why", (replace(ours, **changes), *peers),
+    )  # fmt: skip
+    run = Run(
+        "NVIDIA X", None, "9", "8", None, None, None, "2031-02-03T00:00",
+        "tilefold bench folds --out /some/where --jobs 2", 4000.0, None, {}, {}, {},
+    )  # fmt: skip
+    return SuiteResult(SCHEMA, "folds", (run,), (case,))
 
 
 def test_a_changed_result_is_found_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page, data = tmp_path / "README.md", tmp_path / "folds.json"
+    page = tmp_path / "README.md"
+    data, _ = write_results(results(), tmp_path)
     page.write_text(f"before\n{readme.BEGIN}\n{readme.END}\nafter\n")
-    data.write_text(json.dumps(results()))
     assert readme.main(["--check"], page, data) == 1
     assert len(capsys.readouterr().out.splitlines()) == 1
     assert readme.main([], page, data) == 0
@@ -157,20 +163,19 @@ def test_a_changed_result_is_found_and_written(tmp_path: Path, capsys: pytest.Ca
     assert "| sum dim 1 | 1x2^28 bf16 | 130 us | 260 us | 2.0 | 0.98 |" in page.read_text()
     assert page.read_text().startswith("before\n")
     assert page.read_text().endswith("after\n")
-    data.write_text(json.dumps(results(time_us=100.0)))
+    write_results(results(time_us=Quartiles(100.0, 99.0, 101.0, 9)), tmp_path)
     assert readme.main(["--check"], page, data) == 1
 
 
 def test_cells_without_a_time_or_a_peer() -> None:
-    assert readme.table(results(time_us=None, efficiency=None)) == [
-        ["fold", "input", "tilefold", "of the limit"]
-    ]
+    untimed = results(status="wrong", time_us=None, fraction=None)
+    assert readme.table(untimed) == [["fold", "input", "tilefold", "of the limit"]]
     assert readme.table(results(torch_us=None))[0] == ["fold", "input", "tilefold", "of the limit"]
     head, row = readme.table(results(compile_us=13.0))
     assert head == ["fold", "input", "tilefold", "torch", "torch.compile", "ratio", "of the limit"]
     assert row[2:] == ["130 us", "260 us", "13.0 us", "0.1", "0.98"]
-    assert "0 of 1 cells" in readme.render(results(time_us=None, efficiency=None))
-    assert readme.command_text(results()) == "python folds.py --host"
+    assert "0 of 1 cells" in readme.render(untimed)
+    assert readme.command_text(results()) == "tilefold bench folds --jobs 2"
 
 
 def test_a_readme_without_markers_is_refused(tmp_path: Path) -> None:

@@ -217,6 +217,17 @@ def _known_monoid(name: str) -> Monoid:
     return found
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def bench(context: typer.Context) -> None:
+    """Time folds beside what one would use instead, after comparing answers (bench --help has all)."""
+    from tilefold.bench.command import main as run_command
+
+    raise typer.Exit(run_command(context.args))
+
+
 def main() -> None:
     """The console script."""
     # A name in a file may hold what the terminal's encoding lacks: shown escaped, never a crash.

@@ -1,4 +1,4 @@
-"""Kernels that do nothing, to time a launch; apart from `timing`, which must import where Triton is absent."""
+"""Kernels that do nothing, to time a launch: alone, in a row, and overlapped as plans overlap their stages."""
 
 import triton
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait

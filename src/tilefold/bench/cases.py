@@ -1,0 +1,191 @@
+"""What a benchmark declares beside its code: cases with their reference, tolerance and least costs; variants; suites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import torch
+
+Call = Callable[[torch.Tensor], Any]
+Outputs = tuple[torch.Tensor, ...]
+
+DTYPES = {
+    "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64,
+    "int32": torch.int32, "int64": torch.int64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a float output may lie from the reference, elementwise, and why so far.
+
+    `bound(want, dtype)` gives the distance allowed at each element, for an output that comes back in `dtype`. `exact`
+    outputs must be equal, bit for bit in value.
+    """
+
+    why: str
+    bound: Callable[[torch.Tensor, torch.dtype], torch.Tensor] | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing but equality passes."""
+        return self.bound is None
+
+
+EXACT = Tolerance("no rounding happens: the answer is an element, a position or bits")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem to time: an operation over one dim of one tensor of `shape`, contiguous, drawn from a seed.
+
+    `torch_call(x)` is what a user of torch would write. `reference(x)` gives the outputs to compare with, in a wider dtype
+    where the operation rounds; `result_dtypes` and `result_shape` are what a variant must return. `operations_each` is the
+    least arithmetic an element needs. `group` names the plot that the case belongs to. With
+    `has_index` the last output is a position, and any position of the same element is right. `altered`: see `draw`.
+    """
+
+    operation: str
+    dim: int | None
+    shape: tuple[int, ...]
+    dtype: str
+    torch_call: Call = field(repr=False, compare=False)
+    reference: Callable[[torch.Tensor], Outputs] = field(repr=False, compare=False)
+    tolerance: Tolerance = field(repr=False, compare=False)
+    result_dtypes: tuple[torch.dtype, ...] = field(repr=False)
+    operations_each: int = 1
+    group: str = ""
+    headline: bool = False
+    has_index: bool = False
+    altered: Callable[[torch.Tensor], torch.Tensor] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Unique within a suite: "sum dim1 16384x8192 bf16"."""
+        place = "" if self.dim is None else f" dim{self.dim}"
+        return f"{self.operation}{place} {self.shape_text} {self.dtype}"
+
+    @property
+    def shape_text(self) -> str:
+        """The sizes joined by x."""
+        return "x".join(map(str, self.shape))
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """The kept dims."""
+        if self.dim is None:
+            return ()
+        dim = self.dim % len(self.shape)
+        return self.shape[:dim] + self.shape[dim + 1 :]
+
+    @property
+    def elements(self) -> int:
+        """Elements of the input."""
+        return prod(self.shape)
+
+    @property
+    def input_bytes(self) -> int:
+        """What must be read."""
+        return self.elements * DTYPES[self.dtype].itemsize
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """What must be read and written, whatever the algorithm: each input and each output once."""
+        return self.input_bytes + prod(self.result_shape) * sum(d.itemsize for d in self.result_dtypes)
+
+    @property
+    def operations(self) -> int:
+        """The least arithmetic."""
+        return self.elements * self.operations_each
+
+    def draw(self, device: str, seed: int = 0) -> torch.Tensor:
+        """The input of `seed`: random, no element of it zero (zeros end an `all` early and cost less power).
+
+        Any other seed than 0 gives an input with another answer, also where random inputs would agree (`altered`).
+        """
+        generator = torch.Generator(device).manual_seed(seed)
+        dtype = DTYPES[self.dtype]
+        if not dtype.is_floating_point:
+            return self._draw_bits(device, dtype, generator)
+        x = torch.randn(self.shape, device=device, dtype=dtype, generator=generator)
+        x.masked_fill_(x == 0, 1)
+        return self.altered(x) if seed and self.altered else x
+
+    def _draw_bits(self, device: str, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+        """Words with one bit in eight set: the OR of sixteen words of evenly drawn bits says nothing any more."""
+        most = torch.iinfo(dtype).max
+        x = torch.full(self.shape, most, device=device, dtype=dtype)
+        for _ in range(3):
+            x &= torch.randint(most, self.shape, device=device, dtype=dtype, generator=generator)
+        return x.masked_fill_(x == 0, 1)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to run a variant: what it is ("block 64, 4 warps"), and the call."""
+
+    label: str
+    call: Call
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One competitor. `build(case, x)` gives its choices (the fastest right one is timed), or none where it has no such fold.
+
+    `gpu_only` variants are named as needing a GPU where there is none. `warms`: what it compiles is kept on disk, so workers
+    may compile it before. `graphs`: it runs on torch's stream alone, so that a CUDA graph can hold it. `plan` says how the
+    latest call ran, and with how many launches. `check` looks, after the first call, whether what ran is what was asked for.
+    """
+
+    name: str
+    build: Callable[[Case, torch.Tensor], Sequence[Choice]]
+    gpu_only: bool = False
+    warms: bool = False
+    graphs: bool = False
+    plan: Callable[[], PlanNote | None] | None = None
+    check: Callable[[Call, torch.Tensor], None] | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class PlanNote:
+    """How a call ran: in one word a stage, its launches, and whether later launches overlap the ones before."""
+
+    text: str
+    launches: int = 1
+    overlap: bool = False
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A named set of cases and the variants that are always run.
+
+    `cases(size)` is pure and cheap (it draws nothing): "full" for a GPU, "small" for a look on a CPU. `against` are the
+    peers when the command names none. `host` suites are timed by the host's cost of a call, not by the device.
+    """
+
+    name: str
+    about: str
+    cases: Callable[[str], tuple[Case, ...]]
+    variants: tuple[Variant, ...]
+    against: tuple[str, ...] = ("torch", "compile")
+    needs_gpu: bool = False
+    cpu_only: bool = False
+    host: bool = False
+
+
+def outputs_of(result: Any) -> Outputs:
+    """The outputs of a call, one or several, as a tuple."""
+    return (result,) if isinstance(result, torch.Tensor) else tuple(result)
+
+
+def result_dtypes(function: Callable[[torch.Tensor], Any], ndim: int, dtype: str) -> tuple[torch.dtype, ...]:
+    """A function's output dtypes, found on a tiny tensor: a question of types, answered by torch itself."""
+    tiny = torch.ones((2,) * ndim, dtype=DTYPES[dtype])
+    return tuple(t.dtype for t in outputs_of(function(tiny)))

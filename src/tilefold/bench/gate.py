@@ -1,0 +1,94 @@
+"""Correctness before time: no variant is timed whose answers were not compared, on two inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.bench.cases import Call, Case, Outputs, outputs_of
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An input's elements and the answer that they must give."""
+
+    x: torch.Tensor
+    want: Outputs
+
+
+def probes_of(case: Case, device: str) -> tuple[Probe, Probe]:
+    """The input that is timed (seed 0), and one with another answer, against outputs that are cached."""
+    inputs = case.draw(device), case.draw(device, seed=1)
+    return Probe(inputs[0], case.reference(inputs[0])), Probe(inputs[1], case.reference(inputs[1]))
+
+
+def check(case: Case, call: Call, x: torch.Tensor, probes: Sequence[Probe]) -> str | None:
+    """What is wrong with a variant's answers, or None.
+
+    `x` is overwritten by each probe in turn, the last one first, and holds the first one's elements afterwards: an
+    answer kept from an earlier call of the same tensor is found out. Memory that outputs may get is poisoned before.
+    """
+    for probe in reversed(probes):
+        x.copy_(probe.x)
+        poison_cache(case, x.device)
+        result = call(x)
+        wrong = fault(case, x, result, probe.want)
+        if wrong:
+            kept = probe is not probes[-1] and fault(case, x, result, probes[-1].want) is None
+            return f"{wrong}: the answer is that of an earlier call" if kept else wrong
+    if not torch.equal(x, probes[0].x):
+        return "the input was changed by the call"
+    return None
+
+
+def fault(case: Case, x: torch.Tensor, result: object, want: Outputs) -> str | None:
+    """What is wrong with one result, or None: number, shapes and dtypes of the outputs, then their elements."""
+    try:
+        got = outputs_of(result)
+    except TypeError:
+        return f"the result is a {type(result).__name__}, no tensors"
+    if len(got) != len(case.result_dtypes):
+        return f"there are {len(got)} outputs, not {len(case.result_dtypes)}"
+    for number, (g, dtype) in enumerate(zip(got, case.result_dtypes, strict=True)):
+        if tuple(g.shape) != case.result_shape or g.dtype != dtype:
+            return f"output {number} is {tuple(g.shape)} {g.dtype}, not {case.result_shape} {dtype}"
+    if case.has_index:
+        return _index_fault(case, x, got, want)
+    for g, w in zip(got, want, strict=True):
+        wrong = _element_fault(case, g, w)
+        if wrong:
+            return wrong
+    return None
+
+
+def _element_fault(case: Case, got: torch.Tensor, want: torch.Tensor) -> str | None:
+    if case.tolerance.bound is None:
+        differ = int((got != want).sum())
+        return f"{differ} of {want.numel()} elements differ" if differ else None
+    excess = (got.double() - want).abs() / case.tolerance.bound(want, got.dtype)
+    worst = float(excess.max())
+    # `not <=` so that NaN fails.
+    return None if worst <= 1 else f"the error is {worst:.3g} times the bound"
+
+
+def _index_fault(case: Case, x: torch.Tensor, got: Outputs, want: Outputs) -> str | None:
+    """Ties are many in bf16 and torch leaves their order open on a GPU: an index is right where the same element stands."""
+    dim = 0 if case.dim is None else case.dim
+    x = x.reshape(-1) if case.dim is None else x
+    index, expected = got[-1], want[-1]
+    if int(index.min()) < 0 or int(index.max()) >= x.shape[dim]:
+        return "an index is out of range"
+    there, best = (x.gather(dim, i.unsqueeze(dim)) for i in (index, expected))
+    if not torch.equal(there, best):
+        return "an index points at another element"
+    return None if len(got) == 1 or torch.equal(got[0], want[0]) else "a value is another element's"
+
+
+def poison_cache(case: Case, device: torch.device) -> None:
+    """Leave poisoned blocks of the outputs' sizes in torch's allocator, so that an element nobody wrote shows."""
+    blocks = [torch.empty(case.result_shape, dtype=d, device=device) for d in case.result_dtypes]
+    for block in blocks:
+        # Not True for bool: True is the right answer of `all`.
+        block.fill_(float("nan") if block.is_floating_point() else 0 if block.dtype == torch.bool else -1)

@@ -1,0 +1,1 @@
+"""Triton kernels that are measured but are no part of the library."""

@@ -1,0 +1,83 @@
+"""The two limits that no fold can beat, measured in the same run: the copy's bandwidth and an empty launch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from tilefold.bench.cases import PlanNote
+from tilefold.bench.timing import Stopwatch
+
+# Where nothing can be measured (a dry run): an H200's copy, read plus write; docs/measured.md has the run.
+H200_COPY_GB_PER_S = 4251.0
+COPY_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 29}
+
+
+def floor_us(compulsory_bytes: int, copy_gb_per_s: float) -> float:
+    """The time of the compulsory bytes at the copy's bandwidth, in microseconds."""
+    return compulsory_bytes / (copy_gb_per_s * 1e3)
+
+
+def copy_gb_per_s(stopwatch: Stopwatch, device: str, elements: int | None = None) -> float:
+    """Bytes read plus bytes written by a large copy of float32, over its median time."""
+    count = elements or COPY_ELEMENTS["cpu" if device == "cpu" else "cuda"]
+    source = torch.randn(count, device=device)
+    target = torch.empty_like(source)
+    timing = stopwatch.time_one(lambda: target.copy_(source))
+    return 2 * source.numel() * source.element_size() / timing.median_us / 1e3
+
+
+@dataclass
+class Limits:
+    """What one run measured, and the limit of a call: (empty launches as its plan chains them) + bytes / bandwidth."""
+
+    stopwatch: Stopwatch
+    device: str
+    copy_gb_per_s: float
+    empty_us: dict[str, float] = field(default_factory=dict)
+
+    def limit_us(self, compulsory_bytes: int, plan: PlanNote) -> float:
+        """The least time that a call of this plan could take."""
+        return self.launch_us(plan.launches, plan.overlap) + floor_us(compulsory_bytes, self.copy_gb_per_s)
+
+    def launch_us(self, launches: int, overlap: bool) -> float:
+        """The time of a chain of empty kernels, measured once a kind. A CPU launches nothing."""
+        if self.device == "cpu" or launches < 1:
+            return 0.0
+        key = f"{launches}{'+overlap' if overlap and launches > 1 else ''}"
+        if key not in self.empty_us:
+            call = empty_chain(launches, overlap and launches > 1, self.device)
+            # The median of three: this is a term of every small case.
+            self.empty_us[key] = statistics.median(self.stopwatch.time_one(call).median_us for _ in range(3))
+        return self.empty_us[key]
+
+
+def measure_limits(stopwatch: Stopwatch, device: str) -> Limits:
+    """The copy, and the chains that plans have: one launch, two, two that overlap."""
+    # A CPU is shared with whatever else runs: the best of three is nearest to what it can do.
+    copies = [copy_gb_per_s(stopwatch, device) for _ in range(3 if device == "cpu" else 1)]
+    limits = Limits(stopwatch, device, max(copies))
+    for launches, overlap in ((1, False), (2, False), (2, True)):
+        limits.launch_us(launches, overlap)
+    return limits
+
+
+def empty_chain(launches: int, overlap: bool, device: str) -> Callable[[], None]:
+    """A call that launches empty kernels one after another, as a plan of so many stages would."""
+    from tilefold.bench.kernels.empty import empty, empty_first, empty_next
+
+    x = torch.ones(1, device=device)
+
+    def plain() -> None:
+        for _ in range(launches):
+            empty[(1,)](x)
+
+    def overlapped() -> None:
+        empty_first[(1,)](x)
+        for _ in range(launches - 1):
+            empty_next[(1,)](x, launch_pdl=True)
+
+    return overlapped if overlap else plain

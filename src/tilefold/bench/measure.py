@@ -1,0 +1,164 @@
+"""One case: answers first, then all right variants in turns, then what they cost the host and inside a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from tilefold.bench import gate, results, timing, traps
+from tilefold.bench.cases import Case, Choice, PlanNote, Variant
+from tilefold.bench.clocks import ClockWatch
+from tilefold.bench.limits import Limits, floor_us
+from tilefold.bench.results import CaseResult, Measurement
+from tilefold.bench.statistics import Quartiles
+from tilefold.bench.timing import Stopwatch, Thunk
+from tilefold.errors import TilefoldError
+
+# Beyond it a launch is no part of a time worth looking at, and graphs of many calls take long.
+GRAPHED_BELOW_US = 100.0
+
+
+@dataclass
+class Bench:
+    """What all cases of a run share. `host` measures the host's cost with many more calls."""
+
+    device: str
+    stopwatch: Stopwatch
+    limits: Limits
+    watch: ClockWatch
+    cache_bytes: int
+    missing: frozenset[str] = frozenset()
+    graphs: bool = True
+    host: bool = False
+    ready: dict[str, Choice] = field(default_factory=dict)
+
+
+def blank_case(case: Case, variants: Sequence[Variant], copy_gb_per_s: float) -> CaseResult:
+    """A case before it is measured."""
+    return CaseResult(
+        name=case.name,
+        operation=case.operation,
+        dim=case.dim,
+        shape=case.shape,
+        dtype=case.dtype,
+        group=case.group,
+        headline=case.headline,
+        compulsory_bytes=case.compulsory_bytes,
+        operations=case.operations,
+        floor_us=floor_us(case.compulsory_bytes, copy_gb_per_s),
+        tolerance=case.tolerance.why,
+        measurements=tuple(Measurement(variant.name) for variant in variants),
+    )
+
+
+def measure_case(bench: Bench, case: Case, variants: Sequence[Variant]) -> CaseResult:
+    """Everything about one case. What fails is a row that says so, never the end of the run."""
+    blank = blank_case(case, variants, bench.limits.copy_gb_per_s)
+    try:
+        probes = gate.probes_of(case, bench.device)
+        traps.check_input(probes[0].x, case.name)
+        x = torch.empty_like(probes[0].x)
+        bench.ready.clear()
+        rows = {v.name: _admit(bench, case, v, x, probes) for v in variants}
+        del probes
+        rows = _time_all(bench, case, rows, x, {v.name: v for v in variants})
+        cold = traps.cold_note(case.input_bytes, bench.cache_bytes, bench.stopwatch.clock.flush_bytes)
+        notes = tuple(note for note in (cold, bench.watch.look()) if note)
+    except Exception as error:
+        return replace(blank, measurements=tuple(_failed(v.name, error) for v in variants))
+    return replace(blank, measurements=tuple(rows.values()), notes=notes)
+
+
+def _failed(variant: str, error: Exception, what: str = "") -> Measurement:
+    said = str(error) if isinstance(error, TilefoldError) else f"{type(error).__name__}: {error}"
+    return Measurement(variant, results.ERROR, " ".join(f"{what}{said}".split())[:300])
+
+
+def _admit(
+    bench: Bench, case: Case, variant: Variant, x: torch.Tensor, probes: Sequence[gate.Probe]
+) -> Measurement:
+    """The gate: the variant's choice that will be timed goes to `bench.ready`, unless anything is wrong with it."""
+    if variant.name in bench.missing:
+        return Measurement(variant.name, results.MISSING, "cannot be imported here")
+    if variant.gpu_only and bench.device == "cpu":
+        return Measurement(variant.name, results.NEEDS_GPU, "runs on a GPU only")
+    try:
+        x.copy_(probes[0].x)
+        choices = variant.build(case, x)
+        if not choices:
+            return Measurement(variant.name, results.NO_SUCH, "has no such fold")
+        for choice in choices:
+            choice.call(x)  # compiles, so that the gate's poison is not eaten by the compiler's own tuning
+            if variant.check:
+                variant.check(choice.call, x)
+            wrong = gate.check(case, choice.call, x, probes)
+            if wrong:
+                return Measurement(variant.name, results.WRONG, f"{choice.label}: {wrong}")
+        bench.ready[variant.name] = _fastest(bench, choices, x)
+    except Exception as error:
+        return _failed(variant.name, error)
+    plan = variant.plan() if variant.plan else PlanNote(bench.ready[variant.name].label)
+    if plan is None:
+        bench.ready.pop(variant.name)
+        return Measurement(variant.name, results.ERROR, "no plan was remembered")
+    return Measurement(
+        variant.name,
+        results.OK,
+        variant.note,
+        launches=plan.launches if variant.plan else None,
+        limit_us=bench.limits.limit_us(case.compulsory_bytes, plan),
+        plan=plan.text,
+    )
+
+
+def _fastest(bench: Bench, choices: Sequence[Choice], x: torch.Tensor) -> Choice:
+    """The choice with the least median, before anything is timed for the table."""
+    if len(choices) == 1:
+        return choices[0]
+    times = bench.stopwatch.time({c.label: _bound(c, x) for c in choices})
+    return min(choices, key=lambda choice: times[choice.label].median_us)
+
+
+def _bound(choice: Choice, x: torch.Tensor) -> Thunk:
+    return lambda: choice.call(x)
+
+
+def _time_all(
+    bench: Bench, case: Case, rows: dict[str, Measurement], x: torch.Tensor, variants: Mapping[str, Variant]
+) -> dict[str, Measurement]:
+    """Times for all that passed, taken while nothing is compiled or chosen."""
+    calls = {name: _bound(choice, x) for name, choice in bench.ready.items()}
+    if not calls:
+        return rows
+    try:
+        with traps.nothing_chosen():
+            times = bench.stopwatch.time(calls)
+            medians = {name: spread.median_us for name, spread in times.items()}
+            most = {"batches": 15, "most": 500} if bench.host else {}
+            hosts = timing.host_us(calls, bench.stopwatch.clock.finish, medians, **most)
+    except traps.TrapError as error:
+        return rows | {name: _failed(name, error) for name in calls}
+    timed = {name: _row(rows[name], times[name], hosts.get(name)) for name in calls}
+    if bench.graphs and bench.device != "cpu":
+        graphed = {name: call for name, call in calls.items() if variants[name].graphs}
+        timed |= {name: _graphed(timed[name], call, medians[name]) for name, call in graphed.items()}
+    return rows | timed
+
+
+def _row(row: Measurement, spread: Quartiles, host_us: float | None) -> Measurement:
+    fraction = row.limit_us / spread.median_us if row.limit_us is not None else None
+    return replace(row, time_us=spread, host_us=host_us, fraction=fraction)
+
+
+def _graphed(row: Measurement, call: Thunk, median_us: float) -> Measurement:
+    """The row with its time in a CUDA graph, or with why it has none."""
+    if median_us > GRAPHED_BELOW_US:
+        return row
+    try:
+        return replace(row, graph_us=timing.graph_us(call, median_us))
+    except Exception as error:
+        said: Any = f"no graph: {type(error).__name__}"
+        return replace(row, note="; ".join(filter(None, (row.note, said))))

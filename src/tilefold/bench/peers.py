@@ -1,0 +1,204 @@
+"""What one would use instead of tilefold, each behind a small adapter. A peer that cannot be imported is named as missing.
+
+torch and torch.compile run any case. cupy, jax and cuda.compute know the folds below by name; quack has softmax, norms and
+cross-entropy and joins with those suites.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tilefold.bench import machine, traps
+from tilefold.bench.cases import Case, Choice, Variant
+
+Build = Callable[[Case, torch.Tensor], Sequence[Choice]]
+COMPILE_MODE = "max-autotune-no-cudagraphs"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A competitor: what it is, the module that must import, the distribution that has its version, its variant."""
+
+    name: str
+    about: str
+    module: str
+    distributions: tuple[str, ...]
+    variant: Variant
+
+    @property
+    def version(self) -> str | None:
+        """Its version, or None if it cannot be imported."""
+        try:
+            importlib.import_module(self.module)
+        except Exception:  # a peer that is installed but broken is as missing as one that is not
+            return None
+        there = {name: machine.version_of(name) for name in self.distributions}
+        return next((version for version in there.values() if version), "unknown")
+
+
+def known_peers() -> dict[str, Peer]:
+    """Every peer by the name that `--against` takes."""
+    compiled = f"torch.compile, mode {COMPILE_MODE}, one shape"
+    return {
+        peer.name: peer
+        for peer in (
+            Peer("torch", "torch, eager", "torch", ("torch",), Variant("torch", build_torch, graphs=True)),
+            Peer(
+                "compile",
+                compiled,
+                "torch",
+                ("torch",),
+                Variant("compile", build_compiled, warms=True, graphs=True, check=traps.check_compiled),
+            ),
+            Peer(
+                "cupy",
+                "cupy.ReductionKernel",
+                "cupy",
+                ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
+                Variant("cupy", build_cupy, gpu_only=True),
+            ),
+            Peer(
+                "jax",
+                "jax.jit",
+                "jax",
+                ("jax",),
+                Variant(
+                    "jax", build_jax, note="runs on a stream of its own, so its time includes the host's wait"
+                ),
+            ),
+            Peer(
+                "cuda.compute",
+                "cuda.compute.reduce_into, whole arrays",
+                "cuda.compute",
+                ("cuda-cccl",),
+                Variant("cuda.compute", build_cuda_compute, gpu_only=True),
+            ),
+            Peer(
+                "quack",
+                "QuACK: softmax, norms, cross-entropy",
+                "quack",
+                ("quack-kernels",),
+                Variant("quack", build_nothing, gpu_only=True),
+            ),
+        )
+    }
+
+
+def build_torch(case: Case, x: torch.Tensor) -> Sequence[Choice]:
+    """What a user of torch would write."""
+    return [Choice("eager", case.torch_call)]
+
+
+def build_compiled(case: Case, x: torch.Tensor) -> Sequence[Choice]:
+    """The same compiled, tuned for this one shape."""
+    in_torch = case.torch_call
+
+    def fold(x: torch.Tensor) -> Any:
+        return in_torch(x)
+
+    return [Choice(COMPILE_MODE, traps.fresh_compile(fold, mode=COMPILE_MODE))]
+
+
+def build_nothing(case: Case, x: torch.Tensor) -> Sequence[Choice]:
+    """It has none of the folds."""
+    return []
+
+
+# ----------------------------------------------------------------------------------------------------------- cupy
+
+# Of each fold: what an element becomes, how two states meet, what is stored, the identity.
+CUPY_FOLDS = {
+    "sum": ("x", "a + b", "y = a", "0"),
+    "amax": ("x", "max(a, b)", "y = a", "-INFINITY"),
+    "vector_norm": ("(float)x * x", "a + b", "y = sqrt(a)", "0"),
+    "all": ("x != 0", "a && b", "y = a", "1"),
+    "bitwise_or": ("x", "a | b", "y = a", "0"),
+}
+
+
+def build_cupy(case: Case, x: torch.Tensor) -> Sequence[Choice]:
+    """A ReductionKernel over the same memory, on torch's stream; none where cupy has not the dtype (bf16) or the fold."""
+    if case.operation not in CUPY_FOLDS or case.dtype == "bf16":
+        return []
+    cupy = importlib.import_module("cupy")
+    element = {"fp32": "float32", "fp16": "float16", "int32": "int32", "int64": "int64"}[case.dtype]
+    stored = "bool" if case.operation == "all" else element
+    lift, combine, store, identity = CUPY_FOLDS[case.operation]
+    kernel = cupy.ReductionKernel(f"{element} x", f"{stored} y", lift, combine, store, identity, "fold")
+    source = cupy.from_dlpack(x)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(case.result_shape, dtype=case.result_dtypes[0], device=x.device)
+        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+            kernel(source, out=cupy.asarray(out), axis=case.dim)
+        return out
+
+    return [Choice("ReductionKernel", call)]
+
+
+# ------------------------------------------------------------------------------------------------------------ jax
+
+
+def _jax_folds(jnp: Any, jax: Any) -> dict[str, Callable[[Any, int | None], Any]]:
+    """The folds under torch's names."""
+    return {
+        "sum": lambda x, dim: jnp.sum(x, dim),
+        "amax": lambda x, dim: jnp.max(x, dim),
+        "argmax": lambda x, dim: jnp.argmax(x, dim),
+        "logsumexp": lambda x, dim: jax.scipy.special.logsumexp(x, dim),
+        "var": lambda x, dim: jnp.var(x, dim, ddof=1),
+        "all": lambda x, dim: jnp.all(x, dim),
+        "aminmax": lambda x, dim: (jnp.min(x, dim), jnp.max(x, dim)),
+        "vector_norm": lambda x, dim: jnp.linalg.norm(x, axis=dim),
+        "bitwise_or": lambda x, dim: jax.lax.reduce(x, x.dtype.type(0), jax.lax.bitwise_or, (dim,)),
+    }
+
+
+def build_jax(case: Case, x: torch.Tensor) -> Sequence[Choice]:
+    """`jax.jit` over the same memory; none for a fold or dtype that it has not (64-bit integers are off by default)."""
+    # Read when its device is first used: it would take three quarters of the GPU's memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    jax = importlib.import_module("jax")
+    folds = _jax_folds(importlib.import_module("jax.numpy"), jax)
+    if case.operation not in folds or case.dtype in ("int64", "fp64"):
+        return []
+    in_jax = folds[case.operation]
+    fold = jax.jit(lambda x: in_jax(x, case.dim))
+
+    def call(x: torch.Tensor) -> Any:
+        results = jax.block_until_ready(fold(jax.dlpack.from_dlpack(x)))
+        several = results if isinstance(results, tuple) else (results,)
+        outputs = [torch.utils.dlpack.from_dlpack(r) for r in several]
+        # Its positions are int32; torch's are int64.
+        return tuple(t.to(d) for t, d in zip(outputs, case.result_dtypes, strict=True))
+
+    return [Choice("jit", call)]
+
+
+# --------------------------------------------------------------------------------------------------- cuda.compute
+
+
+def build_cuda_compute(case: Case, x: torch.Tensor) -> Sequence[Choice]:
+    """CUB's reduction of a whole array of float32; none for rows and columns, or for other folds."""
+    whole = (
+        case.elements == max(case.shape) and case.dim is not None and case.shape[case.dim] == case.elements
+    )
+    if not whole or case.operation not in ("sum", "amax") or case.dtype != "fp32":
+        return []
+    compute = importlib.import_module("cuda.compute")
+    numpy = importlib.import_module("numpy")
+    kind = compute.OpKind.PLUS if case.operation == "sum" else compute.OpKind.MAXIMUM
+    first = numpy.array([0.0 if case.operation == "sum" else -numpy.inf], dtype=numpy.float32)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(1, dtype=torch.float32, device=x.device)
+        compute.reduce_into(d_in=x.view(-1), d_out=out, op=kind, num_items=x.numel(), h_init=first)
+        return out.view(case.result_shape)
+
+    return [Choice("reduce_into", call)]

@@ -1,0 +1,200 @@
+"""Plots of results: latency by shape with one line a variant, one a group and one for the grid; bars of the fraction."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tilefold.bench.results import CaseResult, SuiteResult
+from tilefold.bench.summary import SIZE_CLASSES, fractions, median_us, size_class, timed
+from tilefold.errors import BackendError
+
+LINES = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#8d6a9f", "#4f4f4f", "#00798c", "#b56576")
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+
+def draw_plots(result: SuiteResult, folder: Path) -> list[Path]:
+    """Write PNG files into `folder` (made where it is missing) and give their paths: SUITE-GROUP..., SUITE-grid, SUITE-limit.
+
+    Raises:
+        BackendError: matplotlib is not installed.
+    """
+    figure_class = _figure_class()
+    folder.mkdir(parents=True, exist_ok=True)
+    pages: dict[str, dict[str, list[CaseResult]]] = {}
+    for case in result.cases:
+        page, _, panel = case.group.partition(", ")
+        pages.setdefault(page, {}).setdefault(panel, []).append(case)
+    paths = [
+        _saved(draw_latency(figure_class, result, panels, page), folder, f"{result.suite}-{page}")
+        for page, panels in pages.items()
+    ]
+    paths.append(_saved(draw_grid(figure_class, result), folder, f"{result.suite}-grid"))
+    if any(fractions([case], variant) for case in result.cases for variant in result.variants):
+        paths.append(_saved(draw_fractions(figure_class, result), folder, f"{result.suite}-limit"))
+    return paths
+
+
+def _figure_class() -> Any:
+    """Matplotlib's Figure, used without pyplot: no window, no global state."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise BackendError(
+            "bench plot: plots need matplotlib, got none; pip install 'tilefold[bench]', or plot the JSON elsewhere"
+        ) from None
+    return Figure
+
+
+def _saved(figure: Any, folder: Path, name: str) -> Path:
+    path = folder / file_name(name)
+    figure.savefig(path, dpi=80, metadata={"Software": None})
+    return path
+
+
+def file_name(name: str) -> str:
+    """A plot's file: small letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-") + ".png"
+
+
+def style_of(variants: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """A colour and a mark a variant, the same in every plot of a suite; ours is drawn widest."""
+    return {
+        name: {
+            "color": LINES[i % len(LINES)],
+            "marker": MARKS[i % len(MARKS)],
+            "linewidth": 2.4 if name == "ours" else 1.3,
+            "markersize": 5,
+            "zorder": 3 if name == "ours" else 2,
+        }
+        for i, name in enumerate(variants)
+    }
+
+
+def draw_latency(
+    figure_class: Any, result: SuiteResult, panels: dict[str, list[CaseResult]], title: str
+) -> Any:
+    """Microseconds by shape, a panel for each part of a group; quartiles shaded, the limit dashed."""
+    columns = min(len(panels), 2)
+    rows = -(-len(panels) // columns)
+    figure = figure_class(figsize=(6.4 * columns, 4.2 * rows), layout="constrained")
+    figure.suptitle(f"{result.suite}: {title}, {_chips(result)}")
+    for number, (panel, unsorted) in enumerate(panels.items(), 1):
+        cases = sorted(unsorted, key=lambda case: (case.floor_us, case.shape[0], case.name))
+        axes = figure.add_subplot(rows, columns, number)
+        axes.set_title(panel, fontsize=10)
+        _draw_lines(axes, result, cases)
+        axes.set_xticks(range(len(cases)), _tick_labels(cases), rotation=40, ha="right")
+        axes.set_xlabel("shape (elements)")
+    return figure
+
+
+def _tick_labels(cases: Sequence[CaseResult]) -> list[str]:
+    """Shapes, with the dim where the cases differ in it."""
+    several = len({case.dim for case in cases}) > 1
+    return [shape_label(case) + (f", dim {case.dim}" if several else "") for case in cases]
+
+
+def draw_grid(figure_class: Any, result: SuiteResult) -> Any:
+    """Every case, sorted by the bytes it must move."""
+    cases = sorted(result.cases, key=lambda case: (case.floor_us, case.name))
+    figure = figure_class(figsize=(12.8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(f"{result.suite}: all {len(cases)} cases, {_chips(result)}")
+    _draw_lines(axes, result, cases, marks=len(cases) <= 40)
+    axes.set_xlabel("case, by the bytes it must move")
+    if len(cases) <= 40:
+        labels = [f"{shape_label(case)} {case.dtype}" for case in cases]
+        axes.set_xticks(range(len(cases)), labels, rotation=60, ha="right", fontsize=7)
+    return figure
+
+
+def _draw_lines(axes: Any, result: SuiteResult, cases: Sequence[CaseResult], marks: bool = True) -> None:
+    host = result.suite == "host"
+    for name, style in style_of(result.variants).items():
+        points = [(i, median_us(case, name)) for i, case in enumerate(cases)]
+        if host:
+            points = [(i, m.host_us if (m := timed(case, name)) else None) for i, case in enumerate(cases)]
+        if all(value is None for _, value in points):
+            continue
+        # A case without a time is a hole in the line.
+        drawn = [(i, math.nan if value is None else value) for i, value in points]
+        look = style | ({} if marks else {"marker": None, "linewidth": 2.0 if name == "ours" else 0.7})
+        axes.plot(*zip(*drawn, strict=True), label=name, **look)
+        if not host:
+            _shade(axes, cases, name, style["color"])
+    limits = [(i, m.limit_us) for i, case in enumerate(cases) if (m := timed(case)) and m.limit_us]
+    if limits and not host:
+        axes.plot(*zip(*limits, strict=True), "--", color="black", linewidth=1, label="limit of ours")
+    axes.set_yscale("log")
+    _plain_ticks(axes)
+    axes.set_ylabel("host time a call (us)" if host else "time a call, median (us)")
+    axes.grid(True, axis="y", which="major", alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8)
+
+
+def _plain_ticks(axes: Any) -> None:
+    """1, 2, 5, 10 ... in place of powers: a panel often spans less than one."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _shade(axes: Any, cases: Sequence[CaseResult], variant: str, color: str) -> None:
+    """Between the quartiles."""
+    spreads = [(i, m.time_us) for i, case in enumerate(cases) if (m := timed(case, variant)) and m.time_us]
+    known = [(i, s.q1_us, s.q3_us) for i, s in spreads if s.q1_us is not None and s.q3_us is not None]
+    places, low, high = ([entry[n] for entry in known] for n in range(3))
+    axes.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
+
+
+def draw_fractions(figure_class: Any, result: SuiteResult) -> Any:
+    """Bars of limit over time: the geometric mean of each dtype and size class, or each case where there are few."""
+    from tilefold.bench.statistics import geometric_mean
+
+    groups = _bar_groups(result)
+    figure = figure_class(figsize=(max(7.0, 0.75 * len(groups) + 3), 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    variants = [v for v in result.variants if fractions(result.cases, v)]
+    width = 0.8 / max(len(variants), 1)
+    for number, name in enumerate(variants):
+        heights = [geometric_mean(fractions(cases, name)) for cases in groups.values()]
+        places = [i + (number - (len(variants) - 1) / 2) * width for i in range(len(groups))]
+        color = style_of(result.variants)[name]["color"]
+        axes.bar(places, [0 if h != h else h for h in heights], width, color=color, label=name)
+    axes.axhline(1, color="black", linewidth=1, linestyle="--")
+    axes.set_xticks(range(len(groups)), list(groups), rotation=30, ha="right", fontsize=8)
+    axes.set_ylabel("fraction of the limit (1 = perfect)")
+    axes.set_xlabel("dtype, time of the bytes alone (cases)" if len(result.cases) > 16 else "input")
+    axes.set_title(f"{result.suite}: limit / time, {_chips(result)}")
+    axes.legend(fontsize=8, loc="lower right")
+    return figure
+
+
+def _bar_groups(result: SuiteResult) -> dict[str, list[CaseResult]]:
+    if len(result.cases) <= 16:
+        return {f"{shape_label(case)} {case.dtype}": [case] for case in result.cases}
+    groups: dict[str, list[CaseResult]] = {}
+    for dtype in dict.fromkeys(case.dtype for case in result.cases):
+        for name in SIZE_CLASSES:
+            some = [c for c in result.cases if c.dtype == dtype and size_class(c.floor_us) == name]
+            if some:
+                groups[f"{dtype}, {name} ({len(some)})"] = some
+    return groups
+
+
+def shape_label(case: CaseResult) -> str:
+    """A shape whose long axes are powers of two reads better with them as such."""
+    return "x".join(
+        f"2^{n.bit_length() - 1}" if n >= 1 << 20 and n & (n - 1) == 0 else str(n) for n in case.shape
+    )
+
+
+def _chips(result: SuiteResult) -> str:
+    return ", ".join(dict.fromkeys(run.chip for run in result.runs))

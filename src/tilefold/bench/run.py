@@ -1,0 +1,226 @@
+"""A suite from its options to its result: choose cases, compile, measure the limits, measure the cases, write."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+import tilefold.bench.machine as machine
+from tilefold.bench import limits, timing
+from tilefold.bench.cases import Case, Suite, Variant
+from tilefold.bench.clocks import ClockWatch, clock_reader
+from tilefold.bench.display import Display
+from tilefold.bench.measure import Bench, blank_case, measure_case
+from tilefold.bench.results import SCHEMA, Run, SuiteResult, write_results
+from tilefold.bench.timing import DeviceClock, HostClock, Pace, Stopwatch
+from tilefold.bench.variants import peers_of, variants_of
+from tilefold.bench.warm import NO_TIME_LEFT, Job, warm_caches
+from tilefold.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks of a run. None selects all; `against` None takes the suite's own peers."""
+
+    device: str = "cuda"
+    size: str = "full"
+    shapes: tuple[str, ...] | None = None
+    dtypes: tuple[str, ...] | None = None
+    operations: tuple[str, ...] | None = None
+    dims: tuple[str, ...] | None = None
+    headline: bool = False
+    part: tuple[int, int] = (1, 1)
+    against: tuple[str, ...] | None = None
+    jobs: int = 0
+    budget_s: float = 540.0
+    pace: Pace = field(default_factory=Pace)
+    graphs: bool = True
+    out: Path = Path("bench-out")
+    command: str = ""
+    commit: str | None = None
+
+
+def selected(suite: Suite, options: Options) -> list[Case]:
+    """The cases that the options ask for, in the suite's order.
+
+    Raises:
+        ArgumentError: a filter that matches none, with what there is.
+    """
+    cases = list(suite.cases(options.size))
+    filters: tuple[tuple[str, tuple[str, ...] | None, Callable[[Case], str]], ...] = (
+        ("--shapes", options.shapes, lambda case: case.shape_text),
+        ("--dtype", options.dtypes, lambda case: case.dtype),
+        ("--operations", options.operations, lambda case: case.operation),
+        ("--dims", options.dims, lambda case: str(case.dim)),
+    )
+    for flag, wanted, of in filters:
+        if wanted is not None:
+            there = dict.fromkeys(map(of, cases))
+            for name in wanted:
+                if name not in there:
+                    raise ArgumentError(
+                        f"bench: {flag} must be of {', '.join(there)} here, got {name!r}; leave it out"
+                    )
+            cases = [case for case in cases if of(case) in wanted]
+    if options.headline:
+        cases = [case for case in cases if case.headline]
+    number, parts = options.part
+    return cases[number - 1 :: parts]
+
+
+def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
+    """Measure a suite and write its files, after every twenty cases and at the end.
+
+    Raises:
+        ArgumentError: the options fit no case, or name no peer.
+    """
+    deadline = time.time() + options.budget_s
+    cases = selected(suite, options)
+    against = suite.against if options.against is None else options.against
+    variants = variants_of(suite, against)
+    versions = {peer.name: peer.version for peer in peers_of(against)}
+    for name, version in versions.items():
+        display.say(f"peer {name}: {version or 'missing (cannot be imported here)'}")
+    warm(suite, cases, variants, options, display, deadline)
+    bench = new_bench(
+        suite, options, frozenset(name for name, version in versions.items() if version is None)
+    )
+    copy = bench.limits.copy_gb_per_s
+    empties = ", ".join(f"{kind}: {us:.2f} us" for kind, us in bench.limits.empty_us.items())
+    display.say(f"copy {copy:.0f} GB/s; empty launches {empties or 'none on a CPU'}")
+    done = [blank_case(case, variants, copy) for case in cases]
+
+    def result(copy_again: float | None = None) -> SuiteResult:
+        run = describe_run(bench, options, versions, copy_again)
+        return SuiteResult(SCHEMA, suite.name, (run,), tuple(done))
+
+    for number, case in enumerate(cases):
+        if time.time() > deadline:
+            display.say(f"out of time: {len(cases) - number} cases not run")
+            break
+        done[number] = measure_case(bench, case, variants)
+        display.measured(done[number], number + 1, len(cases))
+        if number % 20 == 19:
+            write_results(result(), options.out)
+    final = result(limits.copy_gb_per_s(bench.stopwatch, options.device))
+    write_results(final, options.out)
+    return final
+
+
+def warm(
+    suite: Suite,
+    cases: Sequence[Case],
+    variants: Sequence[Variant],
+    options: Options,
+    display: Display,
+    deadline: float,
+) -> None:
+    """Compile what can be kept, in workers. At most 60 % of the budget goes to it; the rest compiles where it is timed."""
+    if not options.jobs or options.device == "cpu":
+        return
+    start = time.time()
+    until = deadline - 0.4 * options.budget_s
+    # What compiles longest comes first, so that no worker is left with it at the end.
+    names = sorted((v.name for v in variants if v.warms), key=lambda name: name != "compile")
+    jobs = [
+        Job(suite.name, options.size, case.name, name, options.device, until)
+        for name in names
+        for case in cases
+    ]
+
+    late = 0
+
+    def told(done: int, trouble: str) -> None:
+        nonlocal late
+        if trouble.endswith(NO_TIME_LEFT):
+            late += 1
+        elif trouble:
+            display.say(f"not compiled ahead: {trouble}")
+        display.warmed(done, len(jobs))
+
+    warm_caches(jobs, options.jobs, told)
+    display.say(
+        f"compiled {len(jobs) - late} of {len(jobs)} in {options.jobs} processes in {time.time() - start:.0f} s"
+    )
+
+
+def new_bench(suite: Suite, options: Options, missing: frozenset[str] = frozenset()) -> Bench:
+    """The clock, and the limits measured by it. On a CPU host costs are those of one thread: more would wait."""
+    if suite.host and options.device == "cpu":
+        torch.set_num_threads(1)
+    gpu = options.device != "cpu"
+    if gpu:
+        torch.cuda.set_device(
+            torch.device(options.device).index or 0
+        )  # events and streams belong to the current device
+    stopwatch = Stopwatch(DeviceClock(options.device) if gpu else HostClock(), options.pace)
+    measured = limits.measure_limits(stopwatch, options.device)
+    if gpu:
+        torch.cuda.empty_cache()
+    return Bench(
+        options.device,
+        stopwatch,
+        measured,
+        ClockWatch(clock_reader(options.device)),
+        timing.l2_bytes(options.device),
+        missing,
+        options.graphs,
+        suite.host,
+    )
+
+
+def describe_run(
+    bench: Bench, options: Options, versions: dict[str, str | None], copy_again: float | None
+) -> Run:
+    """Where, when and how: what a reader needs to judge the figures or to repeat them."""
+    watch = bench.watch
+    notes = []
+    if copy_again and abs(copy_again / bench.limits.copy_gb_per_s - 1) > 0.03:
+        notes.append(f"the copy ran at {copy_again:.0f} GB/s when all was done: the machine was not steady")
+    if not bench.stopwatch.clock.flush_bytes:
+        notes.append("caches were not flushed: an input that they can hold is marked as warm")
+    if bench.device != "cpu" and not watch.highest_mhz:
+        notes.append("clocks could not be read")
+    return Run(
+        chip=machine.chip_name(options.device),
+        driver=machine.driver_version(),
+        torch=torch.__version__,
+        triton=machine.version_of("triton"),
+        python=sys.version.split()[0],
+        tilefold=machine.version_of("tilefold"),
+        commit=options.commit or machine.commit(),
+        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        command=options.command,
+        copy_gb_per_s=bench.limits.copy_gb_per_s,
+        copy_again_gb_per_s=copy_again,
+        empty_us=dict(bench.limits.empty_us),
+        peers=versions,
+        settings={
+            "warmup_ms": options.pace.warmup_ms,
+            "repeat_ms": options.pace.repeat_ms,
+            "size": options.size,
+            "flush_bytes": bench.stopwatch.clock.flush_bytes,
+            "cache_bytes": bench.cache_bytes,
+            "jobs": options.jobs,
+            "threads": torch.get_num_threads(),
+        },
+        clocks_mhz=(watch.lowest_mhz, watch.highest_mhz) if watch.highest_mhz else None,
+        notes=tuple(notes),
+    )
+
+
+def default_jobs(device: str) -> int:
+    """Workers that compile: all cores but two; none for a CPU's folds, which compile nothing."""
+    return 0 if device == "cpu" else max(1, (os.cpu_count() or 2) - 2)
+
+
+def on(suite: Suite, options: Options) -> Options:
+    """The options as this suite can take them: one that folds on a CPU does so wherever it is asked for."""
+    return replace(options, device="cpu", jobs=0) if suite.cpu_only else options

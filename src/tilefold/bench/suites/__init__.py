@@ -1,0 +1,31 @@
+"""The suites, one file each: a new file with a `SUITE` is a new suite. `folds` is src/tilefold/bench/suites/folds.py."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from tilefold.bench.cases import Suite
+from tilefold.errors import ArgumentError
+
+# Announced, each to come with its operation.
+LATER = ("normalize", "scan", "transpose", "atomic-sum", "decompose-k", "router")
+
+
+def suite_names() -> list[str]:
+    """The suites that there are, as the command line writes them."""
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
+def load_suite(name: str) -> Suite:
+    """The suite of that name.
+
+    Raises:
+        ArgumentError: there is none; the message says which there are.
+    """
+    there = suite_names()
+    if name not in there:
+        kind = "one whose operation exists already" if name in LATER else "one that exists"
+        raise ArgumentError(f"bench: SUITE must be {kind}, got {name!r}; there are {', '.join(there)}")
+    suite: Suite = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").SUITE
+    return suite

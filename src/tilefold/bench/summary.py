@@ -1,0 +1,93 @@
+"""What can be said of a suite's results in a few lines, the bad with the good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilefold.bench.results import ERROR, NOT_RUN, OK, WRONG, CaseResult, Measurement, SuiteResult
+from tilefold.bench.statistics import geometric_mean
+
+OURS = "ours"
+NOISE = 1.03
+SIZE_CLASSES = (">= 30 us", "8 to 30 us", "< 8 us")
+
+
+def size_class(floor_us: float) -> str:
+    """By the time of the compulsory bytes alone."""
+    return SIZE_CLASSES[0] if floor_us >= 30 else SIZE_CLASSES[1] if floor_us >= 8 else SIZE_CLASSES[2]
+
+
+def timed(case: CaseResult, variant: str = OURS) -> Measurement | None:
+    """A variant's measurement if it was timed."""
+    found = case.of(variant)
+    return found if found and found.time_us else None
+
+
+def median_us(case: CaseResult, variant: str) -> float | None:
+    """A variant's median, if it was timed."""
+    found = timed(case, variant)
+    return found.time_us.median_us if found and found.time_us else None
+
+
+def not_slower(cases: Sequence[CaseResult], peer: str) -> tuple[int, int]:
+    """Cases where ours is not slower than a peer beyond 3 %, and cases where both were timed."""
+    both = [(median_us(case, OURS), median_us(case, peer)) for case in cases]
+    pairs = [(a, b) for a, b in both if a is not None and b is not None]
+    return sum(a <= NOISE * b for a, b in pairs), len(pairs)
+
+
+def fractions(cases: Sequence[CaseResult], variant: str = OURS) -> list[float]:
+    """The fractions of the limit of those cases that have one."""
+    found = [timed(case, variant) for case in cases]
+    return [m.fraction for m in found if m and m.fraction]
+
+
+def summary(result: SuiteResult) -> list[str]:
+    """Means by dtype and size, the worst headline case, shares against each other variant, what is wrong or not run."""
+    cases = [case for case in result.cases if timed(case)]
+    lines = [f"{len(cases)} of {len(result.cases)} cases checked and timed"]
+    for dtype in dict.fromkeys(case.dtype for case in cases):
+        for name in SIZE_CLASSES:
+            some = fractions([c for c in cases if c.dtype == dtype and size_class(c.floor_us) == name])
+            if some:
+                mean = f"geometric mean {geometric_mean(some):.3f} of the limit"
+                lines.append(f"{dtype}, bytes alone {name}: {mean}, least {min(some):.3f}, of {len(some)}")
+    headline = [case for case in cases if case.headline]
+    if fractions(headline):
+        worst = min((c for c in headline if fractions([c])), key=lambda case: fractions([case])[0])
+        lines.append(f"worst of {len(headline)} headline cases: {worst.name} {fractions([worst])[0]:.3f}")
+    for peer in result.variants:
+        for name, some_cases in (("all", cases), ("headline", headline)):
+            good, both = not_slower(some_cases, peer)
+            if both and peer != OURS:
+                lines.append(f"not slower than {peer} beyond 3 %, {name}: {good} of {both}")
+    if result.suite == "host":
+        lines += [host_line(cases, peer) for peer in result.variants if peer != OURS]
+    return [*lines, *complaints(result)]
+
+
+def host_line(cases: Sequence[CaseResult], peer: str) -> str:
+    """The host's cost of a call, ours over a peer's, on average and of the headline case."""
+    pairs = [(c, c.of(OURS), c.of(peer)) for c in cases]
+    ratios = {c: a.host_us / b.host_us for c, a, b in pairs if a and b and a.host_us and b.host_us}
+    headline = "".join(f"; {c.name} {ratio:.2f}" for c, ratio in ratios.items() if c.headline)
+    return f"host time over {peer}'s: {geometric_mean(list(ratios.values())):.2f} on average{headline}"
+
+
+def complaints(result: SuiteResult) -> list[str]:
+    """What was wrong, failed or not run, each with why; what is not asked of a machine (a missing peer) is not among it."""
+    found = [
+        f"{m.status.upper()}: {case.name}, {m.variant}: {m.note}"
+        for case in result.cases
+        for m in case.measurements
+        if m.status in (WRONG, ERROR)
+    ]
+    skipped = sum(any(m.status == NOT_RUN for m in case.measurements) for case in result.cases)
+    noted = [f"{case.name}: {note}" for case in result.cases for note in case.notes if "clocks" in note]
+    return found + noted + ([f"{skipped} cases not run"] if skipped else [])
+
+
+def failed(result: SuiteResult) -> bool:
+    """Whether tilefold itself was wrong or failed anywhere, or nothing was timed."""
+    mine = [case.of(OURS) for case in result.cases]
+    return any(m and m.status in (WRONG, ERROR) for m in mine) or not any(m and m.status == OK for m in mine)

@@ -1,0 +1,198 @@
+"""Clocks. Variants take turns, sample by sample, so that drift hits all alike; a device's samples start with a cold L2."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from tilefold.bench.statistics import Quartiles, quartiles
+
+Thunk = Callable[[], Any]
+MOST_SAMPLES, FEWEST_SAMPLES = 500, 5
+SLOW_US = 10_000.0
+
+
+class Clock(Protocol):
+    """What a run asks of a machine's clock."""
+
+    def sample_us(self, call: Thunk) -> Callable[[], float]:
+        """Run the call once; what is returned gives its microseconds, after `finish`."""
+
+    def finish(self) -> None:
+        """Wait until everything that was started is done."""
+
+    @property
+    def flush_bytes(self) -> int:
+        """How much is written between two samples; 0 where caches stay warm."""
+
+
+class DeviceClock:
+    """Device events around one call, after a write of `flush_bytes` that leaves the L2 with nothing of the input.
+
+    256 MB is five times an H200's L2. The write takes some 60 us there and hides the host too: a call's launches are in
+    the queue before the device reaches the first event.
+    """
+
+    def __init__(self, device: str = "cuda", flush_bytes: int | None = None) -> None:
+        """Allocate what is written between samples: 256 MB, or four times the L2 where that is more."""
+        least = 4 * l2_bytes(device)
+        self._flushed = torch.empty(
+            max(1 << 28, least) if flush_bytes is None else flush_bytes, dtype=torch.int8, device=device
+        )
+
+    @property
+    def flush_bytes(self) -> int:
+        """Bytes written before each sample."""
+        return self._flushed.numel()
+
+    def sample_us(self, call: Thunk) -> Callable[[], float]:
+        """One call between two events."""
+        start, end = _event(), _event()
+        self._flushed.zero_()
+        start.record()
+        call()
+        end.record()
+        return lambda: float(start.elapsed_time(end)) * 1e3
+
+    def finish(self) -> None:
+        """Synchronize with the device."""
+        torch.cuda.synchronize()
+
+
+class HostClock:
+    """The host's clock around one call of a CPU tensor. Caches stay as the call before left them: rows say so."""
+
+    flush_bytes = 0
+
+    def sample_us(self, call: Thunk) -> Callable[[], float]:
+        """One call between two readings."""
+        start = time.perf_counter()
+        call()
+        elapsed = (time.perf_counter() - start) * 1e6
+        # The clock's own step is tens of nanoseconds; a time of zero would be a fault of the clock.
+        return lambda: max(elapsed, 1e-3)
+
+    def finish(self) -> None:
+        """Nothing is in flight."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long each variant is warmed and sampled. Milliseconds, not counts: a count means nothing across sizes."""
+
+    warmup_ms: float = 5.0
+    repeat_ms: float = 25.0
+
+
+@dataclass
+class Stopwatch:
+    """A clock and a pace: times variants in turns."""
+
+    clock: Clock
+    pace: Pace = field(default_factory=Pace)
+
+    def time(self, calls: Mapping[str, Thunk]) -> dict[str, Quartiles]:
+        """Quartiles of each call's time. All are warmed for `warmup_ms`, then sampled in turns for `repeat_ms` each.
+
+        A slow call takes part in fewer rounds (at least 5), spread evenly over all of them.
+        """
+        rounds = {name: self._rounds(call) for name, call in calls.items()}
+        total = max(rounds.values(), default=0)
+        samples: dict[str, list[Callable[[], float]]] = {name: [] for name in calls}
+        for turn in range(total):
+            for name, call in calls.items():
+                if takes_part(turn, rounds[name], total):
+                    samples[name].append(self.clock.sample_us(call))
+        self.clock.finish()
+        return {name: quartiles([read() for read in reads]) for name, reads in samples.items()}
+
+    def time_one(self, call: Thunk) -> Quartiles:
+        """Quartiles of a single call's time."""
+        return self.time({"": call})[""]
+
+    def _rounds(self, call: Thunk) -> int:
+        """Warm up by time, then see how many samples fit into `repeat_ms`, the flush counted."""
+        call()
+        self.clock.finish()
+        count, start = 0, time.perf_counter()
+        while count < 2 or (time.perf_counter() - start) * 1e3 < self.pace.warmup_ms:
+            self.clock.sample_us(call)
+            self.clock.finish()
+            count += 1
+        each_ms = (time.perf_counter() - start) * 1e3 / count
+        return min(MOST_SAMPLES, max(FEWEST_SAMPLES, round(self.pace.repeat_ms / each_ms)))
+
+
+def takes_part(turn: int, rounds: int, total: int) -> bool:
+    """Whether a call that takes part in `rounds` of `total` turns does so in this one: evenly spread."""
+    return (turn + 1) * rounds // total > turn * rounds // total
+
+
+def host_us(
+    calls: Mapping[str, Thunk], finish: Thunk, each_us: Mapping[str, float], batches: int = 5, most: int = 50
+) -> dict[str, float]:
+    """Host time of each call, until it returns: the median over batches, in turns, the device idle before each batch.
+
+    Calls of more than 10 ms have none: the device hides their host, and batches of them would take long. A batch is at
+    most some 4 ms of the device's time and `most` calls, so that the device's queue cannot fill up.
+    """
+    quick = {name: call for name, call in calls.items() if each_us[name] <= SLOW_US}
+    counts = {name: min(most, max(3, round(4000 / max(each_us[name], 1.0)))) for name in quick}
+    times: dict[str, list[float]] = {name: [] for name in quick}
+    for _ in range(batches):
+        for name, call in quick.items():
+            finish()
+            start = time.perf_counter()
+            for _ in range(counts[name]):
+                call()
+            times[name].append((time.perf_counter() - start) / counts[name] * 1e6)
+    finish()
+    return {name: quartiles(samples).median_us for name, samples in times.items()}
+
+
+def graph_us(call: Thunk, each_us: float) -> float:
+    """Device time of a call inside a CUDA graph: many calls captured, replayed, over their number. The L2 stays warm.
+
+    Raises:
+        RuntimeError: the call does what cannot be captured.
+    """
+    calls = min(50, max(5, round(2000 / max(each_us, 1.0))))
+    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            call()
+    times = []
+    for _ in range(6):
+        start, end = _event(), _event()
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(float(start.elapsed_time(end)) / calls * 1e3)
+    return quartiles(times[1:]).median_us
+
+
+def _event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def l2_bytes(device: str) -> int:
+    """The size of a GPU's L2, or of the CPU's last level cache; 0 where it cannot be told."""
+    if device != "cpu":
+        return int(torch.cuda.get_device_properties(device).L2_cache_size)
+    from pathlib import Path
+
+    sizes = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
+    try:
+        return max((int(path.read_text().strip().rstrip("K")) << 10 for path in sizes), default=0)
+    except (OSError, ValueError):
+        return 0

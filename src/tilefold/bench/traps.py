@@ -1,0 +1,169 @@
+"""What makes a figure wrong without anybody noticing, caught: each guard here has a test that springs its trap."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+from tilefold.errors import TilefoldError
+
+WARM = "warm: the input may lie in the CPU's caches, which are not flushed"
+
+
+class TrapError(TilefoldError, RuntimeError):
+    """A figure would not mean what its row says."""
+
+
+def fresh_compile(call: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """`torch.compile` for one shape only: Dynamo is reset first, a graph break or too many recompiles raise.
+
+    After eight recompiles of one function Dynamo would run it eagerly from then on, and only log it.
+    """
+    import torch._dynamo as dynamo
+
+    dynamo.reset()
+    # For the whole process: it is never right for a peer to slow down quietly.
+    dynamo.config.fail_on_recompile_limit_hit = True
+    compiled: Callable[..., Any] = torch.compile(call, dynamic=False, fullgraph=True, **options)
+    return compiled
+
+
+def check_compiled(call: Callable[..., Any], x: torch.Tensor) -> None:
+    """Raise unless a compiled function runs compiled, for this input, and for nothing else.
+
+    Raises:
+        TrapError: Dynamo holds no code for it (it fell back to eager), code for other shapes too, or none for this one.
+    """
+    entries = len(_cache_entries(call))
+    if entries == 0:
+        raise TrapError(
+            "compile: a compiled function must run so, got none of its code: it fell back to eager; see TORCH_LOGS=dynamo"
+        )
+    if entries > 1:
+        raise TrapError(
+            f"compile: a function must be compiled for one input only, got {entries} specialisations (beyond Dynamo's limit "
+            "it runs eagerly); reset Dynamo between shapes"
+        )
+    try:
+        with torch.compiler.set_stance("fail_on_recompile"):
+            call(x)
+    except RuntimeError as error:
+        if "recompile" not in str(error):
+            raise
+        raise TrapError(
+            "compile: a function must be compiled for the input that is timed, got one specialised on another shape; "
+            "compile it anew"
+        ) from None
+
+
+def _cache_entries(call: Callable[..., Any]) -> list[Any]:
+    """Dynamo's code for a function."""
+    from torch._dynamo.eval_frame import _debug_get_cache_entry_list, innermost_fn
+
+    found: list[Any] = _debug_get_cache_entry_list(innermost_fn(call).__code__)
+    return found
+
+
+@contextlib.contextmanager
+def nothing_chosen() -> Iterator[None]:
+    """Within it, times are taken: raise if anything is compiled, or an autotuner measures its candidates.
+
+    Raises:
+        TrapError: Dynamo compiled a graph, Inductor or Triton tuned, or Triton compiled a kernel.
+    """
+    caught: list[str] = []
+    with contextlib.ExitStack() as stack:
+        for owner, name, what in _choosers():
+            stack.enter_context(mock.patch.object(owner, name, _noting(getattr(owner, name), what, caught)))
+        before = _graphs()
+        yield
+        if _graphs() != before:
+            caught.append("Dynamo compiled a graph")
+    if caught:
+        raise TrapError(
+            f"timing: nothing may be compiled or chosen while times are taken, got: {', '.join(sorted(set(caught)))}; "
+            "call the variant until it has settled"
+        )
+
+
+def _choosers() -> list[tuple[Any, str, str]]:
+    """Where torch and Triton measure candidates, and where Triton compiles."""
+    from torch._inductor.runtime import benchmarking
+
+    found: list[tuple[Any, str, str]] = [
+        (getattr(benchmarking, "Benchmarker", None), "benchmark", "Inductor's autotuner ran"),
+        (getattr(benchmarking, "InductorBenchmarker", None), "benchmark_gpu", "Inductor's autotuner ran"),
+    ]
+    with contextlib.suppress(ImportError):
+        import triton
+
+        found.append((triton.runtime.autotuner.Autotuner, "_bench", "Triton's autotuner ran"))
+        found.append((triton.runtime.JITFunction, "_do_compile", "Triton compiled a kernel"))
+    return [entry for entry in found if hasattr(entry[0], entry[1])]
+
+
+def _noting(function: Callable[..., Any], what: str, caught: list[str]) -> Callable[..., Any]:
+    def noting(*arguments: Any, **keywords: Any) -> Any:
+        caught.append(what)
+        return function(*arguments, **keywords)
+
+    return noting
+
+
+def _graphs() -> int:
+    """Graphs that Dynamo compiled in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+@contextlib.contextmanager
+def tuned_one_at_a_time(lock: Any) -> Iterator[None]:
+    """Within it, Inductor's autotuner holds `lock` while it measures: processes may compile together, never tune together.
+
+    Candidates timed beside other processes' kernels would be chosen by chance.
+    """
+    from torch._inductor.runtime.benchmarking import InductorBenchmarker
+
+    measure = InductorBenchmarker.benchmark_gpu
+
+    def alone(*arguments: Any, **keywords: Any) -> Any:
+        with lock:
+            return measure(*arguments, **keywords)
+
+    with mock.patch.object(InductorBenchmarker, "benchmark_gpu", alone):
+        yield
+
+
+def check_input(x: torch.Tensor, name: str) -> None:
+    """Raise if an input is zeros, or one value: such data is faster than any real one.
+
+    Raises:
+        TrapError: more than 1 % zeros, or all elements equal.
+    """
+    zeros = x.numel() - int(torch.count_nonzero(x))
+    if zeros > x.numel() // 100:
+        raise TrapError(
+            f"{name}: at most 1 % of a timed input may be zero, got {zeros} of {x.numel()}; draw it"
+        )
+    if x.numel() > 1 and bool((x == x.view(-1)[0]).all()):
+        raise TrapError(f"{name}: a timed input must vary, got one value {x.numel()} times; draw it")
+
+
+def cold_note(input_bytes: int, cache_bytes: int, flush_bytes: int) -> str | None:
+    """What a row must say when its input may have been read from a cache: None if each sample began cold.
+
+    Raises:
+        TrapError: caches are flushed, but with less than they hold.
+    """
+    if flush_bytes and flush_bytes < 2 * cache_bytes:
+        raise TrapError(
+            f"timing: a flush must write twice the cache ({2 * cache_bytes} bytes), got {flush_bytes}; write more"
+        )
+    if flush_bytes or input_bytes > 2 * cache_bytes > 0:
+        return None
+    return WARM

@@ -1,0 +1,28 @@
+"""Who competes: a suite's own variants, then the peers that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilefold.bench.cases import Suite, Variant
+from tilefold.bench.peers import Peer, known_peers
+from tilefold.errors import ArgumentError
+
+
+def peers_of(names: Sequence[str]) -> list[Peer]:
+    """The peers of those names.
+
+    Raises:
+        ArgumentError: a name that is no peer's.
+    """
+    known = known_peers()
+    for name in names:
+        if name not in known:
+            raise ArgumentError(f"bench: --against must be of {', '.join(known)}, got {name!r}; leave it out")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def variants_of(suite: Suite, against: Sequence[str]) -> list[Variant]:
+    """A suite's variants and the peers named, each once; a name that is the suite's own is no peer's."""
+    own = {variant.name: variant for variant in suite.variants}
+    return [*own.values(), *(peer.variant for peer in peers_of([n for n in against if n not in own]))]

@@ -1,0 +1,80 @@
+"""Compile before anything is timed, in worker processes: kernels and tuned choices land in the caches on disk."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from typing import Any
+
+NO_TIME_LEFT = "no time left"
+_lock: Any = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One variant of one case to compile, by names: workers find the rest themselves."""
+
+    suite: str
+    size: str
+    case: str
+    variant: str
+    device: str
+    deadline: float
+
+
+def warm_caches(jobs: Sequence[Job], workers: int, told: Callable[[int, str], None]) -> None:
+    """Run the jobs in `workers` processes; `told` hears how many are done, and what went wrong with one ("" if nothing).
+
+    Compiling is parallel, measuring is not: autotuners take turns on the device (`traps.tuned_one_at_a_time`). A job
+    that fails is compiled again, and reported, where it is timed.
+    """
+    # The workers are the parallelism. Set here too: it belongs to what Inductor looks its caches up by.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    context = multiprocessing.get_context("spawn")
+    lock = context.Lock()
+    with ProcessPoolExecutor(workers, context, _keep_lock, (lock,)) as pool:
+        waiting = [pool.submit(_compile, job) for job in jobs]
+        try:
+            for done, future in enumerate(as_completed(waiting), 1):
+                told(done, future.result())
+        except BrokenProcessPool as error:  # a worker died: the rest compiles where it is timed
+            told(len(jobs), str(error))
+
+
+def _keep_lock(lock: Any) -> None:
+    global _lock
+    _lock = lock
+
+
+def _compile(job: Job) -> str:
+    """In a worker: call each choice of one variant once. Gives what went wrong, or nothing."""
+    if time.time() > job.deadline:
+        return f"{job.case}, {job.variant}: {NO_TIME_LEFT}"
+    try:
+        import torch
+
+        from tilefold.bench import traps
+        from tilefold.bench.suites import load_suite
+        from tilefold.bench.variants import variants_of
+
+        if job.device != "cpu":
+            torch.cuda.set_device(torch.device(job.device).index or 0)
+        suite = load_suite(job.suite)
+        case = next(case for case in suite.cases(job.size) if case.name == job.case)
+        variant = next(v for v in variants_of(suite, (job.variant,)) if v.name == job.variant)
+        x = case.draw(job.device)
+        with traps.tuned_one_at_a_time(_lock):
+            for choice in variant.build(case, x):
+                choice.call(x)
+        if job.device != "cpu":
+            del x
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+    except Exception as error:  # any failure of one job must leave the others running
+        return f"{job.case}, {job.variant}: {type(error).__name__}: {str(error)[:200]}"
+    return ""

@@ -1,0 +1,285 @@
+"""The command: dry runs and CPU runs on any machine, exit codes, and life without rich, typer and matplotlib."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import tilefold.bench.cases as cases_room
+from tilefold.bench import command, display, suites
+from tilefold.bench.results import read_results
+from tilefold.bench.suites import host
+from tilefold.bench.timing import SLOW_US
+from tilefold.cli import app
+
+ROOT = Path(__file__).parents[2]
+QUICK = ["--device", "cpu", "--warmup-ms", "0.1", "--repeat-ms", "0.5"]
+
+
+def run(*argv: str) -> int:
+    return command.main([*argv])
+
+
+# ---------------------------------------------------------------------------------------------------- dry runs
+
+
+@pytest.mark.parametrize("name", suites.suite_names())
+def test_dry_run_lists_cases_bytes_and_floors(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(name, "--dry-run") == 0
+    shown = capsys.readouterr().out
+    cases = suites.load_suite(name).cases("full")
+    assert f"{len(cases)} cases, floors at 4251 GB/s" in shown
+    for case in cases:
+        assert re.search(
+            rf"^{re.escape(case.name)} +{case.compulsory_bytes} +{case.operations} ", shown, re.MULTILINE
+        )
+
+
+def test_dry_run_of_everything_draws_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cases_room.Case, "draw", lambda *_: pytest.fail("drew an input"))
+    assert run("--dry-run", "--gb-per-s", "1000") == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n{name}: " in f"\n{shown}" for name in suites.suite_names())
+    assert re.search(
+        r"^bitwise_or dim2 2048x4096x16 int64 +1140850688 +\d+ +1140\.85 +exact$", shown, re.MULTILINE
+    )
+    assert "tolerance: " in shown
+
+
+# ----------------------------------------------------------------------------------------------------- CPU runs
+
+
+@pytest.mark.parametrize(
+    ("name", "selection"),
+    [
+        ("or-small-axis", []),
+        ("folds", ["--shapes", "4096x8,4x8x4", "--dtype", "fp32,int64"]),
+        ("host", ["--operations", "sum,var"]),
+        ("cpu", ["--shapes", "4096x64"]),
+    ],
+)
+def test_a_suite_runs_on_a_cpu(
+    name: str, selection: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    threads = torch.get_num_threads()
+    try:
+        assert run(name, *QUICK, *selection, "--out", str(tmp_path)) == 0
+    finally:
+        torch.set_num_threads(threads)
+    result = read_results(tmp_path / f"{name}.json")
+    assert result.cases
+    for case in result.cases:
+        ours, theirs = case.of("ours"), case.of("torch")
+        assert ours is not None
+        assert ours.time_us is not None
+        assert ours.plan
+        assert ours.fraction
+        assert ours.host_us or ours.time_us.median_us > SLOW_US
+        assert theirs is not None
+        assert theirs.status == "ok"
+    (made,) = result.runs
+    assert made.copy_gb_per_s
+    assert made.copy_again_gb_per_s
+    assert made.command is not None
+    assert made.command.startswith(f"tilefold bench {name}")
+    assert (tmp_path / f"{name}.csv").read_text().count("\n") == 1 + sum(
+        len(c.measurements) for c in result.cases
+    )
+    shown = capsys.readouterr().out
+    assert "cases checked and timed" in shown
+    assert f"[{len(result.cases)}/{len(result.cases)}, 0:00 left]" in shown
+
+
+def test_forms_that_need_a_gpu_are_named_so_on_a_cpu(tmp_path: Path) -> None:
+    assert run("or-small-axis", *QUICK, "--shapes", "4x8x4", "--out", str(tmp_path)) == 0
+    case = read_results(tmp_path / "or-small-axis.json").cases[0]
+    assert {m.variant: m.status for m in case.measurements} == {
+        "ours": "ok", "reduce 3-D": "needs a GPU", "unrolled loads": "needs a GPU", "reduce flat": "needs a GPU",
+        "register tree": "needs a GPU", "torch": "ok",
+    }  # fmt: skip
+
+
+def test_a_missing_peer_is_named_with_those_that_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sum_only = ["--operations", "sum", "--dims", "1", "--against", "torch,quack", "--out", str(tmp_path)]
+    assert run("host", *QUICK, *sum_only) == 0
+    shown = capsys.readouterr().out
+    assert f"peer torch: {torch.__version__}" in shown
+    assert "peer quack: missing" in shown
+    result = read_results(tmp_path / "host.json")
+    assert result.runs[0].peers["quack"] is None
+    missing = result.cases[0].of("quack")
+    assert missing is not None
+    assert (missing.status, missing.time_us) == ("missing", None)
+
+
+def test_parts_are_all_cases_once(tmp_path: Path) -> None:
+    for part in ("1/2", "2/2"):
+        quick = ["--operations", "sum", "--part", part, "--out", str(tmp_path / part[0])]
+        assert run("host", *QUICK, *quick) == 0
+    files = [str(tmp_path / part / "host.json") for part in "12"]
+    assert run("merge", *files, "--out", str(tmp_path)) == 0
+    merged = read_results(tmp_path / "host.json")
+    assert sorted(case.name for case in merged.cases) == ["sum dim0 32x1024 fp32", "sum dim1 32x1024 fp32"]
+    assert len(merged.runs) == 2
+
+
+def test_what_there_is_no_time_for_is_left_out_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("host", *QUICK, "--budget-s", "-1", "--out", str(tmp_path)) == 1
+    assert "out of time: 12 cases not run" in capsys.readouterr().out
+    assert {m.status for c in read_results(tmp_path / "host.json").cases for m in c.measurements} == {
+        "not run"
+    }
+
+
+def test_a_wrong_answer_of_ours_is_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import tilefold
+
+    monkeypatch.setattr(tilefold, "sum", lambda x, dim: x.sum(dim) + 9)
+    assert run("host", *QUICK, "--operations", "sum", "--dims", "1", "--out", str(tmp_path)) == 1
+    assert "WRONG: sum dim1 32x1024 fp32, ours" in capsys.readouterr().out
+
+
+def test_plots_and_show_read_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = ["--operations", "sum", "--out", str(tmp_path), "--plots"]
+    assert run("host", *QUICK, *quick) == 0
+    assert (tmp_path / "plots" / "host-grid.png").exists()
+    assert run("show", str(tmp_path / "host.json")) == 0
+    assert run("plot", str(tmp_path / "host.json"), "--out", str(tmp_path / "again")) == 0
+    assert (tmp_path / "again" / "host-dim-1.png").exists()
+    assert "sum dim1 32x1024 fp32" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")  # Inductor's own imports warn
+def test_torch_compile_is_checked_before_it_is_timed_on_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer's way through the gate and its own check; aot_eager stands for Inductor, which wants a C++ compiler."""
+    import torch._dynamo as dynamo
+
+    from tilefold.bench import peers, traps
+
+    compiling = traps.fresh_compile
+    monkeypatch.setattr(traps, "fresh_compile", lambda call, mode: compiling(call, backend="aot_eager"))
+    assert peers.COMPILE_MODE == "max-autotune-no-cudagraphs"
+    quick = ["--against", "compile", "--out", str(tmp_path)]
+    with dynamo.config.patch(fail_on_recompile_limit_hit=False):
+        assert run("host", *QUICK, *quick) == 0
+    dynamo.reset()
+    result = read_results(tmp_path / "host.json")
+    assert [m.status for case in result.cases for m in case.measurements] == ["ok"] * 24
+
+
+# --------------------------------------------------------------------------------------------------- exit code 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (
+            ["normalize"],
+            "one whose operation exists already, got 'normalize'; there are cpu, folds, host, or-small-axis",
+        ),
+        (["wat"], "one that exists, got 'wat'; there are cpu, folds, host, or-small-axis"),
+        ([], "SUITE must be one of"),
+        (["folds", "--device", "cpu", "--shapes", "3x3"], "--shapes must be of 32x256, .* got '3x3'"),
+        (["folds", "--device", "cpu", "--dtype", "fp8"], "--dtype must be of bf16, .* got 'fp8'"),
+        (["folds", "--device", "cpu", "--against", "numpy"], "--against must be of torch, .* got 'numpy'"),
+        (["show", "no.json"], "must be a readable JSON file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_done_is_one_line(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(argv) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(said, line)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without a GPU")
+def test_without_a_gpu_the_fix_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("folds") == 2
+    assert "folds needs a GPU, got a machine without one; try --device cpu" in capsys.readouterr().err
+    monkeypatch.setattr(host, "SUITE", cases_room.Suite("host", "x", host.cases, (), needs_gpu=True))
+    assert run("host", "--device", "cpu") == 2
+    assert "host needs a GPU, got --device cpu" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "x", "1"])
+def test_a_part_that_is_none_is_refused(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        run("folds", "--part", part)
+    assert raised.value.code == 2
+    assert "must be like 2/3" in capsys.readouterr().err
+
+
+def test_the_command_of_the_package() -> None:
+    shown = CliRunner().invoke(app, ["bench", "host", "--dry-run"])
+    assert shown.exit_code == 0
+    assert "sum dim1 32x1024 fp32" in shown.output
+    assert CliRunner().invoke(app, ["bench", "wat"]).exit_code == 2
+
+
+def test_help_names_suites_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        run("--help")
+    assert raised.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in (*suites.suite_names(), "compare", "plot", "merge", "exit code"))
+
+
+def test_it_runs_without_rich_typer_and_matplotlib(tmp_path: Path) -> None:
+    """As on a GPU's machine that has torch and Triton only."""
+    blocked = "import sys; sys.modules.update(dict.fromkeys(('rich', 'typer', 'matplotlib', 'safetensors')))"
+    argv = ["host", *QUICK, "--operations", "sum", "--out", str(tmp_path)]
+    code = f"{blocked}; from tilefold.bench.command import main; sys.exit(main({argv}))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "host.json").read_text())["suite"] == "host"
+
+
+# ------------------------------------------------------------------------------------------------------ display
+
+
+def test_a_terminal_gets_a_table_a_bar_and_the_time_left() -> None:
+    import io
+
+    from made import case_result, measurement
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), force_terminal=True, width=140)
+    shown = display.RichDisplay(console)
+    shown.say("peer torch: 9")
+    shown.warmed(1, 2)
+    shown.measured(case_result(measurement(131.0), measurement(140.0, "torch")), 1, 2)
+    shown.measured(case_result(measurement(9.5), shape=(4, 8)), 2, 2)
+    shown.close()
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for part in ("peer torch: 9", "compiling", "measuring", "median us", "131.0", "left", "2/2", "0.980"):
+        assert part in text
+
+
+def test_pipes_get_lines() -> None:
+    assert isinstance(display.new_display(), display.PlainDisplay)
+    assert display.left_text(125.9) == "2:05"

@@ -1,0 +1,98 @@
+"""What only a device can show: cold caches, graphs, chained launches, the forms, the peers, one whole small run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from made import small_case
+
+from tilefold.bench import command, gate, limits, timing
+from tilefold.bench.clocks import NoClocks, clock_reader
+from tilefold.bench.operations import fold_case
+from tilefold.bench.peers import known_peers
+from tilefold.bench.results import read_results
+from tilefold.bench.suites.or_small_axis import FORMS
+from tilefold.bench.timing import DeviceClock, Pace, Stopwatch
+
+pytestmark = pytest.mark.gpu
+
+
+def test_samples_begin_cold() -> None:
+    """An input that fits the L2 takes longer to read when it is flushed before each sample."""
+    x = torch.randn(1 << 22, device="cuda")
+    cold = Stopwatch(DeviceClock()).time_one(lambda: x.sum())
+    warm = Stopwatch(DeviceClock(flush_bytes=4)).time_one(lambda: x.sum())
+    assert DeviceClock().flush_bytes >= 4 * timing.l2_bytes("cuda")
+    assert cold.median_us > warm.median_us
+
+
+def test_a_graph_costs_less_than_launches_do() -> None:
+    x = torch.randn(1024, device="cuda")
+    assert (
+        0
+        < timing.graph_us(lambda: x.sum(), 5.0)
+        < Stopwatch(DeviceClock()).time_one(lambda: x.sum()).median_us
+    )
+
+
+def test_limits_of_the_device() -> None:
+    measured = limits.measure_limits(Stopwatch(DeviceClock(), Pace(2, 10)), "cuda")
+    assert measured.copy_gb_per_s > 100
+    assert set(measured.empty_us) == {"1", "2", "2+overlap"}
+    assert 0 < measured.empty_us["1"] < measured.empty_us["2"]
+
+
+def test_the_clock_can_be_read() -> None:
+    reader = clock_reader("cuda")
+    if isinstance(reader, NoClocks):
+        pytest.skip("the driver's library cannot be loaded here")
+    now = reader.read()
+    assert now is not None
+    assert now.sm_mhz > 100
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_every_form_and_block_is_right(form, dtype: str) -> None:
+    case = fold_case("bitwise_or", 2, (67, 130, 8), dtype, "x")
+    probes = gate.probes_of(case, "cuda")
+    x = torch.empty_like(probes[0].x)
+    for choice in form.build(case, x):
+        assert gate.check(case, choice.call, x, probes) is None, choice.label
+
+
+@pytest.mark.parametrize("name", sorted(set(known_peers()) - {"quack"}))
+@pytest.mark.parametrize("operation", ["sum", "amax", "argmax", "logsumexp", "bitwise_or"])
+def test_a_peer_that_is_here_is_right(name: str, operation: str) -> None:
+    peer = known_peers()[name]
+    if peer.version is None:
+        pytest.skip(f"{name} cannot be imported here")
+    shape, dtype = ((64, 128, 8), "int32") if operation == "bitwise_or" else ((1, 1 << 16), "fp32")
+    case = small_case(operation, shape, dtype)
+    probes = gate.probes_of(case, "cuda")
+    x = torch.empty_like(probes[0].x)
+    for choice in peer.variant.build(case, x):
+        choice.call(x)
+        assert gate.check(case, choice.call, x, probes) is None
+
+
+def test_a_small_run_with_torch_and_compile(tmp_path: Path) -> None:
+    argv = "folds --size small --shapes 4096x8,4x8x4 --operations sum,argmax,bitwise_or --against torch,compile --jobs 2"
+    assert command.main([*argv.split(), "--out", str(tmp_path)]) == 0
+    for case in read_results(tmp_path / "folds.json").cases:
+        for variant in ("ours", "torch", "compile"):
+            row = case.of(variant)
+            assert row is not None
+            assert row.status == "ok", row.note
+            assert row.time_us is not None
+            assert row.graph_us is not None
+            assert row.fraction is not None
+
+
+def test_every_or_form_is_timed(tmp_path: Path) -> None:
+    argv = "or-small-axis --shapes 256x512x16 --dtype int64 --jobs 4"
+    assert command.main([*argv.split(), "--out", str(tmp_path)]) == 0
+    (case,) = read_results(tmp_path / "or-small-axis.json").cases
+    assert [m.status for m in case.measurements] == ["ok"] * 6

@@ -1,0 +1,170 @@
+"""The files: their schema, what is refused, merging, and what is said of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made import RUN, case_result, measurement, suite_result
+
+from tilefold.bench.results import (
+    CSV_COLUMNS,
+    SCHEMA,
+    Measurement,
+    csv_rows,
+    merge_results,
+    read_results,
+    write_results,
+)
+from tilefold.bench.summary import failed, not_slower, size_class, summary
+from tilefold.errors import ArgumentError, FileError
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = sorted((ROOT / "benchmarks" / "results").rglob("*.json"))
+RESULT = suite_result(
+    case_result(measurement(100.0), measurement(150.0, "torch", plan=None)),
+    case_result(measurement(10.0), Measurement("torch", "wrong", "9 elements differ"), shape=(4, 8)),
+)
+
+
+def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
+    as_json, _ = write_results(RESULT, tmp_path / "new" / "folder")
+    assert as_json == tmp_path / "new" / "folder" / "folds.json"
+    assert read_results(as_json) == RESULT
+    assert sorted(p.name for p in as_json.parent.iterdir()) == ["folds.csv", "folds.json"]
+
+
+def test_json_has_what_a_reader_needs_to_judge_it(tmp_path: Path) -> None:
+    document = json.loads(write_results(RESULT, tmp_path)[0].read_text())
+    assert document["schema"] == SCHEMA
+    assert {
+        "chip",
+        "driver",
+        "torch",
+        "triton",
+        "commit",
+        "command",
+        "date",
+        "peers",
+        "copy_gb_per_s",
+    } <= set(document["runs"][0])
+    row = document["cases"][0]["measurements"][0]
+    assert set(row["time_us"]) == {"median_us", "q1_us", "q3_us", "samples"}
+    assert {"plan", "fraction", "limit_us", "graph_us", "host_us", "status"} <= set(row)
+
+
+def test_csv_has_a_row_a_variant(tmp_path: Path) -> None:
+    with write_results(RESULT, tmp_path)[1].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(CSV_COLUMNS)
+    assert [(r["case"], r["variant"], r["status"], r["median_us"]) for r in rows] == [
+        ("sum dim1 1x268435456 bf16", "ours", "ok", "100.0"),
+        ("sum dim1 1x268435456 bf16", "torch", "ok", "150.0"),
+        ("sum dim1 4x8 bf16", "ours", "ok", "10.0"),
+        ("sum dim1 4x8 bf16", "torch", "wrong", ""),
+    ]
+    assert (rows[0]["chip"], rows[0]["plan"], rows[0]["commit"]) == ("NVIDIA X", "rows:k1", "abc")
+    assert set(csv_rows(RESULT)[0]) == set(CSV_COLUMNS)
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_committed_results_can_be_read(path: Path) -> None:
+    result = read_results(path)
+    assert result.suite == path.stem
+    assert any(m.time_us for case in result.cases for m in case.measurements)
+    assert path.with_suffix(".csv").exists()
+    assert not failed(result)
+
+
+def test_a_suites_committed_results_hold_its_cases() -> None:
+    from tilefold.bench.suites import load_suite
+
+    assert {path.stem for path in COMMITTED} >= {"folds", "or-small-axis"}
+    for path in COMMITTED:
+        if path.parent.name == "h200":
+            cases = load_suite(path.stem).cases("full")
+            assert {c.name for c in read_results(path).cases} == {c.name for c in cases}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("{", "readable JSON", id="no json"),
+        pytest.param("[]", "`schema` must be 2, got None", id="no object"),
+        pytest.param('{"schema": 1}', "`schema` must be 2, got 1", id="an older schema"),
+        pytest.param('{"schema": 2, "suite": "x"}', "fields of schema 2", id="a field missing"),
+        pytest.param(
+            '{"schema": 2, "suite": "x", "runs": [], "cases": [], "more": 1}', "more", id="a field too many"
+        ),
+        pytest.param('{"schema": 2, "suite": 5, "runs": [], "cases": []}', "5 is no str", id="another type"),
+    ],
+)
+def test_a_foreign_file_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(FileError, match=said) as raised:
+        read_results(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="must be a readable JSON file"):
+        read_results(tmp_path / "none.json")
+
+
+def test_parts_merge_and_keep_their_own_runs() -> None:
+    first = suite_result(case_result(measurement(5.0)), case_result(Measurement("ours"), shape=(4, 8)))
+    other = replace(suite_result(case_result(measurement(7.0), shape=(4, 8)), case_result(Measurement("ours"))),
+                    runs=(replace(RUN, copy_gb_per_s=3000.0),))  # fmt: skip
+    merged = merge_results([first, other])
+    assert len(merged.cases) == 2
+    assert [case.measurements[0].time_us.median_us for case in merged.cases] == [5.0, 7.0]  # type: ignore[union-attr]
+    assert [merged.runs[case.run].copy_gb_per_s for case in merged.cases] == [4000.0, 3000.0]
+
+
+def test_other_suites_do_not_merge() -> None:
+    with pytest.raises(ArgumentError, match="one suite, got folds, host"):
+        merge_results([RESULT, suite_result(suite="host")])
+
+
+# ------------------------------------------------------------------------------------------------------ summary
+
+
+def test_summary_classes_and_shares() -> None:
+    cases = [case_result(measurement(t, fraction=f), measurement(100.0, "torch"), shape=(n, 8))
+             for t, f, n in ((102.0, 0.5, 1), (110.0, 0.98, 2))]  # fmt: skip
+    text = "\n".join(summary(suite_result(*cases)))
+    assert "2 of 2 cases checked and timed" in text
+    assert "bf16, bytes alone >= 30 us: geometric mean 0.700 of the limit, least 0.500, of 2" in text
+    assert "not slower than torch beyond 3 %, all: 1 of 2" in text
+    assert "worst of 2 headline cases: sum dim1 1x8 bf16 0.500" in text
+    assert not_slower(cases, "torch") == (1, 2)
+
+
+def test_summary_names_what_is_wrong_and_what_was_not_run() -> None:
+    text = "\n".join(summary(suite_result(*RESULT.cases, case_result(Measurement("ours"), shape=(2, 2)))))
+    assert "WRONG: sum dim1 4x8 bf16, torch: 9 elements differ" in text
+    assert "1 cases not run" in text
+
+
+def test_summary_of_host_costs() -> None:
+    case = case_result(measurement(5.0, host_us=12.0), measurement(5.0, "torch", host_us=8.0))
+    assert "host time over torch's: 1.50 on average; sum dim1 1x268435456 bf16 1.50" in summary(
+        suite_result(case, suite="host")
+    )
+
+
+def test_only_tilefolds_own_failures_fail() -> None:
+    assert not failed(RESULT)
+    assert failed(suite_result(case_result(Measurement("ours", "wrong", "x"), measurement(1.0, "torch"))))
+    assert failed(suite_result(case_result(Measurement("ours"))))
+
+
+@pytest.mark.parametrize(
+    ("floor", "name"), [(30, ">= 30 us"), (29.9, "8 to 30 us"), (8, "8 to 30 us"), (1, "< 8 us")]
+)
+def test_size_classes(floor: float, name: str) -> None:
+    assert size_class(floor) == name

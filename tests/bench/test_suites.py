@@ -1,0 +1,141 @@
+"""The suites' cases, and the kernels that they bring."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tilefold.bench import suites, warm
+from tilefold.bench.suites import cpu, folds, load_suite, or_small_axis
+from tilefold.errors import ArgumentError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_grid_has_every_case_once_headline_first() -> None:
+    cases = folds.cases()
+    assert len(cases) == len({case.name for case in cases}) == 9 * 19 * 2 + 12
+    assert [case.headline for case in cases[:17]] == [True] * 16 + [False]
+
+
+def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "two_words.py").write_text("from tilefold.bench.suites.host import SUITE\n")
+    monkeypatch.setattr(suites, "__path__", [*suites.__path__, str(tmp_path)])
+    assert suites.suite_names() == ["cpu", "folds", "host", "or-small-axis", "two-words"]
+    assert load_suite("two-words").name == "host"
+
+
+@pytest.mark.parametrize("name", suites.LATER)
+def test_a_later_suite_does_not_exist_yet(name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"exists already, got '{name}'; there are cpu, folds"):
+        load_suite(name)
+
+
+@pytest.mark.parametrize("name", suites.suite_names())
+@pytest.mark.parametrize("size", ["full", "small"])
+def test_every_case_declares_what_it_costs_and_why_its_tolerance(name: str, size: str) -> None:
+    suite = load_suite(name)
+    cases = suite.cases(size)
+    assert suite.name == name
+    assert len({case.name for case in cases}) == len(cases)
+    for case in cases:
+        assert case.compulsory_bytes > case.input_bytes > 0
+        assert case.operations >= case.elements
+        assert len(case.tolerance.why) > 40
+        assert case.group
+
+
+def test_or_has_the_six_shapes_in_both_dtypes() -> None:
+    cases = or_small_axis.cases()
+    assert [case.shape_text for case in cases if case.dtype == "int64"] == [
+        "64x128x4", "128x256x8", "256x512x16", "512x1024x4", "1024x2048x8", "2048x4096x16",
+    ]  # fmt: skip
+    assert len(cases) == 12
+    forms = [variant.name for variant in or_small_axis.SUITE.variants]
+    assert forms == ["ours", "reduce 3-D", "unrolled loads", "reduce flat", "register tree"]
+    assert or_small_axis.SUITE.against == ("compile",)
+
+
+def test_drawn_words_keep_an_or_of_sixteen_telling() -> None:
+    """Each bit of an answer should often be missing, the high ones of 64 too."""
+    case = next(
+        case for case in or_small_axis.cases("small") if case.dtype == "int64" and case.shape[-1] == 16
+    )
+    (want,) = case.reference(case.draw("cpu"))
+    for bit in (0, 31, 40, 62):
+        assert 0.5 < (want >> bit & 1).double().mean() < 0.99
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_inputs_repeat_and_hold_no_zero(seed: int) -> None:
+    case = cpu.cases("small")[0]
+    assert torch.equal(case.draw("cpu", seed), case.draw("cpu", seed))
+    assert bool((case.draw("cpu") != 0).all())
+
+
+def test_the_forms_are_right_in_the_interpreter() -> None:
+    """Every form and block on shapes that no block divides; the interpreter is chosen before Triton is imported."""
+    code = """
+import torch
+from tilefold.bench import gate
+from tilefold.bench.operations import fold_case
+from tilefold.bench.suites.or_small_axis import FORMS
+for shape in ((3, 7, 4), (17, 33, 8)):
+    case = fold_case("bitwise_or", 2, shape, "int64", "x")
+    probes = gate.probes_of(case, "cpu")
+    x = torch.empty_like(probes[0].x)
+    for form in FORMS:
+        for choice in form.build(case, x):
+            assert gate.check(case, choice.call, x, probes) is None, (form.name, choice.label, shape)
+            print(form.name, choice.label)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2 * (2 + 2 + 8 + 8)
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+@pytest.mark.parametrize("name", ["or_reduce_3d", "or_loads", "or_reduce_flat", "or_tree", "empty"])
+def test_kernels_compile_without_a_gpu(name: str, architecture: int) -> None:
+    triton = pytest.importorskip("triton")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from tilefold.bench.kernels import empty, or_forms
+
+    kernel = empty.empty if name == "empty" else getattr(or_forms, name)
+    constants = {
+        key: value for key, value in {"K": 8, "LEVELS": 3, "BLOCK": 32}.items() if key in kernel.arg_names
+    }
+    types = {key: "*i64" if key.endswith("_ptr") else "i32" for key in kernel.arg_names} | dict.fromkeys(
+        constants, "constexpr"
+    )
+    source = ASTSource(kernel, types, constants)
+    assert "cubin" in triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm
+
+
+def test_workers_compile_and_report(capfd: pytest.CaptureFixture[str]) -> None:
+    """On a CPU there is nothing worth compiling, but the way there and back is the same."""
+    import time
+
+    later = time.time() + 300
+    case = or_small_axis.cases("small")[0].name
+    jobs = [
+        warm.Job("or-small-axis", "small", case, "ours", "cpu", later),
+        warm.Job("or-small-axis", "small", case, "ours", "cpu", 0.0),
+        warm.Job("or-small-axis", "small", case, "torch", "nowhere", later),
+    ]
+    told: list[tuple[int, str]] = []
+    warm.warm_caches(jobs, 1, lambda done, trouble: told.append((done, trouble)))
+    assert [done for done, _ in told] == [1, 2, 3]
+    trouble = [text for _, text in told]
+    assert trouble[:2] == ["", f"{case}, ours: no time left"]
+    assert trouble[2].startswith(f"{case}, torch: RuntimeError")
