@@ -158,6 +158,18 @@ def test_batch_invariant_columns(length: int) -> None:
         assert torch.equal(part, whole[:width])
 
 
+@pytest.mark.parametrize("value", [7.3, -7.3, 12345.6])
+@pytest.mark.parametrize("shape", [(100_000, 64), (4096, 65536), (64, 100_000), (3, 1_000_001)])
+def test_a_maximum_that_stays_rescales_by_one(shape: tuple[int, int], value: float) -> None:
+    x = torch.full(shape, value, device="cuda")
+    for dim in (0, 1):
+        want = torch.logsumexp(x.double(), dim)
+        got = tilefold.reduce(x, monoids.LOGSUMEXP, dim).double()
+        # The sum of n ones has an error of n eps / 2 at most, and of its square root in practice; the output rounds once.
+        bound = torch.finfo(torch.float32).eps * (want.abs() + shape[dim] ** 0.5)
+        assert ((got - want).abs() <= bound).all()
+
+
 def test_beyond_32_bits() -> None:
     x = torch.ones(2**31 + 7, dtype=torch.int8, device="cuda")
     x[-1] = 5

@@ -103,10 +103,14 @@ def _logsumexp_combine(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
-    """One rescaling for the whole block. An infinite maximum is not subtracted: it would make inf - inf."""
+    """One rescaling for the whole block. An infinite maximum is not subtracted: it would make inf - inf.
+
+    The maxima's difference is taken before the product, so that a maximum that stays rescales by 1 exactly: `max * LOG2_E -
+    shift`, fused, is the shift's own rounding, and a factor a little off 1 at every step would add up.
+    """
     largest = math.maximum(state.max, math.block_max(x))
     shift = math.where(abs(largest) == INFINITY, 0.0, largest) * LOG2_E
-    kept = state.sum * math.exp2(state.max * LOG2_E - shift)
+    kept = state.sum * math.exp2(math.where(state.max == largest, 0.0, state.max - largest) * LOG2_E)
     return largest, kept + math.block_sum(math.exp2(x * LOG2_E - shift))
 
 
