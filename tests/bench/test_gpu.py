@@ -20,12 +20,14 @@ pytestmark = pytest.mark.gpu
 
 
 def test_samples_begin_cold() -> None:
-    """An input that fits the L2 takes longer to read when it is flushed before each sample."""
+    """An input that fits the L2 takes longer to read when it is flushed before each sample.
+
+    Warm is a graph's replay: without a flush before it, a call alone would wait for the host.
+    """
     x = torch.randn(1 << 22, device="cuda")
     cold = Stopwatch(DeviceClock()).time_one(lambda: x.sum())
-    warm = Stopwatch(DeviceClock(flush_bytes=4)).time_one(lambda: x.sum())
     assert DeviceClock().flush_bytes >= 4 * timing.l2_bytes("cuda")
-    assert cold.median_us > warm.median_us
+    assert cold.median_us > timing.graph_us(lambda: x.sum(), 5.0)
 
 
 def test_a_graph_costs_less_than_launches_do() -> None:

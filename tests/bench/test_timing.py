@@ -37,9 +37,17 @@ def test_variants_take_turns() -> None:
     times = Stopwatch(clock, Pace(0.0, 1e9)).time({"a": lambda: 1.0, "b": lambda: 2.0})
     assert [times["a"].median_us, times["b"].median_us] == [1.0, 2.0]
     assert times["a"].samples == timing.MOST_SAMPLES
-    timed = clock.order[-2 * timing.MOST_SAMPLES :]
-    assert timed[::2] == [1.0] * timing.MOST_SAMPLES
-    assert timed[1::2] == [2.0] * timing.MOST_SAMPLES
+    turns = timing.MOST_SAMPLES // timing.TURN
+    one_turn = [1.0] * (1 + timing.TURN) + [2.0] * (
+        1 + timing.TURN
+    )  # a sample that does not count leads each
+    assert clock.order[-turns * len(one_turn) :] == one_turn * turns
+
+
+def test_slow_variants_take_turns_of_one_sample() -> None:
+    clock = SetClock()
+    Stopwatch(clock, Pace(0.0, 0.0)).time({"a": lambda: 1.0, "b": lambda: 2.0})
+    assert clock.order[-2 * timing.FEWEST_SAMPLES :] == [1.0, 2.0] * timing.FEWEST_SAMPLES
 
 
 @pytest.mark.parametrize(("rounds", "total"), [(5, 5), (5, 500), (7, 30), (0, 4)])

@@ -133,9 +133,14 @@ def build_cupy(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     kernel = cupy.ReductionKernel(f"{element} x", f"{stored} y", lift, combine, store, identity, "fold")
     source = cupy.from_dlpack(x)
 
+    def stream() -> Any:
+        if hasattr(cupy.cuda.Stream, "from_external"):  # cupy 14; ExternalStream warns there
+            return cupy.cuda.Stream.from_external(torch.cuda.current_stream())
+        return cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
+
     def call(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty(case.result_shape, dtype=case.result_dtypes[0], device=x.device)
-        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+        with stream():
             kernel(source, out=cupy.asarray(out), axis=case.dim)
         return out
 

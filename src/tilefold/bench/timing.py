@@ -1,4 +1,4 @@
-"""Clocks. Variants take turns, sample by sample, so that drift hits all alike; a device's samples start with a cold L2."""
+"""Clocks. Variants take turns, so that drift hits all alike; a device's samples start with a cold L2."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tilefold.bench.statistics import Quartiles, quartiles
 
 Thunk = Callable[[], Any]
 MOST_SAMPLES, FEWEST_SAMPLES = 500, 5
+TURN = 5  # samples of one variant in a row, where it is so fast that many are taken
+MANY_SAMPLES = 10 * TURN
 SLOW_US = 10_000.0
 
 
@@ -98,15 +100,22 @@ class Stopwatch:
     def time(self, calls: Mapping[str, Thunk]) -> dict[str, Quartiles]:
         """Quartiles of each call's time. All are warmed for `warmup_ms`, then sampled in turns for `repeat_ms` each.
 
-        A slow call takes part in fewer rounds (at least 5), spread evenly over all of them.
+        A turn of a fast call is a few samples, after one that does not count: like the empty kernels of the limit, each
+        sample comes after the same code and not after another variant's. A slow call takes part in fewer turns (at least
+        5), of one sample each, spread evenly over all of them.
         """
-        rounds = {name: self._rounds(call) for name, call in calls.items()}
-        total = max(rounds.values(), default=0)
+        counts = {name: self._count(call) for name, call in calls.items()}
+        lengths = {name: TURN if count >= MANY_SAMPLES else 1 for name, count in counts.items()}
+        turns = {name: count // lengths[name] for name, count in counts.items()}
+        total = max(turns.values(), default=0)
         samples: dict[str, list[Callable[[], float]]] = {name: [] for name in calls}
         for turn in range(total):
             for name, call in calls.items():
-                if takes_part(turn, rounds[name], total):
-                    samples[name].append(self.clock.sample_us(call))
+                if not takes_part(turn, turns[name], total):
+                    continue
+                if lengths[name] > 1:
+                    self.clock.sample_us(call)
+                samples[name] += [self.clock.sample_us(call) for _ in range(lengths[name])]
         self.clock.finish()
         return {name: quartiles([read() for read in reads]) for name, reads in samples.items()}
 
@@ -114,7 +123,7 @@ class Stopwatch:
         """Quartiles of a single call's time."""
         return self.time({"": call})[""]
 
-    def _rounds(self, call: Thunk) -> int:
+    def _count(self, call: Thunk) -> int:
         """Warm up by time, then see how many samples fit into `repeat_ms`, the flush counted."""
         call()
         self.clock.finish()
@@ -127,9 +136,9 @@ class Stopwatch:
         return min(MOST_SAMPLES, max(FEWEST_SAMPLES, round(self.pace.repeat_ms / each_ms)))
 
 
-def takes_part(turn: int, rounds: int, total: int) -> bool:
-    """Whether a call that takes part in `rounds` of `total` turns does so in this one: evenly spread."""
-    return (turn + 1) * rounds // total > turn * rounds // total
+def takes_part(turn: int, turns: int, total: int) -> bool:
+    """Whether a call that takes part in `turns` of `total` does so in this one: evenly spread."""
+    return (turn + 1) * turns // total > turn * turns // total
 
 
 def host_us(
