@@ -1,7 +1,7 @@
-"""The README's table of measured results, from benchmarks/results/h200/folds.json.
+"""The tables of measured results in README.md and docs/measured.md, from benchmarks/results/h200/folds.json.
 
-python benchmarks/readme.py           rewrites the part between the markers
-python benchmarks/readme.py --check   exits 1 and says so in one line if that part says anything else
+python benchmarks/readme.py           rewrites the parts between the markers
+python benchmarks/readme.py --check   exits 1 and says so in one line if a part says anything else
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from pathlib import Path
 from tilefold.bench.plots import shape_label
 from tilefold.bench.results import CaseResult, SuiteResult, read_results
 from tilefold.bench.statistics import geometric_mean
-from tilefold.bench.summary import OURS, fractions, median_us, not_slower, timed
+from tilefold.bench.summary import (
+    OURS,
+    SIZE_CLASSES,
+    complaints,
+    fractions,
+    median_us,
+    not_slower,
+    size_class,
+    timed,
+)
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "h200" / "folds.json"
@@ -114,29 +123,87 @@ def render(results: SuiteResult) -> str:
     return "\n".join(text)
 
 
-def replaced(page: str, part: str) -> str:
+def markdown(head: list[str], rows: list[list[str]], texts: int = 2) -> list[str]:
+    """A table whose first `texts` columns are text and whose others are numbers."""
+    rule = "|" + "---|" * texts + "---:|" * (len(head) - texts)
+    return [f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def limits_text(results: SuiteResult) -> str:
+    """The limits that the runs measured."""
+    said = []
+    for run in results.runs:
+        launches = ", ".join(f"{kind} {us:.2f} us" for kind, us in (run.empty_us or {}).items())
+        said.append(
+            f"`{command_text(results)}`: copy {run.copy_gb_per_s or 0:.0f} GB/s; empty launches {launches}."
+        )
+    return " ".join(said)
+
+
+def classes(results: SuiteResult) -> list[str]:
+    """The mean and the least of every dtype and size class."""
+    rows = []
+    cases = [case for case in results.cases if fractions([case])]
+    for dtype in dict.fromkeys(case.dtype for case in cases):
+        for name in SIZE_CLASSES:
+            some = fractions([c for c in cases if c.dtype == dtype and size_class(c.floor_us) == name])
+            if some:
+                rows.append([dtype, name, str(len(some)), f"{geometric_mean(some):.3f}", f"{min(some):.3f}"])
+    return markdown(["dtype", "bytes alone", "cells", "geometric mean", "least"], rows)
+
+
+def farthest(results: SuiteResult, count: int = 25) -> list[str]:
+    """The cells farthest from their limit."""
+    cases = sorted((c for c in results.cases if fractions([c])), key=lambda case: fractions([case])[0])
+    rows = [
+        [
+            f"{c.operation} dim {c.dim}",
+            f"{shape_label(c)} {c.dtype}",
+            f"{fractions([c])[0]:.3f}",
+            time_text(median_us(c, OURS)),
+        ]
+        for c in cases[:count]
+    ]
+    return markdown(["fold", "shape", "of the limit", "time"], rows)
+
+
+def render_measured(results: SuiteResult) -> str:
+    """The part of docs/measured.md between the markers."""
+    text = [textwrap.fill(limits_text(results), 126), "", *classes(results)]
+    text += ["", textwrap.fill(" ".join(sentences(results)), 126)]
+    wrong = [line for line in complaints(results) if line.startswith(("WRONG", "ERROR"))]
+    text += ["", *(f"- {line}" for line in wrong)] if wrong else []
+    text += ["", "The 25 farthest from the limit:", "", *farthest(results)]
+    return "\n".join(text)
+
+
+PAGES = {"README.md": render, "docs/measured.md": render_measured}
+
+
+def replaced(name: str, page: str, part: str) -> str:
     """The page with another part between the markers."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(
-            f"README.md must hold the lines {BEGIN} and {END}, got a page without; put them back"
-        )
+        raise SystemExit(f"{name} must hold the lines {BEGIN} and {END}, got a page without; put them back")
     return f"{before}{BEGIN}\n{part}\n{END}{after}"
 
 
-def main(argv: list[str], page: Path = ROOT / "README.md", results: Path = RESULTS) -> int:
-    """Rewrite or check the README."""
-    old = page.read_text(encoding="utf-8")
-    new = replaced(old, render(load(results)))
-    if "--check" not in argv:
-        page.write_text(new, encoding="utf-8")
-        return 0
-    if old != new:
-        print(
-            "README.md must show what benchmarks/results holds, got another table; run python benchmarks/readme.py"
-        )
-    return int(old != new)
+def main(argv: list[str], root: Path = ROOT, results: Path = RESULTS) -> int:
+    """Rewrite or check the pages."""
+    held, differs = load(results), False
+    for name, rendered in PAGES.items():
+        page = root / name
+        old = page.read_text(encoding="utf-8")
+        new = replaced(name, old, rendered(held))
+        if "--check" not in argv:
+            page.write_text(new, encoding="utf-8")
+        elif old != new:
+            print(
+                f"{name} must show what benchmarks/results holds, got another table; run python benchmarks/readme.py"
+            )
+            differs = True
+    return int(differs)
 
 
 if __name__ == "__main__":

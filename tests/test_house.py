@@ -128,7 +128,7 @@ def test_readme_names_every_public_function() -> None:
 # ----------------------------------------------------------------------------------------------- measured results
 
 
-def test_readme_shows_the_committed_results(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_show_the_committed_results(capsys: pytest.CaptureFixture[str]) -> None:
     assert readme.main(["--check"]) == 0, "run: python benchmarks/readme.py"
     assert capsys.readouterr().out == ""
 
@@ -153,18 +153,22 @@ def results(torch_us: float | None = 260.0, compile_us: float | None = None, **c
 
 
 def test_a_changed_result_is_found_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "README.md"
+    (tmp_path / "docs").mkdir()
+    page, measured = tmp_path / "README.md", tmp_path / "docs" / "measured.md"
     data, _ = write_results(results(), tmp_path)
-    page.write_text(f"before\n{readme.BEGIN}\n{readme.END}\nafter\n")
-    assert readme.main(["--check"], page, data) == 1
-    assert len(capsys.readouterr().out.splitlines()) == 1
-    assert readme.main([], page, data) == 0
-    assert readme.main(["--check"], page, data) == 0
+    for either in (page, measured):
+        either.write_text(f"before\n{readme.BEGIN}\n{readme.END}\nafter\n")
+    assert readme.main(["--check"], tmp_path, data) == 1
+    assert len(capsys.readouterr().out.splitlines()) == len(readme.PAGES)
+    assert readme.main([], tmp_path, data) == 0
+    assert readme.main(["--check"], tmp_path, data) == 0
+    assert "| bf16 | >= 30 us | 1 | 0.980 | 0.980 |" in measured.read_text()
+    assert "/some/where" not in measured.read_text()
     assert "| sum dim 1 | 1x2^28 bf16 | 130 us | 260 us | 2.0 | 0.98 |" in page.read_text()
     assert page.read_text().startswith("before\n")
     assert page.read_text().endswith("after\n")
     write_results(results(time_us=Quartiles(100.0, 99.0, 101.0, 9)), tmp_path)
-    assert readme.main(["--check"], page, data) == 1
+    assert readme.main(["--check"], tmp_path, data) == 1
 
 
 def test_cells_without_a_time_or_a_peer() -> None:
@@ -181,7 +185,7 @@ def test_cells_without_a_time_or_a_peer() -> None:
 def test_a_readme_without_markers_is_refused(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("nothing")
     with pytest.raises(SystemExit, match="must hold the lines"):
-        readme.main([], tmp_path / "README.md")
+        readme.main([], tmp_path)
 
 
 # ----------------------------------------------------------------------------------------------------- docstrings

@@ -123,6 +123,13 @@ def measure(argv: Sequence[str]) -> int:
     return int(failed(result))
 
 
+def _recorded(argv: Sequence[str]) -> str:
+    """The command as results keep it: without the folder on the machine that ran it."""
+    words, place = ["tilefold", "bench", *argv], ("--out",)
+    kept = [w for i, w in enumerate(words) if w not in place and words[i - 1] not in place]
+    return shlex.join(w for w in kept if not w.startswith("--out="))
+
+
 def options_of(
     args: argparse.Namespace, suite: str, needs_gpu: bool, cpu_only: bool, argv: Sequence[str]
 ) -> Options:
@@ -158,7 +165,7 @@ def options_of(
         pace=Pace(args.warmup_ms, args.repeat_ms),
         graphs=not args.no_graphs,
         out=args.out,
-        command=shlex.join(["tilefold", "bench", *argv]),
+        command=_recorded(argv),
         commit=args.commit,
     )
 
