@@ -51,6 +51,8 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
     first = _stage(view, program)
     if invariant and not view.by_rows and not first.ordered:
         first = one_lane(first, view)
+    in_order = not program.algebra.index or problem.positions_ascend
+    first = replace(first, in_order=first.in_order and in_order)
     if problem.bytes_read > EVICT_FIRST_BELOW:
         first = replace(first, evict_first=False)
     splits = _splits(view, first, chip, invariant)
@@ -60,7 +62,7 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
         return Plan("triton", (first,), guarantee=guarantee, reason=reason)
     second = _second_stage(problem.outputs, splits, program)
     if invariant and not second.ordered:
-        second = Stage("partials", 128, 1, 1, 1, 1, 4, in_order=True, evict_first=False)
+        second = Stage("partials", 128, 1, 1, 1, 1, 4, in_order=in_order, evict_first=False)
     stages = (replace(first, splits=splits), second)
     return Plan("triton", stages, overlap=device.overlaps, guarantee=guarantee, reason=reason)
 
