@@ -51,7 +51,7 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
     first = _stage(view, program)
     if invariant and not view.by_rows and not first.ordered:
         first = one_lane(first, view)
-    in_order = not program.algebra.index or problem.positions_ascend
+    in_order = not program.algebra.index or _keeps_positions(problem, first)
     first = replace(first, in_order=first.in_order and in_order)
     if problem.bytes_read > EVICT_FIRST_BELOW:
         first = replace(first, evict_first=False)
@@ -65,6 +65,22 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
         second = Stage("partials", 128, 1, 1, 1, 1, 4, in_order=in_order, evict_first=False)
     stages = (replace(first, splits=splits), second)
     return Plan("triton", stages, overlap=device.overlaps, guarantee=guarantee, reason=reason)
+
+
+def _keeps_positions(problem: Problem, stage: Stage) -> bool:
+    """Whether a lane's elements surely stay in one thread, in the order of their positions.
+
+    Triton shares elements among threads along what it knows to be contiguous: a run that crosses rows is not, and inputs
+    that are contiguous in different ways are shared in different ways.
+    """
+    inputs = zip(problem.dtypes, problem.aligned, strict=True)
+    dims = (*problem.kept, *problem.folded)
+    alike = {
+        (d.itemsize, aligned, *(dim.strides[i] for dim in dims)) for i, (d, aligned) in enumerate(inputs)
+    }
+    inner = problem.folded[-1] if problem.folded else None
+    runs = inner is None or (any(inner.strides) and (len(problem.folded) == 1 or inner.size % stage.run == 0))
+    return problem.positions_ascend and len(alike) == 1 and runs
 
 
 def _stage(view: View, program: Program) -> Stage:
