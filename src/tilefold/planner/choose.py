@@ -28,6 +28,9 @@ from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, alo
 from tilefold.problem import Problem, canonical
 
 WARPS_WANTED = 8192  # for a fold of few results: about 62 warps a core on 132 cores, one wave
+MANY_FIELDS = (
+    5  # from here on, states fill a thread's registers: it takes few elements and partial states at a time
+)
 INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
 
 
@@ -96,6 +99,8 @@ def _stage(view: View, program: Program) -> Stage:
         stage = replace(stage, align=view.full_vector)
     else:
         stage = (rows_stage if view.by_rows else columns_stage)(view, fields, absorbs)
+    if fields >= MANY_FIELDS and not view.by_rows:
+        stage = replace(stage, unroll=min(stage.unroll, 2))
     together = stage.block_kept * stage.lanes
     # Triton gives a thread neighbours along the contiguous axis: the run, or else lanes or results.
     neighbours = 1 if view.by_rows and (stage.run >= view.vector or stage.align > 1) else view.vector
@@ -138,6 +143,6 @@ def _second_stage(outputs: int, splits: int, program: Program) -> Stage:
     lanes = max(1, min(1024, power_above(splits) // (2 if heavy else 1)))
     few = 1 if outputs <= SMALL_AXIS else 4
     kept = 32 if splits <= 8 else 16 if splits <= 64 else 8 if splits <= 128 else few if splits > 256 else 4
-    kept = min(kept, power_above(outputs))
+    kept = min(kept if len(program.state) < MANY_FIELDS else max(1, kept // 4), power_above(outputs))
     warps = max(2, min(8, kept * lanes // (WARP * (1 if heavy else 8))))
     return Stage("partials", kept, lanes, 1, 1, 1, warps, evict_first=False)
