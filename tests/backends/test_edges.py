@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ import tilefold
 from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
+from tilefold.backends.triton import launch
 from tilefold.backends.triton.launch import stage_calls
 from tilefold.errors import BackendError
 from tilefold.planner.choose import plan_fold, plan_tensors
@@ -131,3 +133,25 @@ def test_a_launch_has_no_more_programs_than_a_grid() -> None:
     problem, plan = plan_tensors([x], program, (2,), H200, "run_to_run")
     with pytest.raises(BackendError, match=f"at most {2**31 - 1} programs"):
         stage_calls(plan, problem, program, interpret=False)
+
+
+def test_shapes_that_differ_only_in_numbers_share_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kernel:
+        def _init_handles(self) -> None:
+            pass
+
+    monkeypatch.setattr(calls, "compile_for", lambda call, architecture: Kernel())
+    monkeypatch.setattr(launch, "device_of", lambda index: H200)
+    monkeypatch.setattr(launch, "_compiled", {})
+    monkeypatch.setattr(launch, "_loaded", {})
+    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+
+    def kernel(rows: int, length: int, index: int = 0) -> object:
+        x = torch.empty(rows, length, device="meta")
+        program = programs.specialize(monoids.SUM.total, (x.dtype,))
+        problem, plan = plan_tensors([x], program, (1,), H200, "run_to_run")
+        return launch.compiled(stage_calls(plan, problem, program, interpret=False)[0], index)
+
+    assert kernel(30_000, 4096) is kernel(30_016, 4096)
+    assert kernel(30_000, 4096) is not kernel(30_000, 4096, 1)
+    assert kernel(30_000, 4096) is not kernel(30_000, 4100)
