@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from torch.autograd import forward_ad
 import tilefold as tf
 from answers import ALL, DIGEST, FOLDS, ORDERED, Fold, check, fill, guarded, textbook
 from layouts import dims_of, layouts, shapes
-from tilefold import Monoid, math, monoids
+from tilefold import Monoid, fold, math, monoids
 from tilefold.errors import ArgumentError, BackendError, DtypeError, TilefoldError
 from tilefold.planner.device import H200, Device
 
@@ -649,3 +650,37 @@ def forward_derivative() -> None:
 def test_other_kinds_of_tensors_fold_or_are_refused_by_name(mode, cpu):
     with contextlib.suppress(TilefoldError):
         mode()
+
+
+@pytest.mark.parametrize(
+    ("x", "dim"),
+    [
+        (torch.ones(2, 3), True), (torch.ones(2, 3), 1.0), (torch.ones(2, 3), (0, 1.0)),
+        (torch.ones(2, 3), torch.tensor(1)), (torch.ones(2, 3), {0}), (torch.ones(2, 3), "1"),
+        (torch.eye(3).to_sparse(), 0),
+    ],
+    ids=["bool", "float", "a float among", "tensor", "set", "text", "sparse"],
+)  # fmt: skip
+def test_a_call_that_must_be_checked_is_known_by_no_key(x: torch.Tensor, dim: Any) -> None:
+    assert fold._known(x, monoids.SUM, dim, False, None, None, "run_to_run")[0] is None
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_known_by_no_key() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert type(nested) is torch.Tensor
+    assert fold._known(nested, monoids.SUM, 0, False, None, None, "run_to_run")[0] is None
+
+
+def test_a_plain_call_is_known_by_what_its_plan_depends_on() -> None:
+    x = torch.ones(4, 6)
+    rest = (False, None, None, "run_to_run")
+    key = fold._known(x, monoids.SUM, (0,), *rest)[0]
+    assert key is not None
+    assert key == fold._known(torch.ones(4, 6), monoids.SUM, [0], *rest)[0]
+    assert key != fold._known(x[:, 1:], monoids.SUM, (0,), *rest)[0]
+    assert key != fold._known(torch.ones(25)[1:].view(4, 6), monoids.SUM, (0,), *rest)[0], "alignment"
+    assert fold._known(x, monoids.SUM, 0, False, None, None, ["run_to_run"])[0] is None
+    seen: list[Any] = []
+    torch.vmap(lambda row: (seen.append(fold._known(row, monoids.SUM, 0, *rest)[0]), row)[1])(x)
+    assert seen == [None]

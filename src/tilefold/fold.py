@@ -152,12 +152,7 @@ def fold_tensors(
     key = None
     x = tensors[0] if len(tensors) == 1 and out is None else None
     if type(x) is torch.Tensor and x.is_cuda and forward_ad._current_level < 0 and not x.is_neg():
-        if isinstance(dim, list):
-            dim = tuple(dim)
-        key = (
-            monoid, x.shape, x.stride(), x.dtype, x.data_ptr() & 15, x.device, dim, keepdim, dtype, convert, guarantee,
-        )  # fmt: skip
-        ready = _ready.get(key)
+        key, ready = _known(x, monoid, dim, keepdim, dtype, convert, guarantee)
         if ready is not None and _forced.get() is None and not (x.requires_grad and torch.is_grad_enabled()):
             _last.plan = ready.plan
             repeated: list[torch.Tensor] = ready.call(x)
@@ -191,6 +186,22 @@ def fold_tensors(
 # Launchers of repeated GPU calls, by all that a plan and its code depend on. Only plain calls come here: not those with a
 # forced backend.
 _ready: dict[Any, Any] = {}
+
+
+def _known(x: torch.Tensor, monoid: Monoid, dim: Any, *rest: Any) -> tuple[Any, Any]:
+    """What a plain call is known by and its launcher; None where there is none, or arguments must be checked every time.
+
+    Numbers of other kinds may equal a dim (True, 1.0) or change (a tensor), so only ints count.
+    """
+    if dim is not None and type(dim) is not int:
+        if not isinstance(dim, (tuple, list)) or any(type(d) is not int for d in dim):
+            return None, None
+        dim = tuple(dim)
+    try:
+        key = (monoid, x.shape, x.stride(), x.dtype, x.data_ptr() & 15, x.device, dim, *rest)
+        return key, _ready.get(key)
+    except (RuntimeError, TypeError):  # nested, sparse or mapped; no dtype, no guarantee: the checks say so
+        return None, None
 
 
 def _run(

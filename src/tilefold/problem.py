@@ -57,6 +57,12 @@ class Problem:
         return math.prod(d.size for d in self.folded)
 
     @property
+    def positions_ascend(self) -> bool:
+        """Whether elements are walked in the order of their positions: folded dims may be sorted by stride."""
+        steps = [d.other for d in self.folded]
+        return steps == sorted(steps, reverse=True)
+
+    @property
     def bytes_read(self) -> int:
         """Bytes of input that must be read once (dims of stride 0 are read once)."""
         dims = (*self.kept, *self.folded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
 
@@ -14,7 +15,10 @@ import tilefold
 from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
-from tilefold.planner.choose import plan_fold
+from tilefold.backends.triton import launch
+from tilefold.backends.triton.launch import stage_calls
+from tilefold.errors import BackendError
+from tilefold.planner.choose import plan_fold, plan_tensors
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Stage
 from tilefold.problem import canonical
@@ -111,3 +115,43 @@ def test_any_stage(length: int, run: int, lanes: int, unroll: int, splits: int, 
     chunk, edges = calls.chunk_of(stage, length), calls._edges(stage, length)
     for lead in range(stage.align):
         assert sorted(visited(stage, length, chunk, edges, lead)) == list(range(length)), (stage, edges, lead)
+
+
+@pytest.mark.parametrize("missing", [0, 5, 1 << 12])
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_loop_that_ends_near_32_bits_counts_in_64(missing: int, cut: int) -> None:
+    """A step beyond the end, or the multiple of a vector behind it, would wrap."""
+    x = torch.empty(2**31 - 1 - missing + cut, dtype=torch.int8, device="meta")[cut:]
+    program = programs.specialize(monoids.SUM.total, (torch.int8,))
+    problem, plan = plan_tensors([x], program, (0,), H200, "run_to_run")
+    assert dict(stage_calls(plan, problem, program, interpret=False)[0].constants)["WIDE"]
+
+
+def test_a_launch_has_no_more_programs_than_a_grid() -> None:
+    x = torch.empty(1, dtype=torch.int8, device="meta").as_strided((2**32, 3, 5000), (4, 1, 0))
+    program = programs.specialize(monoids.SUM.total, (torch.int8,))
+    problem, plan = plan_tensors([x], program, (2,), H200, "run_to_run")
+    with pytest.raises(BackendError, match=f"at most {2**31 - 1} programs"):
+        stage_calls(plan, problem, program, interpret=False)
+
+
+def test_shapes_that_differ_only_in_numbers_share_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kernel:
+        def _init_handles(self) -> None:
+            pass
+
+    monkeypatch.setattr(calls, "compile_for", lambda call, architecture: Kernel())
+    monkeypatch.setattr(launch, "device_of", lambda index: H200)
+    monkeypatch.setattr(launch, "_compiled", {})
+    monkeypatch.setattr(launch, "_loaded", {})
+    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+
+    def kernel(rows: int, length: int, index: int = 0) -> object:
+        x = torch.empty(rows, length, device="meta")
+        program = programs.specialize(monoids.SUM.total, (x.dtype,))
+        problem, plan = plan_tensors([x], program, (1,), H200, "run_to_run")
+        return launch.compiled(stage_calls(plan, problem, program, interpret=False)[0], index)
+
+    assert kernel(30_000, 4096) is kernel(30_016, 4096)
+    assert kernel(30_000, 4096) is not kernel(30_000, 4096, 1)
+    assert kernel(30_000, 4096) is not kernel(30_000, 4100)

@@ -55,3 +55,20 @@ def test_two_stages() -> None:
     assert plan is not None
     assert plan.launches == 2
     torch.testing.assert_close(got, x.double().sum(1).float(), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize(
+    ("shape", "order", "dims"),
+    [((5, 7, 3), (2, 0, 1), (0, 1)), ((4, 5, 6), (2, 1, 0), (0, 2)), ((33, 20), (1, 0), None)],
+    ids=str,
+)  # fmt: skip
+def test_ties_go_to_the_first_whatever_the_strides(
+    shape: tuple[int, ...], order: tuple[int, ...], dims: tuple[int, ...] | None, guarantee: str
+) -> None:
+    x = torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(0)).permute(order)
+    with tilefold.backend("interpret"):
+        got = tilefold.reduce(x, MONOIDS["argmax"], dims, guarantee=guarantee)
+    with tilefold.backend("reference"):
+        want = tilefold.reduce(x, MONOIDS["argmax"], dims)
+    assert torch.equal(got, want)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+import triton
 
 from backends.triton_cases import LARGE, MONOIDS, PIPED, Case
+from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.launch import stage_calls
@@ -94,3 +99,30 @@ def test_a_derived_block_form_halves_the_exponentials(name: str, architecture: i
         for call in stage_calls(plan, problem, program, interpret=False)
     ]
     assert exponentials[0] <= 0.6 * exponentials[1]
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((16384, 8192), torch.int8),
+        ((1 << 24, 8), torch.bfloat16),
+        ((256, 1 << 20), torch.bfloat16),
+        ((300_007, 333), torch.float64),
+    ],
+    ids=str,
+)
+def test_states_of_many_fields_stay_in_registers(
+    shape: tuple[int, int], dtype: torch.dtype, architecture: int, tmp_path: Path
+) -> None:
+    x = torch.empty(shape, dtype=dtype, device="meta")
+    program = programs.specialize(monoids.DESCRIBE.total, (dtype,))
+    problem = canonical([x], (0,), ordered=False)
+    plan = plan_fold(problem, program, Device("any", 132, architecture), "run_to_run")
+    for call in stage_calls(plan, problem, program, interpret=False):
+        (tmp_path / "cubin").write_bytes(calls.compile_for(call, architecture).asm["cubin"])
+        tool = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(tmp_path / "cubin")]
+        usage = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
+        found = re.search(r"STACK:(\d+)", usage)
+        assert found is not None, usage
+        assert int(found[1]) <= 64, "bytes a thread: a few words may be saved around a division"

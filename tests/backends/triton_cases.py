@@ -72,6 +72,7 @@ SMALL = [
     Case("middle", (3, 20, 5), (1,)),
     Case("outer and inner", (4, 5, 6), (0, 2)),
     Case("all", (7, 6), None),
+    Case("all of rows apart", (9, 63), None, cut),
     Case("transposed", (6, 40), (0,), lambda x: x.t().contiguous().t()),
     Case("strided", (4, 30), (1,), strided),
     Case("strided short columns", (3, 4, 5), (0,), strided),
@@ -134,6 +135,8 @@ LARGE = [
     Case("strided long", (3, 40000), (1,), strided),
     Case("transposed long", (200, 3000), (1,), lambda x: x.t().contiguous().t()),
     Case("many outputs", (70000, 3, 4), (2,)),
+    Case("all of many rows apart", (700, 255), None, cut),
+    Case("permuted inner", (40, 33, 70), (0, 1), lambda x: x.permute(1, 0, 2).contiguous().permute(1, 0, 2)),
     Case("permuted outer", (9, 11, 500), (2,), lambda x: x.permute(1, 0, 2).contiguous().permute(1, 0, 2)),
 ]
 # Columns that are planned with tiles on their way through shared memory when `columns.LARGE` is small.

@@ -67,6 +67,13 @@ def test_every_plan_is_launchable(rows: int, length: int, dim: int, name: str) -
         check_stage(stage)
 
 
+DOT = tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, commutative=True, check=False)
+TWO = tilefold.Monoid(
+    lambda a, b: (tilefold.math.minimum(a.place, b.place),), (float("inf"),), fields=("place",), dtypes="index",
+    lift=lambda x, y, i: (i,), index=True, commutative=True, check=False,
+)  # fmt: skip
+
+
 def check_stage(stage: Stage) -> None:
     sizes = (stage.block_kept, stage.lanes, stage.run, stage.unroll, stage.num_warps)
     assert all(n >= 1 and n & (n - 1) == 0 for n in sizes), "Triton's tiles are powers of two"
@@ -82,3 +89,32 @@ def test_batch_invariant_plans_do_not_know_the_batch(rows: int, length: int, dim
     alone = tilefold.explain_plan(few, monoids.SUM, dim, device=A100, guarantee="batch_invariant")
     for a, b in zip(whole.stages, alone.stages, strict=True):
         assert replace(a, evict_first=True) == replace(b, evict_first=True)
+
+
+def test_a_lane_is_in_order_only_where_its_positions_surely_are() -> None:
+    def in_order(*inputs: torch.Tensor, dims: tuple[int, ...]) -> bool:
+        return (
+            tilefold.explain_plan(inputs, TWO if len(inputs) == 2 else monoids.ARGMAX, dims)
+            .stages[0]
+            .in_order
+        )
+
+    x, wide = torch.empty(400, 256, device="meta"), torch.empty(400, 260, device="meta")
+    assert in_order(x, dims=(0, 1))
+    assert in_order(wide[:, :256], dims=(0, 1)), "whole runs, row after row"
+    assert not in_order(wide[:, :255], dims=(0, 1)), "a run that crosses rows is shared by threads"
+    assert not in_order(x.t(), dims=(0, 1)), "positions do not ascend"
+    assert in_order(x, x, dims=(1,))
+    assert not in_order(x, wide[:, 1:257], dims=(1,)), "two ways to share elements among threads"
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize("shape", [(3,), (4096, 4096), (64, 3333)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8], ids=str)
+def test_a_wide_scalar_beside_narrow_elements(
+    shape: tuple[int, ...], dtype: torch.dtype, guarantee: str
+) -> None:
+    x, scale = torch.empty(shape, dtype=dtype, device="meta"), torch.empty((), device="meta")
+    for dim in range(len(shape)):
+        for stage in tilefold.explain_plan((x, scale), DOT, dim, guarantee=guarantee).stages:
+            check_stage(stage)

@@ -28,6 +28,9 @@ from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, alo
 from tilefold.problem import Problem, canonical
 
 WARPS_WANTED = 8192  # for a fold of few results: about 62 warps a core on 132 cores, one wave
+MANY_FIELDS = (
+    5  # from here on, states fill a thread's registers: it takes few elements and partial states at a time
+)
 INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
 
 
@@ -51,6 +54,8 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
     first = _stage(view, program)
     if invariant and not view.by_rows and not first.ordered:
         first = one_lane(first, view)
+    in_order = not program.algebra.index or _keeps_positions(problem, first)
+    first = replace(first, in_order=first.in_order and in_order)
     if problem.bytes_read > EVICT_FIRST_BELOW:
         first = replace(first, evict_first=False)
     splits = _splits(view, first, chip, invariant)
@@ -60,9 +65,25 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
         return Plan("triton", (first,), guarantee=guarantee, reason=reason)
     second = _second_stage(problem.outputs, splits, program)
     if invariant and not second.ordered:
-        second = Stage("partials", 128, 1, 1, 1, 1, 4, in_order=True, evict_first=False)
+        second = Stage("partials", 128, 1, 1, 1, 1, 4, in_order=in_order, evict_first=False)
     stages = (replace(first, splits=splits), second)
     return Plan("triton", stages, overlap=device.overlaps, guarantee=guarantee, reason=reason)
+
+
+def _keeps_positions(problem: Problem, stage: Stage) -> bool:
+    """Whether a lane's elements surely stay in one thread, in the order of their positions.
+
+    Triton shares elements among threads along what it knows to be contiguous: a run that crosses rows is not, and inputs
+    that are contiguous in different ways are shared in different ways.
+    """
+    inputs = zip(problem.dtypes, problem.aligned, strict=True)
+    dims = (*problem.kept, *problem.folded)
+    alike = {
+        (d.itemsize, aligned, *(dim.strides[i] for dim in dims)) for i, (d, aligned) in enumerate(inputs)
+    }
+    inner = problem.folded[-1] if problem.folded else None
+    runs = inner is None or (any(inner.strides) and (len(problem.folded) == 1 or inner.size % stage.run == 0))
+    return problem.positions_ascend and len(alike) == 1 and runs
 
 
 def _stage(view: View, program: Program) -> Stage:
@@ -78,6 +99,8 @@ def _stage(view: View, program: Program) -> Stage:
         stage = replace(stage, align=view.full_vector)
     else:
         stage = (rows_stage if view.by_rows else columns_stage)(view, fields, absorbs)
+    if fields >= MANY_FIELDS and not view.by_rows:
+        stage = replace(stage, unroll=min(stage.unroll, 2))
     together = stage.block_kept * stage.lanes
     # Triton gives a thread neighbours along the contiguous axis: the run, or else lanes or results.
     neighbours = 1 if view.by_rows and (stage.run >= view.vector or stage.align > 1) else view.vector
@@ -120,6 +143,6 @@ def _second_stage(outputs: int, splits: int, program: Program) -> Stage:
     lanes = max(1, min(1024, power_above(splits) // (2 if heavy else 1)))
     few = 1 if outputs <= SMALL_AXIS else 4
     kept = 32 if splits <= 8 else 16 if splits <= 64 else 8 if splits <= 128 else few if splits > 256 else 4
-    kept = min(kept, power_above(outputs))
+    kept = min(kept if len(program.state) < MANY_FIELDS else max(1, kept // 4), power_above(outputs))
     warps = max(2, min(8, kept * lanes // (WARP * (1 if heavy else 8))))
     return Stage("partials", kept, lanes, 1, 1, 1, warps, evict_first=False)

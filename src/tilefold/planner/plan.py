@@ -9,12 +9,13 @@ from dataclasses import dataclass
 class Stage:
     """One launch. A program instance owns `block_kept` results and reads tiles of [run, lanes, block_kept, unroll].
 
-    `ordered` combines in the elements' order (a tree of neighbours inside registers); otherwise each of the `lanes`
-    folds its own elements, `unroll` runs of `run` neighbours a tile, and lanes meet once, at the end. `in_order`: a
-    lane's elements stay in one thread and come in order. `align`: rows start anywhere and are read from the multiple of
-    so many elements before. `prefetch`: a tile is loaded while the one before it is folded. `num_stages`: with more than
-    one, so many tiles are on their way at a time, through shared memory (asynchronous copies). `evict_first`: what was read
-    leaves the L2 first. `splits` programs share one result; each leaves a partial state.
+    `ordered` combines in the elements' order (a tree of neighbours inside registers); otherwise each of the `lanes` folds
+    its own elements, `unroll` runs of `run` neighbours a tile, and lanes meet once, at the end. `in_order`: a lane's
+    elements stay in one thread and come in order, their positions too where the monoid sees them. `align`: rows start
+    anywhere and are read from the multiple of so many elements before. `prefetch`: a tile is loaded while the one before it
+    is folded. `num_stages`: with more than one, so many tiles are on their way at a time, through shared memory
+    (asynchronous copies). `evict_first`: what was read leaves the L2 first. `splits` programs share one result; each leaves
+    a partial state.
     """
 
     family: str

@@ -58,15 +58,14 @@ def view_of(problem: Problem) -> View:
     last = problem.kept[-1] if problem.kept else None
     kept_step = last.strides[main] if last else 0
     by_rows = last is None or folded_step == 1 or (kept_step != 1 and folded_step <= kept_step)
-    vectors = [_vector(problem, i, by_rows) for i in range(len(problem.dtypes))]
     return View(
         by_rows=by_rows,
         kept=last.size if last else 1,
         outer=math.prod(d.size for d in problem.kept[:-1]),
         length=problem.length,
         bytes=problem.bytes_read,
-        vector=max(1, min((v for v in vectors if v), default=1)),
-        full_vector=max(1, VECTOR_BYTES // max(dtype.itemsize for dtype in problem.dtypes)),
+        vector=_common_vector(problem, by_rows),
+        full_vector=_full_vector(problem),
         aligns=by_rows and _starts_together(problem),
         operands=len(problem.dtypes),
         lines=all(folded_step * dtype.itemsize % LINE_BYTES == 0 for dtype in problem.dtypes),
@@ -85,7 +84,7 @@ def _starts_together(problem: Problem) -> bool:
 def alone(view: View, problem: Problem) -> View:
     """The view of one result among unknown others: nothing in it depends on how many there are."""
     by_rows = not problem.folded or all(s in (0, 1) for s in problem.folded[-1].strides)
-    vector = view.vector if by_rows else view.full_vector
+    vector = _common_vector(problem, by_rows) if by_rows else view.full_vector
     return replace(
         view, by_rows=by_rows, kept=1 << 20, outer=1, bytes=LARGE, vector=vector, aligns=False, lines=True
     )
@@ -95,6 +94,17 @@ def _weight(problem: Problem, operand: int) -> int:
     """How many bytes an input is: the largest decides the layout."""
     dims = (*problem.kept, *problem.folded)
     return problem.dtypes[operand].itemsize * math.prod(d.size for d in dims if d.strides[operand])
+
+
+def _full_vector(problem: Problem) -> int:
+    """How many of the widest elements are a whole vector."""
+    return max(1, VECTOR_BYTES // max(dtype.itemsize for dtype in problem.dtypes))
+
+
+def _common_vector(problem: Problem, by_rows: bool) -> int:
+    """How many neighbours a thread may load at once of every input that is read along the run."""
+    vectors = [_vector(problem, i, by_rows) for i in range(len(problem.dtypes))]
+    return min(_full_vector(problem), min((v for v in vectors if v), default=1))
 
 
 def _vector(problem: Problem, operand: int, by_rows: bool) -> int:

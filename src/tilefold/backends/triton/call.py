@@ -15,6 +15,7 @@ from triton.compiler import ASTSource
 from tilefold.algebra.program import Program
 from tilefold.backends.triton import instantiate
 from tilefold.backends.triton.emit import STORED_DTYPES, emit
+from tilefold.errors import BackendError
 from tilefold.planner.plan import Stage
 from tilefold.problem import Dim, Problem
 
@@ -108,6 +109,12 @@ def make_call(
         kept_blocks,
         problem.outputs,
     )  # fmt: skip
+    grid = math.prod(d.size for d in outer) * kept_blocks * stage.splits
+    if grid > _NARROW:
+        raise BackendError(
+            f"reduce: one launch must have at most {_NARROW} programs, got {grid} for {problem.outputs} results; "
+            "fold a part of them at a time"
+        )
     constants = _constants(problem, stage, length, last.size, from_partials, to_partials, overlap)
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     return Call(
@@ -115,7 +122,7 @@ def make_call(
         source=emit(program, index=index, from_partials=from_partials, interpret=interpret),
         arguments=arguments,
         constants=tuple(constants.items()),
-        grid=math.prod(d.size for d in outer) * kept_blocks * stage.splits,
+        grid=grid,
         num_warps=stage.num_warps,
         num_stages=stage.num_stages,
         dependent=overlap and from_partials,
@@ -137,7 +144,8 @@ def _constants(
         "LANES": stage.lanes,
         "SPLIT": stage.splits > 1,
         "SPLITS_FIRST": max(inner_steps) == 1 or stage.block_kept == 1,
-        "WIDE": _reach(problem) > _NARROW,
+        "WIDE": _reach(problem) + 2 * stage.step + stage.align
+        > _NARROW,  # loops look a tile or two beyond the end
         "PARTIAL": to_partials,
         "WAIT": overlap and from_partials,
         "RELEASE": overlap and to_partials,

@@ -165,16 +165,23 @@ def stage_calls(plan: Plan, problem: Problem, program: Program, interpret: bool)
 
 
 _compiled: dict[tuple[Call, int], Any] = {}
+_loaded: dict[
+    tuple[Any, ...], Any
+] = {}  # shapes that differ in nothing but numbers share a kernel on the device
 
 
 def compiled(call: Call, index: int) -> Any:
     """The kernel of a call, loaded on CUDA device `index`."""
     found = _compiled.get((call, index))
     if found is None:
-        with torch.cuda.device(index):
-            kernel = calls.compile_for(call, device_of(index).capability)
-            kernel._init_handles()
-        found = _compiled[call, index] = kernel
+        key = (call.source, calls.source_of(call).hash(), *sorted(calls.options_of(call).items()), index)
+        found = _loaded.get(key)
+        if found is None:
+            with torch.cuda.device(index):
+                found = calls.compile_for(call, device_of(index).capability)
+                found._init_handles()
+            _loaded[key] = found
+        _compiled[call, index] = found
     return found
 
 
