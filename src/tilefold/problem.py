@@ -123,14 +123,17 @@ def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tu
         ) from None
 
 
-def canonical(tensors: Sequence[torch.Tensor], dims: tuple[int, ...], *, ordered: bool) -> Problem:
+def canonical(
+    tensors: Sequence[torch.Tensor], dims: tuple[int, ...], *, ordered: bool, batches: bool = False
+) -> Problem:
     """Make the problem of folding `dims` of tensors of one (broadcast) shape.
 
-    With `ordered`, folded dims keep their order: the fold is not commutative.
+    With `ordered`, folded dims keep their order: the fold is not commutative. With `batches`, kept dims of length 1 stay:
+    their strides say how the results' elements would lie if there were more.
     """
     shape = tensors[0].shape
     strides = [t.stride() for t in tensors]
-    kept = _walk([d for d in range(len(shape)) if d not in dims], shape, strides)
+    kept = _walk([d for d in range(len(shape)) if d not in dims], shape, strides, ones=batches)
     folded = _walk(list(dims), shape, strides)
     if not ordered:
         folded.sort(key=_reach, reverse=True)
@@ -144,11 +147,13 @@ def canonical(tensors: Sequence[torch.Tensor], dims: tuple[int, ...], *, ordered
     )
 
 
-def _walk(dims: list[int], shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[Dim]:
-    """The dims with their row-major step among themselves."""
+def _walk(
+    dims: list[int], shape: Sequence[int], strides: Sequence[Sequence[int]], ones: bool = False
+) -> list[Dim]:
+    """The dims with their row-major step among themselves; those of length 1 only on request."""
     walk, step = [], 1
     for d in reversed(dims):
-        if shape[d] != 1:
+        if ones or shape[d] != 1:
             walk.append(Dim(shape[d], tuple(s[d] for s in strides), step))
         step *= shape[d]
     return walk[::-1]

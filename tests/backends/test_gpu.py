@@ -158,6 +158,21 @@ def test_batch_invariant_columns(length: int) -> None:
         assert torch.equal(part, whole[:width])
 
 
+@pytest.mark.parametrize("name", ["sum", "logsumexp"])
+def test_batch_invariant_padded_rows_and_one_column(name: str) -> None:
+    def fold_alone(x: torch.Tensor, dim: int) -> torch.Tensor:
+        return tilefold.reduce(x, MONOIDS[name], dim, guarantee="batch_invariant")
+
+    rows = torch.randn(33, 100_001, device="cuda")[:, :100_000]
+    whole = fold_alone(rows, 1)
+    assert all(torch.equal(fold_alone(rows[i : i + 1], 1), whole[i : i + 1]) for i in (0, 7, 32))
+    columns = torch.randn(10_000, 64, device="cuda")
+    whole = fold_alone(columns, 0)
+    assert all(
+        torch.equal(fold_alone(columns[:, i : i + 1].contiguous(), 0), whole[i : i + 1]) for i in (0, 7, 63)
+    )
+
+
 @pytest.mark.parametrize("value", [7.3, -7.3, 12345.6])
 @pytest.mark.parametrize("shape", [(100_000, 64), (4096, 65536), (64, 100_000), (3, 1_000_001)])
 def test_a_maximum_that_stays_rescales_by_one(shape: tuple[int, int], value: float) -> None:

@@ -91,6 +91,35 @@ def test_batch_invariant_plans_do_not_know_the_batch(rows: int, length: int, dim
         assert replace(a, evict_first=True) == replace(b, evict_first=True)
 
 
+@given(
+    rows=st.integers(2, 300), length=st.integers(2, 5000), padding=st.integers(0, 9), row=st.integers(0, 299)
+)
+def test_batch_invariant_plans_do_not_know_the_batch_of_padded_rows(
+    rows: int, length: int, padding: int, row: int
+) -> None:
+    x = torch.empty(rows, length + padding)[:, :length]
+    few = x[row % rows : row % rows + 1]
+    whole, alone = (tilefold.explain_plan(t, monoids.SUM, 1, guarantee="batch_invariant") for t in (x, few))
+    assert whole.stages == alone.stages
+
+
+@pytest.mark.parametrize(
+    ("some", "one"),
+    [
+        pytest.param((70, 64), (70, 1), id="columns"),
+        pytest.param((70, 3, 5), (70, 1, 1), id="columns of two dims"),
+        pytest.param((5, 3, 1, 70), (1, 1, 1, 70), id="rows"),
+    ],
+)
+def test_a_batch_of_one_is_planned_as_a_larger_one(some: tuple[int, ...], one: tuple[int, ...]) -> None:
+    dim = some.index(70)
+    plans = (
+        tilefold.explain_plan(torch.empty(shape), monoids.SUM, dim, guarantee="batch_invariant")
+        for shape in (some, one)
+    )
+    assert len({p.stages for p in plans}) == 1
+
+
 def test_a_lane_is_in_order_only_where_its_positions_surely_are() -> None:
     def in_order(*inputs: torch.Tensor, dims: tuple[int, ...]) -> bool:
         return (

@@ -38,8 +38,9 @@ def plan_tensors(
     tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], device: Device, guarantee: str
 ) -> tuple[Problem, Plan]:
     """The canonical problem of folding `dims` of validated tensors of one shape, and its plan (no stages for nothing)."""
-    problem = canonical(tensors, dims, ordered=not program.algebra.commutative)
-    if guarantee == "batch_invariant":
+    invariant = guarantee == "batch_invariant"
+    problem = canonical(tensors, dims, ordered=not program.algebra.commutative, batches=invariant)
+    if invariant:
         problem = problem.alone()
     if problem.length == 0 or problem.outputs == 0:
         return problem, Plan("triton", (), guarantee=guarantee, reason="nothing to fold")

@@ -82,8 +82,12 @@ def _starts_together(problem: Problem) -> bool:
 
 
 def alone(view: View, problem: Problem) -> View:
-    """The view of one result among unknown others: nothing in it depends on how many there are."""
-    by_rows = not problem.folded or all(s in (0, 1) for s in problem.folded[-1].strides)
+    """The view of one result among unknown others: nothing in it depends on how many there are.
+
+    Where results would be neighbours, one of them alone is a column too, though its elements are neighbours then.
+    """
+    steps = {s for d in problem.kept for s in d.strides} - {0}
+    by_rows = steps != {1} and (not problem.folded or all(s in (0, 1) for s in problem.folded[-1].strides))
     vector = _common_vector(problem, by_rows) if by_rows else view.full_vector
     return replace(
         view, by_rows=by_rows, kept=1 << 20, outer=1, bytes=LARGE, vector=vector, aligns=False, lines=True
