@@ -174,6 +174,9 @@ def fold_tensors(
         empty = [torch.empty(result_shape, dtype=d, device=tensors[0].device) for d in program.outputs]
         return empty if targets is None else list(targets)
     expanded = [t.resolve_neg() for t in expanded]  # a view that negates has no memory of its own values
+    if key is None and tensors[0].is_cuda:
+        layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in expanded)
+        key = (monoid, layouts, tensors[0].device, dims, keepdim, dtype, convert, guarantee)
     results = _run(expanded, program, dims, guarantee, result_shape, key)
     results = [r if list(r.shape) == result_shape else r.reshape(result_shape) for r in results]
     if targets is None:
@@ -183,8 +186,8 @@ def fold_tensors(
     return list(targets)
 
 
-# Launchers of repeated GPU calls, by all that a plan and its code depend on. Only plain calls come here: not those with a
-# forced backend.
+# Launchers of repeated GPU calls, by all that a plan and its code depend on: plain calls of one tensor by what they were
+# given, others by what it means once checked.
 _ready: dict[Any, Any] = {}
 
 
@@ -219,13 +222,16 @@ def _run(
 
         if chosen == "interpret":
             return launch.interpret(tensors, program, dims, guarantee)
-        ready = launch.prepare(tensors, program, dims, guarantee, shape)
+        ready = _ready.get(key) if key is not None else None
+        if ready is None:
+            ready = launch.prepare(tensors, program, dims, guarantee, shape)
+            if key is not None:
+                if len(_ready) >= 4096:
+                    _ready.clear()
+                _ready[key] = ready
         remember_plan(ready.plan)
-        if key is not None and chosen == "auto":
-            if len(_ready) >= 4096:
-                _ready.clear()
-            _ready[key] = ready
-        return ready(*tensors)
+        made: list[torch.Tensor] = ready(*tensors)
+        return made
     if chosen == "reference":
         from tilefold.backends import reference
 

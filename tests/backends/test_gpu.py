@@ -8,6 +8,7 @@ import torch
 import tilefold
 from backends.triton_cases import LARGE, MONOIDS, PIPED, SMALL, Case, compare
 from tilefold import fold, monoids
+from tilefold.backends.triton import launch
 from tilefold.planner import columns
 
 pytestmark = pytest.mark.gpu
@@ -217,6 +218,23 @@ def test_other_stream_and_graph() -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(captured, tilefold.reduce(x, monoids.LOGSUMEXP, 1))
+
+
+def test_every_repeated_call_finds_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared, prepare = [], launch.prepare
+    monkeypatch.setattr(launch, "prepare", lambda *args: prepared.append(args) or prepare(*args))
+    monkeypatch.setattr(fold, "_ready", {})
+    x, y, out = (torch.randn(n, 300, device="cuda") for n in (50, 50, 1))
+    for _ in range(3):
+        for device_order in ((x, y), (y, x)):
+            got = tilefold.reduce(device_order, MONOIDS["dot"], 1)
+        tilefold.reduce(x, monoids.SUM, 0, out=out[0])
+        tilefold.reduce(x, monoids.SUM, 0)
+        with tilefold.backend("triton"):
+            tilefold.reduce((x, y[:1]), MONOIDS["dot"], 1)
+    torch.testing.assert_close(got, (x * y).sum(1), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(out[0], x.sum(0), rtol=1e-4, atol=1e-3)
+    assert len(prepared) == 4
 
 
 def test_inputs_are_not_changed_and_alignment_is_part_of_the_key() -> None:
