@@ -572,6 +572,20 @@ CASES = [
         r"cannot be divided by 0, got mod\(torch.int64, 0\); divide",
     ),
     Case(
+        "integers of a monoid of floats",
+        reduced(
+            X.int(),
+            Monoid(
+                lambda f, g: (f.a + g.a, math.maximum(f.b + g.a, g.b)),
+                (0, -INF),
+                fields=("a", "b"),
+                lift=lambda x: (x, x),
+            ),
+        ),
+        DtypeError,
+        r"laws hold for floats alone.* must fold floats, got torch.int32; give .*dtypes=torch.float32, or convert",
+    ),
+    Case(
         "identity NaN",
         lambda: typing.concrete(NAN, torch.int32, "f"),
         DtypeError,

@@ -27,6 +27,7 @@ class Algebra:
     With n fields and k inputs: `lift` takes k elements (and the index) and gives n; `combine` takes 2 n and gives n;
     `absorb` takes n, then k blocks (and their indices) and gives n; `begin` takes the blocks alone and gives n; `project`
     takes n and gives the outputs. `derives`: without `absorb`, a block form may be derived from `combine`.
+    `folds_integers`: not where the laws hold for floats alone, an infinity being no number that integers have.
     """
 
     fields: tuple[str, ...]
@@ -41,6 +42,7 @@ class Algebra:
     absorb: Graph | None
     begin: Graph | None = None
     derives: bool = True
+    folds_integers: bool = True
 
     @property
     def identity_numbers(self) -> tuple[Number, ...] | None:
@@ -103,7 +105,8 @@ class Monoid:
         combine: `combine(a, b) -> state`, associative. For a tuple state, a and b are named tuples of the fields.
         identity: the state e with combine(e, s) == combine(s, e) == s: a number, or a tuple of one number a field.
             None where there is none: absent elements are then selected away, and folding nothing is an error. An
-            infinity in an integer field means the dtype's least or greatest value.
+            infinity in an integer field means the dtype's least or greatest value; where arithmetic with that one
+            wraps and so breaks a law, as in min-plus products, the monoid folds floats only.
         lift: `lift(x[, y, ...][, i]) -> state` for one element of each input. Default: the elements are the state.
         project: `project(*state)` -> the result, one value or a tuple. Default: the state.
         absorb: `absorb(state, x[, y, ...][, i]) -> state` takes a block of elements that come after the state's own:
@@ -208,7 +211,7 @@ class Monoid:
 
         with laws.real_samples():
             if check:
-                laws.verify(self.algebra, self.name)
+                object.__setattr__(self.algebra, "folds_integers", laws.verify(self.algebra, self.name))
             if commutative is None:
                 object.__setattr__(self.algebra, "commutative", laws.is_commutative(self.algebra))
 
@@ -384,4 +387,5 @@ def completed(algebra: Algebra) -> Algebra:
         combine=expression.trace(combine, 2 * (n + 1)),
         project=expression.trace(project, n + 1),
         absorb=None,
+        folds_integers=algebra.folds_integers,
     )
