@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pickle
 import re
 import traceback
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +79,10 @@ def dual() -> object:
 
 def made(combine: Any = lambda a, b: a + b, identity: Any = 0, **options: Any) -> Callable[[], Monoid]:
     return lambda: Monoid(combine, identity, **{"check": False, "commutative": True, **options})
+
+
+def local_result() -> Any:
+    return namedtuple("Result", "value")
 
 
 def traced(function: Callable[..., Any]) -> Callable[[], object]:
@@ -508,6 +514,12 @@ CASES = [
         made(lambda a: a),
         ArityError,
         r"combine must take 2 arguments, got a signature with: too many.*; mend",
+    ),
+    Case(
+        "pickled with a class that has no place",
+        lambda: pickle.dumps(made(project=local_result())()),
+        MonoidError,
+        r"found by its name to be pickled, got Result; define",
     ),
     # algebra/laws.py
     Case(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import keyword
 import re
+import sys
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -159,7 +161,7 @@ class Monoid:
         self.name = name or getattr(combine, "__name__", "monoid").strip("<>")
         names, identities = _state_shape(self.name, identity, fields)
         scalar = fields is None and not isinstance(identity, tuple | list)
-        self._state_type = None if scalar else namedtuple("State", names)
+        self._state_type = None if scalar else _state_type(names)
         n, inputs = len(names), len(names)
         if lift is not None:
             inputs = _positional_count(self.name, "lift", lift) - int(index)
@@ -268,9 +270,66 @@ class Monoid:
             return tuple(results) if self.outputs is tuple else self.outputs(*results)
         return self._state(results)
 
+    def __copy__(self) -> Monoid:
+        return self  # nothing changes a monoid, and compiled kernels are kept by it
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Monoid:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Monoid], tuple[Any, ...]]:
+        """Pickled as its graphs, which are data: lambdas do not hinder. A member of the catalogue goes by its name."""
+        from tilefold.algebra import catalogue  # it is made of monoids
+
+        for name in catalogue.__all__:
+            if getattr(catalogue, name) is self:
+                return _member, (name,)
+        if self.outputs is not None and not _has_a_name(self.outputs):
+            raise MonoidError(
+                f"{self.name}: what project returns must be found by its name to be pickled, got "
+                f"{self.outputs.__qualname__}; define that class at the top of a module"
+            )
+        return _restored, (self.algebra, self.name, self.outputs, self._state_type is not None)
+
     def __repr__(self) -> str:
         order = "commutative" if self.commutative else "ordered"
         return f"Monoid({self.name}: {', '.join(self.fields)}; {order})"
+
+
+@functools.lru_cache(maxsize=256)
+def _state_type(names: tuple[str, ...]) -> Any:
+    """The named tuple of a state, which results come in: one of these names alone, and pickled by them."""
+    make: Any = namedtuple  # the names are not known to a type checker
+    made = make("State", names)
+    made.__reduce__ = lambda state: (_unpickled_state, (names, tuple(state)))
+    return made
+
+
+def _unpickled_state(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return _state_type(names)(*values)
+
+
+def _member(name: str) -> Monoid:
+    from tilefold.algebra import catalogue
+
+    member: Monoid = getattr(catalogue, name)
+    return member
+
+
+def _restored(algebra: Algebra, name: str, outputs: type | None, tuple_state: bool) -> Monoid:
+    """A pickled monoid; its laws were checked when it was made."""
+    monoid = Monoid.__new__(Monoid)
+    monoid.name, monoid.algebra, monoid.outputs = name, algebra, outputs
+    monoid._state_type = _state_type(algebra.fields) if tuple_state else None
+    monoid.total = completed(algebra)
+    return monoid
+
+
+def _has_a_name(kind: type) -> bool:
+    """Whether another process would find the class where this one says that it is."""
+    found: Any = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is kind
 
 
 def _state_shape(
