@@ -39,6 +39,7 @@ from tilefold.errors import (
     KindError,
     LawError,
     MonoidError,
+    OrderError,
     RepeatedDimError,
     ShapeError,
     TraceError,
@@ -238,7 +239,7 @@ CASES = [
         "dtype kind",
         lambda: tf.sum(X, dtype="float32"),
         KindError,
-        r"a torch.dtype or None, got 'float32'; pass",
+        r"a torch.dtype, .* or None, got 'float32'; pass",
     ),
     Case(
         "dtype of no real number",
@@ -366,13 +367,13 @@ CASES = [
         KindError,
         r"`var\(x, True\)` takes no other arguments, got more; pass dim=None, unbiased=True",
     ),
-    Case("norm of no order", lambda: tf.vector_norm(X, "2"), KindError, r"a real number, got '2'; 2 is"),
-    Case("norm of complex order", lambda: tf.norm(X, 1j), KindError, r"a real number, got 1j; 2 is"),
+    Case("norm of no order", lambda: tf.vector_norm(X, "2"), OrderError, r"a real number, got '2'; 2 is"),
+    Case("norm of complex order", lambda: tf.norm(X, 1j), OrderError, r"a real number, got 1j; 2 is"),
     Case(
         "mean dtype kind",
-        lambda: tf.mean(X, dtype=float),
+        lambda: tf.mean(X, dtype=str),
         KindError,
-        r"mean: `dtype` must be a torch.dtype.*; pass",
+        r"mean: `dtype` must be a torch.dtype.* or None, got <class 'str'>; pass",
     ),
     Case(
         "amax of 65 dims",
@@ -392,7 +393,36 @@ CASES = [
         KindError,
         r"`unbiased` or `correction`, got both; unbiased=True",
     ),
-    Case("nuclear norm", lambda: tf.norm(X, "nuc"), ArgumentError, r'a number or "fro", got \'nuc\'; use'),
+    Case(
+        "nuclear norm",
+        lambda: tf.norm(X, "nuc"),
+        OrderError,
+        r'a real number or "fro", got \'nuc\'; use torch.linalg.matrix_norm',
+    ),
+    Case(
+        "norm of a number in quotes",
+        lambda: tf.norm(X, "2"),
+        OrderError,
+        r'a real number or "fro", got \'2\'; 2 is',
+    ),
+    Case(
+        "keepdim of no kind",
+        lambda: tf.amax(X, 1, keepdim=None),
+        KindError,
+        r"amax: `keepdim` must be True or False, got .*NoneType; write",
+    ),
+    Case(
+        "keepdim of a number",
+        reduced(X, monoids.SUM, 1, 1),
+        KindError,
+        r"reduce: `keepdim` must be True or False, got .*int; write",
+    ),
+    Case(
+        "keepdim false alone",
+        lambda: tf.mean(X, keepdim=False),
+        KindError,
+        r"mean: `keepdim` needs a `dim`, got keepdim=False alone; pass",
+    ),
     Case(
         "narrowing norm",
         lambda: tf.vector_norm(X, dtype=torch.float16),
@@ -708,6 +738,10 @@ def test_what_python_refuses_inside_a_trace_names_the_fix():
             trace(function, 1)
 
 
+def vector_norm_of(library: Any) -> Callable[..., Any]:
+    return library.linalg.vector_norm if library is torch else library.vector_norm
+
+
 @pytest.mark.parametrize(
     ("call", "kind"),
     [
@@ -732,6 +766,57 @@ def test_what_python_refuses_inside_a_trace_names_the_fix():
         pytest.param(
             lambda f: f.var(X, unbiased=True, correction=1), TypeError, id="unbiased-and-correction"
         ),
+        pytest.param(lambda f: f.norm(X, "2"), RuntimeError, id="norm-of-a-string"),
+        pytest.param(lambda f: f.norm(X[0], "nuc"), RuntimeError, id="nuclear-norm-of-a-vector"),
+        pytest.param(lambda f: f.norm(X, 1j), RuntimeError, id="norm-of-complex-order"),
+        pytest.param(lambda f: vector_norm_of(f)(X, 1j), RuntimeError, id="vector-norm-of-complex-order"),
+        pytest.param(lambda f: vector_norm_of(f)(X, "2"), TypeError, id="vector-norm-of-a-string"),
+        pytest.param(lambda f: f.sum(X, 1, keepdim=None), TypeError, id="sum-keepdim-none"),
+        pytest.param(lambda f: f.sum(X, 1, keepdim=1), TypeError, id="sum-keepdim-1"),
+        pytest.param(lambda f: f.any(X, 1, None), TypeError, id="any-keepdim-none"),
+        pytest.param(lambda f: f.any(X, 1, 1), TypeError, id="any-keepdim-1"),
+        pytest.param(lambda f: f.max(X, 1, None), TypeError, id="max-keepdim-none"),
+        pytest.param(lambda f: f.max(X, 1, 1), TypeError, id="max-keepdim-1"),
+        pytest.param(lambda f: f.argmax(X, 1, keepdim=None), TypeError, id="argmax-keepdim-none"),
+        pytest.param(lambda f: f.argmax(X, 1, keepdim=1), TypeError, id="argmax-keepdim-1"),
+        pytest.param(lambda f: f.var(X, 1, keepdim=None), TypeError, id="var-keepdim-none"),
+        pytest.param(lambda f: f.var(X, 1, keepdim=1), TypeError, id="var-keepdim-1"),
+        pytest.param(lambda f: f.norm(X, 2, 1, keepdim=None), TypeError, id="norm-keepdim-none"),
+        pytest.param(lambda f: f.norm(X, 2, 1, keepdim=1), TypeError, id="norm-keepdim-1"),
+        pytest.param(lambda f: f.aminmax(X, dim=0, keepdim=None), TypeError, id="aminmax-keepdim-none"),
+        pytest.param(lambda f: f.aminmax(X, dim=0, keepdim=1), TypeError, id="aminmax-keepdim-1"),
+        pytest.param(lambda f: f.sum(X, keepdim=False), TypeError, id="sum-keepdim-false-alone"),
+        pytest.param(lambda f: f.max(X, keepdim=False), TypeError, id="max-keepdim-false-alone"),
+        pytest.param(lambda f: f.max(X, other=X, keepdim=False), TypeError, id="max-other-and-keepdim-false"),
+        pytest.param(
+            lambda f: f.max(X, torch.tensor(0.0), keepdim=False), TypeError, id="max-dim-tensor-of-a-float"
+        ),
+        pytest.param(
+            lambda f: f.min(X, torch.tensor([0, 1]), keepdim=False), TypeError, id="min-dim-tensor-of-two"
+        ),
+        pytest.param(lambda f: f.var(X, True, keepdim=False), TypeError, id="var-unbiased-and-keepdim-false"),
+        pytest.param(lambda f: f.std(X, True, keepdim=False), TypeError, id="std-unbiased-and-keepdim-false"),
+        pytest.param(
+            lambda f: f.var_mean(X, True, keepdim=False), TypeError, id="var_mean-unbiased-and-keepdim-false"
+        ),
+        pytest.param(
+            lambda f: f.std_mean(X, True, keepdim=False), TypeError, id="std_mean-unbiased-and-keepdim-false"
+        ),
+        pytest.param(
+            lambda f: f.var(X, True, out=torch.empty(())), TypeError, id="unbiased-in-place-of-dim-and-out"
+        ),
+        pytest.param(
+            lambda f: f.amax(X[:0], (0, 0)), IndexError, id="amax-of-nothing-along-a-dim-named-twice"
+        ),
+        pytest.param(
+            lambda f: f.amax(X[:0], (1, 1)), RuntimeError, id="amax-of-something-along-a-dim-named-twice"
+        ),
+        pytest.param(
+            lambda f: vector_norm_of(f)(X[:0], INF, (0, 0)),
+            RuntimeError,
+            id="norm-of-nothing-along-a-dim-named-twice",
+        ),
+        pytest.param(lambda f: f.sum(X, dtype=str), TypeError, id="dtype-of-another-type"),
     ],
 )
 def test_torch_raises_the_same_kind(call, kind):
