@@ -531,6 +531,36 @@ CASES = [
         r"one for each of the fields \('value',\), got 2; give",
     ),
     Case(
+        "dtypes complex",
+        made(dtypes=torch.complex64),
+        DtypeError,
+        r"field dtype must be of real numbers or bool, got torch.complex64; carry real and imaginary parts",
+    ),
+    Case(
+        "dtypes quantized",
+        made(identity=(0, 0), fields=("a", "b"), dtypes=("input", torch.qint8)),
+        DtypeError,
+        r"field dtype must be of real numbers or bool, got torch.qint8; choose",
+    ),
+    Case(
+        "identity of another dtype",
+        made(identity=0.5, dtypes=torch.int64),
+        DtypeError,
+        r"value: an integer field needs a whole identity, got 0.5 for torch.int64; declare",
+    ),
+    Case(
+        "identity of no position",
+        made(lambda a, b: b, (0, 0.5), fields=("a", "b"), dtypes=("input", "index")),
+        DtypeError,
+        r"b: an integer field needs a whole identity, got 0.5 for torch.int64; declare",
+    ),
+    Case(
+        "identity beyond its dtype",
+        made(identity=2**70, dtypes=torch.int64),
+        DtypeError,
+        r"value: an identity must fit its field, got 1180591620717411303424 for torch.int64; an infinity",
+    ),
+    Case(
         "dtypes",
         made(dtypes="float"),
         MonoidError,
@@ -557,6 +587,12 @@ CASES = [
         made(lambda a, b: (a / 2) & 1, check=True),
         DtypeError,
         r"must fold floats, integers or bool, got functions.*; see",
+    ),
+    Case(
+        "no dtype for an identity",
+        made(lambda a, b: a & b, 0.5, check=True),
+        DtypeError,
+        r"must fold .*float64: and: bitwise operations need .*; int64: value: .* needs a whole identity, got 0.5 .*; see",
     ),
     Case(
         "NaN of identities",

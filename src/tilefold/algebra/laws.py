@@ -118,8 +118,8 @@ def verify(algebra: Algebra, name: str) -> bool:
             return False
     if not tried:
         raise DtypeError(
-            f"{name}: a monoid must fold floats, integers or bool, got functions that take none of them; "
-            "see which operations need which dtype, or pass check=False"
+            f"{name}: a monoid must fold floats, integers or bool, got functions or an identity that take none of them "
+            f"({_refusals(completed(algebra))}); see which operations need which dtype, or pass check=False"
         )
     return True
 
@@ -133,6 +133,21 @@ def _check(pool: _Pool, name: str) -> None:
         _check_commutativity(pool, name)
     if pool.program.absorb is not None:
         _check_absorb(pool, name)
+
+
+def _refusals(algebra: Algebra) -> str:
+    """Why an algebra folds no sample, each dtype's reason."""
+    reasons = [_refusal(algebra, dtype) for dtype in _SAMPLES]
+    return "; ".join(r for r in reasons if r is not None) or "no sample could be computed"
+
+
+def _refusal(algebra: Algebra, dtype: torch.dtype) -> str | None:
+    try:
+        as_written(algebra, (dtype,) * algebra.inputs)
+    except DtypeError as error:
+        reason = str(error).rpartition("; ")[0]  # without its fix
+        return f"{str(dtype).removeprefix('torch.')}: {reason}"
+    return None
 
 
 def _holds(pool: _Pool, name: str) -> bool:

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import torch
 
-from tilefold.algebra import expression
+from tilefold.algebra import expression, typing
 from tilefold.algebra.expression import Graph, Number, plain_number
-from tilefold.errors import ArityError, MonoidError
+from tilefold.errors import ArityError, DtypeError, MonoidError
 
 FieldDtype = str | torch.dtype
 _NAME = re.compile(r"[A-Za-z]\w{0,63}\Z", re.ASCII)
@@ -130,6 +130,7 @@ class Monoid:
         TraceError: a function uses Python control flow or foreign operations on its arguments.
         ArityError: a function takes or returns the wrong number of values.
         LawError: identity or associativity fails on a sample, which the message shows.
+        DtypeError: a field's dtype is complex, or does not hold the identity; or nothing that is sampled can be folded.
 
     Example:
         >>> import tilefold
@@ -184,10 +185,12 @@ class Monoid:
         _expect_arguments(self.name, "absorb", absorb, 1 + inputs + int(index))
         _expect_arguments(self.name, "absorb's begin", begin, inputs + int(index))
         self.outputs: type | None = None
+        kinds = _field_dtypes(self.name, dtypes, names)
+        _check_identity_fits(self.name, names, identities, kinds)
         self.algebra = Algebra(
             fields=names,
             identity=None if identities is None else tuple(_number_text(i) for i in identities),
-            dtypes=_field_dtypes(self.name, dtypes, names),
+            dtypes=kinds,
             inputs=inputs,
             index=index,
             commutative=bool(commutative),
@@ -381,7 +384,20 @@ def _field_dtypes(
                 f'{monoid}: a field dtype must be "compute", "input", "index" or a torch dtype, got {dtype!r}; '
                 "choose one of them"
             )
+        if isinstance(dtype, torch.dtype) and dtype not in typing.FOLDABLE:
+            fix = "carry real and imaginary parts in two fields" if dtype.is_complex else "choose another"
+            raise DtypeError(f"{monoid}: a field dtype must be of real numbers or bool, got {dtype}; {fix}")
     return each
+
+
+def _check_identity_fits(
+    monoid: str, names: Sequence[str], identities: Sequence[Number] | None, dtypes: Sequence[FieldDtype]
+) -> None:
+    """Refuse an identity that its field's own dtype cannot hold. Those of "compute" and "input" depend on the fold."""
+    for name, number, dtype in zip(names, identities or (), dtypes, strict=identities is not None):
+        own = torch.int64 if dtype == "index" else dtype
+        if isinstance(own, torch.dtype):
+            typing.concrete(number, typing.carried_dtype(own), f"{monoid}: {name}")
 
 
 def _take_elements(n: int) -> Callable[..., Any]:
