@@ -499,6 +499,59 @@ CASES = [
         r"only in absorb, got one in combine; combine",
     ),
     Case(
+        "constant beyond all floats",
+        traced(lambda x: x + 10**400),
+        TraceError,
+        r"fit into 64 bits, got a whole number of 1329 bits; write",
+    ),
+    Case(
+        "constant of an operation beyond all floats",
+        traced(lambda x: x + math.sqrt(10**400)),
+        TraceError,
+        r"must have a value, got sqrt\(a whole number of 1329 bits\).*; mend",
+    ),
+    Case(
+        "identity beyond all floats",
+        made(identity=-(10**400)),
+        MonoidError,
+        r"identity must be a number that a float or 64 bits can hold, got a whole number of 1329 bits; write",
+    ),
+    Case("combine is no function", made(None), MonoidError, r"combine must be a function, got None; give"),
+    Case("lift is no function", made(lift=3), MonoidError, r"lift must be a function, got 3; give"),
+    Case(
+        "project is no function", made(project="x"), MonoidError, r"project must be a function, got 'x'; give"
+    ),
+    Case(
+        "absorb of three",
+        made(absorb=(3, 4, 5)),
+        MonoidError,
+        r"absorb must be a function, a pair of them.*, got \(3, 4, 5\); leave",
+    ),
+    Case(
+        "absorb without a second",
+        made(absorb=(lambda x: x, None)),
+        MonoidError,
+        r"absorb must be a function, a pair of them.*, got .*None\); leave",
+    ),
+    Case(
+        "index is no truth", made(index="yes"), MonoidError, r"index must be True or False, got 'yes'; True"
+    ),
+    Case(
+        "fields of no kind", made(fields=3), MonoidError, r"fields must be a sequence of names, got 3; name"
+    ),
+    Case(
+        "lift without a signature",
+        made(lift=torch.abs),
+        ArityError,
+        r"lift must tell its arguments.*, got <built-in .*abs.*> without a signature; write",
+    ),
+    Case(
+        "lift of a keyword",
+        made(lift=lambda x, *, y: x),
+        ArityError,
+        r"lift must take 1 argument, got a signature with: missing .*'y'; mend",
+    ),
+    Case(
         "absorb is True",
         made(absorb=True),
         MonoidError,
@@ -529,6 +582,18 @@ CASES = [
         made(dtypes=("input", "input")),
         ArityError,
         r"one for each of the fields \('value',\), got 2; give",
+    ),
+    Case(
+        "dtypes none",
+        made(dtypes=None),
+        MonoidError,
+        r'"compute", "input", "index" or a torch dtype, got None; choose',
+    ),
+    Case(
+        "dtypes of python",
+        made(identity=(0, 0), fields=("a", "b"), dtypes=float),
+        MonoidError,
+        r'"compute", "input", "index" or a torch dtype, got <class \'float\'>; choose',
     ),
     Case(
         "dtypes complex",

@@ -8,14 +8,14 @@ import keyword
 import re
 import sys
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from tilefold.algebra import expression, typing
-from tilefold.algebra.expression import Graph, Number, plain_number
+from tilefold.algebra.expression import Graph, Number, fits_a_float, plain_number, short_text
 from tilefold.errors import ArityError, DtypeError, MonoidError
 
 FieldDtype = str | torch.dtype
@@ -160,6 +160,7 @@ class Monoid:
         check: bool = True,
     ) -> None:
         self.name = name or getattr(combine, "__name__", "monoid").strip("<>")
+        _check_kinds(self.name, combine, lift, project, absorb, index)
         names, identities = _state_shape(self.name, identity, fields)
         scalar = fields is None and not isinstance(identity, tuple | list)
         self._state_type = None if scalar else _state_type(names)
@@ -171,14 +172,10 @@ class Monoid:
                 raise ArityError(
                     f"{self.name}: lift must take at least one element{before}, got {inputs}; add an argument for it"
                 )
+        _expect_arguments(self.name, "lift", lift, inputs + int(index))
         _expect_arguments(self.name, "combine", combine, 2)
         _expect_arguments(self.name, "project", project, n)
         derives, begin = absorb is not False, None
-        if isinstance(absorb, bool) and absorb:
-            raise MonoidError(
-                f"{self.name}: absorb must be a function, a pair of them, None or False, got True; "
-                "leave it out to have it derived"
-            )
         if isinstance(absorb, tuple):
             begin, absorb = absorb
         absorb = absorb or None
@@ -335,6 +332,27 @@ def _has_a_name(kind: type) -> bool:
     return found is kind
 
 
+def _check_kinds(
+    monoid: str, combine: object, lift: object, project: object, absorb: object, index: object
+) -> None:
+    """Refuse what is no function where one belongs."""
+    for role, function in (("combine", combine), ("lift", lift), ("project", project)):
+        if not callable(function) and (function is not None or role == "combine"):
+            raise MonoidError(
+                f"{monoid}: {role} must be a function, got {function!r}; give one of Python, a lambda say"
+            )
+    functions = absorb if isinstance(absorb, tuple) and len(absorb) == 2 else (absorb,)
+    if absorb is not None and absorb is not False and not all(map(callable, functions)):
+        raise MonoidError(
+            f"{monoid}: absorb must be a function, a pair of them, None or False, got {absorb!r}; "
+            "leave it out to have it derived"
+        )
+    if not isinstance(index, bool):
+        raise MonoidError(
+            f"{monoid}: index must be True or False, got {index!r}; True passes positions to lift"
+        )
+
+
 def _state_shape(
     monoid: str, identity: Number | Sequence[Number] | None, fields: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[Number, ...] | None]:
@@ -344,8 +362,12 @@ def _state_shape(
     if fields is None:
         names = tuple(f"field{i}" for i in range(len(identities or (0,))))
         names = ("value",) if len(names) == 1 else names
+    elif isinstance(fields, str):
+        names = (fields,)
+    elif isinstance(fields, Iterable):
+        names = tuple(fields)
     else:
-        names = (fields,) if isinstance(fields, str) else tuple(fields)
+        raise MonoidError(f"{monoid}: fields must be a sequence of names, got {fields!r}; name each field")
     for name in names:
         if not isinstance(name, str) or not _NAME.match(name) or keyword.iskeyword(name):
             raise MonoidError(
@@ -360,6 +382,11 @@ def _state_shape(
                     f"{monoid}: the identity must be a Python number for each field, got {type(number).__name__}; "
                     "write a number, or None where there is no identity"
                 )
+            if not fits_a_float(number):
+                raise MonoidError(
+                    f"{monoid}: the identity must be a number that a float or 64 bits can hold, got {short_text(number)}; "
+                    "write an infinity"
+                )
         identities = tuple(map(plain_number, identities))
         if len(identities) != len(names):
             raise ArityError(
@@ -372,7 +399,8 @@ def _state_shape(
 def _field_dtypes(
     monoid: str, dtypes: FieldDtype | Sequence[FieldDtype], names: Sequence[str]
 ) -> tuple[FieldDtype, ...]:
-    each = (dtypes,) * len(names) if isinstance(dtypes, str | torch.dtype) else tuple(dtypes)
+    one = isinstance(dtypes, str | torch.dtype) or not isinstance(dtypes, Iterable)
+    each: tuple[Any, ...] = (dtypes,) * len(names) if one else tuple(dtypes)  # type: ignore[arg-type]  # see `one`
     if len(each) != len(names):
         raise ArityError(
             f"{monoid}: dtypes must be one for all or one for each of the fields {tuple(names)}, got {len(each)}; "
@@ -406,7 +434,13 @@ def _take_elements(n: int) -> Callable[..., Any]:
 
 def _positional_count(monoid: str, role: str, function: Callable[..., Any]) -> int:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        raise ArityError(
+            f"{monoid}: {role} must tell its arguments so that they can be counted, got {function!r} without a signature; "
+            "write it as a lambda"
+        ) from None
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         raise ArityError(
             f"{monoid}: {role} must name its arguments so that they can be counted, got *arguments; write them out"
