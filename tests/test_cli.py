@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -284,16 +286,48 @@ def test_exit_codes(tmp_path: Path, good: Path, bad: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's device that is always full")
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
-def test_output_that_cannot_be_written_is_no_nan(good: Path, options: list[str]) -> None:
+@pytest.mark.parametrize("buffering", ["", "1"], ids=["buffered", "unbuffered"])
+def test_output_that_cannot_be_written_is_no_nan(good: Path, options: list[str], buffering: str) -> None:
     command = [sys.executable, "-m", "tilefold", "describe", str(good), *options]
     with open("/dev/full", "w") as full:
         result = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": buffering},
         )  # fmt: skip
     assert result.returncode == 2
     assert re.match(r"tilefold: the output must be writable, got .*; make room", result.stderr)
-    assert "Traceback" not in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="pipes end otherwise here")
+@pytest.mark.parametrize(
+    "command",
+    [["describe", "FILE"], ["describe", "FILE", "--json"], ["plan", "16x16"], ["--help"]],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("buffering", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_reader_that_reads_no_further_is_no_nan(bad: Path, command: list[str], buffering: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    arguments = [str(bad) if argument == "FILE" else argument for argument in command]
+    try:
+        result = subprocess.run(
+            [sys.executable, "-m", "tilefold", *arguments], stdout=writer, stderr=subprocess.PIPE, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": buffering},
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (result.returncode, result.stderr) == (-signal.SIGPIPE, b"")
+
+
+def test_warnings_of_torch_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # quantized tensors are deprecated, files of them remain
+        quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+        torch.save({"q": quantized}, tmp_path / "a.pt")
+    result = process("describe", tmp_path / "a.pt")
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_the_help_states_the_exit_codes() -> None:

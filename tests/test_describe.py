@@ -6,6 +6,7 @@ import doctest
 import math
 import os
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +75,23 @@ def test_large_integers_keep_every_digit() -> None:
 def test_squares_beyond_float32() -> None:
     report = describe_tensor("x", torch.tensor([1e25, 3e25, -1e25]))
     assert report.std == pytest.approx(2e25, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("values", "mean", "std"),
+    [
+        pytest.param([1e308, -1e308, 1e308], 1e308 / 3, 1e308 * (2 / math.sqrt(3.0)), id="sums-and-squares"),
+        pytest.param([1e200, 3e200, 1.0], 4e200 / 3, None, id="squares"),
+        pytest.param([1e308, 1e308, NAN, INFINITY], 1e308, 0.0, id="beside-nan-and-inf"),
+        pytest.param([1.7e308, -1.7e308], 0.0, INFINITY, id="std-beyond-float64"),
+    ],
+)
+def test_squares_beyond_float64(values: list[float], mean: float, std: float | None) -> None:
+    report = describe_tensor("x", torch.tensor(values, dtype=torch.float64))
+    assert report.mean == pytest.approx(mean, rel=1e-14, abs=0.0)
+    if std is None:
+        std = (torch.tensor(values, dtype=torch.float64) * 2.0**-600).std().item() * 2.0**600
+    assert report.std == (None if std == INFINITY else pytest.approx(std, rel=1e-14))
 
 
 def test_an_offset_costs_no_accuracy() -> None:
@@ -203,6 +221,73 @@ def test_a_damaged_member_of_an_npz_is_refused_alone(tmp_path: Path) -> None:
     assert names_of(report) == ["b"]
     assert [r.name for r in report.refused] == ["a", "notes.txt"]
     assert "must be whole" in report.refused[0].reason
+
+
+def test_arrays_of_one_name_are_each_described(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zipfile says that a name is there already
+        for value in (1.0, 2.0, 3.0):
+            np.save(tmp_path / "x.npy", np.full(4, value))
+            archive.write(tmp_path / "x.npy", "x.npy" if value < 3 else "x")
+    report = describe_file(tmp_path / "a.npz")
+    assert [(t.name, t.mean) for t in report.tensors] == [("x", 1.0), ("x", 2.0), ("x", 3.0)]
+
+
+def test_a_compressed_member_that_is_damaged_is_refused_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, a=np.random.default_rng(0).random(500), b=np.ones(3))
+    with zipfile.ZipFile(path) as archive:
+        at = archive.infolist()[0].header_offset + 200
+    whole = path.read_bytes()
+    path.write_bytes(whole[:at] + b"\xff" * 40 + whole[at + 40 :])
+    report = describe_file(path)
+    assert names_of(report) == ["b"]
+    assert "must be whole" in report.refused[0].reason
+
+
+@pytest.mark.parametrize("name", ["A.NPY", "B.Npz", "C.SafeTensors", "D.PT", "E.PTH"])
+def test_suffixes_in_capitals(tmp_path: Path, name: str) -> None:
+    lower, path = tmp_path / name.lower(), tmp_path / name
+    writers: dict[str, Callable[[], object]] = {
+        ".npy": lambda: np.save(lower, np.ones(3)),
+        ".npz": lambda: np.savez(lower, x=np.ones(3)),
+        ".safetensors": lambda: save_file({"x": torch.ones(3)}, lower),
+    }
+    writers.get(lower.suffix, lambda: torch.save({"x": torch.ones(3)}, lower))()
+    lower.rename(path)
+    assert describe_file(path).tensors[0].mean == 1.0
+    assert payload_bytes(path) > 0
+
+
+def test_a_torchscript_file_is_told_apart_from_a_damaged_one(tmp_path: Path) -> None:
+    class Scale(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.w
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is deprecated, its files remain
+        torch.jit.trace(Scale(), torch.ones(2)).save(str(tmp_path / "a.pt"))
+    with pytest.raises(
+        FileError, match=r"tensors and plain containers only, got a TorchScript program.*; save its"
+    ):
+        describe_file(tmp_path / "a.pt")
+
+
+def test_warnings_of_those_who_read_are_not_ours(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # quantized tensors are deprecated, files of them remain
+        quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+        torch.save({"a": torch.ones(2), "q": quantized}, tmp_path / "a.pt")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        report = describe_file(tmp_path / "a.pt")
+    assert said == []
+    assert names_of(report) == ["a"]
+    assert "real numbers or bool, got torch.qint8" in report.refused[0].reason
 
 
 def test_containers_that_hold_themselves_and_each_other(tmp_path: Path) -> None:

@@ -201,10 +201,40 @@ def test_max_of_two_tensors():
     assert torch.equal(tf.min(a, other=b), torch.minimum(a, b))
 
 
-def test_a_0d_tensor_given_with_keepdim_is_a_dim():
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_a_0d_tensor_given_with_keepdim_is_a_dim(name, keepdim):
     x = torch.tensor([[1.0, 4.0], [2.0, 3.0]])
-    for got, want in zip(tf.max(x, torch.tensor(1), True), torch.max(x, torch.tensor(1), True), strict=True):
-        assert torch.equal(got, want)
+    got, want = (getattr(library, name)(x, torch.tensor(1), keepdim=keepdim) for library in (tf, torch))
+    for one, other in zip(got, want, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", [float, int, bool], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_pythons_types_are_dtypes_as_in_torch(name, dtype):
+    x = torch.tensor([[1.5, -2.0], [0.0, 3.0]])
+    got, want = (getattr(library, name)(x, 1, dtype=dtype) for library in (tf, torch))
+    assert got.dtype == want.dtype
+    assert torch.equal(got, want)
+
+
+def test_pythons_float_is_a_dtype_of_means_norms_and_folds():
+    x = torch.tensor([3.0, -4.0])
+    for got in (
+        tf.mean(x, dtype=float),
+        tf.vector_norm(x, dtype=float),
+        tf.norm(x, dtype=float),
+        tf.reduce(x, tf.monoids.SUM, dtype=float),
+    ):
+        assert got.dtype == torch.float64
+    with pytest.raises(DtypeError, match=r"a real or bool dtype, got torch.complex128; convert"):
+        tf.sum(x, dtype=complex)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "max", "min", "var", "std", "var_mean", "std_mean"])
+def test_the_default_of_keepdim_reads_as_torch_s(name):
+    assert repr(inspect.signature(getattr(tf, name)).parameters["keepdim"].default) == "False"
 
 
 @pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ def describe(
 
     Exit code 2 if a file or tensor could not be described (one line each on stderr; all others are still done).
 
-    Else 1 if --fail-on-nan is given and a tensor holds NaN or inf. Else 0.
+    Else 1 if --fail-on-nan is given and a tensor holds NaN or inf. Else 0. A closed pipe ends it by SIGPIPE (141).
     """
     try:
         _check_device(device)
@@ -230,14 +231,23 @@ def bench(context: typer.Context) -> None:
 
 def main() -> None:
     """The console script."""
+    # As other Unix tools do: who reads no further, like `head`, ends the process. An exit code of 1 would say NaN.
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     # A name in a file may hold what the terminal's encoding lacks: shown escaped, never a crash.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(prog_name="tilefold")
-    except OSError as error:  # a full disk, say; a closed pipe ends quietly
+        try:
+            app(prog_name="tilefold")
+        finally:
+            sys.stdout.flush()
+    except OSError as error:  # a full disk, say
         _complain(
             f"tilefold: the output must be writable, got {error.strerror or error}; make room or write elsewhere"
         )
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # Python's own last flush would fail again
         sys.exit(2)

@@ -18,6 +18,8 @@ from tilefold.tensor_files import Load, reason_of, tensors_of
 
 SCHEMA = 1
 COUNTS = ("count", "nans", "infs", "zeros")
+# Squares of any scaled float64 can be summed; what it loses is too small to be seen beside what overflows unscaled.
+SCALE = 2.0**-600
 Progress = Callable[[str, int], None]
 
 
@@ -85,8 +87,9 @@ def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str 
     """Fold one tensor of any shape, strides and foldable dtype with DESCRIBE, on `device`.
 
     Statistics are carried in float32 for floats of 32 bits or fewer and integers of 16 or fewer, in float64 for others
-    and where float32 overflows. The counts are exact; mean and std err by a few units in the last place of what carries
-    them. The same tensor gives the same bits on the same device ("run_to_run").
+    and where float32 overflows; where float64 does, of the elements scaled down. The counts are exact; mean and std err
+    by a few units in the last place of what carries them. The same tensor gives the same bits on the same device
+    ("run_to_run").
 
     Raises:
         DtypeError: the dtype or layout has no fold (complex or sparse, say).
@@ -118,13 +121,18 @@ def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str 
 
 
 def _statistics(tensor: torch.Tensor) -> dict[str, float]:
-    """DESCRIBE's fields as Python numbers, in float64 where float32 is too narrow for the elements or their squares."""
+    """DESCRIBE's fields as Python numbers, in float64 where float32 is too narrow for the elements or their squares.
+
+    Where float64 is too narrow as well, the mean and std are those of the elements scaled down.
+    """
     kind = tensor.dtype
     wide = kind == torch.float64 or (not kind.is_floating_point and kind.itemsize >= 4)
-    carried = torch.float64 if wide else torch.float32
-    result = _fold(tensor, carried)
-    if carried == torch.float32 and not math.isfinite(result["std"]):  # overflow, or nothing finite
+    result = _fold(tensor, torch.float64 if wide else torch.float32)
+    if not wide and not math.isfinite(result["std"]):  # overflow, or nothing finite
         return _fold(tensor, torch.float64)
+    if kind == torch.float64 and not math.isfinite(result["std"]):
+        scaled = _fold(tensor * SCALE, torch.float64)
+        result |= {key: scaled[key] / SCALE for key in ("mean", "std")}
     return result
 
 
@@ -138,7 +146,7 @@ def _fold(tensor: torch.Tensor, carried: torch.dtype) -> dict[str, float]:
 
 def _number(value: float, dtype: torch.dtype, key: str) -> float | None:
     if not math.isfinite(value):
-        return None  # float64 that overflows when squared
+        return None  # a std beyond all float64
     whole = not dtype.is_floating_point and key in ("min", "max", "absmax")
     return int(value) if whole else value
 

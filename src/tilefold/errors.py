@@ -7,6 +7,7 @@
     |   `-- LawError           identity, associativity or a declared property does not hold (also ValueError)
     |-- ArgumentError          a call is wrong (also ValueError)
     |   |-- KindError          an argument is of the wrong kind (also TypeError)
+    |   |   `-- OrderError     no fold is the norm of this order (also RuntimeError)
     |   |-- DimError           a dimension is out of range (also IndexError)
     |   |-- RepeatedDimError   a dimension is named twice (also RuntimeError)
     |   |-- DtypeError         no such fold for this dtype (also RuntimeError and TypeError)
@@ -50,6 +51,10 @@ class ArgumentError(TilefoldError, ValueError):
 
 class KindError(ArgumentError, TypeError):
     """An argument is of the wrong kind."""
+
+
+class OrderError(KindError, RuntimeError):
+    """No fold over elements is the norm of this order."""
 
 
 class DimError(ArgumentError, IndexError):

@@ -18,7 +18,7 @@ from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError, BackendError, EmptyError
 from tilefold.planner.plan import Plan
 from tilefold.problem import broadcast_shape, normalize_dims
-from tilefold.validate import as_inputs, check_dtype, check_inputs, check_out, is_abstract, shares
+from tilefold.validate import as_dtype, as_inputs, check_inputs, check_keepdim, check_out, is_abstract, shares
 
 BACKENDS = ("auto", "torch", "lanes", "reference", "interpret", "triton")
 
@@ -110,7 +110,7 @@ def reduce(
         monoid: what to fold with. Combined in row-major order of `dim` unless it is commutative.
         dim: one dim, several, or None for all. An empty sequence folds nothing: each element is lifted and projected.
         keepdim: keep folded dims with length 1.
-        dtype: the dtype of computed results, instead of the inputs' own.
+        dtype: the dtype of computed results, instead of the inputs' own; Python's float is torch.float64.
         out: tensor(s) to write the results into, of the results' shape and dtype.
         guarantee: "run_to_run": the same bits for the same inputs, layout, chip, version and tuning table.
             "batch_invariant": besides, a result's bits depend neither on how many results there are nor on the chip's
@@ -149,6 +149,8 @@ def fold_tensors(
     call: str = "reduce",
 ) -> list[torch.Tensor]:
     """`reduce` without packing: a list of result tensors. `convert` reads every element as that dtype first."""
+    if keepdim is not True and keepdim is not False:
+        check_keepdim(keepdim, call)  # before calls are compared: 1 == True
     key = None
     x = tensors[0] if len(tensors) == 1 and out is None else None
     if type(x) is torch.Tensor and x.is_cuda and forward_ad._current_level < 0 and not x.is_neg():
@@ -158,7 +160,7 @@ def fold_tensors(
             repeated: list[torch.Tensor] = ready.call(x)
             return repeated
     check_inputs(tensors, monoid, guarantee, call)
-    check_dtype(dtype, call)
+    dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
     expanded = [t if t.shape == shape else t.expand(shape) for t in tensors]

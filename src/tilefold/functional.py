@@ -7,7 +7,8 @@ Each function is one `fold_tensors` with a monoid made beforehand; which backend
               many elements they hold. Shapes are for `x` of [M, K] and `dim=1`; `keepdim=True` makes [M] an [M, 1].
     dtypes    bool, integers of 8 to 64 bits and floats of 8 to 64 bits, unless a function says otherwise; no complex ones.
               Floats are carried in float32 (float64 in float64) and rounded once, at the end. Conversions (`dtype=`,
-              integers in `logsumexp`) happen as elements are read. NaN stays NaN, counts as non-zero, and is the
+              integers in `logsumexp`) happen as elements are read; Python's float, int and bool are torch.float64, int64
+              and bool there, as in torch. NaN stays NaN, counts as non-zero, and is the
               extreme of all.
     strides   Any, overlapping and expanded ones too, read in place: the kernels and the lanes copy no input. Two things
               do: a view with the negative bit set has no memory of its own values, and a fold that torch itself runs
@@ -16,9 +17,9 @@ Each function is one `fold_tensors` with a monoid made beforehand; which backend
               an input nor itself nor another `out`; it may stand beside the input in one buffer.
     bits      The same from run to run ("run_to_run"); docs/guarantees.md says what they depend on, and has the error bounds.
     errors    Those of `tilefold.errors`, which are of torch's kinds as well. Everywhere: DimError, RepeatedDimError and
-              KindError for `dim`; DtypeError, ShapeError and DeviceError for inputs and `out`; GradientError for an input
-              that requires grad while grad mode is on, is a dual tensor, or is inside torch.func. Below, `Raises` names what
-              a function adds or what is likeliest.
+              KindError for `dim`; KindError for a `keepdim` that is no bool; DtypeError, ShapeError and DeviceError for
+              inputs and `out`; GradientError for an input that requires grad while grad mode is on, is a dual tensor, or is
+              inside torch.func. Below, `Raises` names what a function adds or what is likeliest.
 
 torch's warning about degrees of freedom <= 0 is not repeated: the NaN or inf says it.
 """
@@ -38,10 +39,10 @@ from tilefold import math
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import FLOAT8
-from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError
+from tilefold.errors import DtypeError, EmptyError, KindError, OrderError, ShapeError
 from tilefold.fold import fold_tensors
-from tilefold.problem import normalize_dims
-from tilefold.validate import check_dtype, check_is_tensor, check_out
+from tilefold.problem import normalize_dims, wrapped_dims
+from tilefold.validate import as_dtype, check_is_tensor, check_out
 
 __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "bitwise_and", "bitwise_or", "bitwise_xor",
@@ -52,6 +53,7 @@ __all__ = [
 Dims = int | Sequence[int] | None
 INFINITY = float("inf")
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "None"})()  # tells dim=None from no dim at all
+LEFT: Any = type("Left", (), {"__repr__": lambda self: "False"})()  # tells keepdim=False from none at all
 
 
 def _every(dim: Dims) -> Dims:
@@ -60,9 +62,8 @@ def _every(dim: Dims) -> Dims:
 
 
 def _need_elements(x: Tensor, dim: Dims, call: str) -> None:
-    """Refuse to choose among no elements."""
-    dims = normalize_dims(dim, x.ndim, call)
-    lengths = [x.shape[d] for d in dims]
+    """Refuse to choose among no elements: before a dim that is named twice, as in torch."""
+    lengths = [x.shape[d] for d in wrapped_dims(dim, x.ndim, call)]
     if 0 in lengths:
         raise EmptyError(
             f"{call}: every folded dim needs at least one element, got shape {list(x.shape)}; "
@@ -80,10 +81,14 @@ def _need_choice(x: Tensor, dim: Dims, call: str) -> None:
 
 def _no_dim(keepdim: bool, call: str) -> None:
     """The default `dim` was left: torch has no such overload with `keepdim`."""
-    if keepdim:
+    if keepdim is not LEFT:
         raise KindError(
             f"{call}: `keepdim` needs a `dim`, got keepdim={keepdim} alone; pass the dims to fold"
         )
+
+
+def _given(keepdim: bool) -> bool:
+    return keepdim is not LEFT and keepdim
 
 
 def _is_whole(number: Any) -> bool:
@@ -106,7 +111,7 @@ def _need_float(dtype: torch.dtype, call: str) -> None:
 def sum(
     input: Tensor,
     dim: Dims = UNSET,
-    keepdim: bool = False,
+    keepdim: bool = LEFT,
     *,
     dtype: torch.dtype | None = None,
     out: Tensor | None = None,
@@ -133,14 +138,14 @@ def sum(
         _no_dim(keepdim, "sum")
         dim = None
     return fold_tensors(
-        [input], catalogue.SUM, _every(dim), keepdim, dtype=dtype, convert=dtype, out=out, call="sum"
+        [input], catalogue.SUM, _every(dim), _given(keepdim), dtype=dtype, convert=dtype, out=out, call="sum"
     )[0]
 
 
 def prod(
     input: Tensor,
     dim: Dims = UNSET,
-    keepdim: bool = False,
+    keepdim: bool = LEFT,
     *,
     dtype: torch.dtype | None = None,
     out: Tensor | None = None,
@@ -169,14 +174,14 @@ def prod(
     elif not _is_whole(dim):
         raise KindError(f"prod: `dim` must be one int, got {dim!r}; leave it out to fold all dims")
     return fold_tensors(
-        [input], catalogue.PROD, dim, keepdim, dtype=dtype, convert=dtype, out=out, call="prod"
+        [input], catalogue.PROD, dim, _given(keepdim), dtype=dtype, convert=dtype, out=out, call="prod"
     )[0]
 
 
 def mean(
     input: Tensor,
     dim: Dims = UNSET,
-    keepdim: bool = False,
+    keepdim: bool = LEFT,
     *,
     dtype: torch.dtype | None = None,
     out: Tensor | None = None,
@@ -203,13 +208,13 @@ def mean(
     if dim is UNSET:
         _no_dim(keepdim, "mean")
         dim = None
-    check_dtype(dtype, "mean")
+    dtype = as_dtype(dtype, "mean")
     result = dtype or input.dtype
     if not result.is_floating_point:
         raise DtypeError(f"mean: elements must be floats, got {result}; pass a float dtype=")
     wide = torch.float64 if result == torch.float64 else torch.float32
     total = fold_tensors(
-        [input], catalogue.SUM, _every(dim), keepdim, dtype=wide, convert=dtype, call="mean"
+        [input], catalogue.SUM, _every(dim), _given(keepdim), dtype=wide, convert=dtype, call="mean"
     )[0]
     count = input.numel() // total.numel() if total.numel() else 1
     value = (total / count).to(result)
@@ -266,15 +271,15 @@ def _extreme(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | 
 
 def _is_elementwise(dim: Any, keepdim: bool, other: Tensor | None, call: str) -> bool:
     """Whether two tensors are compared: `dim` is a tensor, and no number by its being given with `keepdim`."""
-    if other is not None and (dim is not None or keepdim):
+    if other is not None and (dim is not None or keepdim is not LEFT):
         raise KindError(
             f"{call}: `other` takes neither `dim` nor `keepdim`, got one; fold first, then compare"
         )
-    return other is not None or (isinstance(dim, Tensor) and not keepdim)
+    return other is not None or (isinstance(dim, Tensor) and keepdim is LEFT)
 
 
 def max(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, out: Any = None
+    input: Tensor, dim: Any = None, keepdim: bool = LEFT, *, other: Tensor | None = None, out: Any = None
 ) -> Any:
     """Largest element of all, or the largest along one dim and where it first stands; NaN if there is one.
 
@@ -299,12 +304,12 @@ def max(
         return torch.maximum(input, dim if other is None else other, out=out)
     if dim is None:
         _no_dim(keepdim, "max")
-        return _extreme(input, catalogue.MAX, None, keepdim, out, "max")
+        return _extreme(input, catalogue.MAX, None, False, out, "max")
     return torch.return_types.max(_located(input, catalogue.MAX_WITH_INDEX, dim, keepdim, out, "max"))  # type: ignore[arg-type]  # any sequence of two will do
 
 
 def min(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, out: Any = None
+    input: Tensor, dim: Any = None, keepdim: bool = LEFT, *, other: Tensor | None = None, out: Any = None
 ) -> Any:
     """Smallest element of all, or the smallest along one dim and where it first stands; NaN if there is one.
 
@@ -329,7 +334,7 @@ def min(
         return torch.minimum(input, dim if other is None else other, out=out)
     if dim is None:
         _no_dim(keepdim, "min")
-        return _extreme(input, catalogue.MIN, None, keepdim, out, "min")
+        return _extreme(input, catalogue.MIN, None, False, out, "min")
     return torch.return_types.min(_located(input, catalogue.MIN_WITH_INDEX, dim, keepdim, out, "min"))  # type: ignore[arg-type]  # the same
 
 
@@ -379,7 +384,7 @@ def _located(x: Tensor, monoid: Monoid, dim: Any, keepdim: bool, out: Any, call:
     check_is_tensor(x, call)
     _one_dim(dim, call)
     _need_choice(x, dim, call)
-    return fold_tensors([x], monoid, dim, keepdim, out=out, call=call)
+    return fold_tensors([x], monoid, dim, _given(keepdim), out=out, call=call)
 
 
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, out: Any = None) -> Any:
@@ -505,7 +510,7 @@ def _spread(
     check_is_tensor(x, call)
     _need_float(x.dtype, call)
     if isinstance(dim, bool):  # torch's overload var(x, unbiased), which takes nothing else
-        if unbiased is not None or keepdim:
+        if unbiased is not None or keepdim is not LEFT or out is not None:
             raise KindError(
                 f"{call}: `{call}(x, {dim})` takes no other arguments, got more; pass dim=None, unbiased={dim}"
             )
@@ -515,11 +520,11 @@ def _spread(
     if correction is None:
         correction = 0 if unbiased is False else 1
     monoid = _moments(float(correction), root, with_mean)
-    return fold_tensors([x], monoid, _every(dim), keepdim, out=out, call=call)
+    return fold_tensors([x], monoid, _every(dim), _given(keepdim), out=out, call=call)
 
 
 def var(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
     *, correction: float | None = None, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Variance: the sum of squared deviations from the mean, over the degrees of freedom.
@@ -547,7 +552,7 @@ def var(
 
 
 def std(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
     *, correction: float | None = None, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Standard deviation: the square root of `var`, with its arguments.
@@ -570,7 +575,7 @@ def std(
 
 
 def var_mean(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
     *, correction: float | None = None, out: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Variance and mean in one read; arguments as in `var`.
@@ -595,7 +600,7 @@ def var_mean(
 
 
 def std_mean(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
     *, correction: float | None = None, out: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Standard deviation and mean in one read; arguments as in `var`.
@@ -666,6 +671,7 @@ def vector_norm(
     Raises:
         DtypeError: elements or `dtype` are no floats, or `dtype` would narrow them.
         EmptyError: a folded dim has length 0, and `ord` is negative or inf.
+        OrderError: `ord` is no real number.
 
     Example:
         >>> tilefold.vector_norm(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), dim=1)
@@ -688,7 +694,7 @@ def norm(
     Any strides, read in place. Same bits from run to run; docs/guarantees.md has the bound for p=2.
 
     Raises:
-        ArgumentError: `p` is a string other than "fro".
+        OrderError: `p` is complex, or a string other than "fro".
         DtypeError: elements or `dtype` are no floats, or `dtype` would narrow them.
         EmptyError: a folded dim has length 0, and `p` is negative or inf.
 
@@ -697,7 +703,8 @@ def norm(
         tensor([7., 2.])
     """
     if isinstance(p, str) and p != "fro":
-        raise ArgumentError(f'norm: `p` must be a number or "fro", got {p!r}; use torch.linalg.matrix_norm')
+        fix = "use torch.linalg.matrix_norm" if p == "nuc" else "2 is the Euclidean norm"
+        raise OrderError(f'norm: `p` must be a real number or "fro", got {p!r}; {fix}')
     order = 2.0 if p is None or isinstance(p, str) else p
     return _vector_norm(input, order, dim, keepdim, dtype, out, "norm")
 
@@ -714,7 +721,7 @@ def _vector_norm(
     check_is_tensor(x, call)
     _need_number(order, call)
     _need_float(x.dtype, call)
-    check_dtype(dtype, call)
+    dtype = as_dtype(dtype, call)
     if dtype is not None:
         _need_float(dtype, call)
         if not _holds(dtype, x.dtype):
@@ -733,7 +740,7 @@ def _vector_norm(
 
 def _need_number(order: Any, call: str) -> None:
     if not isinstance(order, numbers.Real):
-        raise KindError(f"{call}: the order must be a real number, got {order!r}; 2 is the Euclidean norm")
+        raise OrderError(f"{call}: the order must be a real number, got {order!r}; 2 is the Euclidean norm")
 
 
 def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:

@@ -83,21 +83,27 @@ def normalize_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "redu
     """Dims as sorted non-negative numbers; None means all. A 0-d tensor has the one dim 0 (and -1)."""
     if dim is None:
         return tuple(range(ndim))
-    limit = max(ndim, 1)
-    result = []
-    for d in _numbers(dim, call):
-        if not -limit <= d < limit:
-            raise DimError(
-                f"{call}: `dim` must be in [{-limit}, {limit - 1}] for a {ndim}-D tensor, got {d} (Dimension out of range); "
-                "count dims from 0, or from -1 backwards"
-            )
-        result.append(d % limit)
+    result = wrapped_dims(dim, ndim, call)
     if len(set(result)) != len(result):
         raise RepeatedDimError(
             f"{call}: each dim may be named once, got {dim}; "
             f"dim {next(d for d in result if result.count(d) > 1)} appears multiple times in the list of dims"
         )
     return tuple(sorted(result)) if ndim else ()
+
+
+def wrapped_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "reduce") -> list[int]:
+    """Dims as non-negative numbers in the order given, one given twice twice; None means all."""
+    limit = max(ndim, 1)
+    result = []
+    for d in range(ndim) if dim is None else _numbers(dim, call):
+        if not -limit <= d < limit:
+            raise DimError(
+                f"{call}: `dim` must be in [{-limit}, {limit - 1}] for a {ndim}-D tensor, got {d} (Dimension out of range); "
+                "count dims from 0, or from -1 backwards"
+            )
+        result.append(d % limit)
+    return result
 
 
 def _numbers(dim: int | Sequence[int], call: str) -> tuple[int, ...]:

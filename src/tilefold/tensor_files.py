@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +34,7 @@ def tensors_of(path: str | Path) -> Entries:
     path = Path(path)
     check_readable(path)
     try:
-        yield from READERS[path.suffix](path)
+        yield from READERS[path.suffix.lower()](path)
     except (FileError, GeneratorExit):
         raise
     except MemoryError as error:
@@ -59,7 +60,7 @@ def check_readable(path: Path) -> None:
         raise FileError("the file must exist, got nothing there; check the path")
     if not path.is_file():
         raise FileError("the path must name a regular file, got a device or a pipe; save it to a file first")
-    if path.suffix not in READERS:
+    if path.suffix.lower() not in READERS:
         raise FileError(
             f"the name must end in {', '.join(READERS)}, got {path.name!r}; convert the file first"
         )
@@ -81,7 +82,7 @@ def payload_bytes(path: str | Path) -> int:
     """About how many bytes of tensors a file holds, for a progress bar; 0 where that cannot be told."""
     path = Path(path)
     try:
-        if path.suffix == ".npz":
+        if path.suffix.lower() == ".npz":
             with zipfile.ZipFile(path) as archive:
                 return sum(member.file_size for member in archive.infolist())
         return path.stat().st_size
@@ -110,31 +111,44 @@ def _safetensor(file: Any, name: str) -> torch.Tensor:
 def _npy(path: Path) -> Entries:
     import numpy as np
 
-    with _numpy_refusals():
+    with _quietly(), _numpy_refusals():
         # Not np.load, which would try other formats, pickle among them.
         array = np.lib.format.open_memmap(path, mode="c")  # type: ignore[no-untyped-call]  # numpy has no types for it
     yield path.stem, lambda: _from_numpy(array)
 
 
 def _npz(path: Path) -> Entries:
+    # Not np.load, which finds members by name: of two with one name it reads the last twice.
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            yield name, lambda member=member: _npz_member(archive, member)  # type: ignore[misc]  # the default binds it
+
+
+def _npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> torch.Tensor:
     import numpy as np
 
-    if not zipfile.is_zipfile(path):
-        raise ValueError("not a zip archive")
-    with np.load(path, allow_pickle=False) as archive:
-        for name in archive.files:
-            yield name, lambda name=name: _npz_member(archive, name)  # type: ignore[misc]  # the default binds the name
+    try:
+        with archive.open(member) as file:
+            if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+                raise FileError("the member must be an .npy array, got something else; save arrays only")
+        with archive.open(member) as file, _quietly(), _numpy_refusals():
+            array = np.lib.format.read_array(file, allow_pickle=False)  # type: ignore[no-untyped-call]  # numpy's own
+    except (FileError, MemoryError):
+        raise
+    except Exception as error:  # zipfile, zlib and numpy have their own kinds
+        raise FileError(
+            f"the array must be whole, got a damaged one ({reason_of(error)}); save it again"
+        ) from error
+    return _from_numpy(array)
 
 
-def _npz_member(archive: Any, name: str) -> torch.Tensor:
-    with _numpy_refusals():
-        try:
-            member = archive[name]
-        except (zipfile.BadZipFile, EOFError) as error:
-            raise FileError(
-                f"the array must be whole, got a damaged one ({reason_of(error)}); save it again"
-            ) from error
-    return _from_numpy(member)
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the warnings of those who read a file for us: they are not about what is asked here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextlib.contextmanager
@@ -152,9 +166,7 @@ def _numpy_refusals() -> Iterator[None]:
 
 
 def _from_numpy(array: Any) -> torch.Tensor:
-    kind = getattr(array, "dtype", None)
-    if kind is None:
-        raise FileError(f"the member must be an .npy array, got {type(array).__name__}; save arrays only")
+    kind = array.dtype
     try:
         return torch.from_numpy(array if kind.isnative else array.astype(kind.newbyteorder("=")))
     except TypeError as error:
@@ -164,17 +176,30 @@ def _from_numpy(array: Any) -> torch.Tensor:
 
 
 def _torch(path: Path) -> Entries:
+    zipped = zipfile.is_zipfile(path)
+    if zipped and _is_program(path):
+        raise FileError(
+            "the file must hold tensors and plain containers only, got a TorchScript program, which is code; "
+            "save its state_dict()"
+        )
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        with _quietly():
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
-        if "GLOBAL" not in str(error) and "Unsupported" not in str(error):
-            raise
+        if "GLOBAL" not in str(error) and not (zipped and "Unsupported" in str(error)):
+            raise  # bytes that only look like a pickle
         raise FileError(
             f"the file must hold tensors and plain containers only, got {_refused_global(str(error))}, which "
             "would need code to run; save its state_dict()"
         ) from error
     for name, tensor in _flatten("", content, set()):
         yield name, lambda tensor=tensor: tensor  # type: ignore[misc]  # the default binds the tensor
+
+
+def _is_program(path: Path) -> bool:
+    """Whether a zipped file was saved by torch.jit, which alone keeps constants."""
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
 def _refused_global(text: str) -> str:

@@ -87,21 +87,39 @@ def _is_wrapper(t: torch.Tensor) -> bool:
     return not own and not is_abstract(t)
 
 
-def check_dtype(dtype: Any, call: str) -> None:
-    """Refuse a `dtype` that no fold can give.
+_PYTHON_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128}
+
+
+def as_dtype(dtype: Any, call: str) -> torch.dtype | None:
+    """A `dtype` that a fold can give, or None for none; Python's types stand for dtypes as in torch.
 
     Raises:
         KindError, DtypeError: it is no dtype, or one of no real number.
     """
     if dtype is None:
-        return
-    if not isinstance(dtype, torch.dtype):
+        return None
+    meant = _PYTHON_DTYPES.get(dtype, dtype) if isinstance(dtype, type) else dtype
+    if not isinstance(meant, torch.dtype):
         raise KindError(
-            f"{call}: `dtype` must be a torch.dtype or None, got {dtype!r}; pass torch.float32, say"
+            f"{call}: `dtype` must be a torch.dtype, one of Python's bool, int and float, or None, got {dtype!r}; "
+            "pass torch.float32, say"
         )
-    if dtype not in FOLDABLE:
+    if meant not in FOLDABLE:
         raise DtypeError(
-            f"{call}: `dtype` must be a real or bool dtype, got {dtype}; convert the result instead"
+            f"{call}: `dtype` must be a real or bool dtype, got {meant}; convert the result instead"
+        )
+    return meant
+
+
+def check_keepdim(keepdim: Any, call: str) -> None:
+    """Refuse what only stands for a truth value, as torch does.
+
+    Raises:
+        KindError: it is not True or False.
+    """
+    if not isinstance(keepdim, bool):
+        raise KindError(
+            f"{call}: `keepdim` must be True or False, got one of type {type(keepdim).__name__}; write bool(...)"
         )
 
 

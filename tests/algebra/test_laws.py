@@ -275,3 +275,85 @@ def test_a_device_or_mode_of_the_caller_changes_no_check() -> None:
 def test_an_identity_that_is_nan_is_none() -> None:
     with pytest.raises(LawError, match="identity"):
         Monoid(lambda a, b: a + b, float("nan"))
+
+
+# ---------------------------------------------------------------------------------- infinities that integers lack
+
+
+def min_plus(p, q):
+    pairs = (
+        ((p.a, q.a), (p.b, q.c)),
+        ((p.a, q.b), (p.b, q.d)),
+        ((p.c, q.a), (p.d, q.c)),
+        ((p.c, q.b), (p.d, q.d)),
+    )
+    return tuple(math.minimum(left[0] + left[1], right[0] + right[1]) for left, right in pairs)
+
+
+def max_plus(f, g):
+    return f.a + g.a, math.maximum(f.b + g.a, g.b)
+
+
+def stretches(a, b):
+    return (
+        a.total + b.total,
+        math.maximum(a.head, a.total + b.head),
+        math.maximum(b.tail, b.total + a.tail),
+        math.maximum(math.maximum(a.best, b.best), a.tail + b.head),
+    )
+
+
+STRETCH = {
+    "fields": ("total", "head", "tail", "best"),
+    "lift": lambda x: (x, x, x, x),
+    "project": lambda total, head, tail, best: best,
+}
+FLOATS_ONLY = {
+    "min-plus-product": lambda **o: Monoid(min_plus, (0, INF, INF, 0), fields=("a", "b", "c", "d"), **o),
+    "max-plus-map": lambda **o: Monoid(max_plus, (0, -INF), fields=("a", "b"), **o),
+    "maximum-subarray": lambda **o: Monoid(stretches, (0, -INF, -INF, -INF), **STRETCH, **o),
+    "lifted-infinity": lambda **o: Monoid(
+        max_plus, None, fields=("a", "b"), lift=lambda x: (x, -INF), project=lambda a, b: a, **o
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLOATS_ONLY)
+def test_laws_that_an_integers_limit_breaks_leave_the_fold_of_floats(name):
+    monoid = FLOATS_ONLY[name]()
+    elements = monoid.algebra.inputs
+    for dtype in (torch.int64, torch.uint8, torch.bool):
+        with pytest.raises(
+            DtypeError, match=r"must fold floats, got torch.\w+; give .*dtypes=torch.float32, or conv"
+        ):
+            specialize(monoid.total, (dtype,) * elements)
+    floats = [torch.tensor([1.0, -5.0, 3.0, 4.0, -9.0, 2.0])] * elements
+    wide = FLOATS_ONLY[name](dtypes=torch.float32)
+    for want, got in zip(
+        reference.fold(floats, specialize(monoid.total, (torch.float32,) * elements), (0,)),
+        reference.fold([x.int() for x in floats], specialize(wide.total, (torch.int32,) * elements), (0,)),
+        strict=True,
+    ):
+        assert torch.equal(want, got)
+
+
+def test_the_maximum_subarray_is_found():
+    best = FLOATS_ONLY["maximum-subarray"]()
+    x = torch.tensor([[1.0, -5.0, 3.0, 4.0, -9.0, 2.0], [-4.0, -3.0, -2.0, -5.0, -6.0, -7.0]])
+    program = specialize(best.total, (x.dtype,))
+    assert reference.fold([x], program, (1,))[0].tolist() == [7.0, -2.0]
+
+
+@pytest.mark.parametrize(
+    ("combine", "identity"),
+    [
+        pytest.param(lambda a, b: math.maximum(a, b) + 1, -INF, id="broken-on-floats"),
+        pytest.param(lambda a, b: (a & b) + 1, -INF, id="without-a-fold-of-floats"),
+        pytest.param(lambda a, b: a + b - (a // 7) * 7, 0, id="without-an-infinity"),
+    ],
+)
+def test_an_infinity_excuses_nothing_but_its_wrapping(combine, identity):
+    with pytest.raises(
+        LawError, match=r"combine\((identity, s|s, identity|identity, identity)\) must be|associative"
+    ):
+        Monoid(combine, identity)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import math as python_math
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
 import tilefold
-from tilefold import Monoid, math
+from tilefold import Monoid, math, monoids
 from tilefold.algebra.expression import trace
 from tilefold.algebra.typing import infer
 from tilefold.errors import ArityError, DtypeError, MonoidError, TraceError
@@ -244,3 +251,94 @@ def test_a_lift_may_give_infinities(dtype: torch.dtype) -> None:
             first, second = tilefold.reduce(x, top2, 1)
         assert first.tolist() == [5, 9]
         assert second.tolist() == [4, 9]
+
+
+# ------------------------------------------------------------------------------------------ pickled and copied
+
+
+class Spread(NamedTuple):
+    low: Any
+    high: Any
+
+
+def spread(**options: Any) -> Monoid:
+    return Monoid(
+        lambda a, b: (math.minimum(a.low, b.low), math.maximum(a.high, b.high)),
+        (INF, -INF),
+        fields=("low", "high"),
+        lift=lambda x: (x, x),
+        dtypes="input",
+        name="spread",
+        **options,
+    )
+
+
+def there_and_back(what: Any) -> Any:
+    return pickle.loads(pickle.dumps(what))
+
+
+CATALOGUE = {name: m for name, m in vars(monoids).items() if isinstance(m, Monoid)}
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_members_of_the_catalogue_are_pickled_by_name(name: str) -> None:
+    assert there_and_back(CATALOGUE[name]) is CATALOGUE[name]
+    assert len(pickle.dumps(CATALOGUE[name])) < 100
+
+
+@pytest.mark.parametrize(
+    "monoid",
+    [
+        pytest.param(Monoid(lambda a, b: a + b, 0, lift=lambda x: x * 3, name="triple"), id="one-field"),
+        pytest.param(Monoid(lambda a, b: a.total + b.total, (0,), fields=("total",)), id="one-named-field"),
+        pytest.param(Monoid(lambda a, b: b, None, name="newest"), id="without-identity"),
+        pytest.param(spread(), id="state"),
+        pytest.param(spread(project=lambda low, high: (high, low)), id="tuple"),
+        pytest.param(spread(project=Spread), id="named-tuple"),
+        pytest.param(monoids.NORM(3.0), id="norm"),
+    ],
+)
+def test_a_monoid_of_lambdas_is_pickled_as_its_graphs(monoid: Monoid) -> None:
+    again = there_and_back(monoid)
+    assert (again.algebra, again.total, repr(again)) == (monoid.algebra, monoid.total, repr(monoid))
+    x = torch.tensor([[3.0, 1.0, 4.0], [1.0, 5.0, 9.0]])
+    want, got = (tilefold.reduce(x, m, 1) for m in (monoid, again))
+    assert type(got) is type(want)
+    for one, other in zip(got, want, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_pickled_monoid_that_folds_floats_alone_still_does() -> None:
+    longest = Monoid(lambda f, g: (f.a + g.a, math.maximum(f.b + g.a, g.b)), (0, -INF), fields=("a", "b"))
+    x = torch.ones(3, dtype=torch.int32)
+    with pytest.raises(DtypeError, match="must fold floats"):
+        tilefold.reduce((x, x), there_and_back(longest))
+
+
+def test_a_copy_of_a_monoid_is_itself() -> None:
+    monoid = spread()
+    assert copy.copy(monoid) is copy.deepcopy(monoid) is monoid
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_results_are_pickled_and_copied(protocol: int) -> None:
+    state = tilefold.reduce(torch.tensor([3.0, 1.0]), spread())
+    for again in (pickle.loads(pickle.dumps(state, protocol)), copy.copy(state), copy.deepcopy(state)):
+        assert (again.low.item(), again.high.item()) == (1.0, 3.0)
+        assert type(again) is type(state)
+        assert again._fields == ("low", "high")
+
+
+def test_another_process_unpickles_what_it_has_never_seen(tmp_path: Path) -> None:
+    x = torch.tensor([3.0, 1.0])
+    (tmp_path / "sent").write_bytes(pickle.dumps((spread(), x, tilefold.reduce(x, spread()))))
+    code = (
+        "import pickle, sys, tilefold; monoid, x, state = pickle.load(open(sys.argv[1], 'rb')); "
+        "again = tilefold.reduce(x, monoid); print(state._fields, again.low == state.low, again.high == state.high)"
+    )
+    source = str(Path(tilefold.__file__).parent.parent)
+    shown = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "sent")],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": source},
+    )  # fmt: skip
+    assert shown.stdout.strip() == "('low', 'high') tensor(True) tensor(True)"

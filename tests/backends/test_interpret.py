@@ -72,3 +72,19 @@ def test_ties_go_to_the_first_whatever_the_strides(
     with tilefold.backend("reference"):
         want = tilefold.reduce(x, MONOIDS["argmax"], dims)
     assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("shape", "launches"),
+    [((3, 65), 1), ((1, 70000), 2), ((2, 0), 0)],
+    ids=["one-stage", "two-stages", "nothing"],
+)
+def test_a_device_of_the_caller_changes_no_fold(shape: tuple[int, int], launches: int) -> None:
+    x = torch.randint(-9, 9, shape, dtype=torch.int32)
+    with tilefold.backend("interpret"), torch.device("meta"):
+        got = tilefold.reduce(x, tilefold.monoids.SUM, 1)
+        plan = tilefold.last_plan()
+    assert plan is not None
+    assert plan.launches == launches
+    assert got.device.type == "cpu"
+    assert torch.equal(got, x.sum(1))

@@ -223,6 +223,16 @@ def plain_number(number: Number) -> Number:
     return number if isinstance(number, bool) else int(number) if isinstance(number, int) else float(number)
 
 
+def fits_a_float(number: Number) -> bool:
+    """Whether a number is no whole one too large for a float64."""
+    return not isinstance(number, int) or abs(number) < 1 << 1023
+
+
+def short_text(number: Number) -> str:
+    """A number for a message: of a very large one its size."""
+    return repr(number) if fits_a_float(number) else f"a whole number of {int(number).bit_length()} bits"
+
+
 class _Tracer:
     """Collects nodes while a function runs; equal nodes are shared, constant operations are done at once."""
 
@@ -239,8 +249,9 @@ class _Tracer:
     def constant(self, number: Number) -> Value:
         number = plain_number(number)
         if type(number) is int and not -(1 << 63) <= number < 1 << 64:
+            got = f"{number:.3g}" if fits_a_float(number) else short_text(number)
             raise TraceError(
-                f"trace: a whole number must fit into 64 bits, got {number:.3g}; write a float, or an infinity for the "
+                f"trace: a whole number must fit into 64 bits, got {got}; write a float, or an infinity for the "
                 "dtype's limit"
             )
         return self.add(Node("const", (), number, f"{type(number).__name__} {number!r}"))
@@ -473,7 +484,7 @@ def _computed(op: str, numbers: Sequence[Number], value: Any) -> Number:
     try:
         result: Number = OPS[op].python(*numbers, *(() if value is None else (value,)))
     except (ArithmeticError, TypeError, ValueError) as error:
-        written = ", ".join(map(repr, numbers))
+        written = ", ".join(map(short_text, numbers))
         raise TraceError(
             f"trace: {op} of constants must have a value, got {op}({written}): {error}; mend the constants, or use floats "
             "for IEEE's infinity and NaN"

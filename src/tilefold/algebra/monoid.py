@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import keyword
 import re
+import sys
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
-from tilefold.algebra import expression
-from tilefold.algebra.expression import Graph, Number, plain_number
-from tilefold.errors import ArityError, MonoidError
+from tilefold.algebra import expression, typing
+from tilefold.algebra.expression import Graph, Number, fits_a_float, plain_number, short_text
+from tilefold.errors import ArityError, DtypeError, MonoidError
 
 FieldDtype = str | torch.dtype
 _NAME = re.compile(r"[A-Za-z]\w{0,63}\Z", re.ASCII)
@@ -27,6 +29,7 @@ class Algebra:
     With n fields and k inputs: `lift` takes k elements (and the index) and gives n; `combine` takes 2 n and gives n;
     `absorb` takes n, then k blocks (and their indices) and gives n; `begin` takes the blocks alone and gives n; `project`
     takes n and gives the outputs. `derives`: without `absorb`, a block form may be derived from `combine`.
+    `folds_integers`: not where the laws hold for floats alone, an infinity being no number that integers have.
     """
 
     fields: tuple[str, ...]
@@ -41,6 +44,7 @@ class Algebra:
     absorb: Graph | None
     begin: Graph | None = None
     derives: bool = True
+    folds_integers: bool = True
 
     @property
     def identity_numbers(self) -> tuple[Number, ...] | None:
@@ -103,7 +107,8 @@ class Monoid:
         combine: `combine(a, b) -> state`, associative. For a tuple state, a and b are named tuples of the fields.
         identity: the state e with combine(e, s) == combine(s, e) == s: a number, or a tuple of one number a field.
             None where there is none: absent elements are then selected away, and folding nothing is an error. An
-            infinity in an integer field means the dtype's least or greatest value.
+            infinity in an integer field means the dtype's least or greatest value; where arithmetic with that one
+            wraps and so breaks a law, as in min-plus products, the monoid folds floats only.
         lift: `lift(x[, y, ...][, i]) -> state` for one element of each input. Default: the elements are the state.
         project: `project(*state)` -> the result, one value or a tuple. Default: the state.
         absorb: `absorb(state, x[, y, ...][, i]) -> state` takes a block of elements that come after the state's own:
@@ -125,6 +130,7 @@ class Monoid:
         TraceError: a function uses Python control flow or foreign operations on its arguments.
         ArityError: a function takes or returns the wrong number of values.
         LawError: identity or associativity fails on a sample, which the message shows.
+        DtypeError: a field's dtype is complex, or does not hold the identity; or nothing that is sampled can be folded.
 
     Example:
         >>> import tilefold
@@ -154,9 +160,10 @@ class Monoid:
         check: bool = True,
     ) -> None:
         self.name = name or getattr(combine, "__name__", "monoid").strip("<>")
+        _check_kinds(self.name, combine, lift, project, absorb, index)
         names, identities = _state_shape(self.name, identity, fields)
         scalar = fields is None and not isinstance(identity, tuple | list)
-        self._state_type = None if scalar else namedtuple("State", names)
+        self._state_type = None if scalar else _state_type(names)
         n, inputs = len(names), len(names)
         if lift is not None:
             inputs = _positional_count(self.name, "lift", lift) - int(index)
@@ -165,24 +172,22 @@ class Monoid:
                 raise ArityError(
                     f"{self.name}: lift must take at least one element{before}, got {inputs}; add an argument for it"
                 )
+        _expect_arguments(self.name, "lift", lift, inputs + int(index))
         _expect_arguments(self.name, "combine", combine, 2)
         _expect_arguments(self.name, "project", project, n)
         derives, begin = absorb is not False, None
-        if isinstance(absorb, bool) and absorb:
-            raise MonoidError(
-                f"{self.name}: absorb must be a function, a pair of them, None or False, got True; "
-                "leave it out to have it derived"
-            )
         if isinstance(absorb, tuple):
             begin, absorb = absorb
         absorb = absorb or None
         _expect_arguments(self.name, "absorb", absorb, 1 + inputs + int(index))
         _expect_arguments(self.name, "absorb's begin", begin, inputs + int(index))
         self.outputs: type | None = None
+        kinds = _field_dtypes(self.name, dtypes, names)
+        _check_identity_fits(self.name, names, identities, kinds)
         self.algebra = Algebra(
             fields=names,
             identity=None if identities is None else tuple(_number_text(i) for i in identities),
-            dtypes=_field_dtypes(self.name, dtypes, names),
+            dtypes=kinds,
             inputs=inputs,
             index=index,
             commutative=bool(commutative),
@@ -208,7 +213,7 @@ class Monoid:
 
         with laws.real_samples():
             if check:
-                laws.verify(self.algebra, self.name)
+                object.__setattr__(self.algebra, "folds_integers", laws.verify(self.algebra, self.name))
             if commutative is None:
                 object.__setattr__(self.algebra, "commutative", laws.is_commutative(self.algebra))
 
@@ -265,9 +270,87 @@ class Monoid:
             return tuple(results) if self.outputs is tuple else self.outputs(*results)
         return self._state(results)
 
+    def __copy__(self) -> Monoid:
+        return self  # nothing changes a monoid, and compiled kernels are kept by it
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Monoid:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Monoid], tuple[Any, ...]]:
+        """Pickled as its graphs, which are data: lambdas do not hinder. A member of the catalogue goes by its name."""
+        from tilefold.algebra import catalogue  # it is made of monoids
+
+        for name in catalogue.__all__:
+            if getattr(catalogue, name) is self:
+                return _member, (name,)
+        if self.outputs is not None and not _has_a_name(self.outputs):
+            raise MonoidError(
+                f"{self.name}: what project returns must be found by its name to be pickled, got "
+                f"{self.outputs.__qualname__}; define that class at the top of a module"
+            )
+        return _restored, (self.algebra, self.name, self.outputs, self._state_type is not None)
+
     def __repr__(self) -> str:
         order = "commutative" if self.commutative else "ordered"
         return f"Monoid({self.name}: {', '.join(self.fields)}; {order})"
+
+
+@functools.lru_cache(maxsize=256)
+def _state_type(names: tuple[str, ...]) -> Any:
+    """The named tuple of a state, which results come in: one of these names alone, and pickled by them."""
+    make: Any = namedtuple  # the names are not known to a type checker
+    made = make("State", names)
+    made.__reduce__ = lambda state: (_unpickled_state, (names, tuple(state)))
+    return made
+
+
+def _unpickled_state(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return _state_type(names)(*values)
+
+
+def _member(name: str) -> Monoid:
+    from tilefold.algebra import catalogue
+
+    member: Monoid = getattr(catalogue, name)
+    return member
+
+
+def _restored(algebra: Algebra, name: str, outputs: type | None, tuple_state: bool) -> Monoid:
+    """A pickled monoid; its laws were checked when it was made."""
+    monoid = Monoid.__new__(Monoid)
+    monoid.name, monoid.algebra, monoid.outputs = name, algebra, outputs
+    monoid._state_type = _state_type(algebra.fields) if tuple_state else None
+    monoid.total = completed(algebra)
+    return monoid
+
+
+def _has_a_name(kind: type) -> bool:
+    """Whether another process would find the class where this one says that it is."""
+    found: Any = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is kind
+
+
+def _check_kinds(
+    monoid: str, combine: object, lift: object, project: object, absorb: object, index: object
+) -> None:
+    """Refuse what is no function where one belongs."""
+    for role, function in (("combine", combine), ("lift", lift), ("project", project)):
+        if not callable(function) and (function is not None or role == "combine"):
+            raise MonoidError(
+                f"{monoid}: {role} must be a function, got {function!r}; give one of Python, a lambda say"
+            )
+    functions = absorb if isinstance(absorb, tuple) and len(absorb) == 2 else (absorb,)
+    if absorb is not None and absorb is not False and not all(map(callable, functions)):
+        raise MonoidError(
+            f"{monoid}: absorb must be a function, a pair of them, None or False, got {absorb!r}; "
+            "leave it out to have it derived"
+        )
+    if not isinstance(index, bool):
+        raise MonoidError(
+            f"{monoid}: index must be True or False, got {index!r}; True passes positions to lift"
+        )
 
 
 def _state_shape(
@@ -279,8 +362,12 @@ def _state_shape(
     if fields is None:
         names = tuple(f"field{i}" for i in range(len(identities or (0,))))
         names = ("value",) if len(names) == 1 else names
+    elif isinstance(fields, str):
+        names = (fields,)
+    elif isinstance(fields, Iterable):
+        names = tuple(fields)
     else:
-        names = (fields,) if isinstance(fields, str) else tuple(fields)
+        raise MonoidError(f"{monoid}: fields must be a sequence of names, got {fields!r}; name each field")
     for name in names:
         if not isinstance(name, str) or not _NAME.match(name) or keyword.iskeyword(name):
             raise MonoidError(
@@ -295,6 +382,11 @@ def _state_shape(
                     f"{monoid}: the identity must be a Python number for each field, got {type(number).__name__}; "
                     "write a number, or None where there is no identity"
                 )
+            if not fits_a_float(number):
+                raise MonoidError(
+                    f"{monoid}: the identity must be a number that a float or 64 bits can hold, got {short_text(number)}; "
+                    "write an infinity"
+                )
         identities = tuple(map(plain_number, identities))
         if len(identities) != len(names):
             raise ArityError(
@@ -307,7 +399,8 @@ def _state_shape(
 def _field_dtypes(
     monoid: str, dtypes: FieldDtype | Sequence[FieldDtype], names: Sequence[str]
 ) -> tuple[FieldDtype, ...]:
-    each = (dtypes,) * len(names) if isinstance(dtypes, str | torch.dtype) else tuple(dtypes)
+    one = isinstance(dtypes, str | torch.dtype) or not isinstance(dtypes, Iterable)
+    each: tuple[Any, ...] = (dtypes,) * len(names) if one else tuple(dtypes)  # type: ignore[arg-type]  # see `one`
     if len(each) != len(names):
         raise ArityError(
             f"{monoid}: dtypes must be one for all or one for each of the fields {tuple(names)}, got {len(each)}; "
@@ -319,7 +412,20 @@ def _field_dtypes(
                 f'{monoid}: a field dtype must be "compute", "input", "index" or a torch dtype, got {dtype!r}; '
                 "choose one of them"
             )
+        if isinstance(dtype, torch.dtype) and dtype not in typing.FOLDABLE:
+            fix = "carry real and imaginary parts in two fields" if dtype.is_complex else "choose another"
+            raise DtypeError(f"{monoid}: a field dtype must be of real numbers or bool, got {dtype}; {fix}")
     return each
+
+
+def _check_identity_fits(
+    monoid: str, names: Sequence[str], identities: Sequence[Number] | None, dtypes: Sequence[FieldDtype]
+) -> None:
+    """Refuse an identity that its field's own dtype cannot hold. Those of "compute" and "input" depend on the fold."""
+    for name, number, dtype in zip(names, identities or (), dtypes, strict=identities is not None):
+        own = torch.int64 if dtype == "index" else dtype
+        if isinstance(own, torch.dtype):
+            typing.concrete(number, typing.carried_dtype(own), f"{monoid}: {name}")
 
 
 def _take_elements(n: int) -> Callable[..., Any]:
@@ -328,7 +434,13 @@ def _take_elements(n: int) -> Callable[..., Any]:
 
 def _positional_count(monoid: str, role: str, function: Callable[..., Any]) -> int:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        raise ArityError(
+            f"{monoid}: {role} must tell its arguments so that they can be counted, got {function!r} without a signature; "
+            "write it as a lambda"
+        ) from None
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         raise ArityError(
             f"{monoid}: {role} must name its arguments so that they can be counted, got *arguments; write them out"
@@ -384,4 +496,5 @@ def completed(algebra: Algebra) -> Algebra:
         combine=expression.trace(combine, 2 * (n + 1)),
         project=expression.trace(project, n + 1),
         absorb=None,
+        folds_integers=algebra.folds_integers,
     )

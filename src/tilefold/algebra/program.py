@@ -66,6 +66,7 @@ def as_written(
     check_convertible(dtype)
     lifted = [typing.element_dtype(e) for e in elements] + [torch.int64] * algebra.index
     common = functools.reduce(typing.promote, elements)
+    _check_integers(algebra, common)
     declared = [_declared(d, common) for d in algebra.dtypes]
     state = [typing.carried_dtype(d) for d in declared]
     graphs = _typed_graphs(algebra, state, lifted)
@@ -142,6 +143,14 @@ def _without_infinities(graph: Graph, dtypes: Sequence[torch.dtype]) -> Graph:
         )
 
     return trace(finite, graph.arity)
+
+
+def _check_integers(algebra: Algebra, common: torch.dtype) -> None:
+    if not algebra.folds_integers and not is_float(common):
+        raise DtypeError(
+            "reduce: a monoid whose laws hold for floats alone, since its infinity is an integer's limit and wraps, must "
+            f"fold floats, got {common}; give the monoid dtypes=torch.float32, or convert the tensor"
+        )
 
 
 def _declared(dtype: FieldDtype, common: torch.dtype) -> torch.dtype:

@@ -64,7 +64,7 @@ def identities(program: Program, shape: Sequence[int], device: torch.device) -> 
     from tilefold.backends.reference import finish
 
     state = [
-        torch.tensor(convert(n, d)).to(stored(d))
+        torch.tensor(convert(n, d), device="cpu").to(stored(d))
         for n, d in zip(program.identity, program.state, strict=True)
     ]
     return [r.to(device).expand(shape).clone() for r in finish(state, program, ())]
@@ -216,13 +216,15 @@ def _interpret(
     plan: Plan, problem: Problem, program: Program, tensors: Sequence[torch.Tensor], shape: Sequence[int]
 ) -> list[torch.Tensor]:
     """Run every stage under Triton's interpreter, on the CPU."""
-    results = [torch.empty(shape, dtype=dtype) for dtype in program.outputs]
+    results = [torch.empty(shape, dtype=dtype, device="cpu") for dtype in program.outputs]
     first, *later = stage_calls(plan, problem, program, True)
     if not later:
         interpret_call(first, tensors, results)
         return results
     stored = calls.partial_dtypes(calls.narrowed(program, problem.length))
-    partials = [torch.empty((plan.stages[0].splits, problem.outputs), dtype=dtype) for dtype in stored]
+    partials = [
+        torch.empty((plan.stages[0].splits, problem.outputs), dtype=dtype, device="cpu") for dtype in stored
+    ]
     interpret_call(first, tensors, partials)
     interpret_call(later[0], partials, results)
     return results
