@@ -247,7 +247,12 @@ class Monoid:
             kept.append(project(*state))
             return kept[0]
 
+        remember.__name__ = getattr(project, "__name__", "project")
         graph = expression.trace(remember, n)
+        if not graph.outputs:
+            raise ArityError(
+                f"{self.name}: project must return one value or more, got none; leave project out to get the state"
+            )
         if isinstance(kept[0], tuple | list):
             self.outputs = type(kept[0]) if hasattr(kept[0], "_fields") else tuple
         return graph
