@@ -54,7 +54,7 @@ SOURCE = Path(tf.__file__).parent
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
 )  # torch's forward_ad
-ROOMS = ("fold.py", "validate.py", "problem.py", "functional.py", "math.py", "algebra/*.py")
+ROOMS = ("fold.py", "validate.py", "problem.py", "functional/*.py", "math.py", "algebra/*.py")
 
 # Statements that no caller can reach, and why.
 UNREACHABLE = {
@@ -279,7 +279,7 @@ CASES = [
         ShapeError,
         r"broadcast, got shapes \[2, 3\] and \[4\]; reshape",
     ),
-    # functional.py
+    # functional/
     Case(
         "amax of nothing",
         lambda: tf.amax(torch.ones(2, 0), 1),
@@ -485,6 +485,12 @@ CASES = [
         r"return a value or a tuple of values, got NoneType; return",
     ),
     # algebra/monoid.py
+    Case(
+        "project of none",
+        made(project=lambda x: ()),
+        ArityError,
+        r"one value or more, got none; leave project out",
+    ),
     Case("lift of none", made(lift=lambda: 0), ArityError, r"at least one element, got 0; add"),
     Case(
         "combine gives two",

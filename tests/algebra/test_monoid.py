@@ -342,8 +342,3 @@ def test_another_process_unpickles_what_it_has_never_seen(tmp_path: Path) -> Non
         capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": source},
     )  # fmt: skip
     assert shown.stdout.strip() == "('low', 'high') tensor(True) tensor(True)"
-
-
-def test_a_projection_gives_something():
-    with pytest.raises(ArityError, match="one value or more"):
-        Monoid(lambda a, b: a + b, 0, project=lambda x: (), **unchecked)

@@ -1,0 +1,72 @@
+"""How arguments of torch's functions are read, and what is refused in torch's kinds of error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilefold.errors import DtypeError, EmptyError, KindError, ShapeError
+from tilefold.problem import wrapped_dims
+
+Dims = int | Sequence[int] | None
+INFINITY = float("inf")
+UNSET: Any = type("Unset", (), {"__repr__": lambda self: "None"})()  # tells dim=None from no dim at all
+LEFT: Any = type("Left", (), {"__repr__": lambda self: "False"})()  # tells keepdim=False from none at all
+
+
+def every(dim: Dims) -> Dims:
+    """Torch's reading of an empty `dim`: all dims."""
+    return None if isinstance(dim, Sequence) and not dim else dim
+
+
+def need_elements(x: Tensor, dim: Dims, call: str) -> None:
+    """Refuse to choose among no elements: before a dim that is named twice, as in torch."""
+    lengths = [x.shape[d] for d in wrapped_dims(dim, x.ndim, call)]
+    if 0 in lengths:
+        raise EmptyError(
+            f"{call}: every folded dim needs at least one element, got shape {list(x.shape)}; "
+            "fold another dim or give it elements"
+        )
+
+
+def need_choice(x: Tensor, dim: Dims, call: str) -> None:
+    """What torch asks of a tensor whose elements are chosen among: at most 64 dims, and something to choose."""
+    if x.ndim > 64:
+        raise ShapeError(f"{call}: tensors may have up to 64 dims, got {x.ndim}; reshape the input")
+    if not x.numel():
+        need_elements(x, dim, call)
+
+
+def no_dim(keepdim: bool, call: str) -> None:
+    """The default `dim` was left: torch has no such overload with `keepdim`."""
+    if keepdim is not LEFT:
+        raise KindError(
+            f"{call}: `keepdim` needs a `dim`, got keepdim={keepdim} alone; pass the dims to fold"
+        )
+
+
+def given(keepdim: bool) -> bool:
+    """The truth of a `keepdim` that may have been left out."""
+    return keepdim is not LEFT and keepdim
+
+
+def is_whole(number: Any) -> bool:
+    """An int, numpy's and others' included; True and False are none."""
+    return hasattr(number, "__index__") and not isinstance(number, bool)
+
+
+def one_dim(dim: Any, call: str) -> None:
+    """Refuse several dims, and what is no dim."""
+    if dim is not None and not is_whole(dim):
+        raise KindError(f"{call}: `dim` must be one int, got {dim!r}; fold one dim at a time")
+
+
+def need_float(dtype: torch.dtype, call: str) -> None:
+    """Refuse elements that are no floats."""
+    if not dtype.is_floating_point:
+        raise DtypeError(
+            f"{call}: elements must be floats, got {dtype}; convert the input, or pass a float dtype= where it is taken"
+        )

@@ -1,0 +1,202 @@
+"""The largest and the smallest, and where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilefold.algebra import catalogue
+from tilefold.algebra.monoid import Monoid
+from tilefold.errors import KindError
+from tilefold.fold import fold_tensors
+from tilefold.functional.arguments import LEFT, Dims, every, given, need_choice, no_dim, one_dim
+from tilefold.validate import check_is_tensor
+
+
+def amax(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """Largest element; NaN if there is one.
+
+        y[k] = max over p of x[k, p]
+
+    Shapes: [M, K] to [M].
+    Dtypes: the input's, in and out. Elements are compared, never computed with, so nothing is rounded.
+    Any strides, read in place. The value is exact on every backend (of equal zeros, which sign is left open).
+
+    Raises:
+        EmptyError: there is nothing to choose among: a folded dim has length 0.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.amax(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
+        tensor(7)
+    """
+    return _extreme(input, catalogue.MAX, dim, keepdim, out, "amax")
+
+
+def amin(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """Smallest element; NaN if there is one.
+
+        y[k] = min over p of x[k, p]
+
+    Shapes: [M, K] to [M].
+    Dtypes: the input's, in and out. Elements are compared, never computed with, so nothing is rounded.
+    Any strides, read in place. The value is exact on every backend (of equal zeros, which sign is left open).
+
+    Raises:
+        EmptyError: there is nothing to choose among: a folded dim has length 0.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.amin(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
+        tensor(1)
+    """
+    return _extreme(input, catalogue.MIN, dim, keepdim, out, "amin")
+
+
+def _extreme(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | None, call: str) -> Tensor:
+    check_is_tensor(x, call)
+    dim = every(dim)
+    need_choice(x, dim, call)
+    return fold_tensors([x], monoid, dim, keepdim, out=out, call=call)[0]
+
+
+def _is_elementwise(dim: Any, keepdim: bool, other: Tensor | None, call: str) -> bool:
+    """Whether two tensors are compared: `dim` is a tensor, and no number by its being given with `keepdim`."""
+    if other is not None and (dim is not None or keepdim is not LEFT):
+        raise KindError(
+            f"{call}: `other` takes neither `dim` nor `keepdim`, got one; fold first, then compare"
+        )
+    return other is not None or (isinstance(dim, Tensor) and keepdim is LEFT)
+
+
+def max(
+    input: Tensor, dim: Any = None, keepdim: bool = LEFT, *, other: Tensor | None = None, out: Any = None
+) -> Any:
+    """Largest element of all, or the largest along one dim and where it first stands; NaN if there is one.
+
+        y[k] = max over p of x[k, p],  i[k] = the first p with x[k, p] = y[k], or with NaN
+
+    `max(x)` gives y alone, `max(x, dim)` torch's named tuple (values, indices), with `out` a pair. `max(x, other)` is
+    torch.maximum: no fold, and all of torch's rules, gradients too.
+    Shapes: [M, K] to [M], both.
+    Dtypes: values in the input's, compared and not computed with; indices int64.
+    Any strides, read in place. Values and indices are exact on every backend (of equal zeros, which sign is left open).
+
+    Raises:
+        EmptyError: a folded dim has length 0.
+        KindError: `dim` is not one int.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.max(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
+        tensor([1, 0])
+    """
+    if _is_elementwise(dim, keepdim, other, "max"):
+        return torch.maximum(input, dim if other is None else other, out=out)
+    if dim is None:
+        no_dim(keepdim, "max")
+        return _extreme(input, catalogue.MAX, None, False, out, "max")
+    return torch.return_types.max(_located(input, catalogue.MAX_WITH_INDEX, dim, keepdim, out, "max"))  # type: ignore[arg-type]  # any sequence of two will do
+
+
+def min(
+    input: Tensor, dim: Any = None, keepdim: bool = LEFT, *, other: Tensor | None = None, out: Any = None
+) -> Any:
+    """Smallest element of all, or the smallest along one dim and where it first stands; NaN if there is one.
+
+        y[k] = min over p of x[k, p],  i[k] = the first p with x[k, p] = y[k], or with NaN
+
+    `min(x)` gives y alone, `min(x, dim)` torch's named tuple (values, indices), with `out` a pair. `min(x, other)` is
+    torch.minimum: no fold, and all of torch's rules, gradients too.
+    Shapes: [M, K] to [M], both.
+    Dtypes: values in the input's, compared and not computed with; indices int64.
+    Any strides, read in place. Values and indices are exact on every backend (of equal zeros, which sign is left open).
+
+    Raises:
+        EmptyError: a folded dim has length 0.
+        KindError: `dim` is not one int.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.min(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
+        tensor([0, 1])
+    """
+    if _is_elementwise(dim, keepdim, other, "min"):
+        return torch.minimum(input, dim if other is None else other, out=out)
+    if dim is None:
+        no_dim(keepdim, "min")
+        return _extreme(input, catalogue.MIN, None, False, out, "min")
+    return torch.return_types.min(_located(input, catalogue.MIN_WITH_INDEX, dim, keepdim, out, "min"))  # type: ignore[arg-type]  # the same
+
+
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Position of the first largest element, or of the first NaN.
+
+        i[k] = the first p with x[k, p] = max over p of x[k, p]
+
+    Shapes: [M, K] to [M]. Along `dim`; without one, the position in the flattened tensor (row-major, whatever the strides).
+    Dtypes: any element dtype that folds, bool included; int64 out.
+    Any strides, read in place. The position is exact: the same on every backend.
+
+    Raises:
+        EmptyError: a folded dim has length 0.
+        KindError: `dim` is not one int.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.argmax(torch.tensor([4, 9, 4, 9]))
+        tensor(1)
+    """
+    return _located(input, catalogue.ARGMAX, dim, keepdim, None, "argmax")[0]
+
+
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Position of the first smallest element, or of the first NaN.
+
+        i[k] = the first p with x[k, p] = min over p of x[k, p]
+
+    Shapes: [M, K] to [M]. Along `dim`; without one, the position in the flattened tensor (row-major, whatever the strides).
+    Dtypes: any element dtype that folds, bool included; int64 out.
+    Any strides, read in place. The position is exact: the same on every backend.
+
+    Raises:
+        EmptyError: a folded dim has length 0.
+        KindError: `dim` is not one int.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> tilefold.argmin(torch.tensor([4, 9, 4, 9]))
+        tensor(0)
+    """
+    return _located(input, catalogue.ARGMIN, dim, keepdim, None, "argmin")[0]
+
+
+def _located(x: Tensor, monoid: Monoid, dim: Any, keepdim: bool, out: Any, call: str) -> list[Tensor]:
+    check_is_tensor(x, call)
+    one_dim(dim, call)
+    need_choice(x, dim, call)
+    return fold_tensors([x], monoid, dim, given(keepdim), out=out, call=call)
+
+
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, out: Any = None) -> Any:
+    """Smallest and largest element in one read; both NaN if there is one.
+
+        low[k] = min over p of x[k, p],  high[k] = max over p of x[k, p]
+
+    Shapes: [M, K] to [M] twice: torch's named tuple (min, max), with `out` a pair. One dim, or all.
+    Dtypes: the input's, in and out. Elements are compared, never computed with, so nothing is rounded.
+    Any strides, read in place. Values are exact on every backend (of equal zeros, which sign is left open).
+
+    Raises:
+        EmptyError: a folded dim has length 0.
+        KindError: `dim` is not one int.
+        ShapeError: the input has more than 64 dims, as in torch.
+
+    Example:
+        >>> low, high = tilefold.aminmax(torch.tensor([3, -1, 8]))
+        >>> low, high
+        (tensor(-1), tensor(8))
+    """
+    return torch.return_types.aminmax(_located(input, catalogue.MINMAX, dim, keepdim, out, "aminmax"))  # type: ignore[arg-type]  # the same

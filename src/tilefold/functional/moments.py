@@ -1,0 +1,163 @@
+"""Variance and standard deviation, with and without the mean."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from torch import Tensor
+
+from tilefold import math
+from tilefold.algebra import catalogue
+from tilefold.algebra.monoid import Monoid
+from tilefold.errors import KindError
+from tilefold.fold import fold_tensors
+from tilefold.functional.arguments import LEFT, every, given, need_float
+from tilefold.validate import check_is_tensor
+
+
+@functools.lru_cache(maxsize=64)
+def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
+    """WELFORD that ends in M2 / max(0, count - correction): its root, and the mean beside it, if asked for."""
+
+    def project(count: Any, mean: Any, squares: Any) -> Any:
+        spread = squares / math.maximum(count - correction, 0.0)
+        if correction < 0:  # else 0 / 0 says it
+            spread = math.where(count == 0, float("nan"), spread)
+        spread = math.sqrt(spread) if root else spread
+        if not with_mean:
+            return spread
+        # torch's mean beside a variance is NaN too where several elements have no variance (monoids.WELFORD keeps it).
+        lost = (count == 0) | (math.isnan(squares) & (count > 1))
+        return spread, math.where(lost, float("nan"), mean)
+
+    name = ("std" if root else "var") + ("_mean" if with_mean else "")
+    return catalogue.welford(project, name)
+
+
+def _spread(
+    x: Tensor,
+    dim: Any,
+    unbiased: bool | None,
+    keepdim: bool,
+    correction: float | None,
+    root: bool,
+    with_mean: bool,
+    out: Any,
+) -> list[Tensor]:
+    call = ("std" if root else "var") + ("_mean" if with_mean else "")
+    check_is_tensor(x, call)
+    need_float(x.dtype, call)
+    if isinstance(dim, bool):  # torch's overload var(x, unbiased), which takes nothing else
+        if unbiased is not None or keepdim is not LEFT or out is not None:
+            raise KindError(
+                f"{call}: `{call}(x, {dim})` takes no other arguments, got more; pass dim=None, unbiased={dim}"
+            )
+        dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+        raise KindError(f"{call}: give `unbiased` or `correction`, got both; unbiased=True is correction=1")
+    if correction is None:
+        correction = 0 if unbiased is False else 1
+    monoid = _moments(float(correction), root, with_mean)
+    return fold_tensors([x], monoid, every(dim), given(keepdim), out=out, call=call)
+
+
+def var(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
+    *, correction: float | None = None, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Variance: the sum of squared deviations from the mean, over the degrees of freedom.
+
+        y[k] = (sum over p of (x[k, p] - mean[k])^2) / max(0, n - correction)
+
+    `correction` is 1 unless told; `unbiased=False` is 0, and `var(x, False)` too, torch's older form. With n <= correction it
+    is NaN, or inf where deviations are not 0. The variance of nothing is NaN.
+    Shapes: [M, K] to [M].
+    Dtypes: floats, which come back as they came; carried in float32 or float64.
+    Any strides, read in place. Same bits from run to run; the bound of `var` in docs/guarantees.md: data far from zero
+    cost no accuracy.
+
+    Raises:
+        DtypeError: elements are no floats.
+        KindError: both `unbiased` and `correction` are given.
+
+    Example:
+        >>> tilefold.var(torch.tensor([[1.0, 3.0], [2.0, 6.0]]), dim=1)
+        tensor([2., 8.])
+
+    Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+    """
+    return _spread(input, dim, unbiased, keepdim, correction, False, False, out)[0]
+
+
+def std(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
+    *, correction: float | None = None, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Standard deviation: the square root of `var`, with its arguments.
+
+        y[k] = sqrt((sum over p of (x[k, p] - mean[k])^2) / max(0, n - correction))
+
+    Shapes: [M, K] to [M].
+    Dtypes: floats, which come back as they came; the root is taken in float32 or float64, before the one rounding.
+    Any strides, read in place. Same bits from run to run; the bound of `std` in docs/guarantees.md.
+
+    Raises:
+        DtypeError: elements are no floats.
+        KindError: both `unbiased` and `correction` are given.
+
+    Example:
+        >>> tilefold.std(torch.tensor([1.0, 3.0, 5.0]))
+        tensor(2.)
+    """
+    return _spread(input, dim, unbiased, keepdim, correction, True, False, out)[0]
+
+
+def var_mean(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
+    *, correction: float | None = None, out: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Variance and mean in one read; arguments as in `var`.
+
+        mean[k] = (sum over p of x[k, p]) / n,  y[k] = as in `var`
+
+    Shapes: [M, K] to [M] twice: the tuple (variance, mean), with `out` a pair.
+    Dtypes: floats, which come back as they came; carried in float32 or float64.
+    Any strides, read in place. Same bits from run to run; the bound of `var` in docs/guarantees.md. The mean is
+    NaN too where several elements have no variance, infinite ones for instance (in torch, unless the infinity is last).
+
+    Raises:
+        DtypeError: elements are no floats.
+        KindError: both `unbiased` and `correction` are given.
+
+    Example:
+        >>> tilefold.var_mean(torch.tensor([1.0, 3.0, 5.0]))
+        (tensor(4.), tensor(3.))
+    """
+    variance, average = _spread(input, dim, unbiased, keepdim, correction, False, True, out)
+    return variance, average
+
+
+def std_mean(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
+    *, correction: float | None = None, out: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Standard deviation and mean in one read; arguments as in `var`.
+
+        mean[k] = (sum over p of x[k, p]) / n,  y[k] = as in `std`
+
+    Shapes: [M, K] to [M] twice: the tuple (standard deviation, mean), with `out` a pair.
+    Dtypes: floats, which come back as they came; carried in float32 or float64.
+    Any strides, read in place. Same bits from run to run; the bound of `std` in docs/guarantees.md. The mean is that of
+    `var_mean`.
+
+    Raises:
+        DtypeError: elements are no floats.
+        KindError: both `unbiased` and `correction` are given.
+
+    Example:
+        >>> tilefold.std_mean(torch.tensor([1.0, 3.0, 5.0]))
+        (tensor(2.), tensor(3.))
+    """
+    deviation, average = _spread(input, dim, unbiased, keepdim, correction, True, True, out)
+    return deviation, average

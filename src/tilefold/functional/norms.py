@@ -1,0 +1,119 @@
+"""Vector norms."""
+
+from __future__ import annotations
+
+import functools
+import numbers
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilefold.algebra import catalogue
+from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.typing import FLOAT8
+from tilefold.errors import DtypeError, OrderError
+from tilefold.fold import fold_tensors
+from tilefold.functional.arguments import INFINITY, Dims, every, need_elements, need_float
+from tilefold.problem import normalize_dims
+from tilefold.validate import as_dtype, check_is_tensor
+
+
+@functools.lru_cache(maxsize=64)
+def _norm(order: float) -> Monoid:
+    return catalogue.NORM(order)
+
+
+def vector_norm(
+    x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False,
+    *, dtype: torch.dtype | None = None, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Norm of order `ord` of the elements.
+
+        y[k] = (sum over p of |x[k, p]|^ord)^(1 / ord);  inf: max |x[k, p]|;  -inf: min |x[k, p]|;  0: how many are not 0
+
+    Shapes: [M, K] to [M]. Of nothing it is 0, where `ord` is finite and not negative.
+    Dtypes: floats as they came, carried in float32 or float64; `dtype`, no narrower than the input's, converts each
+    element first and is the result's.
+    Any strides, read in place. Same bits from run to run; docs/guarantees.md has the bound for ord=2.
+
+    Raises:
+        DtypeError: elements or `dtype` are no floats, or `dtype` would narrow them.
+        EmptyError: a folded dim has length 0, and `ord` is negative or inf.
+        OrderError: `ord` is no real number.
+
+    Example:
+        >>> tilefold.vector_norm(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), dim=1)
+        tensor([5., 2.])
+    """
+    return _vector_norm(x, ord, dim, keepdim, dtype, out, "vector_norm")
+
+
+def norm(
+    input: Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False,
+    out: Tensor | None = None, dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    """Norm of order `p` of the elements: `vector_norm` by torch.norm's arguments.
+
+        y[k] = (sum over the folded j of |x[k, j]|^p)^(1 / p);  inf, -inf and 0 as in `vector_norm`
+
+    "fro" and None are p = 2. "nuc" is a sum of singular values, no fold over elements.
+    Shapes: [M, K] to [M]. Of nothing it is 0, where `p` is finite and not negative.
+    Dtypes: floats as they came, carried in float32 or float64; `dtype` as in `vector_norm`.
+    Any strides, read in place. Same bits from run to run; docs/guarantees.md has the bound for p=2.
+
+    Raises:
+        OrderError: `p` is complex, or a string other than "fro".
+        DtypeError: elements or `dtype` are no floats, or `dtype` would narrow them.
+        EmptyError: a folded dim has length 0, and `p` is negative or inf.
+
+    Example:
+        >>> tilefold.norm(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), p=1, dim=1)
+        tensor([7., 2.])
+    """
+    if isinstance(p, str) and p != "fro":
+        fix = "use torch.linalg.matrix_norm" if p == "nuc" else "2 is the Euclidean norm"
+        raise OrderError(f'norm: `p` must be a real number or "fro", got {p!r}; {fix}')
+    order = 2.0 if p is None or isinstance(p, str) else p
+    return _vector_norm(input, order, dim, keepdim, dtype, out, "norm")
+
+
+def _vector_norm(
+    x: Tensor,
+    order: float,
+    dim: Dims,
+    keepdim: bool,
+    dtype: torch.dtype | None,
+    out: Tensor | None,
+    call: str,
+) -> Tensor:
+    check_is_tensor(x, call)
+    _need_number(order, call)
+    need_float(x.dtype, call)
+    dtype = as_dtype(dtype, call)
+    if dtype is not None:
+        need_float(dtype, call)
+        if not _holds(dtype, x.dtype):
+            raise DtypeError(
+                f"{call}: `dtype` must hold {x.dtype} without narrowing, got {dtype}; convert the result"
+            )
+    dim = every(dim)
+    if not x.numel() and (order < 0 or order == INFINITY):
+        need_elements(x, dim, call)
+    alone = order != 0 and all(x.shape[d] == 1 for d in normalize_dims(dim, x.ndim, call) if x.ndim)
+    monoid = _norm(
+        INFINITY if alone else float(order)
+    )  # one element's norm is its magnitude: no power overflows
+    return fold_tensors([x], monoid, dim, keepdim, dtype=dtype, convert=dtype, out=out, call=call)[0]
+
+
+def _need_number(order: Any, call: str) -> None:
+    if not isinstance(order, numbers.Real):
+        raise OrderError(f"{call}: the order must be a real number, got {order!r}; 2 is the Euclidean norm")
+
+
+def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
+    """Whether every float of one dtype is one of another: any wider dtype has all of those of 8 bits."""
+    if narrow in FLOAT8 or wide in FLOAT8:
+        return wide == narrow or wide.itemsize > 1
+    return torch.promote_types(narrow, wide) == wide
