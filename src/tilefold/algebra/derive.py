@@ -106,12 +106,12 @@ def _own_fields(combine: Graph, left: int, right: int, shared: frozenset[int]) -
 
 def absorbing(program: Program) -> Program:
     """The program with derived `absorb` and `begin`, where its combine allows them and samples agree; else as it is."""
-    from tilefold.algebra import laws  # needs torch evaluation
+    from tilefold.algebra import laws, samples  # need torch evaluation
 
     derived = with_blocks(program)
     if derived is None:
         return program
-    with laws.real_samples():
+    with samples.real_samples():
         agree = laws.blocks_agree(program.algebra, _sampled_as(program.elements))
     return derived if agree else program
 

@@ -19,81 +19,30 @@ the largest number in the states involved.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from tilefold.algebra import derive
-from tilefold.algebra.evaluate import Operand, convert, evaluate
-from tilefold.algebra.monoid import PRESENT, Algebra, completed
+from tilefold.algebra.algebra import PRESENT, Algebra, completed
+from tilefold.algebra.evaluate import Operand, evaluate
 from tilefold.algebra.program import Program, as_written
+from tilefold.algebra.samples import (
+    ELEMENTS,
+    MORE_SAMPLES,
+    ROWS,
+    SAMPLES,
+    Pool,
+    State,
+    as_state,
+    pool_of,
+    pools_of,
+)
 from tilefold.algebra.typing import is_float
 from tilefold.errors import DtypeError, LawError
 
-State = tuple[torch.Tensor, ...]
-
 INFINITY = float("inf")
-ROWS, ELEMENTS = 256, 4
-ROUNDINGS_PER_NODE = (
-    64  # two combines of at most half an ulp a node, with room for exp and pow of arguments up to 8
-)
-_FLOATS = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -0.5, -3.25, 3.0, 7.0, -8.0)
-_INTS = (0, 1, -1, 2, 3, 5, -5, 7, -8)
-_SAMPLES: dict[torch.dtype, dict[str, tuple[float | int | bool, ...]]] = {
-    torch.float64: {
-        "moderate": _FLOATS,
-        "infinite": (*_FLOATS[:6], *(INFINITY, -INFINITY) * 3),
-        "huge": (*_FLOATS[:4], 1e30, -1e30, 1e4, -1e4),
-    },
-    torch.int64: {"moderate": _INTS, "huge": (*_INTS[:4], 1 << 40, -(1 << 40), (1 << 62) + 1, -(1 << 62))},
-    torch.bool: {"moderate": (False, True)},
-}
-_MORE_SAMPLES: dict[torch.dtype, dict[str, tuple[float, ...]]] = {  # only for block forms that are derived
-    torch.float64: {"nan": (*_FLOATS[:6], *(float("nan"),) * 2)},
-    torch.int64: {},
-    torch.bool: {},
-}
-
-
-@dataclass(frozen=True)
-class _Pool:
-    """Lifted samples of one kind: `elements[j][k]` is row-wise the k-th element of the j-th state."""
-
-    program: Program
-    kind: str
-    blocks: list[list[tuple[torch.Tensor, ...]]]
-    lifted: list[list[State]]
-    states: list[State]
-
-    @property
-    def identity(self) -> State:
-        return _as_state(self.program.identity, self.program)
-
-    @property
-    def cancels(self) -> bool:
-        """Whether rounding may hide everything else."""
-        return self.kind == "huge" and any(is_float(d) for d in self.program.state)
-
-    @property
-    def rounding(self) -> float:
-        """What two combines may lose, relative to the numbers in them."""
-        graphs = (self.program.lift, self.program.combine, self.program.absorb)
-        floats = {d for graph in graphs if graph is not None for d in graph.dtypes if is_float(d)}
-        floats |= {d for d in self.program.state if is_float(d)}
-        nodes = len(self.program.combine.graph.nodes)
-        return max((torch.finfo(d).eps for d in floats), default=0.0) * nodes * ROUNDINGS_PER_NODE
-
-    def combine(self, a: State, b: State) -> State:
-        return _as_state(evaluate(self.program.combine, [*a, *b]), self.program)
-
-    def project(self, state: State) -> State:
-        """The results of a state, a row each."""
-        results = evaluate(self.program.project, [*state])
-        return tuple(torch.as_tensor(r).expand(ROWS) for r in results)
 
 
 def verify(algebra: Algebra, name: str) -> bool:
@@ -109,7 +58,7 @@ def verify(algebra: Algebra, name: str) -> bool:
     """
     tried = set[bool]()
     infinite = _begins_infinite(algebra)
-    for pool in _pools(completed(algebra)):
+    for pool in pools_of(completed(algebra)):
         floats = is_float(pool.program.elements[0])
         tried.add(floats)
         if floats or not infinite or True not in tried:
@@ -124,7 +73,7 @@ def verify(algebra: Algebra, name: str) -> bool:
     return True
 
 
-def _check(pool: _Pool, name: str) -> None:
+def _check(pool: Pool, name: str) -> None:
     _check_identity(pool, name)
     if pool.cancels:
         return
@@ -137,7 +86,7 @@ def _check(pool: _Pool, name: str) -> None:
 
 def _refusals(algebra: Algebra) -> str:
     """Why an algebra folds no sample, each dtype's reason."""
-    reasons = [_refusal(algebra, dtype) for dtype in _SAMPLES]
+    reasons = [_refusal(algebra, dtype) for dtype in SAMPLES]
     return "; ".join(r for r in reasons if r is not None) or "no sample could be computed"
 
 
@@ -150,7 +99,7 @@ def _refusal(algebra: Algebra, dtype: torch.dtype) -> str | None:
     return None
 
 
-def _holds(pool: _Pool, name: str) -> bool:
+def _holds(pool: Pool, name: str) -> bool:
     try:
         _check(pool, name)
     except LawError:
@@ -169,7 +118,7 @@ def _begins_infinite(algebra: Algebra) -> bool:
 def is_commutative(algebra: Algebra) -> bool:
     """Whether swapped states (ties among them) combined alike in every sample; False where no sample could say."""
     known = False
-    for pool in _pools(completed(algebra)):
+    for pool in pools_of(completed(algebra)):
         if pool.cancels:
             continue
         a, b, _ = pool.states
@@ -179,7 +128,7 @@ def is_commutative(algebra: Algebra) -> bool:
     return known
 
 
-def _check_identity(pool: _Pool, name: str) -> None:
+def _check_identity(pool: Pool, name: str) -> None:
     e = pool.identity
     twice = pool.combine(e, e)
     if any(bool(v.isnan().any()) for v in twice) and not any(bool(v.isnan().any()) for v in e):
@@ -196,7 +145,7 @@ def _check_identity(pool: _Pool, name: str) -> None:
                 )
 
 
-def _identity_guard(pool: _Pool, name: str, identity: State, twice: State) -> str:
+def _identity_guard(pool: Pool, name: str, identity: State, twice: State) -> str:
     """The usual cause is (-inf) - (-inf) in a max-shifted sum: say which field to guard."""
     fields = pool.program.algebra.fields
     infinite = [
@@ -211,7 +160,7 @@ def _identity_guard(pool: _Pool, name: str, identity: State, twice: State) -> st
     )
 
 
-def _check_associativity(pool: _Pool, name: str) -> None:
+def _check_associativity(pool: Pool, name: str) -> None:
     a, b, c = pool.states
     ab, bc = pool.combine(a, b), pool.combine(b, c)
     left, right = pool.combine(ab, c), pool.combine(a, bc)
@@ -225,7 +174,7 @@ def _check_associativity(pool: _Pool, name: str) -> None:
         )
 
 
-def _check_commutativity(pool: _Pool, name: str) -> None:
+def _check_commutativity(pool: Pool, name: str) -> None:
     a, b, _ = pool.states
     one, other = pool.combine(a, b), pool.combine(b, a)
     row = _disagreement(pool, one, other, [a, b])
@@ -237,7 +186,7 @@ def _check_commutativity(pool: _Pool, name: str) -> None:
         )
 
 
-def _check_absorb(pool: _Pool, name: str) -> None:
+def _check_absorb(pool: Pool, name: str) -> None:
     """The last state's elements, as one block, after the first state, after the identity, and as a first block.
 
     Absorbing may leave another form of the state than combining does: then the projections must agree.
@@ -257,12 +206,12 @@ def _check_absorb(pool: _Pool, name: str) -> None:
             )
 
 
-def _stacked(pool: _Pool, length: int) -> list[torch.Tensor]:
+def _stacked(pool: Pool, length: int) -> list[torch.Tensor]:
     """The first elements of the last state, as a block [rows, length] an input."""
     return [torch.stack(column, dim=1) for column in zip(*pool.blocks[2][:length], strict=True)]
 
 
-def _absorbed(pool: _Pool, blocks: Program, length: int) -> Iterator[tuple[list[State], State]]:
+def _absorbed(pool: Pool, blocks: Program, length: int) -> Iterator[tuple[list[State], State]]:
     """A block after a state, after the identity, and as a first one: the steps of combining, and what `blocks` gives."""
     for s, typed in (
         (pool.states[0], blocks.absorb),
@@ -275,10 +224,10 @@ def _absorbed(pool: _Pool, blocks: Program, length: int) -> Iterator[tuple[list[
         steps = [s]
         for element in pool.lifted[2][:length]:
             steps.append(pool.combine(steps[-1], element))
-        yield steps, _as_state([_row(v) for v in absorbed], pool.program)
+        yield steps, as_state([_row(v) for v in absorbed], pool.program)
 
 
-def _absorbs_apart(pool: _Pool, steps: Sequence[State], got: State, lost: torch.Tensor) -> int | None:
+def _absorbs_apart(pool: Pool, steps: Sequence[State], got: State, lost: torch.Tensor) -> int | None:
     """The first row in which an absorbed block and the last of `steps` differ, in the state and in the result."""
     row = _disagreement(pool, got, steps[-1], steps, lost=lost)
     if row is None or pool.program.algebra.project is None:
@@ -294,12 +243,12 @@ def blocks_agree(algebra: Algebra, dtypes: tuple[torch.dtype, ...]) -> bool:
     Tried on the samples of the laws and on NaN, with blocks of one element and of several. Stricter than for a block form
     that an author answers for: a block may make NaN only where combining does, with the identity at least.
     """
-    kinds = {kind for dtype in dtypes for kind in (*_SAMPLES[dtype], *_MORE_SAMPLES[dtype])}
-    pools = [_pool(algebra, dtypes, kind) for kind in sorted(kinds)]
+    kinds = {kind for dtype in dtypes for kind in (*SAMPLES[dtype], *MORE_SAMPLES[dtype])}
+    pools = [pool_of(algebra, dtypes, kind) for kind in sorted(kinds)]
     return all(pool is not None and (pool.cancels or _blocks_agree(pool)) for pool in pools)
 
 
-def _blocks_agree(pool: _Pool) -> bool:
+def _blocks_agree(pool: Pool) -> bool:
     blocks, e = derive.with_blocks(pool.program), pool.identity
     if blocks is None or bool(_has(torch.isnan, pool.combine(e, e)).any()):
         return False
@@ -320,90 +269,11 @@ def _row(value: Operand) -> Operand:
     return value[:, 0] if isinstance(value, torch.Tensor) and value.dim() == 2 else value
 
 
-# ------------------------------------------------------------------------------------------------- samples
-
-
-@contextlib.contextmanager
-def real_samples() -> Iterator[None]:
-    """Samples are made on the CPU and with values, whatever device or mode the caller has set: they are kept."""
-    with _disable_current_modes(), torch.device("cpu"):
-        yield
-
-
-@functools.lru_cache(maxsize=64)
-def _choices(rows: int, options: int, seed: int) -> torch.Tensor:
-    """Fixed random picks that leave torch's own generator alone."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(options, (rows,), generator=generator)
-
-
-def _pools(algebra: Algebra) -> Iterator[_Pool]:
-    """The pools of every sampled dtype that the algebra folds."""
-    for dtype, kinds in _SAMPLES.items():
-        for kind in kinds:
-            pool = _pool(algebra, (dtype,) * algebra.inputs, kind)
-            if pool is None:
-                break
-            yield pool
-
-
-def _pool(algebra: Algebra, dtypes: tuple[torch.dtype, ...], kind: str) -> _Pool | None:
-    """The pool of inputs of these dtypes, or None where the algebra does not fold them."""
-    samples = [
-        torch.tensor((_SAMPLES[d] | _MORE_SAMPLES[d]).get(kind, _SAMPLES[d]["moderate"]), dtype=d)
-        for d in dtypes
-    ]
-    try:
-        return _sampled(as_written(algebra, dtypes), kind, samples)
-    except RuntimeError:  # a DtypeError of ours, or torch's own, as for an integer division by 0
-        return None
-
-
-def _sampled(program: Program, kind: str, samples: Sequence[torch.Tensor]) -> _Pool:
-    blocks = [[_element(program, samples, j * ELEMENTS + k) for k in range(ELEMENTS)] for j in range(3)]
-    lifted = [[_as_state(evaluate(program.lift, element), program) for element in block] for block in blocks]
-    pool = _Pool(program, kind, blocks, lifted, [])
-    for number, block in enumerate(lifted):
-        pool.states.append(_folded(pool, block, _choices(ROWS, ELEMENTS, 1000 + number)))
-    return pool
-
-
-def _element(program: Program, samples: Sequence[torch.Tensor], position: int) -> tuple[torch.Tensor, ...]:
-    """One element of each input in every row, the same in a state's first rows; positions rise with the order."""
-    algebra = program.algebra
-    drawn = []
-    for number, choices in enumerate(samples):
-        picks = _choices(ROWS, len(choices), position * 8 + number).clone()
-        picks[: len(choices)] = torch.arange(len(choices))
-        drawn.append(choices[picks])
-    return (*drawn, torch.full((ROWS,), position)) if algebra.index else tuple(drawn)
-
-
-def _folded(pool: _Pool, block: Sequence[State], last: torch.Tensor) -> State:
-    """In each row the combination of the block's elements 0 to `last`."""
-    state = block[0]
-    for k, element in enumerate(block[1:], 1):
-        grown = pool.combine(state, element)
-        state = tuple(torch.where(last >= k, new, old) for new, old in zip(grown, state, strict=True))
-    return state
-
-
-def _as_state(values: Sequence[Operand], program: Program) -> State:
-    """Every field a full row of its carried dtype."""
-    fields = []
-    for value, dtype in zip(values, program.state, strict=True):
-        converted = convert(value, dtype)
-        stored = torch.int64 if dtype == torch.uint64 else dtype
-        tensor = converted if isinstance(converted, torch.Tensor) else torch.tensor(converted, dtype=stored)
-        fields.append(tensor.expand(ROWS))
-    return tuple(fields)
-
-
 # ---------------------------------------------------------------------------------------------- comparison
 
 
 def _disagreement(
-    pool: _Pool,
+    pool: Pool,
     got: State,
     want: State,
     involved: Sequence[State],
@@ -431,7 +301,7 @@ def _disagreement(
     return int(rows[0]) if len(rows) else None
 
 
-def _alike_in_effect(pool: _Pool, got: State, want: State) -> torch.Tensor:
+def _alike_in_effect(pool: Pool, got: State, want: State) -> torch.Tensor:
     """Where an infinite field agrees and a finite element makes the rest forgotten, as l when m is -inf in (m, l)."""
     finite = tuple(field[2].expand(ROWS) for field in pool.lifted[0][0])
     infinite = [w.isinf() if w.is_floating_point() else torch.zeros_like(w, dtype=torch.bool) for w in want]
@@ -471,12 +341,12 @@ def _any(rows: Iterator[torch.Tensor]) -> torch.Tensor:
     return functools.reduce(torch.logical_or, rows, torch.zeros(ROWS, dtype=torch.bool))
 
 
-def _show(pool: _Pool, state: State, row: int) -> str:
+def _show(pool: Pool, state: State, row: int) -> str:
     fields = pool.program.algebra.fields
     shown = (f"{f}={v[row].item()!r}" for f, v in zip(fields, state, strict=True) if f != PRESENT)
     return f"({', '.join(shown)})"
 
 
-def _elements(pool: _Pool) -> str:
+def _elements(pool: Pool) -> str:
     dtype = str(pool.program.elements[0]).removeprefix("torch.")
     return f"{dtype} elements"

@@ -3,98 +3,26 @@
 from __future__ import annotations
 
 import functools
-import inspect
-import keyword
-import re
 import sys
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 
-from tilefold.algebra import expression, typing
-from tilefold.algebra.expression import Graph, Number, fits_a_float, plain_number, short_text
-from tilefold.errors import ArityError, DtypeError, MonoidError
-
-FieldDtype = str | torch.dtype
-_NAME = re.compile(r"[A-Za-z]\w{0,63}\Z", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Algebra:
-    """What the engine computes with: graphs and their signature, nothing else. Equal algebras share compiled kernels.
-
-    With n fields and k inputs: `lift` takes k elements (and the index) and gives n; `combine` takes 2 n and gives n;
-    `absorb` takes n, then k blocks (and their indices) and gives n; `begin` takes the blocks alone and gives n; `project`
-    takes n and gives the outputs. `derives`: without `absorb`, a block form may be derived from `combine`.
-    `folds_integers`: not where the laws hold for floats alone, an infinity being no number that integers have.
-    """
-
-    fields: tuple[str, ...]
-    identity: tuple[str, ...] | None
-    dtypes: tuple[FieldDtype, ...]
-    inputs: int
-    index: bool
-    commutative: bool
-    lift: Graph
-    combine: Graph
-    project: Graph | None
-    absorb: Graph | None
-    begin: Graph | None = None
-    derives: bool = True
-    folds_integers: bool = True
-
-    @property
-    def identity_numbers(self) -> tuple[Number, ...] | None:
-        """The identity as Python numbers, one a field; None where there is none."""
-        return None if self.identity is None else tuple(_parse_number(text) for text in self.identity)
-
-    @property
-    def index_is_label(self) -> bool:
-        """Whether index fields are only compared and selected, never computed with, so that 32 bits can hold them."""
-        labels = [i for i, dtype in enumerate(self.dtypes) if dtype == "index"]
-        return bool(labels) and all(
-            _only_moves(graph, frozenset(inputs), list(labels)) for graph, inputs in self._index_flows(labels)
-        )
-
-    def _index_flows(self, labels: Sequence[int]) -> list[tuple[Graph, list[int]]]:
-        n = len(self.fields)
-        flows = [(self.lift, [self.inputs]), (self.combine, [*labels, *(n + i for i in labels)])]
-        if self.absorb is not None:
-            flows.append((self.absorb, [*labels, n + self.inputs]))
-        if self.begin is not None:
-            flows.append((self.begin, [self.inputs]))
-        return flows
-
-
-def _parse_number(text: str) -> Number:
-    kind, _, literal = text.partition(" ")
-    return literal == "True" if kind == "bool" else int(literal) if kind == "int" else float(literal)
-
-
-def _number_text(number: Number) -> str:
-    return f"{type(number).__name__} {number!r}"
-
-
-_MOVES = {"where", "minimum", "maximum", "block_min", "block_max", "block_first"}
-_TESTS = {"lt", "le", "gt", "ge", "eq", "ne"}
-
-
-def _only_moves(graph: Graph, tainted_inputs: frozenset[int], label_outputs: Sequence[int]) -> bool:
-    """Whether values from `tainted_inputs` reach only comparisons, selections and the label outputs."""
-    tainted = set[int]()
-    for position, node in enumerate(graph.nodes):
-        if node.op == "input":
-            if node.value in tainted_inputs:
-                tainted.add(position)
-        elif any(a in tainted for a in node.args):
-            if node.op in _MOVES:
-                tainted.add(position)
-            elif node.op not in _TESTS:
-                return False
-    return all(o not in tainted or i in label_outputs for i, o in enumerate(graph.outputs))
+from tilefold.algebra import expression
+from tilefold.algebra.algebra import Algebra, FieldDtype, completed, number_text
+from tilefold.algebra.arguments import (
+    check_identity_fits,
+    check_kinds,
+    expect_arguments,
+    field_dtypes,
+    positional_count,
+    state_shape,
+    take_elements,
+)
+from tilefold.algebra.expression import Graph, Number
+from tilefold.errors import ArityError, MonoidError
 
 
 class Monoid:
@@ -160,38 +88,38 @@ class Monoid:
         check: bool = True,
     ) -> None:
         self.name = name or getattr(combine, "__name__", "monoid").strip("<>")
-        _check_kinds(self.name, combine, lift, project, absorb, index)
-        names, identities = _state_shape(self.name, identity, fields)
+        check_kinds(self.name, combine, lift, project, absorb, index)
+        names, identities = state_shape(self.name, identity, fields)
         scalar = fields is None and not isinstance(identity, tuple | list)
         self._state_type = None if scalar else _state_type(names)
         n, inputs = len(names), len(names)
         if lift is not None:
-            inputs = _positional_count(self.name, "lift", lift) - int(index)
+            inputs = positional_count(self.name, "lift", lift) - int(index)
             if inputs < 1:
                 before = " before the index" if index else ""
                 raise ArityError(
                     f"{self.name}: lift must take at least one element{before}, got {inputs}; add an argument for it"
                 )
-        _expect_arguments(self.name, "lift", lift, inputs + int(index))
-        _expect_arguments(self.name, "combine", combine, 2)
-        _expect_arguments(self.name, "project", project, n)
+        expect_arguments(self.name, "lift", lift, inputs + int(index))
+        expect_arguments(self.name, "combine", combine, 2)
+        expect_arguments(self.name, "project", project, n)
         derives, begin = absorb is not False, None
         if isinstance(absorb, tuple):
             begin, absorb = absorb
         absorb = absorb or None
-        _expect_arguments(self.name, "absorb", absorb, 1 + inputs + int(index))
-        _expect_arguments(self.name, "absorb's begin", begin, inputs + int(index))
+        expect_arguments(self.name, "absorb", absorb, 1 + inputs + int(index))
+        expect_arguments(self.name, "absorb's begin", begin, inputs + int(index))
         self.outputs: type | None = None
-        kinds = _field_dtypes(self.name, dtypes, names)
-        _check_identity_fits(self.name, names, identities, kinds)
+        kinds = field_dtypes(self.name, dtypes, names)
+        check_identity_fits(self.name, names, identities, kinds)
         self.algebra = Algebra(
             fields=names,
-            identity=None if identities is None else tuple(_number_text(i) for i in identities),
+            identity=None if identities is None else tuple(number_text(i) for i in identities),
             dtypes=kinds,
             inputs=inputs,
             index=index,
             commutative=bool(commutative),
-            lift=self._traced("lift", lift or _take_elements(n), inputs + int(index), n),
+            lift=self._traced("lift", lift or take_elements(n), inputs + int(index), n),
             combine=self._traced(
                 "combine", combine, 2 * n, n, lambda s: [self._state(s[:n]), self._state(s[n:])]
             ),
@@ -209,9 +137,9 @@ class Monoid:
         self.total = completed(self.algebra)
 
     def _apply_laws(self, check: bool, commutative: bool | None) -> None:
-        from tilefold.algebra import laws  # needs torch evaluation: not at import of the catalogue
+        from tilefold.algebra import laws, samples  # need torch evaluation: not at import of the catalogue
 
-        with laws.real_samples():
+        with samples.real_samples():
             if check:
                 object.__setattr__(self.algebra, "folds_integers", laws.verify(self.algebra, self.name))
             if commutative is None:
@@ -335,171 +263,3 @@ def _has_a_name(kind: type) -> bool:
     for part in kind.__qualname__.split("."):
         found = getattr(found, part, None)
     return found is kind
-
-
-def _check_kinds(
-    monoid: str, combine: object, lift: object, project: object, absorb: object, index: object
-) -> None:
-    """Refuse what is no function where one belongs."""
-    for role, function in (("combine", combine), ("lift", lift), ("project", project)):
-        if not callable(function) and (function is not None or role == "combine"):
-            raise MonoidError(
-                f"{monoid}: {role} must be a function, got {function!r}; give one of Python, a lambda say"
-            )
-    functions = absorb if isinstance(absorb, tuple) and len(absorb) == 2 else (absorb,)
-    if absorb is not None and absorb is not False and not all(map(callable, functions)):
-        raise MonoidError(
-            f"{monoid}: absorb must be a function, a pair of them, None or False, got {absorb!r}; "
-            "leave it out to have it derived"
-        )
-    if not isinstance(index, bool):
-        raise MonoidError(
-            f"{monoid}: index must be True or False, got {index!r}; True passes positions to lift"
-        )
-
-
-def _state_shape(
-    monoid: str, identity: Number | Sequence[Number] | None, fields: Sequence[str] | None
-) -> tuple[tuple[str, ...], tuple[Number, ...] | None]:
-    identities = (
-        None if identity is None else tuple(identity) if isinstance(identity, tuple | list) else (identity,)
-    )
-    if fields is None:
-        names = tuple(f"field{i}" for i in range(len(identities or (0,))))
-        names = ("value",) if len(names) == 1 else names
-    elif isinstance(fields, str):
-        names = (fields,)
-    elif isinstance(fields, Iterable):
-        names = tuple(fields)
-    else:
-        raise MonoidError(f"{monoid}: fields must be a sequence of names, got {fields!r}; name each field")
-    for name in names:
-        if not isinstance(name, str) or not _NAME.match(name) or keyword.iskeyword(name):
-            raise MonoidError(
-                f"{monoid}: a field name must match [A-Za-z][A-Za-z0-9_]{{0,63}} and be no keyword, got {name!r}; rename it"
-            )
-    if not names or len(set(names)) != len(names):
-        raise MonoidError(f"{monoid}: fields must be distinct and at least one, got {names}; name each once")
-    if identities is not None:
-        for number in identities:
-            if not isinstance(number, bool | int | float):
-                raise MonoidError(
-                    f"{monoid}: the identity must be a Python number for each field, got {type(number).__name__}; "
-                    "write a number, or None where there is no identity"
-                )
-            if not fits_a_float(number):
-                raise MonoidError(
-                    f"{monoid}: the identity must be a number that a float or 64 bits can hold, got {short_text(number)}; "
-                    "write an infinity"
-                )
-        identities = tuple(map(plain_number, identities))
-        if len(identities) != len(names):
-            raise ArityError(
-                f"{monoid}: the identity must have one number for each of the fields {names}, got {len(identities)}; "
-                "give as many, or name as many fields"
-            )
-    return names, identities
-
-
-def _field_dtypes(
-    monoid: str, dtypes: FieldDtype | Sequence[FieldDtype], names: Sequence[str]
-) -> tuple[FieldDtype, ...]:
-    one = isinstance(dtypes, str | torch.dtype) or not isinstance(dtypes, Iterable)
-    each: tuple[Any, ...] = (dtypes,) * len(names) if one else tuple(dtypes)  # type: ignore[arg-type]  # see `one`
-    if len(each) != len(names):
-        raise ArityError(
-            f"{monoid}: dtypes must be one for all or one for each of the fields {tuple(names)}, got {len(each)}; "
-            "give as many"
-        )
-    for dtype in each:
-        if not isinstance(dtype, torch.dtype) and dtype not in ("compute", "input", "index"):
-            raise MonoidError(
-                f'{monoid}: a field dtype must be "compute", "input", "index" or a torch dtype, got {dtype!r}; '
-                "choose one of them"
-            )
-        if isinstance(dtype, torch.dtype) and dtype not in typing.FOLDABLE:
-            fix = "carry real and imaginary parts in two fields" if dtype.is_complex else "choose another"
-            raise DtypeError(f"{monoid}: a field dtype must be of real numbers or bool, got {dtype}; {fix}")
-    return each
-
-
-def _check_identity_fits(
-    monoid: str, names: Sequence[str], identities: Sequence[Number] | None, dtypes: Sequence[FieldDtype]
-) -> None:
-    """Refuse an identity that its field's own dtype cannot hold. Those of "compute" and "input" depend on the fold."""
-    for name, number, dtype in zip(names, identities or (), dtypes, strict=identities is not None):
-        own = torch.int64 if dtype == "index" else dtype
-        if isinstance(own, torch.dtype):
-            typing.concrete(number, typing.carried_dtype(own), f"{monoid}: {name}")
-
-
-def _take_elements(n: int) -> Callable[..., Any]:
-    return lambda *elements: tuple(elements[:n])
-
-
-def _positional_count(monoid: str, role: str, function: Callable[..., Any]) -> int:
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:
-        raise ArityError(
-            f"{monoid}: {role} must tell its arguments so that they can be counted, got {function!r} without a signature; "
-            "write it as a lambda"
-        ) from None
-    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
-        raise ArityError(
-            f"{monoid}: {role} must name its arguments so that they can be counted, got *arguments; write them out"
-        )
-    return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters)
-
-
-def _expect_arguments(monoid: str, role: str, function: Callable[..., Any] | None, expected: int) -> None:
-    """One clear line instead of Python's TypeError from inside the trace."""
-    if function is None:
-        return
-    try:
-        inspect.signature(function).bind(*range(expected))
-    except TypeError as error:
-        raise ArityError(
-            f"{monoid}: {role} must take {expected} argument{'s' * (expected > 1)}, got a signature with: {error}; mend it"
-        ) from None
-    except ValueError:  # a builtin like max tells no signature: tracing it says what is wrong
-        return
-
-
-PRESENT = "is_present"
-
-
-def completed(algebra: Algebra) -> Algebra:
-    """A monoid for a fold without an identity: a flag says whether a state stands for anything yet."""
-    if algebra.identity is not None:
-        return algebra
-    n = len(algebra.fields)
-
-    def combine(*values: Any) -> tuple[Any, ...]:
-        a, b = values[: n + 1], values[n + 1 :]
-        both = algebra.combine(*a[:n], *b[:n])
-        kept = [expression.apply("where", b[n], c, x) for c, x in zip(both, a[:n], strict=True)]
-        merged = [expression.apply("where", a[n], x, y) for x, y in zip(kept, b[:n], strict=True)]
-        return (*merged, a[n] | b[n])
-
-    def lift(*elements: Any) -> tuple[Any, ...]:
-        return (*algebra.lift(*elements), True)
-
-    def project(*state: Any) -> tuple[Any, ...]:
-        return state[:n] if algebra.project is None else algebra.project(*state[:n])
-
-    arity = algebra.inputs + int(algebra.index)
-    return Algebra(
-        fields=(*algebra.fields, PRESENT),
-        identity=(*["int 0"] * n, "bool False"),
-        dtypes=(*algebra.dtypes, torch.bool),
-        inputs=algebra.inputs,
-        index=algebra.index,
-        commutative=algebra.commutative,
-        lift=expression.trace(lift, arity),
-        combine=expression.trace(combine, 2 * (n + 1)),
-        project=expression.trace(project, n + 1),
-        absorb=None,
-        folds_integers=algebra.folds_integers,
-    )

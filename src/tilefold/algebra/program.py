@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from tilefold.algebra import typing
+from tilefold.algebra.algebra import Algebra, FieldDtype
 from tilefold.algebra.expression import Graph, Number, Value, apply, trace
-from tilefold.algebra.monoid import Algebra, FieldDtype
 from tilefold.algebra.typing import TypedGraph, is_float
 from tilefold.errors import DtypeError
 

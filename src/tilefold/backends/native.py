@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from tilefold.algebra import catalogue
-from tilefold.algebra.monoid import Algebra
+from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.program import Program
 
 Tensor = torch.Tensor

@@ -1,0 +1,128 @@
+"""A monoid's traced graphs and what is known of them: the frozen value that everything later is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tilefold.algebra import expression
+from tilefold.algebra.expression import Graph, Number
+
+FieldDtype = str | torch.dtype
+
+
+@dataclass(frozen=True)
+class Algebra:
+    """What the engine computes with: graphs and their signature, nothing else. Equal algebras share compiled kernels.
+
+    With n fields and k inputs: `lift` takes k elements (and the index) and gives n; `combine` takes 2 n and gives n;
+    `absorb` takes n, then k blocks (and their indices) and gives n; `begin` takes the blocks alone and gives n; `project`
+    takes n and gives the outputs. `derives`: without `absorb`, a block form may be derived from `combine`.
+    `folds_integers`: not where the laws hold for floats alone, an infinity being no number that integers have.
+    """
+
+    fields: tuple[str, ...]
+    identity: tuple[str, ...] | None
+    dtypes: tuple[FieldDtype, ...]
+    inputs: int
+    index: bool
+    commutative: bool
+    lift: Graph
+    combine: Graph
+    project: Graph | None
+    absorb: Graph | None
+    begin: Graph | None = None
+    derives: bool = True
+    folds_integers: bool = True
+
+    @property
+    def identity_numbers(self) -> tuple[Number, ...] | None:
+        """The identity as Python numbers, one a field; None where there is none."""
+        return None if self.identity is None else tuple(_parse_number(text) for text in self.identity)
+
+    @property
+    def index_is_label(self) -> bool:
+        """Whether index fields are only compared and selected, never computed with, so that 32 bits can hold them."""
+        labels = [i for i, dtype in enumerate(self.dtypes) if dtype == "index"]
+        return bool(labels) and all(
+            _only_moves(graph, frozenset(inputs), list(labels)) for graph, inputs in self._index_flows(labels)
+        )
+
+    def _index_flows(self, labels: Sequence[int]) -> list[tuple[Graph, list[int]]]:
+        n = len(self.fields)
+        flows = [(self.lift, [self.inputs]), (self.combine, [*labels, *(n + i for i in labels)])]
+        if self.absorb is not None:
+            flows.append((self.absorb, [*labels, n + self.inputs]))
+        if self.begin is not None:
+            flows.append((self.begin, [self.inputs]))
+        return flows
+
+
+def _parse_number(text: str) -> Number:
+    kind, _, literal = text.partition(" ")
+    return literal == "True" if kind == "bool" else int(literal) if kind == "int" else float(literal)
+
+
+def number_text(number: Number) -> str:
+    """A number with its kind: what equal algebras share, though True == 1 == 1.0."""
+    return f"{type(number).__name__} {number!r}"
+
+
+_MOVES = {"where", "minimum", "maximum", "block_min", "block_max", "block_first"}
+_TESTS = {"lt", "le", "gt", "ge", "eq", "ne"}
+
+
+def _only_moves(graph: Graph, tainted_inputs: frozenset[int], label_outputs: Sequence[int]) -> bool:
+    """Whether values from `tainted_inputs` reach only comparisons, selections and the label outputs."""
+    tainted = set[int]()
+    for position, node in enumerate(graph.nodes):
+        if node.op == "input":
+            if node.value in tainted_inputs:
+                tainted.add(position)
+        elif any(a in tainted for a in node.args):
+            if node.op in _MOVES:
+                tainted.add(position)
+            elif node.op not in _TESTS:
+                return False
+    return all(o not in tainted or i in label_outputs for i, o in enumerate(graph.outputs))
+
+
+PRESENT = "is_present"
+
+
+def completed(algebra: Algebra) -> Algebra:
+    """A monoid for a fold without an identity: a flag says whether a state stands for anything yet."""
+    if algebra.identity is not None:
+        return algebra
+    n = len(algebra.fields)
+
+    def combine(*values: Any) -> tuple[Any, ...]:
+        a, b = values[: n + 1], values[n + 1 :]
+        both = algebra.combine(*a[:n], *b[:n])
+        kept = [expression.apply("where", b[n], c, x) for c, x in zip(both, a[:n], strict=True)]
+        merged = [expression.apply("where", a[n], x, y) for x, y in zip(kept, b[:n], strict=True)]
+        return (*merged, a[n] | b[n])
+
+    def lift(*elements: Any) -> tuple[Any, ...]:
+        return (*algebra.lift(*elements), True)
+
+    def project(*state: Any) -> tuple[Any, ...]:
+        return state[:n] if algebra.project is None else algebra.project(*state[:n])
+
+    arity = algebra.inputs + int(algebra.index)
+    return Algebra(
+        fields=(*algebra.fields, PRESENT),
+        identity=(*["int 0"] * n, "bool False"),
+        dtypes=(*algebra.dtypes, torch.bool),
+        inputs=algebra.inputs,
+        index=algebra.index,
+        commutative=algebra.commutative,
+        lift=expression.trace(lift, arity),
+        combine=expression.trace(combine, 2 * (n + 1)),
+        project=expression.trace(project, n + 1),
+        absorb=None,
+        folds_integers=algebra.folds_integers,
+    )
