@@ -220,6 +220,20 @@ def test_other_stream_and_graph() -> None:
     assert torch.equal(captured, tilefold.reduce(x, monoids.LOGSUMEXP, 1))
 
 
+def test_a_fold_of_nothing_in_a_graph() -> None:
+    nothing = torch.empty(3, 0, device="cuda")
+    tilefold.reduce(nothing, monoids.DESCRIBE, 1)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        total, described = (
+            tilefold.reduce(nothing, monoids.SUM, 1),
+            tilefold.reduce(nothing, monoids.DESCRIBE, 1),
+        )
+    graph.replay()
+    assert total.tolist() == [0, 0, 0]
+    assert described.count.tolist() == [0, 0, 0]
+
+
 def test_every_repeated_call_finds_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared, prepare = [], launch.prepare
     monkeypatch.setattr(launch, "prepare", lambda *args: prepared.append(args) or prepare(*args))

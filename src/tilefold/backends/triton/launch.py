@@ -67,7 +67,10 @@ def identities(program: Program, shape: Sequence[int], device: torch.device) -> 
         torch.tensor(convert(n, d), device="cpu").to(stored(d))
         for n, d in zip(program.identity, program.state, strict=True)
     ]
-    return [r.to(device).expand(shape).clone() for r in finish(state, program, ())]
+    # Filled, not copied: a copy from the host waits, and a CUDA graph cannot hold it.
+    return [
+        torch.full(tuple(shape), r.item(), dtype=r.dtype, device=device) for r in finish(state, program, ())
+    ]
 
 
 def check_dtypes(dtypes: Sequence[torch.dtype], program: Program, device: Device) -> None:
