@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,12 @@ def test_the_docs_hold_the_plots_of_the_committed_results() -> None:
         result = read_results(path)
         pages = {case.group.partition(", ")[0] for case in result.cases}
         assert {plots.file_name(f"{result.suite}-{page}") for page in (*pages, "grid")} <= drawn
+
+
+def test_cases_are_told_apart_by_what_differs() -> None:
+    of_one_shape = [replace(CASES[0], operation=name) for name in ("sum", "amax")]
+    assert plots.labels_of(of_one_shape) == ["sum", "amax"]
+    assert plots.labels_of(CASES[:2]) == ["bf16", "fp32"]
+    assert plots.labels_of(CASES[:1]) == ["1x8"]
+    bars = plots.draw_fractions(figure(), suite_result(*of_one_shape)).axes[0]
+    assert [text.get_text() for text in bars.get_xticklabels()] == ["sum", "amax"]

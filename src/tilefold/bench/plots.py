@@ -87,15 +87,19 @@ def draw_latency(
         axes = figure.add_subplot(rows, columns, number)
         axes.set_title(panel, fontsize=10)
         _draw_lines(axes, result, cases)
-        axes.set_xticks(range(len(cases)), _tick_labels(cases), rotation=40, ha="right")
-        axes.set_xlabel("shape (elements)")
+        axes.set_xticks(range(len(cases)), labels_of(cases), rotation=40, ha="right")
+        axes.set_xlabel("shape (elements)" if len({case.shape for case in cases}) > 1 else "case")
     return figure
 
 
-def _tick_labels(cases: Sequence[CaseResult]) -> list[str]:
-    """Shapes, with the dim where the cases differ in it."""
-    several = len({case.dim for case in cases}) > 1
-    return [shape_label(case) + (f", dim {case.dim}" if several else "") for case in cases]
+def labels_of(cases: Sequence[CaseResult]) -> list[str]:
+    """What tells cases apart: operation, shape, dim, dtype, as far as they differ in it; the shape where in nothing else."""
+    parts: list[tuple[str, ...]] = [
+        (case.operation, shape_label(case), f"dim {case.dim}", case.dtype) for case in cases
+    ]
+    differ = [len(set(column)) > 1 for column in zip(*parts, strict=True)]
+    differ[1] = differ[1] or not any(differ)
+    return [", ".join(part for part, shown in zip(row, differ, strict=True) if shown) for row in parts]
 
 
 def draw_grid(figure_class: Any, result: SuiteResult) -> Any:
@@ -107,8 +111,7 @@ def draw_grid(figure_class: Any, result: SuiteResult) -> Any:
     _draw_lines(axes, result, cases, marks=len(cases) <= 40)
     axes.set_xlabel("case, by the bytes it must move")
     if len(cases) <= 40:
-        labels = [f"{shape_label(case)} {case.dtype}" for case in cases]
-        axes.set_xticks(range(len(cases)), labels, rotation=60, ha="right", fontsize=7)
+        axes.set_xticks(range(len(cases)), labels_of(cases), rotation=60, ha="right", fontsize=7)
     return figure
 
 
@@ -179,7 +182,7 @@ def draw_fractions(figure_class: Any, result: SuiteResult) -> Any:
 
 def _bar_groups(result: SuiteResult) -> dict[str, list[CaseResult]]:
     if len(result.cases) <= 16:
-        return {f"{shape_label(case)} {case.dtype}": [case] for case in result.cases}
+        return {label: [case] for label, case in zip(labels_of(result.cases), result.cases, strict=True)}
     groups: dict[str, list[CaseResult]] = {}
     for dtype in dict.fromkeys(case.dtype for case in result.cases):
         for name in SIZE_CLASSES:
