@@ -26,9 +26,13 @@ def softmax(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 def transpose(x_ptr, y_ptr, m, n, BLOCK: tl.constexpr):
     offs_m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     offs_n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    tile = tl.load(x_ptr + offs_m[:, None] * n + offs_n[None, :], mask=(offs_m[:, None] < m) & (offs_n[None, :] < n))
+    tile = tl.load(
+        x_ptr + offs_m[:, None] * n + offs_n[None, :], mask=(offs_m[:, None] < m) & (offs_n[None, :] < n)
+    )
     tl.store(
-        y_ptr + offs_n[:, None] * m + offs_m[None, :], tl.trans(tile), mask=(offs_n[:, None] < n) & (offs_m[None, :] < m)
+        y_ptr + offs_n[:, None] * m + offs_m[None, :],
+        tl.trans(tile),
+        mask=(offs_n[:, None] < n) & (offs_m[None, :] < m),
     )
 
 

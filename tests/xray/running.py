@@ -51,14 +51,21 @@ def run_grid(
 
 
 @functools.cache
-def compiled(function: Any, signature: tuple[tuple[str, Any], ...], architecture: int, warps: int, aligned: bool) -> Kernel:
+def compiled(
+    function: Any, signature: tuple[tuple[str, Any], ...], architecture: int, warps: int, aligned: bool
+) -> Kernel:
     types = {name: t for name, t in signature if isinstance(t, str)}
     constants = {name: t for name, t in signature if not isinstance(t, str)}
     attributes = {
-        (i,): [["tt.divisibility", 16]] for i, (_, t) in enumerate(signature) if aligned and str(t).startswith("*")
+        (i,): [["tt.divisibility", 16]]
+        for i, (_, t) in enumerate(signature)
+        if aligned and str(t).startswith("*")
     }
     source = ASTSource(
-        fn=function, signature=types | dict.fromkeys(constants, "constexpr"), constexprs=constants, attrs=attributes
+        fn=function,
+        signature=types | dict.fromkeys(constants, "constexpr"),
+        constexprs=constants,
+        attrs=attributes,
     )
     return kernel_of(
         triton.compile(source, target=GPUTarget("cuda", architecture, 32), options={"num_warps": warps})
@@ -97,7 +104,9 @@ def span(tensor: torch.Tensor) -> np.ndarray:
     return np.concatenate([held, np.zeros(-len(held) % 16, np.uint8)])
 
 
-def run_call(call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], architecture: int) -> list[Outcome]:
+def run_call(
+    call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], architecture: int
+) -> list[Outcome]:
     """One kernel call of the library, on tensors of any strides; results are written back."""
     kernel, memory = kernel_of(calls.compile_for(call, architecture)), Memory()
     tensors = iter(enumerate([*inputs, *outputs]))

@@ -27,7 +27,11 @@ def test_masked_add(n: int, warps: int, architecture: int) -> None:
 def test_softmax(architecture: int) -> None:
     x, y = torch.randn(3, 777), torch.empty(3, 777)
     launch(
-        kernels.softmax, {"x_ptr": x, "y_ptr": y, "n": 777}, grid=(3, 1, 1), architecture=architecture, BLOCK=1024
+        kernels.softmax,
+        {"x_ptr": x, "y_ptr": y, "n": 777},
+        grid=(3, 1, 1),
+        architecture=architecture,
+        BLOCK=1024,
     )
     # A sum of 777 terms in a tree, an exponential of 2 ulp, a division of 2: well within 16 ulp.
     torch.testing.assert_close(y, x.softmax(1), rtol=16 * 2**-23, atol=0)
@@ -59,7 +63,21 @@ def test_histogram_by_atomics(dtype: torch.dtype, architecture: int) -> None:
     assert sum(int(a.active.sum()) for o in outcomes for a in o.accesses if a.kind == "atomic") == 300
 
 
-NUMBERS = [0.0, -0.0, 1.0, -2.5, 1e-40, 3e38, float("inf"), float("-inf"), 65504.0, 65520.0, 447.0, 464.5, 2.0**-25]
+NUMBERS = [
+    0.0,
+    -0.0,
+    1.0,
+    -2.5,
+    1e-40,
+    3e38,
+    float("inf"),
+    float("-inf"),
+    65504.0,
+    65520.0,
+    447.0,
+    464.5,
+    2.0**-25,
+]
 
 
 @ARCHITECTURES

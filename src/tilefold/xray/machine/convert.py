@@ -102,9 +102,7 @@ def _pack(binder: Binder, instruction: Instruction, half: Type) -> Step:
     mode, single = _mode(instruction), TYPES["f32"]
 
     def pack(upper: Array, lower: Array) -> Array:
-        return joined(
-            narrow(widen(lower, single), half, mode), narrow(widen(upper, single), half, mode)
-        )
+        return joined(narrow(widen(lower, single), half, mode), narrow(widen(upper, single), half, mode))
 
     return binder.pure(instruction, pack, (single, single), TYPES["b32"])
 

@@ -144,13 +144,17 @@ class Cta:
                 waits[taken], expected = ending.barrier, ending.expected
                 if ending.expected and (waits == ending.barrier).sum() >= ending.expected:
                     self._release(waits, waits == ending.barrier, ending.expected)
-        raise ExecutionError(f"xray: a program must end, got {limit} blocks executed and threads still running")
+        raise ExecutionError(
+            f"xray: a program must end, got {limit} blocks executed and threads still running"
+        )
 
     def _release(self, waits: Array, alive: Array, expected: int) -> None:
         """All who wait at the one barrier go on; nobody else may be waiting elsewhere."""
         found = np.unique(waits[alive])
         if len(found) != 1 or (expected and int(alive.sum()) < expected):
-            raise ExecutionError(f"xray: threads must meet at one barrier, got some waiting at each of {found}")
+            raise ExecutionError(
+                f"xray: threads must meet at one barrier, got some waiting at each of {found}"
+            )
         waits[alive] = -1
         self.barriers += 1
 
@@ -192,9 +196,7 @@ class _Shared(Memory):
         return [(np.arange(len(addresses)), addresses.astype(np.int64), data[: len(data) // size * size])]
 
 
-def _special(
-    numbers: Array, program: tuple[int, int, int], grid: tuple[int, int, int]
-) -> dict[str, Array]:
+def _special(numbers: Array, program: tuple[int, int, int], grid: tuple[int, int, int]) -> dict[str, Array]:
     """The registers that a thread finds filled."""
     threads = len(numbers)
     fixed: dict[str, int] = {"%tid.y": 0, "%tid.z": 0, "%ntid.x": threads, "%ntid.y": 1, "%ntid.z": 1}

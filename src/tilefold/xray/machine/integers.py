@@ -60,7 +60,12 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
         if not isinstance(table, Immediate) or len(instruction.operands) != 5:
             raise unknown(instruction)
         kept = Instruction(
-            opcode, instruction.modifiers, instruction.operands[:4], None, instruction.line, instruction.location
+            opcode,
+            instruction.modifiers,
+            instruction.operands[:4],
+            None,
+            instruction.line,
+            instruction.location,
         )
         return binder.pure(kept, _table(table.value), (U32, U32, U32), U32)
     return None

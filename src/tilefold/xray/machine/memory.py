@@ -49,7 +49,9 @@ class Memory:
 
     def place(self, name: str, array: Array, *, before: int = 0) -> int:
         """The address of a copy of an array; `before` bytes in front of it are part of the allocation."""
-        data = np.concatenate([np.zeros(before, np.uint8), np.ascontiguousarray(array).view(np.uint8).ravel()])
+        data = np.concatenate(
+            [np.zeros(before, np.uint8), np.ascontiguousarray(array).view(np.uint8).ravel()]
+        )
         return self._add(name, data) + before
 
     def place_open(self, name: str) -> int:

@@ -72,7 +72,9 @@ def _require(cta: Cta, mask: Mask, source: Array, instruction: Instruction) -> N
 
 def _ballot(votes: Array) -> Array:
     """The votes of each warp as a word, for each of its lanes."""
-    words = (votes.reshape(-1, 32).astype(np.uint32) << np.arange(32, dtype=np.uint32)).sum(1, dtype=np.uint32)
+    words = (votes.reshape(-1, 32).astype(np.uint32) << np.arange(32, dtype=np.uint32)).sum(
+        1, dtype=np.uint32
+    )
     return np.repeat(words, 32)
 
 
