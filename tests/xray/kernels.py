@@ -1,7 +1,5 @@
 """Small Triton kernels whose PTX reaches one corner each."""
 
-# ruff: noqa: D103, F821
-
 import triton
 import triton.language as tl
 

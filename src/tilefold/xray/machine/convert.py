@@ -114,21 +114,13 @@ def _eight_bits(binder: Binder, instruction: Instruction, target: str, source: s
     single, word, pair = TYPES["f32"], TYPES["b32"], TYPES["b16"]
     half = TYPES["f16"]
     if target in FORMATS and source == "f32":
-
-        def pack(upper: Array, lower: Array) -> Array:
-            high, low = encode(upper.astype(np.float64), target), encode(lower.astype(np.float64), target)
-            return low | (high << np.uint16(8))
-
-        return binder.pure(instruction, pack, (single, single), pair)
+        return binder.pure(
+            instruction, lambda high, low: _encode_pair(low, high, target), (single, single), pair
+        )
     if target in FORMATS and source == "f16x2":
-
-        def shrink(words: Array) -> Array:
-            low, high = halves(words, half.dtype)
-            return encode(low.astype(np.float64), target) | (
-                encode(high.astype(np.float64), target) << np.uint16(8)
-            )
-
-        return binder.pure(instruction, shrink, (word,), pair)
+        return binder.pure(
+            instruction, lambda words: _encode_pair(*halves(words, half.dtype), target), (word,), pair
+        )
     if source in FORMATS and target == "f16x2":
 
         def grow(pairs: Array) -> Array:
@@ -137,3 +129,10 @@ def _eight_bits(binder: Binder, instruction: Instruction, target: str, source: s
 
         return binder.pure(instruction, grow, (pair,), word)
     return None
+
+
+def _encode_pair(low: Array, high: Array, name: str) -> Array:
+    pair: Array = encode(low.astype(np.float64), name) | (
+        encode(high.astype(np.float64), name) << np.uint16(8)
+    )
+    return pair

@@ -70,7 +70,7 @@ class Cta:
         # Undefined registers hold a pattern that shows.
         self.registers: list[Array] = [
             np.zeros(self.threads, d)
-            if d == bool
+            if d.kind == "b"
             else np.full(self.threads, 0xA5A5A5A5A5A5A5A5 & ((1 << 8 * d.itemsize) - 1), d)
             for d in kernel.dtypes
         ]

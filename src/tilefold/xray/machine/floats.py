@@ -52,7 +52,7 @@ def approximate(instruction: Instruction) -> bool:
 
 def bind(binder: Binder, instruction: Instruction) -> Step | None:
     """The step of a floating-point instruction; None if this is none."""
-    opcode, last = instruction.opcode, instruction.modifiers[-1] if instruction.modifiers else ""
+    last = instruction.modifiers[-1] if instruction.modifiers else ""
     packed = last in ("f16x2", "bf16x2")
     kind = PACKED[last] if packed else TYPES.get(last)
     if kind is None or not kind.floating:

@@ -43,4 +43,5 @@ def encode(values: Array, name: str) -> Array:
     code = np.where((to_lower < to_upper) | ((to_lower == to_upper) & (lower % 2 == 0)), lower, upper)
     code = np.where(np.isnan(values), 127, code)
     sign = np.where(np.signbit(values) & ~np.isnan(values), 128, 0)
-    return (code | sign).astype(np.uint16)
+    signed: Array = (code | sign).astype(np.uint16)
+    return signed

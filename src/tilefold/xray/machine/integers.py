@@ -115,7 +115,8 @@ def _shift(opcode: str, kind: Type) -> Function:
     def shift(a: Array, count: Array) -> Array:
         held = np.minimum(count, limit).astype(a.dtype)
         if opcode == "shr" and kind.kind == "s":
-            return a >> held
+            kept: Array = a >> held
+            return kept
         moved = a << held if opcode == "shl" else a >> held
         return np.where(count > limit, a.dtype.type(0), moved)
 
@@ -156,13 +157,15 @@ def _bits(binder: Binder, instruction: Instruction, kind: Type) -> Step:
 def _spread(values: Array, width: int) -> Array:
     """The bits of each value, lowest first, along a new first axis."""
     whole = values.view(f"u{width // 8}")
-    return (whole[None, :] >> np.arange(width, dtype=whole.dtype)[:, None]) & whole.dtype.type(1)
+    bits: Array = (whole[None, :] >> np.arange(width, dtype=whole.dtype)[:, None]) & whole.dtype.type(1)
+    return bits
 
 
 def _highest(values: Array, width: int) -> Array:
     """The place of the highest one; all ones for zero."""
     places = np.arange(1, width + 1)[:, None]
-    return ((_spread(values, width).astype(np.int64) * places).max(0) - 1).astype(np.int32).view(np.uint32)
+    highest: Array = (_spread(values, width).astype(np.int64) * places).max(0) - 1
+    return highest.astype(np.int32).view(np.uint32)
 
 
 def _reverse(values: Array, width: int) -> Array:
@@ -186,7 +189,8 @@ def _extract(kind: Type) -> Function:
         taken = np.take_along_axis(bits, np.minimum(source, kind.bits - 1), 0)
         field = np.where(inside, taken, sign[None])
         weights = np.uint64(1) << np.arange(kind.bits, dtype=np.uint64)[:, None]
-        return (field * weights).sum(0).astype(f"u{kind.bits // 8}").view(kind.dtype)
+        value: Array = (field * weights).sum(0).astype(f"u{kind.bits // 8}").view(kind.dtype)
+        return value
 
     return extract
 
@@ -198,7 +202,8 @@ def _insert(a: Array, b: Array, start: Array, length: Array) -> Array:
     ones = np.where(length >= 64, np.uint64(2**64 - 1), (np.uint64(1) << (length & 63)) - np.uint64(1))
     mask = np.where(start >= width, np.uint64(0), ones << np.minimum(start, 63)).astype(a.dtype)
     moved = (a.astype(np.uint64) << np.minimum(start, 63)).astype(a.dtype)
-    return (b & ~mask) | (moved & mask)
+    merged: Array = (b & ~mask) | (moved & mask)
+    return merged
 
 
 def permute_bytes(a: Array, b: Array, selector: Array) -> Array:

@@ -67,7 +67,8 @@ class Memory:
         """What an allocation holds now."""
         data = next(a for a in self.allocations if a.name == name).data
         assert data is not None, "an allocation without bounds is no array"
-        return data[before:].view(dtype).copy()
+        held: Array = data[before:].view(dtype).copy()
+        return held
 
     def load(self, addresses: Array, dtype: np.dtype[Any], instruction: int) -> Array:
         """Values at aligned addresses; zero where there is nothing."""

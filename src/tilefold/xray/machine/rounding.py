@@ -36,12 +36,12 @@ def to_odd(s: Array, rest: Array) -> Array:
 
 
 def add_odd(a: Array, b: Array) -> Array:
-    """a + b of float64, rounded to odd."""
+    """The sum a + b of float64, rounded to odd."""
     return to_odd(*two_sum(a, b))
 
 
 def fma64(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c in float64 with one rounding, where the product neither overflows nor loses bits below 2^-1022."""
+    """The float64 a * b + c with one rounding, where the product neither overflows nor loses bits below 2^-1022."""
     uh, ul = two_product(a, b)
     th, tl = two_sum(c, ul)
     vh, vl = two_sum(uh, th)
@@ -98,7 +98,7 @@ def _to_bf16(values: Array, mode: str) -> Array:
     return np.where(np.isnan(values), np.uint16(0x7FFF), result)
 
 
-_NANS = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
+_NANS: dict[int, Array] = {2: np.array(0x7FFF, np.uint16), 4: np.array(0x7FFFFFFF, np.uint32)}
 
 
 def canonical(values: Array) -> Array:
@@ -107,7 +107,8 @@ def canonical(values: Array) -> Array:
     if not lost.any():
         return values
     size = values.dtype.itemsize
-    return np.where(lost, _NANS[size], values.view(f"u{size}")).view(values.dtype)
+    kept: Array = np.where(lost, _NANS[size], values.view(f"u{size}")).view(values.dtype)
+    return kept
 
 
 def flush(values: Array) -> Array:

@@ -84,12 +84,15 @@ def _compare(binder: Binder, instruction: Instruction, kind: Type) -> Step:
     second = binder.write(target.second, PRED) if isinstance(target, Pair) else None
     third = None if join is None else binder.read(sources[2], PRED)
 
+    def joined(cta: Cta, found: Array) -> Array:
+        return found if join is None or third is None else join(found, third(cta))
+
     def compare(cta: Cta, mask: Mask) -> None:
         found = comparison(left(cta), right(cta))
-        other = third(cta) if third is not None else None
-        first(cta, found if join is None else join(found, other), mask)
-        if second is not None:
-            second(cta, ~found if join is None else join(~found, other), mask)
+        one, other = joined(cta, found), None if second is None else joined(cta, ~found)
+        first(cta, one, mask)
+        if second is not None and other is not None:
+            second(cta, other, mask)
 
     return compare
 

@@ -173,9 +173,7 @@ class BodyParser:
         stream = self._stream
         stream.expect("[")
         base, offset, coordinates = self._atom(), 0, None
-        if stream.accept("+"):
-            offset = stream.integer()
-        elif stream.peek().text == "-":
+        if stream.accept("+") or stream.peek().text == "-":
             offset = stream.integer()
         if stream.accept(","):
             vector = self._single()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
+from typing import TypeAlias
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Pair:
     second: Operand
 
 
-Operand = Union[Register, Immediate, Symbol, Vector, Address, Pair]
+Operand: TypeAlias = Register | Immediate | Symbol | Vector | Address | Pair
 
 
 @dataclass(frozen=True)
