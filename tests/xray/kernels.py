@@ -62,3 +62,27 @@ def loop(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     for start in range(0, n, BLOCK):
         total += tl.load(x_ptr + start + offs, mask=start + offs < n, other=0.0)
     tl.store(y_ptr + tl.program_id(0), tl.sum(total, 0))
+
+
+@triton.jit
+def sine(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.sin(tl.load(x_ptr + offs)))
+
+
+@triton.jit
+def sort(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.sort(tl.load(x_ptr + offs)))
+
+
+@triton.jit
+def logarithm(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.log(tl.load(x_ptr + offs)))
+
+
+@triton.jit
+def error_function(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.erf(tl.load(x_ptr + offs)))

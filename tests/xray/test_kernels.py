@@ -115,3 +115,24 @@ def test_a_loop_of_unknown_length(n: int, architecture: int) -> None:
     x, y = torch.randint(-9, 9, (max(n, 1),)).float(), torch.empty(1)
     launch(kernels.loop, {"x_ptr": x, "y_ptr": y, "n": n}, architecture=architecture, BLOCK=512)
     assert y.item() == x[:n].sum().item()
+
+
+@ARCHITECTURES
+@pytest.mark.parametrize(
+    ("kernel", "function"),
+    [(kernels.sine, torch.sin), (kernels.logarithm, torch.log), (kernels.error_function, torch.erf)],
+    ids=["sin", "log", "erf"],
+)
+def test_code_of_libdevice(kernel: object, function: object, architecture: int) -> None:
+    """Branches, 64-bit products, local memory: a sine of large numbers looks digits of 2/pi up."""
+    x, y = torch.rand(256) * 20 + 0.1, torch.empty(256)
+    x[::16] *= 1e6
+    launch(kernel, {"x_ptr": x, "y_ptr": y}, architecture=architecture, BLOCK=256)
+    torch.testing.assert_close(y.double(), function(x.double()), rtol=3 * 2**-23, atol=2**-24)
+
+
+@ARCHITECTURES
+def test_sort(architecture: int) -> None:
+    x, y = torch.randn(512), torch.empty(512)
+    launch(kernels.sort, {"x_ptr": x, "y_ptr": y}, architecture=architecture, BLOCK=512)
+    assert torch.equal(y, x.sort()[0])

@@ -65,7 +65,7 @@ def _parameter(binder: Binder, instruction: Instruction) -> Step:
 
 def _move(binder: Binder, instruction: Instruction, number: int) -> Step:
     space, kind = space_of(instruction), TYPES[instruction.modifiers[-1]]
-    if space not in ("global", "shared"):
+    if space not in ("global", "shared", "local"):
         raise unknown(instruction)
     loading = instruction.opcode == "ld"
     data, place = instruction.operands[:2] if loading else instruction.operands[1::-1]
@@ -77,6 +77,7 @@ def _move(binder: Binder, instruction: Instruction, number: int) -> Step:
 
         def load(cta: Cta, mask: Mask) -> None:
             active, where = begin(cta, number, "load", space, address(cta), mask, total)
+            where = cta.private(where, active) if space == "local" else where
             for i, write in enumerate(writes):
                 values = np.zeros(cta.threads, kind.dtype)
                 values[active] = cta.space(space).load(where + np.uint64(i * size), kind.dtype, number)
@@ -87,6 +88,7 @@ def _move(binder: Binder, instruction: Instruction, number: int) -> Step:
 
     def store(cta: Cta, mask: Mask) -> None:
         active, where = begin(cta, number, "store", space, address(cta), mask, total)
+        where = cta.private(where, active) if space == "local" else where
         for i, read in enumerate(reads):
             cta.space(space).store(where + np.uint64(i * size), read(cta)[active], number)
 

@@ -76,7 +76,11 @@ class Cta:
         ]
         self.special = _special(numbers, program, grid)
         self._global: Memory = memory
-        self._shared: Memory = _Shared(max(kernel.shared, 16))
+        memory.adopt(kernel.variables)
+        self._shared: Memory = _Flat("shared", max(kernel.shared, 16))
+        # Every thread's own bytes one behind the other: aligned as the widest access asks.
+        self._stride = -(-max(kernel.local, 1) // 16) * 16
+        self._local: Memory = _Flat("local", self._stride * self.threads)
         self.accesses: list[Access] = []
         count = len(kernel.entry.instructions)
         self.warps, self.lanes = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -86,7 +90,13 @@ class Cta:
 
     def space(self, name: str) -> Memory:
         """The memory of a state space."""
-        return self._shared if name == "shared" else self._global
+        return {"shared": self._shared, "local": self._local}.get(name, self._global)
+
+    def private(self, addresses: Array, active: Array) -> Array:
+        """Where each active thread's local addresses lie among those of all threads."""
+        own = np.flatnonzero(active).astype(np.uint64) * np.uint64(self._stride)
+        where: Array = addresses + own
+        return where
 
     def note(self, number: int, kind: str, space: str, addresses: Array, active: Array, size: int) -> None:
         """Write an access into the log."""
@@ -178,12 +188,12 @@ class Cta:
         self.lanes[number] += int(taken.sum())
 
 
-class _Shared(Memory):
-    """Shared memory: one allocation from address 0, whose first content is no value anybody wrote."""
+class _Flat(Memory):
+    """Shared or local memory: one allocation from address 0, whose first content is no value anybody wrote."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, name: str, size: int) -> None:
         super().__init__()
-        self.allocations.append(Allocation("shared", 0, np.full(size, 0xA5, np.uint8)))
+        self.allocations = [Allocation(name, 0, np.full(size, 0xA5, np.uint8))]
 
     def _parts(self, addresses: Array, size: int, instruction: int) -> list[tuple[Array, Array, Array]]:
         data = self.allocations[0].data
@@ -191,7 +201,7 @@ class _Shared(Memory):
         outside = addresses + np.uint64(size) > len(data)
         if outside.any():
             raise ExecutionError(
-                f"xray: shared addresses must be below {len(data)}, got {int(addresses[outside][0])}"
+                f"xray: {self.allocations[0].name} addresses must be below {len(data)}, got {int(addresses[outside][0])}"
             )
         return [(np.arange(len(addresses)), addresses.astype(np.int64), data[: len(data) // size * size])]
 

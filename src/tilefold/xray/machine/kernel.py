@@ -9,8 +9,9 @@ import numpy as np
 from tilefold.xray.errors import ExecutionError
 from tilefold.xray.machine import access, atomics, convert, floats, integers, select, warp
 from tilefold.xray.machine.binding import Binder, Read, Step, unknown
-from tilefold.xray.machine.types import TYPES
-from tilefold.xray.ptx.syntax import Entry, Immediate, Instruction, Label, Module, Register, Symbol
+from tilefold.xray.machine.memory import MODULE_BASE
+from tilefold.xray.machine.types import TYPES, Array
+from tilefold.xray.ptx.syntax import Entry, Immediate, Instruction, Label, Module, Register, Symbol, Variable
 
 # Nothing here that one CTA could notice: order between its threads is kept anyway, its neighbours run one by one.
 _SILENT = ("membar", "fence", "griddepcontrol", "nanosleep", "pragma")
@@ -45,13 +46,18 @@ class Block:
     ending: Ending
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel that `run` can execute. `shared` is the size of its shared memory in bytes."""
+    """A kernel that `run` can execute.
+
+    `shared` is in bytes a block, `local` in bytes a thread; `variables` are the module's own bytes of global memory.
+    """
 
     entry: Entry
     threads: int
     shared: int
+    local: int
+    variables: Array
     blocks: tuple[Block, ...]
     dtypes: tuple[np.dtype[np.generic], ...]
 
@@ -71,15 +77,32 @@ def load(module: Module, *, shared: int = 0) -> Kernel:
             f"xray: a module must have one kernel with a fixed number of threads, got {len(module.entries)}"
         )
     (entry,) = module.entries
-    symbols, end = {}, 0
-    for variable in (*module.variables, *entry.variables):
-        if variable.space == ".shared":
-            end = -(-end // variable.align) * variable.align
-            symbols[variable.name] = end
-            end += (variable.count or 0) * TYPES[variable.type[1:]].bits // 8
+    symbols: dict[str, int] = {}
+    variables = (*module.variables, *entry.variables)
+    ends = {space: _lay_out(variables, space, symbols) for space in (".shared", ".local", ".global")}
+    held = np.zeros(ends[".global"], np.uint8)
+    for variable in variables:
+        if variable.space == ".global":
+            start = symbols[variable.name]
+            data = np.array(variable.initial, TYPES[variable.type[1:]].dtype).view(np.uint8)
+            held[start : start + len(data)] = data
+            symbols[variable.name] = start + MODULE_BASE
     binder = Binder(entry, entry.threads, symbols)
     blocks = _blocks(entry, binder)
-    return Kernel(entry, entry.threads, max(end, shared), blocks, tuple(binder.dtypes))
+    dtypes = tuple(binder.dtypes)
+    return Kernel(entry, entry.threads, max(ends[".shared"], shared), ends[".local"], held, blocks, dtypes)
+
+
+def _lay_out(variables: tuple[Variable, ...], space: str, symbols: dict[str, int]) -> int:
+    """Give a space's variables their addresses, one behind the other from 0; the end of the last."""
+    end = 0
+    for variable in variables:
+        if variable.space == space:
+            end = -(-end // variable.align) * variable.align
+            symbols[variable.name] = end
+            count = 1 if variable.count is None else variable.count
+            end += count * TYPES[variable.type[1:]].bits // 8
+    return end
 
 
 def _blocks(entry: Entry, binder: Binder) -> tuple[Block, ...]:

@@ -11,7 +11,8 @@ from tilefold.xray.machine.types import Array
 class Access:
     """One execution of one memory instruction by all threads of a block.
 
-    `instruction` is its number in the kernel, `kind` load, store or atomic, `space` global or shared. `addresses` and
+    `instruction` is its number in the kernel, `kind` load, store or atomic, `space` global, shared or local (where
+    each thread has addresses of its own). `addresses` and
     `active` have an element a thread, in the order of `%tid`; `bytes` is what one thread asks for. `step` counts
     executed barriers, so that accesses between two of them can be told apart.
     """

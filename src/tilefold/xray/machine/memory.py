@@ -11,6 +11,7 @@ from tilefold.xray.machine.types import Array
 
 _PAGE = 1 << 16
 _APART = 1 << 40  # between allocations: no reach of 32-bit offsets leads from one into the next
+MODULE_BASE = _APART  # the address of a module's own variables
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Memory:
     """Global memory. `place` gives an array an address, `place_open` a pointer whose length nobody said."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.allocations: list[Allocation] = []
+        # The first allocation holds the variables of the module that runs; `adopt` fills it.
+        self.allocations = [Allocation("module", MODULE_BASE, np.zeros(0, np.uint8))]
         self._seed = seed
         self.faults: list[Fault] = []
 
@@ -57,6 +59,11 @@ class Memory:
     def place_open(self, name: str) -> int:
         """The address of memory without bounds; half of it lies before the address."""
         return self._add(name, None) + _APART // 4
+
+    def adopt(self, variables: Array) -> None:
+        """Take a module's variables in, unless an earlier program of its grid has brought them."""
+        if len(variables) and not self.allocations[0].size:
+            self.allocations[0].data = variables.copy()
 
     def _add(self, name: str, data: Array | None) -> int:
         base = _APART * (len(self.allocations) + 1)
