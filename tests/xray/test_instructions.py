@@ -51,6 +51,22 @@ def test_integer_arithmetic(dtype: str, data: st.DataObject) -> None:
 
 
 @few
+@given(a=words("u8"), b=words("u8"))
+def test_carries_join_words(a: np.ndarray, b: np.ndarray) -> None:
+    """64-bit sums, differences and products made of 32-bit words, as libdevice makes them."""
+    apart = "mov.b64 {{%r0, %r1}}, {a}; mov.b64 {{%r2, %r3}}, {b};"
+    together = "mov.b64 {d}, {{%r4, %r6}};"
+    up = "add.cc.u32 %r4, %r0, %r2; addc.u32 %r6, %r1, %r3;"
+    same(apply(apart + up + together, a, b, result="u8"), a + b)
+    down = "sub.cc.u32 %r4, %r0, %r2; subc.u32 %r6, %r1, %r3;"
+    same(apply(apart + down + together, a, b, result="u8"), a - b)
+    product = "mad.lo.cc.u32 %r4, %r0, %r2, %r3; madc.hi.u32 %r6, %r0, %r2, %r1;"
+    low, high = (b & np.uint64(0xFFFFFFFF)), b >> np.uint64(32)
+    want = (a & np.uint64(0xFFFFFFFF)) * low + high + (a >> np.uint64(32) << np.uint64(32))
+    same(apply(apart + product + together, a, b, result="u8"), want)
+
+
+@few
 @given(a=words("i4"), b=words("i4"))
 def test_division_goes_toward_zero(a: np.ndarray, b: np.ndarray) -> None:
     b = np.where((b == 0) | (b == -1), 7, b).astype("i4")

@@ -74,6 +74,7 @@ class Cta:
             else np.full(self.threads, 0xA5A5A5A5A5A5A5A5 & ((1 << 8 * d.itemsize) - 1), d)
             for d in kernel.dtypes
         ]
+        self.carry = np.zeros(self.threads, bool)
         self.special = _special(numbers, program, grid)
         self._global: Memory = memory
         memory.adopt(kernel.variables)

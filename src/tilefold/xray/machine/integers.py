@@ -86,7 +86,7 @@ def _multiply(binder: Binder, instruction: Instruction, kind: Type) -> Step:
         raise unknown(instruction)
     result = TYPES[f"{kind.kind}{2 * kind.bits}"] if part == "wide" else kind
     if part == "hi":
-        product: Function = _high(kind)
+        product: Function = high_product(kind)
     elif part == "wide":
         product = lambda a, b: a.astype(result.dtype) * b.astype(result.dtype)  # noqa: E731
     else:
@@ -96,7 +96,8 @@ def _multiply(binder: Binder, instruction: Instruction, kind: Type) -> Step:
     return binder.pure(instruction, lambda a, b, c: product(a, b) + c, (kind, kind, result), result)
 
 
-def _high(kind: Type) -> Function:
+def high_product(kind: Type) -> Function:
+    """The upper half of a product of twice the width."""
     if kind.bits < 64:
         wide = np.dtype(f"{kind.dtype.kind}{kind.bits // 4}")
         return lambda a, b: ((a.astype(wide) * b.astype(wide)) >> wide.type(kind.bits)).astype(kind.dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilefold.xray.errors import ExecutionError
-from tilefold.xray.machine import access, atomics, convert, floats, integers, select, warp
+from tilefold.xray.machine import access, atomics, carry, convert, floats, integers, select, warp
 from tilefold.xray.machine.binding import Binder, Read, Step, unknown
 from tilefold.xray.machine.memory import MODULE_BASE
 from tilefold.xray.machine.types import TYPES, Array
@@ -170,7 +170,7 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step:
     """
     if instruction.opcode in _SILENT or instruction.name.startswith("bar.warp"):
         return lambda cta, mask: None
-    for group in (select.bind, integers.bind, floats.bind, convert.bind):
+    for group in (select.bind, carry.bind, integers.bind, floats.bind, convert.bind):
         step = group(binder, instruction)
         if step is not None:
             return step
