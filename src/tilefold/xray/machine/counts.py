@@ -1,0 +1,116 @@
+"""What the log's accesses cost: sectors of global memory, passes through the banks of shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilefold.xray.machine.log import Access
+from tilefold.xray.machine.types import Array
+
+SECTOR = 32  # bytes that global memory moves at least
+BANKS, BANK = 32, 4  # of shared memory: how many, and bytes of each
+
+
+@dataclass(frozen=True)
+class GlobalCost:
+    """Accesses to global memory. A request is one instruction of one warp with an active lane.
+
+    `asked` counts bytes lane by lane, `needed` each byte of a request once; `sectors` are touched, `ideal` would hold
+    the needed bytes.
+    """
+
+    requests: int = 0
+    sectors: int = 0
+    ideal: int = 0
+    asked: int = 0
+    needed: int = 0
+
+    @property
+    def moved(self) -> int:
+        """Bytes of all sectors touched."""
+        return self.sectors * SECTOR
+
+
+@dataclass(frozen=True)
+class SharedCost:
+    """Accesses to shared memory. `passes` are made, `ideal` would do if no two words of a pass shared a bank."""
+
+    requests: int = 0
+    passes: int = 0
+    ideal: int = 0
+
+    @property
+    def conflicts(self) -> int:
+        """Passes that only conflicts cost."""
+        return self.passes - self.ideal
+
+
+def global_cost(accesses: Iterable[Access]) -> GlobalCost:
+    """The cost of the accesses to global memory among these."""
+    total = GlobalCost()
+    for access in accesses:
+        if access.space == "global":
+            for addresses in _requests(access):
+                total = _with_request(total, addresses, access.bytes)
+    return total
+
+
+def _with_request(total: GlobalCost, addresses: Array, size: int) -> GlobalCost:
+    # An access is aligned to its own size: up to 32 bytes it lies in one sector, and lanes overlap whole or not at all.
+    sectors = len(np.unique(addresses // SECTOR))
+    needed = len(np.unique(addresses)) * size
+    return GlobalCost(
+        total.requests + 1,
+        total.sectors + sectors,
+        total.ideal - (-needed // SECTOR),
+        total.asked + len(addresses) * size,
+        total.needed + needed,
+    )
+
+
+def shared_cost(accesses: Iterable[Access]) -> SharedCost:
+    """The cost of the accesses to shared memory among these."""
+    requests = passes = ideal = 0
+    for access in accesses:
+        if access.space != "shared":
+            continue
+        for lanes, active in _warps(access):
+            if active.any():
+                requests += 1
+                made, least = bank_passes(lanes, active, access.bytes)
+                passes, ideal = passes + made, ideal + least
+    return SharedCost(requests, passes, ideal)
+
+
+def bank_passes(addresses: Array, active: Array, size: int) -> tuple[int, int]:
+    """Passes of one warp's access, and the fewest it could have.
+
+    Wider accesses go in parts of as many lanes as fill all banks once: 32 lanes of 4 bytes, 16 of 8, 8 of 16. Lanes that
+    ask for the same word share it.
+    """
+    words = max(1, size // BANK)
+    part = 32 // words
+    made = least = 0
+    for first in range(0, 32, part):
+        chosen = addresses[first : first + part][active[first : first + part]].astype(np.int64)
+        if not len(chosen):
+            continue
+        touched = np.unique(chosen[:, None] // BANK + np.arange(words))
+        made += int(np.bincount(touched % BANKS).max())
+        least += 1
+    return made, least
+
+
+def _warps(access: Access) -> Iterator[tuple[Array, Array]]:
+    for first in range(0, len(access.active), 32):
+        yield access.addresses[first : first + 32], access.active[first : first + 32]
+
+
+def _requests(access: Access) -> Iterator[Array]:
+    """The addresses of active lanes, warp by warp."""
+    for addresses, active in _warps(access):
+        if active.any():
+            yield addresses[active]

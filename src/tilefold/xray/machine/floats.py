@@ -1,0 +1,156 @@
+"""Floating-point arithmetic with one rounding; approximations of the chip as correctly rounded results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilefold.xray.machine.binding import Binder, Step, unknown
+from tilefold.xray.machine.rounding import add_odd, canonical, flush, fma64, narrow, widen
+from tilefold.xray.machine.types import PACKED, TYPES, Array, Type, halves, joined
+from tilefold.xray.ptx.syntax import Instruction
+
+Function = Callable[..., Array]
+MODES = ("rn", "rz", "rm", "rp")
+
+_NATIVE: dict[str, Function] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "sqrt": np.sqrt,
+}
+# In float64: add_odd keeps what a later rounding has to know. Products of 24 bits are exact, quotients and roots of 24
+# bits are never near enough to a tie for a second rounding to matter.
+_WIDE: dict[str, Function] = {
+    "add": add_odd,
+    "sub": lambda a, b: add_odd(a, -b),
+    "mul": np.multiply,
+    "div": np.divide,
+    "sqrt": np.sqrt,
+    "rcp": lambda a: 1.0 / a,
+    "fma": lambda a, b, c: add_odd(a * b, c),
+}
+_APPROXIMATE: dict[str, Function] = {
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "rcp": lambda a: 1.0 / a,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda a: 1.0 / np.sqrt(a),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "div": np.divide,
+}
+
+
+def approximate(instruction: Instruction) -> bool:
+    """Whether the chip's result is documented by a bound only, so that its bits may differ from the interpreter's."""
+    return bool(set(instruction.modifiers) & {"approx", "full"})
+
+
+def bind(binder: Binder, instruction: Instruction) -> Step | None:
+    """The step of a floating-point instruction; None if this is none."""
+    last = instruction.modifiers[-1] if instruction.modifiers else ""
+    packed = last in ("f16x2", "bf16x2")
+    kind = PACKED[last] if packed else TYPES.get(last)
+    if kind is None or not kind.floating:
+        return None
+    function = _function(instruction, kind)
+    if function is None:
+        return None
+    function = _flushed(instruction, function)
+    count = len(instruction.operands) - 1
+    if packed:
+        word = TYPES["b32"]
+        return binder.pure(instruction, _both(function, kind), (word,) * count, word)
+    return binder.pure(instruction, function, (kind,) * count, kind)
+
+
+def _function(instruction: Instruction, kind: Type) -> Function | None:
+    opcode = instruction.opcode
+    mode = next((m for m in instruction.modifiers if m in MODES), "rn")
+    if opcode in ("neg", "abs"):
+        return _sign(opcode, kind)
+    if opcode in ("min", "max"):
+        if len(instruction.operands) != 3 or set(instruction.modifiers) & {"xorsign", "abs"}:
+            raise unknown(instruction)
+        return _extreme(opcode, kind, instruction.has("NaN"))
+    if set(instruction.modifiers) & {"relu", "oob"}:
+        raise unknown(instruction)
+    if approximate(instruction):
+        exact = _APPROXIMATE.get(opcode)
+        return None if exact is None else _through_float64(exact, kind, "rn")
+    if opcode == "copysign":
+        return lambda a, b: np.copysign(b, a)
+    if opcode == "fma" and kind.bits == 64:
+        if mode != "rn":
+            raise unknown(instruction)
+        return fma64
+    if opcode in _NATIVE and kind.kind == "f" and kind.bits >= 32 and mode == "rn":
+        native = _NATIVE[opcode]
+        return native if kind.bits == 64 else lambda *a: canonical(native(*a))
+    wide = _WIDE.get(opcode)
+    if wide is None or kind.bits == 64:
+        return None
+    return _through_float64(wide, kind, mode)
+
+
+def _through_float64(function: Function, kind: Type, mode: str) -> Function:
+    return lambda *values: narrow(function(*[widen(v, kind) for v in values]), kind, mode)
+
+
+def _flushed(instruction: Instruction, function: Function) -> Function:
+    """Subnormals taken and given as zeros, and results kept in [0, 1], where the modifiers say so."""
+    result = function
+    if instruction.has("ftz") and instruction.modifiers[-1] == "f32":
+
+        def result(*values: Array) -> Array:
+            return flush(function(*[flush(v) for v in values]))
+
+    if not instruction.has("sat"):
+        return result
+    inner = result
+    return lambda *values: saturate(inner(*values))
+
+
+def saturate(values: Array) -> Array:
+    """Into [0, 1], NaN to 0."""
+    one = values.dtype.type(1)
+    return np.where(values > 0, np.minimum(values, one), values.dtype.type(0))
+
+
+def _both(function: Function, kind: Type) -> Function:
+    def both(*words: Array) -> Array:
+        pairs = [halves(w, kind.dtype) for w in words]
+        return joined(function(*[p[0] for p in pairs]), function(*[p[1] for p in pairs]))
+
+    return both
+
+
+def _sign(opcode: str, kind: Type) -> Function:
+    """Sign changes touch one bit, also of a NaN."""
+    word = np.dtype(f"u{kind.bits // 8}")
+    top = word.type(1 << (kind.bits - 1))
+    if opcode == "neg":
+        return lambda a: (a.view(word) ^ top).view(a.dtype)
+    return lambda a: (a.view(word) & ~top).view(a.dtype)
+
+
+def _extreme(opcode: str, kind: Type, propagate: bool) -> Function:
+    """Minimum and maximum: -0 is below +0, NaN loses, or wins with `.NaN`."""
+    word = np.dtype(f"u{kind.bits // 8}")
+
+    def extreme(a: Array, b: Array) -> Array:
+        x, y = widen(a, kind), widen(b, kind)
+        left = (x > y) if opcode == "max" else (x < y)
+        left |= (x == y) & (np.signbit(y) if opcode == "max" else np.signbit(x))
+        left |= np.isnan(y)
+        bits = np.where(left, a.view(word), b.view(word))
+        lost = (np.isnan(x) | np.isnan(y)) if propagate else (np.isnan(x) & np.isnan(y))
+        if lost.any():
+            bits = np.where(lost, word.type((1 << (kind.bits - 1)) - 1), bits)
+        return bits.view(a.dtype)
+
+    return extreme

@@ -1,0 +1,181 @@
+"""An entry made ready to run: basic blocks of steps, decided once for all programs of the grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilefold.xray.errors import ExecutionError
+from tilefold.xray.machine import access, atomics, carry, convert, floats, integers, select, warp
+from tilefold.xray.machine.binding import Binder, Read, Step, unknown
+from tilefold.xray.machine.memory import MODULE_BASE
+from tilefold.xray.machine.types import TYPES, Array
+from tilefold.xray.ptx.syntax import Entry, Immediate, Instruction, Label, Module, Register, Symbol, Variable
+
+# Nothing here that one CTA could notice: order between its threads is kept anyway, its neighbours run one by one.
+_SILENT = ("membar", "fence", "griddepcontrol", "nanosleep", "pragma")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One instruction of a block: its number, its step, its guard."""
+
+    number: int
+    step: Step
+    guard: Read | None
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What follows a block: the next block, a jump, a barrier or the end of the thread."""
+
+    kind: str
+    number: int = -1
+    target: int = -1
+    guard: Read | None = None
+    barrier: int = 0
+    expected: int = 0
+
+
+@dataclass(frozen=True)
+class Block:
+    """Instructions without a jump among them."""
+
+    steps: tuple[Planned, ...]
+    ending: Ending
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel that `run` can execute.
+
+    `shared` is in bytes a block, `local` in bytes a thread; `variables` are the module's own bytes of global memory.
+    """
+
+    entry: Entry
+    threads: int
+    shared: int
+    local: int
+    variables: Array
+    blocks: tuple[Block, ...]
+    dtypes: tuple[np.dtype[np.generic], ...]
+
+    def line(self, number: int) -> int:
+        """The line of PTX of an instruction."""
+        return self.entry.instructions[number].line
+
+
+def load(module: Module, *, shared: int = 0) -> Kernel:
+    """Decode the module's one kernel; `shared` is the dynamic shared memory it is launched with.
+
+    Raises:
+        UnknownInstructionError: an instruction has no meaning here; the message names it and its line.
+    """
+    if len(module.entries) != 1 or not module.entries[0].threads:
+        raise ExecutionError(
+            f"xray: a module must have one kernel with a fixed number of threads, got {len(module.entries)}"
+        )
+    (entry,) = module.entries
+    symbols: dict[str, int] = {}
+    variables = (*module.variables, *entry.variables)
+    ends = {space: _lay_out(variables, space, symbols) for space in (".shared", ".local", ".global")}
+    held = np.zeros(ends[".global"], np.uint8)
+    for variable in variables:
+        if variable.space == ".global":
+            start = symbols[variable.name]
+            data = np.array(variable.initial, TYPES[variable.type[1:]].dtype).view(np.uint8)
+            held[start : start + len(data)] = data
+            symbols[variable.name] = start + MODULE_BASE
+    binder = Binder(entry, entry.threads, symbols)
+    blocks = _blocks(entry, binder)
+    dtypes = tuple(binder.dtypes)
+    return Kernel(entry, entry.threads, max(ends[".shared"], shared), ends[".local"], held, blocks, dtypes)
+
+
+def _lay_out(variables: tuple[Variable, ...], space: str, symbols: dict[str, int]) -> int:
+    """Give a space's variables their addresses, one behind the other from 0; the end of the last."""
+    end = 0
+    for variable in variables:
+        if variable.space == space:
+            end = -(-end // variable.align) * variable.align
+            symbols[variable.name] = end
+            count = 1 if variable.count is None else variable.count
+            end += count * TYPES[variable.type[1:]].bits // 8
+    return end
+
+
+def _blocks(entry: Entry, binder: Binder) -> tuple[Block, ...]:
+    """Cut the body behind jumps and barriers and before labels that are jumped to."""
+    jumped = {
+        o.name for i in entry.instructions if i.opcode == "bra" for o in i.operands if isinstance(o, Symbol)
+    }
+    starts: dict[str, int] = {}
+    cut: list[list[tuple[int, Instruction]]] = [[]]
+    number = 0
+    for item in entry.body:
+        if isinstance(item, Label):
+            if item.name in jumped:
+                if cut[-1]:
+                    cut.append([])
+                starts[item.name] = len(cut) - 1
+            continue
+        cut[-1].append((number, item))
+        number += 1
+        if _ends(item):
+            cut.append([])
+    return tuple(_block(part, binder, starts) for part in cut)
+
+
+def _ends(instruction: Instruction) -> bool:
+    return instruction.opcode in ("bra", "ret", "exit", "trap") or (
+        instruction.opcode in ("bar", "barrier") and not instruction.has("warp")
+    )
+
+
+def _block(part: list[tuple[int, Instruction]], binder: Binder, starts: dict[str, int]) -> Block:
+    ending = Ending("next")
+    if part and _ends(part[-1][1]):
+        number, last = part[-1]
+        part, ending = part[:-1], _ending(number, last, binder, starts)
+    return Block(tuple(Planned(n, bind(binder, i, n), _guard(binder, i)) for n, i in part), ending)
+
+
+def _guard(binder: Binder, instruction: Instruction) -> Read | None:
+    guard = instruction.guard
+    return None if guard is None else binder.read(Register(guard.register, guard.negated), TYPES["pred"])
+
+
+def _ending(number: int, instruction: Instruction, binder: Binder, starts: dict[str, int]) -> Ending:
+    guard = _guard(binder, instruction)
+    if instruction.opcode == "bra":
+        (target,) = instruction.operands
+        assert isinstance(target, Symbol)
+        return Ending("jump", number, starts[target.name], guard)
+    if instruction.opcode in ("ret", "exit"):
+        return Ending("end", number, guard=guard)
+    if instruction.opcode == "trap" or not instruction.has("sync") or guard is not None:
+        raise unknown(instruction)
+    fixed = [o.value for o in instruction.operands if isinstance(o, Immediate)]
+    if len(fixed) != len(instruction.operands):
+        raise unknown(instruction)
+    return Ending("barrier", number, barrier=fixed[0], expected=fixed[1] if len(fixed) > 1 else 0)
+
+
+def bind(binder: Binder, instruction: Instruction, number: int) -> Step:
+    """The step of any instruction that is no jump.
+
+    Raises:
+        UnknownInstructionError: no group of instructions knows it.
+    """
+    if instruction.opcode in _SILENT or instruction.name.startswith("bar.warp"):
+        return lambda cta, mask: None
+    for group in (select.bind, carry.bind, integers.bind, floats.bind, convert.bind):
+        step = group(binder, instruction)
+        if step is not None:
+            return step
+    for numbered in (access.bind, atomics.bind, warp.bind):
+        step = numbered(binder, instruction, number)
+        if step is not None:
+            return step
+    raise unknown(instruction)

@@ -1,0 +1,62 @@
+"""PTX types and what numpy holds them in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Type:
+    """A scalar type: `kind` is b, u, s, f (IEEE), bf (bfloat16) or pred. bfloat16 is held as its 16 bits."""
+
+    name: str
+    kind: str
+    bits: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype of a lane's value."""
+        if self.kind == "pred":
+            return np.dtype(bool)
+        letter = {"s": "i", "f": "f"}.get(self.kind, "u")
+        return np.dtype(f"{letter}{self.bits // 8}")
+
+    @property
+    def floating(self) -> bool:
+        """Whether values are floating-point numbers."""
+        return self.kind in ("f", "bf")
+
+
+def _table() -> dict[str, Type]:
+    plain = [Type(f"{k}{n}", k, n) for k in "bus" for n in (8, 16, 32, 64)]
+    floats = [Type(f"f{n}", "f", n) for n in (16, 32, 64)]
+    return {t.name: t for t in (*plain, *floats, Type("bf16", "bf", 16), Type("pred", "pred", 1))}
+
+
+TYPES = _table()
+# Two values in one 32-bit register.
+PACKED = {"f16x2": TYPES["f16"], "bf16x2": TYPES["bf16"], "s16x2": TYPES["s16"], "u16x2": TYPES["u16"]}
+
+
+def unsigned(bits: int) -> np.dtype[Any]:
+    """The dtype of a register of so many bits."""
+    return np.dtype(f"u{bits // 8}")
+
+
+def halves(words: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """Lower and upper half of 32-bit words, seen as `dtype`."""
+    low = (words & np.uint32(0xFFFF)).astype(np.uint16)
+    return low.view(dtype), (words >> np.uint32(16)).astype(np.uint16).view(dtype)
+
+
+def joined(low: Array, high: Array) -> Array:
+    """32-bit words of two 16-bit halves."""
+    lower, upper = low.view(np.uint16).astype(np.uint32), high.view(np.uint16).astype(np.uint32)
+    joined: Array = lower | (upper << np.uint32(16))
+    return joined

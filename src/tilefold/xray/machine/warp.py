@@ -1,0 +1,162 @@
+"""What the lanes of a warp do together: shuffles, votes, reductions, small matrices through shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilefold.xray.errors import ExecutionError
+from tilefold.xray.machine.access import address_of, begin
+from tilefold.xray.machine.binding import Binder, Mask, Step, unknown
+from tilefold.xray.machine.types import TYPES, Array
+from tilefold.xray.ptx.syntax import Instruction, Pair, Vector
+
+if TYPE_CHECKING:
+    from tilefold.xray.machine.cta import Cta
+
+U32, PRED = TYPES["u32"], TYPES["pred"]
+
+
+def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
+    """The step of a warp-wide instruction; None if this is none."""
+    if instruction.name.startswith("shfl.sync.") and instruction.modifiers[-1] == "b32":
+        return _shuffle(binder, instruction)
+    if instruction.name.startswith("vote.sync."):
+        return _vote(binder, instruction)
+    if instruction.opcode == "redux":
+        return _reduce(binder, instruction)
+    if instruction.opcode == "activemask":
+        write = binder.write(instruction.operands[0], U32)
+        return lambda cta, mask: write(cta, _ballot(cta.everyone if mask is None else mask), mask)
+    if instruction.opcode in ("ldmatrix", "stmatrix"):
+        return _matrices(binder, instruction, number)
+    return None
+
+
+def _shuffle(binder: Binder, instruction: Instruction) -> Step:
+    """`shfl.sync.mode d|p, a, b, c, members`: c holds the clamp and, 8 bits up, the mask of segments."""
+    target, *sources = instruction.operands
+    mode = instruction.modifiers[1]
+    value, index, control, _ = [binder.read(s, U32) for s in sources]
+    write = binder.write(target.first if isinstance(target, Pair) else target, U32)
+    found = binder.write(target.second, PRED) if isinstance(target, Pair) else None
+
+    def shuffle(cta: Cta, mask: Mask) -> None:
+        lane, by, word = cta.lane, index(cta).astype(np.int64) & 31, control(cta).astype(np.int64)
+        clamp, segment = word & 31, (word >> 8) & 31
+        highest, lowest = (lane & segment) | (clamp & ~segment), lane & segment
+        if mode == "up":
+            source = lane - by
+            inside = source >= highest
+        else:
+            source = {"down": lane + by, "bfly": lane ^ by, "idx": lowest | (by & ~segment)}[mode]
+            inside = source <= highest
+        source = np.where(inside, source, lane)
+        _require(cta, mask, source, instruction)
+        write(cta, value(cta)[cta.first_of_warp + source], mask)
+        if found is not None:
+            found(cta, inside, mask)
+
+    return shuffle
+
+
+def _require(cta: Cta, mask: Mask, source: Array, instruction: Instruction) -> None:
+    """A lane read by another has to take part."""
+    if mask is not None and not mask[(cta.first_of_warp + source)[mask]].all():
+        raise ExecutionError(
+            f"xray: every lane that a shuffle reads must execute it, got lanes elsewhere in PTX line {instruction.line}"
+        )
+
+
+def _ballot(votes: Array) -> Array:
+    """The votes of each warp as a word, for each of its lanes."""
+    words = (votes.reshape(-1, 32).astype(np.uint32) << np.arange(32, dtype=np.uint32)).sum(
+        1, dtype=np.uint32
+    )
+    return np.repeat(words, 32)
+
+
+def _vote(binder: Binder, instruction: Instruction) -> Step:
+    target, source, _ = instruction.operands
+    mode, read = instruction.modifiers[1], binder.read(source, PRED)
+    write = binder.write(target, U32 if mode == "ballot" else PRED)
+
+    def vote(cta: Cta, mask: Mask) -> None:
+        present = cta.everyone if mask is None else mask
+        yes, no = _ballot(read(cta) & present), _ballot(~read(cta) & present)
+        result = {"ballot": yes, "any": yes != 0, "all": no == 0, "uni": (yes == 0) | (no == 0)}[mode]
+        write(cta, result, mask)
+
+    return vote
+
+
+_REDUCTIONS: dict[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}  # fmt: skip
+
+
+def _reduce(binder: Binder, instruction: Instruction) -> Step:
+    """`redux.sync.op.type d, a, members`, over the lanes that execute it."""
+    operation, kind = instruction.modifiers[1], TYPES[instruction.modifiers[-1]]
+    if operation not in _REDUCTIONS or kind.floating:
+        raise unknown(instruction)
+    function = _REDUCTIONS[operation]
+    read, write = binder.read(instruction.operands[1], kind), binder.write(instruction.operands[0], kind)
+
+    def reduce(cta: Cta, mask: Mask) -> None:
+        values, result = read(cta), np.zeros(cta.threads, kind.dtype)
+        present = cta.everyone if mask is None else mask
+        for first in range(0, cta.threads, 32):
+            here = present[first : first + 32]
+            if here.any():
+                result[first : first + 32] = function.reduce(
+                    values[first : first + 32][here], dtype=kind.dtype
+                )
+        write(cta, result, mask)
+
+    return reduce
+
+
+def _matrices(binder: Binder, instruction: Instruction, number: int) -> Step:
+    """8x8 matrices of 16-bit elements: lane i gives the address of row i % 8 of matrix i // 8."""
+    loading, across = instruction.opcode == "ldmatrix", instruction.has("trans")
+    data, place = instruction.operands if loading else instruction.operands[::-1]
+    if not instruction.has("m8n8") or instruction.modifiers[-1] != "b16":
+        raise unknown(instruction)
+    items = data.items if isinstance(data, Vector) else (data,)
+    address = address_of(binder, place)
+    writes = [binder.write(i, U32) for i in items] if loading else []
+    reads = [] if loading else [binder.read(i, U32) for i in items]
+
+    def halves(cta: Cta, rows: Array) -> Callable[[int], Array]:
+        quarter, pair = cta.lane // 4, cta.lane % 4 * 2
+
+        def half(which: int) -> Array:
+            row, column = (pair + which, quarter) if across else (quarter, pair + which)
+            where: Array = rows[cta.first_of_warp + row] + (2 * column).astype(np.uint64)
+            return where
+
+        return half
+
+    def move(cta: Cta, mask: Mask) -> None:
+        if mask is not None:
+            raise ExecutionError(
+                f"xray: all lanes must move matrices together, got some in PTX line {instruction.line}"
+            )
+        addresses, shared = address(cta), cta.space("shared")
+        used = cta.lane < 8 * len(items)
+        begin(cta, number, "load" if loading else "store", "shared", addresses, used, 16)
+        for i in range(len(items)):
+            half = halves(cta, np.roll(addresses.reshape(-1, 32), -8 * i, axis=1).ravel())
+            if loading:
+                low, high = (shared.load(half(h), np.dtype("u2"), number).astype(np.uint32) for h in (0, 1))
+                writes[i](cta, low | (high << np.uint32(16)), None)
+            else:
+                word = reads[i](cta)
+                shared.store(half(0), word.astype(np.uint16), number)
+                shared.store(half(1), (word >> np.uint32(16)).astype(np.uint16), number)
+
+    return move

@@ -1,0 +1,63 @@
+"""Sectors and bank conflicts of patterns whose cost can be counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tilefold.xray.machine import Access
+from tilefold.xray.machine.counts import GlobalCost, SharedCost, global_cost, shared_cost
+from xray import kernels
+from xray.running import launch
+
+
+def access(
+    addresses: np.ndarray, size: int, space: str = "global", active: np.ndarray | None = None
+) -> list[Access]:
+    everyone = np.ones(len(addresses), bool)
+    return [Access(0, "load", space, addresses.astype("u8"), everyone if active is None else active, size, 0)]
+
+
+@pytest.mark.parametrize(
+    ("stride", "sectors"), [(0, 1), (1, 4), (2, 8), (8, 32), (32, 32)], ids=lambda n: str(n)
+)
+def test_sectors_of_single_words(stride: int, sectors: int) -> None:
+    cost = global_cost(access(np.arange(32) * 4 * stride + 4096, 4))
+    ideal = 1 if stride == 0 else 4
+    assert (cost.requests, cost.sectors, cost.ideal, cost.asked) == (1, sectors, ideal, 128)
+
+
+def test_sectors_of_vectors_and_of_a_row_from_an_odd_place() -> None:
+    assert global_cost(access(np.arange(32) * 16, 16)).sectors == 16
+    assert global_cost(access(np.arange(32) * 4 + 4, 4)).sectors == 5
+
+
+def test_lanes_that_are_off_ask_for_nothing() -> None:
+    active = np.arange(64) < 3
+    assert global_cost(access(np.arange(64) * 4, 4, active=active)) == GlobalCost(1, 1, 1, 12, 12)
+
+
+@pytest.mark.parametrize(("stride", "passes"), [(0, 1), (1, 1), (2, 2), (3, 1), (16, 16), (32, 32), (33, 1)])
+def test_bank_conflicts_of_single_words(stride: int, passes: int) -> None:
+    assert shared_cost(access(np.arange(32) * 4 * stride, 4, "shared")) == SharedCost(1, passes, 1)
+
+
+def test_bank_conflicts_of_vectors() -> None:
+    assert shared_cost(access(np.arange(32) * 16, 16, "shared")) == SharedCost(1, 4, 4)
+    assert shared_cost(access(np.arange(32) * 8, 8, "shared")) == SharedCost(1, 2, 2)
+    assert shared_cost(access(np.arange(32) * 128, 16, "shared")) == SharedCost(1, 32, 4)
+
+
+@pytest.mark.parametrize(("aligned", "sectors"), [(False, 375), (True, 750)], ids=["unhinted", "aligned"])
+def test_a_whole_kernel(aligned: bool, sectors: int) -> None:
+    """1000 floats in, in and out are 125 sectors each. Aligned pointers promise pairs, so each thread is given two
+    neighbours; the mask forbids the vector, and every sector is then touched twice.
+    """
+    x = torch.randn(1000)
+    outcomes = launch(
+        kernels.add, {"x_ptr": x, "y_ptr": x.clone(), "z_ptr": torch.empty(1000), "n": 1000},
+        grid=(4, 1, 1), aligned=aligned, BLOCK=256,
+    )  # fmt: skip
+    cost = global_cost([a for o in outcomes for a in o.accesses])
+    assert (cost.sectors, cost.asked) == (sectors, 12000)

@@ -1,0 +1,365 @@
+"""Groups of instructions against numpy, torch and exact fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tilefold.xray.errors import ExecutionError, UnknownInstructionError
+from tilefold.xray.machine import Memory
+from xray.snippets import apply, execute, module
+
+few = settings(max_examples=25, deadline=None)
+
+
+def words(dtype: str) -> st.SearchStrategy[np.ndarray]:
+    """32 values of any bits."""
+    size = np.dtype(dtype).itemsize
+    return arrays(f"u{size}", 32).map(lambda a: a.view(dtype))
+
+
+def same(got: np.ndarray, want: np.ndarray) -> None:
+    """Equal bits, any NaN for any NaN."""
+    want = np.asarray(want, got.dtype)
+    if got.dtype.kind == "f":
+        assert np.array_equal(np.isnan(got), np.isnan(want))
+        got, want = got[~np.isnan(got)], want[~np.isnan(want)]
+    size = got.dtype.itemsize
+    np.testing.assert_array_equal(got.view(f"u{size}"), want.view(f"u{size}"))
+
+
+@pytest.mark.parametrize("dtype", ["i2", "i4", "i8", "u4", "u8"])
+@few
+@given(data=st.data())
+def test_integer_arithmetic(dtype: str, data: st.DataObject) -> None:
+    a, b = data.draw(words(dtype)), data.draw(words(dtype))
+    kind = ("s" if dtype[0] == "i" else "u") + str(8 * int(dtype[1]))
+    for name, function in {"add": np.add, "sub": np.subtract, "min": np.minimum, "max": np.maximum}.items():
+        same(apply(f"{name}.{kind} {{d}}, {{a}}, {{b}};", a, b, result=dtype), function(a, b))
+    same(apply(f"mul.lo.{kind} {{d}}, {{a}}, {{b}};", a, b, result=dtype), a * b)
+    exact = [int(x) * int(y) >> 8 * int(dtype[1]) for x, y in zip(a, b, strict=True)]
+    same(
+        apply(f"mul.hi.{kind} {{d}}, {{a}}, {{b}};", a, b, result=dtype),
+        np.array(exact, object).astype(dtype),
+    )
+
+
+@few
+@given(a=words("u8"), b=words("u8"))
+def test_carries_join_words(a: np.ndarray, b: np.ndarray) -> None:
+    """64-bit sums, differences and products made of 32-bit words, as libdevice makes them."""
+    apart = "mov.b64 {{%r0, %r1}}, {a}; mov.b64 {{%r2, %r3}}, {b};"
+    together = "mov.b64 {d}, {{%r4, %r6}};"
+    up = "add.cc.u32 %r4, %r0, %r2; addc.u32 %r6, %r1, %r3;"
+    same(apply(apart + up + together, a, b, result="u8"), a + b)
+    down = "sub.cc.u32 %r4, %r0, %r2; subc.u32 %r6, %r1, %r3;"
+    same(apply(apart + down + together, a, b, result="u8"), a - b)
+    product = "mad.lo.cc.u32 %r4, %r0, %r2, %r3; madc.hi.u32 %r6, %r0, %r2, %r1;"
+    low, high = (b & np.uint64(0xFFFFFFFF)), b >> np.uint64(32)
+    want = (a & np.uint64(0xFFFFFFFF)) * low + high + (a >> np.uint64(32) << np.uint64(32))
+    same(apply(apart + product + together, a, b, result="u8"), want)
+
+
+@few
+@given(a=words("i4"), b=words("i4"))
+def test_division_goes_toward_zero(a: np.ndarray, b: np.ndarray) -> None:
+    b = np.where((b == 0) | (b == -1), 7, b).astype("i4")
+    want = [abs(int(x)) // abs(int(y)) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a, b, strict=True)]
+    got = apply("div.s32 {d}, {a}, {b};", a, b, result="i4")
+    same(got, np.array(want))
+    same(apply("rem.s32 {d}, {a}, {b};", a, b, result="i4"), a - got * b)
+
+
+@pytest.mark.parametrize("kind", ["b32", "u32", "s32"])
+@few
+@given(a=words("u4"), by=arrays("u4", 32, elements=st.integers(0, 70)))
+def test_shifts_beyond_the_width(kind: str, a: np.ndarray, by: np.ndarray) -> None:
+    left = [int(x) << int(n) & 0xFFFFFFFF for x, n in zip(a, by, strict=True)]
+    same(apply("shl.b32 {d}, {a}, {b};", a, by, result="u4"), np.array(left))
+    values = a.view("i4") if kind == "s32" else a
+    right = np.array([int(x) >> int(n) for x, n in zip(values, by, strict=True)])
+    same(apply(f"shr.{kind} {{d}}, {{a}}, {{b}};", a, by, result=values.dtype.str), right)
+
+
+@few
+@given(
+    a=words("u4"),
+    start=arrays("u4", 32, elements=st.integers(0, 40)),
+    length=arrays("u4", 32, elements=st.integers(0, 40)),
+)
+def test_bit_fields(a: np.ndarray, start: np.ndarray, length: np.ndarray) -> None:
+    plain = [(int(x) >> int(s)) & ((1 << int(n)) - 1) for x, s, n in zip(a, start, length, strict=True)]
+    same(apply("bfe.u32 {d}, {a}, {b}, {c};", a, start, length, result="u4"), np.array(plain))
+    signed = []
+    for x, s, n in zip(a.view("i4"), start, length, strict=True):
+        field = (int(x) >> int(s)) & (
+            (1 << int(n)) - 1
+        )  # beyond the top Python repeats the sign, as PTX does
+        top = field >> (int(n) - 1) & 1 if n else 0
+        signed.append(field - (top << int(n)))
+    same(apply("bfe.s32 {d}, {a}, {b}, {c};", a, start, length, result="i4"), np.array(signed).astype("i4"))
+
+
+@few
+@given(a=words("u4"), b=words("u4"))
+def test_bytes_and_bits(a: np.ndarray, b: np.ndarray) -> None:
+    def select(x: int, y: int, code: int) -> int:
+        pool = (x | y << 32).to_bytes(8, "little")
+        return int.from_bytes(bytes(pool[code >> 4 * i & 7] for i in range(4)), "little")
+
+    want = [select(int(x), int(y), 0x5140) for x, y in zip(a, b, strict=True)]
+    same(apply("prmt.b32 {d}, {a}, {b}, 0x5140;", a, b, result="u4"), np.array(want))
+    same(apply("popc.b32 {d}, {a};", a, result="u4"), np.array([int(x).bit_count() for x in a]))
+    same(apply("clz.b32 {d}, {a};", a, result="u4"), np.array([32 - int(x).bit_length() for x in a]))
+    same(apply("brev.b32 {d}, {a};", a, result="u4"), np.array([int(f"{int(x):032b}"[::-1], 2) for x in a]))
+    same(apply("lop3.b32 {d}, {a}, {b}, {a}, 0x96;", a, b, result="u4"), a ^ b ^ a)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("f32", "f4"), ("f64", "f8"), ("f16", "f2")])
+@few
+@given(data=st.data())
+def test_float_arithmetic(kind: str, dtype: str, data: st.DataObject) -> None:
+    a, b = data.draw(words(dtype)), data.draw(words(dtype))
+    with np.errstate(all="ignore"):
+        for name, function in {"add": np.add, "sub": np.subtract, "mul": np.multiply}.items():
+            same(apply(f"{name}.{kind} {{d}}, {{a}}, {{b}};", a, b, result=dtype), function(a, b))
+        if dtype != "f2":
+            same(apply(f"div.rn.{kind} {{d}}, {{a}}, {{b}};", a, b, result=dtype), a / b)
+            same(apply(f"sqrt.rn.{kind} {{d}}, {{a}};", a, result=dtype), np.sqrt(a))
+
+
+def rounded(exact: Fraction) -> np.float32:
+    """A fraction to the nearest float32, ties to even, by trying the neighbours."""
+    near = np.float32(float(exact))
+    below, above = np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))
+    finite = [x for x in (below, near, above) if np.isfinite(x)]
+    return min(finite, key=lambda x: (abs(Fraction(float(x)) - exact), int(x.view("u4")) & 1))
+
+
+ordinary = st.floats(-(2.0**60), 2.0**60, width=32)
+
+
+@few
+@given(data=st.data())
+def test_fma_rounds_once(data: st.DataObject) -> None:
+    a, b, c = (data.draw(arrays("f4", 32, elements=ordinary)) for _ in range(3))
+    got = apply("fma.rn.f32 {d}, {a}, {b}, {c};", a, b, c, result="f4")
+    for x, y, z, g in zip(a, b, c, got, strict=True):
+        exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+        assert g == rounded(exact)
+
+
+def test_fma_near_a_tie() -> None:
+    """The product's last bit decides a tie that float64 alone would have rounded away."""
+    a = np.full(32, np.float32(1 + 2.0**-12))
+    b = np.full(32, np.float32(1 + 2.0**-12))
+    c = np.full(32, np.float32(2.0**-60))
+    got = apply("fma.rn.f32 {d}, {a}, {b}, {c};", a, b, c, result="f4")
+    assert (
+        got[0]
+        == rounded(Fraction(float(a[0])) ** 2 + Fraction(2) ** -60)
+        == np.float32(1 + 2.0**-11 + 2.0**-23)
+    )
+
+
+@few
+@given(data=st.data())
+def test_fma_of_doubles_rounds_once(data: st.DataObject) -> None:
+    number = st.floats(-(2.0**200), 2.0**200).filter(lambda x: x == 0 or abs(x) > 2.0**-200)
+    a, b, c = (data.draw(arrays("f8", 32, elements=number)) for _ in range(3))
+    got = apply("fma.rn.f64 {d}, {a}, {b}, {c};", a, b, c, result="f8")
+    for x, y, z, g in zip(a, b, c, got, strict=True):
+        assert g == float(Fraction(x) * Fraction(y) + Fraction(z))
+
+
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+@few
+@given(data=st.data())
+def test_directed_rounding(mode: str, data: st.DataObject) -> None:
+    a, b = (data.draw(arrays("f4", 32, elements=ordinary)) for _ in range(2))
+    got = apply(f"add.{mode}.f32 {{d}}, {{a}}, {{b}};", a, b, result="f4")
+    for x, y, g in zip(a, b, got, strict=True):
+        exact, found = Fraction(float(x)) + Fraction(float(y)), Fraction(float(g))
+        step = abs(Fraction(float(np.nextafter(g, np.float32(np.inf)))) - found) * 2
+        assert abs(found - exact) < step
+        assert {"rz": abs(found) <= abs(exact), "rm": found <= exact, "rp": found >= exact}[mode]
+
+
+@few
+@given(a=words("f4"), b=words("f4"))
+def test_minimum_and_maximum(a: np.ndarray, b: np.ndarray) -> None:
+    x, y = torch.from_numpy(a), torch.from_numpy(b)
+    got = apply("max.f32 {d}, {a}, {b};", a, b, result="f4")
+    want = torch.fmax(x, y).numpy()
+    assert np.array_equal(got, want, equal_nan=True)
+    got = apply("min.NaN.f32 {d}, {a}, {b};", a, b, result="f4")
+    assert np.array_equal(got, torch.minimum(x, y).numpy(), equal_nan=True)
+
+
+def test_signed_zeros_have_an_order() -> None:
+    plus, minus = np.zeros(32, "f4"), -np.zeros(32, "f4")
+    for a, b in ((plus, minus), (minus, plus)):
+        assert not np.signbit(apply("max.f32 {d}, {a}, {b};", a, b, result="f4")).any()
+        assert np.signbit(apply("min.f32 {d}, {a}, {b};", a, b, result="f4")).all()
+
+
+@few
+@given(a=words("f4"))
+def test_conversions_between_floats(a: np.ndarray) -> None:
+    x = torch.from_numpy(a)
+    same(apply("cvt.rn.f16.f32 {d}, {a};", a, result="f2"), x.half().numpy())
+    same(apply("cvt.f64.f32 {d}, {a};", a, result="f8"), x.double().numpy())
+    got = apply("cvt.rn.bf16.f32 {d}, {a};", a, result="u2")
+    want = x.bfloat16()
+    nan = want.isnan().numpy()
+    np.testing.assert_array_equal(got[~nan], want.view(torch.uint16).numpy()[~nan])
+    assert (got[nan] == 0x7FFF).all()
+
+
+@few
+@given(a=words("f4"))
+def test_floats_to_integers_saturate(a: np.ndarray) -> None:
+    def clamp(value: float, low: int, high: int) -> int:
+        if np.isnan(value):
+            return 0
+        return low if value <= low else high if value >= high else int(value)
+
+    want = [clamp(float(x), -(2**31), 2**31 - 1) for x in a]
+    same(apply("cvt.rzi.s32.f32 {d}, {a};", a, result="i4"), np.array(want))
+    same(
+        apply("cvt.rzi.u32.f32 {d}, {a};", a, result="u4"),
+        np.array([clamp(float(x), 0, 2**32 - 1) for x in a]),
+    )
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("e4m3x2", torch.float8_e4m3fn), ("e5m2x2", torch.float8_e5m2)])
+def test_eight_bit_floats(name: str, dtype: torch.dtype) -> None:
+    codes = torch.arange(256, dtype=torch.uint8)
+    codes = codes[codes.view(dtype).float().isfinite()][:224].reshape(-1, 32)
+    for row in codes:
+        values = row.view(dtype).float().numpy()
+        middle = values * np.float32(1.01)
+        limit = torch.finfo(dtype).max
+        want = torch.from_numpy(middle).clamp(-limit, limit).to(dtype).view(torch.uint8).numpy()
+        got = apply(f"cvt.rn.satfinite.{name}.f32 {{d}}, {{a}}, {{b}};", values, middle, result="u2")
+        np.testing.assert_array_equal(got >> 8, row.numpy())
+        np.testing.assert_array_equal(got & 255, want)
+        back = apply(f"cvt.rn.f16x2.{name} {{d}}, {{a}};", got, result="u4")
+        same((back >> 16).astype("u2").view("f2"), values.astype("f2"))
+
+
+@few
+@given(a=words("f4"), b=words("f4"))
+def test_comparisons_with_nan(a: np.ndarray, b: np.ndarray) -> None:
+    b = np.where(np.arange(32) % 3 == 0, a, b)
+    nan = np.isnan(a) | np.isnan(b)
+    for name, want in {
+        "lt": (a < b), "geu": (a >= b) | nan, "eq": (a == b), "ne": (a != b) & ~nan, "neu": (a != b) | nan, "num": ~nan,
+    }.items():  # fmt: skip
+        got = apply(f"setp.{name}.f32 %t0, {{a}}, {{b}}; selp.b32 {{d}}, 1, 0, %t0;", a, b, result="u4")
+        np.testing.assert_array_equal(got != 0, want)
+
+
+@few
+@given(a=words("u4"), b=words("u4"))
+def test_halves_of_registers(a: np.ndarray, b: np.ndarray) -> None:
+    whole = apply("mov.b64 {d}, {{{a}, {b}}};", a, b, result="u8")
+    same(whole, a.astype("u8") | b.astype("u8") << 32)
+    same(apply("mov.b64 {{{d}, %r7}}, {a};", whole, result="u4"), a)
+
+
+@few
+@given(a=words("u4"), by=st.integers(0, 31))
+def test_shuffles(a: np.ndarray, by: int) -> None:
+    lane = np.arange(32)
+    same(apply(f"shfl.sync.bfly.b32 {{d}}, {{a}}, {by}, 31, -1;", a, result="u4"), a[lane ^ by])
+    same(apply(f"shfl.sync.idx.b32 {{d}}, {{a}}, {by}, 31, -1;", a, result="u4"), a[np.full(32, by)])
+    same(
+        apply(f"shfl.sync.up.b32 {{d}}, {{a}}, {by}, 0, -1;", a, result="u4"),
+        a[np.where(lane < by, lane, lane - by)],
+    )
+    down = np.where(lane + by > 31, lane, lane + by)
+    same(apply(f"shfl.sync.down.b32 {{d}}, {{a}}, {by}, 31, -1;", a, result="u4"), a[down])
+
+
+@few
+@given(a=words("i4"))
+def test_votes_and_reductions(a: np.ndarray) -> None:
+    ballot = sum(1 << i for i in range(32) if a[i] > 0)
+    text = "setp.gt.s32 %t0, {a}, 0; vote.sync.ballot.b32 {d}, %t0, -1;"
+    same(apply(text, a, result="u4"), np.full(32, ballot))
+    same(apply("redux.sync.add.s32 {d}, {a}, -1;", a, result="i4"), np.full(32, a.sum(dtype="i4")))
+    same(apply("redux.sync.min.s32 {d}, {a}, -1;", a, result="i4"), np.full(32, a.min()))
+
+
+def test_threads_part_and_meet_again() -> None:
+    text = """setp.lt.s32 %t0, {a}, 16; @%t0 bra FEW; add.s32 {d}, {a}, 100; bra.uni MET;
+FEW: add.s32 {d}, {a}, 1000; MET: shfl.sync.bfly.b32 {d}, {d}, 16, 31, -1;"""
+    lane = np.arange(32, dtype="i4")
+    same(apply(text, lane, result="i4"), np.where(lane < 16, lane + 116, lane + 984))
+
+
+def test_loops_of_different_length() -> None:
+    text = """mov.b32 {d}, 0; mov.b32 %r6, 0; MORE: add.s32 {d}, {d}, %r6; add.s32 %r6, %r6, 1;
+setp.le.s32 %t0, %r6, {a}; @%t0 bra MORE;"""
+    lane = np.arange(32, dtype="i4")
+    same(apply(text, lane, result="i4"), lane * (lane + 1) // 2)
+
+
+def test_a_shuffle_among_absent_lanes_is_an_error() -> None:
+    text = "setp.lt.s32 %t0, {a}, 16; @%t0 shfl.sync.bfly.b32 {d}, {a}, 16, 31, -1;"
+    with pytest.raises(ExecutionError, match=r"every lane that a shuffle reads must execute it.*line \d+"):
+        apply(text, np.arange(32, dtype="i4"), result="i4")
+
+
+def test_a_misaligned_access_is_an_error() -> None:
+    memory = Memory()
+    address = memory.place("x", np.zeros(64, "u4"))
+    with pytest.raises(ExecutionError, match="multiples of the 8 bytes accessed"):
+        execute(module("ld.param.b64 %d0, [k_0]; ld.global.b64 %d1, [%d0+4];", 1), memory, [address])
+
+
+def test_an_unknown_instruction_names_its_line() -> None:
+    text = module("\nmbarrier.init.shared::cta.b64 [room], 1;", 0)
+    line = 1 + text[: text.index("mbarrier")].count("\n")
+    with pytest.raises(UnknownInstructionError, match=rf"mbarrier\.init.*PTX line {line}"):
+        execute(text, Memory(), [])
+
+
+def test_reads_behind_the_end_are_reported() -> None:
+    memory = Memory()
+    address = memory.place("x", np.zeros(20, "u4"))
+    body = "ld.param.b64 %d0, [k_0]; mad.lo.s64 %d1, %at, 4, %d0; ld.global.b32 %r0, [%d1];"
+    execute(module(body, 1), memory, [address])
+    (fault,) = memory.faults
+    assert (fault.threads, fault.nearest, fault.lowest) == (12, "x", address + 80)
+
+
+def test_memory_without_bounds_keeps_what_is_written() -> None:
+    memory = Memory()
+    address = memory.place_open("x")
+    body = """ld.param.b64 %d0, [k_0]; mad.lo.s64 %d1, %at, 1000000, %d0; st.global.b32 [%d1], %tid_;
+ld.global.b32 %r0, [%d1]; sub.s32 %r0, %r0, %tid_; setp.ne.s32 %t0, %r0, 0; @%t0 st.global.b8 [%d1+3], %h0;"""
+    outcome = execute(module(body, 1), memory, [address])
+    assert not memory.faults
+    assert not outcome.accesses[-1].active.any() or outcome.accesses[-1].kind == "load"
+
+
+def test_copies_arrive_when_they_are_waited_for() -> None:
+    memory = Memory()
+    source, target = memory.place("x", np.arange(128, dtype="u4")), memory.place("y", np.zeros(64, "u4"))
+    body = """ld.param.b64 %d0, [k_0]; ld.param.b64 %d1, [k_1];
+mad.lo.s64 %d2, %at, 16, %d0; mad.lo.s64 %d3, %at, 4, %d1; mov.b32 %r0, room; mad.lo.s32 %r1, %tid_, 16, %r0;
+cp.async.cg.shared.global [%r1+0], [%d2+0], 0x10; cp.async.commit_group;
+ld.shared.b32 %r2, [%r1]; cp.async.wait_group 0x0; bar.sync 0; ld.shared.b32 %r3, [%r1+4];
+st.global.b32 [%d3], %r2; st.global.b32 [%d3+128], %r3;"""
+    execute(module(body, 2), memory, [source, target])
+    got = memory.read("y", "u4")
+    assert (got[:32] == 0xA5A5A5A5).all(), "before the wait shared memory holds what it held"
+    np.testing.assert_array_equal(got[32:], np.arange(32) * 4 + 1)

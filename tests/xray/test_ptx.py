@@ -1,0 +1,109 @@
+"""PTX that Triton wrote is read whole, and written again as PTX that assembles."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from tilefold.xray.errors import PtxError
+from tilefold.xray.ptx import Address, Guard, Immediate, Instruction, Module, Register, Vector, parse, write
+from xray import kernels
+from xray.snippets import module
+
+SOURCES: dict[str, dict[str, Any]] = {
+    "add": {"x_ptr": "*fp32", "y_ptr": "*fp32", "z_ptr": "*fp32", "n": "i32", "BLOCK": 256},
+    "softmax": {"x_ptr": "*bf16", "y_ptr": "*bf16", "n": "i32", "BLOCK": 1024},
+    "transpose": {"x_ptr": "*fp16", "y_ptr": "*fp16", "m": "i32", "n": "i32", "BLOCK": 32},
+    "histogram": {"x_ptr": "*i32", "h_ptr": "*fp32", "n": "i32", "BLOCK": 128},
+    "convert": {"x_ptr": "*fp32", "y_ptr": "*fp8e5", "n": "i32", "BLOCK": 128},
+    "running_sum": {"x_ptr": "*i64", "y_ptr": "*i64", "BLOCK": 512},
+    "loop": {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "BLOCK": 512},
+}
+
+
+def ptx_of(name: str, architecture: int) -> str:
+    listed = SOURCES[name]
+    constants = {k: v for k, v in listed.items() if not isinstance(v, str)}
+    source = ASTSource(
+        fn=getattr(kernels, name),
+        signature=listed | dict.fromkeys(constants, "constexpr"),
+        constexprs=constants,
+    )
+    return str(triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm["ptx"])
+
+
+def without_places(read: Module) -> Module:
+    """The same without lines, of the text and of calls inlined: what writing may change."""
+    entries = tuple(
+        replace(
+            entry,
+            body=tuple(
+                replace(i, line=0, location=None, inline=False) if isinstance(i, Instruction) else i
+                for i in entry.body
+            ),
+        )
+        for entry in read.entries
+    )
+    return replace(read, entries=entries)
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_written_again_it_reads_the_same_and_assembles(name: str, architecture: int, tmp_path: Path) -> None:
+    read = parse(ptx_of(name, architecture))
+    text = write(read)
+    assert without_places(parse(text)) == without_places(read)
+    (tmp_path / "again.ptx").write_text(text)
+    tool = [triton.knobs.nvidia.ptxas.path, f"-arch={read.target[0]}", "again.ptx", "-o", "again.cubin"]
+    done = subprocess.run(tool, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_instruction_knows_its_source_line() -> None:
+    read = parse(ptx_of("add", 90))
+    (entry,) = read.entries
+    assert entry.threads == 128
+    loads = [i for i in entry.instructions if i.name.startswith("ld.global")]
+    assert len(loads) == 4
+    assert all(i.inline and i.guard for i in loads)
+    (line,) = {i.location.line for i in loads if i.location}
+    assert "tl.load" in Path(read.file(1)).read_text().splitlines()[line - 1]
+
+
+def test_operands() -> None:
+    (entry,) = parse(
+        module("@!%t1 ld.global.v2.b32 {%r1, %r2}, [%d1 + -16]; mov.b32 %r3, 0fBF800000;", 0)
+    ).entries
+    load, move = entry.instructions[2:4]
+    assert load.guard == Guard("%t1", negated=True)
+    assert load.operands == (Vector((Register("%r1"), Register("%r2"))), Address(Register("%d1"), -16))
+    assert move.operands == (Register("%r3"), Immediate(0xBF800000, 32))
+
+
+def test_names_of_inner_scopes_are_their_own() -> None:
+    text = module("{ .reg .b32 a<2>; mov.b32 a1, 1; } { .reg .b32 a<2>; mov.b32 a1, 2; }", 0)
+    (entry,) = parse(text).entries
+    first, second = (i.operands[0] for i in entry.instructions[2:4])
+    assert first != second
+    assert isinstance(first, Register)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("?", r"known tokens, got '\?' in line 1"),
+        (".version 8.7\n.entry k() .reqntid 32 {", "must be whole"),
+        (".version 8.7\n5", r"directives, variables and entries, got '5' in line 2"),
+        (".entry k() .reqntid 32 {\nadd.s32 %r1 %r2;\n}", "parted by commas.*line 2"),
+    ],
+)
+def test_what_is_no_ptx_is_refused_by_its_line(text: str, rule: str) -> None:
+    with pytest.raises(PtxError, match=rule):
+        parse(text)
