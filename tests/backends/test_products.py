@@ -9,6 +9,7 @@ import torch
 
 import tilefold
 from tilefold.backends.triton import call as calls
+from tilefold.backends.triton import products
 from tilefold.backends.triton.products import product_calls, run_interpreted
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype, make_epilogue
 from tilefold.contract.operands import canonical_product
@@ -23,7 +24,14 @@ WHOLE = ContractPlan("triton", "whole", Tile(16, 16, 32, 1, 2))
 SPLIT = ContractPlan("triton", "split", Tile(16, 32, 32, 1, 2), 3, Finish(32, 2, 1))
 ONE_LANE = ContractPlan("triton", "split", Tile(32, 16, 64, 1, 2), 2, Finish(128, 1, 1))
 LARGE_FINISH = ContractPlan("triton", "split", Tile(16, 16, 16, 1, 2), 5, Finish(16, 8, 1))
-PLANS = {"whole": WHOLE, "split": SPLIT, "one lane": ONE_LANE, "more lanes than splits": LARGE_FINISH}
+CUBLAS = ContractPlan("triton", "cublas", finish=Finish(64, 1, 1))
+PLANS = {
+    "whole": WHOLE,
+    "split": SPLIT,
+    "one lane": ONE_LANE,
+    "more lanes than splits": LARGE_FINISH,
+    "cublas": CUBLAS,
+}
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": lambda x: x,
     "transposed": lambda x: x.mT.contiguous().mT,
@@ -119,6 +127,30 @@ def test_extra_tensors_of_other_dtypes(plan: str, dtype: torch.dtype) -> None:
     )
     want = torch.where(extra != 0, a @ b, -1.0)
     torch.testing.assert_close(run(PLANS[plan], a, b, [extra], ending), want, rtol=1e-5, atol=1e-4)
+
+
+@interpreted
+@pytest.mark.parametrize("plan", ["whole", "split"])
+def test_offsets_beyond_32_bits(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_NARROW", 64)  # a small product is walked as a huge one
+    a, b = filled((2, 5, 150)), filled((2, 150, 20), seed=1)
+    bias = filled((20,), seed=2)
+    ending = make_epilogue("relu", torch.float32, (), torch.float32, None)
+    want = torch.relu(a @ b + bias)
+    torch.testing.assert_close(run(PLANS[plan], a, b, [bias], ending), want, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("plan", ["whole", "split"])
+def test_products_beyond_32_bits_compile(plan: str) -> None:
+    a, b = (
+        torch.empty(s, dtype=torch.float16, device="meta") for s in ((1 << 17, 1 << 15), (1 << 15, 1 << 15))
+    )
+    problem = canonical_product(a, b, [])
+    for call in product_calls(
+        PLANS[plan], problem, make_epilogue(None, None, (), torch.float16, None), interpret=False
+    ):
+        assert dict(call.constants)["WIDE"]
+        calls.compile_for(call, 90)
 
 
 @interpreted

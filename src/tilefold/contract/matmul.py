@@ -6,9 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from tilefold.contract.epilogue import Epilogue, make_epilogue
-from tilefold.contract.operands import check_operands, check_precision, expand_extras, result_shape
+from tilefold.contract.operands import (
+    check_operands,
+    check_precision,
+    cublas_precision,
+    expand_extras,
+    result_shape,
+)
 from tilefold.contract.plan import ContractPlan
 from tilefold.errors import ArgumentError, BackendError
 from tilefold.fold import forced_backend, remember_plan
@@ -68,6 +75,14 @@ def matmul(
 
     Source: splitting K into partial products that a second stage sums and finishes is known as Decompose-K.
     """
+    key, ready = None, None
+    if out is None and type(a) is torch.Tensor and a.is_cuda:
+        key = _key(a, b, bias, epilogue_args, epilogue, out_dtype, precision, guarantee)
+        ready = _ready.get(key) if key is not None and forced_backend() == "auto" else None
+    if ready is not None:
+        remember_plan(ready.plan)
+        repeated: torch.Tensor = ready(a, b, *(() if bias is None else (bias,)), *epilogue_args)
+        return repeated
     check_operands(a, b, bias, epilogue_args)
     check_guarantee(guarantee, "matmul")
     if epilogue is None and epilogue_args:
@@ -92,8 +107,35 @@ def matmul(
         result = torch.empty(shape, dtype=ending.result, device=a.device)
         return result if targets is None else targets[0]
     left, right, *others = (t.resolve_neg() for t in inputs)
-    result = _run(left, right, others, ending, chosen_precision, guarantee, shape)
+    result = _run(left, right, others, ending, chosen_precision, guarantee, shape, key)
     return result if targets is None else targets[0].copy_(result)
+
+
+# Compiled products of repeated GPU calls, by all that a plan and its code depend on.
+_ready: dict[Any, Any] = {}
+
+
+def _key(
+    a: torch.Tensor, b: Any, bias: Any, extras: Any, epilogue: Any, *options: Any
+) -> tuple[Any, ...] | None:
+    """What a plain call on a GPU is known by; None where its tensors must be checked every time."""
+    if not isinstance(extras, tuple | list):
+        return None
+    tensors = (a, b, *(() if bias is None else (bias,)), *extras)
+    if forward_ad._current_level >= 0 or any(type(t) is not torch.Tensor or t.is_neg() for t in tensors):
+        return None
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return None
+    try:
+        layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15, t.device) for t in tensors)
+        key = (layouts, bias is None, epilogue, cublas_precision(), *options)
+        hash(key)
+    except (
+        RuntimeError,
+        TypeError,
+    ):  # nested, sparse or mapped; an epilogue that cannot be kept: the checks say so
+        return None
+    return key
 
 
 def _run(
@@ -104,16 +146,24 @@ def _run(
     precision: str,
     guarantee: str,
     shape: Sequence[int],
+    key: Any,
 ) -> torch.Tensor:
     """Choose the backend and run. On a GPU nothing else stands in for Triton and cuBLAS."""
     chosen = forced_backend()
     if chosen in ("triton", "interpret") or (chosen == "auto" and a.is_cuda):
         from tilefold.backends.triton import products
 
-        run = products.interpret if chosen == "interpret" else products.multiply
-        result, plan = run(a, b, extras, epilogue, precision, guarantee, shape)
-        remember_plan(plan)
-        return result
+        if chosen == "interpret":
+            result, plan = products.interpret(a, b, extras, epilogue, precision, guarantee, shape)
+            remember_plan(plan)
+            return result
+        ready = products.prepare(a, b, extras, epilogue, precision, guarantee, shape)
+        if key is not None:
+            if len(_ready) >= 4096:
+                _ready.clear()
+            _ready[key] = ready
+        remember_plan(ready.plan)
+        return ready(a, b, *extras)
     if chosen not in ("auto", "torch"):
         raise BackendError(
             f'matmul: the backend must be "auto", "torch", "triton" or "interpret", got {chosen!r}; products have no other'

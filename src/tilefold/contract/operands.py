@@ -102,6 +102,12 @@ def check_precision(precision: str | None, dtype: torch.dtype) -> str:
     return precision or "ieee"
 
 
+def cublas_precision() -> str:
+    """The precision of cuBLAS's float32 products, as torch is set now: "ieee" or "tf32"."""
+    own, general = torch.backends.cuda.matmul.fp32_precision, torch.backends.fp32_precision  # type: ignore[attr-defined]  # torch's own
+    return "tf32" if (general if own == "none" else own) == "tf32" else "ieee"
+
+
 def result_shape(a: torch.Tensor, b: torch.Tensor) -> list[int]:
     """The shape of a @ b; a vector's missing dim is missing in the result, as in torch.matmul.
 

@@ -96,12 +96,11 @@ def plan_product(
 
     With "batch_invariant" the plan depends on K, N and the dtype alone: never cuBLAS, which chooses by M.
     """
-    rows, batches = problem.rows.size, problem.batches
+    rows, batches, chip = problem.rows.size, problem.batches, device
     if guarantee == "batch_invariant":
-        rows, batches, cublas = INVARIANT_ROWS, 1, False
-        device = replace(NOMINAL, capability=device.capability)
+        rows, batches, chip, cublas = INVARIANT_ROWS, 1, NOMINAL, False
     plan = _cheapest(
-        rows, problem.columns.size, problem.depth.size, batches, problem.dtypes[0], device, precision, cublas
+        rows, problem.columns.size, problem.depth.size, batches, problem.dtypes[0], chip, precision, cublas
     )
     return replace(
         plan, overlap=plan.strategy == "split" and device.overlaps, precision=precision, guarantee=guarantee
@@ -138,18 +137,27 @@ def _cheapest(
     precision: str,
     cublas: bool,
 ) -> ContractPlan:
+    plans = candidates((rows, columns, depth, batches), dtype, device, precision, cublas)
+    best = min(plans, key=lambda p: p.time_us)
+    return replace(best, reason=f"{rows} x {columns} results of K = {depth}, about {best.time_us:.1f} us")
+
+
+def candidates(
+    sizes: tuple[int, int, int, int], dtype: torch.dtype, device: Device, precision: str, cublas: bool
+) -> list[ContractPlan]:
+    """Every plan that is weighed for (M, N, K, batches), with the time the cost model expects: what a search would time.
+
+    `overlap` and `precision` are still to be set, as `plan_product` does.
+    """
+    rows, columns, depth, batches = sizes
     rate = _slowdown(dtype, precision)
-    sizes = (rows, columns, depth, batches)
     plans = [
         _planned(tile, splits, sizes, dtype.itemsize, rate, device)
         for tile in _tiles(rows, columns, depth, dtype)
         for splits in _splits_of(depth, tile)
         if splits == 1 or splits * batches * rows * columns * 4 <= PARTIAL_BYTES
     ]
-    if cublas:
-        plans.append(_cublas(sizes, dtype.itemsize, rate, device))
-    best = min(plans, key=lambda p: p.time_us)
-    return replace(best, reason=f"{rows} x {columns} results of K = {depth}, about {best.time_us:.1f} us")
+    return [*plans, _cublas(sizes, dtype.itemsize, rate, device)] if cublas else plans
 
 
 def _slowdown(dtype: torch.dtype, precision: str) -> float:

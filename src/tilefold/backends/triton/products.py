@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.emit import STORED_DTYPES, emit_epilogue, emit_products
 from tilefold.backends.triton.launch import interpret_call, launcher
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype
-from tilefold.contract.operands import Contraction, canonical_product
+from tilefold.contract.operands import Contraction, canonical_product, cublas_precision
 from tilefold.contract.plan import ContractPlan, Tile, plan_product
 from tilefold.errors import BackendError, DtypeError
 from tilefold.planner.device import H200, Device, device_of
@@ -22,7 +22,7 @@ _NARROW = 2**31 - 1
 _CUBLAS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def multiply(
+def prepare(
     a: Tensor,
     b: Tensor,
     extras: Sequence[Tensor],
@@ -30,27 +30,67 @@ def multiply(
     precision: str,
     guarantee: str,
     shape: Sequence[int],
-) -> tuple[Tensor, ContractPlan]:
-    """Plan, compile once and launch on the operands' GPU."""
+    plan: ContractPlan | None = None,
+) -> Ready:
+    """Plan (unless a plan is given) and compile the product of tensors on their GPU; `shape` is the result's."""
     if not a.is_cuda:
         raise BackendError(
             f'backend: "triton" runs on CUDA tensors, got {a.device}; move the operands or use backend("torch")'
         )
-    result = torch.empty(shape, dtype=epilogue.result, device=a.device)
     device = device_of(a.device.index)
     _check_dtypes(epilogue, a.dtype, device)
-    if result.numel() == 0:
-        return result, ContractPlan("triton", "nothing", guarantee=guarantee, reason="no results")
+    if 0 in shape:
+        plan = ContractPlan("triton", "nothing", guarantee=guarantee, reason="no results")
+        return Ready(plan, [], 0, epilogue, shape, a)
     problem = canonical_product(a, b, extras)
-    cublas = _cublas_has(a.dtype, precision)
-    plan = plan_product(problem, device, precision=precision, guarantee=guarantee, cublas=cublas)
+    if plan is None:
+        cublas = _cublas_has(a.dtype, precision)
+        plan = plan_product(problem, device, precision=precision, guarantee=guarantee, cublas=cublas)
     calls = product_calls(plan, problem, epilogue, interpret=False)
-    with torch.cuda.device(a.device.index):
-        stream = torch._C._cuda_getCurrentRawStream(a.device.index)
-        partials = _partials(plan, problem, a, b)
-        for call, tensors in zip(calls, _operands(plan, a, b, extras, partials, result), strict=True):
-            launcher(call, a.device.index)(stream, *(t.data_ptr() for t in tensors))
-    return result, plan
+    return Ready(plan, [launcher(c, a.device.index) for c in calls], problem.outputs, epilogue, shape, a)
+
+
+class Ready:
+    """A product compiled for one device: called with tensors of the planned layout it allocates, launches and returns.
+
+    Kept for repeated calls, so it does as little as it can. Partial products live in memory of the call, from torch's
+    allocator: streams and graphs share none.
+    """
+
+    def __init__(
+        self,
+        plan: ContractPlan,
+        launches: Sequence[Callable[..., None]],
+        outputs: int,
+        epilogue: Epilogue,
+        shape: Sequence[int],
+        like: Tensor,
+    ) -> None:
+        self.plan, self.launches = plan, tuple(launches)
+        self.device, self.index = like.device, like.device.index
+        self.shape, self.dtype = tuple(shape), epilogue.result
+        self.partials, self.accumulator = (plan.splits, outputs), accumulator_dtype(like.dtype)
+
+    def __call__(self, a: Tensor, b: Tensor, *extras: Tensor) -> Tensor:
+        """Multiply, on the current stream of the tensors' device, whichever device is current."""
+        if torch._C._cuda_getDevice() != self.index:
+            with torch.cuda.device(self.index):
+                return self(a, b, *extras)
+        result = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        if not self.launches:
+            return result
+        stream = torch._C._cuda_getCurrentRawStream(self.index)
+        ends = [*(e.data_ptr() for e in extras), result.data_ptr()]
+        if self.plan.strategy == "whole":
+            self.launches[0](stream, a.data_ptr(), b.data_ptr(), *ends)
+        elif self.plan.strategy == "cublas":
+            sums = _wide_product(a, b, self.accumulator)
+            self.launches[0](stream, sums.data_ptr(), *ends)
+        else:
+            partials = torch.empty(self.partials, dtype=self.accumulator, device=self.device)
+            self.launches[0](stream, a.data_ptr(), b.data_ptr(), partials.data_ptr())
+            self.launches[1](stream, partials.data_ptr(), *ends)
+        return result
 
 
 def interpret(
@@ -83,10 +123,17 @@ def run_interpreted(
     result: Tensor,
 ) -> None:
     """Every launch of any plan under the interpreter, one after the other."""
-    partials = _partials(plan, problem, a, b)
-    calls = product_calls(plan, problem, epilogue, interpret=True)
-    for call, tensors in zip(calls, _operands(plan, a, b, extras, partials, result), strict=True):
-        interpret_call(call, tensors[:-1], tensors[-1:])
+    first, *later = product_calls(plan, problem, epilogue, interpret=True)
+    if plan.strategy == "whole":
+        interpret_call(first, [a, b, *extras], [result])
+        return
+    accumulator = accumulator_dtype(a.dtype)
+    if plan.strategy == "cublas":
+        interpret_call(first, [_wide_product(a, b, accumulator), *extras], [result])
+        return
+    partials = torch.empty((plan.splits, problem.outputs), dtype=accumulator, device="cpu")
+    interpret_call(first, [a, b], [partials])
+    interpret_call(later[0], [partials, *extras], [result])
 
 
 def _check_dtypes(epilogue: Epilogue, operand: torch.dtype, device: Device) -> None:
@@ -102,45 +149,20 @@ def _check_dtypes(epilogue: Epilogue, operand: torch.dtype, device: Device) -> N
 def _cublas_has(dtype: torch.dtype, precision: str) -> bool:
     """Whether torch.matmul multiplies this dtype, in this precision as torch is set now."""
     if dtype == torch.float32:
-        return bool(torch.backends.cuda.matmul.allow_tf32) == (precision == "tf32")
+        return cublas_precision() == precision
     return dtype in _CUBLAS
 
 
-def _partials(plan: ContractPlan, problem: Contraction, a: Tensor, b: Tensor) -> Tensor | None:
-    """Where the first launch leaves its sums: [splits, results]; cuBLAS's are made by itself."""
-    accumulator = accumulator_dtype(a.dtype)
-    if plan.strategy == "split":
-        return torch.empty((plan.splits, problem.outputs), dtype=accumulator, device=a.device)
-    if plan.strategy == "cublas":
-        return _wide_product(a, b, accumulator).contiguous()
-    return None
-
-
 def _wide_product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """The product by cuBLAS with its float32 sums as they are."""
+    """The product by cuBLAS with its float32 sums as they are, contiguous."""
     a, b = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
     if a.dtype == dtype:
-        return torch.matmul(a, b)
+        return torch.matmul(a, b).contiguous()
     if b.ndim == 2:
         return torch.mm(a.reshape(-1, a.shape[-1]), b, out_dtype=dtype)
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]  # torch's own
     left, right = (t.expand(*batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:]) for t in (a, b))
     return torch.bmm(left, right, out_dtype=dtype)
-
-
-def _operands(
-    plan: ContractPlan,
-    a: Tensor,
-    b: Tensor,
-    extras: Sequence[Tensor],
-    partials: Tensor | None,
-    result: Tensor,
-) -> list[list[Tensor]]:
-    """The tensors of each launch, in the order of its pointers."""
-    if partials is None:
-        return [[a, b, *extras, result]]
-    finish = [partials, *extras, result]
-    return [finish] if plan.strategy == "cublas" else [[a, b, partials], finish]
 
 
 def product_calls(
