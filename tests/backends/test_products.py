@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -202,6 +203,23 @@ def test_compiles(strategy: str, dtype: torch.dtype, architecture: int) -> None:
         split = plan.overlap and strategy == "split"
         assert (waits in kernel.asm["ptx"]) == (split and call.kernel == "finish_products")
         assert (releases in kernel.asm["ptx"]) == (split and call.kernel == "product_partials")
+
+
+def test_a_chained_plan_waits_before_it_reads() -> None:
+    """The first launch waits, then releases: the second one may read extra tensors at once."""
+    a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((16, 8192), (8192, 48)))
+    problem = canonical_product(a, b, [])
+    plan = replace(plan_product(problem, Device("any", 132, 90, 4000.0)), chained=True)
+    first, second = (
+        calls.compile_for(c, 90).asm["ptx"]
+        for c in product_calls(
+            plan, problem, make_epilogue("relu", None, (), torch.bfloat16, None), interpret=False
+        )
+    )
+    waits, releases = ("griddepcontrol.wait", "griddepcontrol.launch_dependents")
+    assert first.index(waits) < first.index(releases) < first.index("cp.async")
+    assert waits in second
+    assert releases in second
 
 
 @pytest.mark.parametrize("architecture", [80, 90, 100])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import tilefold
 from backends.test_products import LAYOUTS, filled
+from tilefold.backends.triton import products
 from tilefold.contract import matmul as room
+from tilefold.contract.epilogue import make_epilogue
+from tilefold.contract.plan import ContractPlan, Tile, finish_of
 from tilefold.errors import BackendError
 
 pytestmark = pytest.mark.gpu
@@ -105,3 +110,26 @@ def test_repeated_calls_are_known_by_all_that_matters(monkeypatch: pytest.Monkey
         tilefold.backend("triton"),
     ):
         tilefold.matmul(a.cpu(), b.cpu())
+
+
+def test_a_chain_of_early_launches_reads_what_was_written() -> None:
+    """Each product's result is the next one's operand and extra tensor, all launches begun early."""
+    b, a = (
+        filled((8192, 8192), torch.bfloat16).cuda() / 8192**0.5,
+        filled((16, 8192), torch.bfloat16, 1).cuda(),
+    )
+    ending = make_epilogue(lambda x, r: x + r, None, (torch.bfloat16,), torch.bfloat16, None)
+    chosen = ContractPlan("triton", "split", Tile(16, 64, 64, 4, 4), 4, finish_of(16 * 8192, 4), True)
+    plain, chained = (
+        products.prepare(
+            a, b, [a], ending, "ieee", "run_to_run", a.shape, replace(chosen, overlap=early, chained=early)
+        )
+        for early in (False, True)
+    )
+    want = got = a
+    for _ in range(100):
+        want = plain(want, b, want)
+        torch.cuda.synchronize()
+    for _ in range(100):
+        got = chained(got, b, got)
+    assert torch.equal(got, want)

@@ -47,7 +47,8 @@ class ContractPlan:
     """How one product runs. Equal plans for equal shapes, dtypes and chips.
 
     `splits` programs share the K of a tile. `finish` is the launch that ends a "split" or "cublas" product; `overlap` begins
-    it early (programmatic dependent launch). `time_us` is what the cost model expects, `reason` its words.
+    it early (programmatic dependent launch); `chained` begins the first launch early too, beside the end of whatever ran
+    before, and has it wait there before it reads. `time_us` is what the cost model expects, `reason` its words.
     """
 
     backend: str
@@ -56,6 +57,7 @@ class ContractPlan:
     splits: int = 1
     finish: Finish | None = None
     overlap: bool = False
+    chained: bool = False
     precision: str = "ieee"
     guarantee: str = "run_to_run"
     time_us: float = 0.0

@@ -174,10 +174,11 @@ def product_calls(
     factors = emit_products(operand, accumulator_dtype(operand), interpret)
     if plan.strategy == "whole":
         return [_whole_call(plan, problem, epilogue, f"{factors}\n\n{source}")]
-    finish = _finish_call(plan, problem, epilogue, source, plan.overlap and not interpret)
+    overlap, chained = plan.overlap and not interpret, plan.chained and not interpret
+    finish = _finish_call(plan, problem, epilogue, source, overlap, chained)
     if plan.strategy == "cublas":
         return [finish]
-    return [_partials_call(plan, problem, factors, plan.overlap and not interpret), finish]
+    return [_partials_call(plan, problem, factors, overlap, chained), finish]
 
 
 def _whole_call(plan: ContractPlan, problem: Contraction, epilogue: Epilogue, source: str) -> Call:
@@ -199,7 +200,9 @@ def _whole_call(plan: ContractPlan, problem: Contraction, epilogue: Epilogue, so
     )
 
 
-def _partials_call(plan: ContractPlan, problem: Contraction, source: str, overlap: bool) -> Call:
+def _partials_call(
+    plan: ContractPlan, problem: Contraction, source: str, overlap: bool, chained: bool
+) -> Call:
     assert plan.tile is not None
     steps = math.ceil(problem.depth.size / plan.tile.block_k)
     arguments = (
@@ -211,12 +214,14 @@ def _partials_call(plan: ContractPlan, problem: Contraction, source: str, overla
         plan.splits,
         problem.outputs,
     )
-    constants = _tile_constants(plan, problem) | {"RELEASE": overlap}
-    return _call("product_partials", source, arguments, constants, _programs(plan, problem), plan.tile)
+    constants = _tile_constants(plan, problem) | {"WAIT": chained, "RELEASE": overlap}
+    return _call(
+        "product_partials", source, arguments, constants, _programs(plan, problem), plan.tile, chained
+    )
 
 
 def _finish_call(
-    plan: ContractPlan, problem: Contraction, epilogue: Epilogue, source: str, overlap: bool
+    plan: ContractPlan, problem: Contraction, epilogue: Epilogue, source: str, overlap: bool, chained: bool
 ) -> Call:
     assert plan.finish is not None
     accumulator = accumulator_dtype(problem.dtypes[0])
@@ -236,6 +241,7 @@ def _finish_call(
         "LANES": plan.finish.lanes,
         "WIDE": max(problem.outputs, *_reaches(problem)) + plan.finish.block > _NARROW,
         "WAIT": overlap,
+        "RELEASE": chained,
     }
     grid = _launchable(math.ceil(problem.outputs / plan.finish.block), problem)
     return Call(
@@ -250,9 +256,17 @@ def _finish_call(
     )
 
 
-def _call(name: str, source: str, arguments: Any, constants: dict[str, Any], grid: int, tile: Tile) -> Call:
+def _call(
+    name: str,
+    source: str,
+    arguments: Any,
+    constants: dict[str, Any],
+    grid: int,
+    tile: Tile,
+    dependent: bool = False,
+) -> Call:
     return Call(
-        name, source, arguments, tuple(constants.items()), grid, tile.num_warps, tile.num_stages, False
+        name, source, arguments, tuple(constants.items()), grid, tile.num_warps, tile.num_stages, dependent
     )
 
 

@@ -83,17 +83,19 @@ def load_extras(extras, batch, m, n, batch_sizes, mask):
 def product_partials(
     a, b, p_ptr, rows, columns, depth, batch_sizes, chunk, splits, outputs,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, RELEASE: tl.constexpr,
+    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Partial products of one tile of results over one split of K.
 
     A program owns BLOCK_M rows and BLOCK_N columns of one matrix and the elements [split * chunk, (split + 1) * chunk) of
     K. It reads [BLOCK_M, BLOCK_K] of a and [BLOCK_K, BLOCK_N] of b a step and writes its sums to p[split], where the results
-    lie as they will lie in the end.
+    lie as they will lie in the end. With WAIT it began beside the launch before, which may still write a and b.
     """
-    if RELEASE:
-        gdc_launch_dependents()
     batch, tile_m, tile_n, split = program_tile(rows, columns, splits, BLOCK_M, BLOCK_N)
+    if WAIT:
+        gdc_wait()
+    if RELEASE:  # after the wait: the launch to come reads extra tensors that the one before may still write
+        gdc_launch_dependents()
     sums = multiply_tiles(
         a, b, batch, tile_m, tile_n, split, rows, columns, depth, batch_sizes, chunk,
         BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
@@ -129,12 +131,15 @@ def product_whole(
 def finish_products(
     p_ptr, extras, c_ptr, rows, columns, batch_sizes, splits, outputs,
     BLOCK: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr, WAIT: tl.constexpr,
+    RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the partial products of neighbouring results over the splits, in a fixed order, and finish them.
 
     A program owns BLOCK results, whichever rows they are of. Each of LANES lanes sums the splits LANES apart, one after
     another; lanes meet once, in a tree. Extra tensors do not depend on the launch before and are read while it still runs.
     """
+    if RELEASE:
+        gdc_launch_dependents()
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     if WIDE:
         x = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
