@@ -54,7 +54,15 @@ SOURCE = Path(tf.__file__).parent
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
 )  # torch's forward_ad
-ROOMS = ("fold.py", "validate.py", "problem.py", "functional/*.py", "math.py", "algebra/*.py")
+ROOMS = (
+    "fold.py",
+    "validate.py",
+    "problem.py",
+    "functional/*.py",
+    "math.py",
+    "algebra/*.py",
+    "contract/*.py",
+)
 
 # Statements that no caller can reach, and why.
 UNREACHABLE = {
@@ -118,6 +126,13 @@ class Wrapper(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         raise AssertionError(f"{function} was asked of a tensor that only wraps")
+
+
+A, B = torch.ones(2, 3), torch.ones(3, 4)
+
+
+def multiplied(*operands: Any, **options: Any) -> Callable[[], object]:
+    return lambda: tf.matmul(*(operands or (A, B)), **options)
 
 
 def overlapping() -> object:
@@ -751,6 +766,120 @@ CASES = [
         lambda: typing.concrete(-(2**63), torch.int8, "f"),
         DtypeError,
         r"must fit its field, got -9223372036854775808 for torch.int8; an infinity",
+    ),
+    # contract/
+    Case("product kinds", multiplied(A, [1]), KindError, r"must be tensors, got list; use torch.as_tensor"),
+    Case(
+        "product dtypes",
+        multiplied(A, B.half()),
+        DtypeError,
+        r"one dtype, got torch.float32 and torch.float16",
+    ),
+    Case(
+        "product of ints",
+        multiplied(A.int(), B.int()),
+        DtypeError,
+        r"of float16, .*int8.*, got torch.int32; convert",
+    ),
+    Case(
+        "product of a number",
+        multiplied(A, torch.tensor(2.0)),
+        ShapeError,
+        r"a dim to fold, got .*\[\]; multiply",
+    ),
+    Case(
+        "product K",
+        multiplied(A, B.T),
+        ShapeError,
+        r"the same K, got 3 and 4 of shapes \[2, 3\] and \[4, 3\]; transp",
+    ),
+    Case(
+        "product batches",
+        multiplied(torch.ones(2, 2, 3), torch.ones(3, 3, 4)),
+        ShapeError,
+        r"before the last two must broadcast, got shapes \[2, 2, 3\] and \[3, 3, 4\]; reshape",
+    ),
+    Case(
+        "product precision",
+        multiplied(precision="fast"),
+        ArgumentError,
+        r"one of ieee, tf32 or None, got 'fast'",
+    ),
+    Case(
+        "product tf32 of halves",
+        multiplied(A.half(), B.half(), precision="tf32"),
+        ArgumentError,
+        r"asked of float32 operands, got torch.float16; leave",
+    ),
+    Case(
+        "product guarantee",
+        multiplied(guarantee="all"),
+        ArgumentError,
+        r"run_to_run, batch_invariant, none, got 'all'",
+    ),
+    Case(
+        "product out_dtype",
+        multiplied(out_dtype="half"),
+        KindError,
+        r"`out_dtype` must be .*, got 'half'; pass",
+    ),
+    Case(
+        "product out",
+        multiplied(out=torch.ones(2, 3)),
+        ShapeError,
+        r"`out` must have the result's shape \[2, 4\]",
+    ),
+    Case(
+        "product bias",
+        multiplied(bias=torch.ones(3)),
+        ShapeError,
+        r"`bias` must broadcast to .* \[2, 4\], got .*\[3\]",
+    ),
+    Case(
+        "product extra",
+        multiplied(epilogue=lambda x, y: x + y, epilogue_args=(torch.ones(5, 2, 4),)),
+        ShapeError,
+        r"`epilogue_args\[0\]` must broadcast to the result's shape \[2, 4\], got shape \[5, 2, 4\]; reshape",
+    ),
+    Case(
+        "product extra alone",
+        multiplied(epilogue=lambda x, y: x + y, epilogue_args=torch.ones(4)),
+        KindError,
+        r"must be a tuple of tensors, got Tensor; write \(x,\)",
+    ),
+    Case(
+        "product extras without an epilogue",
+        multiplied(epilogue_args=(torch.ones(4),)),
+        ArgumentError,
+        r"must come with an epilogue that takes them, got 1 and none; give",
+    ),
+    Case(
+        "epilogue name", multiplied(epilogue="elu"), ArgumentError, r"one of relu, gelu, .*, got 'elu'; take"
+    ),
+    Case("epilogue kind", multiplied(epilogue=3), KindError, r"a name, a function or None, got int; write"),
+    Case(
+        "epilogue arity",
+        multiplied(epilogue="relu", epilogue_args=(torch.ones(4),)),
+        ArityError,
+        r"each of `epilogue_args`, got 1 of these for relu\(x\); pass",
+    ),
+    Case(
+        "epilogue of two",
+        multiplied(epilogue=lambda x: (x, x)),
+        ArityError,
+        r"return one value, got 2 from .*; return",
+    ),
+    Case(
+        "epilogue of a block",
+        multiplied(epilogue=lambda x: x - math.block_max(x)),
+        TraceError,
+        r"sees one element, got block_max, .*; fold the result",
+    ),
+    Case(
+        "product backend",
+        multiplied(),
+        BackendError,
+        r"\"auto\", \"torch\", .*, got 'lanes'; products have no other",
     ),
 ]
 

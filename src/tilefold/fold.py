@@ -7,7 +7,7 @@ import contextvars
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import forward_ad
@@ -19,6 +19,9 @@ from tilefold.errors import ArgumentError, BackendError, EmptyError
 from tilefold.planner.plan import Plan
 from tilefold.problem import broadcast_shape, normalize_dims
 from tilefold.validate import as_dtype, as_inputs, check_inputs, check_keepdim, check_out, is_abstract, shares
+
+if TYPE_CHECKING:
+    from tilefold.contract.plan import ContractPlan
 
 BACKENDS = ("auto", "torch", "lanes", "reference", "interpret", "triton")
 
@@ -69,8 +72,8 @@ def forced_backend() -> str:
     return _forced.get() or _known_backend(_ENVIRONMENT, "TILEFOLD_BACKEND")
 
 
-def last_plan() -> Plan | None:
-    """The plan of this thread's most recent fold, or None before the first.
+def last_plan() -> Plan | ContractPlan | None:
+    """The plan of this thread's most recent fold or product, or None before the first.
 
     Frozen, comparable, and readable when printed; `explain_plan` gives one without running. Folds of tensors without data
     (on "meta") leave the plan before them.
@@ -84,7 +87,7 @@ def last_plan() -> Plan | None:
     return getattr(_last, "plan", None)
 
 
-def remember_plan(plan: Plan) -> None:
+def remember_plan(plan: Plan | ContractPlan) -> None:
     """Note which plan made this thread's latest result."""
     _last.plan = plan
 

@@ -145,10 +145,10 @@ def canonical(
         folded.sort(key=_reach, reverse=True)
     kept.sort(key=_reach, reverse=True)
     return Problem(
-        kept=_coalesce(kept),
-        folded=_coalesce(folded),
+        kept=coalesce(kept),
+        folded=coalesce(folded),
         dtypes=tuple(t.dtype for t in tensors),
-        aligned=tuple(_alignment(t.data_ptr()) for t in tensors),
+        aligned=tuple(alignment(t.data_ptr()) for t in tensors),
         residues=tuple(t.data_ptr() % 16 for t in tensors),
     )
 
@@ -170,7 +170,7 @@ def _reach(dim: Dim) -> tuple[int, int]:
     return max(abs(s) for s in dim.strides), dim.other
 
 
-def _coalesce(dims: Sequence[Dim]) -> tuple[Dim, ...]:
+def coalesce(dims: Sequence[Dim]) -> tuple[Dim, ...]:
     """Join neighbours where the outer stride is the inner stride times the inner size, for every operand."""
     joined: list[Dim] = []
     for dim in dims:
@@ -186,5 +186,6 @@ def _joins(outer: Dim, inner: Dim) -> bool:
     return all(far == near * inner.size for far, near in strides)
 
 
-def _alignment(address: int) -> int:
+def alignment(address: int) -> int:
+    """The largest power of two up to 16 that divides an address in bytes."""
     return min(address & -address, 16) if address else 16

@@ -54,6 +54,16 @@ def check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str
             f"{call}: {monoid.name} folds {monoid.algebra.inputs} input tensor(s), got {len(tensors)}; "
             "give as many tensors as lift takes elements"
         )
+    check_tensors(tensors, call)
+    check_guarantee(guarantee, call)
+
+
+def check_tensors(tensors: Sequence[torch.Tensor], call: str) -> None:
+    """Refuse what is no plain tensor of real numbers with memory of its own, and tensors on several devices.
+
+    Raises:
+        DeviceError, DtypeError, GradientError, KindError: a rule is broken; the message says which.
+    """
     for t in tensors:
         if not isinstance(t, torch.Tensor):
             raise KindError(f"{call}: inputs must be tensors, got {type(t).__name__}; use torch.as_tensor")
@@ -75,6 +85,14 @@ def check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str
             )
         check_foldable(t.dtype, call)
         _check_transforms(t, call)
+
+
+def check_guarantee(guarantee: str, call: str) -> None:
+    """Refuse a promise that has no name.
+
+    Raises:
+        ArgumentError: it is none of `GUARANTEES`.
+    """
     if guarantee not in GUARANTEES:
         raise ArgumentError(
             f"{call}: `guarantee` must be one of {', '.join(GUARANTEES)}, got {guarantee!r}; take one of these"
@@ -90,8 +108,8 @@ def _is_wrapper(t: torch.Tensor) -> bool:
 _PYTHON_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128}
 
 
-def as_dtype(dtype: Any, call: str) -> torch.dtype | None:
-    """A `dtype` that a fold can give, or None for none; Python's types stand for dtypes as in torch.
+def as_dtype(dtype: Any, call: str, name: str = "dtype") -> torch.dtype | None:
+    """A dtype that a fold can give, or None for none; Python's types stand for dtypes as in torch.
 
     Raises:
         KindError, DtypeError: it is no dtype, or one of no real number.
@@ -101,12 +119,12 @@ def as_dtype(dtype: Any, call: str) -> torch.dtype | None:
     meant = _PYTHON_DTYPES.get(dtype, dtype) if isinstance(dtype, type) else dtype
     if not isinstance(meant, torch.dtype):
         raise KindError(
-            f"{call}: `dtype` must be a torch.dtype, one of Python's bool, int and float, or None, got {dtype!r}; "
+            f"{call}: `{name}` must be a torch.dtype, one of Python's bool, int and float, or None, got {dtype!r}; "
             "pass torch.float32, say"
         )
     if meant not in FOLDABLE:
         raise DtypeError(
-            f"{call}: `dtype` must be a real or bool dtype, got {meant}; convert the result instead"
+            f"{call}: `{name}` must be a real or bool dtype, got {meant}; convert the result instead"
         )
     return meant
 

@@ -9,6 +9,7 @@ import torch
 import tilefold
 from tilefold.bench.cases import Case, Choice, PlanNote, Variant
 from tilefold.bench.operations import in_tilefold
+from tilefold.contract.plan import ContractPlan
 
 
 def build_ours(case: Case, x: torch.Tensor) -> Sequence[Choice]:
@@ -17,10 +18,14 @@ def build_ours(case: Case, x: torch.Tensor) -> Sequence[Choice]:
 
 
 def last_plan_note() -> PlanNote | None:
-    """The plan of this thread's latest fold: one word a stage, how many launches, whether they overlap."""
+    """The plan of this thread's latest fold or product: one word a stage, how many launches, whether they overlap."""
     plan = tilefold.last_plan()
     if plan is None:
         return None
+    if isinstance(plan, ContractPlan):
+        t = plan.tile
+        tile = "" if t is None else f":m{t.block_m},n{t.block_n},k{t.block_k},w{t.num_warps},p{t.num_stages}"
+        return PlanNote(f"{plan.strategy}{tile},s{plan.splits}", max(plan.launches, 1), plan.overlap)
     stages = [
         f"{s.family}:k{s.block_kept},l{s.lanes},r{s.run}x{s.unroll},s{s.splits},w{s.num_warps}"
         for s in plan.stages

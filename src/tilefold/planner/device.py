@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Device:
-    """A chip as the planner sees it. `cores` are streaming multiprocessors, `capability` is 90 for sm_90."""
+    """A chip as the planner sees it. `cores` are streaming multiprocessors, `capability` is 90 for sm_90.
+
+    `gb_per_s` is what its memory delivers at most.
+    """
 
     name: str
     cores: int
     capability: int
+    gb_per_s: float = 2000.0
 
     @property
     def overlaps(self) -> bool:
@@ -20,7 +24,7 @@ class Device:
         return self.capability >= 90
 
 
-H200 = Device("NVIDIA H200", 132, 90)
+H200 = Device("NVIDIA H200", 132, 90, 4800.0)
 NOMINAL = Device("nominal", 128, 80)  # "batch_invariant" plans for this one everywhere
 
 
@@ -30,4 +34,8 @@ def device_of(index: int) -> Device:
     import torch
 
     properties = torch.cuda.get_device_properties(index)
-    return Device(properties.name, properties.multi_processor_count, properties.major * 10 + properties.minor)
+    capability = properties.major * 10 + properties.minor
+    kilohertz = getattr(properties, "memory_clock_rate", 0)
+    bits = getattr(properties, "memory_bus_width", 0)
+    gb_per_s = 2 * kilohertz * bits / 8e6 or Device.gb_per_s  # two transfers a clock
+    return Device(properties.name, properties.multi_processor_count, capability, gb_per_s)

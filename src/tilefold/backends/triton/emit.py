@@ -288,6 +288,30 @@ def emit(
     return "\n\n".join([*parts, _BLOCK_FUNCTIONS])
 
 
+def emit_epilogue(
+    typed: TypedGraph, elements: Sequence[torch.dtype], result: torch.dtype, interpret: bool
+) -> str:
+    """EPILOGUE(accumulator, *extras as loaded) -> (result,), of a product."""
+    names = [f"x{i}" for i in range(len(elements))]
+    reads = [f"{name} = {_read(name, element)}" for name, element in zip(names, elements, strict=True)]
+    writer = _Writer(typed, ["a0", *names], [False] * (1 + len(names)), interpret)
+    body = [*reads, *writer.lines]
+    return "\n\n".join(
+        [_function("EPILOGUE", ["a0", *names], body, writer.results([result], True, "a0")), _BLOCK_FUNCTIONS]
+    )
+
+
+def emit_products(operand: torch.dtype, accumulator: torch.dtype, interpret: bool) -> str:
+    """ZEROS(shape) -> (accumulator,) and OPERAND(element as loaded) -> (factor,), of a product.
+
+    Triton's interpreter multiplies the bits of narrow floats: it gets them widened, which changes no product.
+    """
+    zeros = f"tl.full(shape, 0, {TL_DTYPES[accumulator]})"
+    widened = interpret and is_float(operand) and operand.itemsize < accumulator.itemsize
+    factor = f"x.to({TL_DTYPES[accumulator]})" if widened else "x"
+    return f"{_function('ZEROS', ['shape: tl.constexpr'], [], [zeros])}\n\n{_function('OPERAND', ['x'], [], [factor])}"
+
+
 def _no_absorb(a: Sequence[str], x: Sequence[str]) -> list[str]:
     """What the kernels name but a fold without `absorb` never calls."""
     given = {"BEGIN": [*x, "i"], "BEGIN_MASKED": ["mask", *x, "i"]}

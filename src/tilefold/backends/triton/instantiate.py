@@ -14,24 +14,27 @@ from triton.language.extra import libdevice
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
-from tilefold.backends.triton.kernels import tiles
+from tilefold.backends.triton.kernels import products, tiles
 
-_HELPERS = (
-    "outer_offset",
-    "folded_offset",
-    "load_tile",
-    "store_results",
-    "program_place",
-    "tree",
-    "fold_block",
-    "tile_places",
-    "row_begin",
-    "positions_of",
-    "begin_tile",
-    "begin_masked",
-    "absorb_tile",
-    "absorb_masked",
-)
+_HELPERS = {
+    tiles: (
+        "outer_offset",
+        "folded_offset",
+        "load_tile",
+        "store_results",
+        "program_place",
+        "tree",
+        "fold_block",
+        "tile_places",
+        "row_begin",
+        "positions_of",
+        "begin_tile",
+        "begin_masked",
+        "absorb_tile",
+        "absorb_masked",
+    ),
+    products: ("outer_offset", "load_part", "multiply_tiles", "program_tile", "load_extras"),
+}
 
 
 def _jit(function: Any, interpret: bool) -> Any:
@@ -53,12 +56,13 @@ def device_functions(source: str, interpret: bool) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=2048)
 def kernel(name: str, source: str, interpret: bool) -> Any:
-    """The kernel `name` of `kernels.tiles` over the device functions in `source`, jitted (or for the interpreter)."""
-    scope: dict[str, Any] = {**vars(tiles), **device_functions(source, interpret)}
+    """The kernel `name` over the device functions in `source`, jitted (or for the interpreter)."""
+    module = products if hasattr(products, name) else tiles
+    scope: dict[str, Any] = {**vars(module), **device_functions(source, interpret)}
     scope |= {"gdc_wait": gdc_wait, "gdc_launch_dependents": gdc_launch_dependents}
-    for helper in _HELPERS:
-        scope[helper] = _rebound(getattr(tiles, helper), scope, interpret)
-    return _rebound(getattr(tiles, name), scope, interpret)
+    for helper in _HELPERS[module]:
+        scope[helper] = _rebound(getattr(module, helper), scope, interpret)
+    return _rebound(getattr(module, name), scope, interpret)
 
 
 def _rebound(function: Any, scope: dict[str, Any], interpret: bool) -> Any:

@@ -1,0 +1,158 @@
+"""The product's kernels: tiles walk their share of K, partial products are folded, results are finished.
+
+EPILOGUE, ZEROS, OPERAND and BLOCK_SUM are generated and put into these functions' globals by `instantiate`, with Triton's
+`gdc_wait` and `gdc_launch_dependents`. EPILOGUE takes the accumulator and an element of each extra tensor, and gives what is
+stored; ZEROS gives an empty accumulator; OPERAND is what is multiplied of an element as loaded (the interpreter widens it).
+
+Arguments shared by the kernels, steps in elements:
+    a, b          records: (pointer, batch steps, step along rows or columns, step along K)
+    extras        a record each: (pointer, batch steps, row step, column step)
+    rows, columns, depth         M, N and K
+    batch_sizes   dims that a and b both walk
+    chunk         the share of K of each split but the last: a multiple of BLOCK_K
+"""
+
+import triton.language as tl
+
+from tilefold.backends.triton.kernels.tiles import outer_offset
+
+
+def program_tile(rows, columns, splits, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """(batch, tile's row, tile's column, split) of this program: neighbours in launch order share a split's b."""
+    pid = tl.program_id(0)
+    across = (columns + (BLOCK_N - 1)) // BLOCK_N
+    tiles = (rows + (BLOCK_M - 1)) // BLOCK_M * across
+    tile = pid % tiles
+    rest = pid // tiles
+    return (rest // splits).to(tl.int64), tile // across, tile % across, rest % splits
+
+
+def load_part(pointers, keep, bound, MASK_KEEP: tl.constexpr, MASK_K: tl.constexpr):
+    """One operand's tile; what lies outside is 0, and adds nothing."""
+    if MASK_KEEP and MASK_K:
+        part = tl.load(pointers, mask=keep & bound, other=0.0)
+    elif MASK_KEEP:
+        part = tl.load(pointers, mask=keep, other=0.0)
+    elif MASK_K:
+        part = tl.load(pointers, mask=bound, other=0.0)
+    else:
+        part = tl.load(pointers)
+    return part
+
+
+def multiply_tiles(
+    a, b, batch, tile_m, tile_n, split, rows, columns, depth, batch_sizes, chunk,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
+    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """[BLOCK_M, BLOCK_N] products summed over the split's share of K, step after step."""
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    offs_k = tl.arange(0, BLOCK_K)
+    keep_m = (offs_m < rows - tile_m * BLOCK_M)[:, None]
+    keep_n = (offs_n < columns - tile_n * BLOCK_N)[None, :]
+    start = split * chunk
+    stop = tl.minimum(start + chunk, depth)
+    if WIDE:
+        offs_m = offs_m.to(tl.int64)
+        offs_n = offs_n.to(tl.int64)
+        offs_k = offs_k.to(tl.int64)
+    begin_a = outer_offset(batch, batch_sizes, a[1]) + (tile_m * BLOCK_M).to(tl.int64) * a[2] + start.to(tl.int64) * a[3]
+    begin_b = outer_offset(batch, batch_sizes, b[1]) + (tile_n * BLOCK_N).to(tl.int64) * b[2] + start.to(tl.int64) * b[3]
+    at_a = a[0] + begin_a + (offs_m[:, None] * a[2] + offs_k[None, :] * a[3])
+    at_b = b[0] + begin_b + (offs_k[:, None] * b[3] + offs_n[None, :] * b[2])
+    sums = ZEROS((BLOCK_M, BLOCK_N))[0]
+    for k in range(start, stop, BLOCK_K):
+        part_a = load_part(at_a, keep_m, (offs_k < stop - k)[None, :], MASK_M, MASK_K)
+        part_b = load_part(at_b, keep_n, (offs_k < stop - k)[:, None], MASK_N, MASK_K)
+        # 0 imprecise steps: float8 products are summed in float32 proper on chips that could do less
+        sums = tl.dot(
+            OPERAND(part_a)[0], OPERAND(part_b)[0], sums,
+            input_precision=PRECISION, max_num_imprecise_acc=0, out_dtype=sums.dtype,
+        )
+        at_a += BLOCK_K * a[3]
+        at_b += BLOCK_K * b[3]
+    return sums
+
+
+def load_extras(extras, batch, m, n, batch_sizes, mask):
+    """An element of each extra tensor for each result; outside the mask they are undefined."""
+    return [tl.load(e[0] + outer_offset(batch, batch_sizes, e[1]) + m * e[2] + n * e[3], mask=mask) for e in extras]
+
+
+def product_partials(
+    a, b, p_ptr, rows, columns, depth, batch_sizes, chunk, splits, outputs,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
+    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
+):  # fmt: skip
+    """Partial products of one tile of results over one split of K.
+
+    A program owns BLOCK_M rows and BLOCK_N columns of one matrix and the elements [split * chunk, (split + 1) * chunk) of
+    K. It reads [BLOCK_M, BLOCK_K] of a and [BLOCK_K, BLOCK_N] of b a step and writes its sums to p[split], where the results
+    lie as they will lie in the end. With WAIT it began beside the launch before, which may still write a and b.
+    """
+    batch, tile_m, tile_n, split = program_tile(rows, columns, splits, BLOCK_M, BLOCK_N)
+    if WAIT:
+        gdc_wait()
+    if RELEASE:  # after the wait: the launch to come reads extra tensors that the one before may still write
+        gdc_launch_dependents()
+    sums = multiply_tiles(
+        a, b, batch, tile_m, tile_n, split, rows, columns, depth, batch_sizes, chunk,
+        BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
+    )  # fmt: skip
+    m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
+    n = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    begin = split.to(tl.int64) * outputs + batch * rows * columns
+    place = m.to(tl.int64) * columns + n if WIDE else m * columns + n
+    tl.store(p_ptr + begin + place, sums, mask=(m < rows) & (n < columns))
+
+
+def product_whole(
+    a, b, extras, c_ptr, rows, columns, depth, batch_sizes,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
+    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One tile of results from all of K, finished: a program owns BLOCK_M rows and BLOCK_N columns of one matrix."""
+    batch, tile_m, tile_n, split = program_tile(rows, columns, 1, BLOCK_M, BLOCK_N)
+    sums = multiply_tiles(
+        a, b, batch, tile_m, tile_n, split, rows, columns, depth, batch_sizes, depth,
+        BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
+    )  # fmt: skip
+    m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
+    n = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    mask = (m < rows) & (n < columns)
+    if WIDE:
+        m = m.to(tl.int64)
+        n = n.to(tl.int64)
+    results = EPILOGUE(sums, *load_extras(extras, batch, m, n, batch_sizes, mask))
+    tl.store(c_ptr + batch * rows * columns + (m * columns + n), results[0], mask=mask)
+
+
+def finish_products(
+    p_ptr, extras, c_ptr, rows, columns, batch_sizes, splits, outputs,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr, WAIT: tl.constexpr,
+    RELEASE: tl.constexpr,
+):  # fmt: skip
+    """Fold the partial products of neighbouring results over the splits, in a fixed order, and finish them.
+
+    A program owns BLOCK results, whichever rows they are of. Each of LANES lanes sums the splits LANES apart, one after
+    another; lanes meet once, in a tree. Extra tensors do not depend on the launch before and are read while it still runs.
+    """
+    if RELEASE:
+        gdc_launch_dependents()
+    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if WIDE:
+        x = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = x < outputs
+    row = x // columns
+    taken = load_extras(extras, row // rows, row % rows, x % columns, batch_sizes, mask)
+    lanes = tl.arange(0, LANES)[:, None]
+    begin = p_ptr + lanes.to(tl.int64) * outputs + x[None, :]
+    if WAIT:
+        gdc_wait()
+    sums = tl.load(begin, mask=mask[None, :] & (lanes < splits), other=0.0)
+    for s in range(LANES, splits, LANES):
+        begin += LANES * tl.cast(outputs, tl.int64)
+        sums += tl.load(begin, mask=mask[None, :] & (lanes < splits - s), other=0.0)
+    results = EPILOGUE(tl.reduce(sums, 0, BLOCK_SUM), *taken)
+    tl.store(c_ptr + x, results[0], mask=mask)

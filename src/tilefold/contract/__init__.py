@@ -1,0 +1,1 @@
+"""Contractions: products of two tensors folded over K, with what happens to each result before it is stored."""

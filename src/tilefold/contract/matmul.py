@@ -1,0 +1,175 @@
+"""`matmul`: validate, trace the epilogue, plan, run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from tilefold.contract.epilogue import Epilogue, make_epilogue
+from tilefold.contract.operands import (
+    check_operands,
+    check_precision,
+    cublas_precision,
+    expand_extras,
+    result_shape,
+)
+from tilefold.contract.plan import ContractPlan
+from tilefold.errors import ArgumentError, BackendError
+from tilefold.fold import forced_backend, remember_plan
+from tilefold.validate import as_dtype, check_guarantee, check_out, is_abstract
+
+
+def matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    epilogue: str | Callable[..., Any] | None = None,
+    epilogue_args: Sequence[torch.Tensor] = (),
+    out_dtype: torch.dtype | None = None,
+    precision: str | None = None,
+    guarantee: str = "run_to_run",
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Multiply matrices, and finish each result in the store that makes it final.
+
+        result[.., m, n] = epilogue(sum over k of a[.., m, k] * b[.., k, n] + bias[n], *epilogue_args[.., m, n])
+
+    Args:
+        a: [.., M, K], or a vector [K]; float16, bfloat16, float32, float64, float8 (e4m3fn, e5m2) or int8.
+        b: [K, N] or [.., K, N], or a vector [K], of a's dtype. Any strides of both are read in place on a GPU (a CPU's
+            product may make temporaries), and any M, N and K: K = 0 leaves zeros to the epilogue.
+        bias: a tensor that broadcasts to the result, [N] as a rule, added to the accumulator.
+        epilogue: "relu", "gelu" (by erf), "silu", "sigmoid", "tanh", or a function of the accumulator and one element of each
+            of `epilogue_args`, written with tilefold.math and traced once: for a residual, a scale of each column, or the
+            scales of float8.
+        epilogue_args: tensors that broadcast to the result's shape, of any real dtype and strides.
+        out_dtype: the result's dtype; by default the operands' for floats, int32 for int8 (float32 where the epilogue makes
+            fractions of it).
+        precision: of float32 products: "ieee" (the default; true float32) or "tf32" (rounds operands to 11 bits where the
+            chip has such products; elsewhere more exact).
+        guarantee: "run_to_run": the same bits for the same inputs, layout, chip and versions. "batch_invariant": besides, a
+            row's bits depend on no other row and not on M: the plan follows from K, N and the dtype. "none": neither.
+        out: a tensor to write the result into, of its shape and dtype.
+
+    Returns:
+        A contiguous tensor in torch.matmul's shape. Products are summed in float32 (float64 of float64; int32 of int8, exact
+        while sums fit, as they do up to K = 131072) in an order that the plan fixes, and rounded once, after the epilogue.
+        Before that, |error| <= gamma_K * (|a| @ |b|), with gamma_K = K u / (1 - K u) and u = 2^-23, since tensor cores
+        truncate (2^-53 of float64; with "tf32" 2^-10 * (|a| @ |b|) more).
+
+    Raises:
+        ArgumentError, ArityError, DeviceError, DtypeError, KindError, ShapeError, TraceError: the call does not fit.
+        BackendError: the backend in force multiplies nothing.
+        GradientError: an input requires grad outside `torch.no_grad()`: products have no derivative yet.
+
+    Example:
+        >>> a, b = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, -1.0], [1.0, -1.0]])
+        >>> tilefold.matmul(a, b, epilogue="relu")
+        tensor([[5., 0.]])
+        >>> tilefold.matmul(a, b, epilogue=lambda x, residual: 2 * x + residual, epilogue_args=(torch.ones(2),))
+        tensor([[11., -5.]])
+
+    Source: splitting K into partial products that a second stage sums and finishes is known as Decompose-K.
+    """
+    key, ready = None, None
+    if out is None and type(a) is torch.Tensor and a.is_cuda:
+        key = _key(a, b, bias, epilogue_args, epilogue, out_dtype, precision, guarantee)
+        ready = _ready.get(key) if key is not None and forced_backend() == "auto" else None
+    if ready is not None:
+        remember_plan(ready.plan)
+        repeated: torch.Tensor = ready(a, b, *(() if bias is None else (bias,)), *epilogue_args)
+        return repeated
+    check_operands(a, b, bias, epilogue_args)
+    check_guarantee(guarantee, "matmul")
+    if epilogue is None and epilogue_args:
+        raise ArgumentError(
+            f"matmul: `epilogue_args` must come with an epilogue that takes them, got {len(epilogue_args)} and none; "
+            "give a function of the accumulator and their elements"
+        )
+    chosen_precision = check_precision(precision, a.dtype)
+    dtype = as_dtype(out_dtype, "matmul", name="out_dtype")
+    ending = make_epilogue(
+        epilogue, None if bias is None else bias.dtype, tuple(e.dtype for e in epilogue_args), a.dtype, dtype
+    )
+    shape = result_shape(a, b)
+    names = [
+        *(["`bias`"] * (bias is not None)),
+        *(f"`epilogue_args[{i}]`" for i in range(len(epilogue_args))),
+    ]
+    extras = expand_extras([*([] if bias is None else [bias]), *epilogue_args], shape, names)
+    inputs = [a, b, *extras]
+    targets = check_out(out, [ending.result], shape, inputs, "matmul")
+    if any(is_abstract(t) for t in inputs):
+        result = torch.empty(shape, dtype=ending.result, device=a.device)
+        return result if targets is None else targets[0]
+    left, right, *others = (t.resolve_neg() for t in inputs)
+    result = _run(left, right, others, ending, chosen_precision, guarantee, shape, key)
+    return result if targets is None else targets[0].copy_(result)
+
+
+# Compiled products of repeated GPU calls, by all that a plan and its code depend on.
+_ready: dict[Any, Any] = {}
+
+
+def _key(
+    a: torch.Tensor, b: Any, bias: Any, extras: Any, epilogue: Any, *options: Any
+) -> tuple[Any, ...] | None:
+    """What a plain call on a GPU is known by; None where its tensors must be checked every time."""
+    if not isinstance(extras, tuple | list):
+        return None
+    tensors = (a, b, *(() if bias is None else (bias,)), *extras)
+    if forward_ad._current_level >= 0 or any(type(t) is not torch.Tensor or t.is_neg() for t in tensors):
+        return None
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return None
+    try:
+        layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15, t.device) for t in tensors)
+        key = (layouts, bias is None, epilogue, cublas_precision(), *options)
+        hash(key)
+    except (
+        RuntimeError,
+        TypeError,
+    ):  # nested, sparse or mapped; an epilogue that cannot be kept: the checks say so
+        return None
+    return key
+
+
+def _run(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    extras: Sequence[torch.Tensor],
+    epilogue: Epilogue,
+    precision: str,
+    guarantee: str,
+    shape: Sequence[int],
+    key: Any,
+) -> torch.Tensor:
+    """Choose the backend and run. On a GPU nothing else stands in for Triton and cuBLAS."""
+    chosen = forced_backend()
+    if chosen in ("triton", "interpret") or (chosen == "auto" and a.is_cuda):
+        from tilefold.backends.triton import products
+
+        if chosen == "interpret":
+            result, plan = products.interpret(a, b, extras, epilogue, precision, guarantee, shape)
+            remember_plan(plan)
+            return result
+        ready = products.prepare(a, b, extras, epilogue, precision, guarantee, shape)
+        if key is not None:
+            if len(_ready) >= 4096:
+                _ready.clear()
+            _ready[key] = ready
+        remember_plan(ready.plan)
+        return ready(a, b, *extras)
+    if chosen not in ("auto", "torch"):
+        raise BackendError(
+            f'matmul: the backend must be "auto", "torch", "triton" or "interpret", got {chosen!r}; products have no other'
+        )
+    from tilefold.backends import products as torch_products
+
+    reason = "each row by itself" if guarantee == "batch_invariant" else "then the epilogue"
+    remember_plan(ContractPlan("torch", "torch.matmul", guarantee=guarantee, reason=reason))
+    return torch_products.multiply(a, b, extras, epilogue, guarantee, shape)

@@ -1,0 +1,233 @@
+"""The product's kernels under Triton's interpreter, and compiled without a GPU for the architectures we promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+import tilefold
+from tilefold.backends.triton import call as calls
+from tilefold.backends.triton import products
+from tilefold.backends.triton.products import product_calls, run_interpreted
+from tilefold.contract.epilogue import Epilogue, accumulator_dtype, make_epilogue
+from tilefold.contract.operands import canonical_product
+from tilefold.contract.plan import ContractPlan, Finish, Tile, finish_of, plan_product
+from tilefold.planner.device import Device
+
+Tensor = torch.Tensor
+
+interpreted = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
+
+WHOLE = ContractPlan("triton", "whole", Tile(16, 16, 32, 1, 2))
+SPLIT = ContractPlan("triton", "split", Tile(16, 32, 32, 1, 2), 3, Finish(32, 2, 1))
+ONE_LANE = ContractPlan("triton", "split", Tile(32, 16, 64, 1, 2), 2, Finish(128, 1, 1))
+LARGE_FINISH = ContractPlan("triton", "split", Tile(16, 16, 16, 1, 2), 5, Finish(16, 8, 1))
+CUBLAS = ContractPlan("triton", "cublas", finish=Finish(64, 1, 1))
+PLANS = {
+    "whole": WHOLE,
+    "split": SPLIT,
+    "one lane": ONE_LANE,
+    "more lanes than splits": LARGE_FINISH,
+    "cublas": CUBLAS,
+}
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": lambda x: x,
+    "transposed": lambda x: x.mT.contiguous().mT,
+    "every second": lambda x: torch.zeros([*x.shape[:-1], 2 * x.shape[-1]], dtype=x.dtype)[..., ::2].copy_(x),
+    "cut": lambda x: torch.zeros([*x.shape[:-1], x.shape[-1] + 1], dtype=x.dtype)[..., 1:].copy_(x),
+}
+
+
+def filled(shape: Sequence[int], dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.int8:
+        return torch.randint(-128, 128, tuple(shape), generator=generator, dtype=dtype)
+    return torch.randn(tuple(shape), generator=generator).to(dtype)
+
+
+def run(
+    plan: ContractPlan, a: Tensor, b: Tensor, extras: Sequence[Tensor] = (), epilogue: Epilogue | None = None
+) -> Tensor:
+    """Any plan under the interpreter, whatever the planner would have chosen."""
+    ending = epilogue or make_epilogue(None, None, (), a.dtype, accumulator_dtype(a.dtype))
+    shape = torch.matmul(a.to("meta").float(), b.to("meta").float()).shape
+    result = torch.empty(shape, dtype=ending.result)
+    seen = [e.expand(shape) for e in extras]
+    run_interpreted(plan, canonical_product(a, b, seen), ending, a, b, seen, result)
+    return result
+
+
+@interpreted
+@pytest.mark.parametrize(
+    "layouts",
+    [("contiguous", "transposed"), ("transposed", "cut"), ("every second", "every second")],
+    ids=str,
+)
+@pytest.mark.parametrize("sizes", [(1, 160, 1), (5, 155, 33), (17, 131, 16), (16, 192, 32)], ids=str)
+@pytest.mark.parametrize("plan", list(PLANS))
+def test_sizes_and_strides(plan: str, sizes: tuple[int, int, int], layouts: tuple[str, str]) -> None:
+    rows, depth, columns = sizes
+    a, b = LAYOUTS[layouts[0]](filled((rows, depth))), LAYOUTS[layouts[1]](filled((depth, columns), seed=1))
+    torch.testing.assert_close(run(PLANS[plan], a, b), a @ b, rtol=1e-5, atol=1e-4)
+
+
+@interpreted
+@pytest.mark.parametrize("plan", ["whole", "split"])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.float8_e5m2, torch.float8_e4m3fn],
+)
+def test_dtypes(dtype: torch.dtype, plan: str) -> None:
+    a, b = filled((9, 150), dtype), filled((150, 20), dtype, 1)
+    got = run(PLANS[plan], a, b)
+    torch.testing.assert_close(got.double(), a.double() @ b.double(), rtol=1e-5, atol=1e-4)
+
+
+@interpreted
+@pytest.mark.parametrize("plan", ["whole", "split"])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((3, 4, 150), (150, 9)),
+        ((3, 4, 150), (3, 150, 9)),
+        ((2, 1, 4, 130), (3, 130, 5)),
+        ((2, 3, 4, 130), (3, 130, 5)),
+    ],
+    ids=str,
+)
+def test_batches(left: tuple[int, ...], right: tuple[int, ...], plan: str) -> None:
+    a, b = filled(left), filled(right, seed=1)
+    residual = filled((left[-2], 1), seed=2)
+    ending = make_epilogue(lambda x, r: x + r, None, (torch.float32,), torch.float32, None)
+    torch.testing.assert_close(
+        run(PLANS[plan], a, b, [residual], ending), a @ b + residual, rtol=1e-5, atol=1e-4
+    )
+
+
+@interpreted
+@pytest.mark.parametrize("plan", ["whole", "split"])
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "sigmoid", "tanh"])
+def test_named_epilogues(name: str, plan: str) -> None:
+    a, b, bias = filled((5, 150)), filled((150, 20), seed=1), filled((20,), torch.bfloat16, 2)
+    ending = make_epilogue(name, torch.bfloat16, (), torch.float32, None)
+    want = tilefold.matmul(a, b, bias=bias, epilogue=name)
+    torch.testing.assert_close(run(PLANS[plan], a, b, [bias], ending), want, rtol=1e-5, atol=1e-4)
+
+
+@interpreted
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.uint8])
+@pytest.mark.parametrize("plan", ["whole", "split"])
+def test_extra_tensors_of_other_dtypes(plan: str, dtype: torch.dtype) -> None:
+    a, b = filled((5, 150)), filled((150, 20), seed=1)
+    extra = torch.arange(5).remainder(2).to(dtype)[:, None]
+    ending = make_epilogue(
+        lambda x, e: tilefold.math.where(e != 0, x, -1.0), None, (dtype,), torch.float32, None
+    )
+    want = torch.where(extra != 0, a @ b, -1.0)
+    torch.testing.assert_close(run(PLANS[plan], a, b, [extra], ending), want, rtol=1e-5, atol=1e-4)
+
+
+@interpreted
+@pytest.mark.parametrize("plan", ["whole", "split"])
+def test_offsets_beyond_32_bits(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_NARROW", 64)  # a small product is walked as a huge one
+    a, b = filled((2, 5, 150)), filled((2, 150, 20), seed=1)
+    bias = filled((20,), seed=2)
+    ending = make_epilogue("relu", torch.float32, (), torch.float32, None)
+    want = torch.relu(a @ b + bias)
+    torch.testing.assert_close(run(PLANS[plan], a, b, [bias], ending), want, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("plan", ["whole", "split"])
+def test_products_beyond_32_bits_compile(plan: str) -> None:
+    a, b = (
+        torch.empty(s, dtype=torch.float16, device="meta") for s in ((1 << 17, 1 << 15), (1 << 15, 1 << 15))
+    )
+    problem = canonical_product(a, b, [])
+    for call in product_calls(
+        PLANS[plan], problem, make_epilogue(None, None, (), torch.float16, None), interpret=False
+    ):
+        assert dict(call.constants)["WIDE"]
+        calls.compile_for(call, 90)
+
+
+@interpreted
+def test_the_public_call() -> None:
+    a, b, bias = filled((3, 700)), filled((700, 5), seed=1), filled((5,), seed=2)
+    with tilefold.backend("interpret"):
+        got = tilefold.matmul(a, b, bias=bias, epilogue="relu")
+        plan = tilefold.last_plan()
+        nothing = tilefold.matmul(a[:0], b)
+        zeros = tilefold.matmul(a[:, :0], b[:0], bias=bias)
+    torch.testing.assert_close(got, torch.relu(a @ b + bias), rtol=1e-5, atol=1e-4)
+    assert plan is not None
+    assert plan.backend == "triton"
+    assert nothing.shape == (0, 5)
+    assert torch.equal(zeros, bias.expand(3, 5))
+
+
+@interpreted
+def test_a_row_does_not_know_its_batch() -> None:
+    a, b = filled((70, 515)), filled((515, 9), seed=1)
+    with tilefold.backend("interpret"):
+        whole = tilefold.matmul(a, b, guarantee="batch_invariant")
+        for rows in (1, 16, 33):
+            assert torch.equal(tilefold.matmul(a[:rows], b, guarantee="batch_invariant"), whole[:rows])
+
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.float8_e5m2]
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("strategy", ["split", "whole", "cublas"])
+def test_compiles(strategy: str, dtype: torch.dtype, architecture: int) -> None:
+    a, b = (torch.empty(s, dtype=dtype, device="meta") for s in ((16, 8192), (8192, 48)))
+    bias = torch.empty(48, device="meta").expand(16, 48)
+    problem = canonical_product(a, b, [bias])
+    plan = plan_product(problem, Device("any", 132, architecture, 4000.0), cublas=False)
+    assert plan.strategy == "split"
+    if strategy == "whole":
+        plan = ContractPlan("triton", "whole", Tile(32, 32, 32, 4, 2))
+    if strategy == "cublas":
+        plan = ContractPlan("triton", "cublas", finish=finish_of(16 * 48, 1))
+    for call in product_calls(
+        plan, problem, make_epilogue("gelu", torch.float32, (), dtype, None), interpret=False
+    ):
+        kernel = calls.compile_for(call, architecture)
+        assert "ld.local" not in kernel.asm["ptx"], "no array may live in local memory"
+        waits, releases = ("griddepcontrol.wait", "griddepcontrol.launch_dependents")
+        split = plan.overlap and strategy == "split"
+        assert (waits in kernel.asm["ptx"]) == (split and call.kernel == "finish_products")
+        assert (releases in kernel.asm["ptx"]) == (split and call.kernel == "product_partials")
+
+
+def test_a_chained_plan_waits_before_it_reads() -> None:
+    """The first launch waits, then releases: the second one may read extra tensors at once."""
+    a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((16, 8192), (8192, 48)))
+    problem = canonical_product(a, b, [])
+    plan = replace(plan_product(problem, Device("any", 132, 90, 4000.0)), chained=True)
+    first, second = (
+        calls.compile_for(c, 90).asm["ptx"]
+        for c in product_calls(
+            plan, problem, make_epilogue("relu", None, (), torch.bfloat16, None), interpret=False
+        )
+    )
+    waits, releases = ("griddepcontrol.wait", "griddepcontrol.launch_dependents")
+    assert first.index(waits) < first.index(releases) < first.index("cp.async")
+    assert waits in second
+    assert releases in second
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+@pytest.mark.parametrize(("precision", "rounds"), [("ieee", False), ("tf32", True)])
+def test_float32_is_true_unless_asked(precision: str, rounds: bool, architecture: int) -> None:
+    problem = canonical_product(torch.empty(64, 512, device="meta"), torch.empty(512, 64, device="meta"), [])
+    plan = ContractPlan("triton", "whole", Tile(64, 64, 32, 4, 2), precision=precision)
+    (call,) = product_calls(
+        plan, problem, make_epilogue(None, None, (), torch.float32, None), interpret=False
+    )
+    assert ("tf32" in calls.compile_for(call, architecture).asm["ptx"]) == rounds

@@ -1,0 +1,135 @@
+"""Products on a GPU: every strategy against float64, the guarantees, streams and graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import tilefold
+from backends.test_products import LAYOUTS, filled
+from tilefold.backends.triton import products
+from tilefold.contract import matmul as room
+from tilefold.contract.epilogue import make_epilogue
+from tilefold.contract.plan import ContractPlan, Tile, finish_of
+from tilefold.errors import BackendError
+
+pytestmark = pytest.mark.gpu
+
+ROUNDING = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
+
+
+def near(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+    """Within the stated bound: K roundings of the accumulator, one of the result."""
+    want, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    bound = 2 * a.shape[-1] * 2.0**-23 * size + ROUNDING[got.dtype] * want.abs()
+    assert bool(((got.double() - want).abs() <= bound + 1e-7).all())
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize(
+    "layouts", [("contiguous", "contiguous"), ("transposed", "cut"), ("cut", "transposed")], ids=str
+)
+@pytest.mark.parametrize("dtype", list(ROUNDING), ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 1, 1), (1, 7168, 256), (16, 32768, 16), (63, 8191, 65), (768, 7168, 256), (2048, 1024, 2048)],
+    ids=str,
+)
+def test_products(
+    sizes: tuple[int, int, int], dtype: torch.dtype, layouts: tuple[str, str], guarantee: str
+) -> None:
+    rows, depth, columns = sizes
+    a = LAYOUTS[layouts[0]](filled((rows, depth), dtype)).cuda()
+    b = LAYOUTS[layouts[1]](filled((depth, columns), dtype, 1)).cuda()
+    for _ in range(2):  # the second call is the one that is known
+        near(tilefold.matmul(a, b, guarantee=guarantee), a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_bytes(dtype: torch.dtype) -> None:
+    a, b = filled((17, 4096), dtype).cuda(), filled((4096, 40), dtype, 1).cuda()
+    wide = torch.int32 if dtype == torch.int8 else torch.float32
+    got = tilefold.matmul(a, b, out_dtype=wide)
+    torch.testing.assert_close(got.double(), a.double() @ b.double(), rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "sigmoid", "tanh"])
+@pytest.mark.parametrize("sizes", [(5, 64, 40), (16, 8192, 48), (2048, 512, 2048)], ids=str)
+def test_epilogues(name: str, sizes: tuple[int, int, int]) -> None:
+    rows, depth, columns = sizes
+    a, b = filled((rows, depth)).cuda() / depth**0.5, filled((depth, columns), seed=1).cuda()
+    bias = filled((columns,), seed=2).cuda()
+    want = tilefold.matmul(a.cpu(), b.cpu(), bias=bias.cpu(), epilogue=name)
+    torch.testing.assert_close(
+        tilefold.matmul(a, b, bias=bias, epilogue=name).cpu(), want, rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_row_does_not_know_its_batch(dtype: torch.dtype) -> None:
+    a, b = filled((512, 7168), dtype).cuda(), filled((7168, 256), dtype, 1).cuda()
+    whole = tilefold.matmul(a, b, epilogue="silu", guarantee="batch_invariant")
+    for rows in range(1, 512):
+        part = tilefold.matmul(a[:rows], b, epilogue="silu", guarantee="batch_invariant")
+        assert torch.equal(part, whole[:rows]), rows
+
+
+def test_graphs_and_streams_share_nothing() -> None:
+    a, b = filled((16, 32768), torch.bfloat16).cuda(), filled((32768, 16), torch.bfloat16, 1).cuda()
+    want = tilefold.matmul(a, b, epilogue="relu")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = tilefold.matmul(a, b, epilogue="relu")
+    others = [torch.cuda.Stream() for _ in range(4)]
+    made = []
+    for _ in range(50):
+        captured.zero_()
+        graph.replay()
+        for stream in others:
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                made.append(tilefold.matmul(a, b, epilogue="relu"))
+        torch.cuda.synchronize()
+        assert torch.equal(captured, want)
+    assert all(torch.equal(m, want) for m in made)
+
+
+def test_repeated_calls_are_known_by_all_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_ready", {})
+    a, b = filled((16, 8192)).cuda(), filled((8192, 16), seed=1).cuda()
+    bias = filled((16,), seed=2).cuda()
+    near(tilefold.matmul(a, b), a, b)
+    near(tilefold.matmul(a.mT.contiguous().mT, b), a, b)
+    torch.testing.assert_close(tilefold.matmul(a, b, bias=bias), tilefold.matmul(a, b) + bias)
+    assert tilefold.matmul(a, b, out_dtype=torch.float16).dtype == torch.float16
+    assert len(room._ready) == 4
+    with (
+        pytest.raises(BackendError, match='"triton" runs on CUDA tensors, got cpu'),
+        tilefold.backend("triton"),
+    ):
+        tilefold.matmul(a.cpu(), b.cpu())
+
+
+def test_a_chain_of_early_launches_reads_what_was_written() -> None:
+    """Each product's result is the next one's operand and extra tensor, all launches begun early."""
+    b, a = (
+        filled((8192, 8192), torch.bfloat16).cuda() / 8192**0.5,
+        filled((16, 8192), torch.bfloat16, 1).cuda(),
+    )
+    ending = make_epilogue(lambda x, r: x + r, None, (torch.bfloat16,), torch.bfloat16, None)
+    chosen = ContractPlan("triton", "split", Tile(16, 64, 64, 4, 4), 4, finish_of(16 * 8192, 4), True)
+    plain, chained = (
+        products.prepare(
+            a, b, [a], ending, "ieee", "run_to_run", a.shape, replace(chosen, overlap=early, chained=early)
+        )
+        for early in (False, True)
+    )
+    want = got = a
+    for _ in range(100):
+        want = plain(want, b, want)
+        torch.cuda.synchronize()
+    for _ in range(100):
+        got = chained(got, b, got)
+    assert torch.equal(got, want)

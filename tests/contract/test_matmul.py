@@ -1,0 +1,178 @@
+"""`matmul` on the CPU: against float64, over shapes, strides, dtypes and epilogues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tilefold
+from tilefold import math
+
+Tensor = torch.Tensor
+
+ROUNDING = {
+    torch.float16: 2.0**-11,
+    torch.bfloat16: 2.0**-8,
+    torch.float32: 2.0**-24,
+    torch.float64: 2.0**-53,
+}
+DTYPES = list(ROUNDING)
+SIZES = [0, 1, 2, 7, 16, 33, 65]
+NAMED: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "silu": torch.nn.functional.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+
+
+def filled(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.int8:
+        return torch.randint(-128, 128, shape, generator=generator, dtype=dtype)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def transposed(x: Tensor) -> Tensor:
+    return x.mT.contiguous().mT
+
+
+def sliced(x: Tensor) -> Tensor:
+    wide = torch.zeros([*x.shape[:-2], x.shape[-2] + 1, 2 * x.shape[-1] + 3], dtype=x.dtype)
+    return wide[..., 1:, 3::2].copy_(x)
+
+
+def expanded(x: Tensor) -> Tensor:
+    return x[..., :1].expand(x.shape)
+
+
+LAYOUTS = {"contiguous": lambda x: x, "transposed": transposed, "sliced": sliced, "expanded": expanded}
+
+
+def assert_near(got: Tensor, a: Tensor, b: Tensor, dtype: torch.dtype) -> None:
+    """Within the stated bound: K roundings of the accumulator, one of the result."""
+    unit = 2.0**-53 if dtype == torch.float64 else 2.0**-23
+    want = a.double() @ b.double()
+    bound = 2 * a.shape[-1] * unit * (a.double().abs() @ b.double().abs()) + ROUNDING[dtype] * want.abs()
+    assert got.dtype == dtype
+    assert got.shape == want.shape
+    assert bool(((got.double() - want).abs() <= bound + 1e-7).all())
+
+
+@given(
+    rows=st.sampled_from(SIZES),
+    depth=st.sampled_from([*SIZES, 1000]),
+    columns=st.sampled_from(SIZES),
+    dtype=st.sampled_from(DTYPES),
+    layouts=st.tuples(st.sampled_from(list(LAYOUTS)), st.sampled_from(list(LAYOUTS))),
+    guarantee=st.sampled_from(["run_to_run", "batch_invariant"]),
+)
+def test_products_are_near_those_of_float64(
+    rows: int, depth: int, columns: int, dtype: torch.dtype, layouts: tuple[str, str], guarantee: str
+) -> None:
+    a = LAYOUTS[layouts[0]](filled((rows, depth), dtype))
+    b = LAYOUTS[layouts[1]](filled((depth, columns), dtype, 1))
+    assert_near(tilefold.matmul(a, b, guarantee=guarantee), a, b, dtype)
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((5,), (5,)), ((5,), (5, 3)), ((4, 5), (5,)), ((2, 4, 5), (5,)), ((5,), (2, 5, 3)), ((2, 1, 4, 5), (3, 5, 2)),
+     ((2, 4, 5), (5, 3)), ((1, 5), (7, 5, 1)), ((0, 4, 5), (5, 3)), ((2, 4, 0), (0, 3))],
+    ids=str,
+)  # fmt: skip
+def test_shapes_are_those_of_torch(left: tuple[int, ...], right: tuple[int, ...], guarantee: str) -> None:
+    a, b = filled(left, torch.float64), filled(right, torch.float64, 1)
+    got = tilefold.matmul(a, b, guarantee=guarantee)
+    torch.testing.assert_close(got, torch.matmul(a, b))
+    assert got.is_contiguous()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 300])
+def test_int8_is_exact(depth: int) -> None:
+    a, b = filled((9, depth), torch.int8), filled((depth, 5), torch.int8, 1)
+    got = tilefold.matmul(a, b)
+    assert got.dtype == torch.int32
+    assert torch.equal(got, (a.double() @ b.double()).int())
+    assert tilefold.matmul(a, b, epilogue="tanh").dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8_with_scales(dtype: torch.dtype) -> None:
+    a, b = filled((6, 40), dtype), filled((40, 8), dtype, 1)
+    of_rows, of_columns = torch.rand(6, 1), torch.rand(8)
+    got = tilefold.matmul(
+        a, b, epilogue=lambda x, s, t: x * s * t, epilogue_args=(of_rows, of_columns), out_dtype=torch.float32
+    )
+    torch.testing.assert_close(got, (a.double() @ b.double() * of_rows * of_columns).float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("name", list(NAMED))
+def test_named_epilogues(name: str, dtype: torch.dtype) -> None:
+    a, b, bias = filled((5, 70), dtype), filled((70, 9), dtype, 1), filled((9,), torch.float32, 2)
+    got = tilefold.matmul(a, b, bias=bias, epilogue=name)
+    want = NAMED[name](a.double() @ b.double() + bias)
+    torch.testing.assert_close(got.double(), want, rtol=4 * ROUNDING[dtype], atol=1e-4)
+
+
+def test_an_epilogue_of_extra_tensors() -> None:
+    a, b = filled((2, 3, 8), torch.float32), filled((8, 5), torch.float32, 1)
+    residual, scale = filled((3, 5), torch.bfloat16, 2), filled((2, 1, 5), torch.float64, 3)
+
+    def scaled(x: object, r: object, s: object) -> object:
+        return math.maximum(x * s, 0) + r
+
+    got = tilefold.matmul(a, b, epilogue=scaled, epilogue_args=(residual, scale), out_dtype=torch.float64)
+    want = (a.double() @ b.double() * scale).clamp(min=0) + residual
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("epilogue", [lambda x, y: y, lambda x, y: 3.0], ids=["an extra", "a constant"])
+def test_results_own_their_memory(epilogue: Callable[..., object]) -> None:
+    a, b, extra = torch.ones(2, 3), torch.ones(3, 2), torch.full((2, 2), 3.0)
+    got = tilefold.matmul(a, b, epilogue=epilogue, epilogue_args=(extra,))
+    got.zero_()
+    assert bool((extra == 3).all())
+
+
+def test_nothing_to_fold_leaves_the_epilogue_its_bias() -> None:
+    a, b = torch.ones(3, 0), torch.ones(0, 2)
+    got = tilefold.matmul(a, b, bias=torch.tensor([-1.0, 2.0]), epilogue="relu")
+    assert torch.equal(got, torch.tensor([0.0, 2.0]).expand(3, 2))
+
+
+def test_nan_and_infinities_go_on() -> None:
+    a, b = torch.ones(3, 4), torch.ones(4, 2)
+    a[0, 1], a[1, 2] = float("nan"), float("inf")
+    got = tilefold.matmul(a, b, epilogue="relu")
+    assert bool(got[0].isnan().all())
+    assert bool(got[1].isinf().all())
+    assert torch.equal(got[2], torch.full((2,), 4.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_does_not_know_its_batch(dtype: torch.dtype) -> None:
+    a, b = filled((65, 515), dtype), filled((515, 33), dtype, 1)
+    whole = tilefold.matmul(a, b, guarantee="batch_invariant")
+    for rows in (1, 2, 17, 64):
+        assert torch.equal(tilefold.matmul(a[:rows], b, guarantee="batch_invariant"), whole[:rows])
+    assert torch.equal(tilefold.matmul(a[64], b, guarantee="batch_invariant"), whole[64])
+    assert torch.equal(
+        tilefold.matmul(a.view(5, 13, 515), b, guarantee="batch_invariant"), whole.view(5, 13, 33)
+    )
+
+
+def test_out_and_tensors_without_data() -> None:
+    a, b, out = filled((4, 6), torch.float32), filled((6, 3), torch.float32, 1), torch.zeros(3, 4).T
+    assert tilefold.matmul(a, b, out=out) is out
+    torch.testing.assert_close(out, a @ b)
+    got = tilefold.matmul(a.to("meta"), b.to("meta"), out_dtype=torch.float64)
+    assert (got.shape, got.dtype, got.device.type) == ((4, 3), torch.float64, "meta")
+    assert tilefold.last_plan().backend == "torch"
