@@ -74,7 +74,9 @@ def test_every_instruction_knows_its_source_line() -> None:
     assert len(loads) == 4
     assert all(i.inline and i.guard for i in loads)
     (line,) = {i.location.line for i in loads if i.location}
-    assert "tl.load" in Path(read.file(1)).read_text().splitlines()[line - 1]
+    # By name: Triton's cache may hold what was compiled from the same text in another folder.
+    assert Path(read.file(1)).name == "kernels.py"
+    assert "tl.load" in (Path(__file__).parent / "kernels.py").read_text().splitlines()[line - 1]
 
 
 def test_operands() -> None:
