@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import contextlib
 from collections.abc import Iterator
 
@@ -145,7 +146,12 @@ def test_tuning_takes_turns_among_processes(monkeypatch: pytest.MonkeyPatch) -> 
         def __exit__(self, *error: object) -> None:
             held.append("given")
 
-    monkeypatch.setattr(InductorBenchmarker, "benchmark_gpu", lambda self, call: held.append(call()))
+    def measure(self: object, call, **keywords: object) -> None:
+        held.append(call())
+        assert keywords in ({}, traps.TUNING)
+
+    assert set(traps.TUNING) <= set(inspect.signature(InductorBenchmarker.benchmark_gpu).parameters)
+    monkeypatch.setattr(InductorBenchmarker, "benchmark_gpu", measure)
     with traps.tuned_one_at_a_time(Lock()):
         InductorBenchmarker().benchmark_gpu(lambda: "measured")
     InductorBenchmarker().benchmark_gpu(lambda: "outside")

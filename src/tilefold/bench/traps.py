@@ -121,11 +121,16 @@ def _graphs() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
+# What Inductor's autotuner spends on a candidate. By default it flushes 100 times and then measures for up to 25 ms; a fifth
+# of that tells candidates apart as far as their times differ by more than the device's own spread.
+TUNING = {"memory_warmup_iters": 20, "max_benchmark_duration": 5}
+
+
 @contextlib.contextmanager
 def tuned_one_at_a_time(lock: Any) -> Iterator[None]:
     """Within it, Inductor's autotuner holds `lock` while it measures: processes may compile together, never tune together.
 
-    Candidates timed beside other processes' kernels would be chosen by chance.
+    Candidates timed beside other processes' kernels would be chosen by chance. Each is measured as `TUNING` says.
     """
     from torch._inductor.runtime.benchmarking import InductorBenchmarker
 
@@ -133,7 +138,7 @@ def tuned_one_at_a_time(lock: Any) -> Iterator[None]:
 
     def alone(*arguments: Any, **keywords: Any) -> Any:
         with lock:
-            return measure(*arguments, **keywords)
+            return measure(*arguments, **{**TUNING, **keywords})
 
     with mock.patch.object(InductorBenchmarker, "benchmark_gpu", alone):
         yield
