@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import contextlib
+import inspect
 from collections.abc import Iterator
 
 import pytest

@@ -8,6 +8,7 @@ settled, and every step knows the buffer it writes, so that a piece stays in cac
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -245,15 +246,45 @@ def _power(value: Tensor, out: Tensor | None = None, *, exponent: float) -> Tens
 
 
 def _block_sum(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    return value.expand(whole.shape).sum(axes, keepdim=True, dtype=value.dtype)
+    return _by_results(torch.sum, value.expand(whole.shape), axes)
 
 
 def _block_max(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    return value.expand(whole.shape).amax(axes, keepdim=True)
+    return _by_results(torch.amax, value.expand(whole.shape), axes)
 
 
 def _block_min(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    return value.expand(whole.shape).amin(axes, keepdim=True)
+    return _by_results(torch.amin, value.expand(whole.shape), axes)
+
+
+def _by_results(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """A reduction whose every result's bits depend neither on the number of threads nor on how many results there are.
+
+    Axes with another between them would be one long axis where that one has length 1, so they follow one after another;
+    and what the first of them leave is so little that it can be laid out as rows, which torch adds up one by one.
+    """
+    groups = itertools.groupby(enumerate(sorted(axes, reverse=True)), sum)
+    for number, some in enumerate(tuple(axis for _, axis in group) for _, group in groups):
+        value = _in_rows(function, value, some) if number else _on_one_thread(function, value, some)
+    return value
+
+
+def _in_rows(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
+    order = [a for a in range(value.ndim) if a not in axes] + sorted(axes)
+    rows = value.permute(order).contiguous()
+    folded = _on_one_thread(function, rows, tuple(range(-len(axes), 0)))
+    return folded.permute([order.index(a) for a in range(value.ndim)])
+
+
+def _on_one_thread(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Torch shares out results among threads, but a single one's elements; so a single one is asked for twice."""
+    dtype = {"dtype": value.dtype} if function is torch.sum else {}
+    axes = tuple(a % value.ndim for a in axes)
+    single = all(n == 1 for d, n in enumerate(value.shape) if d not in axes)
+    if not single or value.numel() < _SERIAL or torch.get_num_threads() == 1:
+        return function(value, axes, keepdim=True, **dtype)  # type: ignore[no-any-return]  # torch's own
+    twice = function(value.expand(2, *value.shape), tuple(a + 1 for a in axes), keepdim=True, **dtype)
+    return twice[0]  # type: ignore[no-any-return]  # torch's own
 
 
 def _block_first(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:

@@ -147,7 +147,8 @@ class Stopwatch:
         """Warm up by time; how many samples fit into `repeat_ms`, the flush counted; what one costs the host, in us."""
         call()
         self.clock.finish()
-        hosts, start = [], time.perf_counter()
+        hosts: list[float] = []
+        start = time.perf_counter()
         while len(hosts) < 2 or (time.perf_counter() - start) * 1e3 < self.pace.warmup_ms:
             before = time.perf_counter()
             self.clock.sample_us(call)
