@@ -31,8 +31,11 @@ from tilefold.backends.pieces import Box, Pieces, boxes, narrow, pieces_of
 from tilefold.planner.plan import Plan
 from tilefold.planner.view import power_above, power_below
 
-LANES = 1 << 16  # elements of a thread's share: a state and what is between stay in an L2 cache of 1 MiB
-BLOCK = 1 << 17  # elements of a block that is absorbed at once: fewer operations on each than on lanes
+# Elements of a share; a box has PARTS of them, so that no thread is without. On few threads a box is then more than their L2
+# caches hold, but in the L3, and that costs less than meeting after operations of microseconds, above all where other
+# processes use the cores: a meeting then waits for a time slice.
+LANES = 1 << 15
+BLOCK = 1 << 16  # of a block that is absorbed at once: fewer operations on each than on lanes
 ABSORBED = 4  # elements of a result, at least, for absorbing to pay
 RUN = 256  # neighbours in memory that are read together
 STEPS = 16  # at least, in a long fold: meeting costs as much as a step of all lanes
@@ -101,7 +104,8 @@ class _Layout:
         self.length = math.prod(dim.size for dim in pieces.folded)
         self.way, share = self._way()
         self.parts = self._parts(share)
-        self.box = pieces.grow(share, pieces.near(folded=False), power_above(torch.get_num_threads()))
+        together = max(PARTS, power_above(torch.get_num_threads()))
+        self.box = pieces.grow(share, pieces.near(folded=False), together)
         kept = len(pieces.kept)
         self.kept = list(boxes(pieces.kept, self.box[:kept]))
         self.turns = list(boxes(pieces.folded, self.box[kept:]))
