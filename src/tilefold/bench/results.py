@@ -202,7 +202,7 @@ def _built(kind: Any, value: Any) -> Any:
         unknown = sorted(set(value) - set(types_of))
         if unknown:
             raise ValueError(f"unknown fields {unknown}")
-        return kind(**{name: _built(types_of[name], item) for name, item in value.items()})  # type: ignore[operator]
+        return kind(**{name: _built(types_of[name], item) for name, item in value.items()})  # type: ignore[operator]  # a dataclass
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
         return None if value is None else _built(next(k for k in inner if k is not types.NoneType), value)

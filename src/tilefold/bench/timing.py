@@ -193,7 +193,7 @@ def graph_us(call: Thunk, each_us: float) -> float:
         RuntimeError: the call does what cannot be captured.
     """
     calls = min(50, max(5, round(2000 / max(each_us, 1.0))))
-    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         call()
@@ -214,7 +214,7 @@ def graph_us(call: Thunk, each_us: float) -> float:
 
 
 def _event() -> Any:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch's own
 
 
 def l2_bytes(device: str) -> int:
