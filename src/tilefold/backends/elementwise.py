@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tilefold.algebra.derive import by_field
 from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph, is_float
@@ -174,7 +175,7 @@ class Builder:
         if op == "cast":
             return self.cast(values[0], dtype)
         if op.startswith("block_"):
-            return self._block(op, values[0], dtype)
+            return self.block(op, values[0], dtype)
         if op in ("floor", "ceil") and not is_float(operand):
             return values[0]
         if op in ("isinf", "isfinite"):
@@ -215,7 +216,8 @@ class Builder:
             return a if bool(constant) else b
         return self._emit(torch.where, (condition, a, b), dtype)
 
-    def _block(self, op: str, place: int, dtype: torch.dtype) -> int:
+    def block(self, op: str, place: int, dtype: torch.dtype) -> int:
+        """A reduction of the whole piece along its axes."""
         flip = dtype == torch.uint64 and op in ("block_max", "block_min")
         sign = self._constant(_SIGN, torch.int64) if flip else 0
         if flip:
@@ -430,22 +432,41 @@ def _project(program: Program, placeless: bool) -> Kernel:
     return _kernel(builder, len(state), builder.inline(program.project, state), program.outputs)
 
 
+def absorbs(program: Program) -> bool:
+    """Whether a whole block becomes a state by torch's own reductions: by `absorb`, or since fields meet one by one."""
+    return program.absorb is not None or by_field(program.combine.graph) is not None
+
+
 @functools.lru_cache(maxsize=1024)
 def begin_kernel(program: Program, axes: tuple[int, ...]) -> Kernel:
     """A first block of elements along `axes` (and their positions) -> state, of length 1 along `axes`."""
-    assert program.begin is not None
     builder = Builder(axes)
     elements = builder.inputs(program.lift.input_dtypes)
-    values = builder.inline(program.begin, elements)
+    values = (
+        _block_by_field(builder, program, elements)
+        if program.begin is None
+        else builder.inline(program.begin, elements)
+    )
     return _kernel(builder, len(elements), values, program.state)
 
 
 @functools.lru_cache(maxsize=1024)
 def absorb_kernel(program: Program, axes: tuple[int, ...]) -> Kernel:
     """State, blocks of elements along `axes` (and their positions) -> state, of length 1 along `axes`."""
-    assert program.absorb is not None
     builder = Builder(axes)
     state = builder.inputs(program.state, full=False)
     elements = builder.inputs(program.lift.input_dtypes)
-    values = builder.inline(program.absorb, [*state, *elements])
+    if program.absorb is None:
+        values = builder.inline(program.combine, [*state, *_block_by_field(builder, program, elements)])
+    else:
+        values = builder.inline(program.absorb, [*state, *elements])
     return _kernel(builder, len(state) + len(elements), values, program.state)
+
+
+def _block_by_field(builder: Builder, program: Program, elements: Sequence[int]) -> list[int]:
+    """The state of a block whose fields meet one by one: lifted, then each field reduced."""
+    operations = by_field(program.combine.graph)
+    assert operations is not None
+    lifted = builder.inline(program.lift, elements)
+    fields = zip(operations, lifted, program.state, strict=True)
+    return [builder.block(op, builder.cast(value, dtype), dtype) for op, value, dtype in fields]

@@ -6,7 +6,7 @@ Where results are few, a long fold is cut into parts first, each a result of its
 happens to the boxes of a result depends on the monoid:
 
     lanes      every element of a box is a lane; the next box meets the lanes element by element; lanes meet at the end
-    blocks     `absorb` takes a whole box into one state a result
+    blocks     a whole box becomes one state a result: by `absorb`, or by torch's reductions where fields meet one by one
     in order   the neighbours of a box meet in a tree, and so do the boxes: for monoids in which order matters
 
 Which elements meet in what order does not depend on the number of threads. With "batch_invariant" only lanes and order are
@@ -127,7 +127,7 @@ class _Layout:
             return "in order", self._box_in_order(ORDERED_ALONE if self.alone else LANES)
         if self.alone:
             return "lanes", self._box_in_order(min(LANES, lanes))
-        if self.program.absorb is not None and self.length >= ABSORBED:
+        if self.length >= ABSORBED and elementwise.absorbs(self.program):
             return "blocks", self._box_of_blocks()
         return "lanes", self._box_of_lanes(lanes)
 
