@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tilefold.backends.triton.launch import stage_calls
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
 from tilefold.problem import canonical
-from tilefold.xray.machine import Kernel, Memory, Outcome, load, run
+from tilefold.xray.machine import Kernel, Memory, Outcome, TensorMap, all_programs, execute, load
 from tilefold.xray.ptx import parse
 
 TYPES = {
@@ -38,38 +39,63 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 
 
 def run_grid(
-    kernel: Kernel, memory: Memory, values: Sequence[int], grid: tuple[int, int, int]
+    kernel: Kernel,
+    memory: Memory,
+    values: Sequence[int | bytes],
+    grid: tuple[int, int, int],
+    scratch: bool = False,
 ) -> list[Outcome]:
-    """Every program of a grid; the kernel's last two parameters are scratch memory that nothing uses."""
-    names = [p.name for p in kernel.entry.parameters]
-    assert len(names) == len(values) + 2
-    arguments = dict(zip(names, [*(v & (2**64 - 1) for v in values), 0, 0], strict=True))
-    where = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
-    found = [run(kernel, memory, arguments, program=p, grid=grid) for p in where]
+    """Every program of a grid."""
+    found = execute(kernel, memory, values, grid=grid, programs=all_programs(grid), scratch=scratch)
     assert not memory.faults, memory.faults[:3]
-    return found
+    return list(found)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A tensor given by a descriptor made on the host."""
+
+    tensor: torch.Tensor
+    block: tuple[int, int]
+
+    @property
+    def type(self) -> str:
+        return f"tensordesc<{TYPES[self.tensor.dtype][1:]}[{self.block[0]},{self.block[1]}]>"
+
+
+def described(value: Described, address: int, meta: dict[str, Any] | None) -> list[int | bytes]:
+    """What Triton's launcher passes for a descriptor: a map where the chip has them, else pointer, sizes, steps."""
+    shape, steps = [*value.tensor.shape], [*value.tensor.stride()]
+    if meta is None:
+        return [address, *shape, *steps, 0, *shape, *steps]
+    made = TensorMap(
+        address,
+        tuple(shape[::-1]),
+        tuple(meta["block_size"][::-1]),
+        tuple(s * meta["elem_size"] for s in steps[-2::-1]),
+        meta["elem_type"],
+        meta["swizzle"],
+    )
+    return [made.pack(), *shape, *steps]
 
 
 @functools.cache
 def compiled(
-    function: Any, signature: tuple[tuple[str, Any], ...], architecture: int, warps: int, aligned: bool
-) -> Kernel:
-    types = {name: t for name, t in signature if isinstance(t, str)}
-    constants = {name: t for name, t in signature if not isinstance(t, str)}
-    attributes = {
-        (i,): [["tt.divisibility", 16]]
-        for i, (_, t) in enumerate(signature)
-        if aligned and str(t).startswith("*")
-    }
+    function: Any,
+    signature: tuple[tuple[str, str], ...],
+    constants: tuple[tuple[str, Any], ...],
+    architecture: int,
+    aligned: tuple[str, ...],
+    options: tuple[tuple[str, Any], ...],
+) -> Any:
+    attributes = {(i,): [["tt.divisibility", 16]] for i, (name, _) in enumerate(signature) if name in aligned}
     source = ASTSource(
         fn=function,
-        signature=types | dict.fromkeys(constants, "constexpr"),
-        constexprs=constants,
+        signature=dict(signature) | dict.fromkeys(dict(constants), "constexpr"),
+        constexprs=dict(constants),
         attrs=attributes,
     )
-    return kernel_of(
-        triton.compile(source, target=GPUTarget("cuda", architecture, 32), options={"num_warps": warps})
-    )
+    return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=dict(options))
 
 
 def launch(
@@ -79,21 +105,49 @@ def launch(
     grid: tuple[int, int, int] = (1, 1, 1),
     architecture: int = 90,
     warps: int = 4,
+    stages: int = 3,
     aligned: bool = True,
+    through: Callable[[Any], Kernel] = kernel_of,
     **constants: Any,
 ) -> list[Outcome]:
-    """Run a Triton kernel and write what it stored back into its tensors."""
-    memory, values, signature = Memory(), [], []
-    for name, value in arguments.items():
-        tensor = isinstance(value, torch.Tensor)
-        signature.append((name, TYPES[value.dtype] if tensor else "i32"))
-        values.append(memory.place(name, array_of(value)) if tensor else value)
-    kernel = compiled(function, (*signature, *constants.items()), architecture, warps, aligned)
-    outcomes = run_grid(kernel, memory, values, grid)
-    for name, value in arguments.items():
-        if isinstance(value, torch.Tensor):
-            value.copy_(torch.from_numpy(memory.read(name, np.uint8)).view(value.dtype).view(value.shape))
+    """Run a Triton kernel and write what it stored back into its tensors.
+
+    An integer of 1 is a constant and one that 16 divides is said to be so, as Triton specialises. `through` makes a kernel
+    of what Triton compiled.
+    """
+    ones = {n: v for n, v in arguments.items() if isinstance(v, int) and v == 1}
+    passed = {n: v for n, v in arguments.items() if n not in ones}
+    signature = tuple((n, type_of(v)) for n, v in passed.items())
+    sixteen = [
+        n
+        for n, v in passed.items()
+        if (isinstance(v, torch.Tensor) and aligned) or (isinstance(v, int) and v % 16 == 0)
+    ]
+    options = (("num_warps", warps), ("num_stages", stages))
+    made = compiled(
+        function, signature, (*ones.items(), *constants.items()), architecture, tuple(sixteen), options
+    )
+    memory, values = Memory(), list[int | bytes]()
+    maps = iter(made.metadata.tensordesc_meta or [])
+    for name, value in passed.items():
+        if isinstance(value, Described):
+            address = memory.place(name, array_of(value.tensor))
+            values += described(value, address, next(maps, None))
+        else:
+            values.append(memory.place(name, array_of(value)) if isinstance(value, torch.Tensor) else value)
+    outcomes = run_grid(through(made), memory, values, grid, scratch=made.metadata.global_scratch_size > 0)
+    for name, value in passed.items():
+        tensor = value.tensor if isinstance(value, Described) else value
+        if isinstance(tensor, torch.Tensor):
+            tensor.copy_(torch.from_numpy(memory.read(name, np.uint8)).view(tensor.dtype).view(tensor.shape))
     return outcomes
+
+
+def type_of(value: Any) -> str:
+    """The type that Triton gives an argument."""
+    if isinstance(value, Described):
+        return value.type
+    return TYPES[value.dtype] if isinstance(value, torch.Tensor) else "i32"
 
 
 def span(tensor: torch.Tensor) -> np.ndarray:
