@@ -8,7 +8,8 @@ import numpy as np
 
 from tilefold.errors import ExecutionError
 from tilefold.xray.machine.binding import Binder, Mask, Read, Step, unknown
-from tilefold.xray.machine.spaces import PARAMETER_BASE
+from tilefold.xray.machine.memory import MODULE_BASE
+from tilefold.xray.machine.spaces import LOCAL_BASE, PARAMETER_BASE
 from tilefold.xray.machine.types import TYPES, Array, Type
 from tilefold.xray.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from tilefold.xray.machine.cta import Cta
 
 _SPACES = ("global", "shared", "param", "const", "local")
-# Generic addresses below this are shared memory, which begins at generic address 0 here.
-_SHARED_END = np.uint64(1 << 32)
+# Where the generic addresses of local memory, of parameters and of global memory begin; before them lies shared memory.
+_WINDOWS = np.array([LOCAL_BASE, PARAMETER_BASE, MODULE_BASE // 2], np.uint64)
 
 
 def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
@@ -83,7 +84,7 @@ def _move(binder: Binder, instruction: Instruction, number: int) -> Step:
         def load(cta: Cta, mask: Mask) -> None:
             where, here = address(cta), space
             if here == "generic":
-                here = settle(cta, where, mask)
+                here, where = settle(where, mask)
             active, where = begin(cta, number, "load", here, where, mask, total)
             where = cta.private(where, active) if here == "local" else where
             found = cta.space(here).load(where, dtype, len(writes), number)
@@ -99,7 +100,7 @@ def _move(binder: Binder, instruction: Instruction, number: int) -> Step:
     def store(cta: Cta, mask: Mask) -> None:
         where, here = address(cta), space
         if here == "generic":
-            here = settle(cta, where, mask)
+            here, where = settle(where, mask)
         active, where = begin(cta, number, "store", here, where, mask, total)
         where = cta.private(where, active) if here == "local" else where
         values = np.stack([read(cta) for read in reads])
@@ -108,14 +109,17 @@ def _move(binder: Binder, instruction: Instruction, number: int) -> Step:
     return store
 
 
-def settle(cta: Cta, addresses: Array, mask: Mask) -> str:
-    """The space that generic addresses mean, which must be one for all threads."""
-    shared = (addresses if mask is None else addresses[mask]) < _SHARED_END
-    if shared.any() and not shared.all():
+def settle(addresses: Array, mask: Mask) -> tuple[str, Array]:
+    """The space that generic addresses mean, which must be one for all threads, and where in it."""
+    asked = addresses if mask is None else addresses[mask]
+    found = np.unique(np.searchsorted(_WINDOWS, asked, side="right"))
+    if len(found) != 1 or found[0] == 2:
         raise ExecutionError(
-            "xray: generic addresses of one access must mean one space, got shared and global"
+            f"xray: generic addresses of one access must all mean shared, local or global memory, got {int(asked.min()):#x}"
+            f" to {int(asked.max()):#x}"
         )
-    return "shared" if shared.all() else "global"
+    space = ("shared", "local", "", "global")[int(found[0])]
+    return space, addresses - np.uint64(LOCAL_BASE) if space == "local" else addresses
 
 
 def begin(

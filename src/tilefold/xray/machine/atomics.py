@@ -36,8 +36,9 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
     write = None if target is None else binder.write(target, kind)
 
     def apply(cta: Cta, mask: Mask) -> None:
-        places = address(cta)
-        here = settle(cta, places, mask) if space == "generic" else space
+        here, places = space, address(cta)
+        if here == "generic":
+            here, places = settle(places, mask)
         active, where = begin(cta, number, "atomic", here, places, mask, kind.bits // 8)
         values = [read(cta)[active] for read in reads]
         memory, old = cta.space(here), np.zeros(len(where), kind.dtype)

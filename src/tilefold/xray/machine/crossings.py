@@ -1,7 +1,7 @@
 """What crosses each barrier: bytes that one warp touched before and another touches after it, one of them writing.
 
-A barrier parts two spans of the log. If it were not there, only accesses of these two spans could meet in another order, since
-all other barriers stay: it is needed if and only if some byte is touched in both by different warps, and written by
+A barrier parts two spans of the log. If it were not there, only accesses of these two spans could meet in another order,
+since all other barriers stay: it is needed if and only if some byte is touched in both by different warps, and written by
 one. Spans hold what threads do, and what is done on their behalf: an asynchronous copy may write from the moment it is
 issued to the moment its thread has waited for it, a `wgmma` read until it is waited for. Shared and global memory count, and
 transaction barriers as bytes of shared memory. Atomic operations do not conflict with each other.
@@ -24,9 +24,9 @@ from tilefold.xray.machine.types import Array
 class Crossing:
     """One barrier as it was executed: the `step`-th, by `instruction`.
 
-    `needed` says between whom something crosses it: "warps" (the barrier must stay), "lanes" (of one warp at most: `bar.warp.sync`
-    would do) or "nothing". `bytes` counts what crosses between warps; `example` is an instruction before and one
-    after that share such a byte.
+    `needed` says between whom something crosses it: "warps" (the barrier must stay), "lanes" (of one warp at most:
+    `bar.warp.sync` would do) or "nothing". `bytes` counts what crosses between warps; `example` is an instruction before
+    and one after that share such a byte.
     """
 
     step: int

@@ -11,7 +11,9 @@ from tilefold.errors import ExecutionError
 from tilefold.xray.machine.memory import Memory
 from tilefold.xray.machine.types import Array
 
-PARAMETER_BASE = 1 << 36  # the generic address of a kernel's parameters: below all of global memory
+# Generic addresses: shared memory begins at 0, then come local memory and parameters, all below global memory.
+LOCAL_BASE = 1 << 32
+PARAMETER_BASE = 1 << 36
 
 
 class Flat:
