@@ -17,6 +17,10 @@ from tilefold.algebra.program import Program
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.launch import stage_calls
+from tilefold.backends.triton.products import product_calls
+from tilefold.contract.epilogue import Epilogue, accumulator_dtype
+from tilefold.contract.operands import canonical_product
+from tilefold.contract.plan import ContractPlan
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
 from tilefold.problem import canonical
@@ -28,6 +32,9 @@ TYPES = {
     torch.int32: "*i32", torch.int64: "*i64", torch.int16: "*i16", torch.int8: "*i8", torch.uint8: "*u8",
     torch.float8_e5m2: "*fp8e5", torch.float8_e4m3fn: "*fp8e4nv",
 }  # fmt: skip
+
+
+Through = Callable[[Any], Kernel]  # from what Triton compiled to what is executed
 
 
 def kernel_of(compiled: Any) -> Kernel:
@@ -107,7 +114,7 @@ def launch(
     warps: int = 4,
     stages: int = 3,
     aligned: bool = True,
-    through: Callable[[Any], Kernel] = kernel_of,
+    through: Through = kernel_of,
     **constants: Any,
 ) -> list[Outcome]:
     """Run a Triton kernel and write what it stored back into its tensors.
@@ -154,15 +161,19 @@ def span(tensor: torch.Tensor) -> np.ndarray:
     """The bytes of a tensor's storage, whatever its strides, and the rest of its last vector: kernels that read whole
     vectors may touch up to 15 bytes behind the end, which every allocator of a GPU grants.
     """
-    held = np.array(tensor.untyped_storage().tolist(), np.uint8)
+    held = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
     return np.concatenate([held, np.zeros(-len(held) % 16, np.uint8)])
 
 
 def run_call(
-    call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], architecture: int
+    call: Call,
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    architecture: int,
+    through: Through = kernel_of,
 ) -> list[Outcome]:
     """One kernel call of the library, on tensors of any strides; results are written back."""
-    kernel, memory = kernel_of(calls.compile_for(call, architecture)), Memory()
+    kernel, memory = through(calls.compile_for(call, architecture)), Memory()
     tensors = iter(enumerate([*inputs, *outputs]))
     values: list[int] = []
     for leaf in calls.leaves(call.arguments):
@@ -181,7 +192,12 @@ def run_call(
 
 
 def fold(
-    inputs: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], architecture: int, ordered: bool
+    inputs: Sequence[torch.Tensor],
+    program: Program,
+    dims: tuple[int, ...],
+    architecture: int,
+    ordered: bool,
+    through: Through = kernel_of,
 ) -> tuple[list[torch.Tensor], list[Outcome]]:
     """A fold as a GPU would be given it: planned, compiled, every stage executed."""
     problem = canonical(inputs, dims, ordered=ordered)
@@ -190,8 +206,31 @@ def fold(
     results = [torch.empty(shape, dtype=dtype) for dtype in program.outputs]
     first, *later = stage_calls(plan, problem, program, interpret=False)
     if not later:
-        return results, run_call(first, inputs, results, architecture)
+        return results, run_call(first, inputs, results, architecture, through)
     stored = calls.partial_dtypes(calls.narrowed(program, problem.length))
     partials = [torch.empty((plan.stages[0].splits, problem.outputs), dtype=dtype) for dtype in stored]
-    outcomes = run_call(first, inputs, partials, architecture)
-    return results, outcomes + run_call(later[0], partials, results, architecture)
+    outcomes = run_call(first, inputs, partials, architecture, through)
+    return results, outcomes + run_call(later[0], partials, results, architecture, through)
+
+
+def product(
+    plan: ContractPlan,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    extras: Sequence[torch.Tensor],
+    ending: Epilogue,
+    architecture: int,
+    through: Through = kernel_of,
+) -> torch.Tensor:
+    """The library's product by any plan without cuBLAS, every launch executed."""
+    result = torch.empty(torch.matmul(a.to("meta").float(), b.to("meta").float()).shape, dtype=ending.result)
+    seen = [e.expand(result.shape) for e in extras]
+    problem = canonical_product(a, b, seen)
+    first, *later = product_calls(plan, problem, ending, interpret=False)
+    if not later:
+        run_call(first, [a, b, *seen], [result], architecture, through)
+        return result
+    partials = torch.empty((plan.splits, problem.outputs), dtype=accumulator_dtype(a.dtype))
+    run_call(first, [a, b], [partials], architecture, through)
+    run_call(later[0], [partials, *seen], [result], architecture, through)
+    return result
