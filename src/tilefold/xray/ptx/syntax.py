@@ -169,6 +169,18 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Function:
+    """A function that kernels call: what it takes and gives back, and its body."""
+
+    name: str
+    results: tuple[Parameter, ...]
+    parameters: tuple[Parameter, ...]
+    registers: tuple[Registers, ...]
+    variables: tuple[Variable, ...]
+    body: tuple[Instruction | Label, ...]
+
+
+@dataclass(frozen=True)
 class Module:
     """A whole PTX file without its debug sections."""
 
