@@ -73,7 +73,9 @@ def test_small_kernels(name: str, architecture: int) -> None:
 @ARCHITECTURES
 @pytest.mark.parametrize("layout", ["nn", "nt"])
 @pytest.mark.parametrize(
-    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.float8_e5m2, torch.float64], ids=str
+    "dtype",
+    [torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.float8_e5m2, torch.float64],
+    ids=str,
 )
 def test_products(dtype: torch.dtype, layout: str, architecture: int) -> None:
     result = {torch.int8: torch.int32, torch.float64: torch.float64}.get(dtype, torch.float32)
@@ -81,7 +83,12 @@ def test_products(dtype: torch.dtype, layout: str, architecture: int) -> None:
 
     def make() -> dict[str, Any]:
         a, b = random(size, 96, dtype=dtype), random(96, size, dtype=dtype)
-        steps = {"step_am": 96, "step_ak": 1, "step_bk": size if layout[1] == "n" else 1, "step_bn": 1 if layout[1] == "n" else 96}
+        steps = {
+            "step_am": 96,
+            "step_ak": 1,
+            "step_bk": size if layout[1] == "n" else 1,
+            "step_bn": 1 if layout[1] == "n" else 96,
+        }
         return {"a_ptr": a, "b_ptr": b, "c_ptr": torch.zeros(size, size, dtype=result), "K": 96} | steps
 
     constants = {"M": size, "N": size, "BLOCK_K": 32, "PRECISION": "tf32", "STAGES": 3}
@@ -108,7 +115,12 @@ def test_descriptors_of_device_and_host(architecture: int) -> None:
 
     def made() -> dict[str, Any]:
         a, b, c = (random(*s, dtype=torch.float16) for s in ((64, 192), (192, 64), (64, 64)))
-        return {"a": Described(a, (64, 64)), "b": Described(b, (64, 64)), "c": Described(c, (64, 64)), "k": 192}
+        return {
+            "a": Described(a, (64, 64)),
+            "b": Described(b, (64, 64)),
+            "c": Described(c, (64, 64)),
+            "k": 192,
+        }
 
     both(made, tensor_kernels.described_product, architecture=architecture, M=64, N=64, K=64, STAGES=3)
 
@@ -132,7 +144,7 @@ def test_one_statement_an_instruction(instruction: str, words: str) -> None:
 
 
 def test_a_source_line_cannot_swallow_the_next() -> None:
-    read = parse(module('.loc 1 7 0\nadd.s32 %r0, %r1, 4;', 0) + '.file 1 "kernel.py"\n')
+    read = parse(module(".loc 1 7 0\nadd.s32 %r0, %r1, 4;", 0) + '.file 1 "kernel.py"\n')
     text = translate(read, lines=lambda path, line: f"x = {line} + \\")
     assert "    // kernel.py:7: x = 7 + \n" in text
 

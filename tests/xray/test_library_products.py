@@ -16,7 +16,9 @@ PLANS = {
     "whole": ContractPlan("triton", "whole", Tile(16, 16, 32, 1, 2)),
     "split": ContractPlan("triton", "split", Tile(16, 32, 32, 1, 2), 3, Finish(32, 2, 1)),
     "four warps": ContractPlan("triton", "whole", Tile(64, 64, 32, 4, 3)),
-    "overlapping": ContractPlan("triton", "split", Tile(64, 32, 64, 4, 3), 2, Finish(128, 1, 1), overlap=True),
+    "overlapping": ContractPlan(
+        "triton", "split", Tile(64, 32, 64, 4, 3), 2, Finish(128, 1, 1), overlap=True
+    ),
 }
 
 

@@ -30,6 +30,7 @@ _NATIVE: dict[str, Function] = {
     "mul": np.multiply,
     "div": np.divide,
     "sqrt": np.sqrt,
+    "rcp": lambda a: a.dtype.type(1) / a,
 }
 # In float64: add_odd keeps what a later rounding has to know. Products of 24 bits are exact, quotients and roots of 24
 # bits are never near enough to a tie for a second rounding to matter.

@@ -98,7 +98,7 @@ class _Inliner:
 
 def _passed(item: Instruction) -> Instruction:
     """`st.param` and `ld.param` of what is a register by now are moves."""
-    if item.opcode not in ("ld", "st") or not item.has("param"):
+    if item.opcode not in ("ld", "st") or not item.has("param") or len(item.operands) != 2:
         return item
     place = item.operands[0 if item.opcode == "st" else 1]
     if not isinstance(place, Address) or not isinstance(place.base, Register):
