@@ -89,7 +89,7 @@ SMALL: dict[str, tuple[Any, Make, dict[str, Any]]] = {
 
 
 # Chips differ in conversions and reductions.
-OLDER = ("softmax", "transpose of bytes", "to bf16", "to fp8", "clamp")
+OLDER = ("softmax", "transpose of bytes", "to bf16", "clamp")
 
 
 @needs_nvcc

@@ -59,11 +59,13 @@ def near(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, unit: float = 2.0**-
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, *FP8], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "layout"),
+    [*((torch.float16, layout) for layout in ("nn", "nt", "tn", "tt")),
+     *((d, layout) for d in (torch.bfloat16, torch.int8, *FP8) for layout in ("nn", "tt"))],
+    ids=str,
+)  # fmt: skip
 def test_narrow_operands(dtype: torch.dtype, layout: str, architecture: int) -> None:
-    if dtype == torch.float8_e4m3fn and architecture == 80:
-        pytest.skip("sm_80 has no such type")
     a, b = operands(64, 64, 96, dtype)
     whole = not dtype.is_floating_point
     c = multiply(a, b, layout, torch.int32 if whole else torch.float32, architecture=architecture)
@@ -74,7 +76,7 @@ def test_narrow_operands(dtype: torch.dtype, layout: str, architecture: int) -> 
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
+@pytest.mark.parametrize("layout", ["nn", "tt"])
 def test_float32_as_tf32(layout: str, architecture: int) -> None:
     """The low 13 bits of the operands count for nothing."""
     a, b = operands(64, 64, 64, torch.float32)
@@ -90,14 +92,14 @@ def test_float32_proper(precision: str, architecture: int) -> None:
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("layout", ["nn", "nt"])
+@pytest.mark.parametrize("layout", ["nt"])
 def test_float64(layout: str, architecture: int) -> None:
     a, b = operands(32, 32, 64, torch.float64)
     near(multiply(a, b, layout, torch.float64, tile=(32, 32, 16), architecture=architecture), a, b, 2.0**-52)
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("stages", [1, 2, 4])
+@pytest.mark.parametrize("stages", [1, 4])
 def test_any_depth_of_pipeline_gives_the_same_bits(stages: int, architecture: int) -> None:
     a, b = operands(64, 64, 192, torch.float16)
     assert torch.equal(
@@ -107,8 +109,11 @@ def test_any_depth_of_pipeline_gives_the_same_bits(stages: int, architecture: in
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("warps", [1, 4, 8])
-@pytest.mark.parametrize("tile", [(16, 16, 16), (64, 16, 64), (128, 128, 32)], ids=str)
+@pytest.mark.parametrize(
+    ("tile", "warps"),
+    [((16, 16, 16), 1), ((64, 16, 64), 4), ((128, 128, 32), 4), ((128, 128, 32), 8)],
+    ids=str,
+)
 def test_tiles_and_warps(tile: tuple[int, int, int], warps: int, architecture: int) -> None:
     a, b = operands(2 * tile[0], tile[1], 2 * tile[2], torch.bfloat16)
     near(
@@ -154,7 +159,7 @@ def test_a_product_whose_left_operand_is_made_in_registers(architecture: int) ->
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8], ids=str)
 def test_a_tile_by_descriptors_of_the_device(dtype: torch.dtype, architecture: int) -> None:
     """Edges that the tensor does not fill are not written, and read as zero."""
     x = torch.randint(-9, 9, (40, 48)).to(dtype)
@@ -167,8 +172,7 @@ def test_a_tile_by_descriptors_of_the_device(dtype: torch.dtype, architecture: i
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("stages", [1, 3])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("dtype", "stages"), [(torch.float16, 3), (torch.bfloat16, 1)], ids=str)
 def test_a_product_by_descriptors_of_the_host(dtype: torch.dtype, stages: int, architecture: int) -> None:
     a, b = operands(128, 64, 192, dtype)
     c = torch.empty(128, 64, dtype=dtype)
