@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 import torch
 
+from tilefold.xray.machine import Kernel
 from xray import tensor_kernels as kernels
-from xray.running import Described, launch
+from xray.running import Described, kernel_of, launch
 
 ARCHITECTURES = pytest.mark.parametrize("architecture", [80, 90])
 FP8 = (torch.float8_e5m2, torch.float8_e4m3fn)
@@ -128,8 +130,27 @@ def test_tiles_and_warps(tile: tuple[int, int, int], warps: int, architecture: i
 @ARCHITECTURES
 def test_an_accumulator_of_half_precision(architecture: int) -> None:
     a, b = operands(64, 64, 64, torch.float16)
-    c = multiply(a, b, "nn", torch.float16, architecture=architecture)
-    torch.testing.assert_close(c.float(), a.float() @ b.float(), rtol=0, atol=2.0**-5)
+    c = torch.empty(64, 64, dtype=torch.float16)
+    arguments = {"a_ptr": a, "b_ptr": b, "c_ptr": c}
+    launch(kernels.half_sums, arguments, architecture=architecture, M=64, N=64, K=64)
+    # Rounded to float16 once for each 16 of K, eight times in all.
+    size = 2 * (a.double().abs() @ b.double().abs())
+    assert ((c.double() - 2 * (a.double() @ b.double())).abs() <= 8 * 2.0**-11 * size).all()
+
+
+@ARCHITECTURES
+def test_a_large_tile_takes_seconds(architecture: int) -> None:
+    """128 x 128 with K = 512: decoded and executed in half a second or so."""
+    a, b = operands(128, 128, 512, torch.float16)
+    begun = list[float]()
+
+    def through(compiled: Any) -> Kernel:
+        begun.append(time.perf_counter())
+        return kernel_of(compiled)
+
+    c = multiply(a, b, "nn", torch.float32, tile=(128, 128, 32), architecture=architecture, through=through)
+    assert time.perf_counter() - begun[0] < 10
+    near(c, a, b)
 
 
 @ARCHITECTURES

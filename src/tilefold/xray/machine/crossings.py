@@ -145,13 +145,13 @@ class Meeting:
     def example(self) -> tuple[int, int]:
         """An instruction on each side that touches the first byte which crosses between warps."""
         place = int(self.warps.argmax())
-        pairs = (
+        before, after = ([u for u in uses if _has(u, place)] for uses in (self.before, self.after))
+        return next(
             (b.instruction, a.instruction)
-            for b in self.before
-            for a in self.after
-            if {b.how, a.how} not in ({"read"}, {"atomic"}) and _has(b, place) and _has(a, place)
+            for b in before
+            for a in after
+            if {b.how, a.how} not in ({"read"}, {"atomic"})
         )
-        return next(pairs)
 
 
 def _has(use: Use, place: int) -> bool:

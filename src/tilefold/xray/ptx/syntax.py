@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 
@@ -162,7 +163,7 @@ class Entry:
                 return product
         return 0
 
-    @property
+    @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
         """The body without its labels."""
         return tuple(item for item in self.body if isinstance(item, Instruction))
