@@ -64,17 +64,35 @@ def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
     return tuple(found)
 
 
-def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome]) -> dict[int, str]:
+def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome], *, rounds: int = 8) -> dict[int, str]:
     """The barriers that nothing crossed between warps in any of the programs, with what crossed them at most: "lanes" or
     "nothing".
+
+    One inside a loop is among them only if some program met it `rounds` times or more: a loop that ended before its buffers
+    were used again shows nothing.
     """
     worst: dict[int, str] = {}
     order = ("nothing", "lanes", "warps")
+    often: dict[int, int] = {}
     for outcome in outcomes:
+        met: dict[int, int] = {}
         for crossing in crossings(kernel, outcome):
             held = worst.get(crossing.instruction, "nothing")
             worst[crossing.instruction] = max(held, crossing.needed, key=order.index)
-    return {number: needed for number, needed in worst.items() if needed != "warps"}
+            met[crossing.instruction] = met.get(crossing.instruction, 0) + 1
+        often |= {number: max(count, often.get(number, 0)) for number, count in met.items()}
+    looped = _in_loops(kernel)
+    return {n: w for n, w in worst.items() if w != "warps" and (n not in looped or often[n] >= rounds)}
+
+
+def _in_loops(kernel: Kernel) -> set[int]:
+    """The endings of blocks that a jump back in the text passes over."""
+    back = [(b.ending.target, i) for i, b in enumerate(kernel.blocks) if 0 <= b.ending.target <= i]
+    return {
+        block.ending.number
+        for i, block in enumerate(kernel.blocks)
+        if any(first <= i <= last for first, last in back)
+    }
 
 
 @dataclass(frozen=True, eq=False)
