@@ -104,7 +104,7 @@ class Use:
     addresses: Array
     warps: Array
     bytes: int
-    how: str  # read, write, atomic, or known: a write of which the warps named know that it has ended
+    how: str  # read, write, atomic; wait: for a phase of a transaction barrier; known: a write that warps know to have ended
 
     @property
     def places(self) -> tuple[Array, Array]:
@@ -125,6 +125,7 @@ def _of_threads(access: Access) -> Use:
     threads = np.flatnonzero(access.active)
     space = "global" if access.space == "global" else "shared"
     how = {"load": "read", "store": "write", "atomic": "atomic"}[access.kind]
+    how = "wait" if access.space == "mbarrier" and how == "read" else how
     warps = np.uint32(1) << (threads // 32).astype(np.uint32)
     return Use(
         access.instruction, space, access.addresses[threads].astype(np.int64), warps, access.bytes, how
@@ -168,7 +169,7 @@ class Meeting:
             (b.instruction, a.instruction)
             for b in before
             for a in after
-            if {b.how, a.how} not in ({"read"}, {"atomic"})
+            if {b.how, a.how} not in ({"read"}, {"atomic"}, {"wait"}) and (b.how, a.how) != ("atomic", "wait")
         )
 
 
@@ -179,9 +180,13 @@ def _has(use: Use, place: int) -> bool:
 def _meet(before: list[Use], after: list[Use], size: int) -> Meeting:
     """Conflicts of all bytes below `size`."""
     first, second = _masks(before, size), _masks(after, size)
-    anyone = second["read"] | second["write"] | second["atomic"]
-    everyone = first["read"] | first["write"] | first["atomic"]
+    anyone = second["read"] | second["write"] | second["atomic"] | second["wait"]
+    everyone = first["read"] | first["write"] | first["atomic"] | first["wait"]
     pairs = [
+        (
+            first["wait"],
+            second["atomic"],
+        ),  # who still waits for a phase must not miss it; an arrival may come before
         (first["write"], anyone),
         (everyone, second["write"]),
         (first["read"], second["atomic"]),
@@ -199,7 +204,7 @@ def _meet(before: list[Use], after: list[Use], size: int) -> Meeting:
 
 def _masks(uses: list[Use], size: int) -> dict[str, Array]:
     """For each way of use and each byte, the warps that use it so."""
-    found = {how: np.zeros(size, np.uint32) for how in ("read", "write", "atomic", "known")}
+    found = {how: np.zeros(size, np.uint32) for how in ("read", "write", "atomic", "known", "wait")}
     alike: dict[tuple[str, int], list[Use]] = {}
     for use in uses:
         alike.setdefault((use.how, use.bytes), []).append(use)
