@@ -12,8 +12,20 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tilefold.xray.errors import PtxError
-from tilefold.xray.ptx import Address, Guard, Immediate, Instruction, Module, Register, Vector, parse, write
+from tilefold.errors import PtxError
+from tilefold.xray.ptx import (
+    Address,
+    Guard,
+    Immediate,
+    Instruction,
+    Label,
+    Module,
+    Register,
+    Symbol,
+    Vector,
+    parse,
+    write,
+)
 from xray import kernels
 from xray.snippets import module
 
@@ -22,7 +34,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "softmax": {"x_ptr": "*bf16", "y_ptr": "*bf16", "n": "i32", "BLOCK": 1024},
     "transpose": {"x_ptr": "*fp16", "y_ptr": "*fp16", "m": "i32", "n": "i32", "BLOCK": 32},
     "histogram": {"x_ptr": "*i32", "h_ptr": "*fp32", "n": "i32", "BLOCK": 128},
-    "convert": {"x_ptr": "*fp32", "y_ptr": "*fp8e5", "n": "i32", "BLOCK": 128},
+    "convert": {"x_ptr": "*fp32", "y_ptr": "*bf16", "n": "i32", "BLOCK": 128},
     "running_sum": {"x_ptr": "*i64", "y_ptr": "*i64", "BLOCK": 512},
     "loop": {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "BLOCK": 512},
 }
@@ -95,6 +107,15 @@ def test_names_of_inner_scopes_are_their_own() -> None:
     first, second = (i.operands[0] for i in entry.instructions[2:4])
     assert first != second
     assert isinstance(first, Register)
+
+
+def test_labels_of_inner_scopes_are_their_own() -> None:
+    loop = "{ .reg .pred over; wait: setp.eq.u32 over, 1, 1; @!over bra.uni wait; }"
+    (entry,) = parse(module(loop + loop, 0)).entries
+    first, second = (i.operands[0] for i in entry.instructions if i.opcode == "bra")
+    labels = [item.name for item in entry.body if isinstance(item, Label)]
+    assert [first, second] == [Symbol(name) for name in labels]
+    assert first != second
 
 
 @pytest.mark.parametrize(

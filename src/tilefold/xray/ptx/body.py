@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from tilefold.xray.errors import PtxError
+from tilefold.errors import PtxError
 from tilefold.xray.ptx.stream import Stream
 from tilefold.xray.ptx.syntax import (
     Address,
@@ -46,16 +46,29 @@ class BodyParser:
         while not stream.accept("}"):
             if stream.peek().text == "{":
                 self._opened += 1
-                self._scopes.append({})
+                self._scopes.append({name: f"$scope{self._opened}_{name}" for name in self._labels()})
                 self.parse()
                 self._scopes.pop()
             else:
                 self._item()
 
+    def _labels(self) -> list[str]:
+        """The labels of the scope that opens here; a jump may stand before its label."""
+        found: list[str] = []
+        depth = ahead = 0
+        while True:
+            text = self._stream.peek(ahead).text
+            depth += (text == "{") - (text == "}")
+            if depth == 0:
+                return found
+            if depth == 1 and text == ":" and self._stream.peek(ahead - 1).kind == "word":
+                found.append(self._stream.peek(ahead - 1).text)
+            ahead += 1
+
     def _item(self) -> None:
         stream = self._stream
         token = stream.peek()
-        if token.text == ".reg":
+        if token.text in (".reg", ".param"):
             self._declare()
         elif token.text == ".loc":
             self._locate()
@@ -75,7 +88,7 @@ class BodyParser:
             )
 
     def _declare(self) -> None:
-        """`.reg .b32 %r<15>, a;`, its names made unique inside a scope."""
+        """`.reg .b32 %r<15>, a;`, its names made unique inside a scope; what a call is given is a register, too."""
         stream = self._stream
         kind = stream.skip().take().text
         while True:
