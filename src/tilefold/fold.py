@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -212,6 +212,18 @@ def _known(x: torch.Tensor, monoid: Monoid, dim: Any, *rest: Any) -> tuple[Any, 
         return None, None
 
 
+def kept(cache: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    """What a cache holds under a key, made where it is missing; a key of None is no key. A full cache begins anew."""
+    found = cache.get(key) if key is not None else None
+    if found is None:
+        found = make()
+        if key is not None:
+            if len(cache) >= 4096:
+                cache.clear()
+            cache[key] = found
+    return found
+
+
 def _run(
     tensors: Sequence[torch.Tensor],
     program: Program,
@@ -227,13 +239,7 @@ def _run(
 
         if chosen == "interpret":
             return launch.interpret(tensors, program, dims, guarantee)
-        ready = _ready.get(key) if key is not None else None
-        if ready is None:
-            ready = launch.prepare(tensors, program, dims, guarantee, shape)
-            if key is not None:
-                if len(_ready) >= 4096:
-                    _ready.clear()
-                _ready[key] = ready
+        ready = kept(_ready, key, lambda: launch.prepare(tensors, program, dims, guarantee, shape))
         remember_plan(ready.plan)
         made: list[torch.Tensor] = ready(*tensors)
         return made

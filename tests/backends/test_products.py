@@ -10,11 +10,13 @@ import torch
 
 import tilefold
 from tilefold.backends.triton import call as calls
-from tilefold.backends.triton import products
-from tilefold.backends.triton.products import product_calls, run_interpreted
+from tilefold.backends.triton.product_calls import product_calls
+from tilefold.backends.triton.products import run_interpreted
+from tilefold.contract.choose import plan_product
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype, make_epilogue
 from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import ContractPlan, Finish, Tile, finish_of, plan_product
+from tilefold.contract.plan import ContractPlan, Finish, Sizes, Tile
+from tilefold.contract.tiles import finish_of
 from tilefold.planner.device import Device
 
 Tensor = torch.Tensor
@@ -56,7 +58,7 @@ def run(
     shape = torch.matmul(a.to("meta").float(), b.to("meta").float()).shape
     result = torch.empty(shape, dtype=ending.result)
     seen = [e.expand(shape) for e in extras]
-    run_interpreted(plan, canonical_product(a, b, seen), ending, a, b, seen, result)
+    run_interpreted(plan, canonical_product(a, b, seen), ending, a, b, seen, [result])
     return result
 
 
@@ -133,7 +135,7 @@ def test_extra_tensors_of_other_dtypes(plan: str, dtype: torch.dtype) -> None:
 @interpreted
 @pytest.mark.parametrize("plan", ["whole", "split"])
 def test_offsets_beyond_32_bits(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_NARROW", 64)  # a small product is walked as a huge one
+    monkeypatch.setattr(calls, "NARROW", 64)  # a small product is walked as a huge one
     a, b = filled((2, 5, 150)), filled((2, 150, 20), seed=1)
     bias = filled((20,), seed=2)
     ending = make_epilogue("relu", torch.float32, (), torch.float32, None)
@@ -193,7 +195,7 @@ def test_compiles(strategy: str, dtype: torch.dtype, architecture: int) -> None:
     if strategy == "whole":
         plan = ContractPlan("triton", "whole", Tile(32, 32, 32, 4, 2))
     if strategy == "cublas":
-        plan = ContractPlan("triton", "cublas", finish=finish_of(16 * 48, 1))
+        plan = ContractPlan("triton", "cublas", finish=finish_of(Sizes(16, 48, 8192, 1, 2), 1))
     for call in product_calls(
         plan, problem, make_epilogue("gelu", torch.float32, (), dtype, None), interpret=False
     ):
@@ -231,3 +233,17 @@ def test_float32_is_true_unless_asked(precision: str, rounds: bool, architecture
         plan, problem, make_epilogue(None, None, (), torch.float32, None), interpret=False
     )
     assert ("tf32" in calls.compile_for(call, architecture).asm["ptx"]) == rounds
+
+
+@interpreted
+@pytest.mark.parametrize("plan", [WHOLE, SPLIT], ids=["whole", "split"])
+def test_a_step_of_k_beyond_32_bits(plan: ContractPlan) -> None:
+    """Rows of b lie 8.5 million elements apart, so that a step of 256 of them reaches over 2^31."""
+    apart = 8_500_000
+    b = torch.zeros(257 * apart, dtype=torch.int8).view(257, apart)[
+        :, :3
+    ]  # memory nobody touches costs nothing
+    a = filled((2, 257), torch.int8)
+    b.copy_(filled((257, 3), torch.int8, 1))
+    wide = replace(plan, tile=Tile(16, 16, 256, 1, 2), splits=1 if plan is WHOLE else 2)
+    assert torch.equal(run(wide, a, b), (a.double() @ b.double()).int())

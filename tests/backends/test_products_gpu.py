@@ -12,7 +12,8 @@ from backends.test_products import LAYOUTS, filled
 from tilefold.backends.triton import products
 from tilefold.contract import matmul as room
 from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.plan import ContractPlan, Tile, finish_of
+from tilefold.contract.plan import ContractPlan, Sizes, Tile
+from tilefold.contract.tiles import finish_of
 from tilefold.errors import BackendError
 
 pytestmark = pytest.mark.gpu
@@ -119,7 +120,9 @@ def test_a_chain_of_early_launches_reads_what_was_written() -> None:
         filled((16, 8192), torch.bfloat16, 1).cuda(),
     )
     ending = make_epilogue(lambda x, r: x + r, None, (torch.bfloat16,), torch.bfloat16, None)
-    chosen = ContractPlan("triton", "split", Tile(16, 64, 64, 4, 4), 4, finish_of(16 * 8192, 4), True)
+    chosen = ContractPlan(
+        "triton", "split", Tile(16, 64, 64, 4, 4), 4, finish_of(Sizes(16, 8192, 8192, 1, 2), 4), True
+    )
     plain, chained = (
         products.prepare(
             a, b, [a], ending, "ieee", "run_to_run", a.shape, replace(chosen, overlap=early, chained=early)

@@ -51,12 +51,17 @@ def multiply_tiles(
     offs_k = tl.arange(0, BLOCK_K)
     keep_m = (offs_m < rows - tile_m * BLOCK_M)[:, None]
     keep_n = (offs_n < columns - tile_n * BLOCK_N)[None, :]
-    start = split * chunk
-    stop = tl.minimum(start + chunk, depth)
+    step_a = BLOCK_K * a[3]
+    step_b = BLOCK_K * b[3]
     if WIDE:
+        split = split.to(tl.int64)
+        step_a = BLOCK_K * tl.cast(a[3], tl.int64)
+        step_b = BLOCK_K * tl.cast(b[3], tl.int64)
         offs_m = offs_m.to(tl.int64)
         offs_n = offs_n.to(tl.int64)
         offs_k = offs_k.to(tl.int64)
+    start = split * chunk
+    stop = tl.minimum(start + chunk, depth)
     begin_a = outer_offset(batch, batch_sizes, a[1]) + (tile_m * BLOCK_M).to(tl.int64) * a[2] + start.to(tl.int64) * a[3]
     begin_b = outer_offset(batch, batch_sizes, b[1]) + (tile_n * BLOCK_N).to(tl.int64) * b[2] + start.to(tl.int64) * b[3]
     at_a = a[0] + begin_a + (offs_m[:, None] * a[2] + offs_k[None, :] * a[3])
@@ -70,8 +75,8 @@ def multiply_tiles(
             OPERAND(part_a)[0], OPERAND(part_b)[0], sums,
             input_precision=PRECISION, max_num_imprecise_acc=0, out_dtype=sums.dtype,
         )
-        at_a += BLOCK_K * a[3]
-        at_b += BLOCK_K * b[3]
+        at_a += step_a
+        at_b += step_b
     return sums
 
 
