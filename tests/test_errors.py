@@ -62,6 +62,8 @@ ROOMS = (
     "math.py",
     "algebra/*.py",
     "contract/*.py",
+    "explain.py",
+    "nn.py",
 )
 
 # Statements that no caller can reach, and why.
@@ -869,6 +871,19 @@ CASES = [
         ArityError,
         r"return one value, got 2 from .*; return",
     ),
+    Case(
+        "explain one operand",
+        lambda: tf.explain_plan(X, tf.matmul),
+        KindError,
+        r"must be given two operands, got one tensor; write",
+    ),
+    Case(
+        "explain with a fold's option",
+        lambda: tf.explain_plan(X, monoids.SUM, epilogue="relu"),
+        ArgumentError,
+        r"without options of matmul, got epilogue; leave",
+    ),
+    Case("activation", lambda: tf.nn.Linear(2, 2, activation="elu"), ArgumentError, r"got 'elu'; take"),
     Case("row alone", multiplied(row=monoids.SUM), KindError, r"a monoid and a function, got Monoid; write"),
     Case("row of one", multiplied(row=(monoids.SUM,)), KindError, r"and a function, got 1 values; write"),
     Case(

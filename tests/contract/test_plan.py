@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tilefold.backends.triton import cublas
+import tilefold
+from tilefold.backends.triton.cublas import finished_product
+from tilefold.contract import cublas
 from tilefold.contract.choose import PARTIAL_BYTES, plan_product
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import Contraction, canonical_product
@@ -120,7 +122,11 @@ def test_what_torch_finishes() -> None:
     assert cublas.finishes(with_bias, a, b, [bias])
 
 
-@pytest.mark.parametrize("extras", [[], [torch.arange(4.0).expand(3, 4)]], ids=["plain", "bias"])
+@pytest.mark.parametrize(
+    "extras",
+    [[], [torch.arange(4.0).expand(3, 4)], [torch.arange(4.0)]],
+    ids=["plain", "bias in the result's shape", "bias as given"],
+)
 def test_cublas_is_asked_for_full_sums(extras: list[torch.Tensor]) -> None:
     """And torch's own setting is what it was afterwards."""
     a, b, out = torch.ones(3, 5).bfloat16(), torch.ones(5, 4).bfloat16(), torch.empty(3, 4).bfloat16()
@@ -134,10 +140,10 @@ def test_cublas_is_asked_for_full_sums(extras: list[torch.Tensor]) -> None:
             return func(*args, **(kwargs or {}))
 
     with Watch():
-        cublas.finished_product(a, b, [e.bfloat16() for e in extras], out)
+        finished_product(a, b, [e.bfloat16() for e in extras], out)
     assert seen[-1] is False
     assert settings.allow_bf16_reduced_precision_reduction
-    assert torch.equal(out, (a @ b + (extras[0] if extras else 0)).bfloat16())
+    assert torch.equal(out, (a.float() @ b.float() + sum(extras)).bfloat16())
 
 
 def test_cublas_multiplies_as_torch_is_set() -> None:
@@ -152,3 +158,19 @@ def test_cublas_multiplies_as_torch_is_set() -> None:
         assert cublas.multiplies(torch.bfloat16, "ieee")
     finally:
         settings.allow_fp16_accumulation = False
+
+
+def test_explain_plan_of_a_product() -> None:
+    a, b = torch.empty(16, 32768, device="meta"), torch.empty(32768, 16, device="meta")
+    plan = tilefold.explain_plan((a, b), tilefold.matmul, epilogue="relu", precision="tf32")
+    assert isinstance(plan, ContractPlan)
+    assert (plan.strategy, plan.precision, plan.guarantee) == ("split", "tf32", "run_to_run")
+    assert plan == tilefold.explain_plan(
+        (a, b), tilefold.matmul, epilogue="silu", precision="tf32", device=H200
+    )
+    for other in ("whole", "us"):
+        assert other in plan.reason
+    assert tilefold.explain_plan((a[:0], b), tilefold.matmul).launches == 0
+    row = (tilefold.monoids.SUM, None)
+    folded = tilefold.explain_plan((a, b), tilefold.matmul, row=row, guarantee="batch_invariant")
+    assert "row of 16" in str(folded)

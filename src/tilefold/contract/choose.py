@@ -13,14 +13,19 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
+
+from tilefold.contract import cublas
 from tilefold.contract.costs import Costs, cublas_us, finish_us, slowdown, tiles_us
-from tilefold.contract.operands import Contraction
+from tilefold.contract.epilogue import Epilogue
+from tilefold.contract.operands import Contraction, canonical_product
 from tilefold.contract.plan import Asked, ContractPlan, Sizes, Tile
 from tilefold.contract.tiles import finish_of, splits_of, tiles_of
 from tilefold.contract.tuned import costs_of, tuned_plan
-from tilefold.planner.device import NOMINAL, Device
+from tilefold.planner.device import H200, NOMINAL, Device, device_of
 
 
 def plan_product(
@@ -52,6 +57,28 @@ def plan_product(
     plan = _chosen(sizes, asked, chip)
     return replace(
         plan, overlap=plan.strategy == "split" and device.overlaps, precision=precision, guarantee=guarantee
+    )
+
+
+def plan_tensors(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    extras: Sequence[torch.Tensor],
+    epilogue: Epilogue,
+    precision: str,
+    guarantee: str,
+    device: Device | None = None,
+) -> ContractPlan:
+    """How validated tensors are multiplied on a chip (their own, or an H200), torch being set as it is now."""
+    chip = device or (device_of(a.device.index) if a.is_cuda else H200)
+    return plan_product(
+        canonical_product(a, b, extras),
+        chip,
+        precision=precision,
+        guarantee=guarantee,
+        cublas=cublas.multiplies(a.dtype, precision),
+        finished=cublas.finishes(epilogue, a, b, extras),
+        row=epilogue.row is not None,
     )
 
 

@@ -35,6 +35,13 @@ NAMED: dict[str, Callable[..., Any]] = {
     "sigmoid": math.sigmoid,
     "tanh": math.tanh,
 }
+IN_TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "silu": torch.nn.functional.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
 
 
 @dataclass(frozen=True)

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
 from tilefold.algebra.monoid import Monoid
+from tilefold.contract.choose import plan_tensors
+from tilefold.contract.cublas import cublas_settings
 from tilefold.contract.epilogue import Epilogue, make_epilogue
 from tilefold.contract.operands import (
     check_operands,
     check_precision,
     check_row_fits,
-    cublas_settings,
     expand_extras,
     result_shape,
 )
-from tilefold.contract.plan import ContractPlan
+from tilefold.contract.plan import ContractPlan, nothing
 from tilefold.contract.row import check_row
 from tilefold.errors import ArgumentError, BackendError
 from tilefold.fold import forced_backend, kept, remember_plan
+from tilefold.planner.device import Device
 from tilefold.validate import as_dtype, check_guarantee, check_out, is_abstract
 
 
@@ -97,6 +100,42 @@ def matmul(
     if ready is not None:
         remember_plan(ready.plan)
         return ready(a, b, *(() if bias is None else (bias,)), *epilogue_args)
+    call = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
+    check_row_fits(call.ending.row, a, b, call.shape, out)
+    targets = check_out(out, [call.ending.result], call.shape, call.inputs, "matmul")
+    target = None if targets is None else targets[0]
+    if any(is_abstract(t) for t in call.inputs):
+        return _abstract(call.ending, call.shape, a.device) if target is None else target
+    result = _run(call, guarantee, key, target)
+    return result if target is None or result is target else target.copy_(result)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call that may run: its inputs (extra tensors in the result's shape), what happens to a result, that shape."""
+
+    inputs: list[torch.Tensor]
+    ending: Epilogue
+    precision: str
+    shape: list[int]
+
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+        """a, b and the extra tensors, none of them a view that negates."""
+        a, b, *extras = (t.resolve_neg() for t in self.inputs)
+        return a, b, extras
+
+
+def _checked(
+    a: Any,
+    b: Any,
+    bias: Any,
+    epilogue: Any,
+    epilogue_args: Any,
+    row: Any,
+    out_dtype: Any,
+    precision: Any,
+    guarantee: str,
+) -> _Call:
     check_operands(a, b, bias, epilogue_args)
     check_guarantee(guarantee, "matmul")
     if epilogue is None and epilogue_args:
@@ -105,25 +144,35 @@ def matmul(
             "give a function of the accumulator and their elements"
         )
     chosen_precision = check_precision(precision, a.dtype)
-    dtype = as_dtype(out_dtype, "matmul", name="out_dtype")
-    pair = check_row(row)
+    dtype, pair = as_dtype(out_dtype, "matmul", name="out_dtype"), check_row(row)
     extra_dtypes = tuple(e.dtype for e in epilogue_args)
     ending = make_epilogue(epilogue, None if bias is None else bias.dtype, extra_dtypes, a.dtype, dtype, pair)
     shape = result_shape(a, b)
-    check_row_fits(ending.row, a, b, shape, out)
-    names = [
-        *(["`bias`"] * (bias is not None)),
-        *(f"`epilogue_args[{i}]`" for i in range(len(epilogue_args))),
-    ]
+    names = ["`bias`"] * (bias is not None) + [f"`epilogue_args[{i}]`" for i in range(len(epilogue_args))]
     extras = expand_extras([*([] if bias is None else [bias]), *epilogue_args], shape, names)
-    inputs = [a, b, *extras]
-    targets = check_out(out, [ending.result], shape, inputs, "matmul")
-    if any(is_abstract(t) for t in inputs):
-        return _abstract(ending, shape, a.device) if targets is None else targets[0]
-    left, right, *others = (t.resolve_neg() for t in inputs)
-    target = None if targets is None else targets[0]
-    result = _run(left, right, others, ending, chosen_precision, guarantee, shape, key, target)
-    return result if target is None or result is target else target.copy_(result)
+    return _Call([a, b, *extras], ending, chosen_precision, shape)
+
+
+def explain_product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    epilogue: Any = None,
+    epilogue_args: Sequence[torch.Tensor] = (),
+    row: Any = None,
+    out_dtype: torch.dtype | None = None,
+    precision: str | None = None,
+    guarantee: str = "run_to_run",
+    device: Device | None = None,
+) -> ContractPlan:
+    """`explain_plan` of a product."""
+    call = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
+    check_row_fits(call.ending.row, a, b, call.shape, None)
+    if 0 in call.shape:
+        return nothing(guarantee)
+    _, _, extras = call.tensors()
+    return plan_tensors(a, b, extras, call.ending, call.precision, guarantee, device)
 
 
 def _abstract(ending: Epilogue, shape: Sequence[int], device: torch.device) -> Any:
@@ -162,29 +211,18 @@ def _key(
     return key
 
 
-def _run(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    extras: Sequence[torch.Tensor],
-    epilogue: Epilogue,
-    precision: str,
-    guarantee: str,
-    shape: Sequence[int],
-    key: Any,
-    target: torch.Tensor | None,
-) -> Any:
+def _run(call: _Call, guarantee: str, key: Any, target: torch.Tensor | None) -> Any:
     """Choose the backend and run. On a GPU nothing else stands in for Triton and cuBLAS."""
-    chosen = forced_backend()
+    (a, b, extras), chosen = call.tensors(), forced_backend()
+    options = (call.ending, call.precision, guarantee, call.shape)
     if chosen in ("triton", "interpret") or (chosen == "auto" and a.is_cuda):
         from tilefold.backends.triton import products
 
         if chosen == "interpret":
-            result, folded, plan = products.interpret(a, b, extras, epilogue, precision, guarantee, shape)
+            result, folded, plan = products.interpret(a, b, extras, *options)
             remember_plan(plan)
-            return _packed(result, folded, epilogue)
-        ready = kept(
-            _ready, key, lambda: products.prepare(a, b, extras, epilogue, precision, guarantee, shape)
-        )
+            return _packed(result, folded, call.ending)
+        ready = kept(_ready, key, lambda: products.prepare(a, b, extras, *options))
         remember_plan(ready.plan)
         # a kernel writes into a target of its own layout at once; others are copied to
         direct = target is not None and target.is_contiguous() and target.data_ptr() % 16 == 0
@@ -197,8 +235,8 @@ def _run(
 
     reason = "each row by itself" if guarantee == "batch_invariant" else "then the epilogue"
     remember_plan(ContractPlan("torch", "torch.matmul", guarantee=guarantee, reason=reason))
-    result, folded = torch_products.multiply(a, b, extras, epilogue, guarantee, shape)
-    return _packed(result, folded, epilogue)
+    result, folded = torch_products.multiply(a, b, extras, call.ending, guarantee, call.shape)
+    return _packed(result, folded, call.ending)
 
 
 def _packed(result: torch.Tensor, folded: Sequence[torch.Tensor], epilogue: Epilogue) -> Any:

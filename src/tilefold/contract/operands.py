@@ -132,13 +132,6 @@ def check_precision(precision: str | None, dtype: torch.dtype) -> str:
     return precision or "ieee"
 
 
-def cublas_settings() -> tuple[str, bool]:
-    """What torch asks of cuBLAS now: the precision of float32 products, and whether float16 ones may be summed in float16."""
-    own, general = torch.backends.cuda.matmul.fp32_precision, torch.backends.fp32_precision  # type: ignore[attr-defined]  # torch's own
-    precision = "tf32" if (general if own == "none" else own) == "tf32" else "ieee"
-    return precision, bool(torch.backends.cuda.matmul.allow_fp16_accumulation)
-
-
 def result_shape(a: torch.Tensor, b: torch.Tensor) -> list[int]:
     """The shape of a @ b; a vector's missing dim is missing in the result, as in torch.matmul.
 

@@ -111,3 +111,8 @@ class ContractPlan:
         if self.overlap:
             lines.append("  launch 2 starts early (programmatic dependent launch)")
         return "\n".join(lines)
+
+
+def nothing(guarantee: str) -> ContractPlan:
+    """The plan of a product without results."""
+    return ContractPlan("triton", "nothing", guarantee=guarantee, reason="no results")

@@ -2,7 +2,8 @@
 
     {"schema": 1, "chip": "NVIDIA H200", "made": {...}, "costs": {"launch_us": ...},
      "entries": [{"dtype": "bfloat16", "precision": "ieee", "sizes": [M, N, K, batches], "epilogue": true,
-                  "strategy": "split", "tile": [16, 16, 128, 2, 4], "splits": 64, "finish": [32, 64, 4], "chained": false, "time_us": 2.9}]}
+                  "strategy": "split", "tile": [16, 16, 128, 2, 4], "splits": 64, "finish": [32, 64, 4],
+                  "chained": false, "time_us": 2.9}]}
 
 A table that is missing or of another schema is no table. Entries hold no code, only numbers, which are checked when read.
 """

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from tilefold.contract.epilogue import Epilogue
-from tilefold.contract.operands import as_matrices, cublas_settings
+from tilefold.contract.operands import as_matrices
 
 Tensor = torch.Tensor
 
@@ -21,35 +20,14 @@ _HALVES = {
 _settings = threading.Lock()
 
 
-def multiplies(dtype: torch.dtype, precision: str) -> bool:
-    """Whether torch.matmul sums products of this dtype as precisely as we promise, as torch is set now."""
-    set_precision, short_sums = cublas_settings()
-    if dtype == torch.float32:
-        return set_precision == precision
-    return dtype in (torch.bfloat16, torch.float64) or (dtype == torch.float16 and not short_sums)
-
-
-def finishes(epilogue: Epilogue, a: Tensor, b: Tensor, extras: Sequence[Tensor]) -> bool:
-    """Whether torch's product needs nothing after it: no epilogue, or a bias of columns that it adds itself."""
-    if epilogue.result != a.dtype or epilogue.row is not None:
-        return False
-    if epilogue.plain:
-        return True
-    return (
-        epilogue.only_bias
-        and a.ndim == b.ndim == 2
-        and extras[0].dtype == a.dtype
-        and extras[0].stride() == (0, 1)
-    )
-
-
 def finished_product(a: Tensor, b: Tensor, extras: Sequence[Tensor], out: Tensor) -> None:
-    """The product, and the bias added before the one rounding, written into `out`."""
+    """The product, and the bias of columns (as given, or seen in the result's shape) added before the one rounding."""
     with _full_sums(a.dtype):
-        if extras:
-            torch.addmm(extras[0][0], a, b, out=out)
-        else:
+        if not extras:
             torch.matmul(a, b, out=out)
+            return
+        bias = extras[0]
+        torch.addmm(bias if bias.ndim == 1 else bias[0], a, b, out=out)
 
 
 def wide_product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:

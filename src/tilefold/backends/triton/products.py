@@ -10,10 +10,10 @@ import torch
 from tilefold.backends.triton import cublas
 from tilefold.backends.triton.launch import check_dtypes, identities, interpret_call, launcher
 from tilefold.backends.triton.product_calls import product_calls
-from tilefold.contract.choose import plan_product
+from tilefold.contract.choose import plan_product, plan_tensors
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype
 from tilefold.contract.operands import Contraction, canonical_product
-from tilefold.contract.plan import ContractPlan
+from tilefold.contract.plan import ContractPlan, nothing
 from tilefold.errors import BackendError
 from tilefold.planner.device import H200, Device, device_of
 
@@ -38,34 +38,11 @@ def prepare(
     device = device_of(a.device.index)
     _check_dtypes(a, epilogue, device)
     if 0 in shape:
-        plan = ContractPlan("triton", "nothing", guarantee=guarantee, reason="no results")
-        return Ready(plan, [], 0, epilogue, shape, a)
+        return Ready(nothing(guarantee), [], 0, epilogue, shape, a)
     problem = canonical_product(a, b, extras)
-    plan = plan or plan_tensors(a, b, extras, epilogue, precision, guarantee, device, problem)
+    plan = plan or plan_tensors(a, b, extras, epilogue, precision, guarantee, device)
     made = product_calls(plan, problem, epilogue, interpret=False)
     return Ready(plan, [launcher(c, a.device.index) for c in made], problem.outputs, epilogue, shape, a)
-
-
-def plan_tensors(
-    a: Tensor,
-    b: Tensor,
-    extras: Sequence[Tensor],
-    epilogue: Epilogue,
-    precision: str,
-    guarantee: str,
-    device: Device,
-    problem: Contraction,
-) -> ContractPlan:
-    """How these tensors are multiplied on a chip, torch being set as it is now."""
-    return plan_product(
-        problem,
-        device,
-        precision=precision,
-        guarantee=guarantee,
-        cublas=cublas.multiplies(a.dtype, precision),
-        finished=cublas.finishes(epilogue, a, b, extras),
-        row=epilogue.row is not None,
-    )
 
 
 class Ready:
@@ -145,9 +122,8 @@ def interpret(
     result = torch.empty(shape, dtype=epilogue.result, device="cpu")
     outputs = () if epilogue.row is None else epilogue.row.program.outputs
     if result.numel() == 0:
-        plan = ContractPlan("triton", "nothing", guarantee=guarantee, reason="no results")
         program = epilogue.row and epilogue.row.program
-        return result, identities(program, shape[:-1], a.device) if program else [], plan
+        return result, identities(program, shape[:-1], a.device) if program else [], nothing(guarantee)
     folded = [torch.empty(shape[:-1], dtype=dtype, device="cpu") for dtype in outputs]
     problem, row = canonical_product(a, b, extras), epilogue.row is not None
     plan = plan_product(problem, H200, precision=precision, guarantee=guarantee, cublas=False, row=row)

@@ -1,0 +1,140 @@
+"""tilefold inside torch.compile, on a CPU: Inductor chooses among torch's product, Decompose-K and ours."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import tilefold
+from tilefold import inductor
+from tilefold.errors import BackendError
+
+Tensor = torch.Tensor
+custom_op = pytest.importorskip("torch._inductor.kernel.custom_op")
+
+pytestmark = [
+    # Inductor's subprocess pool and C++ builds warn about themselves.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """No test leaves a lowering behind, nor compiled code."""
+    before = dict(custom_op.user_lowerings)
+    torch._dynamo.reset()
+    graphs = torch._inductor.config.patch(fx_graph_cache=False)
+    with graphs, torch._functorch.config.patch(enable_autograd_cache=False):
+        yield
+    inductor._registered = False
+    custom_op.user_lowerings.clear()
+    custom_op.user_lowerings.update(before)
+
+
+@pytest.fixture
+def candidates() -> Iterator[list[str]]:
+    """The names of all that Inductor timed."""
+    from torch._inductor import select_algorithm
+
+    seen: list[str] = []
+    select_algorithm.add_feedback_saver(lambda timings, *rest: seen.extend(c.name for c in timings))
+    yield seen
+    select_algorithm.clear_feedback_savers()
+
+
+def operands(rows: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(rows, 128), torch.randn(128, 6), torch.randn(6)
+
+
+def fused(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+    return inductor.matmul(a, b, bias, "relu")
+
+
+def compiled(function: object, **options: object) -> object:
+    return torch.compile(function, fullgraph=True, mode="max-autotune-no-cudagraphs", **options)  # type: ignore[call-overload]
+
+
+def of(names: list[str], part: str) -> int:
+    return sum(part in name for name in names)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_operations_keep_torchs_rules(bias: bool, dtype: torch.dtype) -> None:
+    a, b, c = (t.to(dtype) for t in operands())
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(
+        inductor.tuned_matmul, (a, b.mT.contiguous().mT, c if bias else None, "gelu"), test_utils=checks
+    )
+    torch.library.opcheck(inductor.own_matmul, (a, b, c if bias else None), test_utils=checks)
+    assert torch.equal(fused(a, b, c), tilefold.matmul(a, b, bias=c, epilogue="relu"))
+
+
+def test_exact_shapes(candidates: list[str]) -> None:
+    """Each split of 128 that leaves 32 elements is one candidate."""
+    assert inductor.register().exact_shapes
+    a, b, bias = operands()
+    torch.testing.assert_close(compiled(fused, dynamic=False)(a, b, bias), torch.relu(a @ b + bias))  # type: ignore[operator]
+    assert of(candidates, "plain") == of(candidates, "fallback") == 1
+    assert of(candidates, "k_splits") == 2
+
+
+def test_one_graph_serves_all_ranges(candidates: list[str]) -> None:
+    inductor.register(split_points=(1, 8), unbounded=16)
+    call = compiled(fused)
+    _, b, bias = operands()
+    for rows in (16, 64, 7, 2, 768):
+        a = torch.randn(rows, 128)
+        torch._dynamo.mark_dynamic(a, 0)
+        with torch.compiler.set_stance("default" if rows == 16 else "fail_on_recompile"):
+            got = call(a, b, bias)  # type: ignore[operator]
+        torch.testing.assert_close(got, torch.relu(a @ b + bias), rtol=1e-5, atol=1e-4)
+    assert of(candidates, "fallback") == 3
+
+
+def test_plain_products_where_we_would_split(candidates: list[str]) -> None:
+    said = inductor.register(mm=True)
+    if not said.aten_mm:
+        pytest.skip(said.off[-1])
+    a, b = torch.randn(4, 64), torch.randn(64, 6)
+    call = compiled(lambda a, b: a @ b + 1, dynamic=False)
+    torch.testing.assert_close(call(a, b), a @ b + 1, rtol=1e-4, atol=1e-4)  # type: ignore[operator]
+    assert of(candidates, "ours") == of(candidates, "k_splits") == 1
+    large = {"self": torch.empty(4096, 4096), "mat2": torch.empty(4096, 4096)}
+    assert inductor._mm_choices(large) == []
+
+
+def test_what_is_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a torch that knows neither graphs in its timing nor other operations than custom ones."""
+    whole = custom_op.register_custom_op_autotuning
+
+    def older(custom_op, configs=None, config_generator=None, name=None, dispatch_on=None, split_points=None):  # type: ignore[no-untyped-def]
+        if not isinstance(custom_op, torch._library.custom_ops.CustomOpDef):
+            raise TypeError("custom_op must be a CustomOpDef")
+        whole(custom_op, configs, config_generator, name, dispatch_on=dispatch_on, split_points=split_points)
+
+    monkeypatch.setattr(custom_op, "register_custom_op_autotuning", older)
+    said = inductor.register(mm=True)
+    assert (said.exact_shapes, said.row_ranges, said.aten_mm) == (True, True, False)
+    assert "aten.mm: off" in str(said)
+    assert len(said.off) == 2
+    monkeypatch.setitem(sys.modules, custom_op.__name__, None)
+    with pytest.raises(BackendError, match=r"must have autotuning of custom operations, got .*; take 2"):
+        inductor.register()
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+def test_a_layer_is_compiled_whole(guarantee: str) -> None:
+    layer = tilefold.nn.Linear(128, 6, activation="silu", guarantee=guarantee)
+    x = torch.randn(2, 3, 128)
+    torch._dynamo.reset()
+    call = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(call(x), layer(x))
+    with torch.no_grad():
+        torch.testing.assert_close(call(x), layer(x))
+    given = torch.autograd.grad(call(x).sum(), list(layer.parameters()))
+    for g, w in zip(given, torch.autograd.grad(layer(x).sum(), list(layer.parameters())), strict=True):
+        torch.testing.assert_close(g, w)
