@@ -55,7 +55,7 @@ def explain_plan(
     if operation is not matmul:
         if options:
             raise ArgumentError(
-                f"explain_plan: a fold must be asked about without options of matmul, got {', '.join(options)}; leave them out"
+                f"explain_plan: a fold must come without options of matmul, got {', '.join(options)}; leave them out"
             )
         return explain_fold(inputs, operation, dim, guarantee, device)
     if isinstance(inputs, torch.Tensor) or len(inputs) != 2:

@@ -157,6 +157,22 @@ def register(
     return Registered(True, True, mm and _register_mm(room, off), tuple(off))
 
 
+def any_rows() -> Any:
+    """A context in which graphs are compiled so that one row is a number of rows like any other.
+
+    Without it torch.compile makes a graph of its own for a dynamic dim of size 1 (and 0).
+
+    Example:
+        >>> with tilefold.inductor.any_rows():
+        ...     call = torch.compile(layer)
+        ...     torch._dynamo.mark_dynamic(x, 0)
+        ...     y = call(x)
+    """
+    from torch.fx.experimental import _config
+
+    return _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]  # torch's own, made at import
+
+
 def _custom_ops() -> Any:
     try:
         return importlib.import_module("torch._inductor.kernel.custom_op")
