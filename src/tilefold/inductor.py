@@ -145,16 +145,27 @@ def register(
     room, off = _custom_ops(), list[str]()
     if "benchmark_with_cudagraphs" not in inspect.signature(room.register_custom_op_autotuning).parameters:
         off.append(f"candidates are not timed inside CUDA graphs: torch {torch.__version__} cannot")
+    tune(tuned_matmul, torch.ops.tilefold.matmul.default, split_points=split_points, unbounded=unbounded)
+    _registered = True
+    return Registered(True, True, mm and _register_mm(room, off), tuple(off))
+
+
+def tune(
+    operation: Any, overload: Any, *, split_points: Sequence[int] = SPLIT_POINTS, unbounded: int = UNBOUNDED
+) -> None:
+    """What `register` does, of any custom operation with the arguments of `tilefold::matmul`.
+
+    Raises:
+        BackendError: this torch's Inductor has no autotuning of custom operations.
+    """
+    room = _custom_ops()
     ranges = {
         "dispatch_on": {"tensor_name": "a", "dim": 0, "range_upper_bound": unbounded},
         "split_points": list(split_points),
     }
-    operation = torch.ops.tilefold.matmul.default
-    exact = _lowering(room, tuned_matmul, operation, config_generator=_choices)
-    ranged = _lowering(room, tuned_matmul, operation, config_generator=_choices, **ranges)
-    room.user_lowerings[operation] = _by_rows(exact, ranged)
-    _registered = True
-    return Registered(True, True, mm and _register_mm(room, off), tuple(off))
+    exact = _lowering(room, operation, overload, config_generator=_choices)
+    ranged = _lowering(room, operation, overload, config_generator=_choices, **ranges)
+    room.user_lowerings[overload] = _by_rows(exact, ranged)
 
 
 def any_rows() -> Any:
@@ -224,7 +235,7 @@ def _register_mm(room: Any, off: list[str]) -> bool:
 def _choices(tensors: dict[str, Tensor]) -> list[Any]:
     """Candidates of `tilefold::matmul` besides itself, which Inductor adds: torch's own, and each split of K."""
     config, depth = _custom_ops().CustomOpConfig, int(tensors["a"].shape[-1])
-    return [config(_plain), *(config(_decomposed, k_splits=s) for s in SPLITS if _divides(s, depth))]
+    return [config(_plain), *(config(decomposed, k_splits=s) for s in SPLITS if divides(s, depth))]
 
 
 def _mm_choices(tensors: dict[str, Tensor]) -> list[Any]:
@@ -237,10 +248,10 @@ def _mm_choices(tensors: dict[str, Tensor]) -> list[Any]:
     if not cublas.multiplies(a.dtype, "ieee") or products.explain_product(*whole).strategy == "cublas":
         return []
     config, depth = _custom_ops().CustomOpConfig, int(a.shape[-1])
-    return [config(_ours), *(config(_decomposed, k_splits=s) for s in SPLITS if _divides(s, depth))]
+    return [config(_ours), *(config(decomposed, k_splits=s) for s in SPLITS if divides(s, depth))]
 
 
-def _divides(splits: int, depth: int) -> bool:
+def divides(splits: int, depth: int) -> bool:
     """Whether splits are even, and none so short that its product is all overhead."""
     return depth % splits == 0 and depth // splits >= 32
 
@@ -261,7 +272,7 @@ def _plain(
     return _finished(torch.mm(a, b), bias, epilogue).to(a.dtype)
 
 
-def _decomposed(
+def decomposed(
     a: Tensor,
     b: Tensor,
     bias: Tensor | None = None,
