@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from tilefold.bench import gate, traps
+from bench.made import case_result, measurement, suite_result
+from tilefold.bench import gate, summary, traps
 from tilefold.bench import product_variants as ways
 from tilefold.bench.cases import Variant
 from tilefold.bench.inductor_choices import winners
@@ -174,3 +176,20 @@ def test_one_compiled_for_another_shape_is_found() -> None:
     check_compiled(call, torch.empty(0))
     with pytest.raises(traps.TrapError, match="specialised on another shape"):
         check_compiled(OfPair(call.function, (torch.ones(4, 3), torch.ones(3, 2))), torch.empty(0))
+
+
+def test_the_summary_says_how_often_ours_is_faster_and_how_far() -> None:
+    cases = [
+        replace(
+            case_result(measurement(ours), measurement(theirs, "torch", graph_us=2.0)),
+            name=str(ours),
+            operation="matmul",
+        )
+        for ours, theirs in ((10.0, 20.0), (10.0, 9.0), (10.0, 15.0))
+    ]
+    lines = summary.summary(suite_result(*cases, suite="router"))
+    (line,) = (line for line in lines if "over ours" in line)
+    assert line == (
+        "matmul bf16: torch over ours: cold ours faster in 2 of 3, 1.392 on average (0.900 to 2.000, median 1.500); "
+        "graph ours faster in 3 of 3, 2.000 on average (2.000 to 2.000, median 2.000)"
+    )

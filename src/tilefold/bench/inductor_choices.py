@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,9 +79,33 @@ def _short(winner: str) -> str:
     return "plain" if "_plain" in winner else "the operation itself" if "fallback" in winner else winner
 
 
+_latest: list[str] = []  # the case whose functions Dynamo holds
+
+
+def compile_beside(
+    case: ProductCase, product: Callable[[Pair], Tensor], **options: Any
+) -> Callable[[Pair], Tensor]:
+    """`torch.compile` beside the case's other compiled functions: Dynamo is reset where a new case begins.
+
+    Dynamo keeps what it compiled by a function's code, and falls back after eight specialisations of one code: each function
+    gets a code of its own, and hitting that limit is an error.
+    """
+    import torch._dynamo as dynamo
+
+    if _latest != [case.name]:
+        dynamo.reset()
+        _latest[:] = [case.name]
+    dynamo.config.fail_on_recompile_limit_hit = True
+    own = types.FunctionType(
+        product.__code__.replace(), product.__globals__, product.__name__, None, product.__closure__
+    )
+    made: Callable[[Pair], Tensor] = torch.compile(own, fullgraph=True, mode=COMPILE_MODE, **options)
+    return made
+
+
 def compiled_choice(case: ProductCase, x: Tensor, product: Callable[[Pair], Tensor]) -> Choice:
     """A function compiled for one shape, labelled with what Inductor chose."""
-    call = OfPair(traps.fresh_compile(product, mode=COMPILE_MODE), case.pair(x))
+    call = OfPair(compile_beside(case, product, dynamic=False), case.pair(x))
     with choices_noted() as noted:
         call(x)
     return Choice(winners(noted), call)
@@ -147,8 +172,7 @@ ROWS = (16, 1, 64, 256, 768)
 def ranged_choice(case: ProductCase, x: Tensor, product: Callable[[Pair], Tensor]) -> Choice:
     """One graph for every number of rows, labelled with what each range chose."""
     a, b = case.pair(x)
-    torch._dynamo.reset()
-    call = OfPair(torch.compile(product, fullgraph=True, mode=COMPILE_MODE), (a, b))
+    call = OfPair(compile_beside(case, product), (a, b))
     with inductor.any_rows(), choices_noted() as noted:
         for rows in ROWS:
             other = torch.randn(rows, a.shape[1], device=a.device).to(a.dtype)

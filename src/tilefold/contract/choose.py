@@ -19,7 +19,7 @@ from dataclasses import replace
 import torch
 
 from tilefold.contract import cublas
-from tilefold.contract.costs import Costs, cublas_us, finish_us, slowdown, tiles_us
+from tilefold.contract.costs import Costs, plan_us
 from tilefold.contract.epilogue import Epilogue
 from tilefold.contract.operands import Contraction, canonical_product
 from tilefold.contract.plan import Asked, ContractPlan, Sizes, Tile
@@ -110,26 +110,20 @@ def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None =
 
     `overlap` and `precision` are still to be set, as `plan_product` does.
     """
-    costs, rate = costs or Costs(), slowdown(asked.dtype, asked.precision)
     plans = [
-        _planned(tile, splits, sizes, rate, device, costs, asked.row)
+        _tiled(tile, splits, sizes, asked.row)
         for tile in tiles_of(sizes, asked.dtype)
         for splits in splits_of(sizes.depth, tile)
         if splits == 1 or splits * sizes.outputs * 4 <= PARTIAL_BYTES
     ]
     if asked.cublas:
         finish = None if asked.finished else finish_of(sizes, 1, asked.row)
-        time_us = cublas_us(sizes, rate, asked.finished, device, costs)
-        plans.append(ContractPlan("triton", "cublas", None, 1, finish, time_us=time_us))
-    return plans
+        plans.append(ContractPlan("triton", "cublas", finish=finish))
+    used = costs or Costs()
+    return [replace(plan, time_us=plan_us(plan, sizes, asked, device, used)) for plan in plans]
 
 
-def _planned(
-    tile: Tile, splits: int, sizes: Sizes, rate: float, device: Device, costs: Costs, row: bool
-) -> ContractPlan:
-    time_us = tiles_us(tile, splits, sizes, rate, device, costs)
+def _tiled(tile: Tile, splits: int, sizes: Sizes, row: bool) -> ContractPlan:
     if splits == 1 and (not row or tile.block_n >= sizes.columns):
-        return ContractPlan("triton", "whole", tile, time_us=time_us)
-    finish = finish_of(sizes, splits, row)
-    time_us += finish_us(finish, splits, sizes, device, costs)
-    return ContractPlan("triton", "split", tile, splits, finish, time_us=time_us)
+        return ContractPlan("triton", "whole", tile)
+    return ContractPlan("triton", "split", tile, splits, finish_of(sizes, splits, row))

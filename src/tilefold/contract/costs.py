@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tilefold.contract.plan import Finish, Sizes, Tile
+from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes, Tile
 from tilefold.planner.device import Device
 
 
@@ -47,7 +47,16 @@ def slowdown(dtype: torch.dtype, precision: str) -> float:
     return 0.5 if dtype.itemsize == 1 else 1.0
 
 
-def tiles_us(tile: Tile, splits: int, sizes: Sizes, rate: float, device: Device, costs: Costs) -> float:
+def plan_us(plan: ContractPlan, sizes: Sizes, asked: Asked, device: Device, costs: Costs) -> float:
+    """What the model expects of a plan, in microseconds of a CUDA graph."""
+    rate = slowdown(asked.dtype, asked.precision)
+    if plan.tile is None:
+        return _cublas_us(sizes, rate, plan.finish is None, device, costs)
+    time_us = _tiles_us(plan.tile, plan.splits, sizes, rate, device, costs)
+    return time_us + (_finish_us(plan.finish, plan.splits, sizes, device, costs) if plan.finish else 0.0)
+
+
+def _tiles_us(tile: Tile, splits: int, sizes: Sizes, rate: float, device: Device, costs: Costs) -> float:
     """A launch of our own tiles: programs in waves, each as slow as its loads' latency, its core or its memory."""
     tiles = math.ceil(sizes.rows / tile.block_m) * math.ceil(sizes.columns / tile.block_n) * sizes.batches
     bytes_a_step = (tile.block_m + tile.block_n) * tile.block_k * sizes.itemsize
@@ -65,7 +74,7 @@ def tiles_us(tile: Tile, splits: int, sizes: Sizes, rate: float, device: Device,
     return costs.launch_us + max(memory_us, waves * (costs.latency_us + steps * step_us))
 
 
-def finish_us(finish: Finish, splits: int, sizes: Sizes, device: Device, costs: Costs) -> float:
+def _finish_us(finish: Finish, splits: int, sizes: Sizes, device: Device, costs: Costs) -> float:
     """The second launch of our own tiles."""
     begun_us = costs.dependent_us if device.overlaps else costs.launch_us
     programs = math.ceil(sizes.outputs / finish.block)
@@ -74,7 +83,7 @@ def finish_us(finish: Finish, splits: int, sizes: Sizes, device: Device, costs: 
     return begun_us + rounds * costs.latency_us + partial_us
 
 
-def cublas_us(sizes: Sizes, rate: float, finished: bool, device: Device, costs: Costs) -> float:
+def _cublas_us(sizes: Sizes, rate: float, finished: bool, device: Device, costs: Costs) -> float:
     """cuBLAS, and the launch after it unless it leaves nothing to do."""
     tiles = math.ceil(sizes.rows / 128) * math.ceil(sizes.columns / 128) * sizes.batches
     idle = math.ceil(tiles / device.cores) * device.cores / tiles  # how far the last wave is from full

@@ -121,10 +121,11 @@ def read_table(text: str, chip: str) -> Table:
         return NOTHING
     known = {f.name for f in fields(Costs)}
     costs = {name: float(value) for name, value in document["costs"].items() if name in known}
-    return Table(Costs(**costs), tuple(map(_entry, document["entries"])))
+    return Table(Costs(**costs), tuple(map(entry_of, document["entries"])))
 
 
-def _entry(record: dict[str, Any]) -> Entry:
+def entry_of(record: dict[str, Any]) -> Entry:
+    """An entry from what the JSON holds."""
     rows, columns, depth, batches = _numbers(record["sizes"], 4)
     tile = Tile(*_numbers(record["tile"], 5)) if record["tile"] else None
     finish = Finish(*_numbers(record["finish"], 3)) if record["finish"] else None
@@ -162,3 +163,12 @@ def record_of(entry: Entry) -> dict[str, Any]:
         "chained": entry.plan.chained,
         "time_us": round(entry.plan.time_us, 3),
     }
+
+
+def write_document(path: Path, document: dict[str, Any]) -> None:
+    """A table's JSON with an entry a line, read once to see that it can be."""
+    head = json.dumps({k: v for k, v in document.items() if k != "entries"}, indent=1)[:-2]
+    lines = ",\n  ".join(map(json.dumps, document["entries"]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{head},\n "entries": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+    read_table(path.read_text(encoding="utf-8"), document["chip"])
