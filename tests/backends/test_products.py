@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tilefold
 from tilefold.backends.triton import call as calls
@@ -17,7 +19,7 @@ from tilefold.contract.choose import plan_product
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype, make_epilogue
 from tilefold.contract.operands import canonical_product
 from tilefold.contract.plan import ContractPlan, Finish, Sizes, Tile
-from tilefold.contract.tiles import finish_of
+from tilefold.contract.tiles import even_splits, finish_of
 from tilefold.planner.device import Device
 
 Tensor = torch.Tensor
@@ -75,6 +77,40 @@ def test_sizes_and_strides(plan: str, sizes: tuple[int, int, int], layouts: tupl
     rows, depth, columns = sizes
     a, b = LAYOUTS[layouts[0]](filled((rows, depth))), LAYOUTS[layouts[1]](filled((depth, columns), seed=1))
     torch.testing.assert_close(run(PLANS[plan], a, b), a @ b, rtol=1e-5, atol=1e-4)
+
+
+ROUNDING = {torch.float16: 2.0**-11, torch.float32: 2.0**-24, torch.float64: 2.0**-53}
+
+
+@st.composite
+def plans(draw: st.DrawFn, depth: int) -> ContractPlan:
+    """Any tile, any even number of splits, any second launch."""
+    power = lambda low, high: 1 << draw(st.integers(low, high))  # noqa: E731
+    tile = Tile(power(4, 6), power(4, 6), power(4, 7), 1, 2)
+    splits = even_splits(depth, tile, draw(st.integers(1, 9)))
+    if splits == 1 and draw(st.booleans()):
+        return ContractPlan("triton", "whole", tile)
+    return ContractPlan("triton", "split", tile, splits, Finish(power(3, 8), power(0, 4), 1))
+
+
+@interpreted
+@settings(max_examples=30)
+@given(data=st.data())
+def test_any_plan_of_any_shape_and_strides_is_near_float64(data: st.DataObject) -> None:
+    """Within the stated bound: gamma_K |a| |b| with u = 2^-23 before the result's one rounding, u_out |result|."""
+    batch = data.draw(st.sampled_from([(), (), (2,)]), "batch")
+    rows, columns = (data.draw(st.integers(1, 33), name) for name in ("M", "N"))
+    depth = data.draw(st.one_of(st.integers(1, 20), st.integers(1, 200)), "K")
+    dtype = data.draw(st.sampled_from(list(ROUNDING)), "dtype")
+    shared = data.draw(st.booleans(), "one b for all")
+    places = [LAYOUTS[data.draw(st.sampled_from(list(LAYOUTS)), name)] for name in "ab"]
+    a = places[0](filled((*batch, rows, depth), dtype))
+    b = places[1](filled((depth, columns) if shared else (*batch, depth, columns), dtype, 1))
+    got = run(data.draw(plans(depth), "plan"), a, b, epilogue=make_epilogue(None, None, (), dtype, None))
+    want, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    unit = depth * (2.0**-53 if dtype == torch.float64 else 2.0**-23)
+    bound = unit / (1 - unit) * size + ROUNDING[dtype] * want.abs() + (6e-8 if dtype == torch.float16 else 0)
+    assert bool(((got.double() - want).abs() <= bound).all())
 
 
 @interpreted
