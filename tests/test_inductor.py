@@ -139,3 +139,22 @@ def test_a_layer_is_compiled_whole(guarantee: str) -> None:
     given = torch.autograd.grad(call(x).sum(), list(layer.parameters()))
     for g, w in zip(given, torch.autograd.grad(layer(x).sum(), list(layer.parameters())), strict=True):
         torch.testing.assert_close(g, w)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_on_a_gpu(dtype: torch.dtype, candidates: list[str]) -> None:
+    """An exact shape, and one graph for a router's batches."""
+    inductor.register(unbounded=768)
+    b, bias = (torch.randn(7168, 256) / 7168**0.5).cuda().to(dtype), torch.randn(256).cuda()
+    bound = {"rtol": 2e-2, "atol": 2e-2} if dtype != torch.float32 else {"rtol": 1e-4, "atol": 1e-4}
+    exact, ranged = compiled(fused, dynamic=False), compiled(fused)
+    for rows in (16, 1, 64, 256, 768):
+        a = torch.randn(rows, 7168).cuda().to(dtype)
+        want = torch.relu(a.double() @ b.double() + bias).to(dtype)
+        torch._dynamo.mark_dynamic(a, 0)
+        with inductor.any_rows(), torch.compiler.set_stance("default" if rows == 16 else "fail_on_recompile"):
+            torch.testing.assert_close(ranged(a, b, bias), want, **bound)  # type: ignore[operator]
+        if rows == 16:
+            torch.testing.assert_close(exact(a.clone(), b, bias), want, **bound)  # type: ignore[operator]
+    assert of(candidates, "fallback") == 7

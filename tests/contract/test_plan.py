@@ -174,3 +174,15 @@ def test_explain_plan_of_a_product() -> None:
     row = (tilefold.monoids.SUM, None)
     folded = tilefold.explain_plan((a, b), tilefold.matmul, row=row, guarantee="batch_invariant")
     assert "row of 16" in str(folded)
+
+
+@pytest.mark.parametrize("where", ["cuda.matmul", "everything"])
+def test_tf32_is_seen_wherever_torch_is_told_of_it(where: str) -> None:
+    owner = torch.backends.cuda.matmul if where == "cuda.matmul" else torch.backends
+    before = owner.fp32_precision  # type: ignore[attr-defined]  # torch's own
+    owner.fp32_precision = "tf32"  # type: ignore[attr-defined]
+    try:
+        assert cublas.multiplies(torch.float32, "tf32")
+        assert not cublas.multiplies(torch.float32, "ieee")
+    finally:
+        owner.fp32_precision = before  # type: ignore[attr-defined]

@@ -11,19 +11,22 @@ from tilefold.contract.epilogue import Epilogue
 Tensor = torch.Tensor
 
 
-def cublas_settings() -> tuple[str, bool]:
-    """What torch asks of cuBLAS now: the precision of float32 products, and whether float16 ones may be summed in float16."""
-    own, general = torch.backends.cuda.matmul.fp32_precision, torch.backends.fp32_precision  # type: ignore[attr-defined]  # torch's own
-    precision = "tf32" if (general if own == "none" else own) == "tf32" else "ieee"
-    return precision, bool(torch.backends.cuda.matmul.allow_fp16_accumulation)
+def cublas_setting(dtype: torch.dtype) -> str | bool | None:
+    """What torch asks of cuBLAS now for a dtype: the precision of float32 products; whether float16 is summed in float16."""
+    # torch's own getters: through its modules this would cost half as much as the rest of a repeated call's key
+    if dtype == torch.float32:
+        precision = torch._C._get_fp32_precision_getter
+        own, general = precision("cuda", "matmul"), precision("generic", "all")
+        return "tf32" if (general if own == "none" else own) == "tf32" else "ieee"
+    return torch._C._get_cublas_allow_fp16_accumulation() if dtype == torch.float16 else None
 
 
 def multiplies(dtype: torch.dtype, precision: str) -> bool:
     """Whether torch.matmul sums products of this dtype as precisely as we promise, as torch is set now."""
-    set_precision, short_sums = cublas_settings()
-    if dtype == torch.float32:
-        return set_precision == precision
-    return dtype in (torch.bfloat16, torch.float64) or (dtype == torch.float16 and not short_sums)
+    setting = cublas_setting(dtype)
+    if dtype in (torch.float32, torch.float16):
+        return setting == (precision if dtype == torch.float32 else False)
+    return dtype in (torch.bfloat16, torch.float64)
 
 
 def finishes(epilogue: Epilogue, a: Tensor, b: Tensor, extras: Sequence[Tensor]) -> bool:

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.contract.choose import plan_tensors
-from tilefold.contract.cublas import cublas_settings
+from tilefold.contract.cublas import cublas_setting
 from tilefold.contract.epilogue import Epilogue, make_epilogue
 from tilefold.contract.operands import (
     check_operands,
@@ -201,7 +201,7 @@ def _key(
         return None
     try:
         layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15, t.device) for t in tensors)
-        key = (layouts, bias is None, epilogue, cublas_settings(), *options)
+        key = (layouts, bias is None, epilogue, cublas_setting(a.dtype), *options)
         hash(key)
     except (
         RuntimeError,
