@@ -127,6 +127,15 @@ def test_what_is_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         inductor.register()
 
 
+@pytest.mark.parametrize("shape", [(4, 128), (128,), (2, 3, 128)], ids=str)
+def test_matmul_itself_is_an_operation_of_the_graph(shape: tuple[int, ...], candidates: list[str]) -> None:
+    inductor.register()
+    a, (_, b, bias) = torch.randn(shape), operands()
+    call = compiled(lambda a, b, c: tilefold.matmul(a, b, bias=c, epilogue="silu") + 1)
+    torch.testing.assert_close(call(a, b, bias), torch.nn.functional.silu(a @ b + bias) + 1)  # type: ignore[operator]
+    assert of(candidates, "fallback") == 1
+
+
 @pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
 def test_a_layer_is_compiled_whole(guarantee: str) -> None:
     layer = tilefold.nn.Linear(128, 6, activation="silu", guarantee=guarantee)

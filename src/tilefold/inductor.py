@@ -1,6 +1,6 @@
 """tilefold inside torch.compile: an operation that graphs keep whole, and candidates for Inductor to choose among.
 
-    tilefold::own_matmul   what `matmul` and `linear` here put into a graph, and what runs there
+    tilefold::own_matmul   what `tilefold.matmul` is in a graph, and what runs there
     tilefold::matmul       the same after `register`: Inductor may replace it
 
 Candidates of a product: torch's own with the epilogue after it, as Inductor lowers it; one Decompose-K for each split that
@@ -73,31 +73,20 @@ def matmul(
     precision: str | None = None,
     guarantee: str = "run_to_run",
 ) -> Tensor:
-    """`tilefold.matmul` for code that is compiled: a [M, K] @ b [K, N], a bias and a named epilogue, in a's dtype.
+    """`tilefold.matmul` with a named epilogue for code that is compiled: inside torch.compile that function comes here.
+
+    After `register` Inductor may replace products [.., M, K] @ [K, N] under "run_to_run": all rows of a are one matrix then.
 
     Raises:
         As `tilefold.matmul`.
     """
     made: Tensor
-    if guarantee == "run_to_run" and _registered:
-        made = tuned_matmul(a, b, bias, epilogue, precision)
-    else:
-        made = own_matmul(a, b, bias, epilogue, precision, guarantee)
+    one_matrix = b.ndim == 2 and (a.ndim == 2 or bias is None or bias.ndim < 2)
+    if guarantee == "run_to_run" and _registered and one_matrix:
+        made = tuned_matmul(a.reshape(-1, a.shape[-1]), b, bias, epilogue, precision)
+        return made.reshape(*a.shape[:-1], b.shape[1])
+    made = own_matmul(a, b, bias, epilogue, precision, guarantee)
     return made
-
-
-def linear(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    activation: str | None,
-    precision: str | None,
-    guarantee: str,
-) -> Tensor:
-    """`tilefold.nn.Linear` for code that is compiled: all rows of x are one matrix."""
-    rows = x.reshape(-1, x.shape[-1])
-    made = matmul(rows, weight.mT, bias, activation, precision, guarantee)
-    return made.reshape(*x.shape[:-1], weight.shape[0])
 
 
 @dataclass(frozen=True)

@@ -111,10 +111,6 @@ def _multiply(
     precision: str | None,
     guarantee: str,
 ) -> Tensor:
-    if torch.compiler.is_compiling():
-        from tilefold import inductor  # torch.compile sees one operation, which Inductor may replace
-
-        return inductor.linear(x, weight, bias, activation, precision, guarantee)
     made: Tensor = matmul(
         x, weight.mT, bias=bias, epilogue=activation, precision=precision, guarantee=guarantee
     )

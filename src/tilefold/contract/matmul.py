@@ -93,6 +93,10 @@ def matmul(
 
     Source: splitting K into partial products that a second stage sums and finishes is known as Decompose-K.
     """
+    if torch.compiler.is_dynamo_compiling() and _is_named(epilogue, epilogue_args, row, out_dtype, out):
+        from tilefold import inductor  # torch.compile sees one operation, which Inductor may replace
+
+        return inductor.matmul(a, b, bias, epilogue, precision, guarantee)  # type: ignore[arg-type]  # a name, or None
     key, ready = None, None
     if out is None and type(a) is torch.Tensor and a.is_cuda:
         key = _key(a, b, bias, epilogue_args, epilogue, row, out_dtype, precision, guarantee)
@@ -108,6 +112,11 @@ def matmul(
         return _abstract(call.ending, call.shape, a.device) if target is None else target
     result = _run(call, guarantee, key, target)
     return result if target is None or result is target else target.copy_(result)
+
+
+def _is_named(epilogue: Any, extras: Any, row: Any, out_dtype: Any, out: Any) -> bool:
+    """Whether a call can be an operation of a graph, whose arguments are tensors, names and numbers."""
+    return (epilogue is None or isinstance(epilogue, str)) and not extras and row is out_dtype is out is None
 
 
 @dataclass(frozen=True)
