@@ -114,7 +114,7 @@ from tilefold.bench import gate
 from tilefold.bench.product_variants import SERIAL, SERIAL_APART, VECTOR, VECTOR_APART
 from tilefold.bench.products import product_case
 for relu in (True, False):
-    case = product_case(48, 20, 512, "fp32", relu, "x")
+    case = product_case(48, 20, 256, "fp32", relu, "x")
     probes = gate.probes_of(case, "cpu")
     x = probes[0].x.clone()
     for variant in (SERIAL, SERIAL_APART, VECTOR, VECTOR_APART):
