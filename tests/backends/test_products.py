@@ -285,3 +285,18 @@ def test_a_step_of_k_beyond_32_bits_is_made_of_64(plan: str) -> None:
     first = product_calls(wide, problem, ending, interpret=False)[0]
     assert dict(first.constants)["WIDE"]
     assert re.search(r"mul\.wide\.s32\s+%rd\d+, %r\d+, 256;", calls.compile_for(first, 90).asm["ptx"])
+
+
+@pytest.mark.parametrize("row", [None, (tilefold.monoids.SUM, None)], ids=["results", "rows"])
+@pytest.mark.parametrize("columns", [33, 256])
+def test_no_layout_of_registers_orders_a_batch_invariant_sum(columns: int, row: object) -> None:
+    """How registers are shared out follows from strides, and so from M: nothing is summed across threads in that order."""
+    ending = make_epilogue(None, None, (), torch.bfloat16, None, row)  # type: ignore[arg-type]
+    for rows in (1, 16, 17, 18):
+        a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((rows, 7168), (7168, columns)))
+        problem = canonical_product(a, b, [])
+        options = {"guarantee": "batch_invariant", "row": row is not None}
+        plan = plan_product(problem, Device("any", 132, 90, 4000.0), **options)  # type: ignore[arg-type]
+        first, last = product_calls(plan, problem, ending, interpret=False)
+        for call in (first, last):
+            assert "tt.reduce" not in calls.compile_for(call, 90).asm["ttgir"]

@@ -53,7 +53,7 @@ def plan_product(
     asked, chip = Asked(problem.dtypes[0], precision, cublas, finished, row), device
     if guarantee == "batch_invariant":
         sizes, chip = replace(sizes, rows=INVARIANT_ROWS, batches=1), NOMINAL
-        asked = replace(asked, cublas=False, finished=False)
+        asked = replace(asked, cublas=False, finished=False, in_order=True)
     plan = _chosen(sizes, asked, chip)
     return replace(
         plan, overlap=plan.strategy == "split" and device.overlaps, precision=precision, guarantee=guarantee
@@ -111,7 +111,7 @@ def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None =
     `overlap` and `precision` are still to be set, as `plan_product` does.
     """
     plans = [
-        _tiled(tile, splits, sizes, asked.row)
+        _tiled(tile, splits, sizes, asked)
         for tile in tiles_of(sizes, asked.dtype)
         for splits in splits_of(sizes.depth, tile)
         if splits == 1 or splits * sizes.outputs * 4 <= PARTIAL_BYTES
@@ -123,7 +123,8 @@ def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None =
     return [replace(plan, time_us=plan_us(plan, sizes, asked, device, used)) for plan in plans]
 
 
-def _tiled(tile: Tile, splits: int, sizes: Sizes, row: bool) -> ContractPlan:
-    if splits == 1 and (not row or tile.block_n >= sizes.columns):
+def _tiled(tile: Tile, splits: int, sizes: Sizes, asked: Asked) -> ContractPlan:
+    if splits == 1 and (not asked.row or tile.block_n >= sizes.columns):
         return ContractPlan("triton", "whole", tile)
-    return ContractPlan("triton", "split", tile, splits, finish_of(sizes, splits, row))
+    finish = finish_of(sizes, splits, asked.row, asked.in_order)
+    return ContractPlan("triton", "split", tile, splits, finish)

@@ -34,6 +34,7 @@ class Costs:
     cublas_tflops: float = 5.0
 
 
+LOADS = 32  # that a thread keeps in flight
 CORE_BYTES = 200 * 1024  # shared memory of a core
 CORE_WARPS = 32  # that one core holds of such programs
 
@@ -78,7 +79,8 @@ def _finish_us(finish: Finish, splits: int, sizes: Sizes, device: Device, costs:
     """The second launch of our own tiles."""
     begun_us = costs.dependent_us if device.overlaps else costs.launch_us
     programs = math.ceil(sizes.outputs / finish.block)
-    rounds = math.ceil(splits / finish.lanes) * math.ceil(programs / (8 * device.cores))
+    at_once = finish.lanes if finish.lanes > 1 else LOADS
+    rounds = math.ceil(splits / at_once) * math.ceil(programs / (8 * device.cores))
     partial_us = 2 * sizes.outputs * splits * 4 / (costs.core_gb_per_s * device.cores) / 1e3
     return begun_us + rounds * costs.latency_us + partial_us
 

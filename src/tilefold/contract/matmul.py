@@ -73,7 +73,8 @@ def matmul(
         dim (floats in the accumulator's dtype, not rounded to the result's). Products are summed in float32 (float64 of
         float64; int32 of int8, exact while sums fit, as they do up to K = 131072) in an order that the plan fixes, and
         rounded once, after the epilogue. Before that, |error| <= gamma_K * (|a| @ |b|), with gamma_K = K u / (1 - K u) and
-        u = 2^-23, since tensor cores truncate (2^-53 of float64; with "tf32" 2^-10 * (|a| @ |b|) more).
+        u = 2^-23, since tensor cores truncate (2^-53 of float64; with "tf32" 2^-10 * (|a| @ |b|) more, of float8 on a GPU
+        2^-13 * (|a| @ |b|) more: its tensor cores keep 14 bits of the sum of an instruction's products).
 
     Raises:
         ArgumentError, ArityError, DeviceError, DtypeError, KindError, ShapeError, TraceError: the call does not fit.

@@ -35,7 +35,7 @@ class Asked:
     """What a plan must serve besides its sizes.
 
     `cublas`: torch multiplies this dtype as precisely as we promise; `finished`: and leaves nothing to do after it.
-    `row`: whole rows of results meet in one program.
+    `row`: whole rows of results meet in one program. `in_order`: the splits of a result are summed one after another.
     """
 
     dtype: torch.dtype
@@ -43,6 +43,7 @@ class Asked:
     cublas: bool = True
     finished: bool = False
     row: bool = False
+    in_order: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Tile:
 class Finish:
     """The second launch: a program folds `block` neighbouring results, `lanes` partial products of each at a time.
 
+    One lane loads all splits at once and sums them one after another, in an order that no layout of registers can change.
     `row`: the columns of a whole row in this block, padded to a power of two; 0 where rows mean nothing.
     """
 

@@ -55,15 +55,15 @@ def even_splits(depth: int, tile: Tile, splits: int) -> int:
     return math.ceil(steps / math.ceil(steps / splits))
 
 
-def finish_of(sizes: Sizes, splits: int, row: bool = False) -> Finish:
+def finish_of(sizes: Sizes, splits: int, row: bool = False, in_order: bool = False) -> Finish:
     """All splits of some results in one tile where they fit: the launch is a matter of latency."""
-    lanes = min(128, power_above(splits))
+    lanes = 1 if in_order else min(128, power_above(splits))
     if row:
         return _row_finish(sizes, lanes)
     block = max(32, min(1024, 4096 // lanes))
     if sizes.outputs >= 1 << 20:
         return Finish(block, lanes, 4)
-    block = min(block, 32 if lanes >= 32 else 128)
+    block = min(block, 32 if lanes >= 32 or in_order else 128)
     return Finish(block, lanes, max(1, min(4, block * lanes // 256)))
 
 

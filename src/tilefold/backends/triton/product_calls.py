@@ -49,7 +49,7 @@ def _whole_call(plan: ContractPlan, problem: Contraction, epilogue: Epilogue, so
         *_sizes(problem),
         _batch_sizes(problem),
     )
-    constants = _tile_constants(plan, problem) | _row_constants(epilogue, plan.tile.block_n)
+    constants = _tile_constants(plan, problem) | _row_constants(plan, epilogue, plan.tile.block_n)
     name = "product_whole" if epilogue.row is None else "product_rows"
     return _tile_call(name, source, arguments, constants, plan, problem)
 
@@ -108,7 +108,8 @@ def _finish_call(
         problem.outputs,
     )
     wide = max(problem.outputs, *_reaches(problem)) + finish.block > calls.NARROW
-    shared = {"LANES": finish.lanes, "WIDE": wide, "WAIT": overlap, "RELEASE": chained}
+    serial = plan.splits if finish.lanes == 1 else 0
+    shared = {"LANES": finish.lanes, "SERIAL": serial, "WIDE": wide, "WAIT": overlap, "RELEASE": chained}
     if epilogue.row is None:
         name, own, programs = (
             "finish_products",
@@ -119,16 +120,19 @@ def _finish_call(
         height = finish.block // finish.row
         name, own = "finish_rows", {"ROWS": height, "COLUMNS": finish.row}
         programs = problem.batches * math.ceil(rows / height)
-    constants = own | shared | _row_constants(epilogue, finish.row)
+    constants = own | shared | _row_constants(plan, epilogue, finish.row)
     grid = launchable(programs, problem.outputs, "matmul", "multiply")
     return Call(name, source, arguments, tuple(constants.items()), grid, finish.num_warps, 1, overlap)
 
 
-def _row_constants(epilogue: Epilogue, columns: int) -> dict[str, Any]:
-    """How a row of so many (padded) columns is folded; nothing where rows mean nothing."""
+def _row_constants(plan: ContractPlan, epilogue: Epilogue, columns: int) -> dict[str, Any]:
+    """How a row of so many (padded) columns is folded; nothing where rows mean nothing.
+
+    In a tree of neighbours where order matters: to the monoid, or to bits that must not follow from how registers are shared.
+    """
     if epilogue.row is None:
         return {}
-    ordered = not epilogue.row.program.algebra.commutative
+    ordered = not epilogue.row.program.algebra.commutative or plan.guarantee == "batch_invariant"
     return {"LEVELS": columns.bit_length() - 1, "ORDERED": ordered}
 
 

@@ -61,12 +61,12 @@ def product_rows(
 
 def finish_rows(
     p_ptr, extras, c_ptr, y_ptrs, rows, columns, batch_sizes, splits, outputs,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr, WAIT: tl.constexpr,
-    RELEASE: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr, WIDE: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
     """Fold the partial products of whole rows over the splits, in a fixed order, finish the values and fold the rows.
 
-    A program owns ROWS neighbouring rows of one matrix; COLUMNS is not below their columns. Lanes as in `finish_products`.
+    A program owns ROWS neighbouring rows of one matrix; COLUMNS is not below their columns.
     """
     if RELEASE:
         gdc_launch_dependents()
@@ -78,15 +78,9 @@ def finish_rows(
         m = m.to(tl.int64)
     mask = (m < rows)[:, None] & (n < columns)[None, :]
     taken = load_extras(extras, batch, m[:, None], n[None, :], batch_sizes, mask)
-    lanes = tl.arange(0, LANES)[:, None, None]
     places = batch * rows * columns + (m[:, None] * columns + n[None, :])
-    begin = p_ptr + lanes.to(tl.int64) * outputs + places[None, :, :]
     if WAIT:
         gdc_wait()
-    sums = tl.load(begin, mask=mask[None, :, :] & (lanes < splits), other=0.0)
-    for s in range(LANES, splits, LANES):
-        begin += LANES * tl.cast(outputs, tl.int64)
-        sums += tl.load(begin, mask=mask[None, :, :] & (lanes < splits - s), other=0.0)
-    values = EPILOGUE(tl.reduce(sums, 0, BLOCK_SUM), *taken)[0]
+    values = EPILOGUE(fold_splits(p_ptr, places, mask, splits, outputs, LANES, SERIAL), *taken)[0]
     begin_y = batch * rows
     store_rows(c_ptr, y_ptrs, values, begin_y * columns, begin_y, m, n, rows, columns, ROWS, COLUMNS, LEVELS, ORDERED)
