@@ -108,6 +108,51 @@ def test_plain_products_where_we_would_split(candidates: list[str]) -> None:
     assert inductor._mm_choices(large) == []
 
 
+def test_other_dtypes_have_no_candidate_but_ours(candidates: list[str]) -> None:
+    inductor.register()
+    a, b = torch.randint(-9, 9, (4, 128), dtype=torch.int8), torch.randint(-9, 9, (128, 6), dtype=torch.int8)
+    call = compiled(lambda a, b: tilefold.matmul(a, b, epilogue="relu"), dynamic=False)
+    assert torch.equal(call(a, b), torch.relu(a.int() @ b.int()))  # type: ignore[operator]
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        torch._dynamo.reset()
+        wide = a.float(), b.float()
+        torch.testing.assert_close(call(*wide), torch.relu(wide[0] @ wide[1]))  # type: ignore[operator]
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
+    assert candidates == []
+
+
+def test_tracing_the_operation_gives_one_that_is_never_replaced() -> None:
+    """Torch 2.11 traces it where it is itself the fastest candidate."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    inductor.register()
+    a, b, bias = operands()
+    for mode in ("fake", "symbolic"):
+        graph = make_fx(lambda a, b, c: inductor.tuned_matmul._init_fn(a, b, c, "relu"), tracing_mode=mode)(
+            a, b, bias
+        )
+        called = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+        assert called == [torch.ops.tilefold.own_matmul.default]
+    seen = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        seen.extend(node.target for node in graph.graph.nodes if node.op == "call_function")
+        return graph.forward
+
+    torch.compile(inductor.tuned_matmul._init_fn, backend=backend, fullgraph=True)(a, b, bias, "relu")
+    assert seen == [torch.ops.tilefold.own_matmul.default]
+
+
+def test_an_older_table_of_lowerings_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import lowering
+
+    assert inductor._lowerings() is custom_op.user_lowerings
+    monkeypatch.delattr(lowering, "user_lowerings")
+    assert inductor._lowerings() is lowering.lowerings
+
+
 def test_what_is_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a torch that knows neither graphs in its timing nor other operations than custom ones."""
     whole = custom_op.register_custom_op_autotuning

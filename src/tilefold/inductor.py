@@ -21,6 +21,7 @@ import tilefold.contract.matmul as products
 from tilefold.contract import cublas
 from tilefold.contract.epilogue import IN_TORCH, accumulator_dtype
 from tilefold.errors import BackendError
+from tilefold.validate import is_abstract
 
 Tensor = torch.Tensor
 
@@ -53,8 +54,15 @@ def tuned_matmul(
     epilogue: str | None = None,
     precision: str | None = None,
 ) -> Tensor:
-    """The same for "run_to_run" alone, which Inductor may replace."""
-    made: Tensor = products.matmul(a, b, bias=bias, epilogue=epilogue, precision=precision)
+    """The same for "run_to_run" alone, which Inductor may replace.
+
+    Torch 2.11 traces this function where the operation itself is the fastest candidate: the graph then holds the other one.
+    """
+    made: Tensor
+    if torch.compiler.is_dynamo_compiling() or is_abstract(a):
+        made = own_matmul(a, b, bias, epilogue, precision)
+    else:
+        made = products.matmul(a, b, bias=bias, epilogue=epilogue, precision=precision)
     return made
 
 
@@ -62,7 +70,7 @@ _registered = False  # graphs are guarded by it: they are compiled again after `
 
 # On tensors without data `tilefold.matmul` gives one of the result's shape and dtype.
 own_matmul.register_fake(own_matmul._init_fn)
-tuned_matmul.register_fake(tuned_matmul._init_fn)
+tuned_matmul.register_fake(own_matmul._init_fn)
 
 
 def matmul(
@@ -119,6 +127,10 @@ def register(
     Inductor's cache on disk does not know of it: graphs that were compiled with other split points, or plain torch.mm before
     mm=True, are taken from there until it is emptied.
 
+    Torch's candidates round as torch does: torch's product is rounded to its dtype before the epilogue, its partial sums as
+    torch.backends.cuda.matmul allows. Products of other dtypes than floats of 16 to 64 bits, and float32 ones while torch is
+    set to tf32, have no candidate but ours.
+
     Args:
         split_points: the last row count of each range but the last, ascending.
         unbounded: the rows with which the last, open range is timed.
@@ -148,14 +160,23 @@ def tune(
     Raises:
         BackendError: this torch's Inductor has no autotuning of custom operations.
     """
-    room = _custom_ops()
+    room, table = _custom_ops(), _lowerings()
     ranges = {
         "dispatch_on": {"tensor_name": "a", "dim": 0, "range_upper_bound": unbounded},
         "split_points": list(split_points),
     }
     exact = _lowering(room, operation, overload, config_generator=_choices)
     ranged = _lowering(room, operation, overload, config_generator=_choices, **ranges)
-    room.user_lowerings[overload] = _by_rows(exact, ranged)
+
+    def lower(a: Any, *arguments: Any, **keywords: Any) -> Any:
+        if not cublas.multiplies(a.get_dtype(), "ieee"):
+            from torch._inductor.lowering import fallback_handler
+
+            handler = fallback_handler(overload, add_to_fallback_set=False)  # type: ignore[no-untyped-call]  # torch's own
+            return handler(a, *arguments, **keywords)
+        return _by_rows(exact, ranged)(a, *arguments, **keywords)
+
+    table[overload] = lower
 
 
 def any_rows() -> Any:
@@ -183,6 +204,16 @@ def _custom_ops() -> Any:
         ) from None
 
 
+def _lowerings() -> dict[Any, Any]:
+    """Where this version of Inductor looks up what to do with an operation of ours."""
+    from torch._inductor import lowering
+
+    table: dict[Any, Any] = (
+        lowering.user_lowerings if hasattr(lowering, "user_lowerings") else lowering.lowerings
+    )
+    return table
+
+
 def _lowering(room: Any, operation: Any, overload: Any, **options: Any) -> Callable[..., Any]:
     """What Inductor is to do with an operation, timing candidates inside CUDA graphs on a GPU where it can."""
     made = {}
@@ -192,7 +223,7 @@ def _lowering(room: Any, operation: Any, overload: Any, **options: Any) -> Calla
         room.register_custom_op_autotuning(
             operation, **options, **{name: value for name, value in extra.items() if name in known}
         )
-        made[on_gpu] = room.user_lowerings[overload]
+        made[on_gpu] = _lowerings()[overload]
 
     def lower(a: Any, *arguments: Any, **keywords: Any) -> Any:
         return made[a.get_device().type == "cuda"](a, *arguments, **keywords)
@@ -218,7 +249,7 @@ def _register_mm(room: Any, off: list[str]) -> bool:
     except TypeError:
         off.append(f"aten.mm cannot be replaced in torch {torch.__version__}; newer versions can")
         return False
-    room.user_lowerings[operation] = _by_rows(exact, lambda *arguments, **keywords: None)
+    _lowerings()[operation] = _by_rows(exact, lambda *arguments, **keywords: None)
     return True
 
 

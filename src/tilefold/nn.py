@@ -99,8 +99,9 @@ class Linear(torch.nn.Linear):
 
 
 def _autocast(t: Tensor) -> Tensor:
-    """A tensor as torch.autocast gives it to a product: float64 stays."""
-    return t if t.dtype == torch.float64 else t.to(torch.get_autocast_dtype(t.device.type))
+    """A tensor as torch.autocast gives it to a product: float64 and integers stay."""
+    stays = t.dtype == torch.float64 or not t.is_floating_point()
+    return t if stays else t.to(torch.get_autocast_dtype(t.device.type))
 
 
 def _multiply(
