@@ -40,6 +40,8 @@ from tilefold.planner.device import Device, device_of
 BREADTH = 32  # plans of the cost model that are timed
 BEAM = 3  # plans whose neighbours are timed
 SHARED_BYTES = 227 * 1024
+BOUNDARY_ROWS = (64, 256, 1024, 4096)
+BOUNDARY_SIDES = ((256, 4096), (1024, 1024), (4096, 4096))
 AGAIN = 3  # times that the finalists are timed, in turns
 
 Measure = Callable[[Sequence[ContractPlan]], list[float]]
@@ -69,9 +71,8 @@ def search(
     """Timed plans, the fastest first: `measure` gives their microseconds, infinity for one that cannot run."""
     first = sorted(candidates(sizes, asked, device), key=lambda p: p.time_us)
     known: dict[ContractPlan, float] = {}
-    waiting = [
-        _plain(p) for p in [*first[:BREADTH], *[p for p in first[BREADTH:] if p.strategy != "split"][:4]]
-    ]
+    whole, cublas = ([p for p in first if p.strategy == name] for name in ("whole", "cublas"))
+    waiting = [_plain(p) for p in (*first[:BREADTH], *whole[:4], *cublas)]
     while waiting and time.time() < until:
         waiting = [p for p in dict.fromkeys(waiting) if p not in known]
         known |= dict(zip(waiting, measure(waiting), strict=True))
@@ -234,7 +235,9 @@ def tune(
 
 
 def shapes_of(suite: str, dtypes: Sequence[str]) -> list[Shape]:
-    """The headline shapes of a suite, each once; those with ReLU stand for all."""
+    """The headline shapes of a suite, each once, those with ReLU for all; or shapes about where cuBLAS begins to win."""
+    if suite == "boundary":
+        return [Shape(dtype, m, n, k) for dtype in dtypes for m in BOUNDARY_ROWS for n, k in BOUNDARY_SIDES]
     cases: Iterable[Any] = load_suite(suite).cases("full")
     found = [
         Shape(case.dtype, *case.shape)
@@ -303,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--suite", default="decompose-k", choices=("decompose-k", "router"))
+    parser.add_argument("--suite", default="decompose-k", choices=("decompose-k", "router", "boundary"))
     parser.add_argument("--dtype", default="bf16", help="of bf16, fp16, fp32, separated by commas")
     parser.add_argument("--budget", type=float, default=450.0, help="seconds in all")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2))

@@ -47,6 +47,7 @@ def test_the_search_finds_what_the_cost_model_does_not_know() -> None:
 
     found = tune_products.search(SIZES, ASKED, H200, measure, time.time() + 60)
     assert found[0] == (1.0, BEST)
+    assert {"whole", "split", "cublas"} == {plan.strategy for plan in timed}
     assert len(timed) == len(set(timed)) < 400
 
 
@@ -69,6 +70,7 @@ def test_the_search_ends_in_time() -> None:
 def test_shapes_are_the_suites() -> None:
     assert len(tune_products.shapes_of("decompose-k", ["bf16"])) == 28
     assert len(tune_products.shapes_of("decompose-k", ["fp16", "fp32"])) == 56
+    assert len(tune_products.shapes_of("boundary", ["bf16"])) == 12
     assert [s.rows for s in tune_products.shapes_of("router", ["bf16"])] == [1, 16, 64, 256, 768]
 
 

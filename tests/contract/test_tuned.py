@@ -63,10 +63,17 @@ def test_sizes_nearby_are_served_alike() -> None:
 
 
 def test_who_does_not_look() -> None:
-    """Another chip, a guarantee that knows no chip, rows that are folded, and what cuBLAS would finish itself."""
-    for options in ({"guarantee": "batch_invariant"}, {"row": True}, {"finished": True}):
+    """Another chip, a guarantee that knows no chip, rows that are folded."""
+    for options in ({"guarantee": "batch_invariant"}, {"row": True}):
         assert plan_product(problem(16, 8192, 16), CHIP, **options).tile != SPLIT.tile  # type: ignore[arg-type]
     assert plan_product(problem(16, 8192, 16), Device("Other", 132, 90)).tile != SPLIT.tile
+
+
+def test_what_cublas_finishes_itself_was_timed_apart() -> None:
+    """Our plan serves where the cost model prefers it to a cuBLAS of one launch, too."""
+    assert plan_product(problem(16, 8192, 16), CHIP, finished=True).tile == SPLIT.tile
+    assert plan_product(problem(1024, 1024, 1024), CHIP, finished=True).finish != Finish(32, 1, 1)
+    assert plan_product(problem(1024, 1024, 1024), CHIP, cublas=False).finish != Finish(32, 1, 1)
 
 
 def test_an_entry_is_read_as_it_was_written() -> None:

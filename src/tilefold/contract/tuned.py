@@ -63,7 +63,7 @@ def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: ContractPlan) 
     if asked.row:
         return None
     wanted = (sizes.rows, sizes.columns, sizes.depth, sizes.batches)
-    usable = [e for e in table_of(device.name).entries if _serves(e, asked)]
+    usable = [e for e in table_of(device.name).entries if _serves(e, asked, model)]
     nearest = min(usable, key=lambda e: _distance(e.sizes, wanted), default=None)
     if nearest is None or _distance(nearest.sizes, wanted) > NEAR:
         return None
@@ -74,12 +74,17 @@ def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: ContractPlan) 
     return _fitted(nearest, sizes, model)
 
 
-def _serves(entry: Entry, asked: Asked) -> bool:
-    """Whether an entry is of such products. What cuBLAS finishes itself was timed apart from what it does not."""
+def _serves(entry: Entry, asked: Asked, model: ContractPlan) -> bool:
+    """Whether an entry is of such products.
+
+    What cuBLAS finishes itself was timed apart from what it does not: else our own plan serves only where the cost model
+    does not prefer cuBLAS either.
+    """
     alike = (entry.dtype, entry.precision) == (str(asked.dtype).removeprefix("torch."), asked.precision)
+    same_race = entry.epilogue != asked.finished
     if entry.plan.strategy == "cublas":
-        return alike and asked.cublas and entry.epilogue != asked.finished
-    return alike and (entry.epilogue != asked.finished or not asked.cublas)
+        return alike and asked.cublas and same_race
+    return alike and (same_race or model.strategy != "cublas")
 
 
 def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> float:
