@@ -924,6 +924,17 @@ CASES = [
         r"at most 16384 columns, got 16385; leave",
     ),
     Case(
+        "row too long to be in order",
+        multiplied(
+            torch.ones(2, 3),
+            torch.ones(3, 1).expand(3, 1025),
+            row=(monoids.SUM, None),
+            guarantee="batch_invariant",
+        ),
+        ShapeError,
+        r"at most 1024 columns where they meet in order, got 1025; leave",
+    ),
+    Case(
         "row of nothing",
         multiplied(torch.ones(2, 3), torch.ones(3, 0), row=(monoids.FIRST, None)),
         EmptyError,

@@ -194,6 +194,8 @@ def test_out_is_written_in_place(strategy: str) -> None:
 )
 def test_rows_are_folded(sizes: tuple[int, int, int], dtype: torch.dtype, guarantee: str) -> None:
     rows, depth, columns = sizes
+    if columns > 1024 and guarantee == "batch_invariant":
+        pytest.skip("refused: longer than a row in order may be")
     a = (filled((rows, depth)) / depth**0.5).to(dtype).cuda()
     b = filled((depth, columns), dtype, 1).cuda()
     want = a.double() @ b.double()

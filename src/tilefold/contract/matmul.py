@@ -59,7 +59,8 @@ def matmul(
         row: a pair (monoid, apply): each row of values is folded too, in the same store: `(MAX_WITH_INDEX, None)` for a
             router's choice, `(LOGSUMEXP, lambda x, total: exp(x - total))` for softmax. `apply` is traced as the epilogue is;
             None stores the values. The fold sees them before they are rounded to the result's dtype. Rows have at most
-            16384 columns, which one program holds; tilefold.reduce folds longer ones.
+            16384 columns, which one program holds, or 1024 where order matters to the monoid or "batch_invariant" is asked
+            for; tilefold.reduce folds longer ones.
         out_dtype: the result's dtype; by default the operands' for floats, int32 for int8 (float32 where the epilogue makes
             fractions of it).
         precision: of float32 products: "ieee" (the default; true float32) or "tf32" (rounds operands to 11 bits where the
@@ -106,7 +107,7 @@ def matmul(
         remember_plan(ready.plan)
         return ready(a, b, *(() if bias is None else (bias,)), *epilogue_args)
     call = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
-    check_row_fits(call.ending.row, a, b, call.shape, out)
+    check_row_fits(call.ending.row, a, b, call.shape, out, guarantee)
     targets = check_out(out, [call.ending.result], call.shape, call.inputs, "matmul")
     target = None if targets is None else targets[0]
     if any(is_abstract(t) for t in call.inputs):
@@ -178,7 +179,7 @@ def explain_product(
 ) -> ContractPlan:
     """`explain_plan` of a product."""
     call = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
-    check_row_fits(call.ending.row, a, b, call.shape, None)
+    check_row_fits(call.ending.row, a, b, call.shape, None, guarantee)
     if 0 in call.shape:
         return nothing(guarantee)
     _, _, extras = call.tensors()
