@@ -28,7 +28,9 @@ OPERANDS = (
 )
 PRECISIONS = ("ieee", "tf32")
 ROW_COLUMNS = 16384  # of a row that one program's registers hold
-ORDERED_COLUMNS = 1024  # of a row folded in a written tree: twice as many take the compiler five seconds, 8192 minutes
+ORDERED_COLUMNS = (
+    1024  # of a row folded in a written tree: twice as many take the compiler five seconds, 8192 minutes
+)
 
 
 @dataclass(frozen=True)
