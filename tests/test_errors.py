@@ -62,6 +62,8 @@ ROOMS = (
     "math.py",
     "algebra/*.py",
     "contract/*.py",
+    "explain.py",
+    "nn.py",
 )
 
 # Statements that no caller can reach, and why.
@@ -870,10 +872,85 @@ CASES = [
         r"return one value, got 2 from .*; return",
     ),
     Case(
+        "explain one operand",
+        lambda: tf.explain_plan(X, tf.matmul),
+        KindError,
+        r"must be given two operands, got one tensor; write",
+    ),
+    Case(
+        "explain with a fold's option",
+        lambda: tf.explain_plan(X, monoids.SUM, epilogue="relu"),
+        ArgumentError,
+        r"without options of matmul, got epilogue; leave",
+    ),
+    Case("activation", lambda: tf.nn.Linear(2, 2, activation="elu"), ArgumentError, r"got 'elu'; take"),
+    Case("row alone", multiplied(row=monoids.SUM), KindError, r"a monoid and a function, got Monoid; write"),
+    Case("row of one", multiplied(row=(monoids.SUM,)), KindError, r"and a function, got 1 values; write"),
+    Case(
+        "row without a monoid",
+        multiplied(row=(3, None)),
+        KindError,
+        r"folded with a tilefold\.Monoid, got int; take",
+    ),
+    Case(
+        "row of two inputs",
+        multiplied(row=(monoids.AFFINE, None)),
+        ArgumentError,
+        r"one value an element, got affine of 2; give",
+    ),
+    Case("row kind", multiplied(row=(monoids.SUM, 2)), KindError, r"a function or None, got int; write"),
+    Case(
+        "row arity",
+        multiplied(row=(monoids.SUM, lambda x: x)),
+        ArityError,
+        r"each result of the fold, got 1 of these for .*\(x\); take",
+    ),
+    Case(
+        "row of two",
+        multiplied(row=(monoids.SUM, lambda x, s: (x, s))),
+        ArityError,
+        r"a row's function must return one value, got 2 from lambda; return",
+    ),
+    Case(
+        "row of a vector",
+        multiplied(torch.ones(2, 3), torch.ones(3), row=(monoids.SUM, None)),
+        ShapeError,
+        r"b must have columns, got shape \[3\]; fold",
+    ),
+    Case(
+        "row too long",
+        multiplied(torch.ones(2, 3), torch.ones(3, 1).expand(3, 16385), row=(monoids.SUM, None)),
+        ShapeError,
+        r"at most 16384 columns, got 16385; leave",
+    ),
+    Case(
+        "row too long to be in order",
+        multiplied(
+            torch.ones(2, 3),
+            torch.ones(3, 1).expand(3, 1025),
+            row=(monoids.SUM, None),
+            guarantee="batch_invariant",
+        ),
+        ShapeError,
+        r"at most 1024 columns where they meet in order, got 1025; leave",
+    ),
+    Case(
+        "row of nothing",
+        multiplied(torch.ones(2, 3), torch.ones(3, 0), row=(monoids.FIRST, None)),
+        EmptyError,
+        r"needs an identity, got rows of no columns and first without one; give",
+    ),
+    Case(
+        "row and out",
+        multiplied(row=(monoids.SUM, None), out=torch.empty(2, 4)),
+        ArgumentError,
+        r"`out` must be left out with `row`.*, got both; copy",
+    ),
+    Case(
         "epilogue of a block",
         multiplied(epilogue=lambda x: x - math.block_max(x)),
         TraceError,
-        r"sees one element, got block_max, .*; fold the result",
+        r"sees one element, got block_max, .*; fold each row with `row`",
     ),
     Case(
         "product backend",

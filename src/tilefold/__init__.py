@@ -2,10 +2,11 @@
 
 from tilefold import math as math
 from tilefold import monoids as monoids
+from tilefold import nn as nn
 from tilefold.algebra.monoid import Monoid as Monoid
 from tilefold.contract.matmul import matmul as matmul
+from tilefold.explain import explain_plan as explain_plan
 from tilefold.fold import backend as backend
-from tilefold.fold import explain_plan as explain_plan
 from tilefold.fold import last_plan as last_plan
 from tilefold.fold import reduce as reduce
 from tilefold.functional import all as all

@@ -168,7 +168,7 @@ def plan(
     dtype: Annotated[str, typer.Option(help="A torch dtype.")] = "bfloat16",
 ) -> None:
     """How an H200 would fold a tensor, without one."""
-    from tilefold.fold import explain_plan
+    from tilefold.explain import explain_plan
 
     try:
         tensor = _shaped(_sizes(shape), _known_dtype(dtype))

@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -212,6 +212,18 @@ def _known(x: torch.Tensor, monoid: Monoid, dim: Any, *rest: Any) -> tuple[Any, 
         return None, None
 
 
+def kept(cache: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    """What a cache holds under a key, made where it is missing; a key of None is no key. A full cache begins anew."""
+    found = cache.get(key) if key is not None else None
+    if found is None:
+        found = make()
+        if key is not None:
+            if len(cache) >= 4096:
+                cache.clear()
+            cache[key] = found
+    return found
+
+
 def _run(
     tensors: Sequence[torch.Tensor],
     program: Program,
@@ -227,13 +239,7 @@ def _run(
 
         if chosen == "interpret":
             return launch.interpret(tensors, program, dims, guarantee)
-        ready = _ready.get(key) if key is not None else None
-        if ready is None:
-            ready = launch.prepare(tensors, program, dims, guarantee, shape)
-            if key is not None:
-                if len(_ready) >= 4096:
-                    _ready.clear()
-                _ready[key] = ready
+        ready = kept(_ready, key, lambda: launch.prepare(tensors, program, dims, guarantee, shape))
         remember_plan(ready.plan)
         made: list[torch.Tensor] = ready(*tensors)
         return made
@@ -262,36 +268,14 @@ def _run(
     ]
 
 
-def explain_plan(
+def explain_fold(
     inputs: torch.Tensor | Sequence[torch.Tensor],
     monoid: Monoid,
-    dim: int | Sequence[int] | None = None,
-    *,
-    guarantee: str = "run_to_run",
-    device: Any = None,
+    dim: int | Sequence[int] | None,
+    guarantee: str,
+    device: Any,
 ) -> Plan:
-    """How `reduce` would fold these tensors on a GPU, and why, without running anything.
-
-        plan = a pure function of (shape, strides, dtypes, alignment; monoid; chip; guarantee)
-
-    Args:
-        inputs: as in `reduce`; no element is read, so they may live anywhere, also on "meta". Any strides.
-        monoid: what to fold with.
-        dim: one dim, several, or None for all.
-        guarantee: as in `reduce`; "batch_invariant" plans without regard to how many results there are.
-        device: a `tilefold.planner.device.Device`; by default the inputs' own chip, or an H200 where they are not on a GPU.
-
-    Returns:
-        The plan: frozen, comparable, and readable when printed. Of nothing it has no stages.
-
-    Raises:
-        DimError, ShapeError, DtypeError, DeviceError, ArgumentError, GradientError: `reduce` would refuse the call.
-
-    Example:
-        >>> plan = tilefold.explain_plan(torch.empty(300, 5000, device="meta"), tilefold.monoids.SUM, dim=1)
-        >>> plan.backend, plan.guarantee
-        ('triton', 'run_to_run')
-    """
+    """`explain_plan` of a monoid."""
     from tilefold.planner.choose import plan_tensors
     from tilefold.planner.device import H200, device_of
 

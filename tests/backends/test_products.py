@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tilefold
 from tilefold.backends.triton import call as calls
-from tilefold.backends.triton import products
-from tilefold.backends.triton.products import product_calls, run_interpreted
+from tilefold.backends.triton.product_calls import product_calls
+from tilefold.backends.triton.products import run_interpreted
+from tilefold.contract.choose import plan_product
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype, make_epilogue
 from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import ContractPlan, Finish, Tile, finish_of, plan_product
+from tilefold.contract.plan import ContractPlan, Finish, Sizes, Tile
+from tilefold.contract.tiles import even_splits, finish_of
 from tilefold.planner.device import Device
 
 Tensor = torch.Tensor
@@ -56,7 +61,7 @@ def run(
     shape = torch.matmul(a.to("meta").float(), b.to("meta").float()).shape
     result = torch.empty(shape, dtype=ending.result)
     seen = [e.expand(shape) for e in extras]
-    run_interpreted(plan, canonical_product(a, b, seen), ending, a, b, seen, result)
+    run_interpreted(plan, canonical_product(a, b, seen), ending, a, b, seen, [result])
     return result
 
 
@@ -72,6 +77,40 @@ def test_sizes_and_strides(plan: str, sizes: tuple[int, int, int], layouts: tupl
     rows, depth, columns = sizes
     a, b = LAYOUTS[layouts[0]](filled((rows, depth))), LAYOUTS[layouts[1]](filled((depth, columns), seed=1))
     torch.testing.assert_close(run(PLANS[plan], a, b), a @ b, rtol=1e-5, atol=1e-4)
+
+
+ROUNDING = {torch.float16: 2.0**-11, torch.float32: 2.0**-24, torch.float64: 2.0**-53}
+
+
+@st.composite
+def plans(draw: st.DrawFn, depth: int) -> ContractPlan:
+    """Any tile, any even number of splits, any second launch."""
+    power = lambda low, high: 1 << draw(st.integers(low, high))  # noqa: E731
+    tile = Tile(power(4, 6), power(4, 6), power(4, 7), 1, 2)
+    splits = even_splits(depth, tile, draw(st.integers(1, 9)))
+    if splits == 1 and draw(st.booleans()):
+        return ContractPlan("triton", "whole", tile)
+    return ContractPlan("triton", "split", tile, splits, Finish(power(3, 8), power(0, 4), 1))
+
+
+@interpreted
+@settings(max_examples=30)
+@given(data=st.data())
+def test_any_plan_of_any_shape_and_strides_is_near_float64(data: st.DataObject) -> None:
+    """Within the stated bound: gamma_K |a| |b| with u = 2^-23 before the result's one rounding, u_out |result|."""
+    batch = data.draw(st.sampled_from([(), (), (2,)]), "batch")
+    rows, columns = (data.draw(st.integers(1, 33), name) for name in ("M", "N"))
+    depth = data.draw(st.one_of(st.integers(1, 20), st.integers(1, 200)), "K")
+    dtype = data.draw(st.sampled_from(list(ROUNDING)), "dtype")
+    shared = data.draw(st.booleans(), "one b for all")
+    places = [LAYOUTS[data.draw(st.sampled_from(list(LAYOUTS)), name)] for name in "ab"]
+    a = places[0](filled((*batch, rows, depth), dtype))
+    b = places[1](filled((depth, columns) if shared else (*batch, depth, columns), dtype, 1))
+    got = run(data.draw(plans(depth), "plan"), a, b, epilogue=make_epilogue(None, None, (), dtype, None))
+    want, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    unit = depth * (2.0**-53 if dtype == torch.float64 else 2.0**-23)
+    bound = unit / (1 - unit) * size + ROUNDING[dtype] * want.abs() + (6e-8 if dtype == torch.float16 else 0)
+    assert bool(((got.double() - want).abs() <= bound).all())
 
 
 @interpreted
@@ -133,7 +172,7 @@ def test_extra_tensors_of_other_dtypes(plan: str, dtype: torch.dtype) -> None:
 @interpreted
 @pytest.mark.parametrize("plan", ["whole", "split"])
 def test_offsets_beyond_32_bits(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_NARROW", 64)  # a small product is walked as a huge one
+    monkeypatch.setattr(calls, "NARROW", 64)  # a small product is walked as a huge one
     a, b = filled((2, 5, 150)), filled((2, 150, 20), seed=1)
     bias = filled((20,), seed=2)
     ending = make_epilogue("relu", torch.float32, (), torch.float32, None)
@@ -193,7 +232,7 @@ def test_compiles(strategy: str, dtype: torch.dtype, architecture: int) -> None:
     if strategy == "whole":
         plan = ContractPlan("triton", "whole", Tile(32, 32, 32, 4, 2))
     if strategy == "cublas":
-        plan = ContractPlan("triton", "cublas", finish=finish_of(16 * 48, 1))
+        plan = ContractPlan("triton", "cublas", finish=finish_of(Sizes(16, 48, 8192, 1, 2), 1))
     for call in product_calls(
         plan, problem, make_epilogue("gelu", torch.float32, (), dtype, None), interpret=False
     ):
@@ -231,3 +270,33 @@ def test_float32_is_true_unless_asked(precision: str, rounds: bool, architecture
         plan, problem, make_epilogue(None, None, (), torch.float32, None), interpret=False
     )
     assert ("tf32" in calls.compile_for(call, architecture).asm["ptx"]) == rounds
+
+
+@pytest.mark.parametrize("plan", ["whole", "split"])
+def test_a_step_of_k_beyond_32_bits_is_made_of_64(plan: str) -> None:
+    """Rows of b lie 8.5 million elements apart, so that a step of 256 of them reaches over 2^31."""
+    a, b = (
+        torch.empty(2, 257, dtype=torch.int8, device="meta"),
+        torch.empty(257, 8_500_000, dtype=torch.int8, device="meta"),
+    )
+    problem = canonical_product(a, b[:, :3], [])
+    wide = replace(PLANS[plan], tile=Tile(16, 16, 256, 1, 2), splits=1 if plan == "whole" else 2)
+    ending = make_epilogue(None, None, (), torch.int8, None)
+    first = product_calls(wide, problem, ending, interpret=False)[0]
+    assert dict(first.constants)["WIDE"]
+    assert re.search(r"mul\.wide\.s32\s+%rd\d+, %r\d+, 256;", calls.compile_for(first, 90).asm["ptx"])
+
+
+@pytest.mark.parametrize("row", [None, (tilefold.monoids.SUM, None)], ids=["results", "rows"])
+@pytest.mark.parametrize("columns", [33, 256])
+def test_no_layout_of_registers_orders_a_batch_invariant_sum(columns: int, row: object) -> None:
+    """How registers are shared out follows from strides, and so from M: nothing is summed across threads in that order."""
+    ending = make_epilogue(None, None, (), torch.bfloat16, None, row)  # type: ignore[arg-type]
+    for rows in (1, 16, 17, 18):
+        a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((rows, 7168), (7168, columns)))
+        problem = canonical_product(a, b, [])
+        options = {"guarantee": "batch_invariant", "row": row is not None}
+        plan = plan_product(problem, Device("any", 132, 90, 4000.0), **options)  # type: ignore[arg-type]
+        first, last = product_calls(plan, problem, ending, interpret=False)
+        for call in (first, last):
+            assert "tt.reduce" not in calls.compile_for(call, 90).asm["ttgir"]

@@ -12,11 +12,15 @@ from backends.test_products import LAYOUTS, filled
 from tilefold.backends.triton import products
 from tilefold.contract import matmul as room
 from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.plan import ContractPlan, Tile, finish_of
+from tilefold.contract.plan import ContractPlan, Sizes, Tile
+from tilefold.contract.tiles import finish_of
 from tilefold.errors import BackendError
+from tilefold.math import exp
+from tilefold.monoids import LOGSUMEXP, MAX_WITH_INDEX
 
 pytestmark = pytest.mark.gpu
 
+SHIFTED = lambda x, total: exp(x - total)  # noqa: E731  # one function: repeated calls are known by it
 ROUNDING = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
 
 
@@ -52,7 +56,9 @@ def test_bytes(dtype: torch.dtype) -> None:
     a, b = filled((17, 4096), dtype).cuda(), filled((4096, 40), dtype, 1).cuda()
     wide = torch.int32 if dtype == torch.int8 else torch.float32
     got = tilefold.matmul(a, b, out_dtype=wide)
-    torch.testing.assert_close(got.double(), a.double() @ b.double(), rtol=1e-5, atol=1e-3)
+    want, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    bound = 0 if dtype == torch.int8 else 2.0**-13 * size + 2 * 4096 * 2.0**-23 * size
+    assert bool(((got.double() - want).abs() <= bound).all())
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "silu", "sigmoid", "tanh"])
@@ -68,8 +74,9 @@ def test_epilogues(name: str, sizes: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_a_row_does_not_know_its_batch(dtype: torch.dtype) -> None:
-    a, b = filled((512, 7168), dtype).cuda(), filled((7168, 256), dtype, 1).cuda()
+@pytest.mark.parametrize("columns", [256, 33])  # 33: what divides the results' number changes with M
+def test_a_row_does_not_know_its_batch(columns: int, dtype: torch.dtype) -> None:
+    a, b = filled((512, 7168), dtype).cuda(), filled((7168, columns), dtype, 1).cuda()
     whole = tilefold.matmul(a, b, epilogue="silu", guarantee="batch_invariant")
     for rows in range(1, 512):
         part = tilefold.matmul(a[:rows], b, epilogue="silu", guarantee="batch_invariant")
@@ -119,7 +126,9 @@ def test_a_chain_of_early_launches_reads_what_was_written() -> None:
         filled((16, 8192), torch.bfloat16, 1).cuda(),
     )
     ending = make_epilogue(lambda x, r: x + r, None, (torch.bfloat16,), torch.bfloat16, None)
-    chosen = ContractPlan("triton", "split", Tile(16, 64, 64, 4, 4), 4, finish_of(16 * 8192, 4), True)
+    chosen = ContractPlan(
+        "triton", "split", Tile(16, 64, 64, 4, 4), 4, finish_of(Sizes(16, 8192, 8192, 1, 2), 4), True
+    )
     plain, chained = (
         products.prepare(
             a, b, [a], ending, "ieee", "run_to_run", a.shape, replace(chosen, overlap=early, chained=early)
@@ -133,3 +142,92 @@ def test_a_chain_of_early_launches_reads_what_was_written() -> None:
     for _ in range(100):
         got = chained(got, b, got)
     assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("rows", [2, 300])
+def test_a_step_of_k_beyond_32_bits(rows: int) -> None:
+    """Rows of b lie 8.5 million elements apart, so that a step of 256 of them reaches over 2^31."""
+    b = torch.empty(300, 8_500_000, dtype=torch.int8, device="cuda")[:, :3].copy_(
+        filled((300, 3), torch.int8, 1)
+    )
+    a = filled((rows, 300), torch.int8).cuda()
+    assert torch.equal(tilefold.matmul(a, b), (a.double() @ b.double()).int())
+
+
+@pytest.mark.parametrize("dtype", list(ROUNDING), ids=str)
+def test_what_torch_finishes_itself(dtype: torch.dtype) -> None:
+    """Large products, plain and with a bias of columns, first and known: one launch, and sums in float32 all the same."""
+    a, b = filled((4096, 2048), dtype).cuda(), filled((2048, 4096), dtype, 1).cuda()
+    bias = filled((4096,), dtype, 2).cuda()
+    for _ in range(2):
+        near(tilefold.matmul(a, b), a, b)
+        plan = tilefold.last_plan()
+        assert (plan.strategy, plan.launches) == ("cublas", 1)
+        got = tilefold.matmul(a, b, bias=bias)
+        want = a.double() @ b.double() + bias
+        size = a.double().abs() @ b.double().abs() + bias.abs()
+        bound = 2 * 2048 * 2.0**-23 * size + ROUNDING[dtype] * want.abs()
+        assert bool(((got.double() - want).abs() <= bound).all())
+    assert torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+
+
+@pytest.mark.parametrize("strategy", ["cublas", "split", "whole"])
+def test_out_is_written_in_place(strategy: str) -> None:
+    rows, depth, columns = {"cublas": (4096, 2048, 4096), "split": (16, 8192, 16), "whole": (64, 64, 64)}[
+        strategy
+    ]
+    a, b = filled((rows, depth), torch.bfloat16).cuda(), filled((depth, columns), torch.bfloat16, 1).cuda()
+    out = torch.full((rows, columns), float("nan"), dtype=torch.bfloat16, device="cuda")
+    assert tilefold.matmul(a, b, out=out) is out
+    assert tilefold.last_plan().strategy == strategy
+    near(out, a, b)
+    strided = torch.full((columns, rows), float("nan"), dtype=torch.bfloat16, device="cuda").mT
+    near(tilefold.matmul(a, b, out=strided), a, b)
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 7168, 256), (64, 7168, 256), (768, 7168, 256), (33, 100, 20), (5, 4096, 5000), (2048, 1024, 128)],
+    ids=str,
+)
+def test_rows_are_folded(sizes: tuple[int, int, int], dtype: torch.dtype, guarantee: str) -> None:
+    rows, depth, columns = sizes
+    if columns > 1024 and guarantee == "batch_invariant":
+        pytest.skip("refused: longer than a row in order may be")
+    a = (filled((rows, depth)) / depth**0.5).to(dtype).cuda()
+    b = filled((depth, columns), dtype, 1).cuda()
+    want = a.double() @ b.double()
+    for _ in range(2):
+        soft, total = tilefold.matmul(
+            a, b, row=(LOGSUMEXP, SHIFTED), guarantee=guarantee, out_dtype=torch.float32
+        )
+        torch.testing.assert_close(soft.double(), want.softmax(1), rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(total.double(), want.logsumexp(1), rtol=1e-4, atol=1e-4)
+        logits, top = tilefold.matmul(a, b, row=(MAX_WITH_INDEX, None), guarantee=guarantee)
+        near(logits, a, b)
+        torch.testing.assert_close(top.values.double(), want.amax(1), rtol=1e-4, atol=1e-4)
+        chosen = want.gather(1, top.indices[:, None])[:, 0]
+        torch.testing.assert_close(chosen, want.amax(1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("columns", [256, 33])
+def test_a_folded_row_does_not_know_its_batch(columns: int) -> None:
+    a, b = filled((512, 7168), torch.bfloat16).cuda(), filled((7168, columns), torch.bfloat16, 1).cuda()
+    whole, total = tilefold.matmul(a, b, row=(LOGSUMEXP, SHIFTED), guarantee="batch_invariant")
+    for rows in (*range(1, 40), 63, 64, 65, 128, 200, 511):
+        part, few = tilefold.matmul(a[:rows], b, row=(LOGSUMEXP, SHIFTED), guarantee="batch_invariant")
+        assert torch.equal(part, whole[:rows]), rows
+        assert torch.equal(few, total[:rows]), rows
+
+
+def test_errors_are_within_twice_cublass() -> None:
+    """Against float64, at every shape of the grid; a floor where cuBLAS happens to be exact."""
+    for side in (16, 32, 48, 64):
+        for depth in range(8192, 32769, 4096):
+            a, b = filled((side, depth)).cuda(), filled((depth, side), seed=1).cuda()
+            want = a.double() @ b.double()
+            theirs = (torch.matmul(a, b) - want).abs().max()
+            ours = (tilefold.matmul(a, b) - want).abs().max()
+            assert ours <= 2 * theirs + 2.0**-23 * want.abs().max(), (side, depth)

@@ -193,9 +193,9 @@ def test_torch_compile_is_checked_before_it_is_timed_on_a_cpu(
     [
         (
             ["normalize"],
-            "one whose operation exists already, got 'normalize'; there are cpu, folds, host, or-small-axis",
+            "one whose operation exists already, got 'normalize'; there are cpu, decompose-k, folds",
         ),
-        (["wat"], "one that exists, got 'wat'; there are cpu, folds, host, or-small-axis"),
+        (["wat"], "one that exists, got 'wat'; there are cpu, decompose-k, folds"),
         ([], "SUITE must be one of"),
         (["folds", "--device", "cpu", "--shapes", "3x3"], "--shapes must be of 32x256, .* got '3x3'"),
         (["folds", "--device", "cpu", "--dtype", "fp8"], "--dtype must be of bf16, .* got 'fp8'"),

@@ -26,13 +26,23 @@ def test_grid_has_every_case_once_headline_first() -> None:
 def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "two_words.py").write_text("from tilefold.bench.suites.host import SUITE\n")
     monkeypatch.setattr(suites, "__path__", [*suites.__path__, str(tmp_path)])
-    assert suites.suite_names() == ["cpu", "folds", "host", "or-small-axis", "two-words"]
+    assert suites.suite_names() == [
+        "cpu",
+        "decompose-k",
+        "folds",
+        "host",
+        "or-small-axis",
+        "router",
+        "two-words",
+    ]
     assert load_suite("two-words").name == "host"
 
 
 @pytest.mark.parametrize("name", suites.LATER)
 def test_a_later_suite_does_not_exist_yet(name: str) -> None:
-    with pytest.raises(ArgumentError, match=f"exists already, got '{name}'; there are cpu, folds"):
+    with pytest.raises(
+        ArgumentError, match=f"exists already, got '{name}'; there are cpu, decompose-k, folds"
+    ):
         load_suite(name)
 
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
+import tilefold
+from tilefold.backends.triton.cublas import finished_product
+from tilefold.contract import cublas
+from tilefold.contract.choose import PARTIAL_BYTES, plan_product
+from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import Contraction, canonical_product
-from tilefold.contract.plan import ContractPlan, plan_product
+from tilefold.contract.plan import ContractPlan
 from tilefold.planner.device import H200, Device
 
 A100 = Device("NVIDIA A100", 108, 80, 2000.0)
@@ -74,3 +80,109 @@ def test_a_plan_reads_well() -> None:
         assert part in text
     assert not plan_product(problem(16, 32768, 16), A100).overlap
     assert ContractPlan("torch", "torch.matmul").launches == 0
+
+
+def test_no_limit_on_memory_changes_a_batch_invariant_plan() -> None:
+    """The partial products of a million rows are far beyond what "run_to_run" would hold."""
+    plans = [
+        plan_product(problem(rows, 8192, 4096), H200, guarantee="batch_invariant") for rows in (1, 1 << 20)
+    ]
+    assert plans[0] == plans[1]
+    assert plans[0].splits * (1 << 20) * 4096 * 4 > PARTIAL_BYTES
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_cublas_ends_what_it_can_itself(finished: bool) -> None:
+    plan = plan_product(problem(4096, 4096, 4096), H200, finished=finished)
+    assert (plan.strategy, plan.launches) == ("cublas", 1 if finished else 2)
+
+
+@pytest.mark.parametrize("columns", [3, 48, 256, 5000])
+@pytest.mark.parametrize("rows", [1, 300])
+def test_rows_that_are_folded_are_held_whole(rows: int, columns: int) -> None:
+    plan = plan_product(problem(rows, 7168, columns), H200, row=True)
+    held = plan.finish.row if plan.finish else plan.tile.block_n if plan.tile else 0
+    assert held >= columns
+
+
+def test_what_torch_finishes() -> None:
+    a, b, bias = torch.empty(8, 16), torch.empty(16, 4), torch.empty(4).expand(8, 4)
+
+    def ends(epilogue: object, extras: list[torch.Tensor], out: torch.dtype | None = None) -> bool:
+        made = make_epilogue(epilogue, None, tuple(e.dtype for e in extras), a.dtype, out)  # type: ignore[arg-type]
+        return cublas.finishes(made, a, b, extras)
+
+    assert ends(None, [])
+    assert ends(lambda x, y: x + y, [bias])
+    assert not ends(None, [], torch.float64)
+    assert not ends("relu", [])
+    assert not ends(lambda x, y: x + y, [torch.empty(8, 1).expand(8, 4)])
+    assert not ends(lambda x, y: x + y, [bias.half()])
+    with_bias = make_epilogue(None, torch.float32, (), torch.float32, None)
+    assert cublas.finishes(with_bias, a, b, [bias])
+
+
+@pytest.mark.parametrize(
+    "extras",
+    [[], [torch.arange(4.0).expand(3, 4)], [torch.arange(4.0)]],
+    ids=["plain", "bias in the result's shape", "bias as given"],
+)
+def test_cublas_is_asked_for_full_sums(extras: list[torch.Tensor]) -> None:
+    """And torch's own setting is what it was afterwards."""
+    a, b, out = torch.ones(3, 5).bfloat16(), torch.ones(5, 4).bfloat16(), torch.empty(3, 4).bfloat16()
+    settings = torch.backends.cuda.matmul
+    assert settings.allow_bf16_reduced_precision_reduction
+    seen = []
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            seen.append(settings.allow_bf16_reduced_precision_reduction)
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        finished_product(a, b, [e.bfloat16() for e in extras], out)
+    assert seen[-1] is False
+    assert settings.allow_bf16_reduced_precision_reduction
+    assert torch.equal(out, (a.float() @ b.float() + sum(extras)).bfloat16())
+
+
+def test_cublas_multiplies_as_torch_is_set() -> None:
+    settings = torch.backends.cuda.matmul
+    assert cublas.multiplies(torch.float32, "ieee")
+    assert not cublas.multiplies(torch.float32, "tf32")
+    assert cublas.multiplies(torch.float16, "ieee")
+    assert not cublas.multiplies(torch.int8, "ieee")
+    settings.allow_fp16_accumulation = True
+    try:
+        assert not cublas.multiplies(torch.float16, "ieee")
+        assert cublas.multiplies(torch.bfloat16, "ieee")
+    finally:
+        settings.allow_fp16_accumulation = False
+
+
+def test_explain_plan_of_a_product() -> None:
+    a, b = torch.empty(16, 32768, device="meta"), torch.empty(32768, 16, device="meta")
+    plan = tilefold.explain_plan((a, b), tilefold.matmul, epilogue="relu", precision="tf32")
+    assert isinstance(plan, ContractPlan)
+    assert (plan.strategy, plan.precision, plan.guarantee) == ("split", "tf32", "run_to_run")
+    assert plan == tilefold.explain_plan(
+        (a, b), tilefold.matmul, epilogue="silu", precision="tf32", device=H200
+    )
+    for other in ("whole", "us"):
+        assert other in plan.reason
+    assert tilefold.explain_plan((a[:0], b), tilefold.matmul).launches == 0
+    row = (tilefold.monoids.SUM, None)
+    folded = tilefold.explain_plan((a, b), tilefold.matmul, row=row, guarantee="batch_invariant")
+    assert "row of 16" in str(folded)
+
+
+@pytest.mark.parametrize("where", ["cuda.matmul", "everything"])
+def test_tf32_is_seen_wherever_torch_is_told_of_it(where: str) -> None:
+    owner = torch.backends.cuda.matmul if where == "cuda.matmul" else torch.backends
+    before = owner.fp32_precision  # type: ignore[attr-defined]  # torch's own
+    owner.fp32_precision = "tf32"  # type: ignore[attr-defined]
+    try:
+        assert cublas.multiplies(torch.float32, "tf32")
+        assert not cublas.multiplies(torch.float32, "ieee")
+    finally:
+        owner.fp32_precision = before  # type: ignore[attr-defined]

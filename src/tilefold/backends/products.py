@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from tilefold.algebra.evaluate import evaluate
+from tilefold.algebra.typing import TypedGraph
+from tilefold.backends import lanes
 from tilefold.backends.reference import read
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype
 from tilefold.validate import shares
@@ -17,8 +19,11 @@ Tensor = torch.Tensor
 
 def multiply(
     a: Tensor, b: Tensor, extras: Sequence[Tensor], epilogue: Epilogue, guarantee: str, shape: Sequence[int]
-) -> Tensor:
-    """epilogue(a @ b, *extras), accumulated in float32 (float64 of float64, int32 of int8) and rounded once, at the end."""
+) -> tuple[Tensor, list[Tensor]]:
+    """epilogue(a @ b, *extras), accumulated in float32 (float64 of float64, int32 of int8) and rounded once, at the end.
+
+    With it what rows fold to, by the lanes' way.
+    """
     accumulator = accumulator_dtype(a.dtype)
     # torch multiplies whole numbers slowly; in float64 these products and sums are exact
     carried = accumulator if accumulator.is_floating_point else torch.float64
@@ -26,9 +31,18 @@ def multiply(
     product = _row_by_row(left, right) if guarantee == "batch_invariant" else torch.matmul(left, right)
     if not accumulator.is_floating_point:
         product = product.to(torch.int64).to(accumulator)
-    (result,) = evaluate(epilogue.typed, [product, *map(read, extras)])
-    made = result if isinstance(result, Tensor) else torch.tensor(result, device=a.device)
-    return _own(made.to(epilogue.result), (a, b, *extras), shape)
+    value = _evaluated(epilogue.typed, [product, *map(read, extras)])
+    folded: list[Tensor] = []
+    if epilogue.row is not None:
+        value = value.to(epilogue.value).expand(shape)
+        folded, _ = lanes.fold([value], epilogue.row.program, (len(shape) - 1,), guarantee)
+        value = _evaluated(epilogue.row.apply, [value, *(read(f)[..., None] for f in folded)])
+    return _own(value.to(epilogue.result), (a, b, *extras, *folded), shape), folded
+
+
+def _evaluated(graph: TypedGraph, values: Sequence[Tensor]) -> Tensor:
+    (result,) = evaluate(graph, values)
+    return result if isinstance(result, Tensor) else torch.tensor(result, device=values[0].device)
 
 
 def _row_by_row(a: Tensor, b: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
-"""What happens to an accumulated product before it is stored: a traced graph of the accumulator and extra tensors.
+"""What happens to an accumulated product before it is stored: traced graphs of the accumulator, extra tensors and the row.
 
-    result = epilogue(a @ b + bias, *extras)
+    value  = epilogue(a @ b + bias, *extras)
+    result = value, or with a row's fold apply(value, *(fold of the row's values))
 
 The bias is the first extra tensor of the graph, so that no kernel knows of it.
 """
@@ -8,7 +9,6 @@ The bias is the first extra tensor of the graph, so that no kernel knows of it.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +17,11 @@ import torch
 
 from tilefold import math
 from tilefold.algebra import typing
-from tilefold.algebra.expression import OPS, Graph, trace
+from tilefold.algebra.expression import trace
+from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import TypedGraph, is_float
-from tilefold.errors import ArgumentError, ArityError, KindError, TraceError
+from tilefold.contract.row import Row, check_gives_one, check_takes, make_row
+from tilefold.errors import ArgumentError, KindError
 
 
 def _gelu(x: Any) -> Any:
@@ -33,24 +35,42 @@ NAMED: dict[str, Callable[..., Any]] = {
     "sigmoid": math.sigmoid,
     "tanh": math.tanh,
 }
+IN_TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "silu": torch.nn.functional.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """A typed graph of (accumulator, *extras) with one output, and the dtype that output is stored in.
+    """A typed graph of (accumulator, *extras) with one output, and the dtype that is stored.
 
-    `elements` are the extras' dtypes as loaded. `plain`: the graph hands on the accumulator and nothing else.
+    `elements` are the extras' dtypes as loaded. With `row` the graph's output is what each row is folded of.
     """
 
     name: str
     typed: TypedGraph
     elements: tuple[torch.dtype, ...]
     result: torch.dtype
+    row: Row | None = None
+
+    @property
+    def value(self) -> torch.dtype:
+        """The dtype of the graph's output, before it is rounded to `result`."""
+        return self.typed.output_dtypes[0]
 
     @property
     def plain(self) -> bool:
         """Whether the accumulator is stored as it is."""
         return self.typed.graph.nodes[self.typed.graph.outputs[0]].op == "input" and not self.elements
+
+    @property
+    def only_bias(self) -> bool:
+        """Whether one extra tensor is added to the accumulator, and nothing else."""
+        return [node.op for node in self.typed.graph.nodes] == ["input", "input", "add"]
 
 
 def accumulator_dtype(operand: torch.dtype) -> torch.dtype:
@@ -67,25 +87,30 @@ def make_epilogue(
     extras: tuple[torch.dtype, ...],
     operand: torch.dtype,
     out_dtype: torch.dtype | None,
+    row: tuple[Monoid, Callable[..., Any] | None] | None = None,
 ) -> Epilogue:
-    """Trace an epilogue and give it dtypes. Floats come back in the operands' dtype, integers as int32, or as asked.
+    """Trace an epilogue and a row's fold, and give them dtypes. Floats come back in the operands' dtype, integers as int32,
+    or as asked.
 
     Raises:
         ArgumentError, ArityError, KindError, TraceError: it has no such name, or is no function of that many values that
             gives one.
     """
     function, name = _function_of(epilogue)
-    _check_takes(function, name, len(extras))
+    rule = "an epilogue must take the accumulator and each of `epilogue_args`"
+    check_takes(function, name, len(extras), rule, "pass as many tensors as it takes values after the first")
     with_bias = bias is not None
 
     def after(accumulator: Any, *values: Any) -> Any:
         return function(accumulator + values[0] if with_bias else accumulator, *values[with_bias:])
 
     graph = trace(_named_like(after, name), 1 + with_bias + len(extras))
-    _check_graph(graph, name)
+    check_gives_one(graph, name, "an epilogue")
     elements = (*((bias,) if bias is not None else ()), *extras)
     typed = typing.infer(graph, [accumulator_dtype(operand), *map(typing.element_dtype, elements)])
-    return Epilogue(name, typed, elements, out_dtype or _result_dtype(operand, typed.output_dtypes[0]))
+    folded = None if row is None else make_row(*row, typed.output_dtypes[0])
+    produced = (typed if folded is None else folded.apply).output_dtypes[0]
+    return Epilogue(name, typed, elements, out_dtype or _result_dtype(operand, produced), folded)
 
 
 def _function_of(epilogue: str | Callable[..., Any] | None) -> tuple[Callable[..., Any], str]:
@@ -110,31 +135,6 @@ def _named_like(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """For the messages of `trace`."""
     function.__name__ = name
     return function
-
-
-def _check_takes(function: Callable[..., Any], name: str, extras: int) -> None:
-    try:
-        inspect.signature(function).bind(*range(1 + extras))
-    except ValueError:  # a builtin without a signature: tracing tells
-        return
-    except TypeError:
-        raise ArityError(
-            f"matmul: an epilogue must take the accumulator and each of `epilogue_args`, got {extras} of these for "
-            f"{name}{inspect.signature(function)}; pass as many tensors as it takes values after the first"
-        ) from None
-
-
-def _check_graph(graph: Graph, name: str) -> None:
-    if len(graph.outputs) != 1:
-        raise ArityError(
-            f"matmul: an epilogue must return one value, got {len(graph.outputs)} from {name}; return the one to be stored"
-        )
-    block = next((n.op for n in graph.nodes if n.op in OPS and OPS[n.op].kind == "block"), None)
-    if block is not None:
-        raise TraceError(
-            f"matmul: an epilogue sees one element, got {block}, which folds a block, in {name}; fold the result with "
-            "tilefold.reduce"
-        )
 
 
 def _result_dtype(operand: torch.dtype, produced: torch.dtype) -> torch.dtype:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
+from tilefold.algebra.monoid import Monoid
+from tilefold.contract.choose import plan_tensors
+from tilefold.contract.cublas import cublas_setting
 from tilefold.contract.epilogue import Epilogue, make_epilogue
 from tilefold.contract.operands import (
     check_operands,
     check_precision,
-    cublas_precision,
+    check_row_fits,
     expand_extras,
     result_shape,
 )
-from tilefold.contract.plan import ContractPlan
+from tilefold.contract.plan import ContractPlan, nothing
+from tilefold.contract.row import check_row
 from tilefold.errors import ArgumentError, BackendError
-from tilefold.fold import forced_backend, remember_plan
+from tilefold.fold import forced_backend, kept, remember_plan
+from tilefold.planner.device import Device
 from tilefold.validate import as_dtype, check_guarantee, check_out, is_abstract
 
 
@@ -29,14 +35,17 @@ def matmul(
     bias: torch.Tensor | None = None,
     epilogue: str | Callable[..., Any] | None = None,
     epilogue_args: Sequence[torch.Tensor] = (),
+    row: tuple[Monoid, Callable[..., Any] | None] | None = None,
     out_dtype: torch.dtype | None = None,
     precision: str | None = None,
     guarantee: str = "run_to_run",
     out: torch.Tensor | None = None,
-) -> torch.Tensor:
+) -> Any:
     """Multiply matrices, and finish each result in the store that makes it final.
 
-        result[.., m, n] = epilogue(sum over k of a[.., m, k] * b[.., k, n] + bias[n], *epilogue_args[.., m, n])
+        value[.., m, n]  = epilogue(sum over k of a[.., m, k] * b[.., k, n] + bias[n], *epilogue_args[.., m, n])
+        result[.., m, n] = value[.., m, n], or with `row` apply(value[.., m, n], *folded[.., m])
+        folded[.., m]    = the fold of value[.., m, :] by the row's monoid
 
     Args:
         a: [.., M, K], or a vector [K]; float16, bfloat16, float32, float64, float8 (e4m3fn, e5m2) or int8.
@@ -47,6 +56,11 @@ def matmul(
             of `epilogue_args`, written with tilefold.math and traced once: for a residual, a scale of each column, or the
             scales of float8.
         epilogue_args: tensors that broadcast to the result's shape, of any real dtype and strides.
+        row: a pair (monoid, apply): each row of values is folded too, in the same store: `(MAX_WITH_INDEX, None)` for a
+            router's choice, `(LOGSUMEXP, lambda x, total: exp(x - total))` for softmax. `apply` is traced as the epilogue is;
+            None stores the values. The fold sees them before they are rounded to the result's dtype. Rows have at most
+            16384 columns, which one program holds, or 1024 where order matters to the monoid or "batch_invariant" is asked
+            for; tilefold.reduce folds longer ones.
         out_dtype: the result's dtype; by default the operands' for floats, int32 for int8 (float32 where the epilogue makes
             fractions of it).
         precision: of float32 products: "ieee" (the default; true float32) or "tf32" (rounds operands to 11 bits where the
@@ -56,14 +70,17 @@ def matmul(
         out: a tensor to write the result into, of its shape and dtype.
 
     Returns:
-        A contiguous tensor in torch.matmul's shape. Products are summed in float32 (float64 of float64; int32 of int8, exact
-        while sums fit, as they do up to K = 131072) in an order that the plan fixes, and rounded once, after the epilogue.
-        Before that, |error| <= gamma_K * (|a| @ |b|), with gamma_K = K u / (1 - K u) and u = 2^-23, since tensor cores
-        truncate (2^-53 of float64; with "tf32" 2^-10 * (|a| @ |b|) more).
+        A contiguous tensor in torch.matmul's shape; with `row` that and what the fold gives, in the shape without the last
+        dim (floats in the accumulator's dtype, not rounded to the result's). Products are summed in float32 (float64 of
+        float64; int32 of int8, exact while sums fit, as they do up to K = 131072) in an order that the plan fixes, and
+        rounded once, after the epilogue. Before that, |error| <= gamma_K * (|a| @ |b|), with gamma_K = K u / (1 - K u) and
+        u = 2^-23, since tensor cores truncate (2^-53 of float64; with "tf32" 2^-10 * (|a| @ |b|) more, of float8 on a GPU
+        2^-13 * (|a| @ |b|) more: its tensor cores keep 14 bits of the sum of an instruction's products).
 
     Raises:
         ArgumentError, ArityError, DeviceError, DtypeError, KindError, ShapeError, TraceError: the call does not fit.
         BackendError: the backend in force multiplies nothing.
+        EmptyError: rows have no columns and their monoid has no identity.
         GradientError: an input requires grad outside `torch.no_grad()`: products have no derivative yet.
 
     Example:
@@ -72,17 +89,64 @@ def matmul(
         tensor([[5., 0.]])
         >>> tilefold.matmul(a, b, epilogue=lambda x, residual: 2 * x + residual, epilogue_args=(torch.ones(2),))
         tensor([[11., -5.]])
+        >>> logits, top = tilefold.matmul(a, b, row=(tilefold.monoids.MAX_WITH_INDEX, None))
+        >>> logits, top.values, top.indices
+        (tensor([[ 5., -3.]]), tensor([5.]), tensor([0]))
 
     Source: splitting K into partial products that a second stage sums and finishes is known as Decompose-K.
     """
+    if torch.compiler.is_dynamo_compiling() and _is_named(epilogue, epilogue_args, row, out_dtype, out):
+        from tilefold import inductor  # torch.compile sees one operation, which Inductor may replace
+
+        return inductor.matmul(a, b, bias, epilogue, precision, guarantee)  # type: ignore[arg-type]  # a name, or None
     key, ready = None, None
     if out is None and type(a) is torch.Tensor and a.is_cuda:
-        key = _key(a, b, bias, epilogue_args, epilogue, out_dtype, precision, guarantee)
+        key = _key(a, b, bias, epilogue_args, epilogue, row, out_dtype, precision, guarantee)
         ready = _ready.get(key) if key is not None and forced_backend() == "auto" else None
     if ready is not None:
         remember_plan(ready.plan)
-        repeated: torch.Tensor = ready(a, b, *(() if bias is None else (bias,)), *epilogue_args)
-        return repeated
+        return ready(a, b, *(() if bias is None else (bias,)), *epilogue_args)
+    call = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
+    check_row_fits(call.ending.row, a, b, call.shape, out, guarantee)
+    targets = check_out(out, [call.ending.result], call.shape, call.inputs, "matmul")
+    target = None if targets is None else targets[0]
+    if any(is_abstract(t) for t in call.inputs):
+        return _abstract(call.ending, call.shape, a.device) if target is None else target
+    result = _run(call, guarantee, key, target)
+    return result if target is None or result is target else target.copy_(result)
+
+
+def _is_named(epilogue: Any, extras: Any, row: Any, out_dtype: Any, out: Any) -> bool:
+    """Whether a call can be an operation of a graph, whose arguments are tensors, names and numbers."""
+    return (epilogue is None or isinstance(epilogue, str)) and not extras and row is out_dtype is out is None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call that may run: its inputs (extra tensors in the result's shape), what happens to a result, that shape."""
+
+    inputs: list[torch.Tensor]
+    ending: Epilogue
+    precision: str
+    shape: list[int]
+
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+        """a, b and the extra tensors, none of them a view that negates."""
+        a, b, *extras = (t.resolve_neg() for t in self.inputs)
+        return a, b, extras
+
+
+def _checked(
+    a: Any,
+    b: Any,
+    bias: Any,
+    epilogue: Any,
+    epilogue_args: Any,
+    row: Any,
+    out_dtype: Any,
+    precision: Any,
+    guarantee: str,
+) -> _Call:
     check_operands(a, b, bias, epilogue_args)
     check_guarantee(guarantee, "matmul")
     if epilogue is None and epilogue_args:
@@ -91,24 +155,44 @@ def matmul(
             "give a function of the accumulator and their elements"
         )
     chosen_precision = check_precision(precision, a.dtype)
-    dtype = as_dtype(out_dtype, "matmul", name="out_dtype")
-    ending = make_epilogue(
-        epilogue, None if bias is None else bias.dtype, tuple(e.dtype for e in epilogue_args), a.dtype, dtype
-    )
+    dtype, pair = as_dtype(out_dtype, "matmul", name="out_dtype"), check_row(row)
+    extra_dtypes = tuple(e.dtype for e in epilogue_args)
+    ending = make_epilogue(epilogue, None if bias is None else bias.dtype, extra_dtypes, a.dtype, dtype, pair)
     shape = result_shape(a, b)
-    names = [
-        *(["`bias`"] * (bias is not None)),
-        *(f"`epilogue_args[{i}]`" for i in range(len(epilogue_args))),
-    ]
+    names = ["`bias`"] * (bias is not None) + [f"`epilogue_args[{i}]`" for i in range(len(epilogue_args))]
     extras = expand_extras([*([] if bias is None else [bias]), *epilogue_args], shape, names)
-    inputs = [a, b, *extras]
-    targets = check_out(out, [ending.result], shape, inputs, "matmul")
-    if any(is_abstract(t) for t in inputs):
-        result = torch.empty(shape, dtype=ending.result, device=a.device)
-        return result if targets is None else targets[0]
-    left, right, *others = (t.resolve_neg() for t in inputs)
-    result = _run(left, right, others, ending, chosen_precision, guarantee, shape, key)
-    return result if targets is None else targets[0].copy_(result)
+    return _Call([a, b, *extras], ending, chosen_precision, shape)
+
+
+def explain_product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    epilogue: Any = None,
+    epilogue_args: Sequence[torch.Tensor] = (),
+    row: Any = None,
+    out_dtype: torch.dtype | None = None,
+    precision: str | None = None,
+    guarantee: str = "run_to_run",
+    device: Device | None = None,
+) -> ContractPlan:
+    """`explain_plan` of a product."""
+    call = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
+    check_row_fits(call.ending.row, a, b, call.shape, None, guarantee)
+    if 0 in call.shape:
+        return nothing(guarantee)
+    _, _, extras = call.tensors()
+    return plan_tensors(a, b, extras, call.ending, call.precision, guarantee, device)
+
+
+def _abstract(ending: Epilogue, shape: Sequence[int], device: torch.device) -> Any:
+    """Results without data."""
+    result = torch.empty(shape, dtype=ending.result, device=device)
+    if ending.row is None:
+        return result
+    outputs = ending.row.program.outputs
+    return result, ending.row.monoid.pack([torch.empty(shape[:-1], dtype=d, device=device) for d in outputs])
 
 
 # Compiled products of repeated GPU calls, by all that a plan and its code depend on.
@@ -128,7 +212,7 @@ def _key(
         return None
     try:
         layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15, t.device) for t in tensors)
-        key = (layouts, bias is None, epilogue, cublas_precision(), *options)
+        key = (layouts, bias is None, epilogue, cublas_setting(a.dtype), *options)
         hash(key)
     except (
         RuntimeError,
@@ -138,32 +222,22 @@ def _key(
     return key
 
 
-def _run(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    extras: Sequence[torch.Tensor],
-    epilogue: Epilogue,
-    precision: str,
-    guarantee: str,
-    shape: Sequence[int],
-    key: Any,
-) -> torch.Tensor:
+def _run(call: _Call, guarantee: str, key: Any, target: torch.Tensor | None) -> Any:
     """Choose the backend and run. On a GPU nothing else stands in for Triton and cuBLAS."""
-    chosen = forced_backend()
+    (a, b, extras), chosen = call.tensors(), forced_backend()
+    options = (call.ending, call.precision, guarantee, call.shape)
     if chosen in ("triton", "interpret") or (chosen == "auto" and a.is_cuda):
         from tilefold.backends.triton import products
 
         if chosen == "interpret":
-            result, plan = products.interpret(a, b, extras, epilogue, precision, guarantee, shape)
+            result, folded, plan = products.interpret(a, b, extras, *options)
             remember_plan(plan)
-            return result
-        ready = products.prepare(a, b, extras, epilogue, precision, guarantee, shape)
-        if key is not None:
-            if len(_ready) >= 4096:
-                _ready.clear()
-            _ready[key] = ready
+            return _packed(result, folded, call.ending)
+        ready = kept(_ready, key, lambda: products.prepare(a, b, extras, *options))
         remember_plan(ready.plan)
-        return ready(a, b, *extras)
+        # a kernel writes into a target of its own layout at once; others are copied to
+        direct = target is not None and target.is_contiguous() and target.data_ptr() % 16 == 0
+        return ready(a, b, *extras, out=target if direct else None)
     if chosen not in ("auto", "torch"):
         raise BackendError(
             f'matmul: the backend must be "auto", "torch", "triton" or "interpret", got {chosen!r}; products have no other'
@@ -172,4 +246,9 @@ def _run(
 
     reason = "each row by itself" if guarantee == "batch_invariant" else "then the epilogue"
     remember_plan(ContractPlan("torch", "torch.matmul", guarantee=guarantee, reason=reason))
-    return torch_products.multiply(a, b, extras, epilogue, guarantee, shape)
+    result, folded = torch_products.multiply(a, b, extras, call.ending, guarantee, call.shape)
+    return _packed(result, folded, call.ending)
+
+
+def _packed(result: torch.Tensor, folded: Sequence[torch.Tensor], epilogue: Epilogue) -> Any:
+    return result if epilogue.row is None else (result, epilogue.row.monoid.pack(folded))

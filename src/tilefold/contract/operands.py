@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from tilefold.algebra.typing import FLOAT8
-from tilefold.errors import ArgumentError, DtypeError, KindError, ShapeError
+from tilefold.contract.row import Row
+from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError
 from tilefold.problem import Dim, alignment, coalesce
 from tilefold.validate import check_tensors
 
@@ -26,6 +27,10 @@ OPERANDS = (
     *(d for d in FLOAT8 if d in (torch.float8_e4m3fn, torch.float8_e5m2)),
 )
 PRECISIONS = ("ieee", "tf32")
+ROW_COLUMNS = 16384  # of a row that one program's registers hold
+ORDERED_COLUMNS = (
+    1024  # of a row folded in a written tree: twice as many take the compiler five seconds, 8192 minutes
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,39 @@ def check_operands(a: Any, b: Any, bias: Any, extras: Sequence[Any]) -> None:
         )
 
 
+def check_row_fits(
+    row: Row | None, a: torch.Tensor, b: torch.Tensor, shape: Sequence[int], out: Any, guarantee: str
+) -> None:
+    """Refuse rows that no program can hold, and what has no rows.
+
+    Raises:
+        ArgumentError, EmptyError, ShapeError: a rule is broken; the message says which.
+    """
+    if row is None:
+        return
+    if b.ndim < 2:
+        raise ShapeError(
+            f"matmul: with `row` b must have columns, got shape {list(b.shape)}; fold one value with unsqueeze(-1)"
+        )
+    in_order = guarantee == "batch_invariant" or not row.monoid.commutative
+    most = ORDERED_COLUMNS if in_order else ROW_COLUMNS
+    if shape[-1] > most:
+        why = " where they meet in order" if in_order else ""
+        raise ShapeError(
+            f"matmul: with `row` there must be at most {most} columns{why}, got {shape[-1]}; leave `row` out and fold "
+            "the result with tilefold.reduce(result, monoid, dim=-1)"
+        )
+    if shape[-1] == 0 and row.monoid.algebra.identity is None:
+        raise EmptyError(
+            f"matmul: folding nothing needs an identity, got rows of no columns and {row.monoid.name} without one; give the "
+            "monoid an identity or b columns"
+        )
+    if out is not None:
+        raise ArgumentError(
+            "matmul: `out` must be left out with `row`, which gives several results, got both; copy them"
+        )
+
+
 def check_precision(precision: str | None, dtype: torch.dtype) -> str:
     """The precision of float32 products: "ieee" unless "tf32" is asked for.
 
@@ -100,12 +138,6 @@ def check_precision(precision: str | None, dtype: torch.dtype) -> str:
             f'matmul: precision "tf32" must be asked of float32 operands, got {dtype}; leave it out'
         )
     return precision or "ieee"
-
-
-def cublas_precision() -> str:
-    """The precision of cuBLAS's float32 products, as torch is set now: "ieee" or "tf32"."""
-    own, general = torch.backends.cuda.matmul.fp32_precision, torch.backends.fp32_precision  # type: ignore[attr-defined]  # torch's own
-    return "tf32" if (general if own == "none" else own) == "tf32" else "ieee"
 
 
 def result_shape(a: torch.Tensor, b: torch.Tensor) -> list[int]:
@@ -147,9 +179,8 @@ def _expanded(extra: torch.Tensor, shape: Sequence[int], name: str) -> torch.Ten
 
 def canonical_product(a: torch.Tensor, b: torch.Tensor, extras: Sequence[torch.Tensor]) -> Contraction:
     """The problem of validated operands; extras have the result's shape. The result is contiguous."""
-    left = a if a.ndim > 1 else a[None]
-    right = b if b.ndim > 1 else b[:, None]
-    seen = [_as_matrices(e, a.ndim > 1, b.ndim > 1) for e in extras]
+    left, right = as_matrices(a, b)
+    seen = [_as_matrix(e, a.ndim > 1, b.ndim > 1) for e in extras]
     *lengths, rows, columns = result_shape(left, right)
     walks = [left.expand(*lengths, *left.shape[-2:]), right.expand(*lengths, *right.shape[-2:]), *seen]
     outer, step = [], rows * columns
@@ -172,7 +203,12 @@ def canonical_product(a: torch.Tensor, b: torch.Tensor, extras: Sequence[torch.T
     )
 
 
-def _as_matrices(extra: torch.Tensor, has_rows: bool, has_columns: bool) -> torch.Tensor:
+def as_matrices(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operands with the dims that vectors lack put back: a row, a column."""
+    return a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
+
+
+def _as_matrix(extra: torch.Tensor, has_rows: bool, has_columns: bool) -> torch.Tensor:
     """An extra tensor in the result's shape, with the dims that vectors lack put back."""
     seen = extra if has_columns else extra[..., None]
     return seen if has_rows else seen.unsqueeze(-2)

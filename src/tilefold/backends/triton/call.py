@@ -19,7 +19,7 @@ from tilefold.errors import BackendError
 from tilefold.planner.plan import Stage
 from tilefold.problem import Dim, Problem
 
-_NARROW = 2**31 - 1
+NARROW = 2**31 - 1  # the greatest offset, size or number of programs that 32 bits hold
 _POINTERS = {
     "tl.uint8": "*u8", "tl.int8": "*i8", "tl.uint16": "*u16", "tl.int16": "*i16", "tl.uint32": "*u32", "tl.int32": "*i32",
     "tl.uint64": "*u64", "tl.int64": "*i64", "tl.float16": "*fp16", "tl.bfloat16": "*bf16", "tl.float32": "*fp32",
@@ -51,6 +51,20 @@ class Call:
     num_warps: int
     num_stages: int
     dependent: bool
+
+
+def launchable(programs: int, outputs: int, call: str, verb: str) -> int:
+    """The number of programs of one launch, refused where the driver would refuse it.
+
+    Raises:
+        BackendError: it is beyond 32 bits.
+    """
+    if programs > NARROW:
+        raise BackendError(
+            f"{call}: one launch must have at most {NARROW} programs, got {programs} for {outputs} results; "
+            f"{verb} a part of them at a time"
+        )
+    return programs
 
 
 def partial_dtypes(program: Program) -> tuple[torch.dtype, ...]:
@@ -109,12 +123,8 @@ def make_call(
         kept_blocks,
         problem.outputs,
     )  # fmt: skip
-    grid = math.prod(d.size for d in outer) * kept_blocks * stage.splits
-    if grid > _NARROW:
-        raise BackendError(
-            f"reduce: one launch must have at most {_NARROW} programs, got {grid} for {problem.outputs} results; "
-            "fold a part of them at a time"
-        )
+    programs = math.prod(d.size for d in outer) * kept_blocks * stage.splits
+    grid = launchable(programs, problem.outputs, "reduce", "fold")
     constants = _constants(problem, stage, length, last.size, from_partials, to_partials, overlap)
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     return Call(
@@ -145,7 +155,7 @@ def _constants(
         "SPLIT": stage.splits > 1,
         "SPLITS_FIRST": max(inner_steps) == 1 or stage.block_kept == 1,
         "WIDE": _reach(problem) + 2 * stage.step + stage.align
-        > _NARROW,  # loops look a tile or two beyond the end
+        > NARROW,  # loops look a tile or two beyond the end
         "PARTIAL": to_partials,
         "WAIT": overlap and from_partials,
         "RELEASE": overlap and to_partials,
@@ -206,7 +216,7 @@ def _reach(problem: Problem) -> int:
 @functools.lru_cache(maxsize=1024)
 def narrowed(program: Program, length: int) -> Program:
     """The program with positions in 32 bits, where the length allows it and positions are only compared and moved."""
-    if not program.algebra.index or length >= _NARROW or not program.algebra.index_is_label:
+    if not program.algebra.index or length >= NARROW or not program.algebra.index_is_label:
         return program
     from tilefold.algebra.program import with_index_dtype
 
@@ -224,7 +234,7 @@ def signature_of(argument: Any) -> Any:
         return tuple(signature_of(a) for a in argument)
     if isinstance(argument, Pointer):
         return _POINTERS[STORED_DTYPES[argument.dtype]]
-    return "constexpr" if argument == 1 else "i64" if argument > _NARROW else "i32"
+    return "constexpr" if argument == 1 else "i64" if argument > NARROW else "i32"
 
 
 def _paths(argument: Any, path: tuple[int, ...]) -> list[tuple[tuple[int, ...], Any]]:

@@ -291,13 +291,31 @@ def emit_epilogue(
     typed: TypedGraph, elements: Sequence[torch.dtype], result: torch.dtype, interpret: bool
 ) -> str:
     """EPILOGUE(accumulator, *extras as loaded) -> (result,), of a product."""
+    return f"{_emit_finishing('EPILOGUE', typed, elements, result, [], interpret)}\n\n{_BLOCK_FUNCTIONS}"
+
+
+def emit_row(program: Program, apply: TypedGraph, result: torch.dtype, *, interpret: bool) -> str:
+    """A row's fold: LIFT, COMBINE, OR_IDENTITY, PROJECT and TO_INDEX, and APPLY(value, *results of the fold) -> (result,)."""
+    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
+    value = [f"a0 = {_read('a0', program.elements[0])}"]
+    applied = _emit_finishing("APPLY", apply, program.outputs, result, value, interpret)
+    return f"{emit(program, index=index, interpret=interpret)}\n\n{applied}"
+
+
+def _emit_finishing(
+    name: str,
+    typed: TypedGraph,
+    elements: Sequence[torch.dtype],
+    result: torch.dtype,
+    before: Sequence[str],
+    interpret: bool,
+) -> str:
+    """A function of a value and further elements as stored, to the one that is stored."""
     names = [f"x{i}" for i in range(len(elements))]
-    reads = [f"{name} = {_read(name, element)}" for name, element in zip(names, elements, strict=True)]
+    reads = [f"{x} = {_read(x, element)}" for x, element in zip(names, elements, strict=True)]
     writer = _Writer(typed, ["a0", *names], [False] * (1 + len(names)), interpret)
-    body = [*reads, *writer.lines]
-    return "\n\n".join(
-        [_function("EPILOGUE", ["a0", *names], body, writer.results([result], True, "a0")), _BLOCK_FUNCTIONS]
-    )
+    body = [*before, *reads, *writer.lines]
+    return _function(name, ["a0", *names], body, writer.results([result], True, "a0"))
 
 
 def emit_products(operand: torch.dtype, accumulator: torch.dtype, interpret: bool) -> str:

@@ -14,7 +14,7 @@ from triton.language.extra import libdevice
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
-from tilefold.backends.triton.kernels import products, tiles
+from tilefold.backends.triton.kernels import product_rows, products, tiles
 
 _HELPERS = {
     tiles: (
@@ -33,7 +33,18 @@ _HELPERS = {
         "absorb_tile",
         "absorb_masked",
     ),
-    products: ("outer_offset", "load_part", "multiply_tiles", "program_tile", "load_extras"),
+    products: ("outer_offset", "load_part", "multiply_tiles", "program_tile", "load_extras", "fold_splits"),
+    product_rows: (
+        "outer_offset",
+        "load_part",
+        "multiply_tiles",
+        "program_tile",
+        "load_extras",
+        "fold_splits",
+        "tree",
+        "fold_values",
+        "store_rows",
+    ),
 }
 
 
@@ -57,12 +68,17 @@ def device_functions(source: str, interpret: bool) -> dict[str, Any]:
 @functools.lru_cache(maxsize=2048)
 def kernel(name: str, source: str, interpret: bool) -> Any:
     """The kernel `name` over the device functions in `source`, jitted (or for the interpreter)."""
-    module = products if hasattr(products, name) else tiles
+    module = next(m for m in _HELPERS if name in vars(m))
     scope: dict[str, Any] = {**vars(module), **device_functions(source, interpret)}
     scope |= {"gdc_wait": gdc_wait, "gdc_launch_dependents": gdc_launch_dependents}
     for helper in _HELPERS[module]:
-        scope[helper] = _rebound(getattr(module, helper), scope, interpret)
+        scope[helper] = _rebound(_found(helper), scope, interpret)
     return _rebound(getattr(module, name), scope, interpret)
+
+
+def _found(helper: str) -> Any:
+    """A helper, in whichever module it is written."""
+    return next(vars(m)[helper] for m in _HELPERS if helper in vars(m))
 
 
 def _rebound(function: Any, scope: dict[str, Any], interpret: bool) -> Any:

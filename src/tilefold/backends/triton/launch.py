@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -55,7 +55,8 @@ def plan_for(
     tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], guarantee: str, device: Device
 ) -> tuple[Problem, Plan]:
     """The canonical problem of a call and how it will be run, on a chip that can load its dtypes."""
-    check_dtypes([t.dtype for t in tensors], program, device)
+    dtypes = [t.dtype for t in tensors]
+    check_dtypes((*dtypes, *program.elements, *program.outputs), device, "reduce")
     return plan_tensors(tensors, program, dims, device, guarantee)
 
 
@@ -73,12 +74,16 @@ def identities(program: Program, shape: Sequence[int], device: torch.device) -> 
     ]
 
 
-def check_dtypes(dtypes: Sequence[torch.dtype], program: Program, device: Device) -> None:
-    """Refuse what the chip cannot load, before Triton does so in its own words."""
-    for dtype in (*dtypes, *program.elements, *program.outputs):
+def check_dtypes(dtypes: Iterable[torch.dtype], device: Device, call: str) -> None:
+    """Refuse what the chip cannot load or store, before Triton does so in its own words.
+
+    Raises:
+        DtypeError: a dtype has no instruction there.
+    """
+    for dtype in dtypes:
         if dtype not in STORED_DTYPES or (dtype is torch.float8_e4m3fn and device.capability < 89):
             raise DtypeError(
-                f"reduce: a GPU of compute capability {device.capability / 10} must be able to convert the dtype, "
+                f"{call}: a GPU of compute capability {device.capability / 10} must be able to convert the dtype, "
                 f"got {dtype}; convert the tensor to float16 first"
             )
 

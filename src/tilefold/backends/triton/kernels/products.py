@@ -51,12 +51,17 @@ def multiply_tiles(
     offs_k = tl.arange(0, BLOCK_K)
     keep_m = (offs_m < rows - tile_m * BLOCK_M)[:, None]
     keep_n = (offs_n < columns - tile_n * BLOCK_N)[None, :]
-    start = split * chunk
-    stop = tl.minimum(start + chunk, depth)
+    step_a = BLOCK_K * a[3]
+    step_b = BLOCK_K * b[3]
     if WIDE:
+        split = split.to(tl.int64)
+        step_a = BLOCK_K * tl.cast(a[3], tl.int64)
+        step_b = BLOCK_K * tl.cast(b[3], tl.int64)
         offs_m = offs_m.to(tl.int64)
         offs_n = offs_n.to(tl.int64)
         offs_k = offs_k.to(tl.int64)
+    start = split * chunk
+    stop = tl.minimum(start + chunk, depth)
     begin_a = outer_offset(batch, batch_sizes, a[1]) + (tile_m * BLOCK_M).to(tl.int64) * a[2] + start.to(tl.int64) * a[3]
     begin_b = outer_offset(batch, batch_sizes, b[1]) + (tile_n * BLOCK_N).to(tl.int64) * b[2] + start.to(tl.int64) * b[3]
     at_a = a[0] + begin_a + (offs_m[:, None] * a[2] + offs_k[None, :] * a[3])
@@ -70,8 +75,8 @@ def multiply_tiles(
             OPERAND(part_a)[0], OPERAND(part_b)[0], sums,
             input_precision=PRECISION, max_num_imprecise_acc=0, out_dtype=sums.dtype,
         )
-        at_a += BLOCK_K * a[3]
-        at_b += BLOCK_K * b[3]
+        at_a += step_a
+        at_b += step_b
     return sums
 
 
@@ -128,15 +133,40 @@ def product_whole(
     tl.store(c_ptr + batch * rows * columns + (m * columns + n), results[0], mask=mask)
 
 
+def fold_splits(p_ptr, places, mask, splits, outputs, LANES: tl.constexpr, SERIAL: tl.constexpr):
+    """The partial products at some places of each split, summed.
+
+    Each of LANES lanes sums the splits LANES apart, one after another; lanes meet once, in a tree that follows how registers
+    are shared out, and so from strides. With SERIAL, the number of splits, all are loaded at once and summed one after
+    another, in an order that nothing else can change.
+    """
+    if SERIAL:
+        sums = tl.load(p_ptr + places, mask=mask, other=0.0)
+        for s in tl.static_range(1, SERIAL):
+            sums += tl.load(p_ptr + tl.cast(outputs, tl.int64) * s + places, mask=mask, other=0.0)
+    else:
+        lanes = tl.arange(0, LANES)
+        for axis in tl.static_range(len(places.shape)):
+            lanes = tl.expand_dims(lanes, axis + 1)
+        begin = p_ptr + lanes.to(tl.int64) * outputs + tl.expand_dims(places, 0)
+        keep = tl.expand_dims(mask, 0)
+        parts = tl.load(begin, mask=keep & (lanes < splits), other=0.0)
+        for s in range(LANES, splits, LANES):
+            begin += LANES * tl.cast(outputs, tl.int64)
+            parts += tl.load(begin, mask=keep & (lanes < splits - s), other=0.0)
+        sums = tl.reduce(parts, 0, BLOCK_SUM)
+    return sums
+
+
 def finish_products(
     p_ptr, extras, c_ptr, rows, columns, batch_sizes, splits, outputs,
-    BLOCK: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr, WAIT: tl.constexpr,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr, WIDE: tl.constexpr, WAIT: tl.constexpr,
     RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the partial products of neighbouring results over the splits, in a fixed order, and finish them.
 
-    A program owns BLOCK results, whichever rows they are of. Each of LANES lanes sums the splits LANES apart, one after
-    another; lanes meet once, in a tree. Extra tensors do not depend on the launch before and are read while it still runs.
+    A program owns BLOCK results, whichever rows they are of. Extra tensors do not depend on the launch before and are read
+    while it still runs.
     """
     if RELEASE:
         gdc_launch_dependents()
@@ -146,13 +176,7 @@ def finish_products(
     mask = x < outputs
     row = x // columns
     taken = load_extras(extras, row // rows, row % rows, x % columns, batch_sizes, mask)
-    lanes = tl.arange(0, LANES)[:, None]
-    begin = p_ptr + lanes.to(tl.int64) * outputs + x[None, :]
     if WAIT:
         gdc_wait()
-    sums = tl.load(begin, mask=mask[None, :] & (lanes < splits), other=0.0)
-    for s in range(LANES, splits, LANES):
-        begin += LANES * tl.cast(outputs, tl.int64)
-        sums += tl.load(begin, mask=mask[None, :] & (lanes < splits - s), other=0.0)
-    results = EPILOGUE(tl.reduce(sums, 0, BLOCK_SUM), *taken)
+    results = EPILOGUE(fold_splits(p_ptr, x, mask, splits, outputs, LANES, SERIAL), *taken)
     tl.store(c_ptr + x, results[0], mask=mask)

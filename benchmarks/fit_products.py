@@ -1,0 +1,115 @@
+"""Fit the cost model's numbers to times that tune_products.py took, and put them into the chip's table.
+
+    PYTHONPATH=src python benchmarks/fit_products.py tune-*.json --table src/tilefold/contract/tables/nvidia-h200.json
+
+Minimised is the mean square of log(model / measured), over the faster half of each shape's plans: what the choice is among.
+No GPU is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import torch
+
+from tilefold.contract import tuned
+from tilefold.contract.costs import Costs, plan_us
+from tilefold.contract.plan import Asked, ContractPlan, Sizes
+from tilefold.planner.device import Device
+
+STEPS = (2.0, 1.3, 1.1, 1.03)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The plans of one shape with their times, on a device."""
+
+    sizes: Sizes
+    asked: Asked
+    device: Device
+    plans: tuple[ContractPlan, ...]
+
+
+def read_logs(paths: Sequence[Path]) -> list[Timed]:
+    """What the logs hold, the faster half of each shape."""
+    shapes = []
+    for path in paths:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        device = Device(**document["device"])
+        for shape in document["shapes"]:
+            entries = sorted(map(tuned.entry_of, shape["plans"]), key=lambda e: e.plan.time_us)
+            first = entries[0]
+            dtype = getattr(torch, first.dtype)
+            kept = tuple(e.plan for e in entries[: max(8, len(entries) // 2)])
+            shapes.append(
+                Timed(Sizes(*first.sizes, dtype.itemsize), Asked(dtype, first.precision), device, kept)
+            )
+    return shapes
+
+
+def error(costs: Costs, shapes: Sequence[Timed]) -> float:
+    """The mean square of the logarithm of model over measured."""
+    logs = [
+        math.log(plan_us(plan, shape.sizes, shape.asked, shape.device, costs) / plan.time_us) ** 2
+        for shape in shapes
+        for plan in shape.plans
+    ]
+    return sum(logs) / len(logs)
+
+
+def regret(costs: Costs, shapes: Sequence[Timed]) -> list[float]:
+    """For each shape, the time of the plan that the model would take over that of the best."""
+    found = []
+    for shape in shapes:
+        taken = min(shape.plans, key=lambda p: plan_us(p, shape.sizes, shape.asked, shape.device, costs))
+        found.append(taken.time_us / min(plan.time_us for plan in shape.plans))
+    return found
+
+
+def fit(shapes: Sequence[Timed], costs: Costs | None = None) -> Costs:
+    """One number after the other is moved by smaller and smaller factors while the error falls."""
+    best = costs or Costs()
+    least = error(best, shapes)
+    for step in STEPS:
+        moved = True
+        while moved:
+            moved = False
+            for name in (f.name for f in fields(Costs)):
+                for factor in (step, 1 / step):
+                    other = replace(best, **{name: getattr(best, name) * factor})
+                    if (found := error(other, shapes)) < least * (1 - 1e-6):
+                        best, least, moved = other, found, True
+    return best
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fit, say how good it is, write."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("logs", type=Path, nargs="+")
+    parser.add_argument("--table", type=Path, help="the table whose costs are replaced")
+    options = parser.parse_args(arguments)
+    shapes = read_logs(options.logs)
+    fitted = fit(shapes)
+    for name, costs in (("defaults", Costs()), ("fitted", fitted)):
+        ratios = sorted(regret(costs, shapes))
+        near = sum(ratio <= 1.05 for ratio in ratios)
+        print(
+            f"{name}: {math.sqrt(error(costs, shapes)):.3f} log error, choice within 5 % in {near} of {len(ratios)}, "
+            f"median {ratios[len(ratios) // 2]:.3f}, worst {ratios[-1]:.3f}"
+        )
+    print(fitted)
+    if options.table:
+        document = json.loads(options.table.read_text(encoding="utf-8"))
+        numbers = {f.name: round(getattr(fitted, f.name), 4) for f in fields(Costs)}
+        tuned.write_document(options.table, document | {"costs": numbers})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,323 @@
+"""Search for the fastest plan of products on this GPU, and write them as the table that the planner consults.
+
+    PYTHONPATH=src python benchmarks/tune_products.py --suite decompose-k --dtype bf16 --budget 450
+
+Of each shape first the plans that the cost model likes best are timed, then the neighbours of the fastest, again and again
+until none is faster or its share of the time is used. Times are those of calls in a CUDA graph. No plan is timed whose
+answer was not compared with float64. Entries of shapes that are not searched stay in the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilefold.backends.triton.call import Call, compile_for
+from tilefold.backends.triton.product_calls import product_calls
+from tilefold.bench.cases import DTYPES
+from tilefold.bench.products import ProductCase
+from tilefold.bench.suites import load_suite
+from tilefold.contract import tuned
+from tilefold.contract.choose import PARTIAL_BYTES, candidates, plan_product
+from tilefold.contract.epilogue import Epilogue, make_epilogue
+from tilefold.contract.operands import Contraction, canonical_product
+from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes
+from tilefold.contract.tiles import even_splits, finish_of
+from tilefold.planner.device import Device, device_of
+
+BREADTH = 32  # plans of the cost model that are timed
+BEAM = 3  # plans whose neighbours are timed
+SHARED_BYTES = 227 * 1024
+BOUNDARY_ROWS = (64, 256, 1024, 4096)
+BOUNDARY_SIDES = ((256, 4096), (1024, 1024), (4096, 4096))
+AGAIN = 3  # times that the finalists are timed, in turns
+
+Measure = Callable[[Sequence[ContractPlan]], list[float]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One product to tune: bias and residual are none, the epilogue is ReLU."""
+
+    dtype: str
+    rows: int
+    columns: int
+    depth: int
+
+    @property
+    def sizes(self) -> Sizes:
+        """As the planner sees it."""
+        return Sizes(self.rows, self.columns, self.depth, 1, DTYPES[self.dtype].itemsize)
+
+
+# ------------------------------------------------------------------------------------------------------ the search
+
+
+def search(
+    sizes: Sizes, asked: Asked, device: Device, measure: Measure, until: float
+) -> list[tuple[float, ContractPlan]]:
+    """Timed plans, the fastest first: `measure` gives their microseconds, infinity for one that cannot run."""
+    first = sorted(candidates(sizes, asked, device), key=lambda p: p.time_us)
+    known: dict[ContractPlan, float] = {}
+    whole, cublas = ([p for p in first if p.strategy == name] for name in ("whole", "cublas"))
+    waiting = [_plain(p) for p in (*first[:BREADTH], *whole[:4], *cublas)]
+    while waiting and time.time() < until:
+        waiting = [p for p in dict.fromkeys(waiting) if p not in known]
+        known |= dict(zip(waiting, measure(waiting), strict=True))
+        best = sorted(known, key=known.__getitem__)[:BEAM]
+        waiting = [n for plan in best for n in neighbours(plan, sizes) if n not in known]
+    return sorted(((us, plan) for plan, us in known.items()), key=lambda pair: pair[0])
+
+
+def _plain(plan: ContractPlan) -> ContractPlan:
+    return replace(plan, time_us=0.0)
+
+
+def neighbours(plan: ContractPlan, sizes: Sizes) -> Iterator[ContractPlan]:
+    """Plans that differ from one in a single decision."""
+    tile, finish = plan.tile, plan.finish
+    if tile is None:
+        return
+    for name, factors in (("block_m", 2), ("block_n", 2), ("block_k", 2), ("num_warps", 2)):
+        for value in (getattr(tile, name) * factors, getattr(tile, name) // factors):
+            yield from _valid(replace(plan, tile=replace(tile, **{name: value})), sizes)
+    for stages in (tile.num_stages - 1, tile.num_stages + 1):
+        yield from _valid(replace(plan, tile=replace(tile, num_stages=stages)), sizes)
+    for splits in {plan.splits * 2, plan.splits * 3 // 2, plan.splits * 3 // 4, plan.splits // 2}:
+        yield from _valid(replace(plan, splits=splits, finish=None), sizes)
+    if finish is not None and plan.strategy == "split":
+        yield replace(plan, chained=not plan.chained)
+        yield from (replace(plan, finish=other) for other in _finishes(finish))
+
+
+def _finishes(finish: Finish) -> Iterator[Finish]:
+    for name in ("block", "lanes", "num_warps"):
+        for value in (getattr(finish, name) * 2, getattr(finish, name) // 2):
+            other = replace(finish, **{name: value})
+            if (
+                other.block >= 8
+                and other.lanes >= 1
+                and 1 <= other.num_warps <= 16
+                and other.block * other.lanes <= 16384
+            ):
+                yield other
+
+
+def _valid(plan: ContractPlan, sizes: Sizes) -> Iterator[ContractPlan]:
+    """The plan with splits that are even and a second launch that suits them, if a core can hold it."""
+    tile = plan.tile
+    assert tile is not None
+    shared = (tile.block_m + tile.block_n) * tile.block_k * sizes.itemsize * (tile.num_stages - 1)
+    fits = shared <= SHARED_BYTES and 1 <= tile.num_stages <= 8 and 1 <= tile.num_warps <= 8
+    if (
+        not fits
+        or min(tile.block_m, tile.block_n) < 16
+        or tile.block_k < 32
+        or max(tile.block_m, tile.block_n) > 256
+    ):
+        return
+    splits = even_splits(sizes.depth, tile, max(1, plan.splits))
+    if splits * sizes.outputs * 4 > PARTIAL_BYTES:
+        return
+    if splits == 1:
+        yield ContractPlan("triton", "whole", tile)
+    else:
+        finish = plan.finish if plan.finish and splits == plan.splits else finish_of(sizes, splits)
+        yield replace(plan, strategy="split", splits=splits, finish=finish)
+
+
+# ----------------------------------------------------------------------------------------------------- on the GPU
+
+
+class Stand:
+    """Operands of one shape on the GPU, their answer, and the plans that are timed on them."""
+
+    def __init__(self, shape: Shape, pool: ProcessPoolExecutor, device: Device) -> None:
+        dtype = DTYPES[shape.dtype]
+        self.a = torch.randn(shape.rows, shape.depth, device="cuda").to(dtype)
+        self.b = torch.randn(shape.depth, shape.columns, device="cuda").to(dtype)
+        self.want = torch.relu(self.a.double() @ self.b.double())
+        spread = self.a.double().abs() @ self.b.double().abs()
+        unit = torch.finfo(dtype).eps
+        self.bound = 2 * shape.depth * 2.0**-23 * spread + unit * self.want + 1e-6
+        self.ending: Epilogue = make_epilogue("relu", None, (), dtype, None)
+        self.problem: Contraction = canonical_product(self.a, self.b, [])
+        self.pool, self.device, self.shape = pool, device, shape
+        self.wrong: list[str] = []
+
+    def ready(self, plan: ContractPlan) -> Any:
+        """A plan compiled, as a call without arguments."""
+        from tilefold.backends.triton.products import prepare
+
+        size = (self.shape.rows, self.shape.columns)
+        made = prepare(self.a, self.b, [], self.ending, "ieee", "run_to_run", size, plan=self.full(plan))
+        return lambda: made(self.a, self.b)
+
+    def full(self, plan: ContractPlan) -> ContractPlan:
+        """The plan as the planner would hand it on."""
+        return replace(plan, overlap=plan.strategy == "split" and self.device.overlaps)
+
+    def measure(self, plans: Sequence[ContractPlan]) -> list[float]:
+        """Microseconds of each plan in a CUDA graph, all compiled first, in other processes."""
+        wanted = [
+            c for p in plans for c in product_calls(self.full(p), self.problem, self.ending, interpret=False)
+        ]
+        list(self.pool.map(_compiled, wanted, [self.device.capability] * len(wanted), chunksize=1))
+        return [self._time(plan) for plan in plans]
+
+    def _time(self, plan: ContractPlan) -> float:
+        from tilefold.bench.timing import graph_us
+
+        try:
+            call = self.ready(plan)
+            got = call()
+            torch.cuda.synchronize()
+        except Exception as error:  # registers or shared memory beyond the chip's: no plan for it
+            self.wrong.append(f"{plan}: {type(error).__name__}: {str(error)[:80]}")
+            return float("inf")
+        if not bool(((got.double() - self.want).abs() <= self.bound).all()):
+            raise SystemExit(f"WRONG ANSWER at {self.shape}: {plan}")
+        return graph_us(call, 5.0)
+
+    def finals(self, plans: Sequence[ContractPlan]) -> dict[ContractPlan, float]:
+        """The least of several medians of each, in turns."""
+        times = [[self._time(plan) for plan in plans] for _ in range(AGAIN)]
+        return {plan: min(column) for plan, column in zip(plans, zip(*times, strict=True), strict=True)}
+
+
+def _compiled(call: Call, architecture: int) -> None:
+    """In a worker: the kernel lands in Triton's cache on disk."""
+    try:
+        compile_for(call, architecture)
+    except Exception:  # the process that times it meets the same error, and says so
+        return
+
+
+def tune(
+    shape: Shape, pool: ProcessPoolExecutor, device: Device, until: float
+) -> tuple[tuned.Entry, dict[str, Any]]:
+    """The entry of one shape, and all that was timed on the way."""
+    stand = Stand(shape, pool, device)
+    asked = Asked(DTYPES[shape.dtype])
+    found = search(shape.sizes, asked, device, stand.measure, until)
+    chosen = _plain(plan_product(stand.problem, device))
+    model = replace(chosen, overlap=False, reason="")
+    times = stand.finals(list(dict.fromkeys([*(plan for _, plan in found[:3]), model])))
+    best = min(times, key=times.__getitem__)
+    entry = tuned.Entry(
+        str(DTYPES[shape.dtype]).removeprefix("torch."),
+        "ieee",
+        (shape.rows, shape.columns, shape.depth, 1),
+        True,
+        replace(best, time_us=times[best]),
+    )
+    log = {
+        "shape": asdict(shape),
+        "plans": [
+            tuned.record_of(replace(entry, plan=replace(p, time_us=us))) for us, p in found if us < 1e9
+        ],
+        "chosen_over_best": times[model] / times[best],
+        "refused": stand.wrong,
+    }
+    return entry, log
+
+
+def shapes_of(suite: str, dtypes: Sequence[str]) -> list[Shape]:
+    """The headline shapes of a suite, each once, those with ReLU for all; or shapes about where cuBLAS begins to win."""
+    if suite == "boundary":
+        return [Shape(dtype, m, n, k) for dtype in dtypes for m in BOUNDARY_ROWS for n, k in BOUNDARY_SIDES]
+    cases: Iterable[Any] = load_suite(suite).cases("full")
+    found = [
+        Shape(case.dtype, *case.shape)
+        for case in cases
+        if isinstance(case, ProductCase) and case.dtype in dtypes and case.shape[2] > 256
+    ]
+    return list(dict.fromkeys(found))
+
+
+def write_table(path: Path, chip: str, entries: Sequence[tuned.Entry], made: dict[str, Any]) -> None:
+    """The table with these entries put into what it holds already."""
+    old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"costs": {}, "entries": []}
+
+    def key(record: dict[str, Any]) -> str:
+        return json.dumps([record[name] for name in ("dtype", "precision", "sizes", "epilogue")])
+
+    records = {key(r): r for r in [*old["entries"], *map(tuned.record_of, entries)]}
+    entries_now = [records[k] for k in sorted(records)]
+    document = {
+        "schema": tuned.SCHEMA,
+        "chip": chip,
+        "made": made,
+        "costs": old["costs"],
+        "entries": entries_now,
+    }
+    tuned.write_document(path, document)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Tune, write the table and a log of all times, say what was found."""
+    options = _options(arguments)
+    if not torch.cuda.is_available():
+        raise SystemExit("tune_products: needs a CUDA device, got none; run it where there is one")
+    start, device = time.time(), device_of(0)
+    shapes = shapes_of(options.suite, options.dtype.split(","))
+    path = options.table or tuned.FOLDER / f"{tuned.table_name(device.name)}.json"
+    made = {
+        "date": datetime.date.today().isoformat(),
+        "torch": torch.__version__,
+        "triton": __import__("triton").__version__,
+        "cores": device.cores,
+    }
+    entries, logs = [], []
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, context) as pool:
+        for number, shape in enumerate(shapes):
+            left = start + options.budget - time.time()
+            if left < 5:
+                print(f"out of time: {len(shapes) - number} shapes not searched")
+                break
+            entry, log = tune(shape, pool, device, time.time() + 0.8 * left / (len(shapes) - number))
+            entries.append(entry)
+            logs.append(log)
+            print(
+                f"{shape}: {entry.plan.time_us:.2f} us, cost model {log['chosen_over_best']:.3f}, {entry.plan}",
+                flush=True,
+            )
+            write_table(path, device.name, entries, made)
+            options.log.write_text(json.dumps({"device": asdict(device), "shapes": logs}), encoding="utf-8")
+    near = sum(log["chosen_over_best"] <= 1.05 for log in logs)
+    print(
+        f"the planner's choice is within 5 % of the best in {near} of {len(logs)}; table {path}, times {options.log}"
+    )
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--suite", default="decompose-k", choices=("decompose-k", "router", "boundary"))
+    parser.add_argument("--dtype", default="bf16", help="of bf16, fp16, fp32, separated by commas")
+    parser.add_argument("--budget", type=float, default=450.0, help="seconds in all")
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument(
+        "--table", type=Path, help="the table to write; by default the package's own of this chip"
+    )
+    parser.add_argument(
+        "--log", type=Path, default=Path("tune-products.json"), help="all times, for fit_products.py"
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

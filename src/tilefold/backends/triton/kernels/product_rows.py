@@ -1,0 +1,86 @@
+"""The product's kernels where whole rows of results are folded in the store that makes them final.
+
+As in `products`; besides, LIFT, COMBINE, OR_IDENTITY, PROJECT and TO_INDEX of the row's monoid, and APPLY, which takes a
+value and the row's results and gives what is stored. y_ptrs are one pointer a result of the fold, of one element a row.
+"""
+
+import triton.language as tl
+
+from tilefold.backends.triton.kernels.products import (
+    load_extras,
+    multiply_tiles,
+    program_tile,
+)
+from tilefold.backends.triton.kernels.tiles import tree
+
+
+def fold_values(values, n, keep, ROWS: tl.constexpr, COLUMNS: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr):
+    """[ROWS, COLUMNS] values of columns n -> the fold's results, each [ROWS]. ORDERED: neighbours meet in a tree."""
+    position = tl.broadcast_to(TO_INDEX(n), (ROWS, COLUMNS))
+    state = OR_IDENTITY(tl.broadcast_to(keep, (ROWS, COLUMNS)), *LIFT(values, position))
+    if ORDERED:
+        folded = tree(state, ROWS, COLUMNS, LEVELS)
+    else:
+        folded = tl.reduce(state, 1, COMBINE)
+    return PROJECT(*folded)
+
+
+def store_rows(
+    c_ptr, y_ptrs, values, begin, begin_y, m, n, rows, columns,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
+):  # fmt: skip
+    """Fold rows of values, and write what becomes of each value and the fold's results."""
+    folded = fold_values(values, n[None, :], (n < columns)[None, :], ROWS, COLUMNS, LEVELS, ORDERED)
+    spread = [tl.broadcast_to(f[:, None], (ROWS, COLUMNS)) for f in folded]
+    mask = (m < rows)[:, None] & (n < columns)[None, :]
+    tl.store(c_ptr + begin + (m[:, None] * columns + n[None, :]), APPLY(values, *spread)[0], mask=mask)
+    for r in tl.static_range(len(y_ptrs)):
+        tl.store(y_ptrs[r] + begin_y + m, folded[r], mask=m < rows)
+
+
+def product_rows(
+    a, b, extras, c_ptr, y_ptrs, rows, columns, depth, batch_sizes,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
+    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_M whole rows of results from all of K, finished and folded: BLOCK_N is not below the columns."""
+    batch, tile_m, tile_n, split = program_tile(rows, columns, 1, BLOCK_M, BLOCK_N)
+    sums = multiply_tiles(
+        a, b, batch, tile_m, tile_n, split, rows, columns, depth, batch_sizes, depth,
+        BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
+    )  # fmt: skip
+    m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.arange(0, BLOCK_N)
+    if WIDE:
+        m = m.to(tl.int64)
+    mask = (m < rows)[:, None] & (n < columns)[None, :]
+    values = EPILOGUE(sums, *load_extras(extras, batch, m[:, None], n[None, :], batch_sizes, mask))[0]
+    begin = batch * rows
+    store_rows(c_ptr, y_ptrs, values, begin * columns, begin, m, n, rows, columns, BLOCK_M, BLOCK_N, LEVELS, ORDERED)
+
+
+def finish_rows(
+    p_ptr, extras, c_ptr, y_ptrs, rows, columns, batch_sizes, splits, outputs,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr, WIDE: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
+):  # fmt: skip
+    """Fold the partial products of whole rows over the splits, in a fixed order, finish the values and fold the rows.
+
+    A program owns ROWS neighbouring rows of one matrix; COLUMNS is not below their columns.
+    """
+    if RELEASE:
+        gdc_launch_dependents()
+    blocks = (rows + (ROWS - 1)) // ROWS
+    batch = (tl.program_id(0) // blocks).to(tl.int64)
+    m = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
+    n = tl.arange(0, COLUMNS)
+    if WIDE:
+        m = m.to(tl.int64)
+    mask = (m < rows)[:, None] & (n < columns)[None, :]
+    taken = load_extras(extras, batch, m[:, None], n[None, :], batch_sizes, mask)
+    places = batch * rows * columns + (m[:, None] * columns + n[None, :])
+    if WAIT:
+        gdc_wait()
+    values = EPILOGUE(fold_splits(p_ptr, places, mask, splits, outputs, LANES, SERIAL), *taken)[0]
+    begin_y = batch * rows
+    store_rows(c_ptr, y_ptrs, values, begin_y * columns, begin_y, m, n, rows, columns, ROWS, COLUMNS, LEVELS, ORDERED)

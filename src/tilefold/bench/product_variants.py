@@ -1,0 +1,162 @@
+"""The ways to multiply skinny matrices that suites time beside each other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+import tilefold
+from tilefold.bench import timing
+from tilefold.bench.cases import Choice, Variant
+from tilefold.bench.inductor_choices import build_compiled, build_custom_op, check_compiled, compiled_choice
+from tilefold.bench.ours import last_plan_note
+from tilefold.bench.products import Pair, ProductCase, finished
+from tilefold.inductor import SPLITS, decomposed, divides
+
+Tensor = torch.Tensor
+KEPT = 4  # of a search inside a graph: so many go on to the table's own clock
+SMALL_TILES = ((16, 16), (32, 16), (32, 32), (64, 32), (64, 64))
+
+
+def build_ours(case: Any, x: Tensor) -> Sequence[Choice]:
+    """`tilefold.matmul` as it plans, nothing searched."""
+    a, b = case.pair(x)
+    epilogue = "relu" if case.relu else None
+    return [Choice("default", lambda x: tilefold.matmul(a, b, epilogue=epilogue))]
+
+
+def build_cublas(case: Any, x: Tensor) -> Sequence[Choice]:
+    """cuBLAS, and the epilogue after it."""
+    a, b = case.pair(x)
+    return [Choice("eager", lambda x: finished(a, b, case.relu))]
+
+
+def build_bmm(case: Any, x: Tensor) -> Sequence[Choice]:
+    """A batched product with float32 results, their sum, and the epilogue after it: the best split."""
+    return [choice for _, choice in _bmm_choices(case, x)]
+
+
+def _bmm_choices(case: ProductCase, x: Tensor) -> Iterator[tuple[int, Choice]]:
+    a, b = case.pair(x)
+    epilogue = "relu" if case.relu else None
+    for splits in SPLITS:
+        if divides(splits, case.shape[2]):
+            yield splits, Choice(f"S {splits}", _constant(a, b, epilogue, splits))
+
+
+def _constant(a: Tensor, b: Tensor, epilogue: str | None, splits: int) -> Callable[[Tensor], Tensor]:
+    return lambda x: decomposed(a, b, epilogue=epilogue, k_splits=splits)
+
+
+def build_bmm_compiled(case: Any, x: Tensor) -> Sequence[Choice]:
+    """The same compiled, with the split that is the fastest in eager mode."""
+    choices = dict(_bmm_choices(case, x))
+    if not choices:
+        return []
+    best = min(choices, key=lambda s: _graph_us(choices[s], x)) if x.is_cuda else min(choices)
+    epilogue = "relu" if case.relu else None
+
+    def product(pair: Pair) -> Tensor:
+        return decomposed(*pair, epilogue=epilogue, k_splits=best)
+
+    made = compiled_choice(case, x, product)
+    return [Choice(f"S {best}, bmm by {made.label}", made.call)]
+
+
+def _graph_us(choice: Choice, x: Tensor) -> float:
+    return timing.graph_us(lambda: choice.call(x), 5.0)
+
+
+def build_two_launches(
+    reducer: str, fused: bool, configurations: Callable[[ProductCase], Iterator[dict[str, int]]]
+) -> Callable[[Any, Tensor], Sequence[Choice]]:
+    """Partial products by one kernel, their sum by another; the fastest of a search go on.
+
+    `fused`: ReLU is in the reducer; else it is an operation in place, of which a case without ReLU has none.
+    """
+
+    def build(case: Any, x: Tensor) -> Sequence[Choice]:
+        if not fused and not case.relu:
+            return []
+        choices = [_two_launches(case, x, reducer, fused, config) for config in configurations(case)]
+        if len(choices) <= KEPT or not x.is_cuda:
+            return choices[:KEPT]
+        times = {choice.label: _graph_us(choice, x) for choice in choices}
+        return sorted(choices, key=lambda choice: times[choice.label])[:KEPT]
+
+    return build
+
+
+def _two_launches(case: ProductCase, x: Tensor, reducer: str, fused: bool, config: dict[str, int]) -> Choice:
+    from tilefold.bench.kernels import split_k
+
+    (a, b), (rows, columns, depth) = case.pair(x), case.shape
+    splits, m, n, k = (config[name] for name in ("S", "m", "n", "k"))
+    tiles = -(-rows // m) * -(-columns // n)
+    partials = torch.empty(splits * rows * columns, device=x.device, dtype=torch.float32)
+    relu = case.relu and fused
+
+    def call(x: Tensor) -> Tensor:
+        c = torch.empty(rows, columns, device=x.device, dtype=x.dtype)
+        split_k.partial_products[(tiles, splits)](
+            a, b, partials, rows, columns, depth, depth // splits, m, n, k, "ieee", num_warps=config["w"]
+        )
+        if reducer == "serial":
+            split_k.reduce_serial[(tiles,)](partials, c, rows, columns, splits, m, n, relu)
+        else:
+            grid = (-(-rows * columns // config["x"]),)
+            split_k.reduce_vector[grid](
+                partials, c, rows * columns, splits, config["x"], relu, num_warps=config["rw"]
+            )
+        return c if fused or not case.relu else c.relu_()
+
+    return Choice(" ".join(f"{name}{value}" for name, value in config.items()), call)
+
+
+def serial_configurations(case: ProductCase) -> Iterator[dict[str, int]]:
+    """Splits, tiles, steps of K and warps of the first kernel; the second has the same tile."""
+    for splits, (m, n), k, warps in itertools.product(SPLITS, _tiles(case), (64, 128, 256), (1, 2, 4)):
+        if case.shape[2] % (splits * k) == 0:
+            yield {"S": splits, "m": m, "n": n, "k": k, "w": warps}
+
+
+def vector_configurations(case: ProductCase) -> Iterator[dict[str, int]]:
+    """The same, and the second kernel's block: few warps where it is small."""
+    for config, block in itertools.product(serial_configurations(case), (32, 128)):
+        elements = block * config["S"]
+        yield config | {"x": block, "rw": 1 if elements <= 1024 else 2 if elements <= 4096 else 4}
+
+
+def _tiles(case: ProductCase) -> list[tuple[int, int]]:
+    """Tiles that are not twice as large as the product."""
+    rows, columns, _ = case.shape
+    return [(m, n) for m, n in SMALL_TILES if m < max(32, 2 * rows) and n < max(32, 2 * columns)]
+
+
+OURS = Variant("ours", build_ours, warms=True, graphs=True, plan=last_plan_note)
+CUBLAS = Variant("torch", build_cublas, graphs=True)
+COMPILED = Variant("compile", build_compiled, warms=True, graphs=True, check=check_compiled)
+CUSTOM_OP = Variant("custom op", build_custom_op(ours=False), warms=True, graphs=True, check=check_compiled)
+CUSTOM_OP_OURS = Variant(
+    "custom op with ours", build_custom_op(ours=True), warms=True, graphs=True, check=check_compiled
+)
+RANGES = Variant("custom op, ranges", build_custom_op(ours=False, ranges=True), warms=True, graphs=True)
+RANGES_OURS = Variant(
+    "custom op with ours, ranges", build_custom_op(ours=True, ranges=True), warms=True, graphs=True
+)
+BMM = Variant("bmm", build_bmm, graphs=True)
+BMM_COMPILED = Variant("bmm compiled", build_bmm_compiled, warms=True, graphs=True, check=check_compiled)
+SERIAL, SERIAL_APART, VECTOR, VECTOR_APART = (
+    Variant(
+        f"{reducer} reducer{'' if fused else ', ReLU apart'}",
+        build_two_launches(reducer, fused, configurations),
+        gpu_only=True,
+        warms=True,
+        graphs=True,
+    )
+    for reducer, configurations in (("serial", serial_configurations), ("vector", vector_configurations))
+    for fused in (True, False)
+)

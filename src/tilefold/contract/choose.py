@@ -1,0 +1,130 @@
+"""How a product runs: three strategies, tiles and splits. Pure: nothing is measured or searched.
+
+strategy   launches   when
+cublas     1 or 2     M x N fills the chip: torch's product as it is, or its float32 sums and a launch that finishes them
+whole      1          some tiles, K not split: a program finishes what it accumulated
+split      2          few tiles, large K: programs share K and leave partial products, a second launch, begun early,
+                      folds them in a fixed order and finishes
+
+The choice is the least time of the cost model (`costs`), or that of a search on this chip where one was made (`tuned`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from tilefold.contract import cublas
+from tilefold.contract.costs import Costs, plan_us
+from tilefold.contract.epilogue import Epilogue
+from tilefold.contract.operands import Contraction, canonical_product
+from tilefold.contract.plan import Asked, ContractPlan, Sizes, Tile
+from tilefold.contract.tiles import finish_of, splits_of, tiles_of
+from tilefold.contract.tuned import costs_of, tuned_plan
+from tilefold.planner.device import H200, NOMINAL, Device, device_of
+
+
+def plan_product(
+    problem: Contraction,
+    device: Device,
+    *,
+    precision: str = "ieee",
+    guarantee: str = "run_to_run",
+    cublas: bool = True,
+    finished: bool = False,
+    row: bool = False,
+) -> ContractPlan:
+    """How to multiply on `device`. For the last three see `Asked`.
+
+    With "batch_invariant" the plan depends on K, N and the dtype alone: never cuBLAS, which chooses by M, and no limit on
+    memory, so that `splits` x M x N sums are held whatever M is.
+    """
+    sizes = Sizes(
+        problem.rows.size,
+        problem.columns.size,
+        problem.depth.size,
+        problem.batches,
+        problem.dtypes[0].itemsize,
+    )
+    asked, chip = Asked(problem.dtypes[0], precision, cublas, finished, row), device
+    if guarantee == "batch_invariant":
+        sizes, chip = replace(sizes, rows=INVARIANT_ROWS, batches=1), NOMINAL
+        asked = replace(asked, cublas=False, finished=False, in_order=True)
+    plan = _chosen(sizes, asked, chip)
+    return replace(
+        plan, overlap=plan.strategy == "split" and device.overlaps, precision=precision, guarantee=guarantee
+    )
+
+
+def plan_tensors(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    extras: Sequence[torch.Tensor],
+    epilogue: Epilogue,
+    precision: str,
+    guarantee: str,
+    device: Device | None = None,
+) -> ContractPlan:
+    """How validated tensors are multiplied on a chip (their own, or an H200), torch being set as it is now."""
+    chip = device or (device_of(a.device.index) if a.is_cuda else H200)
+    return plan_product(
+        canonical_product(a, b, extras),
+        chip,
+        precision=precision,
+        guarantee=guarantee,
+        cublas=cublas.multiplies(a.dtype, precision),
+        finished=cublas.finishes(epilogue, a, b, extras),
+        row=epilogue.row is not None,
+    )
+
+
+INVARIANT_ROWS = 64  # for so many rows "batch_invariant" plans, whatever there are
+PARTIAL_BYTES = 64 << 20  # of partial products: more than the L2 keeps pays twice
+
+
+@functools.lru_cache(maxsize=4096)
+def _chosen(sizes: Sizes, asked: Asked, device: Device) -> ContractPlan:
+    plans = candidates(sizes, asked, device, costs_of(device))
+    best = min(plans, key=lambda p: p.time_us)
+    if device != NOMINAL:
+        best = tuned_plan(sizes, asked, device, best) or best
+    return replace(best, reason=_reason(best, plans, sizes))
+
+
+def _reason(best: ContractPlan, plans: list[ContractPlan], sizes: Sizes) -> str:
+    """The sizes, the time expected, and what the other strategies would take."""
+    text = f"{sizes.rows} x {sizes.columns} results of K = {sizes.depth}, {best.reason or 'about'} {best.time_us:.1f} us"
+    least: dict[str, float] = {}
+    for plan in plans:
+        least[plan.strategy] = min(plan.time_us, least.get(plan.strategy, math.inf))
+    others = [f"{name} {time_us:.1f}" for name, time_us in least.items() if name != best.strategy]
+    return f"{text} ({', '.join(others)})" if others else text
+
+
+def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None = None) -> list[ContractPlan]:
+    """Every plan that is weighed, with the time the cost model expects: what a search would time.
+
+    `overlap` and `precision` are still to be set, as `plan_product` does.
+    """
+    plans = [
+        _tiled(tile, splits, sizes, asked)
+        for tile in tiles_of(sizes, asked.dtype)
+        for splits in splits_of(sizes.depth, tile)
+        if splits == 1 or splits * sizes.outputs * 4 <= PARTIAL_BYTES
+    ]
+    if asked.cublas:
+        finish = None if asked.finished else finish_of(sizes, 1, asked.row)
+        plans.append(ContractPlan("triton", "cublas", finish=finish))
+    used = costs or Costs()
+    return [replace(plan, time_us=plan_us(plan, sizes, asked, device, used)) for plan in plans]
+
+
+def _tiled(tile: Tile, splits: int, sizes: Sizes, asked: Asked) -> ContractPlan:
+    if splits == 1 and (not asked.row or tile.block_n >= sizes.columns):
+        return ContractPlan("triton", "whole", tile)
+    finish = finish_of(sizes, splits, asked.row, asked.in_order)
+    return ContractPlan("triton", "split", tile, splits, finish)

@@ -1,0 +1,179 @@
+"""Plans that a search found on a chip, shipped as data: `tables/<chip>.json`, written by benchmarks/tune_products.py.
+
+    {"schema": 1, "chip": "NVIDIA H200", "made": {...}, "costs": {"launch_us": ...},
+     "entries": [{"dtype": "bfloat16", "precision": "ieee", "sizes": [M, N, K, batches], "epilogue": true,
+                  "strategy": "split", "tile": [16, 16, 128, 2, 4], "splits": 64, "finish": [32, 64, 4],
+                  "chained": false, "time_us": 2.9}]}
+
+A table that is missing or of another schema is no table. Entries hold no code, only numbers, which are checked when read.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tilefold.contract.costs import Costs
+from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes, Tile
+from tilefold.contract.tiles import even_splits, finish_of
+from tilefold.planner.device import Device
+
+SCHEMA = 1
+FOLDER = Path(__file__).parent / "tables"
+NEAR = 1.0  # the most that sizes may differ for an entry to serve: a sum of |log2| over M, N, K and batches
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The fastest plan of one product that a search timed."""
+
+    dtype: str
+    precision: str
+    sizes: tuple[int, int, int, int]
+    epilogue: bool
+    plan: ContractPlan
+
+
+@dataclass(frozen=True)
+class Table:
+    """What was measured on one chip."""
+
+    costs: Costs
+    entries: tuple[Entry, ...]
+
+
+NOTHING = Table(Costs(), ())
+
+
+def costs_of(device: Device) -> Costs:
+    """The cost model's numbers: those fitted on this chip, or the defaults."""
+    return table_of(device.name).costs
+
+
+def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: ContractPlan) -> ContractPlan | None:
+    """The plan of the entry for these sizes, or of the nearest one, fitted to them; None where none is near.
+
+    A nearest entry's strategy must be the cost model's (`model`): where these differ, a boundary lies between the two sizes.
+    """
+    if asked.row:
+        return None
+    wanted = (sizes.rows, sizes.columns, sizes.depth, sizes.batches)
+    usable = [e for e in table_of(device.name).entries if _serves(e, asked, model)]
+    nearest = min(usable, key=lambda e: _distance(e.sizes, wanted), default=None)
+    if nearest is None or _distance(nearest.sizes, wanted) > NEAR:
+        return None
+    if nearest.sizes == wanted:
+        return replace(nearest.plan, reason="measured")
+    if nearest.plan.strategy != model.strategy:
+        return None
+    return _fitted(nearest, sizes, model)
+
+
+def _serves(entry: Entry, asked: Asked, model: ContractPlan) -> bool:
+    """Whether an entry is of such products.
+
+    What cuBLAS finishes itself was timed apart from what it does not: else our own plan serves only where the cost model
+    does not prefer cuBLAS either.
+    """
+    alike = (entry.dtype, entry.precision) == (str(asked.dtype).removeprefix("torch."), asked.precision)
+    same_race = entry.epilogue != asked.finished
+    if entry.plan.strategy == "cublas":
+        return alike and asked.cublas and same_race
+    return alike and (same_race or model.strategy != "cublas")
+
+
+def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> float:
+    return sum(abs(math.log2(max(x, 1) / max(y, 1))) for x, y in zip(a, b, strict=True))
+
+
+def _fitted(entry: Entry, sizes: Sizes, model: ContractPlan) -> ContractPlan:
+    """The entry's tile and number of splits for other sizes. Its time is unknown: the model's stands for it."""
+    plan = replace(entry.plan, time_us=model.time_us, reason=f"as measured at {_text(entry.sizes)}, about")
+    if plan.tile is None or plan.strategy == "whole":
+        return plan
+    splits = even_splits(sizes.depth, plan.tile, plan.splits)
+    return replace(plan, splits=splits, finish=plan.finish or finish_of(sizes, splits))
+
+
+def _text(sizes: tuple[int, ...]) -> str:
+    return " x ".join(map(str, sizes[:3]))
+
+
+@functools.lru_cache(maxsize=64)
+def table_of(chip: str) -> Table:
+    """The table of a chip by its name, read once; `NOTHING` where there is none."""
+    path = FOLDER / f"{table_name(chip)}.json"
+    return read_table(path.read_text(encoding="utf-8"), chip) if path.is_file() else NOTHING
+
+
+def table_name(chip: str) -> str:
+    """A chip's name as a file's: "NVIDIA H200" -> "nvidia-h200"."""
+    return re.sub(r"[^a-z0-9]+", "-", chip.lower()).strip("-")
+
+
+def read_table(text: str, chip: str) -> Table:
+    """A table from its JSON. Of another schema or chip it is `NOTHING`: plans then follow from the cost model alone.
+
+    Tables are part of the package, so a damaged one is a fault of ours, and an assertion finds it.
+    """
+    document = json.loads(text)
+    if document["schema"] != SCHEMA or document["chip"] != chip:
+        return NOTHING
+    known = {f.name for f in fields(Costs)}
+    costs = {name: float(value) for name, value in document["costs"].items() if name in known}
+    return Table(Costs(**costs), tuple(map(entry_of, document["entries"])))
+
+
+def entry_of(record: dict[str, Any]) -> Entry:
+    """An entry from what the JSON holds."""
+    rows, columns, depth, batches = _numbers(record["sizes"], 4)
+    tile = Tile(*_numbers(record["tile"], 5)) if record["tile"] else None
+    finish = Finish(*_numbers(record["finish"], 3)) if record["finish"] else None
+    assert record["strategy"] in ("cublas", "whole", "split"), record
+    assert (tile is None) == (record["strategy"] == "cublas"), record
+    splits = _numbers([record["splits"]], 1)[0]
+    chained, time_us = bool(record["chained"]), float(record["time_us"])
+    plan = ContractPlan("triton", record["strategy"], tile, splits, finish, chained=chained, time_us=time_us)
+    precision = str(record["precision"])
+    return Entry(
+        str(record["dtype"]), precision, (rows, columns, depth, batches), bool(record["epilogue"]), plan
+    )
+
+
+def _numbers(values: Any, length: int) -> tuple[int, ...]:
+    assert len(values) == length, values
+    assert all(type(v) is int and v > 0 for v in values), values
+    return tuple(values)
+
+
+def record_of(entry: Entry) -> dict[str, Any]:
+    """An entry as the JSON holds it."""
+    tile, finish = entry.plan.tile, entry.plan.finish
+    return {
+        "dtype": entry.dtype,
+        "precision": entry.precision,
+        "sizes": list(entry.sizes),
+        "epilogue": entry.epilogue,
+        "strategy": entry.plan.strategy,
+        "tile": None
+        if tile is None
+        else [tile.block_m, tile.block_n, tile.block_k, tile.num_warps, tile.num_stages],
+        "splits": entry.plan.splits,
+        "finish": None if finish is None else [finish.block, finish.lanes, finish.num_warps],
+        "chained": entry.plan.chained,
+        "time_us": round(entry.plan.time_us, 3),
+    }
+
+
+def write_document(path: Path, document: dict[str, Any]) -> None:
+    """A table's JSON with an entry a line, read once to see that it can be."""
+    head = json.dumps({k: v for k, v in document.items() if k != "entries"}, indent=1)[:-2]
+    lines = ",\n  ".join(map(json.dumps, document["entries"]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{head},\n "entries": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+    read_table(path.read_text(encoding="utf-8"), document["chip"])

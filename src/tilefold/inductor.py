@@ -1,0 +1,319 @@
+"""tilefold inside torch.compile: an operation that graphs keep whole, and candidates for Inductor to choose among.
+
+    tilefold::own_matmul   what `tilefold.matmul` is in a graph, and what runs there
+    tilefold::matmul       the same after `register`: Inductor may replace it
+
+Candidates of a product: torch's own with the epilogue after it, as Inductor lowers it; one Decompose-K for each split that
+divides K; and ours. Which is fastest Inductor measures when it compiles.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import tilefold.contract.matmul as products
+from tilefold.contract import cublas
+from tilefold.contract.epilogue import IN_TORCH, accumulator_dtype
+from tilefold.errors import BackendError
+from tilefold.validate import is_abstract
+
+Tensor = torch.Tensor
+
+SPLITS = tuple(1 << s for s in range(1, 9))
+SPLIT_POINTS = (1, 8, 32, 128, 512)
+UNBOUNDED = 1024  # rows of the product that stands for the last, open range when it is timed
+
+
+@torch.library.custom_op("tilefold::own_matmul", mutates_args=())
+def own_matmul(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    epilogue: str | None = None,
+    precision: str | None = None,
+    guarantee: str = "run_to_run",
+) -> Tensor:
+    """`tilefold.matmul` as one operation of torch, for graphs: a [.., M, K] @ b [K, N] and a named epilogue."""
+    made: Tensor = products.matmul(
+        a, b, bias=bias, epilogue=epilogue, precision=precision, guarantee=guarantee
+    )
+    return made
+
+
+@torch.library.custom_op("tilefold::matmul", mutates_args=())
+def tuned_matmul(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    epilogue: str | None = None,
+    precision: str | None = None,
+) -> Tensor:
+    """The same for "run_to_run" alone, which Inductor may replace.
+
+    Torch 2.11 traces this function where the operation itself is the fastest candidate: the graph then holds the other one.
+    """
+    made: Tensor
+    if torch.compiler.is_dynamo_compiling() or is_abstract(a):
+        made = own_matmul(a, b, bias, epilogue, precision)
+    else:
+        made = products.matmul(a, b, bias=bias, epilogue=epilogue, precision=precision)
+    return made
+
+
+_registered = False  # graphs are guarded by it: they are compiled again after `register`
+
+# On tensors without data `tilefold.matmul` gives one of the result's shape and dtype.
+own_matmul.register_fake(own_matmul._init_fn)
+tuned_matmul.register_fake(own_matmul._init_fn)
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    epilogue: str | None = None,
+    precision: str | None = None,
+    guarantee: str = "run_to_run",
+) -> Tensor:
+    """`tilefold.matmul` with a named epilogue for code that is compiled: inside torch.compile that function comes here.
+
+    After `register` Inductor may replace products [.., M, K] @ [K, N] under "run_to_run": all rows of a are one matrix then.
+
+    Raises:
+        As `tilefold.matmul`.
+    """
+    made: Tensor
+    one_matrix = b.ndim == 2 and (a.ndim == 2 or bias is None or bias.ndim < 2)
+    if guarantee == "run_to_run" and _registered and one_matrix:
+        made = tuned_matmul(a.reshape(-1, a.shape[-1]), b, bias, epilogue, precision)
+        return made.reshape(*a.shape[:-1], b.shape[1])
+    made = own_matmul(a, b, bias, epilogue, precision, guarantee)
+    return made
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What `register` could switch on with this torch, and why something is off."""
+
+    exact_shapes: bool
+    row_ranges: bool
+    aten_mm: bool
+    off: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        names = {
+            "exact shapes": self.exact_shapes,
+            "ranges of rows": self.row_ranges,
+            "aten.mm": self.aten_mm,
+        }
+        lines = [f"{name}: {'on' if on else 'off'}" for name, on in names.items()]
+        return "\n".join([*lines, *(f"off: {why}" for why in self.off)])
+
+
+def register(
+    *, split_points: Sequence[int] = SPLIT_POINTS, unbounded: int = UNBOUNDED, mm: bool = False
+) -> Registered:
+    """Let Inductor choose, for each product of a compiled graph, among torch's, Decompose-K and ours.
+
+    A product whose rows are known when it is compiled is tuned for exactly that shape. One whose rows are dynamic
+    (torch.compile(..., dynamic=True), or a marked dim) is tuned for each range of rows between `split_points`, and the graph
+    chooses by the rows of each call: one graph serves them all. Registering again replaces what was registered before, but
+    Inductor's cache on disk does not know of it: graphs that were compiled with other split points, or plain torch.mm before
+    mm=True, are taken from there until it is emptied.
+
+    Torch's candidates round as torch does: torch's product is rounded to its dtype before the epilogue, its partial sums as
+    torch.backends.cuda.matmul allows. Products of other dtypes than floats of 16 to 64 bits, and float32 ones while torch is
+    set to tf32, have no candidate but ours.
+
+    Args:
+        split_points: the last row count of each range but the last, ascending.
+        unbounded: the rows with which the last, open range is timed.
+        mm: whether plain torch.mm of compiled graphs takes part too, where K is large enough for us to split it.
+
+    Returns:
+        What is on, and why something is off: torch 2.11 cannot replace aten.mm, nor time
+        candidates inside CUDA graphs.
+
+    Raises:
+        BackendError: this torch's Inductor has no autotuning of custom operations.
+    """
+    global _registered
+    room, off = _custom_ops(), list[str]()
+    if "benchmark_with_cudagraphs" not in inspect.signature(room.register_custom_op_autotuning).parameters:
+        off.append(f"candidates are not timed inside CUDA graphs: torch {torch.__version__} cannot")
+    tune(tuned_matmul, torch.ops.tilefold.matmul.default, split_points=split_points, unbounded=unbounded)
+    _registered = True
+    return Registered(True, True, mm and _register_mm(room, off), tuple(off))
+
+
+def tune(
+    operation: Any, overload: Any, *, split_points: Sequence[int] = SPLIT_POINTS, unbounded: int = UNBOUNDED
+) -> None:
+    """What `register` does, of any custom operation with the arguments of `tilefold::matmul`.
+
+    Raises:
+        BackendError: this torch's Inductor has no autotuning of custom operations.
+    """
+    room, table = _custom_ops(), _lowerings()
+    ranges = {
+        "dispatch_on": {"tensor_name": "a", "dim": 0, "range_upper_bound": unbounded},
+        "split_points": list(split_points),
+    }
+    exact = _lowering(room, operation, overload, config_generator=_choices)
+    ranged = _lowering(room, operation, overload, config_generator=_choices, **ranges)
+
+    def lower(a: Any, *arguments: Any, **keywords: Any) -> Any:
+        if not cublas.multiplies(a.get_dtype(), "ieee"):
+            from torch._inductor.lowering import fallback_handler
+
+            handler = fallback_handler(overload, add_to_fallback_set=False)  # type: ignore[no-untyped-call]  # torch's own
+            return handler(a, *arguments, **keywords)
+        return _by_rows(exact, ranged)(a, *arguments, **keywords)
+
+    table[overload] = lower
+
+
+def any_rows() -> Any:
+    """A context in which graphs are compiled so that one row is a number of rows like any other.
+
+    Without it torch.compile makes a graph of its own for a dynamic dim of size 1 (and 0).
+
+    Example:
+        >>> with tilefold.inductor.any_rows():
+        ...     call = torch.compile(layer)
+        ...     torch._dynamo.mark_dynamic(x, 0)
+        ...     y = call(x)
+    """
+    from torch.fx.experimental import _config
+
+    return _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]  # torch's own, made at import
+
+
+def _custom_ops() -> Any:
+    try:
+        return importlib.import_module("torch._inductor.kernel.custom_op")
+    except ImportError:
+        raise BackendError(
+            f"inductor: torch must have autotuning of custom operations, got {torch.__version__}; take 2.11 or newer"
+        ) from None
+
+
+def _lowerings() -> dict[Any, Any]:
+    """Where this version of Inductor looks up what to do with an operation of ours."""
+    from torch._inductor import lowering
+
+    table: dict[Any, Any] = (
+        lowering.user_lowerings if hasattr(lowering, "user_lowerings") else lowering.lowerings
+    )
+    return table
+
+
+def _lowering(room: Any, operation: Any, overload: Any, **options: Any) -> Callable[..., Any]:
+    """What Inductor is to do with an operation, timing candidates inside CUDA graphs on a GPU where it can."""
+    made = {}
+    for on_gpu in (True, False):
+        extra = {"benchmark_with_cudagraphs": on_gpu}
+        known = inspect.signature(room.register_custom_op_autotuning).parameters
+        room.register_custom_op_autotuning(
+            operation, **options, **{name: value for name, value in extra.items() if name in known}
+        )
+        made[on_gpu] = _lowerings()[overload]
+
+    def lower(a: Any, *arguments: Any, **keywords: Any) -> Any:
+        return made[a.get_device().type == "cuda"](a, *arguments, **keywords)
+
+    return lower
+
+
+def _by_rows(exact: Callable[..., Any], ranged: Callable[..., Any]) -> Callable[..., Any]:
+    """A lowering for rows that are known, or for those that are not."""
+
+    def lower(a: Any, *arguments: Any, **keywords: Any) -> Any:
+        known = getattr(a.get_size()[0], "is_number", True)  # ints and sympy's numbers
+        return (exact if known else ranged)(a, *arguments, **keywords)
+
+    return lower
+
+
+def _register_mm(room: Any, off: list[str]) -> bool:
+    """Let torch.mm of compiled graphs be one of the same candidates, where its rows are known."""
+    operation = torch.ops.aten.mm.default
+    try:
+        exact = _lowering(room, operation, operation, config_generator=_mm_choices, name="tilefold_mm")
+    except TypeError:
+        off.append(f"aten.mm cannot be replaced in torch {torch.__version__}; newer versions can")
+        return False
+    _lowerings()[operation] = _by_rows(exact, lambda *arguments, **keywords: None)
+    return True
+
+
+def _choices(tensors: dict[str, Tensor]) -> list[Any]:
+    """Candidates of `tilefold::matmul` besides itself, which Inductor adds: torch's own, and each split of K."""
+    config, depth = _custom_ops().CustomOpConfig, int(tensors["a"].shape[-1])
+    return [config(_plain), *(config(decomposed, k_splits=s) for s in SPLITS if divides(s, depth))]
+
+
+def _mm_choices(tensors: dict[str, Tensor]) -> list[Any]:
+    """Candidates of `aten::mm`: ours and each split of K; none where our plan would be torch's product anyway."""
+    a, b = tensors.values()
+    whole = (
+        torch.empty(a.shape, dtype=a.dtype, device="meta"),
+        torch.empty(b.shape, dtype=b.dtype, device="meta"),
+    )
+    if not cublas.multiplies(a.dtype, "ieee") or products.explain_product(*whole).strategy == "cublas":
+        return []
+    config, depth = _custom_ops().CustomOpConfig, int(a.shape[-1])
+    return [config(_ours), *(config(decomposed, k_splits=s) for s in SPLITS if divides(s, depth))]
+
+
+def divides(splits: int, depth: int) -> bool:
+    """Whether splits are even, and none so short that its product is all overhead."""
+    return depth % splits == 0 and depth // splits >= 32
+
+
+def _ours(a: Tensor, b: Tensor) -> Tensor:
+    made: Tensor = own_matmul(a, b)
+    return made
+
+
+def _plain(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    epilogue: str | None = None,
+    precision: str | None = None,
+) -> Tensor:
+    """Torch's product and what comes after it, for Inductor to fuse."""
+    return _finished(torch.mm(a, b), bias, epilogue).to(a.dtype)
+
+
+def decomposed(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    epilogue: str | None = None,
+    precision: str | None = None,
+    k_splits: int = 1,
+) -> Tensor:
+    """`k_splits` partial products as one batched product with float32 sums, which are added and finished."""
+    rows, depth = a.shape
+    left = a.reshape(rows, k_splits, depth // k_splits).permute(1, 0, 2)
+    right = b.reshape(k_splits, depth // k_splits, b.shape[1])
+    wide = accumulator_dtype(a.dtype)
+    if a.is_cuda and a.dtype != wide:
+        partials = torch.bmm(left, right, out_dtype=wide)
+    else:
+        partials = torch.bmm(left.to(wide), right.to(wide))
+    return _finished(partials.sum(0), bias, epilogue).to(a.dtype)
+
+
+def _finished(x: Tensor, bias: Tensor | None, epilogue: str | None) -> Tensor:
+    """A product with its bias and epilogue."""
+    x = x if bias is None else x + bias
+    return x if epilogue is None else IN_TORCH[epilogue](x)

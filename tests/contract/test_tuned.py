@@ -1,0 +1,104 @@
+"""Tuned tables: what a search found is taken for the same sizes, and for sizes near them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tilefold.contract import tuned
+from tilefold.contract.choose import _chosen, plan_product
+from tilefold.contract.costs import Costs
+from tilefold.contract.operands import Contraction, canonical_product
+from tilefold.contract.plan import ContractPlan, Finish, Tile
+from tilefold.contract.tuned import NOTHING, Entry, read_table, record_of, table_name, table_of
+from tilefold.planner.device import H200, Device
+
+CHIP = Device("Chip of Tests", 132, 90, 4000.0)
+SPLIT = ContractPlan(
+    "triton", "split", Tile(16, 32, 64, 2, 3), 48, Finish(16, 64, 2), chained=True, time_us=1.5
+)
+CUBLAS = ContractPlan("triton", "cublas", finish=Finish(32, 1, 1), time_us=9.0)
+ENTRIES = [
+    Entry("bfloat16", "ieee", (16, 16, 8192, 1), True, SPLIT),
+    Entry("bfloat16", "ieee", (1024, 1024, 1024, 1), True, CUBLAS),
+]
+
+
+def document(**changes: object) -> str:
+    made = {"schema": 1, "chip": CHIP.name, "made": {}, "costs": {"launch_us": 1.25}, "entries": []}
+    return json.dumps(made | {"entries": [record_of(e) for e in ENTRIES]} | changes)
+
+
+@pytest.fixture(autouse=True)
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"{table_name(CHIP.name)}.json").write_text(document())
+    monkeypatch.setattr(tuned, "FOLDER", tmp_path)
+    for cache in (table_of, _chosen):
+        cache.cache_clear()
+
+
+def problem(rows: int, depth: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> Contraction:
+    a, b = (torch.empty(s, dtype=dtype, device="meta") for s in ((rows, depth), (depth, columns)))
+    return canonical_product(a, b, [])
+
+
+def test_what_was_measured_is_taken() -> None:
+    plan = plan_product(problem(16, 8192, 16), CHIP)
+    assert (plan.tile, plan.splits, plan.finish) == (SPLIT.tile, SPLIT.splits, SPLIT.finish)
+    assert plan.overlap
+    assert "measured 1.5 us" in plan.reason
+    assert plan_product(problem(1024, 1024, 1024), CHIP).finish == Finish(32, 1, 1)
+
+
+def test_sizes_nearby_are_served_alike() -> None:
+    plan = plan_product(problem(16, 8192 + 640, 16), CHIP)
+    assert plan.tile == SPLIT.tile
+    assert "as measured at 16 x 16 x 8192" in plan.reason
+    assert (plan.splits - 1) * 64 * 3 < 8192 + 640 <= plan.splits * 64 * 3
+    for other in (problem(16, 32768, 16), problem(16, 8192, 16, torch.float32)):
+        assert plan_product(other, CHIP).tile != SPLIT.tile
+
+
+def test_who_does_not_look() -> None:
+    """Another chip, a guarantee that knows no chip, rows that are folded."""
+    for options in ({"guarantee": "batch_invariant"}, {"row": True}):
+        assert plan_product(problem(16, 8192, 16), CHIP, **options).tile != SPLIT.tile  # type: ignore[arg-type]
+    assert plan_product(problem(16, 8192, 16), Device("Other", 132, 90)).tile != SPLIT.tile
+
+
+def test_what_cublas_finishes_itself_was_timed_apart() -> None:
+    """Our plan serves where the cost model prefers it to a cuBLAS of one launch, too."""
+    assert plan_product(problem(16, 8192, 16), CHIP, finished=True).tile == SPLIT.tile
+    assert plan_product(problem(1024, 1024, 1024), CHIP, finished=True).finish != Finish(32, 1, 1)
+    assert plan_product(problem(1024, 1024, 1024), CHIP, cublas=False).finish != Finish(32, 1, 1)
+
+
+def test_an_entry_is_read_as_it_was_written() -> None:
+    table = read_table(document(), CHIP.name)
+    assert table.entries == tuple(ENTRIES)
+    assert table.costs == Costs(launch_us=1.25)
+
+
+@pytest.mark.parametrize("changes", [{"schema": 2}, {"chip": "another"}], ids=str)
+def test_a_table_of_something_else_is_none(changes: dict[str, object]) -> None:
+    assert read_table(document(**changes), CHIP.name) is NOTHING
+
+
+@pytest.mark.parametrize(
+    "changes", [{"tile": [16, 16, 32, 1]}, {"splits": 0}, {"strategy": "other"}, {"tile": None}], ids=str
+)
+def test_a_damaged_table_is_found(changes: dict[str, object]) -> None:
+    with pytest.raises(AssertionError):
+        read_table(document(entries=[record_of(ENTRIES[0]) | changes]), CHIP.name)
+
+
+def test_shipped_tables_can_be_read() -> None:
+    folder = Path(tuned.__file__).parent / "tables"
+    for path in folder.glob("*.json"):
+        chip = json.loads(path.read_text())["chip"]
+        assert path.stem == table_name(chip)
+        assert read_table(path.read_text(), chip).entries
+    assert table_name(H200.name) == "nvidia-h200"

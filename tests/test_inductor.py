@@ -1,0 +1,214 @@
+"""tilefold inside torch.compile, on a CPU: Inductor chooses among torch's product, Decompose-K and ours."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import tilefold
+from tilefold import inductor
+from tilefold.errors import BackendError
+
+Tensor = torch.Tensor
+custom_op = pytest.importorskip("torch._inductor.kernel.custom_op")
+
+pytestmark = [
+    # Inductor's subprocess pool and C++ builds warn about themselves.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """No test leaves a lowering behind, nor compiled code."""
+    before = dict(custom_op.user_lowerings)
+    torch._dynamo.reset()
+    graphs = torch._inductor.config.patch(fx_graph_cache=False)
+    with graphs, torch._functorch.config.patch(enable_autograd_cache=False):
+        yield
+    inductor._registered = False
+    custom_op.user_lowerings.clear()
+    custom_op.user_lowerings.update(before)
+
+
+@pytest.fixture
+def candidates() -> Iterator[list[str]]:
+    """The names of all that Inductor timed."""
+    from torch._inductor import select_algorithm
+
+    seen: list[str] = []
+    select_algorithm.add_feedback_saver(lambda timings, *rest: seen.extend(c.name for c in timings))
+    yield seen
+    select_algorithm.clear_feedback_savers()
+
+
+def operands(rows: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(rows, 128), torch.randn(128, 6), torch.randn(6)
+
+
+def fused(a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+    return inductor.matmul(a, b, bias, "relu")
+
+
+def compiled(function: object, **options: object) -> object:
+    return torch.compile(function, fullgraph=True, mode="max-autotune-no-cudagraphs", **options)  # type: ignore[call-overload]
+
+
+def of(names: list[str], part: str) -> int:
+    return sum(part in name for name in names)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_operations_keep_torchs_rules(bias: bool, dtype: torch.dtype) -> None:
+    a, b, c = (t.to(dtype) for t in operands())
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(
+        inductor.tuned_matmul, (a, b.mT.contiguous().mT, c if bias else None, "gelu"), test_utils=checks
+    )
+    torch.library.opcheck(inductor.own_matmul, (a, b, c if bias else None), test_utils=checks)
+    assert torch.equal(fused(a, b, c), tilefold.matmul(a, b, bias=c, epilogue="relu"))
+
+
+def test_exact_shapes(candidates: list[str]) -> None:
+    """Each split of 128 that leaves 32 elements is one candidate."""
+    assert inductor.register().exact_shapes
+    a, b, bias = operands()
+    torch.testing.assert_close(compiled(fused, dynamic=False)(a, b, bias), torch.relu(a @ b + bias))  # type: ignore[operator]
+    assert of(candidates, "plain") == of(candidates, "fallback") == 1
+    assert of(candidates, "k_splits") == 2
+
+
+def test_one_graph_serves_all_ranges(candidates: list[str]) -> None:
+    inductor.register(split_points=(1, 8), unbounded=16)
+    call = compiled(fused)
+    _, b, bias = operands()
+    for rows in (16, 64, 7, 1, 768):
+        a = torch.randn(rows, 128)
+        torch._dynamo.mark_dynamic(a, 0)
+        stance = torch.compiler.set_stance("default" if rows == 16 else "fail_on_recompile")
+        with inductor.any_rows(), stance:
+            got = call(a, b, bias)  # type: ignore[operator]
+        torch.testing.assert_close(got, torch.relu(a @ b + bias), rtol=1e-5, atol=1e-4)
+    assert of(candidates, "fallback") == 3
+
+
+def test_plain_products_where_we_would_split(candidates: list[str]) -> None:
+    said = inductor.register(mm=True)
+    if not said.aten_mm:
+        pytest.skip(said.off[-1])
+    a, b = torch.randn(4, 64), torch.randn(64, 6)
+    call = compiled(lambda a, b: a @ b + 1, dynamic=False)
+    torch.testing.assert_close(call(a, b), a @ b + 1, rtol=1e-4, atol=1e-4)  # type: ignore[operator]
+    assert of(candidates, "ours") == of(candidates, "k_splits") == 1
+    large = {"self": torch.empty(4096, 4096), "mat2": torch.empty(4096, 4096)}
+    assert inductor._mm_choices(large) == []
+
+
+def test_other_dtypes_have_no_candidate_but_ours(candidates: list[str]) -> None:
+    inductor.register()
+    a, b = torch.randint(-9, 9, (4, 128), dtype=torch.int8), torch.randint(-9, 9, (128, 6), dtype=torch.int8)
+    call = compiled(lambda a, b: tilefold.matmul(a, b, epilogue="relu"), dynamic=False)
+    assert torch.equal(call(a, b), torch.relu(a.int() @ b.int()))  # type: ignore[operator]
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        torch._dynamo.reset()
+        wide = a.float(), b.float()
+        torch.testing.assert_close(call(*wide), torch.relu(wide[0] @ wide[1]))  # type: ignore[operator]
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
+    assert candidates == []
+
+
+def test_tracing_the_operation_gives_one_that_is_never_replaced() -> None:
+    """Torch 2.11 traces it where it is itself the fastest candidate."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    inductor.register()
+    a, b, bias = operands()
+    for mode in ("fake", "symbolic"):
+        graph = make_fx(lambda a, b, c: inductor.tuned_matmul._init_fn(a, b, c, "relu"), tracing_mode=mode)(
+            a, b, bias
+        )
+        called = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+        assert called == [torch.ops.tilefold.own_matmul.default]
+    seen = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        seen.extend(node.target for node in graph.graph.nodes if node.op == "call_function")
+        return graph.forward
+
+    torch.compile(inductor.tuned_matmul._init_fn, backend=backend, fullgraph=True)(a, b, bias, "relu")
+    assert seen == [torch.ops.tilefold.own_matmul.default]
+
+
+def test_an_older_table_of_lowerings_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import lowering
+
+    assert inductor._lowerings() is custom_op.user_lowerings
+    monkeypatch.delattr(lowering, "user_lowerings")
+    assert inductor._lowerings() is lowering.lowerings
+
+
+def test_what_is_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a torch that knows neither graphs in its timing nor other operations than custom ones."""
+    whole = custom_op.register_custom_op_autotuning
+
+    def older(custom_op, configs=None, config_generator=None, name=None, dispatch_on=None, split_points=None):  # type: ignore[no-untyped-def]
+        if not isinstance(custom_op, torch._library.custom_ops.CustomOpDef):
+            raise TypeError("custom_op must be a CustomOpDef")
+        whole(custom_op, configs, config_generator, name, dispatch_on=dispatch_on, split_points=split_points)
+
+    monkeypatch.setattr(custom_op, "register_custom_op_autotuning", older)
+    said = inductor.register(mm=True)
+    assert (said.exact_shapes, said.row_ranges, said.aten_mm) == (True, True, False)
+    assert "aten.mm: off" in str(said)
+    assert len(said.off) == 2
+    monkeypatch.setitem(sys.modules, custom_op.__name__, None)
+    with pytest.raises(BackendError, match=r"must have autotuning of custom operations, got .*; take 2"):
+        inductor.register()
+
+
+@pytest.mark.parametrize("shape", [(4, 128), (128,), (2, 3, 128)], ids=str)
+def test_matmul_itself_is_an_operation_of_the_graph(shape: tuple[int, ...], candidates: list[str]) -> None:
+    inductor.register()
+    a, (_, b, bias) = torch.randn(shape), operands()
+    call = compiled(lambda a, b, c: tilefold.matmul(a, b, bias=c, epilogue="silu") + 1)
+    torch.testing.assert_close(call(a, b, bias), torch.nn.functional.silu(a @ b + bias) + 1)  # type: ignore[operator]
+    assert of(candidates, "fallback") == 1
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+def test_a_layer_is_compiled_whole(guarantee: str) -> None:
+    layer = tilefold.nn.Linear(128, 6, activation="silu", guarantee=guarantee)
+    x = torch.randn(2, 3, 128)
+    torch._dynamo.reset()
+    call = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(call(x), layer(x))
+    with torch.no_grad():
+        torch.testing.assert_close(call(x), layer(x))
+    given = torch.autograd.grad(call(x).sum(), list(layer.parameters()))
+    for g, w in zip(given, torch.autograd.grad(layer(x).sum(), list(layer.parameters())), strict=True):
+        torch.testing.assert_close(g, w)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_on_a_gpu(dtype: torch.dtype, candidates: list[str]) -> None:
+    """An exact shape, and one graph for a router's batches."""
+    inductor.register(unbounded=768)
+    b, bias = (torch.randn(7168, 256) / 7168**0.5).cuda().to(dtype), torch.randn(256).cuda()
+    bound = {"rtol": 2e-2, "atol": 2e-2} if dtype != torch.float32 else {"rtol": 1e-4, "atol": 1e-4}
+    exact, ranged = compiled(fused, dynamic=False), compiled(fused)
+    for rows in (16, 1, 64, 256, 768):
+        a = torch.randn(rows, 7168).cuda().to(dtype)
+        want = torch.relu(a.double() @ b.double() + bias).to(dtype)
+        torch._dynamo.mark_dynamic(a, 0)
+        with inductor.any_rows(), torch.compiler.set_stance("default" if rows == 16 else "fail_on_recompile"):
+            torch.testing.assert_close(ranged(a, b, bias), want, **bound)  # type: ignore[operator]
+        if rows == 16:
+            torch.testing.assert_close(exact(a.clone(), b, bias), want, **bound)  # type: ignore[operator]
+    assert of(candidates, "fallback") == 7

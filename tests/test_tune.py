@@ -1,0 +1,127 @@
+"""The scripts that tune products: the search, the fit and the table, with a stand-in for the GPU's clock."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tilefold.contract import tuned
+from tilefold.contract.costs import Costs, plan_us
+from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes, Tile
+from tilefold.planner.device import H200
+
+sys.path[:0] = [str(Path(__file__).parent.parent / "benchmarks")]
+import fit_products  # noqa: E402  # lives in benchmarks/
+import tune_products  # noqa: E402
+
+SIZES, ASKED = Sizes(32, 32, 16384, 1, 2), Asked(torch.bfloat16)
+TRUE = Costs(1.1, 0.3, 0.5, 90.0, 2.0, 7.5, 3.0)
+BEST = ContractPlan("triton", "split", Tile(32, 16, 128, 4, 5), 64, Finish(16, 32, 2), chained=True)
+
+
+def far(plan: ContractPlan) -> float:
+    """A made-up time: how many decisions lie between a plan and the best one."""
+    if plan.tile is None or plan.finish is None:
+        return 50.0
+    sides = zip(
+        [*asdict(plan.tile).values(), plan.splits, *asdict(plan.finish).values()],
+        [*asdict(BEST.tile).values(), BEST.splits, *asdict(BEST.finish).values()],  # type: ignore[call-overload]
+        strict=True,
+    )
+    return 1.0 + sum(abs(a - b) / max(a, b, 1) for a, b in sides) + (plan.chained != BEST.chained)
+
+
+def test_the_search_finds_what_the_cost_model_does_not_know() -> None:
+    timed: list[ContractPlan] = []
+
+    def measure(plans: Sequence[ContractPlan]) -> list[float]:
+        timed.extend(plans)
+        return list(map(far, plans))
+
+    found = tune_products.search(SIZES, ASKED, H200, measure, time.time() + 60)
+    assert found[0] == (1.0, BEST)
+    assert {"whole", "split", "cublas"} == {plan.strategy for plan in timed}
+    assert len(timed) == len(set(timed)) < 400
+
+
+def test_no_neighbour_is_impossible() -> None:
+    for plan in [
+        n for m in tune_products.neighbours(BEST, SIZES) for n in tune_products.neighbours(m, SIZES)
+    ]:
+        assert plan.tile is not None
+        assert (plan.splits == 1) == (plan.strategy == "whole") == (plan.finish is None)
+        steps = -(-SIZES.depth // plan.tile.block_k)
+        assert (plan.splits - 1) * -(-steps // plan.splits) < steps
+        for number in (*asdict(plan.tile).values(), *asdict(plan.finish or Finish(1, 1, 1)).values()):
+            assert number & (number - 1) == 0 or number in (plan.tile.num_stages,)
+
+
+def test_the_search_ends_in_time() -> None:
+    assert tune_products.search(SIZES, ASKED, H200, lambda plans: [1.0] * len(plans), 0.0) == []
+
+
+def test_shapes_are_the_suites() -> None:
+    assert len(tune_products.shapes_of("decompose-k", ["bf16"])) == 28
+    assert len(tune_products.shapes_of("decompose-k", ["fp16", "fp32"])) == 56
+    assert len(tune_products.shapes_of("boundary", ["bf16"])) == 12
+    assert [s.rows for s in tune_products.shapes_of("router", ["bf16"])] == [1, 16, 64, 256, 768]
+
+
+def entry(rows: int, time_us: float) -> tuned.Entry:
+    return tuned.Entry("bfloat16", "ieee", (rows, 32, 16384, 1), True, replace(BEST, time_us=time_us))
+
+
+def test_a_table_grows(tmp_path: Path) -> None:
+    path = tmp_path / "chip.json"
+    tune_products.write_table(path, "chip", [entry(16, 2.0), entry(32, 3.0)], {"torch": "9"})
+    tune_products.write_table(path, "chip", [entry(32, 2.5), entry(64, 4.0)], {"torch": "9"})
+    table = tuned.read_table(path.read_text(), "chip")
+    assert sorted((e.sizes[0], e.plan.time_us) for e in table.entries) == [(16, 2.0), (32, 2.5), (64, 4.0)]
+
+
+def test_without_a_gpu_it_says_so() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(SystemExit, match="needs a CUDA device, got none"):
+        tune_products.main([])
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Times as a chip of `TRUE` costs would give them."""
+    from tilefold.contract.choose import candidates
+
+    shapes = []
+    for side in (16, 64):
+        for depth in (8192, 32768):
+            sizes = Sizes(side, side, depth, 1, 2)
+            plans = [
+                replace(p, time_us=plan_us(p, sizes, ASKED, H200, TRUE))
+                for p in candidates(sizes, ASKED, H200)
+            ]
+            entries = [tuned.Entry("bfloat16", "ieee", (side, side, depth, 1), True, p) for p in plans]
+            shapes.append({"plans": [tuned.record_of(e) for e in entries]})
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps({"device": asdict(H200), "shapes": shapes}))
+    return path
+
+
+def test_the_fit_explains_the_times(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shapes = fit_products.read_logs([log])
+    fitted = fit_products.fit(shapes)
+    assert fit_products.error(fitted, shapes) < 0.05**2 < fit_products.error(Costs(), shapes)
+    assert max(fit_products.regret(fitted, shapes)) < 1.05
+    table = tmp_path / "table.json"
+    tune_products.write_table(table, "chip", [entry(16, 2.0)], {})
+    assert fit_products.main([str(log), "--table", str(table)]) == 0
+    assert "fitted: 0.0" in capsys.readouterr().out
+    read = tuned.read_table(table.read_text(), "chip")
+    assert read.costs == Costs(**{name: round(value, 4) for name, value in asdict(fitted).items()})
+    assert len(read.entries) == 1
