@@ -14,6 +14,7 @@
     |   |-- ShapeError         shapes do not fit each other (also RuntimeError)
     |   |-- DeviceError        inputs on different devices (also RuntimeError)
     |   `-- EmptyError         nothing to fold and no identity (also RuntimeError and IndexError)
+    |-- CompileError           Triton refuses a kernel (also RuntimeError)
     |-- GradientError          an input requires grad (also RuntimeError)
     |-- BackendError           the chosen backend cannot run this (also RuntimeError)
     `-- FileError              a file cannot be read as tensors (also OSError)
@@ -79,6 +80,10 @@ class DeviceError(ArgumentError, RuntimeError):
 
 class EmptyError(ArgumentError, RuntimeError, IndexError):
     """Nothing to fold, and the fold has no identity."""
+
+
+class CompileError(TilefoldError, RuntimeError):
+    """Triton, or the assembler behind it, refuses a kernel; the message is theirs."""
 
 
 class GradientError(TilefoldError, RuntimeError):

@@ -1,0 +1,176 @@
+"""The one place of the X-ray that calls Triton: kernels compiled for a chip that need not be there.
+
+What is private to Triton and used here: `ASTSource` and `triton.compile` (stable since 3.0), the paths of the assembler
+and the disassembler in `triton.knobs`, and names of metadata. Everything else is read from text.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from tilefold.errors import ArgumentError, CompileError
+from tilefold.xray.compile.arguments import Argument
+from tilefold.xray.compile.job import Compiled, Job, Resources
+
+_USAGE = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+def jitted(kernel: Any) -> Any:
+    """The kernel under the decorators that choose configurations (`autotune`, `heuristics`).
+
+    Raises:
+        ArgumentError: there is no kernel.
+    """
+    inner = kernel
+    while not isinstance(inner, triton.JITFunction) and hasattr(inner, "fn"):
+        inner = inner.fn
+    if not isinstance(inner, triton.JITFunction):
+        raise ArgumentError(
+            f"xray: a kernel must be decorated with triton.jit, got {type(kernel).__name__}; name the decorated function"
+        )
+    return inner
+
+
+def complete_constants(
+    kernel: Any, arguments: Sequence[Argument], constants: dict[str, Any]
+) -> tuple[tuple[Argument, ...], dict[str, Any]]:
+    """Arguments in the kernel's order and constants with their defaults.
+
+    Raises:
+        ArgumentError: a name that the kernel lacks, or one of its own that is missing.
+    """
+    given = {a.name: a for a in arguments}
+    fixed = [p.name for p in kernel.params if p.is_constexpr]
+    ordinary = [p.name for p in kernel.params if not p.is_constexpr]
+    _refuse("--arg", set(given) - set(ordinary), ordinary, kernel)
+    _refuse("--const", set(constants) - set(fixed), fixed, kernel)
+    defaults = {p.name: p.default for p in kernel.params if p.has_default}
+    constants = {n: constants.get(n, defaults.get(n)) for n in fixed if n in constants or n in defaults}
+    missing = [n for n in fixed if n not in constants]
+    if missing:
+        raise ArgumentError(
+            f"xray: every tl.constexpr of {kernel.__name__!r} must have a value, got none for {', '.join(missing)}; "
+            f"add --const {missing[0]}=..."
+        )
+    missing = [n for n in ordinary if n not in given]
+    if missing:
+        raise ArgumentError(
+            f"xray: every parameter of {kernel.__name__!r} must have a type, got none for {', '.join(missing)}; "
+            f"add --arg {missing[0]}=*fp32 or {missing[0]}=i32:1000"
+        )
+    return tuple(given[n] for n in ordinary), constants
+
+
+def _refuse(option: str, strangers: set[str], known: list[str], kernel: Any) -> None:
+    if strangers:
+        raise ArgumentError(
+            f"xray: {option} must name one of {kernel.__name__!r}'s {', '.join(known) or '(none)'}, "
+            f"got {', '.join(sorted(strangers))}; check the spelling, and which parameters are tl.constexpr"
+        )
+
+
+def compile_job(job: Job) -> Compiled:
+    """Compile a kernel for the job's chip.
+
+    Raises:
+        CompileError: Triton or the assembler refuses it; the message is theirs.
+    """
+    options = {"num_warps": job.num_warps, "num_stages": job.num_stages} | dict(job.options)
+    return _compile(job, _source(job) if job.source is None else job.source, options)
+
+
+def recompile(compiled: Compiled, ttir: str) -> Compiled:
+    """The same job from other TTIR: what the compiler would have made, had it known or seen something else.
+
+    Raises:
+        CompileError: the text does not compile.
+    """
+    job = compiled.job
+    options = {"num_warps": job.num_warps, "num_stages": job.num_stages} | dict(job.options)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ttir"
+        path.write_text(ttir)
+        return _compile(job, str(path), options)
+
+
+def _compile(job: Job, source: Any, options: dict[str, Any]) -> Compiled:
+    try:
+        made = triton.compile(source, target=GPUTarget("cuda", job.chip.architecture, 32), options=options)
+    except Exception as error:  # whatever Triton raises says why it refuses this kernel
+        raise CompileError(f"xray: {job.name} must compile for {job.chip.target}, got {_said(error)}") from error
+    texts, metadata = made.asm, made.metadata
+    return Compiled(
+        job, texts["ttir"], texts["ttgir"], texts["ptx"], texts["cubin"], metadata.shared, metadata.num_warps,
+        getattr(metadata, "global_scratch_size", 0) or 0, triton.__version__,
+    )  # fmt: skip
+
+
+def _said(error: Exception) -> str:
+    """Triton's message: of a chain of calls the innermost, which names the line."""
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}".strip()
+
+
+def _source(job: Job) -> ASTSource:
+    kernel = jitted(job.kernel)
+    names = list(kernel.arg_names)
+    signature = {a.name: "constexpr" if a.constant else a.signature for a in job.arguments}
+    signature |= {name: "constexpr" for name, _ in job.constants}
+    constants = dict(job.constants) | {a.name: a.value for a in job.arguments if a.constant}
+    attributes = {
+        (names.index(a.name),): [["tt.divisibility", a.divisor]]
+        for a in job.arguments
+        if a.divisor > 1 and not a.constant
+    }
+    ordered = {name: signature[name] for name in names}
+    return ASTSource(fn=kernel, signature=ordered, constexprs=constants, attrs=attributes)
+
+
+def resources(compiled: Compiled) -> Resources:
+    """What the assembler says of the kernel: registers, spills and stack, in bytes a thread."""
+    chip = compiled.job.chip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ptx"
+        path.write_text(compiled.ptx)
+        suffix = "a" if chip.architecture >= 90 else ""
+        fusing = [] if dict(compiled.job.options).get("enable_fp_fusion", True) else ["--fmad=false"]
+        command = [_assembler(chip.architecture), "-v", *fusing, f"--gpu-name={chip.target}{suffix}"]
+        said = _run([*command, str(path), "-o", str(path.with_suffix(".cubin"))])
+    found, registers = _USAGE.search(said), re.search(r"Used (\d+) registers", said)
+    if found is None or registers is None:
+        raise CompileError(f"xray: the assembler must report resources, got {said!r}; check triton's ptxas")
+    stack, stores, loads = (int(n) for n in found.groups())
+    return Resources(int(registers[1]), stores, loads, stack, compiled.shared)
+
+
+def disassemble(compiled: Compiled) -> str:
+    """The machine code, with lines of the source between its instructions."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(compiled.cubin)
+        return _run([str(triton.knobs.nvidia.nvdisasm.path), "-gi", "-c", str(path)])
+
+
+@functools.cache
+def _assembler(architecture: int) -> str:
+    knobs = triton.knobs.nvidia
+    tool = getattr(knobs, "ptxas_blackwell", knobs.ptxas) if architecture >= 100 else knobs.ptxas
+    return str(tool.path)
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise CompileError(f"xray: {Path(command[0]).name} must accept the kernel, got {done.stderr.strip()}")
+    return done.stdout + done.stderr

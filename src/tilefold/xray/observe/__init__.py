@@ -1,0 +1,1 @@
+def observe(report, evidence): return ()
