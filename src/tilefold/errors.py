@@ -17,7 +17,11 @@
     |-- CompileError           Triton refuses a kernel (also RuntimeError)
     |-- GradientError          an input requires grad (also RuntimeError)
     |-- BackendError           the chosen backend cannot run this (also RuntimeError)
-    `-- FileError              a file cannot be read as tensors (also OSError)
+    |-- FileError              a file cannot be read as tensors (also OSError)
+    `-- XrayError              what the compiler made of a kernel cannot be shown
+        |-- PtxError           the text is not PTX as Triton writes it (also ValueError)
+        |-- UnknownInstructionError  the interpreter has no such instruction (also NotImplementedError)
+        `-- ExecutionError     a program did what no chip defines (also RuntimeError)
 
 A message has four parts: what failed, the rule, what was got, the fix. The second bases are torch's kinds, so code
 written against torch catches the same errors here.
@@ -96,3 +100,19 @@ class BackendError(TilefoldError, RuntimeError):
 
 class FileError(TilefoldError, OSError):
     """A file cannot be read as tensors."""
+
+
+class XrayError(TilefoldError):
+    """What the compiler made of a kernel cannot be shown."""
+
+
+class PtxError(XrayError, ValueError):
+    """The text is not PTX as Triton writes it; the message names the line."""
+
+
+class UnknownInstructionError(XrayError, NotImplementedError):
+    """An instruction that the interpreter does not know; the message names its lines."""
+
+
+class ExecutionError(XrayError, RuntimeError):
+    """A program did something that no chip defines: divergent shuffles, deadlocks, misaligned accesses."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tilefold.xray.errors import ExecutionError, UnknownInstructionError
+from tilefold.errors import ExecutionError, UnknownInstructionError
 from tilefold.xray.machine import Memory
 from xray.snippets import apply, execute, module
 

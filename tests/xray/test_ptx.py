@@ -12,7 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tilefold.xray.errors import PtxError
+from tilefold.errors import PtxError
 from tilefold.xray.ptx import Address, Guard, Immediate, Instruction, Module, Register, Vector, parse, write
 from xray import kernels
 from xray.snippets import module

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilefold.xray.errors import ExecutionError
+from tilefold.errors import ExecutionError
 from tilefold.xray.machine.binding import Binder, Mask, Read, Step, unknown
 from tilefold.xray.machine.types import TYPES, Array, Type
 from tilefold.xray.ptx.syntax import Address, Immediate, Instruction, Operand, Register, Symbol, Vector

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilefold.xray.errors import UnknownInstructionError
+from tilefold.errors import UnknownInstructionError
 from tilefold.xray.machine.types import TYPES, Array, Type, unsigned
 from tilefold.xray.ptx.syntax import Entry, Immediate, Instruction, Operand, Register, Symbol
 

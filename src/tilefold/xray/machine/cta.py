@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilefold.xray.errors import ExecutionError
+from tilefold.errors import ExecutionError
 from tilefold.xray.machine.kernel import Block, Kernel
 from tilefold.xray.machine.log import Access
 from tilefold.xray.machine.memory import Allocation, Memory

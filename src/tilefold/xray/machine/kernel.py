@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilefold.xray.errors import ExecutionError
+from tilefold.errors import ExecutionError
 from tilefold.xray.machine import access, atomics, carry, convert, floats, integers, select, warp
 from tilefold.xray.machine.binding import Binder, Read, Step, unknown
 from tilefold.xray.machine.memory import MODULE_BASE

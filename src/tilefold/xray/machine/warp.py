@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilefold.xray.errors import ExecutionError
+from tilefold.errors import ExecutionError
 from tilefold.xray.machine.access import address_of, begin
 from tilefold.xray.machine.binding import Binder, Mask, Step, unknown
 from tilefold.xray.machine.types import TYPES, Array

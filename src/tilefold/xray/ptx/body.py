@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from tilefold.xray.errors import PtxError
+from tilefold.errors import PtxError
 from tilefold.xray.ptx.stream import Stream
 from tilefold.xray.ptx.syntax import (
     Address,

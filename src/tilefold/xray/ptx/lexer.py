@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tilefold.xray.errors import PtxError
+from tilefold.errors import PtxError
 
 # The order matters: a float's bits before an integer, an opcode with its modifiers before a bare name.
 _TOKEN = re.compile(

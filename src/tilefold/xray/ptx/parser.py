@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilefold.xray.errors import PtxError
+from tilefold.errors import PtxError
 from tilefold.xray.ptx.body import BodyParser
 from tilefold.xray.ptx.lexer import tokens_of
 from tilefold.xray.ptx.stream import Stream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilefold.xray.errors import PtxError
+from tilefold.errors import PtxError
 from tilefold.xray.ptx.lexer import Token
 
 
