@@ -14,11 +14,11 @@
     |   |-- ShapeError         shapes do not fit each other (also RuntimeError)
     |   |-- DeviceError        inputs on different devices (also RuntimeError)
     |   `-- EmptyError         nothing to fold and no identity (also RuntimeError and IndexError)
-    |-- CompileError           Triton refuses a kernel (also RuntimeError)
     |-- GradientError          an input requires grad (also RuntimeError)
     |-- BackendError           the chosen backend cannot run this (also RuntimeError)
     |-- FileError              a file cannot be read as tensors (also OSError)
     `-- XrayError              what the compiler made of a kernel cannot be shown
+        |-- CompileError       Triton or the assembler refuses it; the message is theirs (also RuntimeError)
         |-- PtxError           the text is not PTX as Triton writes it (also ValueError)
         |-- UnknownInstructionError  the interpreter has no such instruction (also NotImplementedError)
         `-- ExecutionError     a program did what no chip defines (also RuntimeError)
@@ -86,10 +86,6 @@ class EmptyError(ArgumentError, RuntimeError, IndexError):
     """Nothing to fold, and the fold has no identity."""
 
 
-class CompileError(TilefoldError, RuntimeError):
-    """Triton, or the assembler behind it, refuses a kernel; the message is theirs."""
-
-
 class GradientError(TilefoldError, RuntimeError):
     """An input requires grad and this fold has no derivative yet."""
 
@@ -104,6 +100,10 @@ class FileError(TilefoldError, OSError):
 
 class XrayError(TilefoldError):
     """What the compiler made of a kernel cannot be shown."""
+
+
+class CompileError(XrayError, RuntimeError):
+    """Triton, or the assembler behind it, refuses a kernel; the message is theirs."""
 
 
 class PtxError(XrayError, ValueError):

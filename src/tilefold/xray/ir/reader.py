@@ -21,15 +21,14 @@ def read(text: str) -> Function:
             locations[found[1]] = found[2]
         elif found := _ALIAS.match(line):
             aliases[found[1]] = found[2]
-        else:
-            body.append(line.strip())
+        body.append("" if found else line.strip())
     reader = _Reader(body, locations)
     module, _ = reader.block(())
     # The kernel is the one public function; others are device functions that were not inlined.
     functions = [o for m in module.operations for o in m.walk() if o.name == "tt.func"]
     kernel = next((f for f in functions if " public " in f" {f.attributes} "), functions[0])
     name = re.search(r"@\"?([\w$.<>]+)", kernel.attributes)
-    return Function(name[1] if name else "", kernel.blocks[0].operations, aliases)
+    return Function(name[1] if name else "", kernel.blocks[0].arguments, kernel.blocks[0].operations, aliases)
 
 
 class _Reader:
@@ -56,7 +55,7 @@ class _Reader:
         return Block(arguments, tuple(operations)), ""
 
     def _operation(self, line: str) -> Operation:
-        found = _HEAD.match(line)
+        found, row = _HEAD.match(line), self._at - 1
         assert found is not None, line
         result, count, name, rest = found.groups()
         rest, location = _split_location(rest)
@@ -77,7 +76,7 @@ class _Reader:
         carried = _carried(rest)
         operands = tuple(v for v in _VALUE.findall(attributes) if v not in _bound(name, rest))
         return Operation(
-            name, results, operands, attributes.strip(), types, self._place(location), tuple(blocks), carried
+            name, results, operands, attributes.strip(), types, self._place(location), row, tuple(blocks), carried
         )
 
     def _place(self, text: str) -> Place:

@@ -40,7 +40,8 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation. `attributes` is what stands between name and types; `types` what stands behind the colon.
+    """One operation. `attributes` is what stands between name and types; `types` what stands behind the colon; `row` counts
+    the lines of the text from 0.
 
     A result of several is named `%x#0`, `%x#1`; a single one `%x`. `carried` are the first values of a loop's own
     variables: the operands behind its bounds.
@@ -52,6 +53,7 @@ class Operation:
     attributes: str
     types: str
     place: Place
+    row: int
     blocks: tuple[Block, ...] = ()
     carried: tuple[str, ...] = ()
 
@@ -68,6 +70,7 @@ class Function:
     """A kernel: its operations, and the attributes (layouts) that its text abbreviates."""
 
     name: str
+    parameters: tuple[str, ...]
     body: tuple[Operation, ...]
     aliases: dict[str, str]
 
@@ -75,3 +78,7 @@ class Function:
         """All operations, in the order of the text."""
         for operation in self.body:
             yield from operation.walk()
+
+    def made_by(self) -> dict[str, Operation]:
+        """The operation that made each value."""
+        return {result: o for o in self.walk() for result in o.results}

@@ -29,6 +29,7 @@ class Evidence:
     places: Lines
     ttir: Function
     ttgir: Function
+    sass: str
     execution: Execution | None
 
 
@@ -57,13 +58,13 @@ def _evidence(compiled: Compiled, programs: Sequence[Program], run: bool) -> tup
             notes.append(f"Not executed: {str(error).removeprefix('xray: ')}")
     (entry,) = module.entries
     ttir, ttgir = read(compiled.ttir), read(compiled.ttgir)
-    return Evidence(compiled, module, entry, Lines(module, compiled.ptx), ttir, ttgir, execution), notes
+    return Evidence(compiled, module, entry, Lines(module, compiled.ptx), ttir, ttgir, offline.disassemble(compiled), execution), notes
 
 
 def _report(evidence: Evidence, notes: list[str]) -> Report:
     compiled, job, execution = evidence.compiled, evidence.compiled.job, evidence.execution
     used = offline.resources(compiled)
-    sass = count_by_line(offline.disassemble(compiled), evidence.entry.instructions, evidence.places)
+    sass = count_by_line(evidence.sass, evidence.entry.instructions, evidence.places)
     lines = source_lines(
         evidence.entry, evidence.places, evidence.ttgir, compiled.num_warps, sass, execution
     )

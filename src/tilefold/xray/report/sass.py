@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable
 
 from tilefold.xray.ptx.syntax import Instruction
 from tilefold.xray.report.static import Lines, is_tritons
@@ -19,6 +20,17 @@ def count_by_line(text: str, instructions: tuple[Instruction, ...], lines: Lines
     The disassembler names only the innermost line. Where that is Triton's own, the PTX tells who called it, unless
     several lines did.
     """
+    return _counted(text, instructions, lines, lambda code: code not in _PADDING)
+
+
+def local_by_line(text: str, instructions: tuple[Instruction, ...], lines: Lines) -> dict[tuple[str, int], int]:
+    """Loads and stores of local memory by line: where spilled registers are written and read."""
+    return _counted(text, instructions, lines, lambda code: code in ("LDL", "STL"))
+
+
+def _counted(
+    text: str, instructions: tuple[Instruction, ...], lines: Lines, wanted: Callable[[str], bool]
+) -> dict[tuple[str, int], int]:
     callers: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
     for instruction in instructions:
         place, shown = lines.place(instruction), lines.line(instruction)
@@ -29,7 +41,7 @@ def count_by_line(text: str, instructions: tuple[Instruction, ...], lines: Lines
     for row in text.splitlines():
         if found := _PLACE.match(row):
             current = (found[1], int(found[2]))
-        elif (code := _CODE.match(row)) and code[1] not in _PADDING:
+        elif (code := _CODE.match(row)) and wanted(code[1]):
             counts[_shown(current, callers)] += 1
     return dict(counts)
 

@@ -1,0 +1,118 @@
+"""Threads that do nothing of their own, and folds that cross threads without need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tilefold.xray.ir import tensors
+from tilefold.xray.ir.syntax import Operation, Tensor
+from tilefold.xray.layouts import Holding, holding
+from tilefold.xray.report.model import Line, Observation, Report
+from tilefold.xray.report.static import line_of
+
+if TYPE_CHECKING:
+    from tilefold.xray.report.build import Evidence
+
+_SHARE = 0.1  # of the instructions, from which repeated work is worth a word
+_SHORT = 16
+
+
+def repeated_work(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """Tiles smaller than the program: `idle-warps` inside a loop that could be spread, else `redundant-threads`.
+
+    One observation each, at its costliest line.
+    """
+    lines = {(x.file, x.line): x for x in report.lines}
+    found: dict[str, list[tuple[int, Line, Tensor, Holding]]] = {}
+    for operation, looped in _moves(evidence):
+        place = line_of(operation.place)
+        tile = next(iter(tensors(operation.types)), None)
+        if place is None or place not in lines or tile is None or tile.elements < 2:
+            continue
+        held = holding(tile, evidence.ttgir.aliases, report.num_warps)
+        if held is None or held.copies < 2:
+            continue
+        spread_over = 1
+        for n in held.warps:
+            spread_over *= n
+        code = "idle-warps" if looped and spread_over < report.num_warps else "redundant-threads"
+        found.setdefault(code, []).append((_issued(lines[place]), lines[place], tile, held))
+    everything = sum(_issued(x) for x in report.lines)
+    for code, places in found.items():
+        spent = sum({(x.file, x.line): n for n, x, _, _ in places}.values())
+        if spent >= _SHARE * everything:
+            yield _repeated(code, *max(places, key=lambda p: p[0])[1:], spent, report)
+
+
+def _moves(evidence: Evidence) -> Iterator[tuple[Operation, bool]]:
+    """Loads, stores and atomics of tiles, and whether a loop repeats them."""
+    looped = {
+        id(inner)
+        for o in evidence.ttgir.walk()
+        if o.name in ("scf.for", "scf.while")
+        for block in o.blocks
+        for part in block.operations
+        for inner in part.walk()
+    }
+    for operation in evidence.ttgir.walk():
+        if operation.name in ("tt.load", "tt.store", "tt.atomic_rmw"):
+            yield operation, id(operation) in looped
+
+
+def _issued(line: Line) -> int:
+    return line.work.issued if line.work is not None else line.sass
+
+
+def _repeated(code: str, line: Line, tile: Tensor, held: Holding, spent: int, report: Report) -> Observation:
+    threads = 32 * report.num_warps
+    evidence = f"a tile of {tile.elements} elements for {threads} threads: each element is held by {held.copies} of them"
+    fewer = max(1, report.num_warps // held.copies)
+    change = f"launch with num_warps={fewer}" if fewer < report.num_warps else "give a program fewer threads than a warp more to do"
+    if code == "idle-warps":
+        reason = "the loop's iterations follow one another in all warps; Triton spreads a tile over warps, never a loop"
+        change = f"let one iteration take a tile of {tile.elements * held.copies} elements (or a dim more), or {change}"
+    else:
+        reason = "the tile has fewer elements than the program threads, so the layout repeats it"
+        change = f"{change}, or let a program own a larger tile"
+    return Observation(
+        code,
+        "warning",
+        line.file,
+        line.line,
+        evidence,
+        reason,
+        change,
+        cycles_at_stake=spent - spent // held.copies,
+        numbers=(("elements", tile.elements), ("threads", threads), ("copies", held.copies)),
+    )
+
+
+def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """A reduction of at most 16 elements whose layout spreads them over lanes or warps, though there are rows enough."""
+    lines = {(x.file, x.line): x for x in report.lines}
+    for operation in evidence.ttgir.walk():
+        place = line_of(operation.place)
+        tile = next(iter(tensors(operation.types)), None)
+        if operation.name != "tt.reduce" or place is None or tile is None or "axis = " not in operation.attributes:
+            continue
+        axis = int(operation.attributes.split("axis = ")[1].split()[0])
+        held = holding(tile, evidence.ttgir.aliases, report.num_warps)
+        length = tile.shape[axis]
+        if held is None or length > _SHORT or held.lanes[axis] * held.warps[axis] < 2:
+            continue
+        if tile.elements // length < 32 * report.num_warps:
+            continue
+        line = lines.get(place)
+        shuffles = line.work.shuffles if line is not None and line.work is not None else 0
+        yield Observation(
+            "small-axis-shuffles",
+            "warning",
+            *place,
+            f"an axis of {length} is spread over {held.lanes[axis]} lanes and {held.warps[axis]} warps: {shuffles} shuffles",
+            "the layout was chosen for the loads, and the reduction takes it as it is",
+            f"load the {tile.elements // length} rows as one run, then fold {length.bit_length() - 1} times: reshape to [..., 2], "
+            "tl.split, combine; all of it stays in registers",
+            cycles_at_stake=2 * shuffles,
+            numbers=(("length", length), ("lanes", held.lanes[axis]), ("shuffles", shuffles)),
+        )
