@@ -55,7 +55,9 @@ def check(
     if executed and not report.executed:
         failures.append(f"programs were to be executed: {' '.join(report.notes)}")
     failures += [
-        f"line {o.line}: no {o.code} was allowed: {o.evidence}" for o in report.observations if o.code in without
+        f"line {o.line}: no {o.code} was allowed: {o.evidence}"
+        for o in report.observations
+        if o.code in without
     ]
     if failures:
         raise AssertionError(f"xray: {report.kernel} on {report.target}:\n  " + "\n  ".join(failures))
@@ -94,7 +96,9 @@ def _wasted(report: Report, share: float) -> list[str]:
     sectors, ideal = report.totals.sectors or 0, report.totals.ideal_sectors or 0
     if not sectors or (sectors - ideal) / sectors <= share:
         return []
-    return [f"at most {share:.0%} of sectors might be wasted, got {(sectors - ideal) / sectors:.0%} of {sectors}"]
+    return [
+        f"at most {share:.0%} of sectors might be wasted, got {(sectors - ideal) / sectors:.0%} of {sectors}"
+    ]
 
 
 def _accesses(report: Report, space: str) -> list[tuple[Line, Access]]:

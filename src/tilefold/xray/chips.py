@@ -12,7 +12,8 @@ class Chip:
     """A GPU as its vendor describes it. `cores` are streaming multiprocessors; all limits are of one of them.
 
     `fp32_per_clock` and `fp16_per_clock` count operations a core and clock (a fused multiply-add is two): vector units,
-    and tensor cores with dense 16-bit operands. `clock_mhz` is the clock at which these make the data sheet's rate; `gb_per_s` what memory delivers at most.
+    and tensor cores with dense 16-bit operands. `clock_mhz` is the clock at which these make the data sheet's rate;
+    `gb_per_s` what memory delivers at most.
     """
 
     target: str

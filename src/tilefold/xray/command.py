@@ -57,7 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--program", action="append", metavar="X[,Y[,Z]]",
         help="execute this program (more than once: several); else the first, a middle and the last")  # fmt: skip
     add("--static", action="store_true", help="execute nothing")
-    add("--json", metavar="FILE", help='write the reports there, or to the output for "-", instead of showing them')
+    add(
+        "--json",
+        metavar="FILE",
+        help='write the reports there, or to the output for "-", instead of showing them',
+    )
     return parser
 
 
@@ -87,7 +91,9 @@ def _reports(options: argparse.Namespace) -> list[Report]:
 
 def _refuse_with_fold(options: argparse.Namespace) -> None:
     names = ("kernel", "case", "grid", "num_warps", "num_stages")
-    given = [n for n in names if getattr(options, n) is not None] + [n for n in ("arg", "const") if getattr(options, n)]
+    given = [n for n in names if getattr(options, n) is not None] + [
+        n for n in ("arg", "const") if getattr(options, n)
+    ]
     if given:
         raise ArgumentError(
             f"xray: --fold plans its own kernels, got also {', '.join(given)}; give a target and programs at most"
@@ -97,7 +103,9 @@ def _refuse_with_fold(options: argparse.Namespace) -> None:
 def _changed(options: argparse.Namespace) -> dict[str, Any]:
     """A case takes no arguments of its own from the command line: it is one configuration, by name."""
     if options.arg or options.const:
-        raise ArgumentError("xray: --case brings its own arguments, got --arg or --const as well; leave one out")
+        raise ArgumentError(
+            "xray: --case brings its own arguments, got --arg or --const as well; leave one out"
+        )
     return {}
 
 
@@ -143,7 +151,10 @@ def _write(path: str, reports: Sequence[Report]) -> int:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        print(f"xray: --json must name a file that can be written, got {path!r} ({error.strerror})", file=sys.stderr)
+        print(
+            f"xray: --json must name a file that can be written, got {path!r} ({error.strerror})",
+            file=sys.stderr,
+        )
         return 2
     return 0
 
@@ -168,7 +179,9 @@ def _diff(arguments: Sequence[str]) -> int:
     from tilefold.xray.render.diff import render_diff
 
     if len(arguments) != 2:
-        raise ArgumentError(f"xray: diff compares two reports, got {len(arguments)}; write tilefold xray diff A B")
+        raise ArgumentError(
+            f"xray: diff compares two reports, got {len(arguments)}; write tilefold xray diff A B"
+        )
     first, second = (_either(text) for text in arguments)
     _print([render_diff(a, b) for a, b in zip(first, second, strict=False)])
     return 0

@@ -127,5 +127,5 @@ def bits_of(argument: Argument) -> int:
     dtype = np.dtype(TYPES[kind])
     unsigned = f"u{dtype.itemsize}"
     if dtype.kind == "f":
-        return int(np.array(value, dtype).view(unsigned))
+        return int(np.array([value], dtype).view(unsigned)[0])
     return int(value) & (2 ** (8 * dtype.itemsize) - 1)

@@ -98,7 +98,11 @@ def explain_file(target: str, case: str | None = None, **given: Any) -> Report:
 
 
 def explain_fold(
-    text: str, *, target: str = "sm_90", programs: Sequence[tuple[int, int, int]] | None = None, run: bool = True
+    text: str,
+    *,
+    target: str = "sm_90",
+    programs: Sequence[tuple[int, int, int]] | None = None,
+    run: bool = True,
 ) -> list[Report]:
     """The library's own kernels of a fold like "logsumexp dim=1 16384x8192 bf16": a report a launch, in their order.
 
@@ -114,7 +118,9 @@ def explain_fold(
 def _grid(given: Grid) -> tuple[int, int, int]:
     sizes = (given,) if isinstance(given, int) else tuple(given)
     if not 1 <= len(sizes) <= 3 or any(type(n) is not int or n < 1 for n in sizes):
-        raise ArgumentError(f"xray: a grid must be one to three positive numbers, got {given!r}; try 8 or 8,4")
+        raise ArgumentError(
+            f"xray: a grid must be one to three positive numbers, got {given!r}; try 8 or 8,4"
+        )
     x, y, z = (*sizes, 1, 1)[:3]
     return (x, y, z)
 

@@ -23,7 +23,9 @@ _OF_DTYPE = {
     "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8",
 }  # fmt: skip
 _WRITTEN = re.compile(r"^(\*?)(\w+)(?:\[(\d+)\])?(?::([^!]+))?(?:!div(\d+))?$")
-_FORM = "write *fp32, *fp32[1000], i32:1000, fp32:1e-6 or @file.npy, with !div16 behind it for what divides it"
+_FORM = (
+    "write *fp32, *fp32[1000], i32:1000, fp32:1e-6 or @file.npy, with !div16 behind it for what divides it"
+)
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,14 @@ def fold_jobs(text: str, chip: Chip) -> list[Job]:
 def _read(text: str) -> tuple[Monoid, int, list[int], torch.dtype]:
     found = re.fullmatch(r"\s*(\w+)\s+dim=(-?\d+)\s+(\d+(?:x\d+)*)\s+(\w+)\s*", text)
     if found is None:
-        raise ArgumentError(f"xray: --fold must be a monoid, a dim, a shape and a dtype, got {text!r}; {_FORM}")
+        raise ArgumentError(
+            f"xray: --fold must be a monoid, a dim, a shape and a dtype, got {text!r}; {_FORM}"
+        )
     monoid: Any = getattr(monoids, found[1].upper(), None)
     if not isinstance(monoid, Monoid):
-        raise ArgumentError(f"xray: --fold must begin with a monoid of tilefold.monoids, got {found[1]!r}; {_FORM}")
+        raise ArgumentError(
+            f"xray: --fold must begin with a monoid of tilefold.monoids, got {found[1]!r}; {_FORM}"
+        )
     dtype: Any = getattr(torch, _DTYPES.get(found[4], found[4]), None)
     if not isinstance(dtype, torch.dtype):
         raise ArgumentError(f"xray: --fold must end in a dtype, got {found[4]!r}; {_FORM}")

@@ -107,7 +107,9 @@ def _compile(job: Job, source: Any, options: dict[str, Any]) -> Compiled:
     try:
         made = triton.compile(source, target=GPUTarget("cuda", job.chip.architecture, 32), options=options)
     except Exception as error:  # whatever Triton raises says why it refuses this kernel
-        raise CompileError(f"xray: {job.name} must compile for {job.chip.target}, got {_said(error)}") from error
+        raise CompileError(
+            f"xray: {job.name} must compile for {job.chip.target}, got {_said(error)}"
+        ) from error
     texts, metadata = made.asm, made.metadata
     return Compiled(
         job, texts["ttir"], texts["ttgir"], texts["ptx"], texts["cubin"], metadata.shared, metadata.num_warps,

@@ -6,7 +6,7 @@ import re
 
 from tilefold.xray.ir.syntax import Block, Function, Operation, Place
 
-_HEAD = re.compile(r'^(?:(%[\w$.-]+)(?::(\d+))? = )?"?([\w.]+)"?(.*)$', re.DOTALL)
+_HEAD = re.compile(r'^(?:(%[\w$.-]+(?:, %[\w$.-]+)*)(?::(\d+))? = )?"?([\w.]+)"?(.*)$', re.DOTALL)
 _VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _LOCATION = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
 _FILE_LINE = re.compile(r'^"([^"]*)":(\d+):\d+')
@@ -44,7 +44,7 @@ class _Reader:
         while self._at < len(self._lines):
             line = self._lines[self._at]
             self._at += 1
-            if not line or line.startswith("//") or line.startswith("{-#") or line == "#-}":
+            if not line or line.startswith(("//", "{-#")) or line == "#-}":
                 continue
             if line.startswith("}"):
                 return Block(arguments, tuple(operations)), line
@@ -76,7 +76,15 @@ class _Reader:
         carried = _carried(rest)
         operands = tuple(v for v in _VALUE.findall(attributes) if v not in _bound(name, rest))
         return Operation(
-            name, results, operands, attributes.strip(), types, self._place(location), row, tuple(blocks), carried
+            name,
+            results,
+            operands,
+            attributes.strip(),
+            types,
+            self._place(location),
+            row,
+            tuple(blocks),
+            carried,
         )
 
     def _place(self, text: str) -> Place:
@@ -98,7 +106,7 @@ class _Reader:
 
 
 def _results(name: str, count: str | None) -> tuple[str, ...]:
-    return (name,) if count is None else tuple(f"{name}#{i}" for i in range(int(count)))
+    return tuple(name.split(", ")) if count is None else tuple(f"{name}#{i}" for i in range(int(count)))
 
 
 def _own_arguments(name: str, rest: str) -> tuple[str, ...]:
@@ -152,4 +160,6 @@ def _split_types(text: str, region: bool) -> tuple[str, str]:
         if depth <= 0 and text.startswith(" : ", i):
             return text[:i], text[i + 3 :].strip().rstrip("{").strip()
     arrow = text.rfind(" -> ")
-    return (text[:arrow], text[arrow + 1 :].strip().rstrip("{").strip()) if region and arrow >= 0 else (text, "")
+    return (
+        (text[:arrow], text[arrow + 1 :].strip().rstrip("{").strip()) if region and arrow >= 0 else (text, "")
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-Place = tuple[tuple[str, int], ...]  # (file, line) of an operation, then of the call it was inlined at, and so on
+Place = tuple[
+    tuple[str, int], ...
+]  # (file, line) of an operation, then of the call it was inlined at, and so on
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,8 @@ class _Parser:
 
     def _positional(self) -> dict[str, object]:
         """What other attributes hold between their brackets: kept as text."""
-        depth, parts = 1, []
+        depth = 1
+        parts: list[str] = []
         while True:
             depth += (self._peek() == "<") - (self._peek() == ">")
             if not depth:

@@ -8,6 +8,7 @@ All sizes are powers of two.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,7 +104,7 @@ def _mma(fields: dict[str, Any], rank: int) -> list[_Step] | None:
         return None
     m, n = rank - 2, rank - 1
     instruction = fields["instrShape"]
-    columns = instruction[1] if fields["versionMajor"] == 3 else instruction[-1]
+    columns = int(instruction[1]) if fields["versionMajor"] == 3 else instruction[-1]
     tile = [
         _Step("register", n, 2), _Step("lane", n, 4), _Step("lane", m, 8), _Step("register", m, 2),
         _Step("register", n, columns // 8),
@@ -125,7 +126,7 @@ def _operand(fields: dict[str, Any], rank: int) -> list[_Step] | None:
     return [*tile, _Step("register", k, 2), _Step("warp", other, parent.fields["warpsPerCTA"][other])]
 
 
-_RULES = {
+_RULES: dict[str, Callable[[dict[str, Any], int], list[_Step] | None]] = {
     "blocked": _blocked, "slice": _slice, "linear": _linear, "nvidia_mma": _mma, "dot_op": _operand,
     "generic_linear": _linear,
 }  # fmt: skip

@@ -38,7 +38,7 @@ def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
             "warning",
             file,
             line,
-            f'an atomic is "{order}" and its old value is not used',
+            f'an atomic of order "{order}", issued {issued} times, whose old value is not used',
             f"{order} makes other memory accesses wait for this one; a plain accumulation reads nothing that they wrote",
             'say sem="relaxed"; keep the order only where a counter tells others that data is ready',
             cycles_at_stake=issued * 32,
@@ -50,8 +50,10 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
     """A tile added to few places, an atomic an element. Where each goes to a place of its own there is nothing to fold."""
     for operation, file, line in _atomics(evidence.ttir):
         tile = next(iter(tensors(operation.types)), None)
-        if tile is None or tile.elements < 2 or any(
-            r in o.operands for o in evidence.ttir.walk() for r in operation.results
+        if (
+            tile is None
+            or tile.elements < 2
+            or any(r in o.operands for o in evidence.ttir.walk() for r in operation.results)
         ):
             continue
         lanes, places = _places(evidence, file, line)

@@ -42,17 +42,19 @@ def needless_barrier(report: Report, evidence: Evidence) -> Iterator[Observation
             "needless-barrier",
             "note",
             *place,
-            f"the barrier in PTX line {evidence.entry.instructions[number].line} was met {len(needed[number])} times, and no byte "
-            "of shared memory that one warp wrote before it was touched by another behind it",
+            f"the barrier in PTX line {evidence.entry.instructions[number].line} was met {len(needed[number])} times, and no "
+            "byte of shared memory that one warp wrote before it was touched by another behind it",
             "the compiler guards the next use of shared memory, whether there is one or not",
             "nothing to do in Triton; with num_warps=1 the warp needs none, and fewer reductions a program need fewer",
-            cycles_at_stake=sum(len(needed[n]) for n in (number,)) * 8 * report.num_warps,
+            cycles_at_stake=len(needed[number]) * 8 * report.num_warps,
             numbers=(("met", len(needed[number])), ("barriers", len(needed))),
         )
 
 
 def _asynchronous(evidence: Evidence) -> bool:
-    return any(i.opcode in _ASYNCHRONOUS or i.name.startswith("cp.async") for i in evidence.entry.instructions)
+    return any(
+        i.opcode in _ASYNCHRONOUS or i.name.startswith("cp.async") for i in evidence.entry.instructions
+    )
 
 
 def released(evidence: Evidence, outcome: Outcome) -> Sequence[int] | None:

@@ -6,6 +6,7 @@ are not masked, for several draws of all that is not known. A fill is right if t
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from tilefold.xray.ir import tensors
 from tilefold.xray.ir.syntax import Function, Operation
-from tilefold.xray.observe.values import MOVES, Element, Unknown, combine, is_elementwise, literal
+from tilefold.xray.observe.values import MOVES, Element, UnknownError, combine, is_elementwise, literal
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import line_of
 
@@ -27,7 +28,15 @@ _IDENTITY = {
     "arith.minimumf": "+inf", "arith.mulf": "1", "arith.muli": "1", "arith.andi": "all ones (-1)", "arith.ori": "0",
     "arith.xori": "0", "arith.maxsi": "the least integer", "arith.minsi": "the greatest integer",
 }  # fmt: skip
-_NAMES = {"add": "sum", "max": "maximum", "min": "minimum", "mul": "product", "and": "and", "ori": "or", "xor": "xor"}
+_NAMES = {
+    "add": "sum",
+    "max": "maximum",
+    "min": "minimum",
+    "mul": "product",
+    "and": "and",
+    "ori": "or",
+    "xor": "xor",
+}
 
 
 def wrong_fill(report: Report, evidence: Evidence) -> Iterator[Observation]:
@@ -48,7 +57,7 @@ def _spoiled(
 ) -> Iterator[tuple[Operation, bool]]:
     """(what folds the load's elements, whether a masked one changes it), for reductions and loops."""
     for operation in function.walk():
-        try:
+        with contextlib.suppress(UnknownError):
             if operation.name == "tt.reduce" and _reaches(made, load, operation.operands):
                 axis = int(operation.attributes.split("axis = ")[1].split()[0])
                 if axis in varying(made, load.operands[1], len(_shape(load))):
@@ -57,8 +66,6 @@ def _spoiled(
                 update = _spoiled_update(made, load, operation)
                 if update is not None:
                     yield update, True
-        except Unknown:
-            continue
 
 
 def _reaches(made: Mapping[str, Operation], load: Operation, names: tuple[str, ...]) -> bool:
@@ -95,29 +102,28 @@ def _changes_reduction(made: Mapping[str, Operation], load: Operation, reduction
     return False
 
 
-def _spoiled_update(
-    made: Mapping[str, Operation], load: Operation, loop: Operation
-) -> Operation | None:
+def _spoiled_update(made: Mapping[str, Operation], load: Operation, loop: Operation) -> Operation | None:
     """The operation that makes a loop's next value, if a masked element changes that."""
     (block,) = loop.blocks
-    counter, *carried = block.arguments
+    _, *carried = block.arguments
     inside = {r for o in block.operations for r in o.results}
     mask = load.operands[1]
-    if not load.results[0] in inside or not _depends(made, mask, set(block.arguments)):
+    if load.results[0] not in inside or not _depends(made, mask, set(block.arguments)):
         return None
     yielded = next((o.operands for o in block.operations if o.name == "scf.yield"), ())
-    for name, last in zip(carried, yielded, strict=False):
+    for name, first, last in zip(carried, loop.carried, yielded, strict=False):
         reached = closure(made, (last,))
-        if load.results[0] not in reached or name not in reached or not _floating_or_tile(made, last):
+        if load.results[0] not in reached or name not in reached or not _is_tile(made, last):
             continue
         for seed in range(_DRAWS):
-            masked = Element(made, {mask: False}, seed, masked_by=mask)
-            if not _same(masked.value(last), masked.value(name)):
+            before = Element(made, {}, seed).drawn_like(first)
+            masked = Element(made, {mask: False, name: before}, seed, masked_by=mask)
+            if not _same(masked.value(last), before):
                 return made[last]
     return None
 
 
-def _floating_or_tile(made: Mapping[str, Operation], name: str) -> bool:
+def _is_tile(made: Mapping[str, Operation], name: str) -> bool:
     return name in made and bool(tensors(made[name].types))
 
 
@@ -185,5 +191,5 @@ def _filled(load: Operation, made: Mapping[str, Operation]) -> str:
         source = made.get(source.operands[0])
     try:
         return f"{literal(source)}" if source is not None and source.name == "arith.constant" else "filled"
-    except Unknown:
+    except UnknownError:
         return "filled"

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilefold.xray.observe import (
-    arithmetic, atomics, barriers, bounds, fills, memory, offsets, resources, threads, vectors,
+    arithmetic,
+    atomics,
+    barriers,
+    bounds,
+    fills,
+    memory,
+    offsets,
+    resources,
+    threads,
+    vectors,
 )  # fmt: skip
 from tilefold.xray.observe.codes import CODES
 from tilefold.xray.report.model import Observation, Report
@@ -15,9 +24,9 @@ if TYPE_CHECKING:
 
 _FINDERS = (
     fills.wrong_fill, bounds.out_of_bounds, offsets.offset_overflow, memory.wasted_sectors, memory.bank_conflict,
-    vectors.scalar_access, threads.repeated_work, threads.small_axis_shuffles, barriers.needless_barrier, atomics.strong_atomic,
-    atomics.per_element_atomic, arithmetic.no_tensor_core, arithmetic.tf32_dot, arithmetic.approximate_math,
-    resources.spill, resources.few_warps,
+    vectors.scalar_access, threads.repeated_work, threads.small_axis_shuffles, barriers.needless_barrier,
+    atomics.strong_atomic, atomics.per_element_atomic, arithmetic.no_tensor_core, arithmetic.tf32_dot,
+    arithmetic.approximate_math, resources.spill, resources.few_warps,
 )  # fmt: skip
 _RANK = {"error": 0, "warning": 1, "note": 2}
 _ISSUE = 4  # instructions of warps that a core issues in a clock

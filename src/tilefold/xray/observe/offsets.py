@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tilefold.xray.ir.syntax import Function, Operation
@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
 Interval = tuple[int, int] | None  # None: anything
 _LOW, _HIGH = -(2**31), 2**31 - 1
-_SAME = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "arith.extsi", "arith.extui", "tt.unsplat")
+_SAME = (
+    "tt.splat",
+    "tt.broadcast",
+    "tt.expand_dims",
+    "tt.reshape",
+    "tt.trans",
+    "arith.extsi",
+    "arith.extui",
+    "tt.unsplat",
+)
 _NUMBER = re.compile(r"^(?:dense<)?(-?\d+)>?$")
 
 
@@ -106,9 +115,7 @@ class Bounds:
         for result, last in zip(operation.results, yielded, strict=False):
             self._of[result] = self._of.get(last)
 
-    def _growing(
-        self, name: str, first: Interval, update: Operation | None, trips: int | None
-    ) -> Interval:
+    def _growing(self, name: str, first: Interval, update: Operation | None, trips: int | None) -> Interval:
         if update is None or update.name != "arith.addi" or name not in update.operands or trips is None:
             return None
         other = next((v for v in update.operands if v != name), name)
@@ -161,7 +168,7 @@ def _remainder(a: tuple[int, int], b: tuple[int, int]) -> Interval:
     return (0 if a[0] >= 0 else 1 - b[1], min(max(a[1], 0), b[1] - 1))
 
 
-_RULES = {
+_RULES: dict[str, Callable[[tuple[int, int], tuple[int, int]], Interval]] = {
     "arith.addi": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "arith.subi": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "arith.muli": _product,

@@ -55,8 +55,8 @@ def few_warps(report: Report, evidence: Evidence) -> Iterator[Observation]:
         "",
         0,
         f"a core holds {held.warps} of {held.warps_at_most} warps: {held.blocks} programs by its {held.limiter}",
-        f"the next limit would allow {min(n for k, n in limits.items() if k != held.limiter)} programs; few warps hide less of "
-        "the time that memory takes",
+        f"the next limit would allow {min(n for k, n in limits.items() if k != held.limiter)} programs; few warps hide less "
+        "of the time that memory takes",
         f"{_SMALLER[held.limiter]}; nothing to do where loads are already many ahead (pipelined products)",
         numbers=(("warps", held.warps), ("limiter", held.limiter), *held.limits),
     )

@@ -68,7 +68,11 @@ def _repeated(code: str, line: Line, tile: Tensor, held: Holding, spent: int, re
     threads = 32 * report.num_warps
     evidence = f"a tile of {tile.elements} elements for {threads} threads: each element is held by {held.copies} of them"
     fewer = max(1, report.num_warps // held.copies)
-    change = f"launch with num_warps={fewer}" if fewer < report.num_warps else "give a program fewer threads than a warp more to do"
+    change = (
+        f"launch with num_warps={fewer}"
+        if fewer < report.num_warps
+        else "give a program fewer threads than a warp more to do"
+    )
     if code == "idle-warps":
         reason = "the loop's iterations follow one another in all warps; Triton spreads a tile over warps, never a loop"
         change = f"let one iteration take a tile of {tile.elements * held.copies} elements (or a dim more), or {change}"
@@ -94,7 +98,12 @@ def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observat
     for operation in evidence.ttgir.walk():
         place = line_of(operation.place)
         tile = next(iter(tensors(operation.types)), None)
-        if operation.name != "tt.reduce" or place is None or tile is None or "axis = " not in operation.attributes:
+        if (
+            operation.name != "tt.reduce"
+            or place is None
+            or tile is None
+            or "axis = " not in operation.attributes
+        ):
             continue
         axis = int(operation.attributes.split("axis = ")[1].split()[0])
         held = holding(tile, evidence.ttgir.aliases, report.num_warps)
@@ -109,10 +118,10 @@ def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observat
             "small-axis-shuffles",
             "warning",
             *place,
-            f"an axis of {length} is spread over {held.lanes[axis]} lanes and {held.warps[axis]} warps: {shuffles} shuffles",
+            f"an axis of {length} is spread over {held.lanes[axis] * held.warps[axis]} threads: {shuffles} shuffles",
             "the layout was chosen for the loads, and the reduction takes it as it is",
-            f"load the {tile.elements // length} rows as one run, then fold {length.bit_length() - 1} times: reshape to [..., 2], "
-            "tl.split, combine; all of it stays in registers",
+            f"load the {tile.elements // length} rows as one run, then fold {length.bit_length() - 1} times: reshape to "
+            "[..., 2], tl.split, combine; all of it stays in registers",
             cycles_at_stake=2 * shuffles,
             numbers=(("length", length), ("lanes", held.lanes[axis]), ("shuffles", shuffles)),
         )

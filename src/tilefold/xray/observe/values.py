@@ -12,7 +12,15 @@ import numpy as np
 from tilefold.xray.ir.syntax import Block, Operation
 
 # Operations that move elements about: an element of the result is an element of the operand.
-MOVES = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "ttg.convert_layout", "tt.bitcast")
+MOVES = (
+    "tt.splat",
+    "tt.broadcast",
+    "tt.expand_dims",
+    "tt.reshape",
+    "tt.trans",
+    "ttg.convert_layout",
+    "tt.bitcast",
+)
 _FLOAT = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.float32}
 _LITERAL = re.compile(r"^(?:dense<)?([^>\s]+)>?")
 
@@ -35,7 +43,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-class Unknown(Exception):
+class UnknownError(Exception):
     """An operation that has no meaning here: nothing can be said of the value."""
 
 
@@ -56,12 +64,17 @@ class Element:
         """The element's value.
 
         Raises:
-            Unknown: an operation on the way is not known.
+            UnknownError: an operation on the way is not known.
         """
         if name not in self._known:
             operation = self._made.get(name)
-            self._known[name] = self._draw(name, "") if operation is None else self._compute(name, operation)
+            self._known[name] = self._draw(name, "i32") if operation is None else self._compute(name, operation)
         return self._known[name]
+
+    def drawn_like(self, name: str) -> Any:
+        """A number of the type of a value, whatever that is."""
+        operation = self._made.get(name)
+        return self._draw(name, "i32" if operation is None else operation.types)
 
     def _compute(self, name: str, operation: Operation) -> Any:
         kind, operands = operation.name, operation.operands
@@ -72,7 +85,9 @@ class Element:
         if kind == "tt.load":
             if self._masked_by is not None and len(operands) > 1 and operands[1] == self._masked_by:
                 # Without a value to fill in, what a masked lane holds is undefined: anything.
-                return self.value(operands[2]) if len(operands) > 2 else self._draw(name + "?", operation.types)
+                return (
+                    self.value(operands[2]) if len(operands) > 2 else self._draw(name + "?", operation.types)
+                )
             return self._draw(name, operation.types)
         if not is_elementwise(operation):
             return self._draw(name, operation.types)
@@ -86,7 +101,7 @@ class Element:
             return bool(random.integers(2))
         if re.search(r"\bf\d+|xf\d+|bf16", types):
             return float(random.normal())
-        return int(random.integers(1, 1000))
+        return int(random.integers(-1000, 1000))
 
 
 def is_elementwise(operation: Operation) -> bool:
@@ -100,7 +115,7 @@ def apply(operation: Operation, values: list[Any]) -> Any:
     """The result of an elementwise operation.
 
     Raises:
-        Unknown: it is not known.
+        UnknownError: it is not known.
     """
     kind = operation.name
     with np.errstate(all="ignore"):
@@ -115,14 +130,14 @@ def apply(operation: Operation, values: list[Any]) -> Any:
             if how in ("uno", "ord"):
                 return bool(np.isnan(values[0]) or np.isnan(values[1])) == (how == "uno")
             return bool(_COMPARE[how[-2:]](values[0], values[1]))
-    raise Unknown(kind)
+    raise UnknownError(kind)
 
 
 def literal(operation: Operation) -> Any:
     """A constant's value; floats may be given by their bits.
 
     Raises:
-        Unknown: it is no number.
+        UnknownError: it is no number.
     """
     found = _LITERAL.match(operation.attributes)
     text = found[1] if found else ""
@@ -134,7 +149,7 @@ def literal(operation: Operation) -> Any:
     try:
         return float(text) if any(c in text for c in ".eE") else int(text, 0)
     except ValueError:
-        raise Unknown(text) from None
+        raise UnknownError(text) from None
 
 
 def _float_of_bits(bits: int, element: str) -> float:
@@ -148,7 +163,7 @@ def combine(region: Block, left: list[Any], right: list[Any]) -> list[Any]:
     """What a reduction's own function makes of two states.
 
     Raises:
-        Unknown: it holds an operation that is not known.
+        UnknownError: it holds an operation that is not known.
     """
     known = dict(zip(region.arguments, [*left, *right], strict=True))
     made = {r: o for o in region.operations for r in o.results}
@@ -156,5 +171,5 @@ def combine(region: Block, left: list[Any], right: list[Any]) -> list[Any]:
     last = region.operations[-1]
     for operation in region.operations[:-1]:
         if not is_elementwise(operation) and operation.name != "arith.constant":
-            raise Unknown(operation.name)
+            raise UnknownError(operation.name)
     return [inside.value(v) for v in last.operands]

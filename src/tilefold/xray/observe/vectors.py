@@ -48,7 +48,8 @@ def scalar_access(report: Report, evidence: Evidence) -> Iterator[Observation]:
             line.line,
             f"{a.instructions} {a.kind}s of {a.bytes} bytes a thread, whose {a.instructions * a.bytes} bytes could go "
             f"{width} at a time",
-            reason or "the compiler cannot prove from the pointer's arithmetic that neighbouring elements lie together",
+            reason
+            or "the compiler cannot prove from the pointer's arithmetic that neighbouring elements lie together",
             change
             or "write offsets as a base plus tl.arange; tell what you know with tl.multiple_of and tl.max_contiguous",
             cycles_at_stake=max(spare, 0),
@@ -111,7 +112,9 @@ class Causes:
         self._single: dict[str, dict[Place, int]] = {}
         if any(self._gains(self._promised, p) for p in widths):
             self._single = {
-                n: self._promised if len(names) == 1 else self._widths_of(_promising(evidence.compiled.ttir, [n]))
+                n: self._promised
+                if len(names) == 1
+                else self._widths_of(_promising(evidence.compiled.ttir, [n]))
                 for n in names
             }
 

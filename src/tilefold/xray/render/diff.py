@@ -31,20 +31,25 @@ def render_diff(first: Report, second: Report) -> RenderableType:
 def figures(report: Report) -> dict[str, float | None]:
     """What is compared, by its name; executed numbers are a program's."""
     used, totals, n = report.resources, report.totals, max(len(report.programs), 1)
-    each = {
-        "instructions issued": totals.work and totals.work.issued,
-        "lanes off": totals.work and totals.work.lanes_off,
+    work, grid = totals.work, report.roofline
+
+    def of(name: str, by: int = 1) -> float | None:
+        return None if work is None else getattr(work, name) / by
+
+    each: dict[str, float | None] = {
+        "instructions issued": of("issued"),
+        "lanes off": of("lanes_off"),
         "bytes asked for": totals.bytes_asked,
         "bytes moved": totals.bytes_moved,
         "sectors": totals.sectors,
         "sectors needed": totals.ideal_sectors,
         "shared passes": totals.shared_passes,
         "shared passes needed": totals.shared_ideal,
-        "shuffles": totals.work and totals.work.shuffles,
-        "barriers": totals.work and totals.work.barriers,
-        "tensor-core instructions": totals.work and totals.work.tensor,
-        "atomics": totals.work and totals.work.atomics,
-        "operations": totals.work and totals.work.flops,
+        "shuffles": of("shuffles"),
+        "barriers": of("barriers", report.num_warps),
+        "tensor-core instructions": of("tensor"),
+        "atomics": of("atomics"),
+        "operations": of("flops"),
     }
     whole = {
         "registers a thread": used.registers,
@@ -54,8 +59,9 @@ def figures(report: Report) -> dict[str, float | None]:
         "PTX instructions": totals.ptx,
         "machine instructions": totals.sass,
     }
-    grid = report.roofline
-    ends = {"grid: us of memory": grid and grid.memory_us, "grid: us of compute": grid and grid.compute_us}
+    ends = (
+        {} if grid is None else {"grid: us of memory": grid.memory_us, "grid: us of compute": grid.compute_us}
+    )
     shared = {name: None if value is None else value / n for name, value in each.items()}
     return {**whole, **shared, **ends}
 
@@ -65,9 +71,9 @@ def _totals(first: Report, second: Report) -> Table:
     table.add_column("", no_wrap=True)
     for name in ("A", "B", "B / A"):
         table.add_column(name, justify="right", no_wrap=True)
-    right = figures(second)
-    for name, a in figures(first).items():
-        b = right[name]
+    left, right = figures(first), figures(second)
+    for name in {**left, **right}:
+        a, b = left.get(name), right.get(name)
         if not (a is b is None) and not (not a and not b):
             table.add_row(name, _cell(a), _cell(b), *_ratio(a, b))
     return table
@@ -109,7 +115,12 @@ def _said(line: Line, report: Report) -> str:
     n = max(len(report.programs), 1)
     issued = [f"{words.count(line.work.issued / n)} issued"] if line.work is not None else []
     return "\n".join(
-        [f"{line.sass} of code", *issued, *(words.access(a, n) for a in line.accesses), *words.others(line, n)]
+        [
+            f"{line.sass} of code",
+            *issued,
+            *(words.access(a, n) for a in line.accesses),
+            *words.others(line, report),
+        ]
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -26,7 +26,8 @@ def render_report(report: Report) -> RenderableType:
         Text(words.launch(report)),
         Text("  ".join((*report.arguments, *report.constants)), style="dim"),
         Text(),
-        *(Text(line) for line in summary(report)),
+        _pairs(summary(report)),
+        Text(),
         _Source(report),
         *render_observations(report),
     ]
@@ -34,36 +35,54 @@ def render_report(report: Report) -> RenderableType:
     return Group(*parts, Text())
 
 
-def summary(report: Report) -> Iterator[str]:
-    """The kernel as a whole, in a few lines of text."""
+def _pairs(pairs: Iterable[tuple[str, str]]) -> Table:
+    """Names and texts in two columns, without a frame."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in pairs:
+        table.add_row(name, Text(text))
+    return table
+
+
+def summary(report: Report) -> Iterator[tuple[str, str]]:
+    """The kernel as a whole: what each text is about, and the text."""
     used, held = report.resources, report.occupancy
     spills = used.spill_stores + used.spill_loads
     limited = "" if held.limiter == "nothing" else f", limited by {held.limiter}"
     yield (
-        f"Occupies   {used.registers} registers a thread ({spills or 'no'} bytes spilled), "
-        f"{words.size(used.shared)} of shared memory; {held.warps} of {held.warps_at_most} warps a core{limited}"
+        "occupies",
+        f"{used.registers} registers a thread ({spills or 'no'} bytes spilled), {words.size(used.shared)} of shared memory; "
+        f"{held.warps} of {held.warps_at_most} warps a core{limited}",
     )
-    yield f"Code       {report.totals.ptx} instructions of PTX, {report.totals.sass} of the machine"
+    yield "code", f"{report.totals.ptx} instructions of PTX, {report.totals.sass} of the machine"
     if not report.executed or report.totals.work is None:
         return
     n, totals, work = len(report.programs), report.totals, report.totals.work
     shown = ", ".join("(" + ",".join(map(str, p)) + ")" for p in report.programs)
+    mean = "" if n == 1 else " on average"
     off = work.lanes_off / max(32 * work.issued, 1)
-    each = "" if n == 1 else " each, on average"
-    yield f"Executed   program{'s' * (n > 1)} {shown}: {words.count(work.issued / n)} instructions of a warp{each}, {off:.0%} of lanes off"
+    yield (
+        "executed",
+        f"program{'s' * (n > 1)} {shown}:{mean} {words.count(work.issued / n)} instructions of a warp, "
+        f"{off:.0%} of lanes off",
+    )
     moved, asked = totals.bytes_moved or 0, totals.bytes_asked or 0
     sectors, ideal = totals.sectors or 0, totals.ideal_sectors or 0
-    spare = f", {1 - ideal / sectors:.0%} of them not needed" if sectors > ideal else ""
+    spare = f", {1 - ideal / sectors:.0%} of it not needed" if sectors > ideal else ""
+    passes, least = totals.shared_passes or 0, totals.shared_ideal or 0
+    shared = f"; {words.count(passes / n)} passes through shared memory" if passes else ""
+    conflicts = f", {words.count((passes - least) / n)} of them by conflicts" if passes > least else ""
     yield (
-        f"Memory     {words.size(asked / n)} asked for, {words.size(moved / n)} moved{spare}; "
-        f"shared: {words.count((totals.shared_passes or 0) / n)} passes"
-        f" ({words.count(((totals.shared_passes or 0) - (totals.shared_ideal or 0)) / n)} by conflicts)"
+        "memory",
+        f"{words.size(asked / n)} asked for, {words.size(moved / n)} moved{spare}{shared}{conflicts}",
     )
-    if report.roofline is not None:
-        line = report.roofline
+    if (line := report.roofline) is not None:
         yield (
-            f"Grid       {words.size(line.bytes_moved)} and {words.count(line.flops)} operations in {line.programs} programs: "
-            f"{words.duration(line.memory_us)} of memory, {words.duration(line.compute_us)} of {line.units}, {line.bound} bound"
+            "grid",
+            f"{words.size(line.bytes_moved)} and {words.count(line.flops)} operations in "
+            f"{words.plural(line.programs, 'program')}: {words.duration(line.memory_us)} of memory, "
+            f"{words.duration(line.compute_us)} of {line.units}, {line.bound} bound",
         )
 
 
@@ -95,7 +114,7 @@ class _Source:
 
     def _row(self, table: Table, line: Line, wide: bool) -> None:
         n = max(len(self._report.programs), 1)
-        layouts = [words.spread(layout) for layout in line.layouts]
+        layouts = words.layouts(line.layouts)
         source = Text(line.text or ("(no line is known)" if not line.line else ""))
         cells: list[Text] = [Text(str(line.line or "")), source]
         if wide:
@@ -103,7 +122,7 @@ class _Source:
         elif layouts:
             source.append("\n" + "\n".join(layouts), style="dim")
         issued = "" if line.work is None else words.count(line.work.issued / n)
-        memory = [words.access(a, n) for a in line.accesses] + words.others(line, n)
+        memory = [words.access(a, n) for a in line.accesses] + words.others(line, self._report)
         table.add_row(*cells, Text(str(line.sass)), Text(issued), Text("\n".join(memory)))
 
 
@@ -117,13 +136,12 @@ def render_observations(report: Report) -> list[RenderableType]:
         return [Text("No observations.", style="green"), Text()]
     parts: list[RenderableType] = []
     for found in report.observations:
-        head = Text.assemble((found.severity, STYLES[found.severity]), "  ", (found.code, "bold"), f"  {_place(found)}")
+        head = Text.assemble(
+            (found.severity, STYLES[found.severity]), "  ", (found.code, "bold"), f"  {_place(found)}"
+        )
         parts.append(head)
-        parts += [
-            Padding(Text.assemble((f"{name:6}", "dim"), text), (0, 0, 0, 2))
-            for name, text in (("found", found.evidence), ("why", found.reason), ("do", found.change))
-        ]
-        parts.append(Text())
+        texts = (("found", found.evidence), ("why", found.reason), ("do", found.change))
+        parts += [Padding(_pairs(texts), (0, 0, 0, 2)), Text()]
     return parts
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tilefold.xray.report.model import Access, Layout, Line, Report
 
 
@@ -31,14 +33,28 @@ def dims(sizes: tuple[int, ...]) -> str:
     return "x".join(map(str, sizes))
 
 
-def spread(layout: Layout) -> str:
-    """Who holds what: `128x64 f16: 1x8 a thread, 8x4 lanes, 4x1 warps`."""
-    tile = f"{dims(layout.shape)} {layout.element}"
-    if layout.elements is None or layout.lanes is None or layout.warps is None:
-        return f"{layout.operation} {tile}: {layout.kind}"
-    copies = f", {layout.copies} copies" if layout.copies and layout.copies > 1 else ""
-    held = f"{dims(layout.elements)} a thread, {dims(layout.lanes)} lanes, {dims(layout.warps)} warps"
-    return f"{layout.operation} {tile}: {held}{copies}"
+def layouts(found: tuple[Layout, ...]) -> list[str]:
+    """Who holds what, tiles held alike together: `load, exp 128x64 f16: 1x8 a thread, 8x4 lanes, 4x1 warps`."""
+    together: dict[tuple[object, ...], list[Layout]] = {}
+    for layout in found:
+        key = (layout.shape, layout.kind, layout.elements, layout.lanes, layout.warps)
+        together.setdefault(key, []).append(layout)
+    return [_spread(alike) for alike in together.values()]
+
+
+def _spread(alike: list[Layout]) -> str:
+    first = alike[0]
+    names = ", ".join(dict.fromkeys(layout.operation for layout in alike))
+    tile = f"{names} {dims(first.shape)} {'/'.join(dict.fromkeys(layout.element for layout in alike))}"
+    if first.elements is None or first.lanes is None or first.warps is None:
+        return f"{tile}: {first.kind}"
+    copies = f", {first.copies} copies" if first.copies and first.copies > 1 else ""
+    return f"{tile}: {dims(first.elements)} a thread, {dims(first.lanes)} lanes, {dims(first.warps)} warps{copies}"
+
+
+def plural(n: int, thing: str) -> str:
+    """1 program, 2 programs."""
+    return f"{n} {thing}{'s' * (n != 1)}"
 
 
 def access(found: Access, programs: int) -> str:
@@ -60,17 +76,24 @@ def _of(found: int, ideal: int, programs: int) -> str:
     return each if found <= ideal else f"{each} for {count(ideal / programs)}"
 
 
-def others(line: Line, programs: int) -> list[str]:
-    """Shuffles, barriers, tensor-core instructions and atomics of a line, a program."""
-    names = {"shuffles": "shuffles", "barriers": "barriers", "tensor": "tensor core", "atomics": "atomics"}
+def others(line: Line, report: Report) -> list[str]:
+    """Shuffles (by warps), barriers, tensor-core instructions and atomics of a line, a program."""
     if line.work is None:
         kinds = {"shfl": "shuffles", "redux": "shuffles", "bar": "barriers", "mma": "tensor core",
-                 "wgmma": "tensor core"}  # fmt: skip
-        found = [(kinds[o.split(".")[0]], n) for o, n in line.opcodes if o.split(".")[0] in kinds]
-        return [f"{n} {name}" for name, n in found]
-    issued = [(name, getattr(line.work, key) / programs) for key, name in names.items()]
+                 "wgmma": "tensor core", "tcgen05": "tensor core"}  # fmt: skip
+        found = Counter[str]()
+        for opcode, n in line.opcodes:
+            found[kinds.get(opcode.split(".")[0], "")] += n
+        return [f"{n} {name}" for name, n in found.items() if name]
+    work, n = line.work, max(len(report.programs), 1)
     semantics = f" ({', '.join(line.atomics)})" if line.atomics else ""
-    return [f"{count(n)} {name}{semantics if name == 'atomics' else ''}" for name, n in issued if n]
+    issued = (
+        ("shuffles", work.shuffles / n),
+        ("barriers", work.barriers / n / report.num_warps),
+        ("tensor core", work.tensor / n),
+        (f"atomics{semantics}", work.atomics / n),
+    )
+    return [f"{count(times)} {name}" for name, times in issued if times]
 
 
 def launch(report: Report) -> str:

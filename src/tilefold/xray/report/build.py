@@ -58,16 +58,23 @@ def _evidence(compiled: Compiled, programs: Sequence[Program], run: bool) -> tup
             notes.append(f"Not executed: {str(error).removeprefix('xray: ')}")
     (entry,) = module.entries
     ttir, ttgir = read(compiled.ttir), read(compiled.ttgir)
-    return Evidence(compiled, module, entry, Lines(module, compiled.ptx), ttir, ttgir, offline.disassemble(compiled), execution), notes
+    return Evidence(
+        compiled,
+        module,
+        entry,
+        Lines(module, compiled.ptx),
+        ttir,
+        ttgir,
+        offline.disassemble(compiled),
+        execution,
+    ), notes
 
 
 def _report(evidence: Evidence, notes: list[str]) -> Report:
     compiled, job, execution = evidence.compiled, evidence.compiled.job, evidence.execution
     used = offline.resources(compiled)
     sass = count_by_line(evidence.sass, evidence.entry.instructions, evidence.places)
-    lines = source_lines(
-        evidence.entry, evidence.places, evidence.ttgir, compiled.num_warps, sass, execution
-    )
+    lines = source_lines(evidence.entry, evidence.places, evidence.ttgir, compiled.num_warps, sass, execution)
     totals = _totals(lines, execution is not None)
     programs = () if execution is None else execution.programs
     grid = job.grid[0] * job.grid[1] * job.grid[2]

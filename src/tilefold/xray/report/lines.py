@@ -20,7 +20,15 @@ from tilefold.xray.report.static import Lines, access_of, flops_of, kind_of, lin
 
 Key = tuple[str, int]  # file and line
 # Whose layouts decide something: what moves data, what meets across threads, and arithmetic. Pointers repeat their data's.
-_SILENT = ("tt.splat", "tt.expand_dims", "tt.broadcast", "arith.constant", "tt.make_range", "tt.addptr", "scf.yield")
+_SILENT = (
+    "tt.splat",
+    "tt.expand_dims",
+    "tt.broadcast",
+    "arith.constant",
+    "tt.make_range",
+    "tt.addptr",
+    "scf.yield",
+)
 NOWHERE: Key = ("", 0)
 
 
@@ -150,9 +158,7 @@ def layouts_by_line(ttgir: Function, warps: int) -> dict[Key, list[Layout]]:
             held = holding(tensor, ttgir.aliases, warps)
             spread = (None,) * 4 if held is None else (held.elements, held.lanes, held.warps, held.copies)
             kind = _kind(tensor.encoding, ttgir.aliases)
-            layout = Layout(
-                operation.name.split(".", 1)[1], tensor.shape, tensor.pointee, kind, *spread
-            )
+            layout = Layout(operation.name.split(".", 1)[1], tensor.shape, tensor.pointee, kind, *spread)
             if layout not in found[place]:
                 found[place].append(layout)
     return found

@@ -37,9 +37,9 @@ class Access:
     """Instructions of one line that access one space alike; `bytes` is what a thread asks for at once.
 
     `instructions` counts the PTX's. Executed: `requests` are warps that issued one with an active lane. In global memory
-    `sectors` of 32 bytes were touched where `ideal` would hold the bytes needed, and lanes `asked` for so many bytes. In shared memory
-    `passes` through the banks were made where `ideal` would do. In global memory `stride` is the usual distance of
-    neighbouring lanes, in bytes.
+    `sectors` of 32 bytes were touched where `ideal` would hold the bytes needed, lanes `asked` for so many bytes, and
+    neighbouring lanes are usually `stride` bytes apart. In shared memory `passes` through the banks were made where
+    `ideal` would do.
     """
 
     kind: str
@@ -212,7 +212,9 @@ def from_json(document: dict[str, Any]) -> Report:
     try:
         report: Report = _revive(Report, document)
     except (KeyError, TypeError) as error:
-        raise ArgumentError(f"xray: a report must have all fields of schema {SCHEMA}, got {error!r}") from None
+        raise ArgumentError(
+            f"xray: a report must have all fields of schema {SCHEMA}, got {error!r}"
+        ) from None
     return report
 
 
@@ -222,7 +224,7 @@ def _revive(kind: Any, value: Any) -> Any:
         if value is None:
             return None
         kind = next((k for k in get_args(kind) if is_dataclass(k) or get_origin(k) is tuple), None)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         return kind(**{f.name: _revive(hints[f.name], value[f.name]) for f in fields(kind)})
     if get_origin(kind) is tuple:

@@ -14,7 +14,9 @@ _CODE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*)")
 _PADDING = ("NOP",)
 
 
-def count_by_line(text: str, instructions: tuple[Instruction, ...], lines: Lines) -> dict[tuple[str, int], int]:
+def count_by_line(
+    text: str, instructions: tuple[Instruction, ...], lines: Lines
+) -> dict[tuple[str, int], int]:
     """Instructions of the machine code by the line they are shown at; ("", 0) where none is known.
 
     The disassembler names only the innermost line. Where that is Triton's own, the PTX tells who called it, unless
@@ -23,7 +25,9 @@ def count_by_line(text: str, instructions: tuple[Instruction, ...], lines: Lines
     return _counted(text, instructions, lines, lambda code: code not in _PADDING)
 
 
-def local_by_line(text: str, instructions: tuple[Instruction, ...], lines: Lines) -> dict[tuple[str, int], int]:
+def local_by_line(
+    text: str, instructions: tuple[Instruction, ...], lines: Lines
+) -> dict[tuple[str, int], int]:
     """Loads and stores of local memory by line: where spilled registers are written and read."""
     return _counted(text, instructions, lines, lambda code: code in ("LDL", "STL"))
 

@@ -68,7 +68,10 @@ def flops_of(instruction: Instruction) -> tuple[int, int]:
     if kind_of(instruction) == "tensor":
         found = _MATRIX.search(instruction.name)
         product = 2 * int(found[1]) * int(found[2]) * int(found[3]) if found else 0
-        return 0, product // 4 if instruction.opcode == "wgmma" else product  # four warps issue a wgmma together
+        return (
+            0,
+            product // 4 if instruction.opcode == "wgmma" else product,
+        )  # four warps issue a wgmma together
     last = instruction.modifiers[-1] if instruction.modifiers else ""
     if not re.fullmatch(r"b?f\d+(x2)?", last):
         return 0, 0
@@ -77,7 +80,7 @@ def flops_of(instruction: Instruction) -> tuple[int, int]:
 
 def is_tritons(file: str) -> bool:
     """Whether a file belongs to Triton itself: what a kernel calls there is shown at the call."""
-    return "/triton/" in file and "/site-packages/" in file or "/triton/language/" in file
+    return "/site-packages/triton/" in file or "/dist-packages/triton/" in file or "/python/triton/" in file
 
 
 def line_of(place: Place) -> tuple[str, int] | None:
