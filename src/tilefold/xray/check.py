@@ -7,6 +7,14 @@ from typing import Any
 from tilefold.xray.report.model import Access, Line, Report
 
 
+class UnmetError(AssertionError):
+    """A demand on a kernel is not met; `report` is what was found."""
+
+    def __init__(self, message: str, report: Report) -> None:
+        super().__init__(message)
+        self.report = report
+
+
 def check(
     kernel: Any,
     args: Any = None,
@@ -25,8 +33,8 @@ def check(
 
     Args:
         kernel: a kernel with `args` and `constants` as in `explain` (and its other keyword arguments), or a `Report`.
-        vector_bytes: every load and store of global memory that has so many neighbouring bytes a thread to move (by the
-            layout) moves at least so many at once.
+        vector_bytes: every load and store of global memory moves so many bytes a thread at once, or all that a thread
+            holds of the tile where that is less.
         no_spill: no register goes to local memory.
         no_conflict: no pass through the banks of shared memory more than needed.
         wasted_sectors: at most this share of all sectors is more than the bytes needed.
@@ -35,7 +43,7 @@ def check(
         without: codes of observations that must not be there.
 
     Raises:
-        AssertionError: one line a demand that is not met, with the kernel's line and the numbers.
+        UnmetError: an AssertionError; one line a demand that is not met, with the kernel's line and the numbers.
         ArgumentError, CompileError: as `explain`.
     """
     from tilefold.xray.explain import explain
@@ -60,22 +68,22 @@ def check(
         if o.code in without
     ]
     if failures:
-        raise AssertionError(f"xray: {report.kernel} on {report.target}:\n  " + "\n  ".join(failures))
+        raise UnmetError(f"xray: {report.kernel} on {report.target}:\n  " + "\n  ".join(failures), report)
     return report
 
 
 def _scalars(report: Report, least: int) -> list[str]:
-    """Lines whose layout gives a thread `least` neighbouring bytes, accessed in smaller pieces."""
-    return [
-        f"line {line.line}: {a.kind}s of at least {least} bytes were asked for, got {a.bytes} with {held} bytes a thread"
-        for line, a in _accesses(report, "global")
-        if a.kind in ("load", "store") and 0 < a.bytes < least and (held := bytes_a_thread(line, a)) >= least
-    ]
-
-
-def bytes_a_thread(line: Line, access: Access) -> int:
-    """Bytes that a thread moves by all instructions of this kind of the line, as the layout and the PTX say."""
-    return access.bytes * access.instructions
+    """Lines that load or store in smaller pieces, though a thread holds more."""
+    found = []
+    for line, access in _accesses(report, "global"):
+        held = max((x.bytes_a_thread for x in line.layouts if x.operation == access.kind), default=0)
+        wanted = min(least, 1 << (held.bit_length() - 1)) if held else 0
+        if 0 < access.bytes < wanted:
+            found.append(
+                f"line {line.line}: {access.kind}s of {wanted} bytes were asked for, got {access.bytes} "
+                f"with {held} bytes a thread"
+            )
+    return found
 
 
 def _spills(report: Report) -> list[str]:

@@ -125,7 +125,6 @@ def bits_of(argument: Argument) -> int:
     if kind == "bf16":
         return int(struct.unpack("<I", struct.pack("<f", value))[0]) >> 16
     dtype = np.dtype(TYPES[kind])
-    unsigned = f"u{dtype.itemsize}"
     if dtype.kind == "f":
-        return int(np.array([value], dtype).view(unsigned)[0])
+        return int.from_bytes(np.array(value, dtype).tobytes(), "little")
     return int(value) & (2 ** (8 * dtype.itemsize) - 1)

@@ -78,7 +78,7 @@ def explain_case(kernel: Any, case: Mapping[str, Any], **changes: Any) -> Report
     return explain(merged.pop("kernel", kernel), merged.pop("args"), **merged)
 
 
-def explain_file(target: str, case: str | None = None, **given: Any) -> Report:
+def explain_file(file: str, case: str | None = None, **given: Any) -> Report:
     """The kernel of "FILE.py::kernel", with arguments as of `explain`, or with those of a case that the file offers.
 
     The file is imported: it runs as code.
@@ -88,7 +88,7 @@ def explain_file(target: str, case: str | None = None, **given: Any) -> Report:
     """
     from tilefold.xray.compile import source
 
-    path, name = source.split_target(target)
+    path, name = source.split_target(file)
     module = source.load_file(Path(path))
     if case is not None:
         found = source.find_case(module, case)

@@ -20,7 +20,10 @@ PAGE = Path(__file__).parents[3] / "docs" / "xray.md"
 def explain(plant: Plant, **changes: Any) -> xray.Report:
     straight = np.arange(128, dtype=np.int32)
     tables = {"@straight": straight, "@conflict": straight * 32 % 128}
-    args = {name: tables.get(given, given) if isinstance(given, str) else given for name, given in plant.args.items()}
+    args = {
+        name: tables.get(given, given) if isinstance(given, str) else given
+        for name, given in plant.args.items()
+    }
     return xray.explain(plant.kernel, args, plant.constants, **{**plant.options, **changes})
 
 
@@ -62,7 +65,9 @@ def test_the_page_documents_the_same_codes() -> None:
 
 
 def test_observations_come_in_order() -> None:
-    ranks = [["error", "warning", "note"].index(o.severity) for o in explain(PLANTED["wrong-fill"][0]).observations]
+    ranks = [
+        ["error", "warning", "note"].index(o.severity) for o in explain(PLANTED["wrong-fill"][0]).observations
+    ]
     assert ranks == sorted(ranks)
 
 
@@ -70,5 +75,11 @@ def test_observations_come_in_order() -> None:
     ("n", "reason"), [(1000, r"divisibility: with n a multiple"), (1001, "divisibility: with n a multiple")]
 )
 def test_why_an_access_is_narrow(n: int, reason: str) -> None:
-    found = explain(Plant(PLANTED["scalar-access"][0].kernel, {**PLANTED["scalar-access"][0].args, "n": n}, {"BLOCK": 1024}))
-    assert [re.match(reason, o.reason) is not None for o in found.observations if o.code == "scalar-access"] == [True, True]
+    found = explain(
+        Plant(
+            PLANTED["scalar-access"][0].kernel, {**PLANTED["scalar-access"][0].args, "n": n}, {"BLOCK": 1024}
+        )
+    )
+    assert [
+        re.match(reason, o.reason) is not None for o in found.observations if o.code == "scalar-access"
+    ] == [True, True]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -71,14 +73,26 @@ def _job(call: Call, name: str, chip: Chip) -> Job:
     options = calls.options_of(call)
     warps, stages = options.pop("num_warps"), options.pop("num_stages")
     arguments = []
-    for number, leaf in enumerate(calls.leaves(call.arguments)):
+    source = calls.source_of(call)
+    for leaf_name, leaf in _named(call.arguments, source.fn.arg_names):
         if isinstance(leaf, Pointer):
             kind = calls.signature_of(leaf).removeprefix("*")
-            arguments.append(Argument(f"argument {number}", kind, True, divisor=max(leaf.aligned, 1)))
+            arguments.append(Argument(leaf_name, kind, True, divisor=max(leaf.aligned, 1)))
         else:
-            arguments.append(Argument(f"argument {number}", calls.signature_of(leaf), value=leaf)
-                             if leaf != 1 else Argument(f"argument {number}", "i32", value=1))  # fmt: skip
+            kind = "i32" if leaf == 1 else calls.signature_of(leaf)
+            arguments.append(
+                Argument(leaf_name, kind, value=leaf, divisor=math.gcd(leaf, 16) if leaf > 1 else 1)
+            )
     return Job(
         call.kernel, name, tuple(arguments), call.constants, chip, (call.grid, 1, 1), warps, stages,
-        tuple(options.items()), calls.source_of(call),
+        tuple(options.items()), source,
     )  # fmt: skip
+
+
+def _named(arguments: Sequence[Any], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Leaves of nested arguments, named by where they stand: `inputs.0.1`."""
+    for name, value in zip(names, arguments, strict=False):
+        if isinstance(value, tuple):
+            yield from _named(value, [f"{name}.{i}" for i in range(len(value))])
+        else:
+            yield name, value

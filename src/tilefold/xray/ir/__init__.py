@@ -2,6 +2,6 @@
 
 from tilefold.xray.ir.reader import read
 from tilefold.xray.ir.syntax import Block, Function, Operation, Tensor
-from tilefold.xray.ir.types import tensor_type, tensors
+from tilefold.xray.ir.types import element_bytes, tensor_type, tensors
 
-__all__ = ["Block", "Function", "Operation", "Tensor", "read", "tensor_type", "tensors"]
+__all__ = ["Block", "Function", "Operation", "Tensor", "element_bytes", "read", "tensor_type", "tensors"]

@@ -28,6 +28,12 @@ def tensor_type(text: str) -> Tensor:
     return Tensor(tuple(int(n) for n in shape[1].split("x") if n), element, encoding.strip())
 
 
+def element_bytes(element: str) -> int:
+    """Bytes in memory of `f32`, `bf16`, `i1` (one), `f8E4M3FN`."""
+    digits = re.search(r"\d+", element)
+    return 8 if digits is None else max(8, int(digits[0])) // 8
+
+
 def _closing(text: str, start: int) -> int:
     depth = 1
     for i in range(start, len(text)):

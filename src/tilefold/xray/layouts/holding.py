@@ -114,16 +114,17 @@ def _mma(fields: dict[str, Any], rank: int) -> list[_Step] | None:
 
 def _operand(fields: dict[str, Any], rank: int) -> list[_Step] | None:
     """An operand of dot in registers. Its dim K is whole in every warp, so warps along the other's dim hold copies."""
-    parent: Attribute = fields["parent"]
+    parent = fields["parent"]
     k = rank - 1 if fields["opIdx"] == 0 else rank - 2
     other = rank - 2 if fields["opIdx"] == 0 else rank - 1
     if parent.kind.endswith("blocked"):
         return [s for s in _blocked(parent.fields, rank) if s.dim != k]
+    warps: list[int] = parent.fields["warpsPerCTA"]
     if not parent.kind.endswith("mma") or parent.fields["versionMajor"] not in (2, 3):
         return None
     tile = [_Step("register", k, fields["kWidth"]), _Step("lane", k, 4), _Step("lane", other, 8)]
     tile += [_Step("register", other, 2)] if fields["opIdx"] == 0 else []
-    return [*tile, _Step("register", k, 2), _Step("warp", other, parent.fields["warpsPerCTA"][other])]
+    return [*tile, _Step("register", k, 2), _Step("warp", other, warps[other])]
 
 
 _RULES: dict[str, Callable[[dict[str, Any], int], list[_Step] | None]] = {

@@ -15,14 +15,24 @@ import numpy as np
 
 from tilefold.xray.ir import tensors
 from tilefold.xray.ir.syntax import Function, Operation
-from tilefold.xray.observe.values import MOVES, Element, UnknownError, combine, is_elementwise, literal
+from tilefold.xray.observe.values import (
+    MOVES,
+    Element,
+    UnknownError,
+    World,
+    combine,
+    integer_arguments,
+    is_elementwise,
+    literal,
+)  # fmt: skip
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import line_of
 
 if TYPE_CHECKING:
     from tilefold.xray.report.build import Evidence
 
-_DRAWS = 8
+_DRAWS = 8  # pairs of elements that are tried
+_SEEDS, _PLACES = 48, 12  # among so many
 _IDENTITY = {
     "arith.addf": "0", "arith.addi": "0", "arith.maxnumf": "-inf", "arith.maximumf": "-inf", "arith.minnumf": "+inf",
     "arith.minimumf": "+inf", "arith.mulf": "1", "arith.muli": "1", "arith.andi": "all ones (-1)", "arith.ori": "0",
@@ -42,30 +52,27 @@ _NAMES = {
 def wrong_fill(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """Masked loads whose fill is no identity of a reduction, or of a loop's accumulation, that it reaches."""
     function = evidence.ttir
-    made = function.made_by()
+    world = World(function, integer_arguments(evidence), report.grid)
     loads = [o for o in function.walk() if o.name == "tt.load" and len(o.operands) > 1 and tensors(o.types)]
     for load in loads:
-        for folding, spoiled in _spoiled(function, made, load):
-            place = line_of(load.place)
-            if spoiled and place is not None:
-                yield _wrong(load, folding, made, place)
-                break
+        place = line_of(load.place)
+        folding = next(_spoiled(function, world, load), None)
+        if folding is not None and place is not None:
+            yield _wrong(load, folding, world.made, place)
 
 
-def _spoiled(
-    function: Function, made: Mapping[str, Operation], load: Operation
-) -> Iterator[tuple[Operation, bool]]:
-    """(what folds the load's elements, whether a masked one changes it), for reductions and loops."""
+def _spoiled(function: Function, world: World, load: Operation) -> Iterator[Operation]:
+    """Reductions, and updates of loops' variables, whose result a masked element of the load changes."""
+    made = world.made
     for operation in function.walk():
         with contextlib.suppress(UnknownError):
             if operation.name == "tt.reduce" and _reaches(made, load, operation.operands):
                 axis = int(operation.attributes.split("axis = ")[1].split()[0])
-                if axis in varying(made, load.operands[1], len(_shape(load))):
-                    yield operation, _changes_reduction(made, load, operation)
+                along = axis in varying(made, load.operands[1], len(_shape(load)))
+                if along and _changes_reduction(world, load, operation):
+                    yield operation
             elif operation.name == "scf.for":
-                update = _spoiled_update(made, load, operation)
-                if update is not None:
-                    yield update, True
+                yield from _spoiled_updates(world, load, operation)
 
 
 def _reaches(made: Mapping[str, Operation], load: Operation, names: tuple[str, ...]) -> bool:
@@ -88,39 +95,52 @@ def closure(made: Mapping[str, Operation], names: tuple[str, ...]) -> set[str]:
     return found
 
 
-def _changes_reduction(made: Mapping[str, Operation], load: Operation, reduction: Operation) -> bool:
-    region, mask = reduction.blocks[0], load.operands[1]
-    for seed in range(_DRAWS):
-        masked = Element(made, {mask: False}, seed, masked_by=mask)
-        plain = Element(made, {mask: True}, seed)
-        fill = [masked.value(v) for v in reduction.operands]
-        others = [plain.value(v) for v in reduction.operands]
-        # Positions of masked elements come last: an element before them.
-        for left, right in ((others, fill), (fill, others)):
-            if not _same(combine(region, left, right)[0], others[0]):
-                return True
+def _pairs(world: World, mask: str) -> Iterator[tuple[int, int, int]]:
+    """(seed, place of a masked element, place of one that is not), of the same program and iteration."""
+    found = 0
+    for seed in range(_SEEDS):
+        places: dict[bool, int] = {}
+        for place in range(_PLACES):
+            places.setdefault(bool(Element(world, seed, place).value(mask)), place)
+            if len(places) == 2:
+                yield seed, places[False], places[True]
+                found += 1
+                break
+        if found == _DRAWS:
+            return
+
+
+def _changes_reduction(world: World, load: Operation, reduction: Operation) -> bool:
+    region = reduction.blocks[0]
+    for seed, masked, plain in _pairs(world, load.operands[1]):
+        fill = [Element(world, seed, masked).value(v) for v in reduction.operands]
+        others = [Element(world, seed, plain).value(v) for v in reduction.operands]
+        if not all(
+            _same(combine(region, left, right)[0], others[0])
+            for left, right in ((others, fill), (fill, others))
+        ):
+            return True
     return False
 
 
-def _spoiled_update(made: Mapping[str, Operation], load: Operation, loop: Operation) -> Operation | None:
-    """The operation that makes a loop's next value, if a masked element changes that."""
+def _spoiled_updates(world: World, load: Operation, loop: Operation) -> Iterator[Operation]:
+    """The operations that make a loop's next values, where a masked element changes them."""
     (block,) = loop.blocks
     _, *carried = block.arguments
     inside = {r for o in block.operations for r in o.results}
-    mask = load.operands[1]
+    mask, made = load.operands[1], world.made
     if load.results[0] not in inside or not _depends(made, mask, set(block.arguments)):
-        return None
+        return
     yielded = next((o.operands for o in block.operations if o.name == "scf.yield"), ())
     for name, first, last in zip(carried, loop.carried, yielded, strict=False):
         reached = closure(made, (last,))
         if load.results[0] not in reached or name not in reached or not _is_tile(made, last):
             continue
-        for seed in range(_DRAWS):
-            before = Element(made, {}, seed).drawn_like(first)
-            masked = Element(made, {mask: False, name: before}, seed, masked_by=mask)
-            if not _same(masked.value(last), before):
-                return made[last]
-    return None
+        for seed, masked, _ in _pairs(world, mask):
+            before = Element(world, seed, masked).like(first)
+            if not _same(Element(world, seed, masked, {name: before}).value(last), before):
+                yield made[last]
+                break
 
 
 def _is_tile(made: Mapping[str, Operation], name: str) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tilefold.xray.report.model import Access, Line, Observation, Report
+from tilefold.xray.report.static import access_of
 
 if TYPE_CHECKING:
     from tilefold.xray.report.build import Evidence
@@ -18,17 +21,42 @@ def wasted_sectors(report: Report, evidence: Evidence) -> Iterator[Observation]:
     for line in report.lines:
         for access in line.accesses:
             if access.sectors and access.ideal is not None and access.sectors > _SPARE * access.ideal:
-                yield _wasted(line, access)
+                yield _wasted(line, access, _fetched(line, access, evidence))
 
 
-def _wasted(line: Line, access: Access) -> Observation:
+def _fetched(line: Line, access: Access, evidence: Evidence) -> tuple[int, int]:
+    """Different sectors that a line's accesses touch in a program, and how many would hold its different bytes."""
+    assert evidence.execution is not None
+    wanted = (access.kind, access.space, access.bytes)
+    here = {
+        n
+        for n, i in enumerate(evidence.entry.instructions)
+        if access_of(i) == wanted and evidence.places.line(i) == (line.file, line.line)
+    }
+    sectors = ideal = 0
+    for outcome in evidence.execution.outcomes:
+        parts = [
+            a.addresses[a.active] for a in outcome.accesses if a.instruction in here and a.space == "global"
+        ]
+        at = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.uint64)
+        sectors += len(np.unique(at // 32))
+        ideal -= -len(at) * access.bytes // 32
+    return sectors, ideal
+
+
+def _wasted(line: Line, access: Access, fetched: tuple[int, int]) -> Observation:
     assert access.sectors is not None
     assert access.ideal is not None
     requests = access.requests or 1
     reason, change = _why_wasted(access)
+    cached = fetched[0] <= _SPARE * fetched[1]
+    if cached:
+        reason += (
+            "; the program's other requests take the rest of these sectors, from L1 if they are still there"
+        )
     return Observation(
         "wasted-sectors",
-        "warning",
+        "note" if cached else "warning",
         line.file,
         line.line,
         f"a {access.kind} touches {access.sectors / requests:.1f} sectors a request where {access.ideal / requests:.1f} "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tilefold.xray.ir.syntax import Function, Operation
+from tilefold.xray.observe.values import integer_arguments
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import line_of
 
@@ -30,7 +31,7 @@ _NUMBER = re.compile(r"^(?:dense<)?(-?\d+)>?$")
 
 def offset_overflow(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """Sums and products of 32 bits that leave their type and reach a pointer; one observation a line."""
-    bounds = Bounds(evidence.ttir, _known(evidence), report.grid)
+    bounds = Bounds(evidence.ttir, integer_arguments(evidence), report.grid)
     reaching = _reaching_pointers(evidence.ttir)
     seen = set()
     for operation, (low, high) in bounds.overflows:
@@ -49,13 +50,6 @@ def offset_overflow(report: Report, evidence: Evidence) -> Iterator[Observation]
             "widen one factor first: tl.program_id(0).to(tl.int64), or .to(tl.int64) on the row",
             numbers=(("offset", far),),
         )
-
-
-def _known(evidence: Evidence) -> dict[str, int]:
-    """Values of the function's integer arguments, by their names in the TTIR."""
-    values = [a.value for a in evidence.compiled.parameters]
-    pairs = zip(evidence.ttir.parameters, values, strict=False)
-    return {name: value for name, value in pairs if isinstance(value, int)}
 
 
 def _reaching_pointers(function: Function) -> set[str]:

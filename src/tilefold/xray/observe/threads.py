@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _SHARE = 0.1  # of the instructions, from which repeated work is worth a word
 _SHORT = 16
+_FEW = 0.05  # shuffles among all instructions, up to which nothing is said
 
 
 def repeated_work(report: Report, evidence: Evidence) -> Iterator[Observation]:
@@ -25,10 +26,12 @@ def repeated_work(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """
     lines = {(x.file, x.line): x for x in report.lines}
     found: dict[str, list[tuple[int, Line, Tensor, Holding]]] = {}
-    for operation, looped in _moves(evidence):
+    moves = [(o, looped, t) for o, looped in _moves(evidence) for t in tensors(o.types)[:1]]
+    largest = max((t.elements for _, _, t in moves), default=0)
+    for operation, looped, tile in moves:
         place = line_of(operation.place)
-        tile = next(iter(tensors(operation.types)), None)
-        if place is None or place not in lines or tile is None or tile.elements < 2:
+        # Few results of many elements are held by many threads, and that is well.
+        if place is None or place not in lines or not 1 < tile.elements == largest:
             continue
         held = holding(tile, evidence.ttgir.aliases, report.num_warps)
         if held is None or held.copies < 2:
@@ -114,6 +117,8 @@ def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observat
             continue
         line = lines.get(place)
         shuffles = line.work.shuffles if line is not None and line.work is not None else 0
+        if report.totals.work is not None and shuffles < _FEW * report.totals.work.issued:
+            continue
         yield Observation(
             "small-axis-shuffles",
             "warning",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilefold.xray.ir.syntax import Block, Operation
+from tilefold.xray.ir.syntax import Block, Function, Operation
+
+if TYPE_CHECKING:
+    from tilefold.xray.report.build import Evidence
 
 # Operations that move elements about: an element of the result is an element of the operand.
 MOVES = (
@@ -22,6 +25,7 @@ MOVES = (
     "tt.bitcast",
 )
 _FLOAT = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.float32}
+_RANGE = re.compile(r"end = (\d+) : i32, start = 0\b")
 _LITERAL = re.compile(r"^(?:dense<)?([^>\s]+)>?")
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -29,6 +33,9 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "arith.maxnumf": np.fmax, "arith.minnumf": np.fmin, "arith.maximumf": np.maximum, "arith.minimumf": np.minimum,
     "arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply,
     "arith.maxsi": np.maximum, "arith.minsi": np.minimum, "arith.maxui": np.maximum, "arith.minui": np.minimum,
+    "arith.divsi": lambda a, b: int(a / b) if b else 0, "arith.remsi": lambda a, b: int(np.fmod(a, b)) if b else 0,
+    "arith.divui": lambda a, b: a // b if b else 0, "arith.remui": lambda a, b: a % b if b else 0,
+    "arith.shli": lambda a, b: a << min(b, 63), "arith.shrsi": lambda a, b: a >> min(b, 63),
     "arith.andi": np.bitwise_and, "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor,
 }  # fmt: skip
 _UNARY: dict[str, Callable[[Any], Any]] = {
@@ -47,18 +54,35 @@ class UnknownError(Exception):
     """An operation that has no meaning here: nothing can be said of the value."""
 
 
-class Element:
-    """One element of every tensor, consistent with one draw of what cannot be known.
+def integer_arguments(evidence: Evidence) -> dict[str, int]:
+    """Values of the function's integer arguments, by their names in the TTIR."""
+    values = [a.value for a in evidence.compiled.parameters]
+    pairs = zip(evidence.ttir.parameters, values, strict=False)
+    return {name: value for name, value in pairs if isinstance(value, int)}
 
-    `fixed` gives values that are assumed: a mask false, a loop's variable. Loads, arguments, results of reductions and
-    the like are drawn at random, the same for the same `seed`, whatever is assumed.
+
+class World:
+    """What a draw decides for all elements alike: arguments, the program, how far its loops are, and all that is unknown.
+
+    `known` gives integer arguments by name, `grid` the programs. Positions and programs are drawn at their ends more often
+    than between: that is where masks are false.
     """
 
-    def __init__(
-        self, made: Mapping[str, Operation], fixed: Mapping[str, Any], seed: int, masked_by: str | None = None
-    ) -> None:
-        self._made, self._seed, self._masked_by = made, seed, masked_by
-        self._known: dict[str, Any] = dict(fixed)
+    def __init__(self, function: Function, known: Mapping[str, int], grid: tuple[int, int, int]) -> None:
+        self.made, self.known, self.grid = function.made_by(), known, grid
+        self.loops = {o.blocks[0].arguments[0]: o for o in function.walk() if o.name == "scf.for"}
+
+
+class Element:
+    """One element of every tensor of a world, at a place of its own.
+
+    Loads, results of reductions, unknown arguments and the like are drawn from `seed`; the element's place in ranges from
+    `place`: elements of one seed belong to the same program and iteration. `fixed` gives values that are assumed.
+    """
+
+    def __init__(self, world: World, seed: int, place: int, fixed: Mapping[str, Any] | None = None) -> None:
+        self._world, self._seed, self._place = world, seed, place
+        self._values: dict[str, Any] = {**world.known, **(fixed or {})}
 
     def value(self, name: str) -> Any:
         """The element's value.
@@ -66,15 +90,24 @@ class Element:
         Raises:
             UnknownError: an operation on the way is not known.
         """
-        if name not in self._known:
-            operation = self._made.get(name)
-            self._known[name] = self._draw(name, "i32") if operation is None else self._compute(name, operation)
-        return self._known[name]
+        if name not in self._values:
+            operation = self._world.made.get(name)
+            self._values[name] = self._leaf(name) if operation is None else self._compute(name, operation)
+        return self._values[name]
 
-    def drawn_like(self, name: str) -> Any:
+    def like(self, name: str) -> Any:
         """A number of the type of a value, whatever that is."""
-        operation = self._made.get(name)
-        return self._draw(name, "i32" if operation is None else operation.types)
+        operation = self._world.made.get(name)
+        return self._draw(f"{name}'", "i32" if operation is None else operation.types)
+
+    def _leaf(self, name: str) -> Any:
+        """A loop's counter, an argument, or a variable that a loop carries."""
+        loop = self._world.loops.get(name)
+        if loop is None:
+            return self._draw(name, "i32")
+        start, stop, step = (self.value(v) for v in loop.operands[:3])
+        trips = max(1, -(-(stop - start) // max(step, 1)))
+        return start + step * self._end(trips, name, self._seed)
 
     def _compute(self, name: str, operation: Operation) -> Any:
         kind, operands = operation.name, operation.operands
@@ -82,16 +115,23 @@ class Element:
             return literal(operation)
         if kind in MOVES:
             return self.value(operands[0])
-        if kind == "tt.load":
-            if self._masked_by is not None and len(operands) > 1 and operands[1] == self._masked_by:
-                # Without a value to fill in, what a masked lane holds is undefined: anything.
-                return (
-                    self.value(operands[2]) if len(operands) > 2 else self._draw(name + "?", operation.types)
-                )
-            return self._draw(name, operation.types)
+        if kind == "tt.make_range":
+            found = _RANGE.search(operation.attributes)
+            return self._end(int(found[1]), name, self._place) if found else self._draw(name, "i32")
+        if kind in ("tt.get_program_id", "tt.get_num_programs"):
+            size = self._world.grid["xyz".index(operation.attributes.strip()[0])]
+            return size if kind == "tt.get_num_programs" else self._end(size, name, self._seed)
+        if kind == "tt.load" and len(operands) > 1 and not self.value(operands[1]):
+            # Without a value to fill in, what a masked lane holds is undefined: anything.
+            return self.value(operands[2]) if len(operands) > 2 else self._draw(f"{name}?", operation.types)
         if not is_elementwise(operation):
             return self._draw(name, operation.types)
         return apply(operation, [self.value(v) for v in operands])
+
+    def _end(self, size: int, name: str, seed: int) -> int:
+        """One of `size` places: the first, the last or any."""
+        random = np.random.default_rng([seed, *name.encode()])
+        return (0, size - 1, int(random.integers(size)))[int(random.integers(3))]
 
     def _draw(self, name: str, types: str) -> Any:
         """A number of the value's type that nothing else has."""
@@ -166,8 +206,7 @@ def combine(region: Block, left: list[Any], right: list[Any]) -> list[Any]:
         UnknownError: it holds an operation that is not known.
     """
     known = dict(zip(region.arguments, [*left, *right], strict=True))
-    made = {r: o for o in region.operations for r in o.results}
-    inside = Element(made, known, 0)
+    inside = Element(World(Function("", (), region.operations, {}), {}, (1, 1, 1)), 0, 0, known)
     last = region.operations[-1]
     for operation in region.operations[:-1]:
         if not is_elementwise(operation) and operation.name != "arith.constant":

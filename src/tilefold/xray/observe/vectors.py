@@ -12,6 +12,8 @@ import numpy as np
 from tilefold.errors import CompileError
 from tilefold.xray.compile import offline
 from tilefold.xray.compile.job import Compiled
+from tilefold.xray.ir import element_bytes, tensors
+from tilefold.xray.layouts import holding
 from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Access, Line, Observation, Report
@@ -30,7 +32,9 @@ def scalar_access(report: Report, evidence: Evidence) -> Iterator[Observation]:
         (line.file, line.line, a.kind): (line, a)
         for line in report.lines
         for a in line.accesses
-        if a.space == "global" and a.kind in ("load", "store") and _could_be_wider(line, a, evidence)
+        if a.space == "global"
+        and a.kind in ("load", "store")
+        and possible_width(line, a, evidence) >= 2 * a.bytes > 0
     }
     if not found:
         return
@@ -39,7 +43,7 @@ def scalar_access(report: Report, evidence: Evidence) -> Iterator[Observation]:
         reason, change, wider = causes.of(place)
         if reason is None and evidence.execution is None:
             continue  # nothing was executed, and no experiment shows that it could be wider
-        width = wider or WHOLE
+        width = wider or possible_width(line, a, evidence)
         spare = (a.requests or a.instructions) - (a.requests or a.instructions) * a.bytes // width
         yield Observation(
             "scalar-access",
@@ -57,14 +61,21 @@ def scalar_access(report: Report, evidence: Evidence) -> Iterator[Observation]:
         )
 
 
-def _could_be_wider(line: Line, access: Access, evidence: Evidence) -> bool:
-    total = access.bytes * access.instructions
-    if not access.bytes or access.bytes >= WHOLE or access.instructions < 2:
-        return False
-    if evidence.execution is None:
-        return True
-    run = _run(line, access, evidence)
-    return min(WHOLE, _power(total), _power(run)) >= 2 * access.bytes
+def possible_width(line: Line, access: Access, evidence: Evidence) -> int:
+    """Bytes that a thread could move at once, by what it holds and, if programs were executed, by what lies together."""
+    held = min(WHOLE, _power(bytes_a_thread(line, access, evidence)))
+    return held if evidence.execution is None else min(held, _power(_run(line, access, evidence)))
+
+
+def bytes_a_thread(line: Line, access: Access, evidence: Evidence) -> int:
+    """Bytes that a thread holds of the largest tile that a line loads or stores."""
+    found = [0]
+    for operation in evidence.ttgir.walk():
+        if operation.name == f"tt.{access.kind}" and line_of(operation.place) == (line.file, line.line):
+            for tile in tensors(operation.types)[:1]:
+                held = holding(tile, evidence.ttgir.aliases, evidence.compiled.num_warps)
+                found.append(0 if held is None else held.held * element_bytes(tile.pointee))
+    return max(found)
 
 
 def _power(n: int) -> int:

@@ -5,12 +5,14 @@ Executed numbers are sums over `Report.programs`, the programs that were execute
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tilefold.errors import ArgumentError
 from tilefold.xray.compile.job import Resources
+from tilefold.xray.ir.types import element_bytes
 
 SCHEMA = 1
 
@@ -30,6 +32,11 @@ class Layout:
     lanes: tuple[int, ...] | None
     warps: tuple[int, ...] | None
     copies: int | None
+
+    @property
+    def bytes_a_thread(self) -> int:
+        """Bytes that a thread holds; 0 where the layout's rule is unknown."""
+        return 0 if self.elements is None else math.prod(self.elements) * element_bytes(self.element)
 
 
 @dataclass(frozen=True)
