@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilefold.xray.ir.types import element_bytes
 from tilefold.xray.report.model import Access, Line, Report
 
 
@@ -76,7 +77,14 @@ def _scalars(report: Report, least: int) -> list[str]:
     """Lines that load or store in smaller pieces, though a thread holds more."""
     found = []
     for line, access in _accesses(report, "global"):
-        held = max((x.bytes_a_thread for x in line.layouts if x.operation == access.kind), default=0)
+        held = max(
+            (
+                x.bytes_a_thread
+                for x in line.layouts
+                if x.operation == access.kind and element_bytes(x.element) <= access.bytes
+            ),
+            default=0,
+        )
         wanted = min(least, 1 << (held.bit_length() - 1)) if held else 0
         if 0 < access.bytes < wanted:
             found.append(

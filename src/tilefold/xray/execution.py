@@ -127,4 +127,4 @@ def bits_of(argument: Argument) -> int:
     dtype = np.dtype(TYPES[kind])
     if dtype.kind == "f":
         return int.from_bytes(np.array(value, dtype).tobytes(), "little")
-    return int(value) & (2 ** (8 * dtype.itemsize) - 1)
+    return int(value) & ((1 << 8 * dtype.itemsize) - 1)

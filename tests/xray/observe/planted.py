@@ -127,6 +127,12 @@ def look_up(x_ptr, i_ptr, y_ptr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def look_up_rows(x_ptr, i_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + tl.load(i_ptr + offs)))
+
+
+@triton.jit
 def multiply(a_ptr, b_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr):
     offs_m, offs_n, offs_k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     a = tl.load(a_ptr + offs_m[:, None] * K + offs_k[None, :])

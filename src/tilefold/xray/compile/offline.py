@@ -6,17 +6,22 @@ and the disassembler in `triton.knobs`, and names of metadata. Everything else i
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import inspect
+import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.compiler.errors import CompilationError
 
 from tilefold.errors import ArgumentError, CompileError
 from tilefold.xray.compile.arguments import Argument
@@ -105,7 +110,10 @@ def recompile(compiled: Compiled, ttir: str) -> Compiled:
 
 def _compile(job: Job, source: Any, options: dict[str, Any]) -> Compiled:
     try:
-        made = triton.compile(source, target=GPUTarget("cuda", job.chip.architecture, 32), options=options)
+        with _cache_of(job):
+            made = triton.compile(
+                source, target=GPUTarget("cuda", job.chip.architecture, 32), options=options
+            )
     except Exception as error:  # whatever Triton raises says why it refuses this kernel
         raise CompileError(
             f"xray: {job.name} must compile for {job.chip.target}, got {_said(error)}"
@@ -117,9 +125,22 @@ def _compile(job: Job, source: Any, options: dict[str, Any]) -> Compiled:
     )  # fmt: skip
 
 
+@contextlib.contextmanager
+def _cache_of(job: Job) -> Iterator[None]:
+    """A place in Triton's cache for the kernel's file alone.
+
+    Triton knows a kernel by its text, and the lines in what it keeps name the file of whoever compiled that text first.
+    """
+    file = inspect.getsourcefile(getattr(job.kernel, "fn", None) or _cache_of) or ""
+    with triton.knobs.cache.scope():
+        part = hashlib.sha256(os.path.abspath(file).encode()).hexdigest()[:16]
+        triton.knobs.cache.dir = os.path.join(triton.knobs.cache.dir, f"xray-{part}")
+        yield
+
+
 def _said(error: Exception) -> str:
-    """Triton's message: of a chain of calls the innermost, which names the line."""
-    while isinstance(error.__cause__, Exception):
+    """Triton's message: of a chain of calls the innermost that names a line."""
+    while isinstance(error.__cause__, CompilationError):
         error = error.__cause__
     return f"{type(error).__name__}: {error}".strip()
 

@@ -73,8 +73,11 @@ def bytes_a_thread(line: Line, access: Access, evidence: Evidence) -> int:
     for operation in evidence.ttgir.walk():
         if operation.name == f"tt.{access.kind}" and line_of(operation.place) == (line.file, line.line):
             for tile in tensors(operation.types)[:1]:
-                held = holding(tile, evidence.ttgir.aliases, evidence.compiled.num_warps)
-                found.append(0 if held is None else held.held * element_bytes(tile.pointee))
+                held, size = (
+                    holding(tile, evidence.ttgir.aliases, evidence.compiled.num_warps),
+                    element_bytes(tile.pointee),
+                )
+                found.append(0 if held is None or size > access.bytes else held.held * size)
     return max(found)
 
 
