@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,14 @@ from tilefold.algebra.program import Program
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.launch import stage_calls
+from tilefold.backends.triton.products import product_calls
+from tilefold.contract.epilogue import Epilogue, accumulator_dtype
+from tilefold.contract.operands import canonical_product
+from tilefold.contract.plan import ContractPlan
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
 from tilefold.problem import canonical
-from tilefold.xray.machine import Kernel, Memory, Outcome, load, run
+from tilefold.xray.machine import Kernel, Memory, Outcome, TensorMap, all_programs, execute, load
 from tilefold.xray.ptx import parse
 
 TYPES = {
@@ -27,6 +32,9 @@ TYPES = {
     torch.int32: "*i32", torch.int64: "*i64", torch.int16: "*i16", torch.int8: "*i8", torch.uint8: "*u8",
     torch.float8_e5m2: "*fp8e5", torch.float8_e4m3fn: "*fp8e4nv",
 }  # fmt: skip
+
+
+Through = Callable[[Any], Kernel]  # from what Triton compiled to what is executed
 
 
 def kernel_of(compiled: Any) -> Kernel:
@@ -38,38 +46,63 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 
 
 def run_grid(
-    kernel: Kernel, memory: Memory, values: Sequence[int], grid: tuple[int, int, int]
+    kernel: Kernel,
+    memory: Memory,
+    values: Sequence[int | bytes],
+    grid: tuple[int, int, int],
+    scratch: bool = False,
 ) -> list[Outcome]:
-    """Every program of a grid; the kernel's last two parameters are scratch memory that nothing uses."""
-    names = [p.name for p in kernel.entry.parameters]
-    assert len(names) == len(values) + 2
-    arguments = dict(zip(names, [*(v & (2**64 - 1) for v in values), 0, 0], strict=True))
-    where = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
-    found = [run(kernel, memory, arguments, program=p, grid=grid) for p in where]
+    """Every program of a grid."""
+    found = execute(kernel, memory, values, grid=grid, programs=all_programs(grid), scratch=scratch)
     assert not memory.faults, memory.faults[:3]
-    return found
+    return list(found)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A tensor given by a descriptor made on the host."""
+
+    tensor: torch.Tensor
+    block: tuple[int, int]
+
+    @property
+    def type(self) -> str:
+        return f"tensordesc<{TYPES[self.tensor.dtype][1:]}[{self.block[0]},{self.block[1]}]>"
+
+
+def described(value: Described, address: int, meta: dict[str, Any] | None) -> list[int | bytes]:
+    """What Triton's launcher passes for a descriptor: a map where the chip has them, else pointer, sizes, steps."""
+    shape, steps = [*value.tensor.shape], [*value.tensor.stride()]
+    if meta is None:
+        return [address, *shape, *steps, 0, *shape, *steps]
+    made = TensorMap(
+        address,
+        tuple(shape[::-1]),
+        tuple(meta["block_size"][::-1]),
+        tuple(s * meta["elem_size"] for s in steps[-2::-1]),
+        meta["elem_type"],
+        meta["swizzle"],
+    )
+    return [made.pack(), *shape, *steps]
 
 
 @functools.cache
 def compiled(
-    function: Any, signature: tuple[tuple[str, Any], ...], architecture: int, warps: int, aligned: bool
-) -> Kernel:
-    types = {name: t for name, t in signature if isinstance(t, str)}
-    constants = {name: t for name, t in signature if not isinstance(t, str)}
-    attributes = {
-        (i,): [["tt.divisibility", 16]]
-        for i, (_, t) in enumerate(signature)
-        if aligned and str(t).startswith("*")
-    }
+    function: Any,
+    signature: tuple[tuple[str, str], ...],
+    constants: tuple[tuple[str, Any], ...],
+    architecture: int,
+    aligned: tuple[str, ...],
+    options: tuple[tuple[str, Any], ...],
+) -> Any:
+    attributes = {(i,): [["tt.divisibility", 16]] for i, (name, _) in enumerate(signature) if name in aligned}
     source = ASTSource(
         fn=function,
-        signature=types | dict.fromkeys(constants, "constexpr"),
-        constexprs=constants,
+        signature=dict(signature) | dict.fromkeys(dict(constants), "constexpr"),
+        constexprs=dict(constants),
         attrs=attributes,
     )
-    return kernel_of(
-        triton.compile(source, target=GPUTarget("cuda", architecture, 32), options={"num_warps": warps})
-    )
+    return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=dict(options))
 
 
 def launch(
@@ -79,36 +112,68 @@ def launch(
     grid: tuple[int, int, int] = (1, 1, 1),
     architecture: int = 90,
     warps: int = 4,
+    stages: int = 3,
     aligned: bool = True,
+    through: Through = kernel_of,
     **constants: Any,
 ) -> list[Outcome]:
-    """Run a Triton kernel and write what it stored back into its tensors."""
-    memory, values, signature = Memory(), [], []
-    for name, value in arguments.items():
-        tensor = isinstance(value, torch.Tensor)
-        signature.append((name, TYPES[value.dtype] if tensor else "i32"))
-        values.append(memory.place(name, array_of(value)) if tensor else value)
-    kernel = compiled(function, (*signature, *constants.items()), architecture, warps, aligned)
-    outcomes = run_grid(kernel, memory, values, grid)
-    for name, value in arguments.items():
-        if isinstance(value, torch.Tensor):
-            value.copy_(torch.from_numpy(memory.read(name, np.uint8)).view(value.dtype).view(value.shape))
+    """Run a Triton kernel and write what it stored back into its tensors.
+
+    An integer of 1 is a constant and one that 16 divides is said to be so, as Triton specialises. `through` makes a kernel
+    of what Triton compiled.
+    """
+    ones = {n: v for n, v in arguments.items() if isinstance(v, int) and v == 1}
+    passed = {n: v for n, v in arguments.items() if n not in ones}
+    signature = tuple((n, type_of(v)) for n, v in passed.items())
+    sixteen = [
+        n
+        for n, v in passed.items()
+        if (isinstance(v, torch.Tensor) and aligned) or (isinstance(v, int) and v % 16 == 0)
+    ]
+    options = (("num_warps", warps), ("num_stages", stages))
+    made = compiled(
+        function, signature, (*ones.items(), *constants.items()), architecture, tuple(sixteen), options
+    )
+    memory, values = Memory(), list[int | bytes]()
+    maps = iter(made.metadata.tensordesc_meta or [])
+    for name, value in passed.items():
+        if isinstance(value, Described):
+            address = memory.place(name, array_of(value.tensor))
+            values += described(value, address, next(maps, None))
+        else:
+            values.append(memory.place(name, array_of(value)) if isinstance(value, torch.Tensor) else value)
+    outcomes = run_grid(through(made), memory, values, grid, scratch=made.metadata.global_scratch_size > 0)
+    for name, value in passed.items():
+        tensor = value.tensor if isinstance(value, Described) else value
+        if isinstance(tensor, torch.Tensor):
+            tensor.copy_(torch.from_numpy(memory.read(name, np.uint8)).view(tensor.dtype).view(tensor.shape))
     return outcomes
+
+
+def type_of(value: Any) -> str:
+    """The type that Triton gives an argument."""
+    if isinstance(value, Described):
+        return value.type
+    return TYPES[value.dtype] if isinstance(value, torch.Tensor) else "i32"
 
 
 def span(tensor: torch.Tensor) -> np.ndarray:
     """The bytes of a tensor's storage, whatever its strides, and the rest of its last vector: kernels that read whole
     vectors may touch up to 15 bytes behind the end, which every allocator of a GPU grants.
     """
-    held = np.array(tensor.untyped_storage().tolist(), np.uint8)
+    held = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
     return np.concatenate([held, np.zeros(-len(held) % 16, np.uint8)])
 
 
 def run_call(
-    call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], architecture: int
+    call: Call,
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    architecture: int,
+    through: Through = kernel_of,
 ) -> list[Outcome]:
     """One kernel call of the library, on tensors of any strides; results are written back."""
-    kernel, memory = kernel_of(calls.compile_for(call, architecture)), Memory()
+    kernel, memory = through(calls.compile_for(call, architecture)), Memory()
     tensors = iter(enumerate([*inputs, *outputs]))
     values: list[int] = []
     for leaf in calls.leaves(call.arguments):
@@ -127,7 +192,12 @@ def run_call(
 
 
 def fold(
-    inputs: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], architecture: int, ordered: bool
+    inputs: Sequence[torch.Tensor],
+    program: Program,
+    dims: tuple[int, ...],
+    architecture: int,
+    ordered: bool,
+    through: Through = kernel_of,
 ) -> tuple[list[torch.Tensor], list[Outcome]]:
     """A fold as a GPU would be given it: planned, compiled, every stage executed."""
     problem = canonical(inputs, dims, ordered=ordered)
@@ -136,8 +206,31 @@ def fold(
     results = [torch.empty(shape, dtype=dtype) for dtype in program.outputs]
     first, *later = stage_calls(plan, problem, program, interpret=False)
     if not later:
-        return results, run_call(first, inputs, results, architecture)
+        return results, run_call(first, inputs, results, architecture, through)
     stored = calls.partial_dtypes(calls.narrowed(program, problem.length))
     partials = [torch.empty((plan.stages[0].splits, problem.outputs), dtype=dtype) for dtype in stored]
-    outcomes = run_call(first, inputs, partials, architecture)
-    return results, outcomes + run_call(later[0], partials, results, architecture)
+    outcomes = run_call(first, inputs, partials, architecture, through)
+    return results, outcomes + run_call(later[0], partials, results, architecture, through)
+
+
+def product(
+    plan: ContractPlan,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    extras: Sequence[torch.Tensor],
+    ending: Epilogue,
+    architecture: int,
+    through: Through = kernel_of,
+) -> torch.Tensor:
+    """The library's product by any plan without cuBLAS, every launch executed."""
+    result = torch.empty(torch.matmul(a.to("meta").float(), b.to("meta").float()).shape, dtype=ending.result)
+    seen = [e.expand(result.shape) for e in extras]
+    problem = canonical_product(a, b, seen)
+    first, *later = product_calls(plan, problem, ending, interpret=False)
+    if not later:
+        run_call(first, [a, b, *seen], [result], architecture, through)
+        return result
+    partials = torch.empty((plan.splits, problem.outputs), dtype=accumulator_dtype(a.dtype))
+    run_call(first, [a, b], [partials], architecture, through)
+    run_call(later[0], [partials, *seen], [result], architecture, through)
+    return result

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from backends.triton_cases import LARGE, MONOIDS, SMALL, Case, compare
 from tilefold.algebra import program as programs
 from tilefold.backends import reference
-from xray.running import fold
+from tilefold.planner import columns
+from tilefold.xray.machine import Kernel
+from xray.running import Through, fold, kernel_of
 
 
-def folded(case: Case, name: str, dtype: torch.dtype, architecture: int) -> tuple[list[torch.Tensor], ...]:
+def folded(
+    case: Case, name: str, dtype: torch.dtype, architecture: int, through: Through = kernel_of
+) -> tuple[list[torch.Tensor], ...]:
     """What the machine makes of a fold, its definition, and the inputs."""
     monoid = MONOIDS[name]
     inputs = case.make(monoid, dtype, "cpu")
     program = programs.specialize(monoid.total, tuple(x.dtype for x in inputs))
     dims = tuple(range(inputs[0].ndim)) if case.dims is None else case.dims
-    got, _ = fold(inputs, program, dims, architecture, ordered=not monoid.commutative)
+    got, _ = fold(inputs, program, dims, architecture, ordered=not monoid.commutative, through=through)
     return got, reference.fold(inputs, program, dims), inputs
 
 
@@ -69,3 +75,21 @@ def test_a_row_of_shared_memory_and_barriers() -> None:
     small = Case(case.name, (4, 5000), (1,))
     (got,), (want,), _ = folded(small, "sum", torch.int64, 80)
     assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+@pytest.mark.parametrize("name", ["sum", "logsumexp"])
+def test_tiles_on_their_way_through_shared_memory(
+    name: str, architecture: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What large columns get, at a size that can be executed: three tiles loading while a fourth is folded."""
+    monkeypatch.setattr(columns, "LARGE", 1000)
+    case, kernels = Case("columns", (9000, 72), (0,)), list[Kernel]()
+
+    def through(compiled: Any) -> Kernel:
+        kernels.append(kernel_of(compiled))
+        return kernels[-1]
+
+    got, _, inputs = folded(case, name, torch.float32, architecture, through)
+    compare(MONOIDS[name], tuple(got), inputs, case.dims)
+    assert any(i.name.startswith("cp.async.cg") for i in kernels[0].entry.instructions)

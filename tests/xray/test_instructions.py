@@ -326,9 +326,9 @@ def test_a_misaligned_access_is_an_error() -> None:
 
 
 def test_an_unknown_instruction_names_its_line() -> None:
-    text = module("\nmbarrier.init.shared::cta.b64 [room], 1;", 0)
-    line = 1 + text[: text.index("mbarrier")].count("\n")
-    with pytest.raises(UnknownInstructionError, match=rf"mbarrier\.init.*PTX line {line}"):
+    text = module("\ntcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [room], 32;", 0)
+    line = 1 + text[: text.index("tcgen05")].count("\n")
+    with pytest.raises(UnknownInstructionError, match=rf"tcgen05\.alloc.*PTX line {line}"):
         execute(text, Memory(), [])
 
 

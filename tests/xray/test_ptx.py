@@ -13,7 +13,19 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tilefold.errors import PtxError
-from tilefold.xray.ptx import Address, Guard, Immediate, Instruction, Module, Register, Vector, parse, write
+from tilefold.xray.ptx import (
+    Address,
+    Guard,
+    Immediate,
+    Instruction,
+    Label,
+    Module,
+    Register,
+    Symbol,
+    Vector,
+    parse,
+    write,
+)
 from xray import kernels
 from xray.snippets import module
 
@@ -95,6 +107,15 @@ def test_names_of_inner_scopes_are_their_own() -> None:
     first, second = (i.operands[0] for i in entry.instructions[2:4])
     assert first != second
     assert isinstance(first, Register)
+
+
+def test_labels_of_inner_scopes_are_their_own() -> None:
+    loop = "{ .reg .pred over; wait: setp.eq.u32 over, 1, 1; @!over bra.uni wait; }"
+    (entry,) = parse(module(loop + loop, 0)).entries
+    first, second = (i.operands[0] for i in entry.instructions if i.opcode == "bra")
+    labels = [item.name for item in entry.body if isinstance(item, Label)]
+    assert [first, second] == [Symbol(name) for name in labels]
+    assert first != second
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Loads, stores, asynchronous copies: what they move, written into the log."""
+"""Loads and stores: what they move, written into the log."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ import numpy as np
 
 from tilefold.errors import ExecutionError
 from tilefold.xray.machine.binding import Binder, Mask, Read, Step, unknown
+from tilefold.xray.machine.memory import MODULE_BASE
+from tilefold.xray.machine.spaces import LOCAL_BASE, PARAMETER_BASE
 from tilefold.xray.machine.types import TYPES, Array, Type
-from tilefold.xray.ptx.syntax import Address, Immediate, Instruction, Operand, Register, Symbol, Vector
+from tilefold.xray.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
 
 if TYPE_CHECKING:
     from tilefold.xray.machine.cta import Cta
 
 _SPACES = ("global", "shared", "param", "const", "local")
+# Where the generic addresses of local memory, of parameters and of global memory begin; before them lies shared memory.
+_WINDOWS = np.array([LOCAL_BASE, PARAMETER_BASE, MODULE_BASE // 2], np.uint64)
 
 
 def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
-    """The step of a memory instruction; None if this is none."""
+    """The step of a load or store; None if this is none."""
     if instruction.opcode in ("ld", "ldu") and instruction.modifiers[0] == "param":
         return _parameter(binder, instruction)
-    if instruction.opcode in ("ld", "st"):
+    if instruction.opcode in ("ld", "ldu", "st"):
         return _move(binder, instruction, number)
-    if instruction.name.startswith("cp.async."):
-        return _copy(binder, instruction, number)
-    if instruction.opcode in ("createpolicy", "prefetch", "discard"):
+    if instruction.opcode in ("createpolicy", "prefetch", "prefetchu", "discard", "applypriority"):
         return lambda cta, mask: None  # hints to caches change no value
     return None
 
 
 def space_of(instruction: Instruction) -> str:
-    """The state space of an access; generic addresses are global here."""
+    """The state space of an access, "generic" where its address says so."""
     named = [m.split("::")[0] for m in instruction.modifiers]
-    return next((m for m in named if m in _SPACES), "global")
+    return next((m for m in named if m in _SPACES), "generic")
 
 
 def address_of(binder: Binder, operand: Operand) -> Read:
@@ -52,47 +54,72 @@ def _parameter(binder: Binder, instruction: Instruction) -> Step:
     """A kernel's argument: the same for every thread."""
     target, source = instruction.operands
     kind = TYPES[instruction.modifiers[-1]]
-    if not isinstance(source, Address) or not isinstance(source.base, Symbol) or source.offset:
+    if not isinstance(source, Address) or not isinstance(source.base, Symbol):
         raise unknown(instruction)
-    name, write = source.base.name, binder.write(target, kind)
+    start = binder.symbols[source.base.name] - PARAMETER_BASE + source.offset
+    items = target.items if isinstance(target, Vector) else (target,)
+    size = kind.bits // 8
+    writes = [binder.write(item, kind) for item in items]
 
     def load(cta: Cta, mask: Mask) -> None:
-        bits = np.array(cta.arguments[name], np.uint64)
-        write(cta, np.full(cta.threads, bits.astype(f"u{kind.bits // 8}").view(kind.dtype)), mask)
+        for i, write in enumerate(writes):
+            raw = cta.parameters[start + i * size :][:size]
+            write(cta, np.full(cta.threads, raw.view(kind.dtype)[0]), mask)
 
     return load
 
 
 def _move(binder: Binder, instruction: Instruction, number: int) -> Step:
     space, kind = space_of(instruction), TYPES[instruction.modifiers[-1]]
-    if space not in ("global", "shared", "local"):
+    if space not in ("global", "shared", "local", "generic"):
         raise unknown(instruction)
-    loading = instruction.opcode == "ld"
+    loading = instruction.opcode != "st"
     data, place = instruction.operands[:2] if loading else instruction.operands[1::-1]
     items = data.items if isinstance(data, Vector) else (data,)
-    size, address = kind.bits // 8, address_of(binder, place)
-    total = size * len(items)
+    address, dtype = address_of(binder, place), kind.dtype
+    total = kind.bits // 8 * len(items)
     if loading:
         writes = [binder.write(item, kind) for item in items]
 
         def load(cta: Cta, mask: Mask) -> None:
-            active, where = begin(cta, number, "load", space, address(cta), mask, total)
-            where = cta.private(where, active) if space == "local" else where
-            for i, write in enumerate(writes):
-                values = np.zeros(cta.threads, kind.dtype)
-                values[active] = cta.space(space).load(where + np.uint64(i * size), kind.dtype, number)
+            where, here = address(cta), space
+            if here == "generic":
+                here, where = settle(where, mask)
+            active, where = begin(cta, number, "load", here, where, mask, total)
+            where = cta.private(where, active) if here == "local" else where
+            found = cta.space(here).load(where, dtype, len(writes), number)
+            if mask is not None:
+                found, some = np.zeros((len(writes), cta.threads), dtype), found
+                found[:, active] = some
+            for write, values in zip(writes, found, strict=True):
                 write(cta, values, mask)
 
         return load
     reads = [binder.read(item, kind) for item in items]
 
     def store(cta: Cta, mask: Mask) -> None:
-        active, where = begin(cta, number, "store", space, address(cta), mask, total)
-        where = cta.private(where, active) if space == "local" else where
-        for i, read in enumerate(reads):
-            cta.space(space).store(where + np.uint64(i * size), read(cta)[active], number)
+        where, here = address(cta), space
+        if here == "generic":
+            here, where = settle(where, mask)
+        active, where = begin(cta, number, "store", here, where, mask, total)
+        where = cta.private(where, active) if here == "local" else where
+        values = np.stack([read(cta) for read in reads])
+        cta.space(here).store(where, values if mask is None else values[:, active], number)
 
     return store
+
+
+def settle(addresses: Array, mask: Mask) -> tuple[str, Array]:
+    """The space that generic addresses mean, which must be one for all threads, and where in it."""
+    asked = addresses if mask is None else addresses[mask]
+    found = np.unique(np.searchsorted(_WINDOWS, asked, side="right"))
+    if len(found) != 1 or found[0] == 2:
+        raise ExecutionError(
+            f"xray: generic addresses of one access must all mean shared, local or global memory, got {int(asked.min()):#x}"
+            f" to {int(asked.max()):#x}"
+        )
+    space = ("shared", "local", "", "global")[int(found[0])]
+    return space, addresses - np.uint64(LOCAL_BASE) if space == "local" else addresses
 
 
 def begin(
@@ -101,49 +128,13 @@ def begin(
     """Log an access; its active threads and their addresses, which must be aligned."""
     active = cta.everyone if mask is None else mask
     cta.note(number, kind, space, addresses, active, size)
-    where = addresses[active]
+    where = addresses if mask is None else addresses[active]
     if (where & np.uint64(size - 1)).any():
         raise ExecutionError(
             f"xray: addresses must be multiples of the {size} bytes accessed, got "
             f"{int(where[(where & np.uint64(size - 1)) != 0][0]):#x} in PTX line {cta.kernel.line(number)}"
         )
     return active, where
-
-
-def _copy(binder: Binder, instruction: Instruction, number: int) -> Step | None:
-    """`cp.async` from global to shared memory: values are taken at once and arrive when they are waited for."""
-    name = instruction.name
-    if name == "cp.async.commit_group":
-        return lambda cta, mask: cta.commit()
-    if name == "cp.async.wait_all":
-        return lambda cta, mask: cta.arrive(0, uncommitted=True)
-    if name == "cp.async.wait_group":
-        (count,) = instruction.operands
-        assert isinstance(count, Immediate)
-        left = count.value
-        return lambda cta, mask: cta.arrive(left)
-    if name.split(".")[2] not in ("ca", "cg") or not isinstance(instruction.operands[2], Immediate):
-        return None
-    size = instruction.operands[2].value
-    to, source = address_of(binder, instruction.operands[0]), address_of(binder, instruction.operands[1])
-    sized = len(instruction.operands) > 3 and not instruction.has("L2::cache_hint")
-    read = binder.read(instruction.operands[3], TYPES["u32"]) if sized else None
-
-    def copy(cta: Cta, mask: Mask) -> None:
-        everyone = cta.everyone if mask is None else mask
-        taken = everyone if read is None else everyone & (read(cta) > 0)
-        count = None if read is None else read(cta)
-        active, where = begin(cta, number, "load", "global", source(cta), taken, size)
-        values = np.zeros((cta.threads, size), np.uint8)
-        for i in range(0, size, 4):
-            word = cta.space("global").load(where + np.uint64(i), np.dtype("u4"), number)
-            values[active, i : i + 4] = word.view(np.uint8).reshape(-1, 4)
-        if count is not None:
-            values[np.arange(size)[None, :] >= count[:, None]] = 0
-        written, places = begin(cta, number, "store", "shared", to(cta), everyone, size)
-        cta.send(places, values[written])
-
-    return copy
 
 
 def element(instruction: Instruction) -> Type:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilefold.xray.machine.access import address_of, begin, element, space_of
+from tilefold.xray.machine.access import address_of, begin, element, settle, space_of
 from tilefold.xray.machine.binding import Binder, Mask, Step, unknown
 from tilefold.xray.machine.rounding import narrow, widen
 from tilefold.xray.machine.types import Array, Type
@@ -36,19 +36,30 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
     write = None if target is None else binder.write(target, kind)
 
     def apply(cta: Cta, mask: Mask) -> None:
-        active, where = begin(cta, number, "atomic", space, address(cta), mask, kind.bits // 8)
+        here, places = space, address(cta)
+        if here == "generic":
+            here, places = settle(places, mask)
+        active, where = begin(cta, number, "atomic", here, places, mask, kind.bits // 8)
         values = [read(cta)[active] for read in reads]
-        memory, old = cta.space(space), np.zeros(len(where), kind.dtype)
-        for i in range(len(where)):
-            one = slice(i, i + 1)
-            old[one] = memory.load(where[one], kind.dtype, number)
-            memory.store(where[one], function(old[one], *[v[one] for v in values]), number)
+        memory, old = cta.space(here), np.zeros(len(where), kind.dtype)
+        for turn in _turns(where):
+            old[turn] = memory.load(where[turn], kind.dtype, 1, number)[0]
+            memory.store(where[turn], function(old[turn], *[v[turn] for v in values])[None], number)
         if write is not None:
             result = np.zeros(cta.threads, kind.dtype)
             result[active] = old
             write(cta, result, mask)
 
     return apply
+
+
+def _turns(addresses: Array) -> Iterator[Array]:
+    """Threads that can act at once, by their places: each address once a turn, in the order of the threads."""
+    order = np.argsort(addresses, kind="stable")
+    first = np.flatnonzero(np.r_[True, np.diff(addresses[order]) != 0])
+    rank = np.arange(len(order)) - np.repeat(first, np.diff(np.r_[first, len(order)]))
+    for turn in range(int(rank.max()) + 1):
+        yield order[rank == turn]
 
 
 def _add(kind: Type) -> Function:

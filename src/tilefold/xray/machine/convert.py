@@ -26,6 +26,8 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
         return _pack(binder, instruction, PACKED[target])
     if target in FORMATS or source in FORMATS:
         return _eight_bits(binder, instruction, target, source)
+    if target == "tf32" and source == "f32":
+        return _to_tf32(binder, instruction)
     if target not in TYPES or source not in TYPES:
         return None
     to, of = TYPES[target], TYPES[source]
@@ -48,6 +50,23 @@ def _function(instruction: Instruction, to: Type, of: Type) -> Function:
         low, high = info.min, info.max
         return lambda a: np.array([min(max(int(v), low), high) for v in a], to.dtype)
     return lambda a: a.astype(to.dtype)
+
+
+def _to_tf32(binder: Binder, instruction: Instruction) -> Step:
+    """10 bits behind the point in a float32: `.rna` rounds ties away from zero, `.rn` to even."""
+    mode, word = instruction.modifiers[0], TYPES["b32"]
+    if mode not in ("rna", "rn") or set(instruction.modifiers) & {"relu", "satfinite"}:
+        raise unknown(instruction)
+
+    def convert(bits: Array) -> Array:
+        half = (
+            np.uint32(0x1000) if mode == "rna" else np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))
+        )
+        size = bits & np.uint32(0x7FFFFFFF)
+        kept = np.where(size > 0x7F800000, np.uint32(0x7FFFFFFF), bits)
+        return np.where(size < 0x7F800000, (bits + half) & np.uint32(0xFFFFE000), kept)
+
+    return binder.pure(instruction, convert, (word,), word)
 
 
 def _integer_to_float(instruction: Instruction, to: Type, of: Type) -> Function:

@@ -8,37 +8,57 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilefold.errors import ExecutionError
-from tilefold.xray.machine.kernel import Block, Kernel
-from tilefold.xray.machine.log import Access
-from tilefold.xray.machine.memory import Allocation, Memory
+from tilefold.xray.machine.bulk.barriers import Barriers
+from tilefold.xray.machine.bulk.moves import Stores
+from tilefold.xray.machine.copies import Copies
+from tilefold.xray.machine.kernel import Block, Ending, Kernel
+from tilefold.xray.machine.log import Access, Release, Touch, Transfer
+from tilefold.xray.machine.matrix.groups import Products
+from tilefold.xray.machine.memory import Memory
+from tilefold.xray.machine.spaces import Flat, Generic, special_registers, words
 from tilefold.xray.machine.types import Array
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a program did: `warps` and `lanes` count, for each instruction, warps that issued it and lanes it acted for."""
+    """What a program did.
 
+    `warps` and `lanes` count, for each instruction, warps that issued it and lanes it acted for; lanes that stood before
+    it with a false predicate are in `off`. `accesses` are those of threads; `touches` and `transfers` those of
+    asynchronous copies, matrix units and the tensor memory accelerator; `releases` the barriers, in order.
+    """
+
+    program: tuple[int, int, int]
     accesses: tuple[Access, ...]
+    touches: tuple[Touch, ...]
+    transfers: tuple[Transfer, ...]
+    releases: tuple[Release, ...]
     warps: Array
     lanes: Array
-    barriers: int
+    off: Array
 
     @property
     def instructions(self) -> int:
         """Instructions issued, by warp."""
         return int(self.warps.sum())
 
+    @property
+    def barriers(self) -> int:
+        """Barriers at which threads met."""
+        return len(self.releases)
+
 
 def run(
     kernel: Kernel,
     memory: Memory,
-    arguments: Mapping[str, int],
+    arguments: Mapping[str, int | bytes],
     *,
     program: tuple[int, int, int] = (0, 0, 0),
     grid: tuple[int, int, int] = (1, 1, 1),
-    limit: int = 10_000_000,
+    limit: int = 2_000_000,
 ) -> Outcome:
-    """Execute one program. `arguments` holds the bits of each parameter by its PTX name; `limit` bounds blocks executed.
+    """Execute one program. `arguments` holds the bits of each parameter by its PTX name, a tensor map's 128 bytes as bytes;
+    `limit` bounds blocks executed.
 
     Threads that part at a branch meet again where the text does: of all threads those at the earliest block go first.
 
@@ -48,21 +68,30 @@ def run(
     cta = Cta(kernel, memory, arguments, program, grid)
     with np.errstate(all="ignore"):
         cta.run(limit)
-    return Outcome(tuple(cta.accesses), cta.warps, cta.lanes, cta.barriers)
+    return Outcome(
+        program,
+        tuple(cta.accesses),
+        tuple(cta.touches),
+        tuple(cta.transfers),
+        tuple(cta.releases),
+        cta.warps,
+        cta.lanes,
+        cta.off,
+    )
 
 
 class Cta:
-    """Registers, shared memory and places in the text of all threads of a block."""
+    """Registers, memories and places in the text of all threads of a block."""
 
     def __init__(
         self,
         kernel: Kernel,
         memory: Memory,
-        arguments: Mapping[str, int],
+        arguments: Mapping[str, int | bytes],
         program: tuple[int, int, int],
         grid: tuple[int, int, int],
     ) -> None:
-        self.kernel, self.arguments, self.threads = kernel, arguments, kernel.threads
+        self.kernel, self.threads = kernel, kernel.threads
         self.everyone = np.ones(self.threads, bool)
         numbers = np.arange(self.threads)
         self.lane = numbers % 32
@@ -75,23 +104,29 @@ class Cta:
             for d in kernel.dtypes
         ]
         self.carry = np.zeros(self.threads, bool)
-        self.special = _special(numbers, program, grid)
-        self._global: Memory = memory
+        self.special = special_registers(numbers, program, grid)
+        self.parameters = words(arguments, kernel.parameters)
+        self.memory = memory
+        self.generic = Generic(memory, self.parameters)
         memory.adopt(kernel.variables)
-        self._shared: Memory = _Flat("shared", max(kernel.shared, 16))
+        self.shared = Flat("shared", max(kernel.shared, 16))
         # Every thread's own bytes one behind the other: aligned as the widest access asks.
         self._stride = -(-max(kernel.local, 1) // 16) * 16
-        self._local: Memory = _Flat("local", self._stride * self.threads)
+        self.local = Flat("local", self._stride * self.threads)
         self.accesses: list[Access] = []
+        self.touches: list[Touch] = []
+        self.transfers: list[Transfer] = []
+        self.releases: list[Release] = []
         count = len(kernel.entry.instructions)
         self.warps, self.lanes = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self.barriers = 0
-        self._sent: list[tuple[Array, Array]] = []
-        self._groups: list[list[tuple[Array, Array]]] = []
+        self.off = np.zeros(count, np.int64)
+        self.copies, self.products = Copies(self), Products(self)
+        self.barriers, self.stores = Barriers(self), Stores(self)
+        self.stalled = np.zeros(self.threads, bool)
 
-    def space(self, name: str) -> Memory:
+    def space(self, name: str) -> Memory | Flat:
         """The memory of a state space."""
-        return {"shared": self._shared, "local": self._local}.get(name, self._global)
+        return {"shared": self.shared, "local": self.local}.get(name, self.memory)
 
     def private(self, addresses: Array, active: Array) -> Array:
         """Where each active thread's local addresses lie among those of all threads."""
@@ -99,30 +134,32 @@ class Cta:
         where: Array = addresses + own
         return where
 
+    def shared_bytes(self, size: int) -> Array:
+        """Shared memory as unsigned integers of so many bytes."""
+        return self.shared.data.view(f"u{size}")
+
+    @property
+    def step(self) -> int:
+        """How many barriers have let go."""
+        return len(self.releases)
+
     def note(self, number: int, kind: str, space: str, addresses: Array, active: Array, size: int) -> None:
         """Write an access into the log."""
-        self.accesses.append(Access(number, kind, space, addresses, active, size, self.barriers))
+        self.accesses.append(Access(number, kind, space, addresses, active, size, self.step))
 
-    def send(self, places: Array, values: Array) -> None:
-        """Bytes on their way to shared memory."""
-        self._sent.append((places, values))
-
-    def commit(self) -> None:
-        """Everything sent since the last commit is one group."""
-        self._groups.append(self._sent)
-        self._sent = []
-
-    def arrive(self, left: int, *, uncommitted: bool = False) -> None:
-        """All groups but the last `left` reach shared memory."""
-        keep = len(self._groups) - min(left, len(self._groups))
-        landed, self._groups = self._groups[:keep], self._groups[keep:]
-        if uncommitted:
-            landed, self._sent = [*landed, self._sent], []
-        for group in landed:
-            for places, values in group:
-                for i in range(0, values.shape[1], 4):
-                    word = np.ascontiguousarray(values[:, i : i + 4]).view(np.uint32).ravel()
-                    self._shared.store(places + np.uint64(i), word, -1)
+    def touch(
+        self,
+        number: int,
+        warps: int,
+        addresses: Array,
+        size: int,
+        when: str,
+        *,
+        write: bool,
+        known: bool = False,
+    ) -> None:
+        """Write bytes of shared memory that are read or written asynchronously into the log."""
+        self.touches.append(Touch(number, warps, addresses, size, write, when, self.step, known))
 
     def run(self, limit: int) -> None:
         """Until every thread has ended."""
@@ -130,16 +167,21 @@ class Cta:
         done = len(blocks)
         place = np.zeros(self.threads, np.int64)
         waits = np.full(self.threads, -1)
-        expected = 0
+        last: Ending | None = None
         for _ in range(limit):
-            ready = (place < done) & (waits < 0)
-            if not ready.any():
-                if (place >= done).all():
-                    return
-                self._release(waits, place < done, expected)
-                continue
-            now = int(place[ready].min())
-            mask = ready & (place == now)
+            # Nearly always all threads stand before the same block.
+            now = int(place[0])
+            if now < done and not self.stalled.any() and (place == now).all() and (waits < 0).all():
+                mask = self.everyone
+            else:
+                ready = (place < done) & (waits < 0) & ~self.stalled
+                if not ready.any():
+                    if (place >= done).all():
+                        return
+                    self._release(waits, place < done, last)
+                    continue
+                now = int(place[ready].min())
+                mask = ready & (place == now)
             block = blocks[now]
             self._execute(block, mask)
             ending = block.ending
@@ -152,73 +194,47 @@ class Cta:
             elif ending.kind == "end":
                 place[taken] = done
             elif ending.kind == "barrier":
-                waits[taken], expected = ending.barrier, ending.expected
+                waits[taken], last = ending.barrier, ending
                 if ending.expected and (waits == ending.barrier).sum() >= ending.expected:
-                    self._release(waits, waits == ending.barrier, ending.expected)
+                    self._let_go(waits, waits == ending.barrier, ending.number)
         raise ExecutionError(
             f"xray: a program must end, got {limit} blocks executed and threads still running"
         )
 
-    def _release(self, waits: Array, alive: Array, expected: int) -> None:
+    def _release(self, waits: Array, alive: Array, last: Ending | None) -> None:
         """All who wait at the one barrier go on; nobody else may be waiting elsewhere."""
+        if self.stalled.any() or last is None:
+            raise ExecutionError(
+                f"xray: a transaction barrier must complete, got {int(self.stalled.sum())} threads waiting for one forever"
+            )
         found = np.unique(waits[alive])
-        if len(found) != 1 or (expected and int(alive.sum()) < expected):
+        if len(found) != 1 or (last.expected and int(alive.sum()) < last.expected):
             raise ExecutionError(
                 f"xray: threads must meet at one barrier, got some waiting at each of {found}"
             )
-        waits[alive] = -1
-        self.barriers += 1
+        self._let_go(waits, alive, last.number)
+
+    def _let_go(self, waits: Array, who: Array, number: int) -> None:
+        self.releases.append(Release(number, int(who.sum())))
+        waits[who] = -1
 
     def _execute(self, block: Block, mask: Array) -> None:
-        whole = bool(mask.all())
+        whole = mask is self.everyone or bool(mask.all())
         warps, lanes = int(mask.reshape(-1, 32).any(1).sum()), int(mask.sum())
+        self.warps[block.numbers] += warps
+        self.lanes[block.numbers] += lanes
         for planned in block.steps:
-            self.warps[planned.number] += warps
             if planned.guard is None:
-                self.lanes[planned.number] += lanes
                 planned.step(self, None if whole else mask)
                 continue
             active = mask & planned.guard(self)
             count = int(np.count_nonzero(active))
-            self.lanes[planned.number] += count
+            self.lanes[planned.number] -= lanes - count
+            self.off[planned.number] += lanes - count
             if count:
                 planned.step(self, None if count == self.threads else active)
 
     def _count(self, number: int, mask: Array, taken: Array) -> None:
         self.warps[number] += int(mask.reshape(-1, 32).any(1).sum())
         self.lanes[number] += int(taken.sum())
-
-
-class _Flat(Memory):
-    """Shared or local memory: one allocation from address 0, whose first content is no value anybody wrote."""
-
-    def __init__(self, name: str, size: int) -> None:
-        super().__init__()
-        self.allocations = [Allocation(name, 0, np.full(size, 0xA5, np.uint8))]
-
-    def _parts(self, addresses: Array, size: int, instruction: int) -> list[tuple[Array, Array, Array]]:
-        data = self.allocations[0].data
-        assert data is not None
-        outside = addresses + np.uint64(size) > len(data)
-        if outside.any():
-            raise ExecutionError(
-                f"xray: {self.allocations[0].name} addresses must be below {len(data)}, got {int(addresses[outside][0])}"
-            )
-        return [(np.arange(len(addresses)), addresses.astype(np.int64), data[: len(data) // size * size])]
-
-
-def _special(numbers: Array, program: tuple[int, int, int], grid: tuple[int, int, int]) -> dict[str, Array]:
-    """The registers that a thread finds filled."""
-    threads = len(numbers)
-    fixed: dict[str, int] = {"%tid.y": 0, "%tid.z": 0, "%ntid.x": threads, "%ntid.y": 1, "%ntid.z": 1}
-    fixed |= {f"%ctaid.{axis}": at for axis, at in zip("xyz", program, strict=True)}
-    fixed |= {f"%nctaid.{axis}": size for axis, size in zip("xyz", grid, strict=True)}
-    found = {name: np.full(threads, value, np.uint32) for name, value in fixed.items()}
-    lane = (numbers % 32).astype(np.uint32)
-    return found | {
-        "%tid.x": numbers.astype(np.uint32),
-        "%laneid": lane,
-        "%warpid": (numbers // 32).astype(np.uint32),
-        "%lanemask_lt": (np.uint32(1) << lane) - np.uint32(1),
-        "%lanemask_eq": np.uint32(1) << lane,
-    }
+        self.off[number] += int(mask.sum() - taken.sum())

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilefold.errors import ExecutionError
-from tilefold.xray.machine import access, atomics, carry, convert, floats, integers, select, warp
+from tilefold.xray.machine import access, atomics, carry, convert, copies, floats, integers, select, warp
 from tilefold.xray.machine.binding import Binder, Read, Step, unknown
+from tilefold.xray.machine.bulk import barriers, moves, tensormap
+from tilefold.xray.machine.matrix import groups, warps
 from tilefold.xray.machine.memory import MODULE_BASE
+from tilefold.xray.machine.spaces import PARAMETER_BASE
 from tilefold.xray.machine.types import TYPES, Array
 from tilefold.xray.ptx.syntax import Entry, Immediate, Instruction, Label, Module, Register, Symbol, Variable
 
 # Nothing here that one CTA could notice: order between its threads is kept anyway, its neighbours run one by one.
-_SILENT = ("membar", "fence", "griddepcontrol", "nanosleep", "pragma")
+_SILENT = ("membar", "fence", "griddepcontrol", "nanosleep", "pragma", "setmaxnreg")
 
 
 @dataclass(frozen=True)
@@ -40,17 +43,19 @@ class Ending:
 
 @dataclass(frozen=True)
 class Block:
-    """Instructions without a jump among them."""
+    """Instructions without a jump among them; `numbers` are the steps' in the kernel."""
 
     steps: tuple[Planned, ...]
     ending: Ending
+    numbers: slice
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """A kernel that `run` can execute.
 
-    `shared` is in bytes a block, `local` in bytes a thread; `variables` are the module's own bytes of global memory.
+    `shared` is in bytes a block, `local` in bytes a thread; `variables` are the module's own bytes of global memory,
+    `parameters` the offset and size in bytes of each parameter.
     """
 
     entry: Entry
@@ -58,6 +63,7 @@ class Kernel:
     shared: int
     local: int
     variables: Array
+    parameters: dict[str, tuple[int, int]]
     blocks: tuple[Block, ...]
     dtypes: tuple[np.dtype[np.generic], ...]
 
@@ -78,7 +84,8 @@ def load(module: Module, *, shared: int = 0) -> Kernel:
         )
     (entry,) = module.entries
     symbols: dict[str, int] = {}
-    variables = (*module.variables, *entry.variables)
+    # What is launched with a size of its own lies behind all else of shared memory.
+    variables = tuple(sorted((*module.variables, *entry.variables), key=lambda v: ".extern" in v.linkage))
     ends = {space: _lay_out(variables, space, symbols) for space in (".shared", ".local", ".global")}
     held = np.zeros(ends[".global"], np.uint8)
     for variable in variables:
@@ -87,10 +94,34 @@ def load(module: Module, *, shared: int = 0) -> Kernel:
             data = np.array(variable.initial, TYPES[variable.type[1:]].dtype).view(np.uint8)
             held[start : start + len(data)] = data
             symbols[variable.name] = start + MODULE_BASE
+    parameters = _parameters(entry)
+    symbols |= {name: offset + PARAMETER_BASE for name, (offset, _) in parameters.items()}
     binder = Binder(entry, entry.threads, symbols)
     blocks = _blocks(entry, binder)
-    dtypes = tuple(binder.dtypes)
-    return Kernel(entry, entry.threads, max(ends[".shared"], shared), ends[".local"], held, blocks, dtypes)
+    return Kernel(
+        entry,
+        entry.threads,
+        ends[".shared"] + shared,
+        ends[".local"],
+        held,
+        parameters,
+        blocks,
+        tuple(binder.dtypes),
+    )
+
+
+def _parameters(entry: Entry) -> dict[str, tuple[int, int]]:
+    """Offset and size of each parameter, aligned as it says or by its own size."""
+    end, found = 0, {}
+    for parameter in entry.parameters:
+        each = TYPES[parameter.type[1:]].bits // 8
+        size = each * max(parameter.count, 1)
+        words = parameter.attributes
+        align = int(words[words.index(".align") + 1]) if ".align" in words and ".ptr" not in words else each
+        end = -(-end // align) * align
+        found[parameter.name] = (end, size)
+        end += size
+    return found
 
 
 def _lay_out(variables: tuple[Variable, ...], space: str, symbols: dict[str, int]) -> int:
@@ -138,7 +169,9 @@ def _block(part: list[tuple[int, Instruction]], binder: Binder, starts: dict[str
     if part and _ends(part[-1][1]):
         number, last = part[-1]
         part, ending = part[:-1], _ending(number, last, binder, starts)
-    return Block(tuple(Planned(n, bind(binder, i, n), _guard(binder, i)) for n, i in part), ending)
+    steps = tuple(Planned(n, bind(binder, i, n), _guard(binder, i)) for n, i in part)
+    first = steps[0].number if steps else 0
+    return Block(steps, ending, slice(first, first + len(steps)))
 
 
 def _guard(binder: Binder, instruction: Instruction) -> Read | None:
@@ -174,7 +207,18 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step:
         step = group(binder, instruction)
         if step is not None:
             return step
-    for numbered in (access.bind, atomics.bind, warp.bind):
+    step = warps.bind(binder, instruction) or tensormap.bind(binder, instruction)
+    if step is not None:
+        return step
+    for numbered in (
+        copies.bind,
+        access.bind,
+        atomics.bind,
+        warp.bind,
+        groups.bind,
+        barriers.bind,
+        moves.bind,
+    ):
         step = numbered(binder, instruction, number)
         if step is not None:
             return step

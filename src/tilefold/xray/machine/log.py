@@ -1,4 +1,4 @@
-"""What a program asked of memory, access by access."""
+"""What a program asked of memory, access by access, and what engines beside the threads moved."""
 
 from __future__ import annotations
 
@@ -24,3 +24,40 @@ class Access:
     active: Array
     bytes: int
     step: int
+
+
+@dataclass(frozen=True, eq=False)
+class Touch:
+    """Bytes of shared memory that something asynchronous reads or writes on behalf of `warps` (a bit each).
+
+    `when`: "opens" for the moment it may begin, "closes" for the one at which it is known to have ended. A write
+    that a transaction barrier ended is known to all warps that waited there: `known`.
+    """
+
+    instruction: int
+    warps: int
+    addresses: Array
+    bytes: int
+    write: bool
+    when: str
+    step: int
+    known: bool = False
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One box that the tensor memory accelerator moved: `bytes` inside of the tensor, in `sectors` of global memory."""
+
+    instruction: int
+    kind: str
+    bytes: int
+    sectors: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Release:
+    """One barrier that let its threads go on: `instruction` it was, `threads` that met. Releases are numbered by step."""
+
+    instruction: int
+    threads: int

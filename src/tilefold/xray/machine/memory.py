@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from tilefold.xray.machine.types import Array
 
 _PAGE = 1 << 16
+_VECTOR = 32  # bytes of the widest access
 _APART = 1 << 40  # between allocations: no reach of 32-bit offsets leads from one into the next
 MODULE_BASE = _APART  # the address of a module's own variables
 
@@ -27,17 +29,18 @@ class Fault:
 
 @dataclass
 class Allocation:
-    """Bytes at an address. Without bounds its pages come into being when touched, filled at random."""
+    """Bytes at an address. Without bounds its pages come into being when touched, filled at random as `kind` says.
+
+    Otherwise `data` holds `size` bytes and some more: a vector that reaches beyond the end is a fault, but what of it lies
+    inside is moved.
+    """
 
     name: str
     base: int
+    size: int
     data: Array | None
+    kind: str = "bytes"
     pages: dict[int, Array] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        """Bytes it holds; without bounds, all up to the next allocation."""
-        return _APART // 2 if self.data is None else len(self.data)
 
 
 class Memory:
@@ -45,7 +48,7 @@ class Memory:
 
     def __init__(self, seed: int = 0) -> None:
         # The first allocation holds the variables of the module that runs; `adopt` fills it.
-        self.allocations = [Allocation("module", MODULE_BASE, np.zeros(0, np.uint8))]
+        self.allocations = [Allocation("module", MODULE_BASE, 0, np.zeros(0, np.uint8))]
         self._seed = seed
         self.faults: list[Fault] = []
 
@@ -56,80 +59,108 @@ class Memory:
         )
         return self._add(name, data) + before
 
-    def place_open(self, name: str) -> int:
-        """The address of memory without bounds; half of it lies before the address."""
-        return self._add(name, None) + _APART // 4
+    def place_open(self, name: str, kind: str = "bytes") -> int:
+        """The address of memory without bounds; half of it lies before the address.
+
+        `kind` says what it holds: normal random numbers for "f2", "f4", "f8" and "bf16", numbers in 0..127 for "i1" to
+        "i8", random bytes else.
+        """
+        return self._add(name, None, kind) + _APART // 4
 
     def adopt(self, variables: Array) -> None:
         """Take a module's variables in, unless an earlier program of its grid has brought them."""
         if len(variables) and not self.allocations[0].size:
-            self.allocations[0].data = variables.copy()
+            self.allocations[0] = Allocation("module", MODULE_BASE, len(variables), _padded(variables))
 
-    def _add(self, name: str, data: Array | None) -> int:
+    def _add(self, name: str, data: Array | None, kind: str = "bytes") -> int:
         base = _APART * (len(self.allocations) + 1)
-        self.allocations.append(Allocation(name, base, data))
+        size = _APART // 2 if data is None else len(data)
+        self.allocations.append(Allocation(name, base, size, None if data is None else _padded(data), kind))
         return base
 
     def read(self, name: str, dtype: Any, *, before: int = 0) -> Array:
         """What an allocation holds now."""
-        data = next(a for a in self.allocations if a.name == name).data
-        assert data is not None, "an allocation without bounds is no array"
-        held: Array = data[before:].view(dtype).copy()
+        found = next(a for a in self.allocations if a.name == name)
+        assert found.data is not None, "an allocation without bounds is no array"
+        held: Array = found.data[before : found.size].view(dtype).copy()
         return held
 
-    def load(self, addresses: Array, dtype: np.dtype[Any], instruction: int) -> Array:
-        """Values at aligned addresses; zero where there is nothing."""
-        result = np.zeros(len(addresses), dtype)
-        for chosen, where, memory in self._parts(addresses, dtype.itemsize, instruction):
-            result[chosen] = memory.view(dtype)[where // dtype.itemsize]
-        return result
+    def load(self, addresses: Array, dtype: np.dtype[Any], count: int, instruction: int) -> Array:
+        """[count, addresses]: neighbours at aligned addresses; zero where there is nothing."""
+        row = np.dtype((np.void, count * dtype.itemsize))
+        result = np.zeros((len(addresses), count), dtype)
+        for chosen, where, memory in self._parts(addresses, row.itemsize, instruction):
+            rows = memory.view(row)[where // row.itemsize]
+            result[chosen] = rows.view(dtype).reshape(-1, count)
+        return result.T
 
     def store(self, addresses: Array, values: Array, instruction: int) -> None:
-        """Values to aligned addresses; of threads that write to one place the last wins."""
-        size = values.dtype.itemsize
-        for chosen, where, memory in self._parts(addresses, size, instruction):
-            memory.view(values.dtype)[where // size] = values[chosen]
+        """Values [count, addresses] to neighbours at aligned addresses; of threads that write to one place the last wins."""
+        rows = np.ascontiguousarray(values.T)
+        row = np.dtype((np.void, rows.shape[1] * rows.itemsize))
+        held = rows.view(row)[:, 0]
+        for chosen, where, memory in self._parts(addresses, row.itemsize, instruction):
+            memory.view(row)[where // row.itemsize] = held[chosen]
 
-    def _parts(self, addresses: Array, size: int, instruction: int) -> list[tuple[Array, Array, Array]]:
-        """Which of the addresses lie in which piece of memory, and where in it."""
+    def _parts(
+        self, addresses: Array, size: int, instruction: int
+    ) -> Iterator[tuple[Array | slice, Array, Array]]:
+        """Which of the addresses lie in which piece of memory, and where in it; what lies nowhere is a fault."""
         if not len(addresses):
-            return []
+            return
         signed = addresses.astype(np.int64)
-        owners = signed // _APART - 1
-        parts = []
-        for owner in np.unique(owners):
-            chosen = np.flatnonzero(owners == owner)
+        owners = (signed + _APART // 2) // _APART - 1
+        first = int(owners[0])
+        found = [first] if (owners == first).all() else np.unique(owners).tolist()
+        for owner in found:
+            chosen = slice(None) if len(found) == 1 else np.flatnonzero(owners == owner)
             if not 0 <= owner < len(self.allocations):
                 self._fault(signed[chosen], instruction)
                 continue
             allocation = self.allocations[owner]
             offsets = signed[chosen] - allocation.base
-            outside = offsets + size > allocation.size
+            outside = (offsets < 0) | (offsets + size > allocation.size)
             if outside.any():
-                self._fault(signed[chosen[outside]], instruction)
-                chosen, offsets = chosen[~outside], offsets[~outside]
+                self._fault(signed[chosen][outside], instruction)
+                inside = (offsets >= 0) & (offsets < allocation.size)
+                chosen, offsets = np.arange(len(signed))[chosen][inside], offsets[inside]
             if allocation.data is not None:
-                whole = len(allocation.data) // size * size
-                parts.append((chosen, offsets, allocation.data[:whole]))
+                yield chosen, offsets, allocation.data
             else:
-                parts += self._paged(allocation, chosen, offsets)
-        return parts
+                yield from self._paged(allocation, np.arange(len(signed))[chosen], offsets)
 
     def _paged(
         self, allocation: Allocation, chosen: Array, offsets: Array
-    ) -> list[tuple[Array, Array, Array]]:
+    ) -> Iterator[tuple[Array, Array, Array]]:
         numbers = offsets // _PAGE
-        parts = []
         for number in np.unique(numbers).tolist():
             if number not in allocation.pages:
                 random = np.random.default_rng((self._seed, allocation.base // _APART, number))
-                allocation.pages[number] = random.integers(0, 256, _PAGE, np.uint8)
+                allocation.pages[number] = fill(random, allocation.kind)
             here = numbers == number
-            parts.append((chosen[here], offsets[here] % _PAGE, allocation.pages[number]))
-        return parts
+            yield chosen[here], offsets[here] % _PAGE, allocation.pages[number]
 
     def _fault(self, addresses: Array, instruction: int) -> None:
         lowest, highest = int(addresses.min()), int(addresses.max())
-        owner = min(max(lowest // _APART - 1, 0), len(self.allocations) - 1)
-        nearest = self.allocations[owner].name if self.allocations else ""
+        owner = min(max((lowest + _APART // 2) // _APART - 1, 0), len(self.allocations) - 1)
+        nearest = self.allocations[owner].name
         self.faults.append(Fault(instruction, len(addresses), lowest, highest, nearest))
+
+
+def _padded(data: Array) -> Array:
+    """A copy with at least a vector's bytes behind it, in all a multiple of a vector."""
+    held = np.zeros((len(data) // _VECTOR + 2) * _VECTOR, np.uint8)
+    held[: len(data)] = data
+    return held
+
+
+def fill(random: np.random.Generator, kind: str) -> Array:
+    """A page of random values."""
+    if kind in ("f2", "f4", "f8"):
+        return random.standard_normal(_PAGE // int(kind[1])).astype(kind).view(np.uint8)
+    if kind == "bf16":
+        words = random.standard_normal(_PAGE // 2).astype(np.float32).view(np.uint32)
+        return (words >> np.uint32(16)).astype(np.uint16).view(np.uint8)
+    if kind[0] == "i":
+        return random.integers(0, 128, _PAGE // int(kind[1]), np.dtype(kind)).view(np.uint8)
+    return random.integers(0, 256, _PAGE, np.uint8)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilefold.xray.machine.binding import Binder, Mask, Step, unknown
 from tilefold.xray.machine.rounding import flush, widen
+from tilefold.xray.machine.spaces import LOCAL_BASE
 from tilefold.xray.machine.types import TYPES, Array, Type
 from tilefold.xray.ptx.syntax import Instruction, Pair, Vector
 
@@ -31,6 +32,9 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
     """The step of a move, comparison or choice; None if this is none."""
     opcode, last = instruction.opcode, instruction.modifiers[-1] if instruction.modifiers else ""
     kind = TYPES.get(last)
+    if opcode == "cvta" and instruction.has("local") and kind is not None:
+        base = LOCAL_BASE if instruction.modifiers[0] == "local" else -LOCAL_BASE
+        return binder.pure(instruction, lambda a: a + np.uint64(base & (2**64 - 1)), (kind,), kind)
     if opcode in ("mov", "cvta") and kind is not None:
         return _move(binder, instruction, kind)
     if opcode == "setp" and kind is not None:

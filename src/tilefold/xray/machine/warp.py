@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from tilefold.errors import ExecutionError
 from tilefold.xray.machine.access import address_of, begin
 from tilefold.xray.machine.binding import Binder, Mask, Step, unknown
+from tilefold.xray.machine.matrix.warps import together
 from tilefold.xray.machine.types import TYPES, Array
 from tilefold.xray.ptx.syntax import Instruction, Pair, Vector
 
@@ -131,32 +131,36 @@ def _matrices(binder: Binder, instruction: Instruction, number: int) -> Step:
     writes = [binder.write(i, U32) for i in items] if loading else []
     reads = [] if loading else [binder.read(i, U32) for i in items]
 
-    def halves(cta: Cta, rows: Array) -> Callable[[int], Array]:
-        quarter, pair = cta.lane // 4, cta.lane % 4 * 2
-
-        def half(which: int) -> Array:
-            row, column = (pair + which, quarter) if across else (quarter, pair + which)
-            where: Array = rows[cta.first_of_warp + row] + (2 * column).astype(np.uint64)
-            return where
-
-        return half
-
     def move(cta: Cta, mask: Mask) -> None:
-        if mask is not None:
-            raise ExecutionError(
-                f"xray: all lanes must move matrices together, got some in PTX line {instruction.line}"
-            )
-        addresses, shared = address(cta), cta.space("shared")
-        used = cta.lane < 8 * len(items)
-        begin(cta, number, "load" if loading else "store", "shared", addresses, used, 16)
-        for i in range(len(items)):
-            half = halves(cta, np.roll(addresses.reshape(-1, 32), -8 * i, axis=1).ravel())
-            if loading:
-                low, high = (shared.load(half(h), np.dtype("u2"), number).astype(np.uint32) for h in (0, 1))
-                writes[i](cta, low | (high << np.uint32(16)), None)
-            else:
-                word = reads[i](cta)
-                shared.store(half(0), word.astype(np.uint16), number)
-                shared.store(half(1), (word >> np.uint32(16)).astype(np.uint16), number)
+        together(cta, mask, 32, instruction)
+        active = cta.everyone if mask is None else mask
+        addresses = address(cta)
+        begin(
+            cta,
+            number,
+            "load" if loading else "store",
+            "shared",
+            addresses,
+            active & (cta.lane < 8 * len(items)),
+            16,
+        )
+        # [matrices, warps, rows]: where each row of 16 bytes lies.
+        rows = addresses.reshape(-1, 4, 8).transpose(1, 0, 2)[: len(items), active[::32]]
+        if loading:
+            held = cta.shared.load(rows.ravel(), np.dtype("u2"), 8, number).T.reshape(*rows.shape, 8)
+            words = _swapped(held, across).view(np.uint32)
+            found = np.zeros((len(items), cta.threads), np.uint32)
+            found[:, active] = words.reshape(len(items), -1)
+            for write, word in zip(writes, found, strict=True):
+                write(cta, word, mask)
+        else:
+            words = np.stack([read(cta)[active] for read in reads]).view(np.uint16)
+            held = _swapped(words.reshape(*rows.shape, 8), across)
+            cta.shared.store(rows.ravel(), held.reshape(-1, 8).T, number)
 
     return move
+
+
+def _swapped(matrices: Array, across: bool) -> Array:
+    """8x8 matrices, transposed if they lie across."""
+    return np.ascontiguousarray(np.swapaxes(matrices, -1, -2)) if across else matrices

@@ -46,11 +46,24 @@ class BodyParser:
         while not stream.accept("}"):
             if stream.peek().text == "{":
                 self._opened += 1
-                self._scopes.append({})
+                self._scopes.append({name: f"$scope{self._opened}_{name}" for name in self._labels()})
                 self.parse()
                 self._scopes.pop()
             else:
                 self._item()
+
+    def _labels(self) -> list[str]:
+        """The labels of the scope that opens here; a jump may stand before its label."""
+        found: list[str] = []
+        depth = ahead = 0
+        while True:
+            text = self._stream.peek(ahead).text
+            depth += (text == "{") - (text == "}")
+            if depth == 0:
+                return found
+            if depth == 1 and text == ":" and self._stream.peek(ahead - 1).kind == "word":
+                found.append(self._stream.peek(ahead - 1).text)
+            ahead += 1
 
     def _item(self) -> None:
         stream = self._stream

@@ -1,0 +1,68 @@
+"""Jumps, barriers and what the lanes of a warp do together, in C++."""
+
+from __future__ import annotations
+
+from tilefold.xray.cuda.integers import assign
+from tilefold.xray.cuda.names import SIGNED, UNSIGNED, Names
+from tilefold.xray.ptx.syntax import Immediate, Instruction, Pair, Symbol
+
+_SHUFFLES = {
+    "bfly": "__shfl_xor_sync",
+    "idx": "__shfl_sync",
+    "down": "__shfl_down_sync",
+    "up": "__shfl_up_sync",
+}
+_VOTES = {"all": "__all_sync", "any": "__any_sync", "ballot": "__ballot_sync", "uni": "__uni_sync"}
+
+
+def statement(names: Names, instruction: Instruction) -> str | None:
+    """The statement of such an instruction; None if C++ has no word for it."""
+    opcode, operands = instruction.opcode, instruction.operands
+    if opcode == "bra" and isinstance(operands[0], Symbol):
+        return f"goto {names.label(operands[0].name)};"
+    if opcode in ("ret", "exit"):
+        return "return;"
+    if opcode == "trap":
+        return "__trap();"
+    if opcode in ("bar", "barrier"):
+        return _barrier(names, instruction)
+    if instruction.name.startswith("shfl.sync.") and instruction.modifiers[-1] == "b32":
+        return _shuffle(names, instruction)
+    if instruction.name.startswith("vote.sync.") and not isinstance(operands[0], Pair):
+        call = f"{_VOTES[instruction.modifiers[1]]}({names.value(operands[2], 'b32')}, {names.value(operands[1], 'pred')})"
+        return assign(names, operands[0], call)
+    if instruction.name.startswith("redux.sync."):
+        return _reduce(names, instruction)
+    if instruction.name == "activemask.b32":
+        return assign(names, operands[0], "__activemask()")
+    if instruction.name.startswith(("membar.gl", "fence.acq_rel.gpu", "fence.sc.gpu")):
+        return "__threadfence();"
+    return None
+
+
+def _barrier(names: Names, instruction: Instruction) -> str | None:
+    operands = instruction.operands
+    if instruction.name == "bar.warp.sync":
+        return f"__syncwarp({names.value(operands[0], 'b32')});"
+    if instruction.name in ("bar.sync", "barrier.sync") and operands == (Immediate(0),):
+        return "__syncthreads();"
+    return None
+
+
+def _shuffle(names: Names, instruction: Instruction) -> str | None:
+    """C++ has no predicate, and segments that are whole warps here."""
+    target, value, by, control, members = instruction.operands
+    mode = instruction.modifiers[1]
+    if isinstance(target, Pair) or control != Immediate(0 if mode == "up" else 31):
+        return None
+    words = [names.value(o, "b32") for o in (members, value, by)]
+    return assign(names, target, f"{_SHUFFLES[mode]}({', '.join(words)})")
+
+
+def _reduce(names: Names, instruction: Instruction) -> str | None:
+    target, source, members = instruction.operands
+    operation, kind = instruction.modifiers[1], instruction.modifiers[-1]
+    if kind not in ("s32", "u32", "b32"):
+        return None
+    value = f"({(SIGNED if kind[0] == 's' else UNSIGNED)[32]}){names.value(source, kind)}"
+    return assign(names, target, f"__reduce_{operation}_sync({names.value(members, 'b32')}, {value})")

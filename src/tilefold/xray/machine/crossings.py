@@ -1,0 +1,202 @@
+"""What crosses each barrier: bytes that one warp touched before and another touches after it, one of them writing.
+
+A barrier parts two spans of the log. If it were not there, only accesses of these two spans could meet in another order,
+since all other barriers stay: it is needed if and only if some byte is touched in both by different warps, and written by
+one. Spans hold what threads do, and what is done on their behalf: an asynchronous copy may write from the moment it is
+issued to the moment its thread has waited for it, a `wgmma` read until it is waited for. Shared and global memory count, and
+transaction barriers as bytes of shared memory. Atomic operations do not conflict with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tilefold.xray.machine.cta import Outcome
+from tilefold.xray.machine.kernel import Kernel
+from tilefold.xray.machine.log import Access, Touch
+from tilefold.xray.machine.types import Array
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One barrier as it was executed: the `step`-th, by `instruction`.
+
+    `needed` says between whom something crosses it: "warps" (the barrier must stay), "lanes" (of one warp at most:
+    `bar.warp.sync` would do) or "nothing". `bytes` counts what crosses between warps; `example` is an instruction before
+    and one after that share such a byte.
+    """
+
+    step: int
+    instruction: int
+    needed: str
+    bytes: int
+    example: tuple[int, int] | None
+
+
+def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
+    """What crosses each barrier of a program, in order."""
+    spans = [Span() for _ in range(len(outcome.releases) + 1)]
+    for access in outcome.accesses:
+        if access.space != "local":
+            copied = kernel.entry.instructions[access.instruction].opcode == "cp" and access.kind == "store"
+            use = _of_threads(access)
+            spans[access.step].after.append(use)
+            if not copied:  # a copy's write has ended where its thread waited for it
+                spans[access.step].before.append(use)
+    for touch in outcome.touches:
+        span = spans[touch.step]
+        (span.after if touch.when == "opens" else span.before).append(_of_engine(touch))
+    size = -(-kernel.shared // 128) * 128
+    return tuple(
+        Crossing(step, release.instruction, "warps", 0, None)
+        if release.threads < kernel.threads
+        else _crossing(step, release.instruction, spans[step].before, spans[step + 1].after, size)
+        for step, release in enumerate(outcome.releases)
+    )
+
+
+def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome]) -> dict[int, str]:
+    """The barriers that nothing crossed between warps in any of the programs, with what crossed them at most: "lanes" or
+    "nothing".
+    """
+    worst: dict[int, str] = {}
+    order = ("nothing", "lanes", "warps")
+    for outcome in outcomes:
+        for crossing in crossings(kernel, outcome):
+            held = worst.get(crossing.instruction, "nothing")
+            worst[crossing.instruction] = max(held, crossing.needed, key=order.index)
+    return {number: needed for number, needed in worst.items() if needed != "warps"}
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """One instruction's bytes in a span: where each begins, the warps of each (a bit each), and how they are used."""
+
+    instruction: int
+    space: str
+    addresses: Array
+    warps: Array
+    bytes: int
+    how: str  # read, write, atomic, or known: a write of which the warps named know that it has ended
+
+    @property
+    def places(self) -> tuple[Array, Array]:
+        """Every byte, and the warps of each."""
+        places = (self.addresses[:, None] + np.arange(self.bytes)).ravel()
+        return places, np.repeat(self.warps, self.bytes)
+
+
+@dataclass(frozen=True)
+class Span:
+    """What happens between two barriers, as the barrier behind it (`before`) and the one ahead of it (`after`) see it."""
+
+    before: list[Use] = field(default_factory=list)
+    after: list[Use] = field(default_factory=list)
+
+
+def _of_threads(access: Access) -> Use:
+    threads = np.flatnonzero(access.active)
+    space = "global" if access.space == "global" else "shared"
+    how = {"load": "read", "store": "write", "atomic": "atomic"}[access.kind]
+    warps = np.uint32(1) << (threads // 32).astype(np.uint32)
+    return Use(
+        access.instruction, space, access.addresses[threads].astype(np.int64), warps, access.bytes, how
+    )
+
+
+def _of_engine(touch: Touch) -> Use:
+    how = "known" if touch.known else "write" if touch.write else "read"
+    warps = np.full(len(touch.addresses), touch.warps, np.uint32)
+    return Use(touch.instruction, "shared", touch.addresses.astype(np.int64), warps, touch.bytes, how)
+
+
+def _crossing(step: int, number: int, before: list[Use], after: list[Use], size: int) -> Crossing:
+    shared = _meet(
+        [u for u in before if u.space == "shared"], [u for u in after if u.space == "shared"], size
+    )
+    far = _squeezed([u for u in before if u.space == "global"], [u for u in after if u.space == "global"])
+    found = [shared, *far]
+    between = sum(int(f.warps.sum()) for f in found)
+    if between:
+        example = next(f.example() for f in found if f.warps.any())
+        return Crossing(step, number, "warps", between, example)
+    within = any(f.lanes.any() for f in found)
+    return Crossing(step, number, "lanes" if within else "nothing", 0, None)
+
+
+@dataclass(frozen=True, eq=False)
+class Meeting:
+    """Which bytes conflict, between warps and at all; and the uses they come from."""
+
+    warps: Array
+    lanes: Array
+    before: list[Use]
+    after: list[Use]
+
+    def example(self) -> tuple[int, int]:
+        """An instruction on each side that touches the first byte which crosses between warps."""
+        place = int(self.warps.argmax())
+        pairs = (
+            (b.instruction, a.instruction)
+            for b in self.before
+            for a in self.after
+            if {b.how, a.how} not in ({"read"}, {"atomic"}) and _has(b, place) and _has(a, place)
+        )
+        return next(pairs)
+
+
+def _has(use: Use, place: int) -> bool:
+    return bool(((use.addresses <= place) & (place < use.addresses + use.bytes)).any())
+
+
+def _meet(before: list[Use], after: list[Use], size: int) -> Meeting:
+    """Conflicts of all bytes below `size`."""
+    first, second = _masks(before, size), _masks(after, size)
+    anyone = second["read"] | second["write"] | second["atomic"]
+    everyone = first["read"] | first["write"] | first["atomic"]
+    pairs = [
+        (first["write"], anyone),
+        (everyone, second["write"]),
+        (first["read"], second["atomic"]),
+        (first["atomic"], second["read"]),
+    ]
+    warps, lanes = np.zeros(size, bool), np.zeros(size, bool)
+    for left, right in pairs:
+        both = (left != 0) & (right != 0)
+        joined = left | right
+        lanes |= both
+        warps |= both & ((joined & (joined - np.uint32(1))) != 0)
+    unknown = (first["known"] != 0) & ((anyone & ~first["known"]) != 0)
+    return Meeting(warps | unknown, lanes | unknown, before, after)
+
+
+def _masks(uses: list[Use], size: int) -> dict[str, Array]:
+    """For each way of use and each byte, the warps that use it so."""
+    found = {how: np.zeros(size, np.uint32) for how in ("read", "write", "atomic", "known")}
+    alike: dict[tuple[str, int], list[Use]] = {}
+    for use in uses:
+        alike.setdefault((use.how, use.bytes), []).append(use)
+    for (how, length), group in alike.items():
+        addresses, warps = (
+            np.concatenate([getattr(u, name) for u in group]) for name in ("addresses", "warps")
+        )
+        for bits in np.unique(warps):
+            places = np.unique(addresses[warps == bits])[:, None] + np.arange(length)
+            found[how][places.ravel()] |= bits
+    return found
+
+
+def _squeezed(before: list[Use], after: list[Use]) -> list[Meeting]:
+    """The meeting in global memory, its bytes numbered; none where nobody writes."""
+    if all(u.how == "read" for u in (*before, *after)):
+        return []
+    places = np.unique(np.concatenate([u.places[0] for u in (*before, *after)]))
+
+    def numbered(use: Use) -> Use:
+        held, warps = use.places
+        return replace(use, addresses=np.searchsorted(places, held), warps=warps, bytes=1)
+
+    return [_meet([numbered(u) for u in before], [numbered(u) for u in after], len(places))]

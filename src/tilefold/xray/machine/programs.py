@@ -1,0 +1,62 @@
+"""Programs of a grid, executed one after the other on one memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilefold.errors import ExecutionError
+from tilefold.xray.machine.cta import Outcome, run
+from tilefold.xray.machine.kernel import Kernel
+from tilefold.xray.machine.memory import Memory
+
+Program = tuple[int, int, int]
+# Triton's last two parameters: scratch of the grid, scratch of a profiler.
+_SCRATCH = 2
+
+
+def chosen_programs(grid: Program) -> tuple[Program, ...]:
+    """The first, the middle and the last program of a grid, each once."""
+    total = grid[0] * grid[1] * grid[2]
+    numbers = sorted({0, total // 2, total - 1})
+    return tuple((n % grid[0], n // grid[0] % grid[1], n // (grid[0] * grid[1])) for n in numbers)
+
+
+def all_programs(grid: Program) -> tuple[Program, ...]:
+    """Every program, x fastest."""
+    return tuple((x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0]))
+
+
+def execute(
+    kernel: Kernel,
+    memory: Memory,
+    values: Sequence[int | bytes],
+    *,
+    grid: Program = (1, 1, 1),
+    programs: Sequence[Program] | None = None,
+    scratch: bool = False,
+) -> tuple[Outcome, ...]:
+    """Run programs of a grid; by default its first, middle and last.
+
+    `values` are the arguments in the order of the PTX's parameters: the bits of scalars, addresses that `memory` gave, tensor
+    maps as their 128 bytes. Triton's two last parameters may be left out; `scratch` says whether the kernel uses
+    the first of them, which then gets memory of its own. Accesses outside of every allocation are found in
+    `memory.faults` afterwards.
+
+    Raises:
+        ExecutionError: too few or too many values, a program outside of the grid, and what `run` raises.
+    """
+    names = [p.name for p in kernel.entry.parameters]
+    missing = len(names) - len(values)
+    if missing not in (0, _SCRATCH):
+        raise ExecutionError(
+            f"xray: a kernel of {len(names)} parameters must be given {len(names) - _SCRATCH} or {len(names)} values, got "
+            f"{len(values)}"
+        )
+    if missing:
+        values = [*values, memory.place_open("scratch") if scratch else 0, 0]
+    found = []
+    for program in chosen_programs(grid) if programs is None else programs:
+        if not all(0 <= at < size for at, size in zip(program, grid, strict=True)):
+            raise ExecutionError(f"xray: a program must lie in the grid {grid}, got {program}")
+        found.append(run(kernel, memory, dict(zip(names, values, strict=True)), program=program, grid=grid))
+    return tuple(found)

@@ -1,0 +1,92 @@
+"""The memories of one block: shared, local and parameters; and its special registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilefold.errors import ExecutionError
+from tilefold.xray.machine.memory import Memory
+from tilefold.xray.machine.types import Array
+
+# Generic addresses: shared memory begins at 0, then come local memory and parameters, all below global memory.
+LOCAL_BASE = 1 << 32
+PARAMETER_BASE = 1 << 36
+
+
+class Flat:
+    """Bytes from address 0, whose first content is no value anybody wrote. Speaks as `Memory` does."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self._name, self.size = name, size
+        self.data = np.full(-(-max(size, 1) // 128) * 128, 0xA5, np.uint8)
+
+    def load(self, addresses: Array, dtype: np.dtype[Any], count: int, instruction: int) -> Array:
+        """[count, addresses]: neighbours at aligned addresses."""
+        row = np.dtype((np.void, count * dtype.itemsize))
+        rows = self.data.view(row)[self._index(addresses, row.itemsize, instruction)]
+        found: Array = rows.view(dtype).reshape(-1, count).T
+        return found
+
+    def store(self, addresses: Array, values: Array, instruction: int) -> None:
+        """Values [count, addresses] to neighbours at aligned addresses; of threads that write to one place the last wins."""
+        rows = np.ascontiguousarray(values.T)
+        row = np.dtype((np.void, rows.shape[1] * rows.itemsize))
+        self.data.view(row)[self._index(addresses, row.itemsize, instruction)] = rows.view(row)[:, 0]
+
+    def _index(self, addresses: Array, size: int, instruction: int) -> Array:
+        if len(addresses) and int(addresses.max()) + size > self.size:
+            raise ExecutionError(
+                f"xray: {self._name} addresses must be below {self.size}, got {int(addresses.max())} in an access of {size}"
+                f" bytes by instruction {instruction}"
+            )
+        index: Array = (addresses // np.uint64(size)).astype(np.int64)
+        return index
+
+
+class Generic:
+    """Global memory and, below it, the parameters: what a generic address may mean where it is not shared."""
+
+    def __init__(self, memory: Memory, parameters: Array) -> None:
+        self._memory, self._parameters = memory, parameters
+
+    def bytes_at(self, address: int, count: int, instruction: int) -> Array:
+        """`count` bytes from one address."""
+        if PARAMETER_BASE <= address < PARAMETER_BASE + len(self._parameters):
+            return self._parameters[address - PARAMETER_BASE :][:count]
+        where = np.uint64(address) + np.arange(count, dtype=np.uint64)
+        found: Array = self._memory.load(where, np.dtype("u1"), 1, instruction)[0]
+        return found
+
+
+def special_registers(
+    numbers: Array, program: tuple[int, int, int], grid: tuple[int, int, int]
+) -> Mapping[str, Array]:
+    """The registers that a thread finds filled."""
+    threads = len(numbers)
+    fixed: dict[str, int] = {"%tid.y": 0, "%tid.z": 0, "%ntid.x": threads, "%ntid.y": 1, "%ntid.z": 1}
+    fixed |= {f"%ctaid.{axis}": at for axis, at in zip("xyz", program, strict=True)}
+    fixed |= {f"%nctaid.{axis}": size for axis, size in zip("xyz", grid, strict=True)}
+    fixed |= {"%cluster_ctarank": 0, "%cluster_ctaid.x": 0, "%cluster_nctarank": 1}
+    found = {name: np.full(threads, value, np.uint32) for name, value in fixed.items()}
+    lane = (numbers % 32).astype(np.uint32)
+    return found | {
+        "%tid.x": numbers.astype(np.uint32),
+        "%laneid": lane,
+        "%warpid": (numbers // 32).astype(np.uint32),
+        "%lanemask_lt": (np.uint32(1) << lane) - np.uint32(1),
+        "%lanemask_eq": np.uint32(1) << lane,
+    }
+
+
+def words(numbers: Mapping[str, int | bytes], layout: Mapping[str, tuple[int, int]]) -> Array:
+    """The bytes of all parameters: of each its offset and size are given, and its bits or bytes."""
+    end = max((offset + size for offset, size in layout.values()), default=0)
+    held = np.zeros(-(-max(end, 1) // 128) * 128, np.uint8)
+    for name, (offset, size) in layout.items():
+        value = numbers[name]
+        raw = value if isinstance(value, bytes) else (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+        held[offset : offset + len(raw)] = np.frombuffer(raw, np.uint8)
+    return held

@@ -1,0 +1,155 @@
+"""The CUDA C++ of a kernel: nvcc accepts it, and its own PTX gives the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tilefold.errors import XrayError
+from tilefold.xray.cuda import compile_ptx, find_nvcc, translate
+from tilefold.xray.machine import Kernel, load
+from tilefold.xray.ptx import parse
+from xray import kernels, tensor_kernels
+from xray.running import Described, launch
+from xray.snippets import module
+
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc")
+ARCHITECTURES = pytest.mark.parametrize("architecture", [80, 90])
+
+
+def again(compiled: Any) -> Kernel:
+    """A kernel by way of CUDA C++ and nvcc."""
+    read = parse(compiled.asm["ptx"])
+    return load(parse(compile_ptx(translate(read), read.target[0])), shared=compiled.metadata.shared)
+
+
+def both(make: Callable[[], dict[str, Any]], function: Any, **options: Any) -> None:
+    """The same arguments through Triton's PTX and through nvcc's: every byte of every tensor is the same afterwards."""
+    first, second = make(), make()
+    launch(function, first, **options)
+    launch(function, second, through=again, **options)
+    for name, value in first.items():
+        one, other = (v.tensor if isinstance(v, Described) else v for v in (value, second[name]))
+        if isinstance(one, torch.Tensor):
+            assert torch.equal(one.view(torch.uint8), other.view(torch.uint8)), name
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return (x * 50).to(dtype) if not dtype.is_floating_point else x.to(dtype)
+
+
+SMALL: dict[str, tuple[Any, Callable[[], dict[str, Any]], dict[str, Any]]] = {
+    "add": (kernels.add, lambda: {"x_ptr": random(500), "y_ptr": random(500), "z_ptr": torch.zeros(500), "n": 500}, {"grid": (2, 1, 1), "BLOCK": 256}),
+    "softmax": (kernels.softmax, lambda: {"x_ptr": random(2, 777), "y_ptr": torch.zeros(2, 777), "n": 777}, {"grid": (2, 1, 1), "BLOCK": 1024}),
+    "transpose": (kernels.transpose, lambda: {"x_ptr": random(32, 48), "y_ptr": torch.zeros(48, 32), "m": 32, "n": 48}, {"grid": (1, 2, 1), "BLOCK": 32}),
+    "transpose of bytes": (kernels.transpose, lambda: {"x_ptr": random(32, 32, dtype=torch.int8), "y_ptr": torch.zeros(32, 32, dtype=torch.int8), "m": 32, "n": 32}, {"BLOCK": 32}),
+    "atomics": (kernels.histogram, lambda: {"x_ptr": random(300, dtype=torch.int32) % 10, "h_ptr": torch.zeros(10), "n": 300}, {"grid": (3, 1, 1), "BLOCK": 128}),
+    "to bf16": (kernels.convert, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256, dtype=torch.bfloat16), "n": 256}, {"BLOCK": 256}),
+    "to fp8": (kernels.convert, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256, dtype=torch.float8_e5m2), "n": 256}, {"BLOCK": 256}),
+    "to int64": (kernels.convert, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256, dtype=torch.int64), "n": 256}, {"BLOCK": 256}),
+    "from float64": (kernels.convert, lambda: {"x_ptr": random(256, dtype=torch.float64), "y_ptr": torch.zeros(256), "n": 256}, {"BLOCK": 256}),
+    "scan": (kernels.running_sum, lambda: {"x_ptr": random(512, dtype=torch.int64), "y_ptr": torch.zeros(512, dtype=torch.int64)}, {"BLOCK": 512}),
+    "loop": (kernels.loop, lambda: {"x_ptr": random(3000), "y_ptr": torch.zeros(1), "n": 3000}, {"BLOCK": 512}),
+    "sine": (kernels.sine, lambda: {"x_ptr": random(256) * 1e5, "y_ptr": torch.zeros(256)}, {"BLOCK": 256}),
+    "logarithm": (kernels.logarithm, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256)}, {"BLOCK": 256}),
+    "erf": (kernels.error_function, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256)}, {"BLOCK": 256}),
+    "sort": (kernels.sort, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256)}, {"BLOCK": 256}),
+}  # fmt: skip
+
+
+@needs_nvcc
+@ARCHITECTURES
+@pytest.mark.parametrize("name", list(SMALL))
+def test_small_kernels(name: str, architecture: int) -> None:
+    function, make, options = SMALL[name]
+    both(make, function, architecture=architecture, **options)
+
+
+@needs_nvcc
+@ARCHITECTURES
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.float8_e5m2, torch.float64], ids=str
+)
+def test_products(dtype: torch.dtype, layout: str, architecture: int) -> None:
+    result = {torch.int8: torch.int32, torch.float64: torch.float64}.get(dtype, torch.float32)
+    size = {torch.float64: 32}.get(dtype, 64)
+
+    def make() -> dict[str, Any]:
+        a, b = random(size, 96, dtype=dtype), random(96, size, dtype=dtype)
+        steps = {"step_am": 96, "step_ak": 1, "step_bk": size if layout[1] == "n" else 1, "step_bn": 1 if layout[1] == "n" else 96}
+        return {"a_ptr": a, "b_ptr": b, "c_ptr": torch.zeros(size, size, dtype=result), "K": 96} | steps
+
+    constants = {"M": size, "N": size, "BLOCK_K": 32, "PRECISION": "tf32", "STAGES": 3}
+    both(make, tensor_kernels.product, architecture=architecture, **constants)
+
+
+@needs_nvcc
+@ARCHITECTURES
+def test_a_product_from_registers(architecture: int) -> None:
+    def make() -> dict[str, Any]:
+        q, k, v = (random(n, 64, dtype=torch.float16) for n in (64, 128, 128))
+        return {"q_ptr": q, "k_ptr": k, "v_ptr": v, "o_ptr": torch.zeros(64, 64), "n": 128}
+
+    both(make, tensor_kernels.attention, architecture=architecture, D=64, M=64, N=64)
+
+
+@needs_nvcc
+@ARCHITECTURES
+def test_descriptors_of_device_and_host(architecture: int) -> None:
+    def make() -> dict[str, Any]:
+        return {"x_ptr": random(40, 48), "y_ptr": torch.zeros(40, 48), "m": 40, "n": 48}
+
+    both(make, tensor_kernels.described_copy, grid=(2, 2, 1), architecture=architecture, M=32, N=32)
+
+    def made() -> dict[str, Any]:
+        a, b, c = (random(*s, dtype=torch.float16) for s in ((64, 192), (192, 64), (64, 64)))
+        return {"a": Described(a, (64, 64)), "b": Described(b, (64, 64)), "c": Described(c, (64, 64)), "k": 192}
+
+    both(made, tensor_kernels.described_product, architecture=architecture, M=64, N=64, K=64, STAGES=3)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "words"),
+    [
+        ("add.s32 %r0, %r1, -4;", "r0 = r1 - 4;"),
+        ("@!%t0 mul.wide.s32 %d0, %r1, %r2;", "if (!t0) d0 = (uint64_t)((int64_t)(int32_t)r1 * (int64_t)(int32_t)r2);"),
+        ("setp.ltu.f32 %t0, %r0, %r1;", "t0 = !(as_f32(r0) >= as_f32(r1));"),
+        ("ld.shared.v2.b32 {%r0, %r1}, [%r2+8];", "{ Held32x2 moved = *(Held32x2*)__cvta_shared_to_generic(r2 + 8); r0 = moved.x; r1 = moved.y; }"),
+        ("ex2.approx.f32 %r0, %r1;", 'asm volatile("ex2.approx.f32 %0, %1;" : "=r"(r0) : "r"(r1) : "memory");'),
+        ("shl.b32 %r0, %r1, %r2;", "r0 = r2 < 32 ? r1 << r2 : 0;"),
+        ("mov.u32 %r0, %laneid;", 'asm volatile("mov.u32 %0, %%laneid;" : "=r"(r0) :  : "memory");'),
+    ],
+    ids=lambda text: text.split()[0],
+)  # fmt: skip
+def test_one_statement_an_instruction(instruction: str, words: str) -> None:
+    text = translate(parse(module(instruction, 0)))
+    assert f"    {words}\n" in text
+
+
+def test_a_source_line_cannot_swallow_the_next() -> None:
+    read = parse(module('.loc 1 7 0\nadd.s32 %r0, %r1, 4;', 0) + '.file 1 "kernel.py"\n')
+    text = translate(read, lines=lambda path, line: f"x = {line} + \\")
+    assert "    // kernel.py:7: x = 7 + \n" in text
+
+
+@needs_nvcc
+def test_what_nvcc_refuses_is_said_in_its_words() -> None:
+    with pytest.raises(XrayError, match=r"nvcc must accept .*undefined"):
+        compile_ptx("__global__ void k() { nothing(); }", "sm_90")
+
+
+def test_without_nvcc_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert find_nvcc() is None
+    with pytest.raises(XrayError, match="nvcc must be on the PATH"):
+        compile_ptx("", "sm_90")
+
+
+def test_one_kernel_is_translated() -> None:
+    with pytest.raises(XrayError, match="must have one kernel, got 0"):
+        translate(parse(".version 8.7\n.target sm_90\n.address_size 64\n"))
