@@ -9,13 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilefold.errors import ArgumentError
+from tilefold.xray import machine
 from tilefold.xray.compile.arguments import TYPES, Argument
 from tilefold.xray.compile.job import Compiled
-from tilefold.xray.machine import Access, Kernel, Memory, Outcome, load, run
+from tilefold.xray.machine import Access, Kernel, Memory, Outcome, Transfer, load
 from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import Module
 
 Program = tuple[int, int, int]
+# Numbers that memory without data is filled with; bytes at random for all others.
+_KINDS = {"bf16": "bf16", "fp8e5": "bytes", "fp8e4nv": "bytes"}
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,14 @@ class Execution:
                 found.setdefault(access.instruction, []).append(access)
         return found
 
+    def transfers(self) -> dict[int, list[Transfer]]:
+        """Boxes that the tensor memory accelerator moved, by the number of their instruction."""
+        found: dict[int, list[Transfer]] = {}
+        for outcome in self.outcomes:
+            for transfer in outcome.transfers:
+                found.setdefault(transfer.instruction, []).append(transfer)
+        return found
+
 
 def chosen_programs(grid: Program, wanted: Sequence[Program] | None) -> tuple[Program, ...]:
     """The programs asked for, or the first, a middle and the last.
@@ -63,9 +74,7 @@ def chosen_programs(grid: Program, wanted: Sequence[Program] | None) -> tuple[Pr
         ArgumentError: one lies outside the grid.
     """
     if wanted is None:
-        count = grid[0] * grid[1] * grid[2]
-        places = sorted({0, count // 2, count - 1})
-        return tuple((p % grid[0], p // grid[0] % grid[1], p // (grid[0] * grid[1])) for p in places)
+        return machine.chosen_programs(grid)
     for program in wanted:
         if not all(0 <= at < size for at, size in zip(program, grid, strict=True)):
             raise ArgumentError(
@@ -90,7 +99,7 @@ def execute(compiled: Compiled, module: Module, programs: Sequence[Program]) -> 
             )
     kernel = load(module, shared=compiled.shared)
     memory, bounds = Memory(), []
-    values = []
+    values: list[int | bytes] = []
     for number, argument in enumerate(compiled.parameters):
         if argument.pointer:
             address, bound = _placed(memory, f"{number}:{argument.name}", argument)
@@ -98,11 +107,10 @@ def execute(compiled: Compiled, module: Module, programs: Sequence[Program]) -> 
             bounds += [] if bound is None else [bound]
         else:
             values.append(bits_of(argument))
-    names = [p.name for p in kernel.entry.parameters]
-    # What Triton adds behind the kernel's own parameters: memory it allocates for it.
-    values += [memory.place_open(f"scratch {i}") for i in range(len(names) - len(values))]
-    arguments = dict(zip(names, values, strict=True))
-    outcomes = tuple(run(kernel, memory, arguments, program=p, grid=compiled.job.grid) for p in programs)
+    # What Triton adds behind the kernel's own parameters: memory that it allocates for it.
+    rest = len(kernel.entry.parameters) - len(values)
+    values += [memory.place_open(f"scratch {i}") for i in range(rest)]
+    outcomes = machine.execute(kernel, memory, values, grid=compiled.job.grid, programs=programs)
     return Execution(kernel, tuple(programs), outcomes, tuple(bounds), memory)
 
 
@@ -114,7 +122,7 @@ def _placed(memory: Memory, key: str, argument: Argument) -> tuple[int, Bound | 
         assert size is not None
         base = memory.place(key, np.ascontiguousarray(argument.data), before=shift)
     else:
-        base = memory.place_open(key) + shift
+        base = memory.place_open(key, _KINDS.get(argument.type, TYPES[argument.type])) + shift
     return base, None if size is None else Bound(argument.name, base, base + size)
 
 

@@ -14,11 +14,13 @@ from tilefold.xray.ir import Function, tensors
 from tilefold.xray.layouts import holding
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.machine.log import Access as Logged
+from tilefold.xray.machine.log import Transfer
 from tilefold.xray.ptx.syntax import Entry, Instruction
 from tilefold.xray.report.model import Access, Layout, Line, Work
 from tilefold.xray.report.static import Lines, access_of, flops_of, kind_of, line_of
 
 Key = tuple[str, int]  # file and line
+Log = tuple[dict[int, list[Logged]], dict[int, list[Transfer]]]  # by the number of the instruction
 # Whose layouts decide something: what moves data, what meets across threads, and arithmetic. Pointers repeat their data's.
 _SILENT = (
     "tt.splat",
@@ -40,7 +42,7 @@ def source_lines(
     for number, instruction in enumerate(entry.instructions):
         instructions[lines.line(instruction) or NOWHERE].append(number)
     layouts = layouts_by_line(ttgir, warps)
-    log = {} if execution is None else execution.accesses()
+    log = None if execution is None else (execution.accesses(), execution.transfers())
     found = sorted(set(instructions) | set(layouts) | {k for k, n in sass.items() if n})
     return tuple(
         _line(key, [(n, entry.instructions[n]) for n in instructions.get(key, ())], layouts.get(key, ()),
@@ -55,7 +57,7 @@ def _line(
     layouts: Iterable[Layout],
     sass: int,
     execution: Execution | None,
-    log: dict[int, list[Logged]],
+    log: Log | None,
 ) -> Line:
     opcodes = Counter(_family(i) for _, i in instructions)
     return Line(
@@ -66,7 +68,7 @@ def _line(
         len(instructions),
         sass,
         tuple(opcodes.most_common()),
-        tuple(_accesses(instructions, log if execution is not None else None)),
+        tuple(_accesses(instructions, log)),
         tuple(sorted({".".join(i.modifiers) for _, i in instructions if kind_of(i) == "atomics"})),
         None if execution is None else work_of(instructions, execution),
     )
@@ -93,9 +95,7 @@ def work_of(instructions: Iterable[tuple[int, Instruction]], execution: Executio
     return total
 
 
-def _accesses(
-    instructions: list[tuple[int, Instruction]], log: dict[int, list[Logged]] | None
-) -> Iterable[Access]:
+def _accesses(instructions: list[tuple[int, Instruction]], log: Log | None) -> Iterable[Access]:
     """Accesses that are alike in kind, space and width, with what they cost."""
     groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for number, instruction in instructions:
@@ -107,8 +107,11 @@ def _accesses(
         if log is None:
             yield plain
             continue
-        logged = [access for n in numbers for access in log.get(n, ())]
-        yield from _costs(plain, logged)
+        accesses, transfers = log
+        if kind == "tensor copy":
+            yield _boxes(plain, [box for n in numbers for box in transfers.get(n, ())])
+        else:
+            yield from _costs(plain, [access for n in numbers for access in accesses.get(n, ())])
 
 
 def _costs(plain: Access, logged: list[Logged]) -> Iterable[Access]:
@@ -127,6 +130,15 @@ def _costs(plain: Access, logged: list[Logged]) -> Iterable[Access]:
     if plain.kind == "copy":
         shared = shared_cost(logged)
         yield Access("copy", "shared", plain.bytes, 0, shared.requests, None, shared.passes, shared.ideal)
+
+
+def _boxes(plain: Access, moved: list[Transfer]) -> Access:
+    """What the tensor memory accelerator moved: a request is a box."""
+    size = sum(box.bytes for box in moved)
+    sectors, ideal = sum(box.sectors for box in moved), sum(-(-box.bytes // 32) for box in moved)
+    return Access(
+        plain.kind, plain.space, plain.bytes, plain.instructions, len(moved), sectors, None, ideal, size
+    )
 
 
 def usual_stride(logged: Iterable[Logged], space: str) -> int | None:
