@@ -6,6 +6,13 @@ from collections import Counter
 
 from tilefold.xray.report.model import Access, Layout, Line, Report
 
+# Opcodes of the PTX that are counted by what they do.
+_KINDS = {
+    "shfl": "shuffles", "redux": "shuffles", "bar": "barriers", "barrier": "barriers", "mma": "tensor core",
+    "wgmma.mma": "tensor core", "tcgen05.mma": "tensor core",
+}  # fmt: skip
+_ADDRESSES = ("addi", "muli", "subi", "divsi", "remsi", "cmpi", "andi", "extsi", "trunci")
+
 
 def count(n: float) -> str:
     """672, 7.4k, 1.2M."""
@@ -34,9 +41,13 @@ def dims(sizes: tuple[int, ...]) -> str:
 
 
 def layouts(found: tuple[Layout, ...]) -> list[str]:
-    """Who holds what, tiles held alike together: `load, exp 128x64 f16: 1x8 a thread, 8x4 lanes, 4x1 warps`."""
+    """Who holds what, tiles held alike together: `load, exp 128x64 f16: 1x8 a thread, 8x4 lanes, 4x1 warps`.
+
+    Arithmetic of addresses and masks is left out where the line has more to show.
+    """
+    shown = [layout for layout in found if layout.operation not in _ADDRESSES] or found
     together: dict[tuple[object, ...], list[Layout]] = {}
-    for layout in found:
+    for layout in shown:
         key = (layout.shape, layout.kind, layout.elements, layout.lanes, layout.warps)
         together.setdefault(key, []).append(layout)
     return [_spread(alike) for alike in together.values()]
@@ -79,11 +90,9 @@ def _of(found: int, ideal: int, programs: int) -> str:
 def others(line: Line, report: Report) -> list[str]:
     """Shuffles (by warps), barriers, tensor-core instructions and atomics of a line, a program."""
     if line.work is None:
-        kinds = {"shfl": "shuffles", "redux": "shuffles", "bar": "barriers", "mma": "tensor core",
-                 "wgmma": "tensor core", "tcgen05": "tensor core"}  # fmt: skip
         found = Counter[str]()
         for opcode, n in line.opcodes:
-            found[kinds.get(opcode.split(".")[0], "")] += n
+            found[_KINDS.get(opcode, _KINDS.get(opcode.split(".")[0], ""))] += n
         return [f"{n} {name}" for name, n in found.items() if name]
     work, n = line.work, max(len(report.programs), 1)
     semantics = f" ({', '.join(line.atomics)})" if line.atomics else ""

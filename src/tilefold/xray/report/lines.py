@@ -76,6 +76,8 @@ def _line(
 
 def _family(instruction: Instruction) -> str:
     """`ld.global.v4`, `fma.f32`: the opcode with what tells its kind."""
+    if kind_of(instruction) == "tensor":
+        return instruction.opcode if instruction.opcode == "mma" else f"{instruction.opcode}.mma"
     accessed = access_of(instruction)
     if accessed is not None:
         return f"{instruction.opcode}.{accessed[1]}"
