@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from pathlib import Path
@@ -22,9 +23,9 @@ PAGE = HERE / "casebook.md"
 _HEAD = """\
 # The case book
 
-What a study of April 2023 concluded when it read the PTX of fourteen small kernels by hand (H100, the Triton of that month), and
-what the X-ray shows for {target} with Triton {triton}. Made by `python examples/casebook/book.py --write`; the kernels are in
-[kernels.py](kernels.py), how each answer is computed in [cases.py](cases.py).
+What a study of April 2023 concluded when it read the PTX of fourteen small kernels by hand (H100, the Triton of that month),
+and what the X-ray shows for {target} with Triton {triton}. Made by `python examples/casebook/book.py --write`; the kernels are
+in [kernels.py](kernels.py), how each answer is computed in [cases.py](cases.py).
 
 | | case | the conclusion of 2023 |
 |---|---|---|
@@ -34,7 +35,12 @@ what the X-ray shows for {target} with Triton {triton}. Made by `python examples
 
 def reports_of(case: Case, target: str) -> dict[str, xray.Report]:
     """The X-ray's reports of a case's configurations."""
-    return {name: xray.explain_file(str(HERE / "kernels.py"), name, target=target) for name in case.configurations}
+    return {name: _report(name, target) for name in case.configurations}
+
+
+@functools.cache
+def _report(name: str, target: str) -> xray.Report:
+    return xray.explain_file(str(HERE / "kernels.py"), name, target=target)
 
 
 def book(target: str = "sm_90") -> str:
@@ -59,7 +65,7 @@ def chapter(number: int, case: Case, found: dict[str, xray.Report], verdict: str
         "```text", inspect.getsource(kernel.fn).strip(), "```", "",
         f"*Then:* {case.then}", "",
         f"*Now, {verdict}:* {answer}.", "",
-        "| configuration | registers | shared memory | issued by warps | asked for | moved | shuffles | barriers | observations |",
+        "| configuration | registers | shared memory | issued | asked for | moved | shuffles | barriers | observations |",
         "|---|---|---|---|---|---|---|---|---|",
         *(row(name, report) for name, report in found.items()), "",
     ]  # fmt: skip

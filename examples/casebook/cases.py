@@ -58,27 +58,27 @@ def _masked_copy(found: Reports) -> Answer:
     load, store = moves(found["copy"], "load")[0], moves(found["copy"], "store")[0]
     last = 1000 - 7 * 128
     return (load.bytes, load.instructions, store.bytes, store.instructions) == (4, 1, 4, 1), (
-        f"a thread makes {shape(load)} to load and {shape(store)} to store; {load.sectors} sectors of {load.ideal} needed in the "
-        f"three programs executed, the last of which stores {last} floats of 128"
+        f"a thread makes {shape(load)} to load and {shape(store)} to store; {load.sectors} sectors of {load.ideal} needed in "
+        f"the three programs executed, the last of which stores {last} floats of 128"
     )
 
 
 def _recompiled(found: Reports) -> Answer:
     four, two = found["copy"], found["copy, 2 warps"]
     return four.num_warps == two.num_warps, (
-        f"the launch cache holds {launches()} kernels after launches with 4, 2 and again 4 warps: num_warps is part of its key, "
-        f"and a thread of 2 warps makes {shape(moves(two, 'load')[0])} where one of 4 makes {shape(moves(four, 'load')[0])}"
+        f"the launch cache holds {launches()} kernels after launches with 4, 2 and again 4 warps: num_warps is part of its "
+        f"key, and a thread of 2 warps makes {shape(moves(two, 'load')[0])} where one of 4 makes "
+        f"{shape(moves(four, 'load')[0])}"
     )
 
 
 def launches() -> int:
     """Compiled kernels in the launch cache after launches with 4, 2 and 4 warps, on a stand-in for a device."""
+    import kernels
     import torch
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.runtime.jit import JITFunction, MockTensor
-
-    import kernels
 
     class Nowhere:
         """What a launch asks its driver; no launch follows a warm-up."""
@@ -105,8 +105,8 @@ def _few_and_many_warps(found: Reports) -> Answer:
     load = moves(one, "load")[0]
     held = (load.bytes, load.instructions, copies(many)) == (4, 4, 4)
     return held and "redundant-threads" in many.codes(), (
-        f"with 1 warp a thread makes {shape(load)} ({load.sectors} sectors touched where {load.ideal} hold the data, since lanes "
-        f"are {load.stride} bytes apart); with 16 warps {copies(many)} threads hold each element and load it again"
+        f"with 1 warp a thread makes {shape(load)} ({load.sectors} sectors touched where {load.ideal} hold the data, since "
+        f"lanes are {load.stride} bytes apart); with 16 warps {copies(many)} threads hold each element and load it again"
     )
 
 
@@ -146,7 +146,10 @@ def _dynamic(found: Reports) -> Answer:
 
 def _specialised(found: Reports) -> Answer:
     load = moves(found["dynamic 1008"], "load")[0]
-    return load.bytes == 16, f"{shape(load)}: 16 divides 1008, and Triton compiles a kernel of its own for that"
+    return (
+        load.bytes == 16,
+        f"{shape(load)}: 16 divides 1008, and Triton compiles a kernel of its own for that",
+    )
 
 
 def _split(found: Reports) -> Answer:
@@ -159,8 +162,8 @@ def _sum(found: Reports) -> Answer:
     shuffles, barriers = opcodes(report)["shfl.b32"], opcodes(report)["bar"]
     needless = "needless-barrier" in report.codes()
     return needless, (
-        f"{shuffles} butterfly shuffles (5 in a warp, 2 across), {report.resources.shared} bytes of shared memory and {barriers} "
-        f"barriers; {'one is' if needless else 'both are'} {'not ' if needless else ''}needed: partial sums cross the first, "
+        f"{shuffles} butterfly shuffles (5 in a warp, 2 across), {report.resources.shared} bytes of shared memory and "
+        f"{barriers} barriers; {'one is not' if needless else 'both are'} needed: partial sums cross the first, "
         "the result the second"
     )
 
@@ -171,8 +174,9 @@ def _atomic_sum(found: Reports) -> Answer:
     order = next(a for line in four.lines for a in line.atomics)
     clean = one.resources.shared == 0 and "bar" not in opcodes(one)
     return clean and each == 1, (
-        f"one atomic a program ({order}); with 1 warp {one.resources.shared} bytes of shared memory and no barrier, with 4 warps "
-        f"{four.resources.shared} bytes and {opcodes(four)['bar']}. The X-ray adds: the order is stronger than a sum needs"
+        f"one atomic a program ({order}); with 1 warp {one.resources.shared} bytes of shared memory and no barrier, with 4 "
+        f"warps {four.resources.shared} bytes and {opcodes(four)['bar']}. The X-ray adds: the order is "
+        "stronger than a sum needs"
     )
 
 
@@ -183,8 +187,9 @@ def _transpose(found: Reports) -> Answer:
     conflicts = (report.totals.shared_passes or 0) - (report.totals.shared_ideal or 0)
     padded = report.resources.shared > 16 * 16 * 4
     return (load.bytes, store.bytes) == (16, 16) and padded, (
-        f"{load.bytes}-byte loads and stores, yes; shared memory is no longer padded but swizzled: {report.resources.shared} bytes for "
-        f"16 x 16 floats, accessed {inside[0].bytes} bytes at a time with {conflicts} conflicts"
+        f"{load.bytes}-byte loads and stores, yes; shared memory is no longer padded but swizzled: "
+        f"{report.resources.shared} bytes for 16 x 16 floats, accessed {inside[0].bytes} bytes at a time with "
+        f"{conflicts} conflicts"
     )
 
 
@@ -207,17 +212,20 @@ def _dot(found: Reports) -> Answer:
 
 CASES = (
     Case("A masked copy", ("copy",),
-         "Program id and arange become block and thread index, the mask a predicate; a thread makes one 32-bit load and one store.",
+         "Program id and arange become block and thread index, the mask a predicate; a thread makes one 32-bit load and "
+        "one store.",
          _masked_copy),
     Case("Another number of warps", ("copy", "copy, 2 warps"),
          "A second launch with 2 warps does not recompile: num_warps of the first launch was captured.", _recompiled),
     Case("One warp, sixteen warps", ("copy, 1 warp", "copy, 16 warps"),
          "With 1 warp a thread makes four scalar accesses; with 16 warps threads beyond the tile repeat the same work.",
          _few_and_many_warps),
-    Case("A loop over tiles", ("loop",), "The loop is unrolled, and not spread over the threads that have nothing to do.", _loop),
+    Case("A loop over tiles", ("loop",), "The loop is unrolled, and not spread over the threads that have nothing to do.",
+         _loop),
     Case("A tile of two dims", ("matrix",), "Every thread is used, and accesses are 128 bits wide.", _matrix),
     Case("A length known when compiling", ("static 1000", "static 1002", "static 1001"),
-         "Accesses are as wide as the largest power of two that divides N allows: 128 bits for 1000, scalars for 1001.", _static),
+         "Accesses are as wide as the largest power of two that divides N allows: 128 bits for 1000, scalars for 1001.",
+         _static),
     Case("A length known when launched", ("copy, 1 warp", "hinted"),
          "With n = 1000 accesses are scalars, even if the kernel is told that n is a multiple of 4.", _dynamic),
     Case("A length that 16 divides", ("dynamic 1008",), "With n = 1008 accesses are 128 bits wide.", _specialised),

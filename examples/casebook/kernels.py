@@ -14,6 +14,7 @@ import triton.language as tl
 
 @triton.jit
 def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """A program copies a tile of BLOCK elements, masked at the end."""
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n)
     tl.store(y_ptr + offs, x, mask=offs < n)
@@ -21,6 +22,7 @@ def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def copy_by_loop(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """One program copies all tiles, one after the other."""
     for start in range(0, n, BLOCK):
         offs = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + offs, mask=offs < n)
@@ -29,6 +31,7 @@ def copy_by_loop(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def copy_matrix(x_ptr, y_ptr, rows, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """A program copies BLOCK_M whole rows of BLOCK_N elements."""
     offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs = offs_m[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     mask = offs_m[:, None] < rows
@@ -38,6 +41,7 @@ def copy_matrix(x_ptr, y_ptr, rows, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
 
 @triton.jit
 def copy_static(x_ptr, y_ptr, N: tl.constexpr, BLOCK: tl.constexpr):
+    """The copy with a length that the compiler knows."""
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < N)
     tl.store(y_ptr + offs, x, mask=offs < N)
@@ -45,6 +49,7 @@ def copy_static(x_ptr, y_ptr, N: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def copy_hinted(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """The copy of a length that is said to be a multiple of 4."""
     n = tl.multiple_of(n, 4)
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n)
@@ -53,6 +58,7 @@ def copy_hinted(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def copy_split(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """One program copies whole tiles without a mask, then the rest with one."""
     whole = n // BLOCK * BLOCK
     for start in range(0, whole, BLOCK):
         offs = start + tl.arange(0, BLOCK)
@@ -64,12 +70,14 @@ def copy_split(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def total(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    """One program adds a tile up."""
     x = tl.load(x_ptr + tl.arange(0, BLOCK))
     tl.store(y_ptr, tl.sum(x, 0))
 
 
 @triton.jit
 def total_of_many(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Every program adds its tile up, and the sum to the total."""
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
     tl.atomic_add(y_ptr, tl.sum(x, 0))
@@ -77,6 +85,7 @@ def total_of_many(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def transpose(x_ptr, y_ptr, SIZE: tl.constexpr):
+    """One program transposes a square tile."""
     rows, columns = tl.arange(0, SIZE)[:, None], tl.arange(0, SIZE)[None, :]
     x = tl.load(x_ptr + rows * SIZE + columns)
     tl.store(y_ptr + rows * SIZE + columns, tl.trans(x))
@@ -84,6 +93,7 @@ def transpose(x_ptr, y_ptr, SIZE: tl.constexpr):
 
 @triton.jit
 def sigmoid(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    """One program takes the sigmoid of a tile."""
     offs = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs)
     tl.store(y_ptr + offs, 1 / (1 + tl.exp(-x)))
@@ -91,6 +101,7 @@ def sigmoid(x_ptr, y_ptr, BLOCK: tl.constexpr):
 
 @triton.jit
 def product(a_ptr, b_ptr, c_ptr, SIZE: tl.constexpr):
+    """One program multiplies two square tiles."""
     rows, columns = tl.arange(0, SIZE)[:, None], tl.arange(0, SIZE)[None, :]
     a = tl.load(a_ptr + rows * SIZE + columns)
     b = tl.load(b_ptr + rows * SIZE + columns)
@@ -107,7 +118,13 @@ def _copy(n: int, **options: Any) -> dict[str, Any]:
 
 
 def _static(n: int) -> dict[str, Any]:
-    return {"kernel": copy_static, "args": _FLOATS, "constants": {"N": n, "BLOCK": 128}, "grid": 8, "num_warps": 1}
+    return {
+        "kernel": copy_static,
+        "args": _FLOATS,
+        "constants": {"N": n, "BLOCK": 128},
+        "grid": 8,
+        "num_warps": 1,
+    }
 
 
 def xray_cases() -> dict[str, dict[str, Any]]:

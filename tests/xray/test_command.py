@@ -78,6 +78,12 @@ def test_json_on_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["reports"][0]["grid"][0] > 0
 
 
+def test_cuda(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SOFTMAX, "--static", "--json", "-", "--cuda", str(tmp_path / "softmax.cu")]) == 0
+    assert "softmax in CUDA C++" in capsys.readouterr().err
+    assert "__global__" in (tmp_path / "softmax.cu").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [

@@ -10,10 +10,13 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilefold.errors import ArgumentError, TilefoldError
 from tilefold.xray.report.model import SCHEMA, Report, from_json
+
+if TYPE_CHECKING:
+    from tilefold.xray.compile.job import Job
 
 _EPILOG = """\
 tilefold xray diff A B compares two reports: files that --json wrote, or the options of a report in quotes.
@@ -26,13 +29,20 @@ def main(arguments: Sequence[str]) -> int:
         if arguments and arguments[0] == "diff":
             return _diff(arguments[1:])
         options = _parser().parse_args(arguments)
-        reports = _reports(options)
+        jobs = _jobs(options)
+        if options.cuda is not None:
+            _write_cuda(options.cuda, jobs)
+        reports = _reports(jobs, options)
+        if options.json is not None:
+            _write(
+                options.json,
+                json.dumps({"schema": SCHEMA, "reports": [r.as_json() for r in reports]}, indent=1),
+            )
+        else:
+            _show(reports)
     except TilefoldError as error:
         print(error, file=sys.stderr)
         return 2
-    if options.json is not None:
-        return _write(options.json, reports)
-    _show(reports)
     return 0
 
 
@@ -57,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--program", action="append", metavar="X[,Y[,Z]]",
         help="execute this program (more than once: several); else the first, a middle and the last")  # fmt: skip
     add("--static", action="store_true", help="execute nothing")
+    add("--cuda", metavar="OUT.cu", help="write the CUDA C++ that the kernel amounts to")
     add(
         "--json",
         metavar="FILE",
@@ -65,28 +76,40 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _reports(options: argparse.Namespace) -> list[Report]:
-    from tilefold.xray.explain import explain_file, explain_fold
+def _jobs(options: argparse.Namespace) -> list[Job]:
+    """The kernels that the options name, one or a fold's launches."""
+    from tilefold.xray.chips import chip_of
+    from tilefold.xray.explain import file_job
 
-    common: dict[str, Any] = {"run": not options.static}
-    if options.target is not None:
-        common["target"] = options.target
-    if options.program:
-        common["programs"] = [_program(text) for text in options.program]
     if options.fold is not None:
+        from tilefold.xray.compile.folds import fold_jobs
+
         _refuse_with_fold(options)
-        return explain_fold(options.fold, **common)
+        return fold_jobs(options.fold, chip_of(options.target or "sm_90"))
     if options.kernel is None:
         raise ArgumentError("xray: a kernel must be named, got none; write FILE.py::kernel, or --fold TEXT")
+    given = {
+        n: getattr(options, n)
+        for n in ("num_warps", "num_stages", "target")
+        if getattr(options, n) is not None
+    }
     if options.grid is not None:
-        common["grid"] = _numbers("--grid", options.grid)
-    for name in ("num_warps", "num_stages"):
-        if getattr(options, name) is not None:
-            common[name] = getattr(options, name)
+        given["grid"] = _numbers("--grid", options.grid)
     if options.case is not None:
-        return [explain_file(options.kernel, options.case, **_changed(options), **common)]
+        if options.arg or options.const:
+            raise ArgumentError(
+                "xray: --case brings its own arguments, got --arg or --const as well; leave one out"
+            )
+        return [file_job(options.kernel, options.case, **given)]
     constants = {n: _constant(v) for n, v in map(_named, options.const)}
-    return [explain_file(options.kernel, args=dict(map(_named, options.arg)), constants=constants, **common)]
+    return [file_job(options.kernel, args=dict(map(_named, options.arg)), constants=constants, **given)]
+
+
+def _reports(jobs: Sequence[Job], options: argparse.Namespace) -> list[Report]:
+    from tilefold.xray.report.build import examine
+
+    programs = [_program(text) for text in options.program] if options.program else None
+    return [examine(job, programs, run=not options.static) for job in jobs]
 
 
 def _refuse_with_fold(options: argparse.Namespace) -> None:
@@ -98,15 +121,6 @@ def _refuse_with_fold(options: argparse.Namespace) -> None:
         raise ArgumentError(
             f"xray: --fold plans its own kernels, got also {', '.join(given)}; give a target and programs at most"
         )
-
-
-def _changed(options: argparse.Namespace) -> dict[str, Any]:
-    """A case takes no arguments of its own from the command line: it is one configuration, by name."""
-    if options.arg or options.const:
-        raise ArgumentError(
-            "xray: --case brings its own arguments, got --arg or --const as well; leave one out"
-        )
-    return {}
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -143,20 +157,34 @@ def _program(text: str) -> tuple[int, int, int]:
     return (x, y, z)
 
 
-def _write(path: str, reports: Sequence[Report]) -> int:
-    text = json.dumps({"schema": SCHEMA, "reports": [r.as_json() for r in reports]}, indent=1) + "\n"
+def _write(path: str, text: str) -> None:
+    """Text into a file, or to the output for "-"."""
     if path == "-":
-        sys.stdout.write(text)
-        return 0
+        sys.stdout.write(text + "\n")
+        return
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        print(
-            f"xray: --json must name a file that can be written, got {path!r} ({error.strerror})",
-            file=sys.stderr,
-        )
-        return 2
-    return 0
+        raise ArgumentError(
+            f"xray: an output must be a file that can be written, got {path!r} ({error.strerror}); choose another"
+        ) from None
+
+
+def _write_cuda(path: str, jobs: Sequence[Job]) -> None:
+    """The CUDA C++ of every kernel, each in a file of its own; checked where nvcc is."""
+    from tilefold.xray.compile.offline import compile_job
+    from tilefold.xray.cuda import compile_ptx, find_nvcc, translate
+    from tilefold.xray.ptx import parse
+
+    for number, job in enumerate(jobs, start=1):
+        made = translate(parse(compile_job(job).ptx))
+        file = path if number == 1 else str(Path(path).with_suffix(f".{number}{Path(path).suffix}"))
+        _write(file, made)
+        checked = "no nvcc is here to check it"
+        if find_nvcc() is not None:
+            compile_ptx(made, f"{job.chip.target}a" if job.chip.architecture >= 90 else job.chip.target)
+            checked = "nvcc accepts it"
+        print(f"xray: {file} is {job.name} in CUDA C++; {checked}", file=sys.stderr)
 
 
 def read_reports(path: Path) -> list[Report]:
@@ -191,7 +219,8 @@ def _either(text: str) -> list[Report]:
     """Reports of a JSON file, or of the options in a quoted text."""
     if text.endswith(".json"):
         return read_reports(Path(text))
-    return _reports(_parser().parse_args(shlex.split(text)))
+    options = _parser().parse_args(shlex.split(text))
+    return _reports(_jobs(options), options)
 
 
 def _show(reports: Sequence[Report]) -> None:

@@ -56,8 +56,31 @@ def explain(
         >>> report = xray.explain(copy_kernel, {"x_ptr": "*fp32", "n": 1000}, {"BLOCK": 128}, grid=8)
         >>> report.totals.bytes_moved, report.codes()
     """
-    from tilefold.xray.compile import offline
     from tilefold.xray.report.build import examine
+
+    job = make_job(
+        kernel, args, constants, grid=grid, num_warps=num_warps, num_stages=num_stages, target=target, options=options
+    )  # fmt: skip
+    return examine(job, programs, run=run)
+
+
+def make_job(
+    kernel: Any,
+    args: Mapping[str, Any],
+    constants: Mapping[str, Any] | None = None,
+    *,
+    grid: Grid = 1,
+    num_warps: int = 4,
+    num_stages: int = 3,
+    target: str = "sm_90",
+    options: Mapping[str, Any] | None = None,
+) -> Job:
+    """What `explain` compiles: its arguments checked and complete.
+
+    Raises:
+        ArgumentError: an argument, constant or target that does not fit.
+    """
+    from tilefold.xray.compile import offline
 
     chip = chip_of(target)
     _check_launch(num_warps, num_stages)
@@ -65,20 +88,20 @@ def explain(
     arguments, fixed = offline.complete_constants(
         function, [argument(name, given) for name, given in args.items()], dict(constants or {})
     )
-    job = Job(
+    return Job(
         function, function.__name__, arguments, tuple(fixed.items()), chip, _grid(grid), num_warps, num_stages,
         tuple((options or {}).items()),
     )  # fmt: skip
-    return examine(job, programs, run=run)
 
 
-def explain_case(kernel: Any, case: Mapping[str, Any], **changes: Any) -> Report:
-    """`explain` with the keyword arguments of a case of `xray_cases()`; `changes` go before them."""
-    merged = {**case, **changes}
-    return explain(merged.pop("kernel", kernel), merged.pop("args"), **merged)
-
-
-def explain_file(file: str, case: str | None = None, **given: Any) -> Report:
+def explain_file(
+    file: str,
+    case: str | None = None,
+    *,
+    programs: Sequence[tuple[int, int, int]] | None = None,
+    run: bool = True,
+    **given: Any,
+) -> Report:
     """The kernel of "FILE.py::kernel", with arguments as of `explain`, or with those of a case that the file offers.
 
     The file is imported: it runs as code.
@@ -86,15 +109,22 @@ def explain_file(file: str, case: str | None = None, **given: Any) -> Report:
     Raises:
         ArgumentError, CompileError: as `explain`; no such file, kernel or case; the file does not import.
     """
+    from tilefold.xray.report.build import examine
+
+    return examine(file_job(file, case, **given), programs, run=run)
+
+
+def file_job(file: str, case: str | None = None, **given: Any) -> Job:
+    """What `explain_file` compiles; what is given goes before what a case says."""
     from tilefold.xray.compile import source
 
     path, name = source.split_target(file)
     module = source.load_file(Path(path))
-    if case is not None:
-        found = source.find_case(module, case)
-        kernel = source.find_kernel(module, name) if name else found.get("kernel")
-        return explain_case(kernel, {k: v for k, v in found.items() if k != "kernel"}, **given)
-    return explain(source.find_kernel(module, name), given.pop("args", {}), **given)
+    if case is None:
+        return make_job(source.find_kernel(module, name), given.pop("args", {}), **given)
+    merged = {**source.find_case(module, case), **given}
+    kernel = merged.pop("kernel", None)
+    return make_job(source.find_kernel(module, name) if name else kernel, merged.pop("args"), **merged)
 
 
 def explain_fold(

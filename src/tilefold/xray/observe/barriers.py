@@ -30,8 +30,8 @@ def needless_barrier(report: Report, evidence: Evidence) -> Iterator[Observation
             "needless-barrier",
             "note",
             *place,
-            f"the barrier in PTX line {instruction.line} was met {met[number] // report.num_warps} times, and no warp touched a "
-            f"byte behind it that another had touched before it, one of them writing{within}",
+            f"the barrier in PTX line {instruction.line} was met {met[number] // report.num_warps} times, and no warp "
+            f"touched a byte behind it that another had touched before it, one of them writing{within}",
             "the compiler guards the next use of shared memory, whether there is one or not",
             "nothing to do: Triton places its barriers itself; fewer changes of layout need fewer of them",
             cycles_at_stake=_CYCLES * int(met[number]),
