@@ -24,8 +24,8 @@ _HEAD = """\
 # The case book
 
 What a study of April 2023 concluded when it read the PTX of fourteen small kernels by hand (H100, the Triton of that month),
-and what the X-ray shows for {target} with Triton {triton}. Made by `python examples/casebook/book.py --write`; the kernels are
-in [kernels.py](kernels.py), how each answer is computed in [cases.py](cases.py).
+and what the X-ray shows for {target} with Triton {triton}. Made by `python examples/casebook/book.py --write`; the kernels
+are in [kernels.py](kernels.py), how each answer is computed in [cases.py](cases.py).
 
 | | case | the conclusion of 2023 |
 |---|---|---|

@@ -94,7 +94,7 @@ def launches() -> int:
     driver.set_active(Nowhere())
     try:
         for warps in (4, 2, 4):
-            fresh.warmup(floats, floats, 1000, BLOCK=128, grid=(8,), num_warps=warps)
+            fresh.warmup(floats, floats, 1000, BLOCK=128, grid=(8,), num_warps=warps, enable_fp_fusion=True)
         return len(fresh.device_caches[0][0])
     finally:
         driver._active = before

@@ -69,7 +69,8 @@ def test_what_triton_prints_is_read(architecture: int) -> None:
         fn=kernels.softmax, signature={"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "BLOCK": "constexpr"},
         constexprs={"BLOCK": 256},
     )  # fmt: skip
-    made = triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm
+    target, options = GPUTarget("cuda", architecture, 32), {"enable_fp_fusion": True}
+    made = triton.compile(source, target=target, options=options).asm
     for text in (made["ttir"], made["ttgir"]):
         function = read(text)
         names = [o.name for o in function.walk()]

@@ -213,7 +213,7 @@ PLANTED: dict[str, tuple[Plant, Plant]] = {
         Plant(copy, {**XY, "n": 1008}, {"BLOCK": 1024}),
     ),
     "redundant-threads": (
-        Plant(copy, {**XY, "n": 1008}, {"BLOCK": 128}, "offs, x", {"num_warps": 16, "grid": 8}),
+        Plant(copy, {**XY, "n": 1008}, {"BLOCK": 128}, "x = tl.load", {"num_warps": 16, "grid": 8}),
         Plant(copy, {**XY, "n": 1008}, {"BLOCK": 128}, "", {"num_warps": 1, "grid": 8}),
     ),
     "idle-warps": (

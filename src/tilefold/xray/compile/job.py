@@ -46,6 +46,14 @@ class Resources:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """Machine code as the disassembler shows it, with lines of the source between its instructions; what it occupies."""
+
+    resources: Resources
+    code: str
+
+
+@dataclass(frozen=True)
 class Compiled:
     """The compiler's texts of one job. `parameters` are the arguments that reach the PTX, in its order.
 
@@ -56,7 +64,6 @@ class Compiled:
     ttir: str
     ttgir: str
     ptx: str
-    cubin: bytes = field(repr=False)
     shared: int = 0
     num_warps: int = 4
     scratch: int = 0

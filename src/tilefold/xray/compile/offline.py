@@ -1,7 +1,7 @@
 """The one place of the X-ray that calls Triton: kernels compiled for a chip that need not be there.
 
-What is private to Triton and used here: `ASTSource` and `triton.compile` (stable since 3.0), the paths of the assembler
-and the disassembler in `triton.knobs`, and names of metadata. Everything else is read from text.
+What is private to Triton and used here: `ASTSource` and `triton.compile`, which assembler it takes, the disassembler and
+the cache in `triton.knobs`, and names of metadata. Everything else is read from text.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 from triton.compiler.errors import CompilationError
 
 from tilefold.errors import ArgumentError, CompileError
 from tilefold.xray.compile.arguments import Argument
-from tilefold.xray.compile.job import Compiled, Job, Resources
+from tilefold.xray.compile.job import Compiled, Job, Machine, Resources
 
 _USAGE = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -90,8 +91,7 @@ def compile_job(job: Job) -> Compiled:
     Raises:
         CompileError: Triton or the assembler refuses it; the message is theirs.
     """
-    options = {"num_warps": job.num_warps, "num_stages": job.num_stages} | dict(job.options)
-    return _compile(job, _source(job) if job.source is None else job.source, options)
+    return _compile(job, _source(job) if job.source is None else job.source)
 
 
 def recompile(compiled: Compiled, ttir: str) -> Compiled:
@@ -100,15 +100,16 @@ def recompile(compiled: Compiled, ttir: str) -> Compiled:
     Raises:
         CompileError: the text does not compile.
     """
-    job = compiled.job
-    options = {"num_warps": job.num_warps, "num_stages": job.num_stages} | dict(job.options)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ttir"
         path.write_text(ttir)
-        return _compile(job, str(path), options)
+        return _compile(compiled.job, str(path))
 
 
-def _compile(job: Job, source: Any, options: dict[str, Any]) -> Compiled:
+def _compile(job: Job, source: Any) -> Compiled:
+    # Triton's default of fusing a*b+c changes with 3.10; here it is on unless the job says otherwise.
+    fixed = {"num_warps": job.num_warps, "num_stages": job.num_stages, "enable_fp_fusion": True}
+    options = fixed | dict(job.options)
     try:
         with _cache_of(job):
             made = triton.compile(
@@ -120,7 +121,7 @@ def _compile(job: Job, source: Any, options: dict[str, Any]) -> Compiled:
         ) from error
     texts, metadata = made.asm, made.metadata
     return Compiled(
-        job, texts["ttir"], texts["ttgir"], texts["ptx"], texts["cubin"], metadata.shared, metadata.num_warps,
+        job, texts["ttir"], texts["ttgir"], _steady_lines(texts["ptx"]), metadata.shared, metadata.num_warps,
         getattr(metadata, "global_scratch_size", 0) or 0, triton.__version__,
     )  # fmt: skip
 
@@ -160,36 +161,43 @@ def _source(job: Job) -> ASTSource:
     return ASTSource(fn=kernel, signature=ordered, constexprs=constants, attrs=attributes)
 
 
-def resources(compiled: Compiled) -> Resources:
-    """What the assembler says of the kernel: registers, spills and stack, in bytes a thread."""
+def assemble(compiled: Compiled) -> Machine:
+    """The machine code and what it occupies: registers, spills and stack, in bytes a thread.
+
+    Assembled here again, with Triton's options, from the PTX whose lines are the source's.
+    """
     chip = compiled.job.chip
+    suffix = "a" if chip.architecture >= 90 else ""
+    fusing = [] if dict(compiled.job.options).get("enable_fp_fusion", True) else ["--fmad=false"]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.ptx"
-        path.write_text(compiled.ptx)
-        suffix = "a" if chip.architecture >= 90 else ""
-        fusing = [] if dict(compiled.job.options).get("enable_fp_fusion", True) else ["--fmad=false"]
-        command = [_assembler(chip.architecture), "-v", *fusing, f"--gpu-name={chip.target}{suffix}"]
-        said = _run([*command, str(path), "-o", str(path.with_suffix(".cubin"))])
+        source, made = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(compiled.ptx)
+        options = ["-v", "-lineinfo", *fusing, f"--gpu-name={chip.target}{suffix}"]
+        said = _run([_assembler(chip.architecture), *options, str(source), "-o", str(made)])
+        code = _run([str(triton.knobs.nvidia.nvdisasm.path), "-gi", "-c", str(made)])
     found, registers = _USAGE.search(said), re.search(r"Used (\d+) registers", said)
     if found is None or registers is None:
         raise CompileError(f"xray: the assembler must report resources, got {said!r}; check triton's ptxas")
     stack, stores, loads = (int(n) for n in found.groups())
-    return Resources(int(registers[1]), stores, loads, stack, compiled.shared)
+    return Machine(Resources(int(registers[1]), stores, loads, stack, compiled.shared), code)
 
 
-def disassemble(compiled: Compiled) -> str:
-    """The machine code, with lines of the source between its instructions."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.cubin"
-        path.write_bytes(compiled.cubin)
-        return _run([str(triton.knobs.nvidia.nvdisasm.path), "-gi", "-c", str(path)])
+def _steady_lines(ptx: str) -> str:
+    """The PTX without `.loc` inside of inline assembly, where newer LLVMs count a source line further for each of its rows.
+
+    Rows keep their numbers.
+    """
+    inside, rows = False, []
+    for row in ptx.split("\n"):
+        inside = (inside or "// begin inline asm" in row) and "// end inline asm" not in row
+        rows.append("" if inside and row.lstrip().startswith(".loc") else row)
+    return "\n".join(rows)
 
 
 @functools.cache
 def _assembler(architecture: int) -> str:
-    knobs = triton.knobs.nvidia
-    tool = getattr(knobs, "ptxas_blackwell", knobs.ptxas) if architecture >= 100 else knobs.ptxas
-    return str(tool.path)
+    """The one that Triton itself takes for an architecture: which that is changes with its versions."""
+    return str(get_ptxas(architecture).path)
 
 
 def _run(command: list[str]) -> str:

@@ -26,7 +26,7 @@ def spill(report: Report, evidence: Evidence) -> Iterator[Observation]:
     spilled = used.spill_stores + used.spill_loads
     if not spilled:
         return
-    lines = local_by_line(evidence.sass, evidence.entry.instructions, evidence.places)
+    lines = local_by_line(evidence.machine.code, evidence.entry.instructions, evidence.places)
     file, line = max(lines, key=lambda key: lines[key], default=("", 0))
     threads = 32 * report.num_warps * max(len(report.programs), 1)
     yield Observation(

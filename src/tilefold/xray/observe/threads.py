@@ -22,7 +22,7 @@ _FEW = 0.05  # shuffles among all instructions, up to which nothing is said
 def repeated_work(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """Tiles smaller than the program: `idle-warps` inside a loop that could be spread, else `redundant-threads`.
 
-    One observation each, at its costliest line.
+    One observation each, at the first of its lines.
     """
     lines = {(x.file, x.line): x for x in report.lines}
     found: dict[str, list[tuple[int, Line, Tensor, Holding]]] = {}
@@ -45,7 +45,7 @@ def repeated_work(report: Report, evidence: Evidence) -> Iterator[Observation]:
     for code, places in found.items():
         spent = sum({(x.file, x.line): n for n, x, _, _ in places}.values())
         if spent >= _SHARE * everything:
-            yield _repeated(code, *max(places, key=lambda p: p[0])[1:], spent, report)
+            yield _repeated(code, *min(places, key=lambda p: p[1].line)[1:], spent, report)
 
 
 def _moves(evidence: Evidence) -> Iterator[tuple[Operation, bool]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tilefold.errors import TilefoldError
 from tilefold.xray.chips import Chip
 from tilefold.xray.compile import offline
-from tilefold.xray.compile.job import Compiled, Job
+from tilefold.xray.compile.job import Compiled, Job, Machine
 from tilefold.xray.execution import Execution, Program, chosen_programs, execute
 from tilefold.xray.ir import Function, read
 from tilefold.xray.ptx import Entry, Module, parse
@@ -29,7 +29,7 @@ class Evidence:
     places: Lines
     ttir: Function
     ttgir: Function
-    sass: str
+    machine: Machine
     execution: Execution | None
 
 
@@ -58,22 +58,14 @@ def _evidence(compiled: Compiled, programs: Sequence[Program], run: bool) -> tup
             notes.append(f"Not executed: {str(error).removeprefix('xray: ')}")
     (entry,) = module.entries
     ttir, ttgir = read(compiled.ttir), read(compiled.ttgir)
-    return Evidence(
-        compiled,
-        module,
-        entry,
-        Lines(module, compiled.ptx),
-        ttir,
-        ttgir,
-        offline.disassemble(compiled),
-        execution,
-    ), notes
+    places, made = Lines(module, compiled.ptx), offline.assemble(compiled)
+    return Evidence(compiled, module, entry, places, ttir, ttgir, made, execution), notes
 
 
 def _report(evidence: Evidence, notes: list[str]) -> Report:
     compiled, job, execution = evidence.compiled, evidence.compiled.job, evidence.execution
-    used = offline.resources(compiled)
-    sass = count_by_line(evidence.sass, evidence.entry.instructions, evidence.places)
+    used = evidence.machine.resources
+    sass = count_by_line(evidence.machine.code, evidence.entry.instructions, evidence.places)
     lines = source_lines(evidence.entry, evidence.places, evidence.ttgir, compiled.num_warps, sass, execution)
     totals = _totals(lines, execution is not None)
     programs = () if execution is None else execution.programs
