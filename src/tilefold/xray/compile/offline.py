@@ -166,20 +166,25 @@ def assemble(compiled: Compiled) -> Machine:
 
     Assembled here again, with Triton's options, from the PTX whose lines are the source's.
     """
-    chip = compiled.job.chip
-    suffix = "a" if chip.architecture >= 90 else ""
-    fusing = [] if dict(compiled.job.options).get("enable_fp_fusion", True) else ["--fmad=false"]
-    with tempfile.TemporaryDirectory() as folder:
-        source, made = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
-        source.write_text(compiled.ptx)
-        options = ["-v", "-lineinfo", *fusing, f"--gpu-name={chip.target}{suffix}"]
-        said = _run([_assembler(chip.architecture), *options, str(source), "-o", str(made)])
-        code = _run([str(triton.knobs.nvidia.nvdisasm.path), "-gi", "-c", str(made)])
+    fusing = bool(dict(compiled.job.options).get("enable_fp_fusion", True))
+    said, code = _assembled(compiled.ptx, compiled.job.chip.architecture, fusing)
     found, registers = _USAGE.search(said), re.search(r"Used (\d+) registers", said)
     if found is None or registers is None:
         raise CompileError(f"xray: the assembler must report resources, got {said!r}; check triton's ptxas")
     stack, stores, loads = (int(n) for n in found.groups())
     return Machine(Resources(int(registers[1]), stores, loads, stack, compiled.shared), code)
+
+
+@functools.lru_cache(maxsize=64)
+def _assembled(ptx: str, architecture: int, fusing: bool) -> tuple[str, str]:
+    """What the assembler says, and the code as the disassembler writes it."""
+    target = f"sm_{architecture}{'a' if architecture >= 90 else ''}"
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx)
+        options = ["-v", "-lineinfo", *([] if fusing else ["--fmad=false"]), f"--gpu-name={target}"]
+        said = _run([_assembler(architecture), *options, str(source), "-o", str(made)])
+        return said, _run([str(triton.knobs.nvidia.nvdisasm.path), "-gi", "-c", str(made)])
 
 
 def _steady_lines(ptx: str) -> str:

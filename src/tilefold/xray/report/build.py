@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from tilefold.errors import TilefoldError
@@ -51,15 +52,16 @@ def examine(job: Job, programs: Sequence[Program] | None = None, *, run: bool = 
 def _evidence(compiled: Compiled, programs: Sequence[Program], run: bool) -> tuple[Evidence, list[str]]:
     module = parse(compiled.ptx)
     execution, notes = None, []
-    if run:
-        try:
-            execution = execute(compiled, module, programs)
-        except TilefoldError as error:
-            notes.append(f"Not executed: {str(error).removeprefix('xray: ')}")
-    (entry,) = module.entries
-    ttir, ttgir = read(compiled.ttir), read(compiled.ttgir)
-    places, made = Lines(module, compiled.ptx), offline.assemble(compiled)
-    return Evidence(compiled, module, entry, places, ttir, ttgir, made, execution), notes
+    with ThreadPoolExecutor(1) as pool:
+        machine = pool.submit(offline.assemble, compiled)  # other programs, which run while this one executes
+        if run:
+            try:
+                execution = execute(compiled, module, programs)
+            except TilefoldError as error:
+                notes.append(f"Not executed: {str(error).removeprefix('xray: ')}")
+        (entry,) = module.entries
+        ttir, ttgir, places = read(compiled.ttir), read(compiled.ttgir), Lines(module, compiled.ptx)
+        return Evidence(compiled, module, entry, places, ttir, ttgir, machine.result(), execution), notes
 
 
 def _report(evidence: Evidence, notes: list[str]) -> Report:
