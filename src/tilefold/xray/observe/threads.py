@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _SHARE = 0.1  # of the instructions, from which repeated work is worth a word
 _SHORT = 16
+_FRAMES = 2  # calls inside of Triton's library around a reduction: tl.sum has one, tl.argmax two
 _FEW = 0.05  # shuffles among all instructions, up to which nothing is said
 
 
@@ -96,37 +97,48 @@ def _repeated(code: str, line: Line, tile: Tensor, held: Holding, spent: int, re
 
 
 def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observation]:
-    """A reduction of at most 16 elements whose layout spreads them over lanes or warps, though there are rows enough."""
+    """A reduction of at most 16 elements whose layout spreads them over lanes or warps, though there are rows enough.
+
+    One observation a line. Reductions deep inside of Triton's library (in a sort) are not the kernel's to change.
+    """
     lines = {(x.file, x.line): x for x in report.lines}
+    found: dict[tuple[str, int], tuple[Tensor, int, Holding]] = {}
     for operation in evidence.ttgir.walk():
         place = line_of(operation.place)
-        tile = next(iter(tensors(operation.types)), None)
-        if (
-            operation.name != "tt.reduce"
-            or place is None
-            or tile is None
-            or "axis = " not in operation.attributes
-        ):
+        if operation.name != "tt.reduce" or place is None or operation.place.index(place) > _FRAMES:
             continue
-        axis = int(operation.attributes.split("axis = ")[1].split()[0])
-        held = holding(tile, evidence.ttgir.aliases, report.num_warps)
-        length = tile.shape[axis]
-        if held is None or length > _SHORT or held.lanes[axis] * held.warps[axis] < 2:
-            continue
-        if tile.elements // length < 32 * report.num_warps:
-            continue
+        spread = _spread_axis(operation, evidence, report.num_warps)
+        if spread is not None:
+            found.setdefault(place, spread)
+    for place, (tile, axis, held) in found.items():
         line = lines.get(place)
         shuffles = line.work.shuffles if line is not None and line.work is not None else 0
-        if report.totals.work is not None and shuffles < _FEW * report.totals.work.issued:
-            continue
-        yield Observation(
-            "small-axis-shuffles",
-            "warning",
-            *place,
-            f"an axis of {length} is spread over {held.lanes[axis] * held.warps[axis]} threads: {shuffles} shuffles",
-            "the layout was chosen for the loads, and the reduction takes it as it is",
-            f"load the {tile.elements // length} rows as one run, then fold {length.bit_length() - 1} times: reshape to "
-            "[..., 2], tl.split, combine; all of it stays in registers",
-            cycles_at_stake=2 * shuffles,
-            numbers=(("length", length), ("lanes", held.lanes[axis]), ("shuffles", shuffles)),
-        )
+        if report.totals.work is None or shuffles >= _FEW * report.totals.work.issued:
+            yield _small_axis(place, tile, axis, held, shuffles)
+
+
+def _spread_axis(operation: Operation, evidence: Evidence, warps: int) -> tuple[Tensor, int, Holding] | None:
+    """The tile, the axis and its layout, if the axis is short and crosses threads without need."""
+    tile = next(iter(tensors(operation.types)), None)
+    if tile is None or "axis = " not in operation.attributes:
+        return None
+    axis = int(operation.attributes.split("axis = ")[1].split()[0])
+    held, length = holding(tile, evidence.ttgir.aliases, warps), tile.shape[axis]
+    if held is None or length > _SHORT or held.lanes[axis] * held.warps[axis] < 2:
+        return None
+    return (tile, axis, held) if tile.elements // length >= 32 * warps else None
+
+
+def _small_axis(place: tuple[str, int], tile: Tensor, axis: int, held: Holding, shuffles: int) -> Observation:
+    length, threads = tile.shape[axis], held.lanes[axis] * held.warps[axis]
+    return Observation(
+        "small-axis-shuffles",
+        "warning",
+        *place,
+        f"an axis of {length} is spread over {threads} threads: {shuffles} shuffles",
+        "the layout was chosen for the loads, and the reduction takes it as it is",
+        f"load the {tile.elements // length} rows as one run, then fold {length.bit_length() - 1} times: reshape to "
+        "[..., 2], tl.split, combine; all of it stays in registers",
+        cycles_at_stake=2 * shuffles,
+        numbers=(("length", length), ("threads", threads), ("shuffles", shuffles)),
+    )

@@ -136,10 +136,9 @@ class Causes:
         """(reason, change, width that it would have) of an access; None where no experiment helps."""
         names = [n for n, widths in self._single.items() if self._gains(widths, place)]
         masked = self._gains(self._without_masks, place)
-        if not names and self._gains(self._promised, place):
-            names = list(self._single)
-        if names:
-            shown = " and ".join(names)
+        together = not names and self._gains(self._promised, place)
+        if names or together:
+            shown = " and ".join(self._single) if together else " or ".join(names)
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
             return (
                 f"divisibility: with {shown} a multiple of 16 it is {self._promised[place]} bytes; as it is, {through}",
