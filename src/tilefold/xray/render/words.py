@@ -8,8 +8,8 @@ from tilefold.xray.report.model import Access, Layout, Line, Report
 
 # Opcodes of the PTX that are counted by what they do.
 _KINDS = {
-    "shfl": "shuffles", "redux": "shuffles", "bar": "barriers", "barrier": "barriers", "mma": "tensor core",
-    "wgmma.mma": "tensor core", "tcgen05.mma": "tensor core",
+    "shfl": "shuffle", "redux": "shuffle", "bar": "barrier", "barrier": "barrier", "mma": "tensor-core instruction",
+    "wgmma.mma": "tensor-core instruction", "tcgen05.mma": "tensor-core instruction",
 }  # fmt: skip
 _ADDRESSES = ("addi", "muli", "subi", "divsi", "remsi", "cmpi", "andi", "extsi", "trunci")
 
@@ -93,16 +93,15 @@ def others(line: Line, report: Report) -> list[str]:
         found = Counter[str]()
         for opcode, n in line.opcodes:
             found[_KINDS.get(opcode, _KINDS.get(opcode.split(".")[0], ""))] += n
-        return [f"{n} {name}" for name, n in found.items() if name]
+        return [plural(n, name) for name, n in found.items() if name]
     work, n = line.work, max(len(report.programs), 1)
-    semantics = f" ({', '.join(line.atomics)})" if line.atomics else ""
     issued = (
-        ("shuffles", work.shuffles / n),
-        ("barriers", work.barriers / n / report.num_warps),
-        ("tensor core", work.tensor / n),
-        (f"atomics{semantics}", work.atomics / n),
+        ("shuffle", work.shuffles / n, ""),
+        ("barrier", work.barriers / n / report.num_warps, ""),
+        ("tensor-core instruction", work.tensor / n, ""),
+        ("atomic", work.atomics / n, f" ({', '.join(line.atomics)})"),
     )
-    return [f"{count(times)} {name}" for name, times in issued if times]
+    return [f"{count(times)} {name}{'s' * (times != 1)}{more}" for name, times, more in issued if times]
 
 
 def launch(report: Report) -> str:

@@ -15,6 +15,7 @@ from tilefold.xray.layouts import holding
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.log import Transfer
+from tilefold.xray.machine.tally import atomic_of
 from tilefold.xray.ptx.syntax import Entry, Instruction
 from tilefold.xray.report.model import Access, Layout, Line, Work
 from tilefold.xray.report.static import Lines, access_of, flops_of, kind_of, line_of
@@ -69,7 +70,7 @@ def _line(
         sass,
         tuple(opcodes.most_common()),
         tuple(_accesses(instructions, log)),
-        tuple(sorted({".".join(i.modifiers) for _, i in instructions if kind_of(i) == "atomics"})),
+        tuple(sorted({_semantics(i) for _, i in instructions if kind_of(i) == "atomics"})),
         None if execution is None else work_of(instructions, execution),
     )
 
@@ -85,6 +86,12 @@ def _family(instruction: Instruction) -> str:
     return f"{instruction.opcode}.{last}" if re.fullmatch(r"[a-z]+\d+(x2)?", last) else instruction.opcode
 
 
+def _semantics(instruction: Instruction) -> str:
+    """`relaxed gpu add`: how an atomic is ordered, for whom, and what it does."""
+    found = atomic_of(instruction)
+    return f"{found.order} {found.scope} {found.operation}"
+
+
 def work_of(instructions: Iterable[tuple[int, Instruction]], execution: Execution) -> Work:
     """What the programs issued of these instructions."""
     warps, lanes = execution.warps(), execution.lanes()
@@ -92,7 +99,7 @@ def work_of(instructions: Iterable[tuple[int, Instruction]], execution: Executio
     for number, instruction in instructions:
         issued, active = int(warps[number]), int(lanes[number])
         kind, (of_lane, of_warp) = kind_of(instruction), flops_of(instruction)
-        counted = {kind: issued} if kind else {}
+        counted = {kind: active if kind == "atomics" else issued} if kind else {}
         total += Work(issued, 32 * issued - active, flops=of_lane * active + of_warp * issued, **counted)
     return total
 

@@ -63,7 +63,10 @@ class Access:
 
 @dataclass(frozen=True)
 class Work:
-    """What was issued, by warps: instructions and the kinds among them. `lanes_off` were not active in those."""
+    """What was issued, by warps: instructions and the kinds among them. `lanes_off` were not active in those.
+
+    `atomics` counts lanes, each of which is an operation of its own; `flops` are floating-point operations.
+    """
 
     issued: int = 0
     lanes_off: int = 0
