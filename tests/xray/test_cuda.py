@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 import torch
 
+from backends.triton_cases import SMALL as FOLDS
 from tilefold.errors import XrayError
 from tilefold.xray.cuda import compile_ptx, find_nvcc, translate
 from tilefold.xray.machine import Kernel, load
 from tilefold.xray.ptx import parse
-from xray import kernels, tensor_kernels
-from xray.running import Described, launch
+from xray import kernels, language_kernels, tensor_kernels
+from xray.running import Described, launch, product
 from xray.snippets import module
+from xray.test_folds import folded
+from xray.test_library_products import PLANS, filled, plain
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc")
 ARCHITECTURES = pytest.mark.parametrize("architecture", [80, 90])
@@ -42,28 +45,57 @@ def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return (x * 50).to(dtype) if not dtype.is_floating_point else x.to(dtype)
 
 
-SMALL: dict[str, tuple[Any, Callable[[], dict[str, Any]], dict[str, Any]]] = {
-    "add": (kernels.add, lambda: {"x_ptr": random(500), "y_ptr": random(500), "z_ptr": torch.zeros(500), "n": 500}, {"grid": (2, 1, 1), "BLOCK": 256}),
-    "softmax": (kernels.softmax, lambda: {"x_ptr": random(2, 777), "y_ptr": torch.zeros(2, 777), "n": 777}, {"grid": (2, 1, 1), "BLOCK": 1024}),
-    "transpose": (kernels.transpose, lambda: {"x_ptr": random(32, 48), "y_ptr": torch.zeros(48, 32), "m": 32, "n": 48}, {"grid": (1, 2, 1), "BLOCK": 32}),
-    "transpose of bytes": (kernels.transpose, lambda: {"x_ptr": random(32, 32, dtype=torch.int8), "y_ptr": torch.zeros(32, 32, dtype=torch.int8), "m": 32, "n": 32}, {"BLOCK": 32}),
-    "atomics": (kernels.histogram, lambda: {"x_ptr": random(300, dtype=torch.int32) % 10, "h_ptr": torch.zeros(10), "n": 300}, {"grid": (3, 1, 1), "BLOCK": 128}),
-    "to bf16": (kernels.convert, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256, dtype=torch.bfloat16), "n": 256}, {"BLOCK": 256}),
-    "to fp8": (kernels.convert, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256, dtype=torch.float8_e5m2), "n": 256}, {"BLOCK": 256}),
-    "to int64": (kernels.convert, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256, dtype=torch.int64), "n": 256}, {"BLOCK": 256}),
-    "from float64": (kernels.convert, lambda: {"x_ptr": random(256, dtype=torch.float64), "y_ptr": torch.zeros(256), "n": 256}, {"BLOCK": 256}),
-    "scan": (kernels.running_sum, lambda: {"x_ptr": random(512, dtype=torch.int64), "y_ptr": torch.zeros(512, dtype=torch.int64)}, {"BLOCK": 512}),
-    "loop": (kernels.loop, lambda: {"x_ptr": random(3000), "y_ptr": torch.zeros(1), "n": 3000}, {"BLOCK": 512}),
+Make = Callable[[], dict[str, Any]]
+
+
+def through(dtype: torch.dtype, *shape: int, to: torch.dtype | None = None, **sizes: int) -> Make:
+    """Arguments of a kernel that reads x and writes y, of the same shape."""
+    return lambda: (
+        {"x_ptr": random(*shape, dtype=dtype), "y_ptr": torch.zeros(shape, dtype=to or dtype)} | sizes
+    )
+
+
+F32, F64, I32, I64, I8 = torch.float32, torch.float64, torch.int32, torch.int64, torch.int8
+SMALL: dict[str, tuple[Any, Make, dict[str, Any]]] = {
+    "softmax": (kernels.softmax, through(F32, 2, 777, n=777), {"grid": (2, 1, 1), "BLOCK": 1024}),
+    "transpose": (kernels.transpose, through(F32, 32, 48, m=32, n=48), {"grid": (1, 2, 1), "BLOCK": 32}),
+    "transpose of bytes": (kernels.transpose, through(I8, 32, 32, m=32, n=32), {"BLOCK": 32}),
+    "to bf16": (kernels.convert, through(F32, 256, to=torch.bfloat16, n=256), {"BLOCK": 256}),
+    "to fp8": (kernels.convert, through(F32, 256, to=torch.float8_e5m2, n=256), {"BLOCK": 256}),
+    "to int64": (kernels.convert, through(F32, 256, to=I64, n=256), {"BLOCK": 256}),
+    "from float64": (kernels.convert, through(F64, 256, to=F32, n=256), {"BLOCK": 256}),
+    "scan": (kernels.running_sum, through(I64, 512), {"BLOCK": 512}),
+    "loop": (kernels.loop, through(F32, 3000, n=3000), {"BLOCK": 512}),
     "sine": (kernels.sine, lambda: {"x_ptr": random(256) * 1e5, "y_ptr": torch.zeros(256)}, {"BLOCK": 256}),
-    "logarithm": (kernels.logarithm, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256)}, {"BLOCK": 256}),
-    "erf": (kernels.error_function, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256)}, {"BLOCK": 256}),
-    "sort": (kernels.sort, lambda: {"x_ptr": random(256), "y_ptr": torch.zeros(256)}, {"BLOCK": 256}),
-}  # fmt: skip
+    "cosine of doubles": (language_kernels.unary, through(F64, 256), {"OP": "cos", "BLOCK": 256}),
+    "clamp": (language_kernels.unary, through(F32, 256), {"OP": "clamp", "BLOCK": 256}),
+    "logarithm": (kernels.logarithm, through(F32, 256), {"BLOCK": 256}),
+    "sort": (kernels.sort, through(F32, 256), {"BLOCK": 256}),
+    "atomics": (
+        kernels.histogram,
+        lambda: {"x_ptr": random(300, dtype=I32) % 10, "h_ptr": torch.zeros(10), "n": 300},
+        {"grid": (3, 1, 1), "BLOCK": 128},
+    ),
+    "divisions": (
+        language_kernels.binary,
+        lambda: {
+            "x_ptr": random(256, dtype=I32),
+            "y_ptr": random(256, dtype=I32) | 1,
+            "z_ptr": torch.zeros(256, dtype=I32),
+        },
+        {"OP": "div", "BLOCK": 256},
+    ),
+}
+
+
+# Chips differ in conversions and reductions.
+OLDER = ("softmax", "transpose of bytes", "to bf16", "clamp")
 
 
 @needs_nvcc
-@ARCHITECTURES
-@pytest.mark.parametrize("name", list(SMALL))
+@pytest.mark.parametrize(
+    ("name", "architecture"), [*((n, 90) for n in SMALL), *((n, 80) for n in OLDER)], ids=str
+)
 def test_small_kernels(name: str, architecture: int) -> None:
     function, make, options = SMALL[name]
     both(make, function, architecture=architecture, **options)
@@ -73,7 +105,9 @@ def test_small_kernels(name: str, architecture: int) -> None:
 @ARCHITECTURES
 @pytest.mark.parametrize("layout", ["nn", "nt"])
 @pytest.mark.parametrize(
-    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.float8_e5m2, torch.float64], ids=str
+    "dtype",
+    [torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.float8_e5m2, torch.float64],
+    ids=str,
 )
 def test_products(dtype: torch.dtype, layout: str, architecture: int) -> None:
     result = {torch.int8: torch.int32, torch.float64: torch.float64}.get(dtype, torch.float32)
@@ -81,7 +115,12 @@ def test_products(dtype: torch.dtype, layout: str, architecture: int) -> None:
 
     def make() -> dict[str, Any]:
         a, b = random(size, 96, dtype=dtype), random(96, size, dtype=dtype)
-        steps = {"step_am": 96, "step_ak": 1, "step_bk": size if layout[1] == "n" else 1, "step_bn": 1 if layout[1] == "n" else 96}
+        steps = {
+            "step_am": 96,
+            "step_ak": 1,
+            "step_bk": size if layout[1] == "n" else 1,
+            "step_bn": 1 if layout[1] == "n" else 96,
+        }
         return {"a_ptr": a, "b_ptr": b, "c_ptr": torch.zeros(size, size, dtype=result), "K": 96} | steps
 
     constants = {"M": size, "N": size, "BLOCK_K": 32, "PRECISION": "tf32", "STAGES": 3}
@@ -108,9 +147,36 @@ def test_descriptors_of_device_and_host(architecture: int) -> None:
 
     def made() -> dict[str, Any]:
         a, b, c = (random(*s, dtype=torch.float16) for s in ((64, 192), (192, 64), (64, 64)))
-        return {"a": Described(a, (64, 64)), "b": Described(b, (64, 64)), "c": Described(c, (64, 64)), "k": 192}
+        return {
+            "a": Described(a, (64, 64)),
+            "b": Described(b, (64, 64)),
+            "c": Described(c, (64, 64)),
+            "k": 192,
+        }
 
     both(made, tensor_kernels.described_product, architecture=architecture, M=64, N=64, K=64, STAGES=3)
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("name", "architecture"), [("sum", 80), ("logsumexp", 90), ("argmax", 90), ("welford", 90), ("last", 80)]
+)
+def test_the_library_s_folds(name: str, architecture: int) -> None:
+    case = next(c for c in FOLDS if c.name == "rows of 300 from odd places")
+    straight, _, _ = folded(case, name, F32, architecture)
+    there_and_back, _, _ = folded(case, name, F32, architecture, again)
+    for one, other in zip(straight, there_and_back, strict=True):
+        assert torch.equal(one.view(torch.uint8), other.view(torch.uint8))
+
+
+@needs_nvcc
+@pytest.mark.parametrize(("plan", "architecture"), [("split", 80), ("four warps", 90)])
+def test_the_library_s_products(plan: str, architecture: int) -> None:
+    a, b = filled(19, 150, dtype=torch.bfloat16), filled(150, 40, dtype=torch.bfloat16, seed=1)
+    straight, there_and_back = (
+        product(PLANS[plan], a, b, [], plain(torch.bfloat16), architecture, *how) for how in ((), (again,))
+    )
+    assert torch.equal(straight, there_and_back)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +185,10 @@ def test_descriptors_of_device_and_host(architecture: int) -> None:
         ("add.s32 %r0, %r1, -4;", "r0 = r1 - 4;"),
         ("@!%t0 mul.wide.s32 %d0, %r1, %r2;", "if (!t0) d0 = (uint64_t)((int64_t)(int32_t)r1 * (int64_t)(int32_t)r2);"),
         ("setp.ltu.f32 %t0, %r0, %r1;", "t0 = !(as_f32(r0) >= as_f32(r1));"),
-        ("ld.shared.v2.b32 {%r0, %r1}, [%r2+8];", "{ Held32x2 moved = *(Held32x2*)__cvta_shared_to_generic(r2 + 8); r0 = moved.x; r1 = moved.y; }"),
+        (
+            "ld.shared.v2.b32 {%r0, %r1}, [%r2+8];",
+            "{ Held32x2 moved = *(Held32x2*)__cvta_shared_to_generic(r2 + 8); r0 = moved.x; r1 = moved.y; }",
+        ),
         ("ex2.approx.f32 %r0, %r1;", 'asm volatile("ex2.approx.f32 %0, %1;" : "=r"(r0) : "r"(r1) : "memory");'),
         ("shl.b32 %r0, %r1, %r2;", "r0 = r2 < 32 ? r1 << r2 : 0;"),
         ("mov.u32 %r0, %laneid;", 'asm volatile("mov.u32 %0, %%laneid;" : "=r"(r0) :  : "memory");'),
@@ -132,7 +201,7 @@ def test_one_statement_an_instruction(instruction: str, words: str) -> None:
 
 
 def test_a_source_line_cannot_swallow_the_next() -> None:
-    read = parse(module('.loc 1 7 0\nadd.s32 %r0, %r1, 4;', 0) + '.file 1 "kernel.py"\n')
+    read = parse(module(".loc 1 7 0\nadd.s32 %r0, %r1, 4;", 0) + '.file 1 "kernel.py"\n')
     text = translate(read, lines=lambda path, line: f"x = {line} + \\")
     assert "    // kernel.py:7: x = 7 + \n" in text
 

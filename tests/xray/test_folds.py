@@ -77,8 +77,7 @@ def test_a_row_of_shared_memory_and_barriers() -> None:
     assert torch.equal(got, want)
 
 
-@pytest.mark.parametrize("architecture", [80, 90])
-@pytest.mark.parametrize("name", ["sum", "logsumexp"])
+@pytest.mark.parametrize(("name", "architecture"), [("sum", 80), ("logsumexp", 90)])
 def test_tiles_on_their_way_through_shared_memory(
     name: str, architecture: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 import torch
 
+from tilefold.xray.machine import Kernel
 from xray import tensor_kernels as kernels
-from xray.running import Described, launch
+from xray.running import Described, kernel_of, launch
 
 ARCHITECTURES = pytest.mark.parametrize("architecture", [80, 90])
 FP8 = (torch.float8_e5m2, torch.float8_e4m3fn)
@@ -59,11 +61,13 @@ def near(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, unit: float = 2.0**-
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, *FP8], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "layout"),
+    [*((torch.float16, layout) for layout in ("nn", "nt", "tn", "tt")),
+     *((d, layout) for d in (torch.bfloat16, torch.int8, *FP8) for layout in ("nn", "tt"))],
+    ids=str,
+)  # fmt: skip
 def test_narrow_operands(dtype: torch.dtype, layout: str, architecture: int) -> None:
-    if dtype == torch.float8_e4m3fn and architecture == 80:
-        pytest.skip("sm_80 has no such type")
     a, b = operands(64, 64, 96, dtype)
     whole = not dtype.is_floating_point
     c = multiply(a, b, layout, torch.int32 if whole else torch.float32, architecture=architecture)
@@ -74,7 +78,7 @@ def test_narrow_operands(dtype: torch.dtype, layout: str, architecture: int) -> 
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
+@pytest.mark.parametrize("layout", ["nn", "tt"])
 def test_float32_as_tf32(layout: str, architecture: int) -> None:
     """The low 13 bits of the operands count for nothing."""
     a, b = operands(64, 64, 64, torch.float32)
@@ -90,14 +94,14 @@ def test_float32_proper(precision: str, architecture: int) -> None:
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("layout", ["nn", "nt"])
+@pytest.mark.parametrize("layout", ["nt"])
 def test_float64(layout: str, architecture: int) -> None:
     a, b = operands(32, 32, 64, torch.float64)
     near(multiply(a, b, layout, torch.float64, tile=(32, 32, 16), architecture=architecture), a, b, 2.0**-52)
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("stages", [1, 2, 4])
+@pytest.mark.parametrize("stages", [1, 4])
 def test_any_depth_of_pipeline_gives_the_same_bits(stages: int, architecture: int) -> None:
     a, b = operands(64, 64, 192, torch.float16)
     assert torch.equal(
@@ -107,8 +111,11 @@ def test_any_depth_of_pipeline_gives_the_same_bits(stages: int, architecture: in
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("warps", [1, 4, 8])
-@pytest.mark.parametrize("tile", [(16, 16, 16), (64, 16, 64), (128, 128, 32)], ids=str)
+@pytest.mark.parametrize(
+    ("tile", "warps"),
+    [((16, 16, 16), 1), ((64, 16, 64), 4), ((128, 128, 32), 4), ((128, 128, 32), 8)],
+    ids=str,
+)
 def test_tiles_and_warps(tile: tuple[int, int, int], warps: int, architecture: int) -> None:
     a, b = operands(2 * tile[0], tile[1], 2 * tile[2], torch.bfloat16)
     near(
@@ -123,8 +130,27 @@ def test_tiles_and_warps(tile: tuple[int, int, int], warps: int, architecture: i
 @ARCHITECTURES
 def test_an_accumulator_of_half_precision(architecture: int) -> None:
     a, b = operands(64, 64, 64, torch.float16)
-    c = multiply(a, b, "nn", torch.float16, architecture=architecture)
-    torch.testing.assert_close(c.float(), a.float() @ b.float(), rtol=0, atol=2.0**-5)
+    c = torch.empty(64, 64, dtype=torch.float16)
+    arguments = {"a_ptr": a, "b_ptr": b, "c_ptr": c}
+    launch(kernels.half_sums, arguments, architecture=architecture, M=64, N=64, K=64)
+    # Rounded to float16 once for each 16 of K, eight times in all.
+    size = 2 * (a.double().abs() @ b.double().abs())
+    assert ((c.double() - 2 * (a.double() @ b.double())).abs() <= 8 * 2.0**-11 * size).all()
+
+
+@ARCHITECTURES
+def test_a_large_tile_takes_seconds(architecture: int) -> None:
+    """128 x 128 with K = 512: decoded and executed in half a second or so."""
+    a, b = operands(128, 128, 512, torch.float16)
+    begun = list[float]()
+
+    def through(compiled: Any) -> Kernel:
+        begun.append(time.perf_counter())
+        return kernel_of(compiled)
+
+    c = multiply(a, b, "nn", torch.float32, tile=(128, 128, 32), architecture=architecture, through=through)
+    assert time.perf_counter() - begun[0] < 10
+    near(c, a, b)
 
 
 @ARCHITECTURES
@@ -154,7 +180,7 @@ def test_a_product_whose_left_operand_is_made_in_registers(architecture: int) ->
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8], ids=str)
 def test_a_tile_by_descriptors_of_the_device(dtype: torch.dtype, architecture: int) -> None:
     """Edges that the tensor does not fill are not written, and read as zero."""
     x = torch.randint(-9, 9, (40, 48)).to(dtype)
@@ -167,8 +193,7 @@ def test_a_tile_by_descriptors_of_the_device(dtype: torch.dtype, architecture: i
 
 
 @ARCHITECTURES
-@pytest.mark.parametrize("stages", [1, 3])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("dtype", "stages"), [(torch.float16, 3), (torch.bfloat16, 1)], ids=str)
 def test_a_product_by_descriptors_of_the_host(dtype: torch.dtype, stages: int, architecture: int) -> None:
     a, b = operands(128, 64, 192, dtype)
     c = torch.empty(128, 64, dtype=dtype)

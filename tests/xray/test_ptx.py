@@ -34,7 +34,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "softmax": {"x_ptr": "*bf16", "y_ptr": "*bf16", "n": "i32", "BLOCK": 1024},
     "transpose": {"x_ptr": "*fp16", "y_ptr": "*fp16", "m": "i32", "n": "i32", "BLOCK": 32},
     "histogram": {"x_ptr": "*i32", "h_ptr": "*fp32", "n": "i32", "BLOCK": 128},
-    "convert": {"x_ptr": "*fp32", "y_ptr": "*fp8e5", "n": "i32", "BLOCK": 128},
+    "convert": {"x_ptr": "*fp32", "y_ptr": "*bf16", "n": "i32", "BLOCK": 128},
     "running_sum": {"x_ptr": "*i64", "y_ptr": "*i64", "BLOCK": 512},
     "loop": {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "BLOCK": 512},
 }

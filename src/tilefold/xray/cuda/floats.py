@@ -85,8 +85,8 @@ def _convert(names: Names, instruction: Instruction) -> str | None:
     if of in _INTEGERS and to in _SEEN and words:
         number = f"({(SIGNED if of[0] == 's' else UNSIGNED)[bits_of(of)]}){names.value(source, of)}"
         exact = to == "f64" and bits_of(of) == 32
-        ending = "" if exact else f"_{mode}"
-        return assign(names, target, f"bits(__{_INTEGERS[of]}2{_word(to)}{ending}({number}))")
+        ending = "rn" if exact else mode
+        return assign(names, target, f"bits(__{_INTEGERS[of]}2{_word(to)}_{ending}({number}))")
     if of in _SEEN and to in _INTEGERS and words and words[0].endswith("i"):
         return assign(
             names, target, f"__{_word(of)}2{_INTEGERS[to]}_{mode}(as_{of}({names.value(source, of)}))"

@@ -24,6 +24,8 @@ def statement(names: Names, instruction: Instruction) -> str | None:
         return "return;"
     if opcode == "trap":
         return "__trap();"
+    if opcode == "call":
+        return _call(names, instruction)
     if opcode in ("bar", "barrier"):
         return _barrier(names, instruction)
     if instruction.name.startswith("shfl.sync.") and instruction.modifiers[-1] == "b32":
@@ -37,6 +39,19 @@ def statement(names: Names, instruction: Instruction) -> str | None:
         return assign(names, operands[0], "__activemask()")
     if instruction.name.startswith(("membar.gl", "fence.acq_rel.gpu", "fence.sc.gpu")):
         return "__threadfence();"
+    return None
+
+
+def _call(names: Names, instruction: Instruction) -> str | None:
+    """A device's failed assertions, which C++ has as a function of the same name; what it prints is left out."""
+    name = next((o.name for o in instruction.operands if isinstance(o, Symbol)), "")
+    values = [names.value(o, f"b{names.width(o) or 64}") for o in names.items(instruction.operands[-1])]
+    if name == "vprintf":
+        (result,) = names.items(instruction.operands[0])
+        return assign(names, result, "0") + "  // printed a text; C++ has no vprintf on a device"
+    if name == "__assertfail":
+        texts = [f"(const char*){v}" for v in values]
+        return f"__assertfail({texts[0]}, {texts[1]}, {values[2]}, {texts[3]}, {values[4]});"
     return None
 
 

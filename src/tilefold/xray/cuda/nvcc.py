@@ -33,6 +33,7 @@ def compile_ptx(source: str, target: str) -> str:
             nvcc,
             f"-arch={target}",
             "-fmad=false",
+            "-w",
             "-ptx",
             str(path),
             "-o",

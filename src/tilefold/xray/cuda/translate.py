@@ -40,6 +40,10 @@ _FUNCTIONS = """\
 [[maybe_unused]] static __device__ __forceinline__ uint32_t bits(float x) { return __float_as_uint(x); }
 [[maybe_unused]] static __device__ __forceinline__ uint64_t bits(double x) { return (uint64_t)__double_as_longlong(x); }
 """
+_ARRAY = "struct __align__(64) Bytes { uint8_t held[128]; };"
+_ASSERTION = (
+    'extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*, size_t);\n'
+)
 
 
 def translate(module: Module, *, lines: Lines | None = None) -> str:
@@ -59,15 +63,29 @@ def translate(module: Module, *, lines: Lines | None = None) -> str:
         raise XrayError(f"cuda: a module must have one kernel, got {len(module.entries)}")
     (entry,) = module.entries
     names = Names(module, entry)
-    parts = [
-        f"// {entry.name} for {module.target[0]}, {entry.threads} threads a block: what its PTX says, in CUDA C++.",
-        _PRELUDE + "\n".join(_vectors()) + "\n" + _FUNCTIONS,
-        *(_array() for _ in [0] if any(p.count for p in entry.parameters)),
-        *(_global(names, v) for v in module.variables if v.space in (".global", ".const")),
-        "\n".join([_signature(names, entry), "{", *_declarations(names, module, entry), "",
-                   *_body(names, module, entry, lines or read_line), "}"]),
-    ]  # fmt: skip
-    return "\n".join(parts) + "\n"
+    body = [
+        _signature(names, entry),
+        "{",
+        *_declarations(names, module, entry),
+        "",
+        *_body(names, module, entry, lines or read_line),
+        "}",
+    ]
+    return "\n".join([*_prelude(names, module, entry), *body]) + "\n"
+
+
+def _prelude(names: Names, module: Module, entry: Entry) -> Iterator[str]:
+    """What stands before the kernel: types, functions, the module's variables."""
+    yield f"// {entry.name} for {module.target[0]}, {entry.threads} threads a block: what its PTX says, in CUDA C++."
+    yield _PRELUDE + "\n".join(_vectors())
+    yield _FUNCTIONS
+    if any("__assertfail" in d for d in module.declarations):
+        yield _ASSERTION
+    if any(p.count for p in entry.parameters):
+        yield _ARRAY
+    for variable in module.variables:
+        if variable.space in (".global", ".const"):
+            yield _global(names, variable)
 
 
 def read_line(path: str, line: int) -> str:
@@ -92,10 +110,6 @@ def _vectors() -> Iterator[str]:
                 fields = ", ".join("xyzw"[:count])
                 align = bits * count // 8
                 yield f"struct MAY_ALIAS __align__({align}) Held{bits}x{count} {{ uint{bits}_t {fields}; }};"
-
-
-def _array() -> str:
-    return "struct __align__(64) Bytes { uint8_t held[128]; };"
 
 
 def _global(names: Names, variable: Variable) -> str:

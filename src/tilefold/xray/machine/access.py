@@ -132,7 +132,7 @@ def begin(
     if (where & np.uint64(size - 1)).any():
         raise ExecutionError(
             f"xray: addresses must be multiples of the {size} bytes accessed, got "
-            f"{int(where[(where & np.uint64(size - 1)) != 0][0]):#x} in PTX line {cta.kernel.line(number)}"
+            f"{int(where[(where & np.uint64(size - 1)) != 0][0]):#x}"
         )
     return active, where
 

@@ -97,12 +97,16 @@ class Binder:
 
 def unknown(instruction: Instruction) -> UnknownInstructionError:
     """The error of an instruction that nothing here executes."""
-    place = instruction.location
-    source = "" if place is None else f", source line {place.line}"
     return UnknownInstructionError(
-        f"xray: an instruction must be known to be executed, got {instruction.name!r} in PTX line "
-        f"{instruction.line}{source}; the static report does without"
+        f"xray: an instruction must be known to be executed, got {instruction.name!r} in {place_of(instruction)}; "
+        "the static report does without"
     )
+
+
+def place_of(instruction: Instruction) -> str:
+    """Where an instruction stands: its line of PTX, and of the source where that is known."""
+    place = instruction.location
+    return f"PTX line {instruction.line}" + ("" if place is None else f", source line {place.line}")
 
 
 def _immediate(operand: Immediate, kind: Type) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from tilefold.xray.machine.binding import Binder, Step, unknown
 from tilefold.xray.machine.floats import MODES, saturate
 from tilefold.xray.machine.fp8 import FORMATS, decode, encode
-from tilefold.xray.machine.rounding import flush, narrow, widen
+from tilefold.xray.machine.rounding import flush, narrow, whole_odd, widen
 from tilefold.xray.machine.types import PACKED, TYPES, Array, Type, halves, joined
 from tilefold.xray.ptx.syntax import Instruction
 
@@ -71,8 +71,10 @@ def _to_tf32(binder: Binder, instruction: Instruction) -> Step:
 
 def _integer_to_float(instruction: Instruction, to: Type, of: Type) -> Function:
     mode = _mode(instruction)
+    if of.bits == 64 and to.bits < 64:
+        return lambda a: narrow(whole_odd(a), to, mode)
     if of.bits == 64:
-        if mode != "rn" or to.bits < 32:
+        if mode != "rn":
             raise unknown(instruction)
         return lambda a: a.astype(to.dtype)
     return lambda a: narrow(a.astype(np.float64), to, mode)

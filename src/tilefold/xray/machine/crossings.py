@@ -1,10 +1,13 @@
 """What crosses each barrier: bytes that one warp touched before and another touches after it, one of them writing.
 
-A barrier parts two spans of the log. If it were not there, only accesses of these two spans could meet in another order,
-since all other barriers stay: it is needed if and only if some byte is touched in both by different warps, and written by
-one. Spans hold what threads do, and what is done on their behalf: an asynchronous copy may write from the moment it is
-issued to the moment its thread has waited for it, a `wgmma` read until it is waited for. Shared and global memory count, and
-transaction barriers as bytes of shared memory. Atomic operations do not conflict with each other.
+A barrier parts what came since the last needed barrier from what comes before the next one. It is needed if some byte is
+touched on both sides by different warps, and written by one. So all barriers that are found needless could go at once,
+and of two in a row the second stays. This holds for the programs that were executed: a loop must go round more often than
+it has buffers before their second use shows.
+
+The two sides hold what threads do, and what is done on their behalf: an asynchronous copy may write from the moment it is
+issued to the moment its thread has waited for it, a `wgmma` read until it is waited for. Shared and global memory count,
+and transaction barriers as bytes of shared memory. Atomic operations do not conflict with each other.
 """
 
 from __future__ import annotations
@@ -49,13 +52,16 @@ def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
     for touch in outcome.touches:
         span = spans[touch.step]
         (span.after if touch.when == "opens" else span.before).append(_of_engine(touch))
-    size = -(-kernel.shared // 128) * 128
-    return tuple(
-        Crossing(step, release.instruction, "warps", 0, None)
-        if release.threads < kernel.threads
-        else _crossing(step, release.instruction, spans[step].before, spans[step + 1].after, size)
-        for step, release in enumerate(outcome.releases)
-    )
+    size, before = -(-kernel.shared // 128) * 128, spans[0].before
+    found = []
+    for step, release in enumerate(outcome.releases):
+        if release.threads < kernel.threads:
+            crossing = Crossing(step, release.instruction, "warps", 0, None)
+        else:
+            crossing = _crossing(step, release.instruction, before, spans[step + 1].after, size)
+        found.append(crossing)
+        before = ([] if crossing.needed == "warps" else before) + spans[step + 1].before
+    return tuple(found)
 
 
 def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome]) -> dict[int, str]:
@@ -139,13 +145,13 @@ class Meeting:
     def example(self) -> tuple[int, int]:
         """An instruction on each side that touches the first byte which crosses between warps."""
         place = int(self.warps.argmax())
-        pairs = (
+        before, after = ([u for u in uses if _has(u, place)] for uses in (self.before, self.after))
+        return next(
             (b.instruction, a.instruction)
-            for b in self.before
-            for a in self.after
-            if {b.how, a.how} not in ({"read"}, {"atomic"}) and _has(b, place) and _has(a, place)
+            for b in before
+            for a in after
+            if {b.how, a.how} not in ({"read"}, {"atomic"})
         )
-        return next(pairs)
 
 
 def _has(use: Use, place: int) -> bool:

@@ -193,6 +193,10 @@ class Cta:
                 place[taken] = ending.target
             elif ending.kind == "end":
                 place[taken] = done
+            elif ending.kind == "trap" and taken.any():
+                raise ExecutionError(
+                    f"xray: a program must not trap, got it in {self.kernel.place(ending.number)}"
+                )
             elif ending.kind == "barrier":
                 waits[taken], last = ending.barrier, ending
                 if ending.expected and (waits == ending.barrier).sum() >= ending.expected:
@@ -223,16 +227,21 @@ class Cta:
         warps, lanes = int(mask.reshape(-1, 32).any(1).sum()), int(mask.sum())
         self.warps[block.numbers] += warps
         self.lanes[block.numbers] += lanes
-        for planned in block.steps:
-            if planned.guard is None:
-                planned.step(self, None if whole else mask)
-                continue
-            active = mask & planned.guard(self)
-            count = int(np.count_nonzero(active))
-            self.lanes[planned.number] -= lanes - count
-            self.off[planned.number] += lanes - count
-            if count:
-                planned.step(self, None if count == self.threads else active)
+        planned = None
+        try:
+            for planned in block.steps:
+                if planned.guard is None:
+                    planned.step(self, None if whole else mask)
+                    continue
+                active = mask & planned.guard(self)
+                count = int(np.count_nonzero(active))
+                self.lanes[planned.number] -= lanes - count
+                self.off[planned.number] += lanes - count
+                if count:
+                    planned.step(self, None if count == self.threads else active)
+        except ExecutionError as error:
+            assert planned is not None
+            raise ExecutionError(f"{error} in {self.kernel.place(planned.number)}") from None
 
     def _count(self, number: int, mask: Array, taken: Array) -> None:
         self.warps[number] += int(mask.reshape(-1, 32).any(1).sum())

@@ -7,7 +7,17 @@ from collections.abc import Callable
 import numpy as np
 
 from tilefold.xray.machine.binding import Binder, Step, unknown
-from tilefold.xray.machine.rounding import add_odd, canonical, flush, fma64, narrow, widen
+from tilefold.xray.machine.rounding import (
+    add_odd,
+    canonical,
+    directed64,
+    flush,
+    fma64,
+    narrow,
+    two_product,
+    two_sum,
+    widen,
+)
 from tilefold.xray.machine.types import PACKED, TYPES, Array, Type, halves, joined
 from tilefold.xray.ptx.syntax import Instruction
 
@@ -20,6 +30,7 @@ _NATIVE: dict[str, Function] = {
     "mul": np.multiply,
     "div": np.divide,
     "sqrt": np.sqrt,
+    "rcp": lambda a: a.dtype.type(1) / a,
 }
 # In float64: add_odd keeps what a later rounding has to know. Products of 24 bits are exact, quotients and roots of 24
 # bits are never near enough to a tie for a second rounding to matter.
@@ -31,6 +42,12 @@ _WIDE: dict[str, Function] = {
     "sqrt": np.sqrt,
     "rcp": lambda a: 1.0 / a,
     "fma": lambda a, b, c: add_odd(a * b, c),
+}
+# Nearest float64 and what it lacks.
+_EXACT: dict[str, Callable[[Array, Array], tuple[Array, Array]]] = {
+    "add": two_sum,
+    "sub": lambda a, b: two_sum(a, -b),
+    "mul": two_product,
 }
 _APPROXIMATE: dict[str, Function] = {
     "ex2": np.exp2,
@@ -74,9 +91,10 @@ def _function(instruction: Instruction, kind: Type) -> Function | None:
     if opcode in ("neg", "abs"):
         return _sign(opcode, kind)
     if opcode in ("min", "max"):
-        if len(instruction.operands) != 3 or set(instruction.modifiers) & {"xorsign", "abs"}:
+        if len(instruction.operands) != 3 or instruction.has("abs") != instruction.has("xorsign"):
             raise unknown(instruction)
-        return _extreme(opcode, kind, instruction.has("NaN"))
+        extreme = _extreme(opcode, kind, instruction.has("NaN"))
+        return _of_sizes(extreme, kind) if instruction.has("xorsign") else extreme
     if set(instruction.modifiers) & {"relu", "oob"}:
         raise unknown(instruction)
     if approximate(instruction):
@@ -91,6 +109,9 @@ def _function(instruction: Instruction, kind: Type) -> Function | None:
     if opcode in _NATIVE and kind.kind == "f" and kind.bits >= 32 and mode == "rn":
         native = _NATIVE[opcode]
         return native if kind.bits == 64 else lambda *a: canonical(native(*a))
+    if kind.bits == 64 and opcode in _EXACT:
+        exact64 = _EXACT[opcode]
+        return lambda a, b: directed64(*exact64(a, b), mode)
     wide = _WIDE.get(opcode)
     if wide is None or kind.bits == 64:
         return None
@@ -136,6 +157,20 @@ def _sign(opcode: str, kind: Type) -> Function:
     if opcode == "neg":
         return lambda a: (a.view(word) ^ top).view(a.dtype)
     return lambda a: (a.view(word) & ~top).view(a.dtype)
+
+
+def _of_sizes(extreme: Function, kind: Type) -> Function:
+    """`.xorsign.abs`: of the absolute values, with the product's sign."""
+    word = np.dtype(f"u{kind.bits // 8}")
+    top = word.type(1 << (kind.bits - 1))
+
+    def of_sizes(a: Array, b: Array) -> Array:
+        x, y = a.view(word), b.view(word)
+        size = extreme((x & ~top).view(a.dtype), (y & ~top).view(a.dtype)).view(word)
+        signed: Array = (size | ((x ^ y) & top)).view(a.dtype)
+        return signed
+
+    return of_sizes
 
 
 def _extreme(opcode: str, kind: Type, propagate: bool) -> Function:

@@ -7,8 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilefold.errors import ExecutionError
-from tilefold.xray.machine import access, atomics, carry, convert, copies, floats, integers, select, warp
-from tilefold.xray.machine.binding import Binder, Read, Step, unknown
+from tilefold.xray.machine import (
+    access,
+    atomics,
+    carry,
+    convert,
+    copies,
+    floats,
+    integers,
+    outside,
+    select,
+    warp,
+)
+from tilefold.xray.machine.binding import Binder, Read, Step, place_of, unknown
 from tilefold.xray.machine.bulk import barriers, moves, tensormap
 from tilefold.xray.machine.matrix import groups, warps
 from tilefold.xray.machine.memory import MODULE_BASE
@@ -31,7 +42,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Ending:
-    """What follows a block: the next block, a jump, a barrier or the end of the thread."""
+    """What follows a block: the next block, a jump, a barrier, the end of the thread or (trap) of everything."""
 
     kind: str
     number: int = -1
@@ -70,6 +81,10 @@ class Kernel:
     def line(self, number: int) -> int:
         """The line of PTX of an instruction."""
         return self.entry.instructions[number].line
+
+    def place(self, number: int) -> str:
+        """Where an instruction stands, in words."""
+        return place_of(self.entry.instructions[number])
 
 
 def load(module: Module, *, shared: int = 0) -> Kernel:
@@ -187,7 +202,9 @@ def _ending(number: int, instruction: Instruction, binder: Binder, starts: dict[
         return Ending("jump", number, starts[target.name], guard)
     if instruction.opcode in ("ret", "exit"):
         return Ending("end", number, guard=guard)
-    if instruction.opcode == "trap" or not instruction.has("sync") or guard is not None:
+    if instruction.opcode == "trap":
+        return Ending("trap", number, guard=guard)
+    if not instruction.has("sync") or guard is not None:
         raise unknown(instruction)
     fixed = [o.value for o in instruction.operands if isinstance(o, Immediate)]
     if len(fixed) != len(instruction.operands):
@@ -203,13 +220,12 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step:
     """
     if instruction.opcode in _SILENT or instruction.name.startswith("bar.warp"):
         return lambda cta, mask: None
-    for group in (select.bind, carry.bind, integers.bind, floats.bind, convert.bind):
+    for group in (
+        select.bind, carry.bind, integers.bind, floats.bind, convert.bind, warps.bind, tensormap.bind, outside.bind,
+    ):  # fmt: skip
         step = group(binder, instruction)
         if step is not None:
             return step
-    step = warps.bind(binder, instruction) or tensormap.bind(binder, instruction)
-    if step is not None:
-        return step
     for numbered in (
         copies.bind,
         access.bind,

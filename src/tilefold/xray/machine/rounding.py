@@ -49,6 +49,21 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(ul) & np.isfinite(exact), exact, a * b + c)
 
 
+def directed64(s: Array, rest: Array, mode: str) -> Array:
+    """`s + rest` in float64, rounded in a direction: s is the nearest, rest what it lacks."""
+    if mode == "rn":
+        return s
+    away = {"rz": -np.sign(s), "rm": np.full_like(s, -1.0), "rp": np.ones_like(s)}[mode]
+    wrong = (np.sign(rest) == np.sign(away)) & (rest != 0) & np.isfinite(s)
+    return np.where(wrong, np.nextafter(s, np.copysign(np.inf, away)), s)
+
+
+def whole_odd(values: Array) -> Array:
+    """64-bit integers as float64, rounded to odd."""
+    high = (values >> values.dtype.type(32)).astype(np.float64) * 2.0**32
+    return add_odd(high, (values & values.dtype.type(0xFFFFFFFF)).astype(np.float64))
+
+
 def widen(values: Array, kind: Type) -> Array:
     """Any float type as float64, exactly."""
     if kind.kind == "bf":

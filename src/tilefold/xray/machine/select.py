@@ -10,7 +10,7 @@ import numpy as np
 from tilefold.xray.machine.binding import Binder, Mask, Step, unknown
 from tilefold.xray.machine.rounding import flush, widen
 from tilefold.xray.machine.spaces import LOCAL_BASE
-from tilefold.xray.machine.types import TYPES, Array, Type
+from tilefold.xray.machine.types import PACKED, TYPES, Array, Type, halves
 from tilefold.xray.ptx.syntax import Instruction, Pair, Vector
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
         return binder.pure(instruction, lambda a: a + np.uint64(base & (2**64 - 1)), (kind,), kind)
     if opcode in ("mov", "cvta") and kind is not None:
         return _move(binder, instruction, kind)
+    if opcode == "setp" and last in ("f16x2", "bf16x2"):
+        return _compare_halves(binder, instruction, PACKED[last])
     if opcode == "setp" and kind is not None:
         return _compare(binder, instruction, kind)
     if opcode == "selp" and kind is not None:
@@ -97,6 +99,23 @@ def _compare(binder: Binder, instruction: Instruction, kind: Type) -> Step:
         first(cta, one, mask)
         if second is not None and other is not None:
             second(cta, other, mask)
+
+    return compare
+
+
+def _compare_halves(binder: Binder, instruction: Instruction, kind: Type) -> Step:
+    """`setp.gt.f16x2 p|q, a, b`: p of the lower, q of the upper halves."""
+    comparison = _comparison(instruction.modifiers[0], kind, instruction)
+    target, *sources = instruction.operands
+    if len(sources) != 2 or len(instruction.modifiers) != 2 or not isinstance(target, Pair):
+        raise unknown(instruction)
+    left, right = (binder.read(s, TYPES["b32"]) for s in sources)
+    writes = [binder.write(o, PRED) for o in (target.first, target.second)]
+
+    def compare(cta: Cta, mask: Mask) -> None:
+        pairs = zip(halves(left(cta), kind.dtype), halves(right(cta), kind.dtype), strict=True)
+        for write, (a, b) in zip(writes, pairs, strict=True):
+            write(cta, comparison(a, b), mask)
 
     return compare
 

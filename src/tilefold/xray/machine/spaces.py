@@ -26,7 +26,7 @@ class Flat:
     def load(self, addresses: Array, dtype: np.dtype[Any], count: int, instruction: int) -> Array:
         """[count, addresses]: neighbours at aligned addresses."""
         row = np.dtype((np.void, count * dtype.itemsize))
-        rows = self.data.view(row)[self._index(addresses, row.itemsize, instruction)]
+        rows = self.data.view(row)[self._index(addresses, row.itemsize)]
         found: Array = rows.view(dtype).reshape(-1, count).T
         return found
 
@@ -34,13 +34,12 @@ class Flat:
         """Values [count, addresses] to neighbours at aligned addresses; of threads that write to one place the last wins."""
         rows = np.ascontiguousarray(values.T)
         row = np.dtype((np.void, rows.shape[1] * rows.itemsize))
-        self.data.view(row)[self._index(addresses, row.itemsize, instruction)] = rows.view(row)[:, 0]
+        self.data.view(row)[self._index(addresses, row.itemsize)] = rows.view(row)[:, 0]
 
-    def _index(self, addresses: Array, size: int, instruction: int) -> Array:
+    def _index(self, addresses: Array, size: int) -> Array:
         if len(addresses) and int(addresses.max()) + size > self.size:
             raise ExecutionError(
-                f"xray: {self._name} addresses must be below {self.size}, got {int(addresses.max())} in an access of {size}"
-                f" bytes by instruction {instruction}"
+                f"xray: {self._name} addresses must be below {self.size}, got {int(addresses.max())} for {size} bytes"
             )
         index: Array = (addresses // np.uint64(size)).astype(np.int64)
         return index

@@ -54,7 +54,7 @@ def _shuffle(binder: Binder, instruction: Instruction) -> Step:
             source = {"down": lane + by, "bfly": lane ^ by, "idx": lowest | (by & ~segment)}[mode]
             inside = source <= highest
         source = np.where(inside, source, lane)
-        _require(cta, mask, source, instruction)
+        _require(cta, mask, source)
         write(cta, value(cta)[cta.first_of_warp + source], mask)
         if found is not None:
             found(cta, inside, mask)
@@ -62,12 +62,10 @@ def _shuffle(binder: Binder, instruction: Instruction) -> Step:
     return shuffle
 
 
-def _require(cta: Cta, mask: Mask, source: Array, instruction: Instruction) -> None:
+def _require(cta: Cta, mask: Mask, source: Array) -> None:
     """A lane read by another has to take part."""
     if mask is not None and not mask[(cta.first_of_warp + source)[mask]].all():
-        raise ExecutionError(
-            f"xray: every lane that a shuffle reads must execute it, got lanes elsewhere in PTX line {instruction.line}"
-        )
+        raise ExecutionError("xray: every lane that a shuffle reads must execute it, got lanes elsewhere")
 
 
 def _ballot(votes: Array) -> Array:

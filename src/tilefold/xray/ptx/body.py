@@ -68,7 +68,7 @@ class BodyParser:
     def _item(self) -> None:
         stream = self._stream
         token = stream.peek()
-        if token.text == ".reg":
+        if token.text in (".reg", ".param"):
             self._declare()
         elif token.text == ".loc":
             self._locate()
@@ -88,7 +88,7 @@ class BodyParser:
             )
 
     def _declare(self) -> None:
-        """`.reg .b32 %r<15>, a;`, its names made unique inside a scope."""
+        """`.reg .b32 %r<15>, a;`, its names made unique inside a scope; what a call is given is a register, too."""
         stream = self._stream
         kind = stream.skip().take().text
         while True:

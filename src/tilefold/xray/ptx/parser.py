@@ -6,28 +6,30 @@ from dataclasses import replace
 
 from tilefold.errors import PtxError
 from tilefold.xray.ptx.body import BodyParser
+from tilefold.xray.ptx.calls import inline_calls
 from tilefold.xray.ptx.lexer import tokens_of
 from tilefold.xray.ptx.stream import Stream
-from tilefold.xray.ptx.syntax import Entry, Module, Parameter, Variable
+from tilefold.xray.ptx.syntax import Entry, Function, Module, Parameter, Variable
 
 _LINKAGE = (".visible", ".extern", ".weak", ".common")
 _SPACES = (".shared", ".global", ".const")
 
 
 def parse(text: str) -> Module:
-    """Read a PTX text.
+    """Read a PTX text. Functions stand where they are called, so that a kernel's body is all that it executes.
 
     Raises:
         PtxError: the text is not PTX as Triton writes it; the message names the line.
     """
     stream = Stream(tokens_of(text))
     module = Module("", (), 64, (), (), ())
+    functions: dict[str, Function] = {}
     while not stream.ended:
-        module = _top(stream, module)
-    return module
+        module = _top(stream, module, functions)
+    return replace(module, entries=tuple(inline_calls(e, functions) for e in module.entries))
 
 
-def _top(stream: Stream, module: Module) -> Module:
+def _top(stream: Stream, module: Module, functions: dict[str, Function]) -> Module:
     """One item of the outermost level."""
     directive = stream.peek().text
     if directive == ".version":
@@ -58,6 +60,11 @@ def _top(stream: Stream, module: Module) -> Module:
         return replace(module, variables=(*module.variables, variable(stream, tuple(linkage))))
     if directive == ".func" and ".extern" in linkage:
         return replace(module, declarations=(*module.declarations, _declaration(stream, linkage)))
+    if directive == ".func":
+        function = _function(stream)
+        if function is not None:
+            functions[function.name] = function
+        return module
     raise PtxError(
         f"parse: a module must hold directives, variables and entries, got {directive!r} in line {stream.line}"
     )
@@ -92,15 +99,36 @@ def variable(stream: Stream, linkage: tuple[str, ...]) -> Variable:
     return Variable(linkage, space, align, kind, name, count, tuple(initial))
 
 
+def _function(stream: Stream) -> Function | None:
+    """A function with its body, or None for one that is only announced here."""
+    stream.expect(".func")
+    results = _parameters(stream) if stream.peek().text == "(" else ()
+    name, parameters = stream.take().text, _parameters(stream)
+    while stream.peek().kind == "directive":  # .noreturn and its like
+        stream.take()
+    if stream.accept(";"):
+        return None
+    body = BodyParser(stream, variable)
+    body.parse()
+    return Function(
+        name, results, parameters, tuple(body.registers), tuple(body.variables), tuple(body.items)
+    )
+
+
+def _parameters(stream: Stream) -> tuple[Parameter, ...]:
+    """`(.param .b64 a, .param .b32 b)`."""
+    found = []
+    stream.expect("(")
+    while not stream.accept(")"):
+        found.append(_parameter(stream))
+        stream.accept(",")
+    return tuple(found)
+
+
 def _entry(stream: Stream, linkage: tuple[str, ...]) -> Entry:
     """A kernel from `.entry` to its closing brace."""
     stream.expect(".entry")
-    name = stream.take().text
-    parameters: list[Parameter] = []
-    stream.expect("(")
-    while not stream.accept(")"):
-        parameters.append(_parameter(stream))
-        stream.accept(",")
+    name, parameters = stream.take().text, _parameters(stream)
     directives = []
     while stream.peek().text != "{":
         key, numbers = stream.take().text, [stream.integer()]
@@ -112,7 +140,7 @@ def _entry(stream: Stream, linkage: tuple[str, ...]) -> Entry:
     return Entry(
         name,
         linkage,
-        tuple(parameters),
+        parameters,
         tuple(directives),
         tuple(body.registers),
         tuple(body.variables),

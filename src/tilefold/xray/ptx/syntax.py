@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 
@@ -162,10 +163,22 @@ class Entry:
                 return product
         return 0
 
-    @property
+    @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
         """The body without its labels."""
         return tuple(item for item in self.body if isinstance(item, Instruction))
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that kernels call: what it takes and gives back, and its body."""
+
+    name: str
+    results: tuple[Parameter, ...]
+    parameters: tuple[Parameter, ...]
+    registers: tuple[Registers, ...]
+    variables: tuple[Variable, ...]
+    body: tuple[Instruction | Label, ...]
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,6 @@ def read_map(cta: Cta, address: int, number: int) -> TensorMap:
     found = unpack(cta.generic.bytes_at(address, SIZE, number).tobytes())
     if found.interleave or set(found.steps) != {1}:
         raise ExecutionError(
-            f"xray: a tensor map must have no interleaving and element strides of 1, got {found} in PTX line "
-            f"{cta.kernel.line(number)}"
+            f"xray: a tensor map must have no interleaving and element strides of 1, got {found}"
         )
     return found

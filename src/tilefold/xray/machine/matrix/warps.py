@@ -57,5 +57,5 @@ def together(cta: Cta, mask: Mask, threads: int, instruction: Instruction) -> No
     if ((counts != 0) & (counts != threads)).any():
         raise ExecutionError(
             f"xray: {instruction.name!r} must be executed by {threads} threads together, got {counts.min()} to "
-            f"{counts.max()} of them in PTX line {instruction.line}"
+            f"{counts.max()} of them"
         )
