@@ -84,7 +84,8 @@ WRONG = ("wrong-fill", "out-of-bounds", "offset-overflow", "redundant-threads", 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("fold", [*ROWS, *COLUMNS])
 def test_folds_read_whole_vectors_and_waste_nothing(fold: str, target: str) -> None:
-    first, *_ = xray.explain_fold(fold, target=target)
+    one = [(0, 0, 0)] if fold in COLUMNS else None  # a program of columns reads hundreds of tiles
+    first, *_ = xray.explain_fold(fold, target=target, programs=one)
     xray.check(
         first, vector_bytes=16, no_spill=True, no_conflict=fold in ROWS, wasted_sectors=0.1, occupancy=0.2, executed=True,
         without=WRONG,
