@@ -229,6 +229,17 @@ def bench(context: typer.Context) -> None:
     raise typer.Exit(run_command(context.args))
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def xray(context: typer.Context) -> None:
+    """What the compiler made of a Triton kernel, with no GPU (xray --help has all)."""
+    from tilefold.xray.command import main as run_command
+
+    raise typer.Exit(run_command(context.args))
+
+
 def main() -> None:
     """The console script."""
     # As other Unix tools do: who reads no further, like `head`, ends the process. An exit code of 1 would say NaN.

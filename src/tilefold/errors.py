@@ -18,6 +18,7 @@
     |-- BackendError           the chosen backend cannot run this (also RuntimeError)
     |-- FileError              a file cannot be read as tensors (also OSError)
     `-- XrayError              what the compiler made of a kernel cannot be shown
+        |-- CompileError       Triton or the assembler refuses it; the message is theirs (also RuntimeError)
         |-- PtxError           the text is not PTX as Triton writes it (also ValueError)
         |-- UnknownInstructionError  the interpreter has no such instruction (also NotImplementedError)
         `-- ExecutionError     a program did what no chip defines (also RuntimeError)
@@ -99,6 +100,10 @@ class FileError(TilefoldError, OSError):
 
 class XrayError(TilefoldError):
     """What the compiler made of a kernel cannot be shown."""
+
+
+class CompileError(XrayError, RuntimeError):
+    """Triton, or the assembler behind it, refuses a kernel; the message is theirs."""
 
 
 class PtxError(XrayError, ValueError):

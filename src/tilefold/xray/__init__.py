@@ -1,1 +1,7 @@
 """What the compiler made of a Triton kernel, found on a machine with no GPU."""
+
+from tilefold.xray.check import check
+from tilefold.xray.explain import explain, explain_file, explain_fold
+from tilefold.xray.report.model import Report
+
+__all__ = ["Report", "check", "explain", "explain_file", "explain_fold"]

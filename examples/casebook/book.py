@@ -1,0 +1,97 @@
+"""The case book: fourteen kernels, what a study of 2023 concluded of each, and what the X-ray shows now.
+
+`python examples/casebook/book.py` prints the book, `--write` renews casebook.md beside this file. No GPU is needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+
+import kernels  # noqa: E402
+from cases import CASES, Case  # noqa: E402
+
+from tilefold import xray  # noqa: E402
+
+PAGE = HERE / "casebook.md"
+_HEAD = """\
+# The case book
+
+What a study of April 2023 concluded when it read the PTX of fourteen small kernels by hand (H100, the Triton of that month),
+and what the X-ray shows for {target} with Triton {triton}. Made by `python examples/casebook/book.py --write`; the kernels
+are in [kernels.py](kernels.py), how each answer is computed in [cases.py](cases.py).
+
+| | case | the conclusion of 2023 |
+|---|---|---|
+{table}
+"""
+
+
+def reports_of(case: Case, target: str) -> dict[str, xray.Report]:
+    """The X-ray's reports of a case's configurations."""
+    return {name: _report(name, target) for name in case.configurations}
+
+
+@functools.cache
+def _report(name: str, target: str) -> xray.Report:
+    return xray.explain_file(str(HERE / "kernels.py"), name, target=target)
+
+
+def book(target: str = "sm_90") -> str:
+    """The whole book as Markdown."""
+    chapters, rows, version = [], [], ""
+    for number, case in enumerate(CASES, start=1):
+        found = reports_of(case, target)
+        holds, answer = case.now(found)
+        version = next(iter(found.values())).triton
+        verdict = "confirmed" if holds else "corrected"
+        rows.append(f"| {number} | {case.title} | {verdict} |")
+        chapters.append(chapter(number, case, found, verdict, answer))
+    head = _HEAD.format(target=target, triton=version, table="\n".join(rows))
+    return "\n".join([head, *chapters])
+
+
+def chapter(number: int, case: Case, found: dict[str, xray.Report], verdict: str, answer: str) -> str:
+    """One case: its kernel, what was concluded, the answer, and the configurations side by side."""
+    kernel = kernels.xray_cases()[case.configurations[0]]["kernel"]
+    parts = [
+        f"## {number}. {case.title}", "",
+        "```text", inspect.getsource(kernel.fn).strip(), "```", "",
+        f"*Then:* {case.then}", "",
+        f"*Now, {verdict}:* {answer}.", "",
+        "| configuration | registers | shared memory | issued | asked for | moved | shuffles | barriers | observations |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(row(name, report) for name, report in found.items()), "",
+    ]  # fmt: skip
+    return "\n".join(parts)
+
+
+def row(name: str, report: xray.Report) -> str:
+    """A configuration's totals; executed numbers are sums over its executed programs."""
+    work, totals = report.totals.work, report.totals
+    assert work is not None, report.notes
+    codes = ", ".join(dict.fromkeys(report.codes())) or "none"
+    return (
+        f"| {name} | {report.resources.registers} | {report.resources.shared} B | {work.issued} | {totals.bytes_asked} B | "
+        f"{totals.bytes_moved} B | {work.shuffles} | {work.barriers // report.num_warps} | {codes} |"
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Print the book, or write it beside this file."""
+    text = book()
+    if "--write" in arguments:
+        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,65 @@
+"""What a report needs to know of a chip: limits of a core, rates of the whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilefold.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A GPU as its vendor describes it. `cores` are streaming multiprocessors; all limits are of one of them.
+
+    `fp32_per_clock` and `fp16_per_clock` count operations a core and clock (a fused multiply-add is two): vector units,
+    and tensor cores with dense 16-bit operands. `clock_mhz` is the clock at which these make the data sheet's rate;
+    `gb_per_s` what memory delivers at most.
+    """
+
+    target: str
+    name: str
+    cores: int
+    clock_mhz: int
+    gb_per_s: int
+    shared_bytes: int
+    shared_bytes_block: int
+    fp32_per_clock: int
+    fp16_per_clock: int
+    registers: int = 65536
+    warps: int = 64
+    blocks: int = 32
+
+    @property
+    def architecture(self) -> int:
+        """90 for sm_90."""
+        return int(self.target.removeprefix("sm_"))
+
+    @property
+    def bytes_per_clock(self) -> float:
+        """What memory delivers to one core in a clock, when all cores ask."""
+        return self.gb_per_s * 1e9 / (self.cores * self.clock_mhz * 1e6)
+
+
+# Sources: NVIDIA's data sheets of A100 80GB SXM, H200 SXM and B200 (dense rates), and the table of limits by compute
+# capability in the CUDA C++ Programming Guide.
+CHIPS = {
+    chip.target: chip
+    for chip in (
+        Chip("sm_80", "A100", 108, 1410, 2039, 164 * 1024, 163 * 1024, 128, 2048),
+        Chip("sm_90", "H200", 132, 1830, 4800, 228 * 1024, 227 * 1024, 256, 4096),
+        Chip("sm_100", "B200", 148, 1850, 8000, 228 * 1024, 227 * 1024, 256, 8192),
+    )
+}
+
+
+def chip_of(target: str) -> Chip:
+    """The chip that stands for a target.
+
+    Raises:
+        ArgumentError: no such target.
+    """
+    if target not in CHIPS:
+        raise ArgumentError(
+            f"xray: the target must be one of {', '.join(CHIPS)}, got {target!r}; take one of these"
+        )
+    return CHIPS[target]

@@ -1,0 +1,170 @@
+"""A kernel's arguments as one writes them: `*fp32`, `*fp32[1000]`, `i32:1000!div16`, `@rows.npy`, or tensors and numbers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilefold.errors import ArgumentError
+from tilefold.xray.machine.types import Array
+
+# Triton's name of a type: bytes of an element and the numpy dtype of its bits.
+TYPES = {
+    "fp64": "f8", "fp32": "f4", "fp16": "f2", "bf16": "u2", "fp8e5": "u1", "fp8e4nv": "u1", "i64": "i8", "i32": "i4",
+    "i16": "i2", "i8": "i1", "i1": "u1", "u64": "u8", "u32": "u4", "u16": "u2", "u8": "u1",
+}  # fmt: skip
+_OF_DTYPE = {
+    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e5m2": "fp8e5",
+    "float8_e4m3fn": "fp8e4nv", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "bool": "i1",
+    "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8",
+}  # fmt: skip
+_WRITTEN = re.compile(r"^(\*?)(\w+)(?:\[(\d+)\])?(?::([^!]+))?(?:!div(\d+))?$")
+_FORM = (
+    "write *fp32, *fp32[1000], i32:1000, fp32:1e-6 or @file.npy, with !div16 behind it for what divides it"
+)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a kernel.
+
+    `type` is Triton's name of the element or number; a pointer has `pointer` set, and `size` elements where somebody said
+    how many. `value` is a number's. `divisor` is what is promised to divide the number or the address. `data` holds the
+    elements of a pointer that were given.
+    """
+
+    name: str
+    type: str
+    pointer: bool = False
+    value: int | float | None = None
+    size: int | None = None
+    divisor: int = 1
+    data: Array | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return np.dtype(TYPES[self.type]).itemsize
+
+    @property
+    def signature(self) -> str:
+        """The type as `triton.compile` takes it."""
+        return f"*{self.type}" if self.pointer else self.type
+
+    @property
+    def constant(self) -> bool:
+        """Whether Triton compiles the number in: integers that are 1."""
+        return not self.pointer and self.value == 1 and self.type.startswith(("i", "u")) and self.type != "i1"
+
+    def __str__(self) -> str:
+        size = "" if self.size is None else f"[{self.size}]"
+        value = "" if self.value is None else f":{self.value:g}" if self.type[0] in "fb" else f":{self.value}"
+        return f"{self.name}={self.signature}{size}{value}" + (
+            f"!div{self.divisor}" if self.divisor > 1 else ""
+        )
+
+
+def argument(name: str, given: Any) -> Argument:
+    """An argument from text, a number, a numpy array or a tensor.
+
+    Without `!div`, a number is divided by 16 or not, as its value says, and addresses are multiples of 16: Triton's own
+    specialisation, and what torch's allocator gives.
+
+    Raises:
+        ArgumentError: the text is none of the forms.
+    """
+    if isinstance(given, str):
+        return _from_file(name, given) if given.startswith("@") else _from_text(name, given)
+    if isinstance(given, bool):
+        return Argument(name, "i1", value=int(given))
+    if isinstance(given, int):
+        kind = "i32" if -(2**31) <= given < 2**31 else "i64" if given < 2**63 else "u64"
+        return _number(name, kind, given, None)
+    if isinstance(given, float):
+        return Argument(name, "fp32", value=given)
+    dtype = _OF_DTYPE.get(str(getattr(given, "dtype", "")).removeprefix("torch."))
+    if dtype is None:
+        raise ArgumentError(
+            f"xray: argument {name!r} must be text, a number, an array or a tensor, got {type(given).__name__}; {_FORM}"
+        )
+    return _from_array(name, dtype, given)
+
+
+def _from_text(name: str, text: str) -> Argument:
+    found = _WRITTEN.match(text.strip())
+    if found is None or found[2] not in TYPES or (found[1] and found[4]) or (found[3] and not found[1]):
+        raise ArgumentError(f"xray: argument {name!r} must be written as a type, got {text!r}; {_FORM}")
+    divisor = int(found[5]) if found[5] else None
+    if divisor is not None and (divisor < 1 or divisor & (divisor - 1)):
+        raise ArgumentError(
+            f"xray: a divisor must be a power of two, got !div{divisor} for {name!r}; take 16 or 1"
+        )
+    if found[1]:
+        size = int(found[3]) if found[3] else None
+        return Argument(name, found[2], pointer=True, size=size, divisor=divisor or 16)
+    return _number(name, found[2], None if found[4] is None else _value(name, found[2], found[4]), divisor)
+
+
+def _value(name: str, kind: str, text: str) -> int | float:
+    try:
+        value = float(text) if kind[0] in "fb" else int(text, 0)
+    except ValueError:
+        raise ArgumentError(
+            f"xray: the value of {name!r} must be a number of type {kind}, got {text!r}; {_FORM}"
+        ) from None
+    if kind[0] in "iu":
+        bits = 8 * np.dtype(TYPES[kind]).itemsize if kind != "i1" else 1
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if kind[0] == "i" and kind != "i1" else (0, 2**bits)
+        if not low <= value < high:
+            raise ArgumentError(
+                f"xray: the value of {name!r} must fit {kind}, got {text}; write {name}=i64:{text}"
+            )
+    return value
+
+
+def _number(name: str, kind: str, value: int | float | None, divisor: int | None) -> Argument:
+    if divisor is None:
+        divisible = isinstance(value, int) and value % 16 == 0 and kind not in ("i1",)
+        divisor = 16 if divisible and kind[0] in "iu" else 1
+    return Argument(name, kind, value=value, divisor=divisor)
+
+
+def _from_file(name: str, text: str) -> Argument:
+    path, _, divisor = text[1:].partition("!div")
+    try:
+        data = np.load(Path(path), allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ArgumentError(
+            f"xray: argument {name!r} must name a .npy file, got {path!r} ({error}); save one with numpy.save"
+        ) from None
+    if data.dtype.name not in _OF_DTYPE:
+        raise ArgumentError(
+            f"xray: elements of {path!r} must be of a type that Triton has, got {data.dtype}; convert them"
+        )
+    found = _from_array(name, _OF_DTYPE[data.dtype.name], data)
+    return Argument(
+        name, found.type, True, size=found.size, divisor=int(divisor) if divisor else 16, data=found.data
+    )
+
+
+def _from_array(name: str, kind: str, given: Any) -> Argument:
+    """An array's elements as they lie; of a tensor on "meta" only the size."""
+    if isinstance(given, np.ndarray):
+        held = np.ascontiguousarray(given).ravel()
+        return Argument(name, kind, True, size=held.size, divisor=16, data=held)
+    size = int(given.untyped_storage().nbytes()) // given.element_size() - given.storage_offset()
+    divisor = _divisor(given.storage_offset() * given.element_size())
+    if given.device.type == "meta":
+        return Argument(name, kind, True, size=size, divisor=divisor)
+    import torch
+
+    flat = torch.as_strided(given.detach(), (size,), (1,), given.storage_offset()).cpu().clone()
+    return Argument(name, kind, True, size=size, divisor=divisor, data=flat.view(torch.uint8).numpy())
+
+
+def _divisor(offset: int) -> int:
+    return 16 if offset % 16 == 0 else 1

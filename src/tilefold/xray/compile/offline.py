@@ -1,0 +1,212 @@
+"""The one place of the X-ray that calls Triton: kernels compiled for a chip that need not be there.
+
+What is private to Triton and used here: `ASTSource` and `triton.compile`, which assembler it takes, the disassembler and
+the cache in `triton.knobs`, and names of metadata. Everything else is read from text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
+from triton.compiler import ASTSource
+from triton.compiler.errors import CompilationError
+
+from tilefold.errors import ArgumentError, CompileError
+from tilefold.xray.compile.arguments import Argument
+from tilefold.xray.compile.job import Compiled, Job, Machine, Resources
+
+_USAGE = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+def jitted(kernel: Any) -> Any:
+    """The kernel under the decorators that choose configurations (`autotune`, `heuristics`).
+
+    Raises:
+        ArgumentError: there is no kernel.
+    """
+    inner = kernel
+    while not isinstance(inner, triton.JITFunction) and hasattr(inner, "fn"):
+        inner = inner.fn
+    if not isinstance(inner, triton.JITFunction):
+        raise ArgumentError(
+            f"xray: a kernel must be decorated with triton.jit, got {type(kernel).__name__}; name the decorated function"
+        )
+    return inner
+
+
+def complete_constants(
+    kernel: Any, arguments: Sequence[Argument], constants: dict[str, Any]
+) -> tuple[tuple[Argument, ...], dict[str, Any]]:
+    """Arguments in the kernel's order and constants with their defaults.
+
+    Raises:
+        ArgumentError: a name that the kernel lacks, or one of its own that is missing.
+    """
+    given = {a.name: a for a in arguments}
+    fixed = [p.name for p in kernel.params if p.is_constexpr]
+    ordinary = [p.name for p in kernel.params if not p.is_constexpr]
+    _refuse("--arg", set(given) - set(ordinary), ordinary, kernel)
+    _refuse("--const", set(constants) - set(fixed), fixed, kernel)
+    defaults = {p.name: p.default for p in kernel.params if p.has_default}
+    constants = {n: constants.get(n, defaults.get(n)) for n in fixed if n in constants or n in defaults}
+    missing = [n for n in fixed if n not in constants]
+    if missing:
+        raise ArgumentError(
+            f"xray: every tl.constexpr of {kernel.__name__!r} must have a value, got none for {', '.join(missing)}; "
+            f"add --const {missing[0]}=..."
+        )
+    missing = [n for n in ordinary if n not in given]
+    if missing:
+        raise ArgumentError(
+            f"xray: every parameter of {kernel.__name__!r} must have a type, got none for {', '.join(missing)}; "
+            f"add --arg {missing[0]}=*fp32 or {missing[0]}=i32:1000"
+        )
+    return tuple(given[n] for n in ordinary), constants
+
+
+def _refuse(option: str, strangers: set[str], known: list[str], kernel: Any) -> None:
+    if strangers:
+        raise ArgumentError(
+            f"xray: {option} must name one of {kernel.__name__!r}'s {', '.join(known) or '(none)'}, "
+            f"got {', '.join(sorted(strangers))}; check the spelling, and which parameters are tl.constexpr"
+        )
+
+
+def compile_job(job: Job) -> Compiled:
+    """Compile a kernel for the job's chip.
+
+    Raises:
+        CompileError: Triton or the assembler refuses it; the message is theirs.
+    """
+    return _compile(job, _source(job) if job.source is None else job.source)
+
+
+def recompile(compiled: Compiled, ttir: str) -> Compiled:
+    """The same job from other TTIR: what the compiler would have made, had it known or seen something else.
+
+    Raises:
+        CompileError: the text does not compile.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ttir"
+        path.write_text(ttir)
+        return _compile(compiled.job, str(path))
+
+
+def _compile(job: Job, source: Any) -> Compiled:
+    # Triton's default of fusing a*b+c changes with 3.10; here it is on unless the job says otherwise.
+    fixed = {"num_warps": job.num_warps, "num_stages": job.num_stages, "enable_fp_fusion": True}
+    options = fixed | dict(job.options)
+    try:
+        with _cache_of(job):
+            made = triton.compile(
+                source, target=GPUTarget("cuda", job.chip.architecture, 32), options=options
+            )
+    except Exception as error:  # whatever Triton raises says why it refuses this kernel
+        raise CompileError(
+            f"xray: {job.name} must compile for {job.chip.target}, got {_said(error)}"
+        ) from error
+    texts, metadata = made.asm, made.metadata
+    return Compiled(
+        job, texts["ttir"], texts["ttgir"], _steady_lines(texts["ptx"]), metadata.shared, metadata.num_warps,
+        getattr(metadata, "global_scratch_size", 0) or 0, triton.__version__,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _cache_of(job: Job) -> Iterator[None]:
+    """A place in Triton's cache for the kernel's file alone.
+
+    Triton knows a kernel by its text, and the lines in what it keeps name the file of whoever compiled that text first.
+    """
+    file = inspect.getsourcefile(getattr(job.kernel, "fn", None) or _cache_of) or ""
+    with triton.knobs.cache.scope():
+        part = hashlib.sha256(os.path.abspath(file).encode()).hexdigest()[:16]
+        triton.knobs.cache.dir = os.path.join(triton.knobs.cache.dir, f"xray-{part}")
+        yield
+
+
+def _said(error: Exception) -> str:
+    """Triton's message: of a chain of calls the innermost that names a line."""
+    while isinstance(error.__cause__, CompilationError):
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}".strip()
+
+
+def _source(job: Job) -> ASTSource:
+    kernel = jitted(job.kernel)
+    names = list(kernel.arg_names)
+    signature = {a.name: "constexpr" if a.constant else a.signature for a in job.arguments}
+    signature |= {name: "constexpr" for name, _ in job.constants}
+    constants = dict(job.constants) | {a.name: a.value for a in job.arguments if a.constant}
+    attributes = {
+        (names.index(a.name),): [["tt.divisibility", a.divisor]]
+        for a in job.arguments
+        if a.divisor > 1 and not a.constant
+    }
+    ordered = {name: signature[name] for name in names}
+    return ASTSource(fn=kernel, signature=ordered, constexprs=constants, attrs=attributes)
+
+
+def assemble(compiled: Compiled) -> Machine:
+    """The machine code and what it occupies: registers, spills and stack, in bytes a thread.
+
+    Assembled here again, with Triton's options, from the PTX whose lines are the source's.
+    """
+    fusing = bool(dict(compiled.job.options).get("enable_fp_fusion", True))
+    said, code = _assembled(compiled.ptx, compiled.job.chip.architecture, fusing)
+    found, registers = _USAGE.search(said), re.search(r"Used (\d+) registers", said)
+    if found is None or registers is None:
+        raise CompileError(f"xray: the assembler must report resources, got {said!r}; check triton's ptxas")
+    stack, stores, loads = (int(n) for n in found.groups())
+    return Machine(Resources(int(registers[1]), stores, loads, stack, compiled.shared), code)
+
+
+@functools.lru_cache(maxsize=64)
+def _assembled(ptx: str, architecture: int, fusing: bool) -> tuple[str, str]:
+    """What the assembler says, and the code as the disassembler writes it."""
+    target = f"sm_{architecture}{'a' if architecture >= 90 else ''}"
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx)
+        options = ["-v", "-lineinfo", *([] if fusing else ["--fmad=false"]), f"--gpu-name={target}"]
+        said = _run([_assembler(architecture), *options, str(source), "-o", str(made)])
+        return said, _run([str(triton.knobs.nvidia.nvdisasm.path), "-gi", "-c", str(made)])
+
+
+def _steady_lines(ptx: str) -> str:
+    """The PTX without `.loc` inside of inline assembly, where newer LLVMs count a source line further for each of its rows.
+
+    Rows keep their numbers.
+    """
+    inside, rows = False, []
+    for row in ptx.split("\n"):
+        inside = (inside or "// begin inline asm" in row) and "// end inline asm" not in row
+        rows.append("" if inside and row.lstrip().startswith(".loc") else row)
+    return "\n".join(rows)
+
+
+@functools.cache
+def _assembler(architecture: int) -> str:
+    """The one that Triton itself takes for an architecture: which that is changes with its versions."""
+    return str(get_ptxas(architecture).path)
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise CompileError(f"xray: {Path(command[0]).name} must accept the kernel, got {done.stderr.strip()}")
+    return done.stdout + done.stderr

@@ -1,0 +1,86 @@
+"""The values TTIR and TTGIR are read into. Frozen; types and attributes stay text until somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+Place = tuple[
+    tuple[str, int], ...
+]  # (file, line) of an operation, then of the call it was inlined at, and so on
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """`tensor<64x16xf32, #blocked>`: `element` is text, `encoding` an alias or the layout itself ("" in TTIR)."""
+
+    shape: tuple[int, ...]
+    element: str
+    encoding: str = ""
+
+    @property
+    def elements(self) -> int:
+        """How many elements the tile has."""
+        product = 1
+        for n in self.shape:
+            product *= n
+        return product
+
+    @property
+    def pointee(self) -> str:
+        """The element type, through a pointer where it is one."""
+        return self.element.removeprefix("!tt.ptr<").split(",")[0].rstrip(">")
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Operations one after the other, and the names that stand for what enters them."""
+
+    arguments: tuple[str, ...]
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One operation. `attributes` is what stands between name and types; `types` what stands behind the colon; `row` counts
+    the lines of the text from 0.
+
+    A result of several is named `%x#0`, `%x#1`; a single one `%x`. `carried` are the first values of a loop's own
+    variables: the operands behind its bounds.
+    """
+
+    name: str
+    results: tuple[str, ...]
+    operands: tuple[str, ...]
+    attributes: str
+    types: str
+    place: Place
+    row: int
+    blocks: tuple[Block, ...] = ()
+    carried: tuple[str, ...] = ()
+
+    def walk(self) -> Iterator[Operation]:
+        """This operation, then those inside it."""
+        yield self
+        for block in self.blocks:
+            for operation in block.operations:
+                yield from operation.walk()
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A kernel: its operations, and the attributes (layouts) that its text abbreviates."""
+
+    name: str
+    parameters: tuple[str, ...]
+    body: tuple[Operation, ...]
+    aliases: dict[str, str]
+
+    def walk(self) -> Iterator[Operation]:
+        """All operations, in the order of the text."""
+        for operation in self.body:
+            yield from operation.walk()
+
+    def made_by(self) -> dict[str, Operation]:
+        """The operation that made each value."""
+        return {result: o for o in self.walk() for result in o.results}

@@ -1,0 +1,93 @@
+"""Atomics that order more than they must, or come one an element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilefold.xray.ir import tensors
+from tilefold.xray.ir.syntax import Function, Operation
+from tilefold.xray.report.model import Observation, Report
+from tilefold.xray.report.static import kind_of, line_of
+
+if TYPE_CHECKING:
+    from tilefold.xray.report.build import Evidence
+
+_ORDERS = ("acq_rel", "acquire", "release")
+
+
+def _atomics(function: Function) -> Iterator[tuple[Operation, str, int]]:
+    for operation in function.walk():
+        place = line_of(operation.place)
+        if operation.name == "tt.atomic_rmw" and place is not None:
+            yield operation, *place
+
+
+def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """An atomic with an order, whose result nobody reads: there is nothing that it could order here."""
+    used = {v for o in evidence.ttir.walk() for v in o.operands}
+    for operation, file, line in _atomics(evidence.ttir):
+        order = next((o for o in _ORDERS if o in operation.attributes.split("%")[0]), None)
+        if order is None or any(r in used for r in operation.results):
+            continue
+        issued = sum(x.work.atomics for x in report.lines if (x.file, x.line) == (file, line) and x.work)
+        yield Observation(
+            "strong-atomic",
+            "warning",
+            file,
+            line,
+            f'an atomic of order "{order}", issued {issued} times, whose old value is not used',
+            f"{order} makes other memory accesses wait for this one; a plain accumulation reads nothing that they wrote",
+            'say sem="relaxed"; keep the order only where a counter tells others that data is ready',
+            cycles_at_stake=issued * 32,
+            numbers=(("order", order), ("issued", issued)),
+        )
+
+
+def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """A tile added to few places, an atomic an element. Where each goes to a place of its own there is nothing to fold."""
+    for operation, file, line in _atomics(evidence.ttir):
+        tile = next(iter(tensors(operation.types)), None)
+        if (
+            tile is None
+            or tile.elements < 2
+            or any(r in o.operands for o in evidence.ttir.walk() for r in operation.results)
+        ):
+            continue
+        lanes, places = _places(evidence, file, line)
+        if places is None:
+            one = _one_place(evidence.ttir, operation)
+            lanes, places = tile.elements, 1 if one else tile.elements
+        if lanes < 2 * places:
+            continue
+        yield Observation(
+            "per-element-atomic",
+            "warning",
+            file,
+            line,
+            f"{lanes} elements are sent by atomics of their own to {places} place{'s' * (places > 1)}",
+            "atomics on one address are done one after the other in L2",
+            "fold the tile first (tl.sum, tl.max), then do one atomic a program and place",
+            bytes_at_stake=32 * (lanes - places),
+            cycles_at_stake=lanes - places,
+            numbers=(("elements", lanes), ("places", places)),
+        )
+
+
+def _places(evidence: Evidence, file: str, line: int) -> tuple[int, int | None]:
+    """Lanes that did an atomic of a line in one program, and different addresses they had."""
+    if evidence.execution is None:
+        return 0, None
+    here = {n for n, i in enumerate(evidence.entry.instructions)
+            if kind_of(i) == "atomics" and evidence.places.line(i) == (file, line)}  # fmt: skip
+    first = evidence.execution.outcomes[0]
+    at = [a.addresses[a.active] for a in first.accesses if a.instruction in here and a.kind == "atomic"]
+    joined = np.concatenate(at) if at else np.zeros(0)
+    return len(joined), len(np.unique(joined))
+
+
+def _one_place(function: Function, operation: Operation) -> bool:
+    made = function.made_by().get(operation.operands[0])
+    return made is not None and made.name == "tt.splat"

@@ -1,0 +1,176 @@
+"""32-bit offsets that are too large for the given arguments: bounds of every integer, from the arguments and the grid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from tilefold.xray.ir.syntax import Function, Operation
+from tilefold.xray.observe.values import integer_arguments
+from tilefold.xray.report.model import Observation, Report
+from tilefold.xray.report.static import line_of
+
+if TYPE_CHECKING:
+    from tilefold.xray.report.build import Evidence
+
+Interval = tuple[int, int] | None  # None: anything
+_LOW, _HIGH = -(2**31), 2**31 - 1
+_SAME = (
+    "tt.splat",
+    "tt.broadcast",
+    "tt.expand_dims",
+    "tt.reshape",
+    "tt.trans",
+    "arith.extsi",
+    "arith.extui",
+    "tt.unsplat",
+)
+_NUMBER = re.compile(r"^(?:dense<)?(-?\d+)>?$")
+
+
+def offset_overflow(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """Sums and products of 32 bits that leave their type and reach a pointer; one observation a line."""
+    bounds = Bounds(evidence.ttir, integer_arguments(evidence), report.grid)
+    reaching = _reaching_pointers(evidence.ttir)
+    seen = set()
+    for operation, (low, high) in bounds.overflows:
+        place = line_of(operation.place)
+        if place is None or place in seen or not reaching & set(operation.results):
+            continue
+        seen.add(place)
+        far = high if high > _HIGH else low
+        yield Observation(
+            "offset-overflow",
+            "error",
+            *place,
+            f"an offset of 32 bits would have to be {far} with these arguments and this grid; the type ends at "
+            f"{_HIGH if far > 0 else _LOW}",
+            "tl.program_id and integer arguments below 2^31 are int32, and their product wraps silently",
+            "widen one factor first: tl.program_id(0).to(tl.int64), or .to(tl.int64) on the row",
+            numbers=(("offset", far),),
+        )
+
+
+def _reaching_pointers(function: Function) -> set[str]:
+    """Values that end up in an offset of a pointer."""
+    made = function.made_by()
+    pending = [o.operands[1] for o in function.walk() if o.name == "tt.addptr"]
+    found: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        found.add(name)
+        if name in made and made[name].name not in ("tt.load", "tt.reduce", "scf.for"):
+            pending += made[name].operands
+    return found
+
+
+class Bounds:
+    """Lowest and highest value of every integer of a function, computed without wrapping."""
+
+    def __init__(self, function: Function, known: dict[str, int], grid: tuple[int, int, int]) -> None:
+        self._grid = grid
+        self._of: dict[str, Interval] = {name: (value, value) for name, value in known.items()}
+        self.overflows: list[tuple[Operation, tuple[int, int]]] = []
+        for operation in function.body:
+            self._visit(operation)
+
+    def _visit(self, operation: Operation) -> None:
+        if operation.name == "scf.for":
+            self._loop(operation)
+            return
+        for block in operation.blocks:
+            for inner in block.operations:
+                self._visit(inner)
+        if len(operation.results) == 1:
+            found = self._value(operation)
+            self._of[operation.results[0]] = found
+            narrow = re.search(r"\bi32\b|xi32\b", operation.types.split("->")[-1])
+            if found is not None and narrow and (found[0] < _LOW or found[1] > _HIGH):
+                self.overflows.append((operation, found))
+
+    def _loop(self, operation: Operation) -> None:
+        """A loop's counter, and sums that grow by the same each time; other variables of it are anything."""
+        (block,) = operation.blocks
+        start, stop, step = (self._of.get(v) for v in operation.operands[:3])
+        counter, *carried = block.arguments
+        trips: int | None = None
+        if start is not None and stop is not None and step is not None and step[0] > 0:
+            trips = max(0, -(-(stop[1] - start[0]) // step[0]))
+            self._of[counter] = (start[0], max(start[0], start[0] + (trips - 1) * step[0]))
+        made = {r: o for o in block.operations for r in o.results}
+        yielded = next((o.operands for o in block.operations if o.name == "scf.yield"), ())
+        for name, first, last in zip(carried, operation.carried, yielded, strict=False):
+            self._of[name] = self._growing(name, self._of.get(first), made.get(last), trips)
+        for inner in block.operations:
+            self._visit(inner)
+        for result, last in zip(operation.results, yielded, strict=False):
+            self._of[result] = self._of.get(last)
+
+    def _growing(self, name: str, first: Interval, update: Operation | None, trips: int | None) -> Interval:
+        if update is None or update.name != "arith.addi" or name not in update.operands or trips is None:
+            return None
+        other = next((v for v in update.operands if v != name), name)
+        step = self._of.get(other)
+        if first is None or step is None:
+            return None
+        times = max(trips - 1, 0)
+        return (first[0] + min(0, times * step[0]), first[1] + max(0, times * step[1]))
+
+    def _value(self, operation: Operation) -> Interval:
+        name, operands = operation.name, [self._of.get(v) for v in operation.operands]
+        if name == "arith.constant":
+            found = _NUMBER.match(operation.attributes.strip())
+            return (int(found[1]), int(found[1])) if found else None
+        if name in ("tt.get_program_id", "tt.get_num_programs"):
+            axis = self._grid["xyz".index(operation.attributes.strip()[0])]
+            return (0, axis - 1) if name == "tt.get_program_id" else (axis, axis)
+        if name == "tt.make_range":
+            found = re.search(r"end = (\d+) : i32, start = (\d+)", operation.attributes)
+            return (int(found[2]), int(found[1]) - 1) if found else None
+        if name in _SAME:
+            return operands[0] if operands else None
+        if name == "arith.select" and len(operands) == 3:
+            return _union(operands[1], operands[2])
+        rule = _RULES.get(name)
+        if rule is None or len(operands) != 2 or operands[0] is None or operands[1] is None:
+            return None
+        return rule(operands[0], operands[1])
+
+
+def _union(a: Interval, b: Interval) -> Interval:
+    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+
+def _product(a: tuple[int, int], b: tuple[int, int]) -> Interval:
+    corners = [x * y for x in a for y in b]
+    return (min(corners), max(corners))
+
+
+def _quotient(a: tuple[int, int], b: tuple[int, int]) -> Interval:
+    if b[0] <= 0:
+        return None
+    corners = [int(x / y) if abs(x) < 2**52 else x // y for x in a for y in b]
+    return (min(corners), max(corners))
+
+
+def _remainder(a: tuple[int, int], b: tuple[int, int]) -> Interval:
+    if b[0] <= 0:
+        return None
+    return (0 if a[0] >= 0 else 1 - b[1], min(max(a[1], 0), b[1] - 1))
+
+
+_RULES: dict[str, Callable[[tuple[int, int], tuple[int, int]], Interval]] = {
+    "arith.addi": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "arith.subi": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "arith.muli": _product,
+    "arith.divsi": _quotient,
+    "arith.divui": _quotient,
+    "arith.remsi": _remainder,
+    "arith.remui": _remainder,
+    "arith.minsi": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "arith.maxsi": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "arith.shli": lambda a, b: _product(a, (1 << b[0], 1 << b[1])) if 0 <= b[0] <= b[1] < 63 else None,
+}

@@ -1,0 +1,62 @@
+"""What the assembler had to do: spills, and how many warps a core holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tilefold.xray.report.model import Observation, Report
+from tilefold.xray.report.sass import local_by_line
+
+if TYPE_CHECKING:
+    from tilefold.xray.report.build import Evidence
+
+_FEW = 0.25
+_SMALLER = {
+    "registers": "hold fewer elements a thread (a smaller tile, or more warps for the same), or let a loop keep less alive",
+    "shared memory": "take fewer stages of the pipeline (num_stages) or a smaller tile",
+    "warps": "launch programs of fewer warps",
+    "blocks": "launch programs of more warps: a core takes no more programs than this",
+}
+
+
+def spill(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """Registers that the assembler kept in local memory."""
+    used = report.resources
+    spilled = used.spill_stores + used.spill_loads
+    if not spilled:
+        return
+    lines = local_by_line(evidence.machine.code, evidence.entry.instructions, evidence.places)
+    file, line = max(lines, key=lambda key: lines[key], default=("", 0))
+    threads = 32 * report.num_warps * max(len(report.programs), 1)
+    yield Observation(
+        "spill",
+        "warning",
+        file,
+        line,
+        f"{used.spill_stores} bytes a thread are written to local memory and {used.spill_loads} read back, with "
+        f"{used.registers} registers in use",
+        "more values are alive at once than a thread has registers (255 at most)",
+        _SMALLER["registers"],
+        bytes_at_stake=spilled * threads,
+        numbers=(("spill_stores", used.spill_stores), ("spill_loads", used.spill_loads)),
+    )
+
+
+def few_warps(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """Less than a quarter of the warps that a core could hold."""
+    held = report.occupancy
+    if held.share >= _FEW or held.limiter == "nothing":
+        return
+    limits = dict(held.limits)
+    yield Observation(
+        "occupancy",
+        "note",
+        "",
+        0,
+        f"a core holds {held.warps} of {held.warps_at_most} warps: {held.blocks} programs by its {held.limiter}",
+        f"the next limit would allow {min(n for k, n in limits.items() if k != held.limiter)} programs; few warps hide less "
+        "of the time that memory takes",
+        f"{_SMALLER[held.limiter]}; nothing to do where loads are already many ahead (pipelined products)",
+        numbers=(("warps", held.warps), ("limiter", held.limiter), *held.limits),
+    )

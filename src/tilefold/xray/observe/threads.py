@@ -1,0 +1,144 @@
+"""Threads that do nothing of their own, and folds that cross threads without need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tilefold.xray.ir import tensors
+from tilefold.xray.ir.syntax import Operation, Tensor
+from tilefold.xray.layouts import Holding, holding
+from tilefold.xray.report.model import Line, Observation, Report
+from tilefold.xray.report.static import line_of
+
+if TYPE_CHECKING:
+    from tilefold.xray.report.build import Evidence
+
+_SHARE = 0.1  # of the instructions, from which repeated work is worth a word
+_SHORT = 16
+_FRAMES = 2  # calls inside of Triton's library around a reduction: tl.sum has one, tl.argmax two
+_FEW = 0.05  # shuffles among all instructions, up to which nothing is said
+
+
+def repeated_work(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """Tiles smaller than the program: `idle-warps` inside a loop that could be spread, else `redundant-threads`.
+
+    One observation each, at the first of its lines.
+    """
+    lines = {(x.file, x.line): x for x in report.lines}
+    found: dict[str, list[tuple[int, Line, Tensor, Holding]]] = {}
+    moves = [(o, looped, t) for o, looped in _moves(evidence) for t in tensors(o.types)[:1]]
+    largest = max((t.elements for _, _, t in moves), default=0)
+    for operation, looped, tile in moves:
+        place = line_of(operation.place)
+        # Few results of many elements are held by many threads, and that is well.
+        if place is None or place not in lines or not 1 < tile.elements == largest:
+            continue
+        held = holding(tile, evidence.ttgir.aliases, report.num_warps)
+        if held is None or held.copies < 2:
+            continue
+        spread_over = 1
+        for n in held.warps:
+            spread_over *= n
+        code = "idle-warps" if looped and spread_over < report.num_warps else "redundant-threads"
+        found.setdefault(code, []).append((_issued(lines[place]), lines[place], tile, held))
+    everything = sum(_issued(x) for x in report.lines)
+    for code, places in found.items():
+        spent = sum({(x.file, x.line): n for n, x, _, _ in places}.values())
+        if spent >= _SHARE * everything:
+            yield _repeated(code, *min(places, key=lambda p: p[1].line)[1:], spent, report)
+
+
+def _moves(evidence: Evidence) -> Iterator[tuple[Operation, bool]]:
+    """Loads, stores and atomics of tiles, and whether a loop repeats them."""
+    looped = {
+        id(inner)
+        for o in evidence.ttgir.walk()
+        if o.name in ("scf.for", "scf.while")
+        for block in o.blocks
+        for part in block.operations
+        for inner in part.walk()
+    }
+    for operation in evidence.ttgir.walk():
+        if operation.name in ("tt.load", "tt.store", "tt.atomic_rmw"):
+            yield operation, id(operation) in looped
+
+
+def _issued(line: Line) -> int:
+    return line.work.issued if line.work is not None else line.sass
+
+
+def _repeated(code: str, line: Line, tile: Tensor, held: Holding, spent: int, report: Report) -> Observation:
+    threads = 32 * report.num_warps
+    evidence = f"a tile of {tile.elements} elements for {threads} threads: each element is held by {held.copies} of them"
+    fewer = max(1, report.num_warps // held.copies)
+    change = (
+        f"launch with num_warps={fewer}"
+        if fewer < report.num_warps
+        else "give a program fewer threads than a warp more to do"
+    )
+    if code == "idle-warps":
+        reason = "the loop's iterations follow one another in all warps; Triton spreads a tile over warps, never a loop"
+        change = f"let one iteration take a tile of {tile.elements * held.copies} elements (or a dim more), or {change}"
+    else:
+        reason = "the tile has fewer elements than the program threads, so the layout repeats it"
+        change = f"{change}, or let a program own a larger tile"
+    return Observation(
+        code,
+        "warning",
+        line.file,
+        line.line,
+        evidence,
+        reason,
+        change,
+        cycles_at_stake=spent - spent // held.copies,
+        numbers=(("elements", tile.elements), ("threads", threads), ("copies", held.copies)),
+    )
+
+
+def small_axis_shuffles(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """A reduction of at most 16 elements whose layout spreads them over lanes or warps, though there are rows enough.
+
+    One observation a line. Reductions deep inside of Triton's library (in a sort) are not the kernel's to change.
+    """
+    lines = {(x.file, x.line): x for x in report.lines}
+    found: dict[tuple[str, int], tuple[Tensor, int, Holding]] = {}
+    for operation in evidence.ttgir.walk():
+        place = line_of(operation.place)
+        if operation.name != "tt.reduce" or place is None or operation.place.index(place) > _FRAMES:
+            continue
+        spread = _spread_axis(operation, evidence, report.num_warps)
+        if spread is not None:
+            found.setdefault(place, spread)
+    for place, (tile, axis, held) in found.items():
+        line = lines.get(place)
+        shuffles = line.work.shuffles if line is not None and line.work is not None else 0
+        if report.totals.work is None or shuffles >= _FEW * report.totals.work.issued:
+            yield _small_axis(place, tile, axis, held, shuffles)
+
+
+def _spread_axis(operation: Operation, evidence: Evidence, warps: int) -> tuple[Tensor, int, Holding] | None:
+    """The tile, the axis and its layout, if the axis is short and crosses threads without need."""
+    tile = next(iter(tensors(operation.types)), None)
+    if tile is None or "axis = " not in operation.attributes:
+        return None
+    axis = int(operation.attributes.split("axis = ")[1].split()[0])
+    held, length = holding(tile, evidence.ttgir.aliases, warps), tile.shape[axis]
+    if held is None or length > _SHORT or held.lanes[axis] * held.warps[axis] < 2:
+        return None
+    return (tile, axis, held) if tile.elements // length >= 32 * warps else None
+
+
+def _small_axis(place: tuple[str, int], tile: Tensor, axis: int, held: Holding, shuffles: int) -> Observation:
+    length, threads = tile.shape[axis], held.lanes[axis] * held.warps[axis]
+    return Observation(
+        "small-axis-shuffles",
+        "warning",
+        *place,
+        f"an axis of {length} is spread over {threads} threads: {shuffles} shuffles",
+        "the layout was chosen for the loads, and the reduction takes it as it is",
+        f"load the {tile.elements // length} rows as one run, then fold {length.bit_length() - 1} times: reshape to "
+        "[..., 2], tl.split, combine; all of it stays in registers",
+        cycles_at_stake=2 * shuffles,
+        numbers=(("length", length), ("threads", threads), ("shuffles", shuffles)),
+    )

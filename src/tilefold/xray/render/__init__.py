@@ -1,0 +1,1 @@
+"""Reports for people: rich renderables made from the frozen report and nothing else."""

@@ -1,0 +1,245 @@
+"""The report: frozen values that every renderer, check and comparison reads, and nothing else. Its JSON is versioned.
+
+Executed numbers are sums over `Report.programs`, the programs that were executed; None where nothing was.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from tilefold.errors import ArgumentError
+from tilefold.xray.compile.job import Resources
+from tilefold.xray.ir.types import element_bytes
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one tensor of a line is held. Along each dim: elements a thread, lanes, warps; None where the rule is unknown.
+
+    `copies` is the redundancy factor: threads that hold the same element.
+    """
+
+    operation: str
+    shape: tuple[int, ...]
+    element: str
+    kind: str
+    elements: tuple[int, ...] | None
+    lanes: tuple[int, ...] | None
+    warps: tuple[int, ...] | None
+    copies: int | None
+
+    @property
+    def bytes_a_thread(self) -> int:
+        """Bytes that a thread holds; 0 where the layout's rule is unknown."""
+        return 0 if self.elements is None else math.prod(self.elements) * element_bytes(self.element)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Instructions of one line that access one space alike; `bytes` is what a thread asks for at once.
+
+    `instructions` counts the PTX's. Executed: `requests` are warps that issued one with an active lane. In global memory
+    `sectors` of 32 bytes were touched where `ideal` would hold the bytes needed, lanes `asked` for so many bytes, and
+    neighbouring lanes are usually `stride` bytes apart. In shared memory `passes` through the banks were made where
+    `ideal` would do.
+    """
+
+    kind: str
+    space: str
+    bytes: int
+    instructions: int
+    requests: int | None = None
+    sectors: int | None = None
+    passes: int | None = None
+    ideal: int | None = None
+    asked: int | None = None
+    stride: int | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What was issued, by warps: instructions and the kinds among them. `lanes_off` were not active in those.
+
+    `atomics` counts lanes, each of which is an operation of its own; `flops` are floating-point operations.
+    """
+
+    issued: int = 0
+    lanes_off: int = 0
+    shuffles: int = 0
+    barriers: int = 0
+    tensor: int = 0
+    atomics: int = 0
+    flops: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of source and what became of it. `ptx` and `sass` count instructions, `opcodes` the PTX's by kind."""
+
+    file: str
+    line: int
+    text: str
+    layouts: tuple[Layout, ...]
+    ptx: int
+    sass: int
+    opcodes: tuple[tuple[str, int], ...]
+    accesses: tuple[Access, ...]
+    atomics: tuple[str, ...]
+    work: Work | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The whole kernel: static counts, then executed ones (None without an execution). Bytes are of global memory."""
+
+    ptx: int
+    sass: int
+    work: Work | None = None
+    requests: int | None = None
+    sectors: int | None = None
+    ideal_sectors: int | None = None
+    bytes_asked: int | None = None
+    bytes_moved: int | None = None
+    shared_passes: int | None = None
+    shared_ideal: int | None = None
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many programs a core holds at once, and what would not let it hold one more."""
+
+    blocks: int
+    warps: int
+    warps_at_most: int
+    limits: tuple[tuple[str, int], ...]
+    limiter: str
+
+    @property
+    def share(self) -> float:
+        """Warps held, of those a core can hold."""
+        return self.warps / self.warps_at_most
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The whole grid, scaled up from the executed programs, against the chip.
+
+    `memory_us` would be needed if every sector came from memory once, `compute_us` if the units that the kernel uses
+    were always busy; neither is a forecast.
+    """
+
+    programs: int
+    bytes_moved: int
+    flops: int
+    memory_us: float
+    compute_us: float
+    units: str
+
+    @property
+    def bound(self) -> str:
+        """Which of both is the longer."""
+        return "memory" if self.memory_us >= self.compute_us else "compute"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Something worth knowing. `code` is one of docs/xray.md's closed list; severity is error, warning or note.
+
+    `evidence` states numbers, `numbers` holds them; `reason` says why, `change` what to do. `bytes_at_stake` (moved
+    needlessly) and `cycles_at_stake` (of a warp's issue slots) are estimates for the executed programs; observations
+    come in the order of both, errors first.
+    """
+
+    code: str
+    severity: str
+    file: str
+    line: int
+    evidence: str
+    reason: str
+    change: str
+    bytes_at_stake: int = 0
+    cycles_at_stake: int = 0
+    numbers: tuple[tuple[str, int | float | str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the compiler made of one kernel for one chip, and what executing some of its programs showed.
+
+    `notes` say what the report could not do and why.
+    """
+
+    schema: int
+    kernel: str
+    target: str
+    chip: str
+    triton: str
+    grid: tuple[int, int, int]
+    num_warps: int
+    num_stages: int
+    arguments: tuple[str, ...]
+    constants: tuple[str, ...]
+    programs: tuple[tuple[int, int, int], ...]
+    lines: tuple[Line, ...]
+    totals: Totals
+    resources: Resources
+    occupancy: Occupancy
+    roofline: Roofline | None
+    observations: tuple[Observation, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def executed(self) -> bool:
+        """Whether programs were executed, so that numbers of their work are there."""
+        return bool(self.programs)
+
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the observations, in their order."""
+        return tuple(o.code for o in self.observations)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for `json.dumps`; keys are the fields' names, `schema` counts their versions."""
+        return asdict(self)
+
+
+def from_json(document: dict[str, Any]) -> Report:
+    """A report as `as_json` wrote it.
+
+    Raises:
+        ArgumentError: the document is of another schema, or no report.
+    """
+    found = document.get("schema") if isinstance(document, dict) else None
+    if found != SCHEMA:
+        raise ArgumentError(f"xray: a report's schema must be {SCHEMA}, got {found!r}; make the report again")
+    try:
+        report: Report = _revive(Report, document)
+    except (KeyError, TypeError) as error:
+        raise ArgumentError(
+            f"xray: a report must have all fields of schema {SCHEMA}, got {error!r}"
+        ) from None
+    return report
+
+
+def _revive(kind: Any, value: Any) -> Any:
+    """A value of JSON as the annotated type: dataclasses and tuples again."""
+    if get_origin(kind) in (Union, UnionType):
+        if value is None:
+            return None
+        kind = next((k for k in get_args(kind) if is_dataclass(k) or get_origin(k) is tuple), None)
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{f.name: _revive(hints[f.name], value[f.name]) for f in fields(kind)})
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)
+        if inner[-1] is Ellipsis:
+            return tuple(_revive(inner[0], v) for v in value)
+        return tuple(_revive(k, v) for k, v in zip(inner, value, strict=True))
+    return value

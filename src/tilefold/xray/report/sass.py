@@ -1,0 +1,57 @@
+"""Machine code counted by line of source."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+from tilefold.xray.ptx.syntax import Instruction
+from tilefold.xray.report.static import Lines, is_tritons
+
+_PLACE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
+_CODE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*)")
+_PADDING = ("NOP",)
+
+
+def count_by_line(
+    text: str, instructions: tuple[Instruction, ...], lines: Lines
+) -> dict[tuple[str, int], int]:
+    """Instructions of the machine code by the line they are shown at; ("", 0) where none is known.
+
+    The disassembler names only the innermost line. Where that is Triton's own, the PTX tells who called it, unless
+    several lines did.
+    """
+    return _counted(text, instructions, lines, lambda code: code not in _PADDING)
+
+
+def local_by_line(
+    text: str, instructions: tuple[Instruction, ...], lines: Lines
+) -> dict[tuple[str, int], int]:
+    """Loads and stores of local memory by line: where spilled registers are written and read."""
+    return _counted(text, instructions, lines, lambda code: code in ("LDL", "STL"))
+
+
+def _counted(
+    text: str, instructions: tuple[Instruction, ...], lines: Lines, wanted: Callable[[str], bool]
+) -> dict[tuple[str, int], int]:
+    callers: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
+    for instruction in instructions:
+        place, shown = lines.place(instruction), lines.line(instruction)
+        if place and shown is not None:
+            callers[place[0]].add(shown)
+    counts: Counter[tuple[str, int]] = Counter()
+    current = ("", 0)
+    for row in text.splitlines():
+        if found := _PLACE.match(row):
+            current = (found[1], int(found[2]))
+        elif (code := _CODE.match(row)) and wanted(code[1]):
+            counts[_shown(current, callers)] += 1
+    return dict(counts)
+
+
+def _shown(place: tuple[str, int], callers: dict[tuple[str, int], set[tuple[str, int]]]) -> tuple[str, int]:
+    known = callers.get(place, set())
+    if len(known) == 1:
+        return next(iter(known))
+    return ("", 0) if is_tritons(place[0]) or not place[1] else place

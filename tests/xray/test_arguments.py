@@ -1,0 +1,81 @@
+"""Arguments as one writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tilefold.errors import ArgumentError
+from tilefold.xray.compile import Argument, argument
+from tilefold.xray.execution import bits_of
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("*fp32", Argument("a", "fp32", True, divisor=16)),
+        ("*bf16[1000]", Argument("a", "bf16", True, size=1000, divisor=16)),
+        ("*fp32!div4", Argument("a", "fp32", True, divisor=4)),
+        ("i32:1000", Argument("a", "i32", value=1000)),
+        ("i32:1008", Argument("a", "i32", value=1008, divisor=16)),
+        ("i32:1000!div16", Argument("a", "i32", value=1000, divisor=16)),
+        ("i32:1008!div1", Argument("a", "i32", value=1008)),
+        ("i64:-0x10", Argument("a", "i64", value=-16, divisor=16)),
+        ("fp32:1e-6", Argument("a", "fp32", value=1e-6)),
+        ("i32", Argument("a", "i32")),
+    ],
+)
+def test_written(text: str, wanted: Argument) -> None:
+    assert argument("a", text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ("*fp33", "must be written as a type"), ("x", "must be written as a type"), ("*fp32:3", "must be written as a type"),
+        ("i32[3]", "must be written as a type"), ("i32:1.5", "must be a number of type i32"),
+        ("i32:99999999999", "must fit i32"), ("u8:256", "must fit u8"), ("i32:8!div3", "power of two"),
+        ("@nowhere.npy", "must name a .npy file"), (len, "must be text, a number, an array or a tensor"),
+        (np.zeros(2, "c8"), "must be text"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_refused(given: Any, rule: str) -> None:
+    with pytest.raises(ArgumentError, match=rule):
+        argument("a", given)
+
+
+def test_values_of_python() -> None:
+    assert argument("a", 3) == Argument("a", "i32", value=3)
+    assert argument("a", 2**31).type == "i64"
+    assert argument("a", 2**63).type == "u64"
+    assert argument("a", 0.5).type == "fp32"
+    assert argument("a", True).type == "i1"
+    assert argument("a", 1).constant
+    assert not argument("a", True).constant
+
+
+def test_arrays_and_tensors(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.int64).reshape(2, 3))
+    found = argument("a", f"@{tmp_path / 'x.npy'}")
+    assert (found.signature, found.size) == ("*i64", 6)
+    assert found.data is not None
+    assert found.data.tolist() == [0, 1, 2, 3, 4, 5]
+    x = torch.arange(8, dtype=torch.bfloat16)[2:]
+    found = argument("a", x)
+    assert (found.signature, found.size, found.divisor) == ("*bf16", 6, 1)
+    assert found.data is not None
+    assert torch.equal(torch.from_numpy(found.data).view(torch.bfloat16), x)
+    found = argument("a", torch.empty(2, 3, device="meta"))
+    assert (found.signature, found.size, found.data) == ("*fp32", 6, None)
+
+
+def test_bits() -> None:
+    assert bits_of(argument("a", "fp32:1.0")) == 0x3F800000
+    assert bits_of(argument("a", "bf16:1.0")) == 0x3F80
+    assert bits_of(argument("a", "fp16:1.0")) == 0x3C00
+    assert bits_of(argument("a", "i32:-1")) == 0xFFFFFFFF

@@ -1,0 +1,37 @@
+"""The case book is what the X-ray says."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import triton
+
+FOLDER = Path(__file__).parents[2] / "examples" / "casebook"
+
+
+@pytest.fixture(scope="module")
+def book() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("casebook", FOLDER / "book.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_xray_says(book: ModuleType) -> None:
+    """Its numbers are of one Triton; with another, the answers are still given."""
+    page, made = book.PAGE.read_text(encoding="utf-8"), book.book()
+    if f"Triton {triton.__version__}." in page:
+        assert made == page, "run: python examples/casebook/book.py --write"
+    assert made.count("*Now, ") == len(book.CASES) == 14
+
+
+def test_no_case_has_an_error_and_all_are_executed(book: ModuleType) -> None:
+    for case in book.CASES:
+        for name, report in book.reports_of(case, "sm_90").items():
+            assert report.executed, (name, report.notes)
+            assert not [o for o in report.observations if o.severity == "error"], name

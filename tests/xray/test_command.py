@@ -1,0 +1,114 @@
+"""`tilefold xray`: what it prints, writes and exits with."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tilefold.xray.command import main, read_reports
+from xray import kernels
+
+FILE = kernels.__file__
+SOFTMAX = [
+    f"{FILE}::softmax",
+    "--arg",
+    "x_ptr=*fp32",
+    "--arg",
+    "y_ptr=*fp32",
+    "--arg",
+    "n=i32:1000",
+    "--const",
+    "BLOCK=1024",
+]
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_a_report_fits_its_terminal(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main([*SOFTMAX, "--grid", "64"]) == 0
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if len(line) > width] == []
+    for part in (
+        "sm_90 (H200), 4 warps, 3 stages, grid 64", "x_ptr=*fp32!div16", "programs (0,0,0), (32,0,0), (63,0,0)",
+        "load 4 B x8: 125", "28 shuffles", "2 barriers", "scalar-access  kernels.py:",
+        "divisibility: with n a multiple of 16",
+    ):  # fmt: skip
+        assert part in re.sub(r"\s+", " ", shown) or part in shown
+    assert "a thread" in shown
+
+
+def test_the_static_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SOFTMAX, "--static", "--target", "sm_100", "--num-warps", "8", "--num-stages", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "sm_100 (B200), 8 warps, 2 stages" in shown
+    assert "executed" not in shown
+
+
+def test_json_and_its_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, n in (("a", 1000), ("b", 1008)):
+        arguments = [a.replace("1000", str(n)) for a in SOFTMAX]
+        assert main([*arguments, "--json", str(tmp_path / f"{name}.json")]) == 0
+    assert capsys.readouterr().out == ""
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert document["schema"] == 1
+    assert [o["code"] for o in document["reports"][0]["observations"]][:2] == ["scalar-access"] * 2
+    assert document["reports"][0]["observations"][0]["line"] > 0
+    assert len(read_reports(tmp_path / "b.json")) == 1
+    assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"machine instructions +\d+ +\d+ +0\.\d+", shown)
+    assert "load 4 B x8" in shown
+    assert "load 16 B" in shown
+    assert "only A: scalar-access" in shown
+
+
+def test_a_comparison_of_two_configurations(capsys: pytest.CaptureFixture[str]) -> None:
+    quoted = " ".join(SOFTMAX)
+    assert main(["diff", quoted, f"{quoted} --num-warps 1 --static"]) == 0
+    assert re.search(r"registers a thread", capsys.readouterr().out)
+
+
+def test_json_on_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--fold", "any dim=1 1000x64 i32", "--static", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["reports"][0]["grid"][0] > 0
+
+
+def test_cuda(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SOFTMAX, "--static", "--json", "-", "--cuda", str(tmp_path / "softmax.cu")]) == 0
+    assert "softmax in CUDA C++" in capsys.readouterr().err
+    assert "__global__" in (tmp_path / "softmax.cu").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ([], "a kernel must be named"),
+        ([f"{FILE}::nothing"], "must name a kernel of the file, got 'nothing'"),
+        (["nowhere.py::x"], "must name a file"),
+        ([*SOFTMAX, "--arg", "z=i32:1"], "--arg must name one of 'softmax'"),
+        ([*SOFTMAX, "--arg", "n"], "must be written NAME="),
+        ([*SOFTMAX, "--const", "BLOCK=tl.nothing"], "a name of triton.language"),
+        ([*SOFTMAX, "--grid", "a"], "--grid must be one to three numbers"),
+        ([*SOFTMAX, "--program", "7"], "must lie in the grid"),
+        ([*SOFTMAX, "--target", "sm_70"], "must be one of sm_80"),
+        ([*SOFTMAX, "--case", "x"], "--case brings its own arguments"),
+        ([*SOFTMAX, "--const", "BLOCK=1000"], "must compile for sm_90"),
+        (["--fold", "sum dim=0 8 fp32", "--grid", "8"], "--fold plans its own kernels, got also grid"),
+        ([*SOFTMAX, "--static", "--json", "/nowhere/x.json"], "a file that can be written"),
+        (["diff", "a.json"], "compares two reports, got 1"),
+        (["diff", "/nowhere/a.json", "/nowhere/b.json"], "must be a file that --json wrote"),
+    ],
+)
+def test_what_cannot_be_done_is_one_message_and_exit_code_2(
+    arguments: list[str], rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert rule in said
+    assert "Traceback" not in said

@@ -1,0 +1,225 @@
+"""Reports of small kernels: numbers that one can count by hand, and what happens where something is missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tilefold import xray
+from tilefold.errors import ArgumentError, CompileError, UnknownInstructionError
+from tilefold.xray import execution
+from tilefold.xray.chips import CHIPS, chip_of
+from tilefold.xray.compile import Resources
+from tilefold.xray.report import from_json
+from tilefold.xray.report.model import Line
+from tilefold.xray.report.occupancy import occupancy
+from xray import kernels
+from xray.observe import planted
+
+ADD: dict[str, Any] = {
+    "args": {"x_ptr": "*fp32", "y_ptr": "*fp32", "z_ptr": "*fp32", "n": 1000},
+    "constants": {"BLOCK": 128},
+}
+
+
+def line_of(report: xray.Report, text: str) -> Line:
+    (found,) = [line for line in report.lines if text in line.text]
+    return found
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_a_masked_addition(target: str) -> None:
+    report = xray.explain(kernels.add, **ADD, grid=8, target=target)
+    assert report.programs == ((0, 0, 0), (4, 0, 0), (7, 0, 0))
+    line = line_of(report, "tl.store")
+    load, store = line.accesses
+    assert (load.kind, load.bytes, store.kind) == ("load", 4, "store")
+    # Two arrays of 128, 128 and 1000 - 896 floats; 8 floats a sector.
+    assert (load.sectors, load.ideal, load.asked) == (90, 90, 2 * 360 * 4)
+    assert (store.sectors, store.asked, store.stride) == (45, 360 * 4, 4)
+    assert report.totals.bytes_moved == 3 * 360 * 4
+    assert report.roofline is not None
+    assert report.roofline.bytes_moved == 3 * 360 * 4 * 8 // 3
+    (layout,) = [x for x in line.layouts if x.operation == "load"]
+    assert (layout.elements, layout.lanes, layout.warps, layout.copies) == ((1,), (32,), (4,), 1)
+    assert "wasted-sectors" not in report.codes()
+
+
+def test_values_are_what_the_kernel_is_given() -> None:
+    """A gather through indices that were given: each lane reads the sector that its index names."""
+    x, i = torch.arange(4096, dtype=torch.float32), np.arange(128, dtype=np.int32) * 32
+    report = xray.explain(
+        planted.look_up_rows, {"x_ptr": x, "i_ptr": i, "y_ptr": "*fp32[128]"}, {"BLOCK": 128}, num_warps=4
+    )
+    loads = [a for line in report.lines for a in line.accesses if a.kind == "load"]
+    # Indices lie together in 16 sectors, what they name in 128, each of which one would need 4 bytes of.
+    assert sum(a.requests or 0 for a in loads) == 4 + 4
+    assert sum(a.sectors or 0 for a in loads) == 16 + 128
+    assert sum(a.ideal or 0 for a in loads) == 16 + 16
+
+
+def test_the_report_is_plain_values() -> None:
+    report = xray.explain(
+        kernels.softmax, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1000}, {"BLOCK": 1024}, grid=3
+    )
+    assert report.observations
+    assert from_json(json.loads(json.dumps(report.as_json()))) == report
+    assert hash(report) == hash(from_json(report.as_json()))
+
+
+def test_a_report_of_another_schema_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="schema must be 1"):
+        from_json({"schema": 99})
+    with pytest.raises(ArgumentError, match="must have all fields"):
+        from_json({"schema": 1})
+
+
+def test_what_is_inlined_is_shown_at_the_call() -> None:
+    report = xray.explain(kernels.softmax, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1000}, {"BLOCK": 1024})
+    maximum = line_of(report, "tl.max")
+    assert maximum.work is not None
+    assert maximum.work.shuffles == 28
+    assert maximum.work.barriers >= 4
+    assert maximum.sass > 40
+    assert {line.file for line in report.lines if line.line} == {kernels.__file__}
+    assert sum(line.sass for line in report.lines) == report.totals.sass
+
+
+def test_without_values_nothing_is_executed() -> None:
+    report = xray.explain(kernels.add, {**ADD["args"], "n": "i32"}, ADD["constants"])
+    assert not report.executed
+    assert report.totals.work is None
+    assert "needs a value for every number, got none for 'n'" in report.notes[0]
+    assert report.resources.registers > 0
+
+
+def test_the_static_part_alone() -> None:
+    report = xray.explain(kernels.add, **ADD, target="sm_100", run=False)
+    assert (report.executed, report.notes, report.chip) == (False, (), "B200")
+    assert {a.bytes for line in report.lines for a in line.accesses} == {4}
+    assert report.totals.sass > 0
+
+
+def test_an_unknown_instruction_is_named_and_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(module: Any, **options: Any) -> Any:
+        raise UnknownInstructionError("xray: an instruction must be known, got 'bogus' in PTX line 7")
+
+    monkeypatch.setattr(execution, "load", refuse)
+    report = xray.explain(kernels.add, **ADD)
+    assert report.notes == ("Not executed: an instruction must be known, got 'bogus' in PTX line 7",)
+    assert report.lines
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"args": {**ADD["args"], "m": 1}}, "--arg must name one of 'add'"),
+        (
+            {"args": {"x_ptr": "*fp32"}},
+            "every parameter of 'add' must have a type, got none for y_ptr, z_ptr, n",
+        ),
+        ({"constants": {}}, "every tl.constexpr of 'add' must have a value, got none for BLOCK"),
+        ({"constants": {"BLOCK": 256, "n": 1}}, "--const must name one of 'add'"),
+        ({"target": "sm_70"}, "target must be one of sm_80, sm_90, sm_100"),
+        ({"num_warps": 3}, "power of two up to 32, got 3"),
+        ({"num_stages": 0}, "at least 1, got 0"),
+        ({"grid": 0}, "one to three positive numbers, got 0"),
+        ({"programs": [(9, 0, 0)]}, r"must lie in the grid \(1, 1, 1\), got \(9, 0, 0\)"),
+    ],
+)
+def test_calls_that_do_not_fit(changes: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ArgumentError, match=rule):
+        xray.explain(kernels.add, **{**ADD, **changes})
+
+
+def test_a_function_that_is_no_kernel() -> None:
+    with pytest.raises(ArgumentError, match=r"decorated with triton.jit, got function"):
+        xray.explain(kernels.add.fn, **ADD)
+
+
+def test_a_kernel_that_does_not_compile() -> None:
+    with pytest.raises(CompileError, match=r"(?s)add must compile for sm_90, got .*tl.arange"):
+        xray.explain(kernels.add, ADD["args"], {"BLOCK": 100})
+
+
+def test_a_divisor_is_what_decides() -> None:
+    widths = []
+    for n in ("i32:1000", "i32:1000!div16", "i32:1008", "i32:1008!div1"):
+        args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": n}
+        report = xray.explain(planted.copy, args, {"BLOCK": 1024}, run=False)
+        widths.append({a.bytes for line in report.lines for a in line.accesses})
+    assert widths == [{4}, {16}, {16}, {4}]
+
+
+def test_folds_of_the_library() -> None:
+    (report,) = xray.explain_fold("sum dim=1 301x1001 bf16")
+    assert report.grid == (151, 1, 1)
+    assert any(a.startswith("inputs.0.0=*bf16") for a in report.arguments)
+    first, second = xray.explain_fold("sum dim=0 1000000 fp32", run=False)
+    assert (first.kernel[-6:], second.kernel[-6:]) == ("1 of 2", "2 of 2")
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("sum", "must be a monoid, a dim, a shape and a dtype"), ("nothing dim=0 8 fp32", "must begin with a monoid"),
+        ("sum dim=0 8 fp33", "must end in a dtype"), ("sum dim=2 8x8 fp32", r"must fold a dim in \[-2, 1\], got 2"),
+    ],
+)  # fmt: skip
+def test_folds_that_do_not_fit(text: str, rule: str) -> None:
+    with pytest.raises(ArgumentError, match=rule):
+        xray.explain_fold(text)
+
+
+@pytest.mark.parametrize(
+    ("resources", "warps", "held", "limiter"),
+    [
+        (Resources(32, 0, 0, 0, 0), 4, 64, "nothing"),
+        (Resources(64, 0, 0, 0, 0), 4, 32, "registers"),
+        (Resources(168, 0, 0, 0, 0), 4, 12, "registers"),
+        (Resources(255, 0, 0, 0, 0), 8, 8, "registers"),
+        (Resources(32, 0, 0, 0, 48 * 1024), 4, 16, "shared memory"),
+        (Resources(32, 0, 0, 0, 0), 1, 32, "blocks"),
+        (Resources(16, 0, 0, 0, 0), 32, 64, "nothing"),
+    ],
+)
+def test_occupancy_of_an_h200(resources: Resources, warps: int, held: int, limiter: str) -> None:
+    found = occupancy(chip_of("sm_90"), resources, warps)
+    assert (found.warps, found.limiter) == (held, limiter)
+
+
+def test_chips_are_what_their_data_sheets_say() -> None:
+    """TFLOP/s of dense 16-bit tensor cores: 312, 989 and 2250."""
+    rates = [c.cores * c.clock_mhz * c.fp16_per_clock / 1e6 for c in CHIPS.values()]
+    assert rates == pytest.approx([312, 989, 2250], rel=0.01)
+
+
+def test_files_of_kernels(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef one(x_ptr, N: tl.constexpr = 64):\n"
+        "    tl.store(x_ptr + tl.arange(0, N), 1.0)\n\n\n"
+        "def xray_cases():\n    return {'small': dict(kernel=one, args={'x_ptr': '*fp32'}, num_warps=1)}\n"
+    )
+    report = xray.explain_file(f"{file}::one", args={"x_ptr": "*fp32"})
+    assert report.constants == ("N=64",)
+    assert xray.explain_file(str(file), "small").num_warps == 1
+    assert xray.explain_file(str(file), "small", num_warps=2).num_warps == 2
+    assert line_of(report, "tl.store").file == str(file)
+    for target, case, rule in (
+        (f"{file}::two", None, "it has one"), (str(tmp_path / "not.py"), None, "must name a file"),
+        (str(file), "large", "--case must be one of small, got 'large'"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=rule):
+            xray.explain_file(target, case)
+    (tmp_path / "bad.py").write_text("1 / 0\n")
+    with pytest.raises(CompileError, match=r"bad.py must import, got ZeroDivisionError"):
+        xray.explain_file(f"{tmp_path / 'bad.py'}::x")
+    (tmp_path / "plain.py").write_text("x = 1\n")
+    with pytest.raises(ArgumentError, match=r"a function xray_cases\(\)"):
+        xray.explain_file(str(tmp_path / "plain.py"), "x")
