@@ -256,3 +256,10 @@ def test_sources_are_python_3_10(folder: str) -> None:
         ast.parse(text, str(path), feature_version=(3, 10))
         if path != Path(__file__):
             assert NEWER.findall(text) == [], path
+
+
+@pytest.mark.parametrize("room", ["inductor", "nn", "xray"])
+def test_a_room_is_there_when_it_is_asked_for(room: str) -> None:
+    code = f"import sys, tilefold; late = 'tilefold.{room}' not in sys.modules; print(late, tilefold.{room}.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(room != "nn"), f"tilefold.{room}"]

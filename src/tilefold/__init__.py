@@ -1,5 +1,8 @@
 """Fold any tensor with any monoid at the speed of memory, and see what the compiler made of it."""
 
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
+
 from tilefold import math as math
 from tilefold import monoids as monoids
 from tilefold import nn as nn
@@ -32,3 +35,11 @@ from tilefold.functional import sum as sum
 from tilefold.functional import var as var
 from tilefold.functional import var_mean as var_mean
 from tilefold.functional import vector_norm as vector_norm
+
+_LATER = ("inductor", "xray")  # with much to import, which most programs do without
+
+
+def __getattr__(name: str) -> _ModuleType:
+    if name in _LATER:
+        return _import_module(f"tilefold.{name}")
+    raise AttributeError(f"module 'tilefold' has no attribute {name!r}")
