@@ -1,0 +1,178 @@
+"""Folds, their arguments and backends."""
+
+from __future__ import annotations
+
+import torch
+
+import tilefold as tf
+from refusals.making import Case, Wrapper, X, dual, overlapping, reduced, with_backend
+from tilefold import monoids
+from tilefold.errors import (
+    ArgumentError,
+    BackendError,
+    DeviceError,
+    DimError,
+    DtypeError,
+    EmptyError,
+    GradientError,
+    KindError,
+    RepeatedDimError,
+    ShapeError,
+)
+from tilefold.problem import normalize_dims
+
+CASES = [
+    # fold.py
+    Case("backend", with_backend("fast"), ArgumentError, r"backend: .*one of auto, torch, lanes.*got 'fast'"),
+    Case(
+        "backend torch",
+        with_backend("torch"),
+        BackendError,
+        r"torch itself must have the fold, got .*; use \"lanes\"",
+    ),
+    Case(
+        "guarantee",
+        reduced(X, monoids.SUM, guarantee="all"),
+        ArgumentError,
+        r"`guarantee`.*run_to_run.*got 'all'",
+    ),
+    Case("number of inputs", reduced((X, X), monoids.SUM), ArgumentError, r"sum folds 1 input.*got 2; give"),
+    Case("no inputs", reduced((), monoids.SUM), ArgumentError, r"sum folds 1 input.*got 0; give"),
+    Case("no tensor", reduced([1.0], monoids.SUM), KindError, r"inputs must be tensors, got float; use"),
+    Case(
+        "a list to amax",
+        lambda: tf.amax([1.0]),
+        KindError,
+        r"amax: the input must be a tensor, got list; use",
+    ),
+    Case(
+        "complex",
+        lambda: tf.sum(X + 0j),
+        DtypeError,
+        r"sum: elements must be real.*got torch.complex64; fold",
+    ),
+    Case("a number", reduced(5, monoids.SUM), KindError, r"a tensor or a sequence of tensors, got int; use"),
+    Case("no monoid", reduced(X, torch.sum), KindError, r"with a tilefold.Monoid, got .*; take"),
+    Case(
+        "inside vmap",
+        lambda: torch.vmap(lambda r: tf.reduce(r, monoids.DESCRIBE))(X),
+        GradientError,
+        r"torch.func .*; fold",
+    ),
+    Case("dual", dual, GradientError, r"forward derivative, got a dual tensor.*; use"),
+    Case(
+        "out overlaps itself in part",
+        reduced(torch.ones(2, 5, 6), monoids.SUM, 2, out=torch.empty(20).as_strided((2, 5), (1, 1))),
+        ShapeError,
+        r"not overlap itself, got strides \[1, 1\]; use",
+    ),
+    Case(
+        "two devices",
+        reduced((X, X.to("meta")), monoids.AFFINE),
+        DeviceError,
+        r"one device, got cpu and meta; move",
+    ),
+    Case(
+        "sparse", reduced(X.to_sparse(), monoids.SUM), DtypeError, r"dense.*got layout torch.sparse_coo; call"
+    ),
+    Case(
+        "requires grad",
+        reduced(X.clone().requires_grad_(), monoids.SUM),
+        GradientError,
+        r"must not require grad.*; use torch.no_grad",
+    ),
+    Case(
+        "nothing without identity",
+        reduced(torch.ones(2, 0), monoids.FIRST, 1),
+        EmptyError,
+        r"needs an identity, got shape \[2, 0\] and first.*; give",
+    ),
+    Case(
+        "out count",
+        reduced(X, monoids.MINMAX, 1, out=X[:, 0]),
+        ArgumentError,
+        r"one tensor for each of 2 results, got 1",
+    ),
+    Case(
+        "out dtype",
+        reduced(X, monoids.SUM, 1, out=torch.ones(2).double()),
+        DtypeError,
+        r"dtype torch.float32, got torch.float64; pass",
+    ),
+    Case("out shape", reduced(X, monoids.SUM, 1, out=torch.ones(3)), ShapeError, r"shape \[2\], got \[3\]"),
+    Case(
+        "out device",
+        reduced(X, monoids.SUM, 1, out=torch.ones(2, device="meta")),
+        DeviceError,
+        r"device cpu, got meta",
+    ),
+    Case(
+        "out expanded",
+        reduced(X, monoids.SUM, 1, out=torch.ones(1).expand(2)),
+        ShapeError,
+        r"not overlap itself, got strides \[0\]; use",
+    ),
+    Case("out kind", lambda: tf.sum(X, out=3), KindError, r"sum: `out` must be a tensor.*, got int; pass"),
+    Case(
+        "out of any of bytes",
+        lambda: tf.any(X.byte(), out=3),
+        KindError,
+        r"any: `out` must be a tensor.*, got int; pass",
+    ),
+    Case(
+        "out requires grad",
+        lambda: tf.mean(X, 1, out=torch.ones(2, requires_grad=True)),
+        GradientError,
+        r"mean: `out` must not require grad, got .*; use torch.no_grad",
+    ),
+    Case(
+        "one out twice",
+        lambda: (lambda out: tf.aminmax(X, dim=1, out=(out, out)))(torch.ones(2)),
+        ShapeError,
+        r"tensors of `out` must not overlap, got .*; use",
+    ),
+    Case(
+        "dtype kind",
+        lambda: tf.sum(X, dtype="float32"),
+        KindError,
+        r"a torch.dtype, .* or None, got 'float32'; pass",
+    ),
+    Case(
+        "dtype of no real number",
+        lambda: tf.sum(X, dtype=torch.complex64),
+        DtypeError,
+        r"sum: `dtype` must be a real or bool dtype, got torch.complex64; convert",
+    ),
+    Case(
+        "a tensor that wraps",
+        lambda: tf.sum(Wrapper(X)),
+        KindError,
+        r"memory of their own, got Wrapper, which wraps.*; fold",
+    ),
+    Case("out is input", overlapping, ShapeError, r"must not overlap an input, got .*; use"),
+    # problem.py
+    Case(
+        "dim",
+        reduced(X, monoids.SUM, 2),
+        DimError,
+        r"`dim` must be in \[-2, 1\] for a 2-D tensor, got 2 .*; count",
+    ),
+    Case(
+        "dim twice",
+        reduced(X, monoids.SUM, (0, -2)),
+        RepeatedDimError,
+        r"named once, got \(0, -2\); dim 0 appears",
+    ),
+    Case(
+        "dim kind",
+        lambda: normalize_dims(1.5, 2),
+        KindError,
+        r"int, a sequence of ints or None, got 1.5; count",
+    ),
+    Case(
+        "shapes",
+        reduced((X, torch.ones(4)), monoids.AFFINE),
+        ShapeError,
+        r"broadcast, got shapes \[2, 3\] and \[4\]; reshape",
+    ),
+]

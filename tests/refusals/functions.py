@@ -1,0 +1,170 @@
+"""Functions named after torch's."""
+
+from __future__ import annotations
+
+import torch
+
+import tilefold as tf
+from refusals.making import Case, X, reduced
+from tilefold import monoids
+from tilefold.errors import (
+    DeviceError,
+    DtypeError,
+    EmptyError,
+    KindError,
+    OrderError,
+    ShapeError,
+)
+
+CASES = [
+    # functional/
+    Case(
+        "amax of nothing",
+        lambda: tf.amax(torch.ones(2, 0), 1),
+        EmptyError,
+        r"at least one element, got shape \[2, 0\]; fold",
+    ),
+    Case(
+        "keepdim alone",
+        lambda: tf.sum(X, keepdim=True),
+        KindError,
+        r"`keepdim` needs a `dim`, got keepdim=True alone; pass",
+    ),
+    Case(
+        "argmax of dims",
+        lambda: tf.argmax(X, (0, 1)),
+        KindError,
+        r"argmax: `dim` must be one int, got \(0, 1\); fold",
+    ),
+    Case(
+        "argmax of true",
+        lambda: tf.argmax(X, True),
+        KindError,
+        r"argmax: `dim` must be one int, got True; fold",
+    ),
+    Case(
+        "prod of dims",
+        lambda: tf.prod(X, (0, 1)),
+        KindError,
+        r"prod: `dim` must be one int, got \(0, 1\); leave",
+    ),
+    Case(
+        "var of ints",
+        lambda: tf.var(X.int()),
+        DtypeError,
+        r"var: elements must be floats, got torch.int32; convert",
+    ),
+    Case(
+        "mean of ints",
+        lambda: tf.mean(X.int()),
+        DtypeError,
+        r"mean: elements must be floats, got torch.int32; pass",
+    ),
+    Case(
+        "mean out dtype",
+        lambda: tf.mean(X, out=torch.ones(()).double()),
+        DtypeError,
+        r"mean: .*float32, got torch.float64; pass",
+    ),
+    Case(
+        "mean out shape",
+        lambda: tf.mean(X, 0, out=torch.ones(2)),
+        ShapeError,
+        r"mean: .*shape \[3\], got \[2\]; make",
+    ),
+    Case(
+        "mean out device",
+        lambda: tf.mean(X, 0, out=torch.ones(3, device="meta")),
+        DeviceError,
+        r"mean: .*device cpu, got meta; make",
+    ),
+    Case(
+        "mean out is input",
+        lambda: (lambda x: tf.mean(x, 0, out=x[0]))(torch.ones(3, 3)),
+        ShapeError,
+        r"mean: .*not overlap an input, got memory of one; use",
+    ),
+    Case(
+        "mean out overlaps itself in part",
+        lambda: tf.mean(torch.ones(2, 5, 6), 2, out=torch.empty(20).as_strided((2, 5), (1, 1))),
+        ShapeError,
+        r"mean: .*not overlap itself, got strides \[1, 1\]; use",
+    ),
+    Case(
+        "max of a tensor along a dim",
+        lambda: tf.max(X, 1, other=X),
+        KindError,
+        r"max: `other` takes neither `dim` nor `keepdim`, got one; fold",
+    ),
+    Case(
+        "max keepdim alone", lambda: tf.max(X, keepdim=True), KindError, r"max: `keepdim` needs a `dim`, got"
+    ),
+    Case(
+        "unbiased in place of dim",
+        lambda: tf.var(X, True, False),
+        KindError,
+        r"`var\(x, True\)` takes no other arguments, got more; pass dim=None, unbiased=True",
+    ),
+    Case("norm of no order", lambda: tf.vector_norm(X, "2"), OrderError, r"a real number, got '2'; 2 is"),
+    Case("norm of complex order", lambda: tf.norm(X, 1j), OrderError, r"a real number, got 1j; 2 is"),
+    Case(
+        "mean dtype kind",
+        lambda: tf.mean(X, dtype=str),
+        KindError,
+        r"mean: `dtype` must be a torch.dtype.* or None, got <class 'str'>; pass",
+    ),
+    Case(
+        "amax of 65 dims",
+        lambda: tf.amax(torch.ones((1,) * 65)),
+        ShapeError,
+        r"up to 64 dims, got 65; reshape",
+    ),
+    Case(
+        "argmax of 65 dims",
+        lambda: tf.argmax(torch.ones((1,) * 65)),
+        ShapeError,
+        r"up to 64 dims, got 65; reshape",
+    ),
+    Case(
+        "unbiased and correction",
+        lambda: tf.var(X, unbiased=True, correction=1),
+        KindError,
+        r"`unbiased` or `correction`, got both; unbiased=True",
+    ),
+    Case(
+        "nuclear norm",
+        lambda: tf.norm(X, "nuc"),
+        OrderError,
+        r'a real number or "fro", got \'nuc\'; use torch.linalg.matrix_norm',
+    ),
+    Case(
+        "norm of a number in quotes",
+        lambda: tf.norm(X, "2"),
+        OrderError,
+        r'a real number or "fro", got \'2\'; 2 is',
+    ),
+    Case(
+        "keepdim of no kind",
+        lambda: tf.amax(X, 1, keepdim=None),
+        KindError,
+        r"amax: `keepdim` must be True or False, got .*NoneType; write",
+    ),
+    Case(
+        "keepdim of a number",
+        reduced(X, monoids.SUM, 1, 1),
+        KindError,
+        r"reduce: `keepdim` must be True or False, got .*int; write",
+    ),
+    Case(
+        "keepdim false alone",
+        lambda: tf.mean(X, keepdim=False),
+        KindError,
+        r"mean: `keepdim` needs a `dim`, got keepdim=False alone; pass",
+    ),
+    Case(
+        "narrowing norm",
+        lambda: tf.vector_norm(X, dtype=torch.float16),
+        DtypeError,
+        r"torch.float32 without narrowing, got torch.float16; convert",
+    ),
+]
