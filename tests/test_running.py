@@ -1,0 +1,348 @@
+"""How folds run: plans and backends, guarantees on a CPU, torch's modes, threads and forks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+
+import tilefold as tf
+from tilefold import Monoid, fold, monoids
+from tilefold.errors import ArgumentError, BackendError, TilefoldError
+from tilefold.planner.device import H200, Device
+
+INF, NAN = float("inf"), float("nan")
+BACKENDS = ("auto", "lanes", "reference")
+GUARANTEES = ("run_to_run", "batch_invariant", "none")
+EVERY_BACKEND = pytest.mark.parametrize("name", BACKENDS)
+
+
+@pytest.fixture(params=["auto", "lanes"])
+def cpu(request):
+    """The two ways of a user on a CPU: whatever is best, and the lanes forced."""
+    with tf.backend(request.param):
+        yield request.param
+
+
+def NAME(monoid: Monoid) -> str:  # noqa: N802  # stands among constants, as an `ids=`
+    return monoid.name
+
+
+NOBODY_S = Monoid(lambda a, b: a + b, 0, lift=lambda x: x * x * x - 2, name="a fold that torch has not")
+
+
+# ------------------------------------------------------------------------------------------- plans and backends
+
+
+def test_last_plan_says_what_ran():
+    x = torch.ones(3, 4)
+    for name in ("lanes", "reference"):
+        with tf.backend(name):
+            tf.reduce(x, monoids.LOGSUMEXP, 1, guarantee="batch_invariant")
+        assert tf.last_plan().backend == name
+        assert tf.last_plan().guarantee == "batch_invariant"
+    tf.reduce(x, NOBODY_S, 1)
+    assert tf.last_plan().backend == "lanes", "torch has no such fold"
+
+
+def test_last_plan_belongs_to_its_thread():
+    tf.reduce(torch.ones(3), monoids.SUM)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(tf.last_plan).result() is None
+
+
+def test_a_backend_holds_inside_its_block_only():
+    x = torch.ones(3)
+    with tf.backend("reference"):
+        with tf.backend("lanes"):
+            tf.reduce(x, monoids.SUM)
+            assert tf.last_plan().backend == "lanes"
+        tf.reduce(x, monoids.SUM)
+        assert tf.last_plan().backend == "reference"
+        with pytest.raises(ArgumentError, match="guarantee"), tf.backend("lanes"):
+            tf.reduce(x, monoids.SUM, guarantee="always")
+        tf.reduce(x, monoids.SUM)
+        assert tf.last_plan().backend == "reference"
+    tf.reduce(x, monoids.SUM)
+    assert tf.last_plan().backend != "reference"
+
+
+def test_torch_is_refused_where_it_has_no_such_fold():
+    with tf.backend("torch"), pytest.raises(BackendError, match=r"torch itself must have the fold.*lanes"):
+        tf.reduce(torch.ones(3), NOBODY_S)
+
+
+def test_triton_is_refused_for_cpu_tensors():
+    with tf.backend("triton"), pytest.raises(BackendError, match=r"CUDA tensors, got cpu.*lanes"):
+        tf.reduce(torch.ones(3), monoids.SUM)
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_environment_chooses_a_backend_and_a_forked_child_folds():
+    """One fresh interpreter for both. `backend` goes before the environment.
+
+    A child has none of its parent's threads, and torch's own loops then wait for them for ever, unless told to use one
+    thread (as torch's data loaders do).
+    """
+    program = """
+import os, signal, torch, tilefold as tf
+tf.reduce(torch.ones(3), tf.monoids.SUM)
+print(tf.last_plan().backend)
+x = torch.arange(2.0**20) % 7
+def folds():
+    results = []
+    for name in ("auto", "lanes"):
+        with tf.backend(name):
+            results += [float(tf.reduce(x, m)) for m in (tf.monoids.SUM, tf.monoids.LAST, tf.monoids.ARGMAX)]
+    print(tf.last_plan().backend, flush=True)
+    return results
+want = folds()
+child = os.fork() if hasattr(os, "fork") else 0
+if child == 0:
+    signal.alarm(60)
+    torch.set_num_threads(1)
+    os._exit(0 if folds() == want else 3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = run(program, TILEFOLD_BACKEND="reference")
+    assert done.stdout.split() == ["reference", "lanes", "lanes", "0"], done.stderr
+
+
+def test_a_wrong_name_in_the_environment_is_said():
+    program = "import torch, tilefold as tf; tf.reduce(torch.ones(3), tf.monoids.SUM)"
+    last_line = run(program, TILEFOLD_BACKEND="fast").stderr.rstrip().splitlines()[-1]
+    assert "TILEFOLD_BACKEND: the name must be one of auto, torch, lanes" in last_line
+    assert "got 'fast'; take" in last_line
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_explain_plan_runs_nothing_and_reads_nothing(guarantee):
+    x = torch.empty(300, 5000, device="meta")
+    plan = tf.explain_plan(x, monoids.SUM, 1, guarantee=guarantee)
+    assert plan == tf.explain_plan(torch.empty(300, 5000), monoids.SUM, -1, guarantee=guarantee, device=H200)
+    assert plan.backend == "triton"
+    assert plan.guarantee == guarantee
+    assert plan.launches == len(plan.stages) >= 1
+    assert "lanes" in str(plan)
+
+
+def test_explain_plan_of_several_inputs_that_broadcast():
+    x, y = torch.empty(64, 1000, device="meta"), torch.empty(1000, device="meta")
+    dot = Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y)
+    assert tf.explain_plan((x, y), dot, 1).stages
+
+
+def test_explain_plan_depends_on_the_chip():
+    x = torch.empty(1, 1 << 28, device="meta")
+    assert tf.explain_plan(x, monoids.SUM, 1) != tf.explain_plan(
+        x, monoids.SUM, 1, device=Device("small", 4, 80)
+    )
+
+
+def test_explain_plan_of_nothing_says_so():
+    plan = tf.explain_plan(torch.empty(3, 0), monoids.SUM, 1)
+    assert plan.stages == ()
+    assert "nothing to fold" in str(plan)
+
+
+# --------------------------------------------------------------------------------------- guarantees on the CPU
+
+
+def hard(*shape: int) -> torch.Tensor:
+    """Numbers whose sum shows every change of grouping."""
+    return torch.randn(shape) * torch.exp(torch.randn(shape) * 5)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize(
+    "monoid", [monoids.SUM, monoids.LOGSUMEXP, monoids.WELFORD, monoids.DESCRIBE], ids=NAME
+)
+def test_the_same_bits_from_run_to_run(monoid, guarantee, cpu):
+    x = hard(7, 70001)
+    results = [tf.reduce(x, monoid, 1, guarantee=guarantee) for _ in range(3)]
+    assert len({signature(r) for r in results}) == 1
+
+
+def signature(result: object) -> bytes:
+    tensors = result if isinstance(result, tuple) else (result,)
+    return b"".join(t.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for t in tensors)
+
+
+@pytest.mark.parametrize(
+    "monoid", [monoids.SUM, monoids.LOGSUMEXP, monoids.WELFORD, monoids.NORM(3)], ids=NAME
+)
+@pytest.mark.parametrize("length", [3, 65, 1000, 70001])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_batch_invariant_bits_do_not_depend_on_the_batch(monoid, length, dim, cpu):
+    x = hard(9, length) if dim else hard(length, 9)
+
+    def rows(start: int, end: int) -> bytes:
+        part = x[start:end] if dim else x[:, start:end]
+        got = tf.reduce(part, monoid, dim, guarantee="batch_invariant")
+        got = got if isinstance(got, tuple) else (got,)
+        return signature(tuple(g[4 - start] for g in got))
+
+    assert rows(0, 9) == rows(4, 5) == rows(3, 6) == rows(4, 9)
+
+
+@pytest.fixture
+def threads():
+    """Lets a test change how many threads torch uses."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize("monoid", [monoids.SUM, monoids.LOGSUMEXP, monoids.WELFORD], ids=NAME)
+def test_lanes_bits_do_not_depend_on_the_number_of_threads(monoid, guarantee, threads):
+    x = hard(3, 400001)
+    with tf.backend("lanes"):
+        seen = []
+        for count in (1, 2, 3):
+            threads(count)
+            seen.append([signature(tf.reduce(x, monoid, dim, guarantee=guarantee)) for dim in (0, 1, None)])
+    assert seen[0] == seen[1] == seen[2]
+
+
+# ------------------------------------------------------------------------------ torch's modes, threads and forks
+
+
+def test_threads_fold_alike(cpu):
+    x, folds = hard(16, 40001), (monoids.SUM, monoids.LOGSUMEXP, monoids.LAST, monoids.ARGMAX)
+    want = [signature(tf.reduce(x, m, 1)) for m in folds]
+    barrier = threading.Barrier(8)
+
+    def fold(_: int) -> list[bytes]:
+        barrier.wait()
+        with tf.backend(cpu):
+            return [signature(tf.reduce(x, m, 1)) for m in folds]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(got == want for got in pool.map(fold, range(8)))
+
+
+def test_inference_mode_makes_inference_tensors(cpu):
+    with torch.inference_mode():
+        x = torch.ones(3, 5)
+        for monoid in (monoids.SUM, monoids.LAST, monoids.LOGSUMEXP):
+            assert tf.reduce(x, monoid, 1).is_inference()
+    assert not tf.reduce(x, monoids.SUM, 1).is_inference(), "inference inputs fold outside the mode too"
+
+
+def test_no_grad_lets_parameters_through(cpu):
+    weight = torch.nn.Parameter(torch.ones(3))
+    with torch.no_grad():
+        assert tf.reduce(weight, monoids.SUM) == 3
+    assert tf.reduce(weight.detach(), monoids.SUM) == 3
+    assert tf.explain_plan(weight.detach(), monoids.SUM).stages
+
+
+def test_views_with_a_conjugate_or_negative_bit_are_read_right(cpu):
+    x = torch.tensor([1.0, -2.0, 5.0])
+    assert torch.conj(x) is x, "real tensors have no conjugate bit"
+    for monoid, want in (
+        (monoids.SUM, -4.0),
+        (monoids.MAX, 2.0),
+        (monoids.LAST, -5.0),
+        (monoids.NORM(1), 8.0),
+    ):
+        assert tf.reduce(torch._neg_view(x), monoid) == want
+    imaginary = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    assert imaginary.is_neg()
+    assert tf.reduce(imaginary, monoids.SUM) == 2
+    assert tf.reduce(imaginary, monoids.FIRST) == -2
+
+
+def test_autocast_changes_no_dtype(cpu):
+    x = torch.randn(4, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for monoid in (monoids.SUM, monoids.LOGSUMEXP, monoids.LAST):
+            assert torch.equal(tf.reduce(x, monoid, 1), tf.reduce(x.clone(), monoid, 1))
+            assert tf.reduce(x, monoid, 1).dtype == torch.float32
+            assert tf.reduce(x.bfloat16(), monoid, 1).dtype == torch.bfloat16
+
+
+def meta() -> None:
+    assert tf.reduce(torch.ones(3, 4, device="meta"), NOBODY_S, 1).is_meta
+
+
+def fake() -> None:
+    with FakeTensorMode():
+        assert tf.reduce(torch.ones(3, 4), NOBODY_S, 1).shape == (3,)
+
+
+def mapped() -> None:
+    x = torch.randn(3, 5)
+    torch.testing.assert_close(torch.vmap(lambda row: tf.reduce(row, NOBODY_S))(x), (x**3 - 2).sum(1))
+
+
+def forward_derivative() -> None:
+    x = torch.randn(5)
+    with forward_ad.dual_level():
+        pair = forward_ad.unpack_dual(tf.reduce(forward_ad.make_dual(x, torch.ones(5)), NOBODY_S))
+    assert pair.tangent is not None, "a detached result"
+    torch.testing.assert_close(pair.tangent, (3 * x**2).sum())
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
+)  # torch's own forward_ad
+@pytest.mark.parametrize("mode", [meta, fake, mapped, forward_derivative])
+def test_other_kinds_of_tensors_fold_or_are_refused_by_name(mode, cpu):
+    with contextlib.suppress(TilefoldError):
+        mode()
+
+
+@pytest.mark.parametrize(
+    ("x", "dim"),
+    [
+        (torch.ones(2, 3), True), (torch.ones(2, 3), 1.0), (torch.ones(2, 3), (0, 1.0)),
+        (torch.ones(2, 3), torch.tensor(1)), (torch.ones(2, 3), {0}), (torch.ones(2, 3), "1"),
+        (torch.eye(3).to_sparse(), 0),
+    ],
+    ids=["bool", "float", "a float among", "tensor", "set", "text", "sparse"],
+)  # fmt: skip
+def test_a_call_that_must_be_checked_is_known_by_no_key(x: torch.Tensor, dim: Any) -> None:
+    assert fold._known(x, monoids.SUM, dim, False, None, None, "run_to_run")[0] is None
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_known_by_no_key() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert type(nested) is torch.Tensor
+    assert fold._known(nested, monoids.SUM, 0, False, None, None, "run_to_run")[0] is None
+
+
+def test_a_plain_call_is_known_by_what_its_plan_depends_on() -> None:
+    x = torch.ones(4, 6)
+    rest = (False, None, None, "run_to_run")
+    key = fold._known(x, monoids.SUM, (0,), *rest)[0]
+    assert key is not None
+    assert key == fold._known(torch.ones(4, 6), monoids.SUM, [0], *rest)[0]
+    assert key != fold._known(x[:, 1:], monoids.SUM, (0,), *rest)[0]
+    assert key != fold._known(torch.ones(25)[1:].view(4, 6), monoids.SUM, (0,), *rest)[0], "alignment"
+    assert fold._known(x, monoids.SUM, 0, False, None, None, ["run_to_run"])[0] is None
+    seen: list[Any] = []
+    torch.vmap(lambda row: (seen.append(fold._known(row, monoids.SUM, 0, *rest)[0]), row)[1])(x)
+    assert seen == [None]
