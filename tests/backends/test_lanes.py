@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
@@ -20,7 +21,7 @@ from tilefold.algebra import typing
 from tilefold.algebra.evaluate import evaluate
 from tilefold.algebra.expression import OPS, apply, trace
 from tilefold.algebra.program import specialize
-from tilefold.backends import elementwise, lanes, pieces, reference
+from tilefold.backends import elementwise, lanes, pieces, reference, workers
 
 INF, NAN = float("inf"), float("nan")
 U32 = 2.0**-24
@@ -358,11 +359,39 @@ def test_large_folds_have_the_same_bits_on_any_number_of_threads(name, shape, gu
               "affine": monoids.AFFINE, "argmax": monoids.ARGMAX}[name]  # fmt: skip
     tensors = [torch.randn(sizes) * 0.99 for _ in range(monoid.algebra.inputs)]
     runs = []
-    for number in (1, 2, 3):
+    for number in (1, 2, 3, 5):
         with threads(number):
             runs.append(fold(tensors, monoid, dims, guarantee))
     for run in runs[1:]:
         assert all(torch.equal(bits(a), bits(b)) for a, b in zip(run, runs[0], strict=True))
+
+
+def test_the_callers_number_of_threads_stays():
+    with threads(4), mock.patch.dict(workers._pools, clear=True):
+        workers.each(lambda part: part, [1, 2, 3], 4)
+        assert torch.get_num_threads() == 4
+        seen: list[int] = []
+        later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+        later.start()
+        later.join()
+        assert seen == [4]
+
+
+def test_each_part_runs_on_one_thread_and_in_order():
+    with threads(2):
+        assert workers.each(lambda part: (part, torch.get_num_threads()), [5, 6, 7], 2) == [
+            (5, 1),
+            (6, 1),
+            (7, 1),
+        ]
+
+
+def test_a_failing_part_is_heard():
+    def fail(part: int) -> int:
+        raise ValueError(f"part {part}")
+
+    with threads(2), pytest.raises(ValueError, match="part 1"):
+        workers.each(fail, [1, 2], 2)
 
 
 def test_parameters_and_inference_tensors_fold_on_several_threads():

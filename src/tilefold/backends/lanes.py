@@ -1,9 +1,9 @@
 """Any monoid on torch operations: the lanes algorithm in cache-sized pieces. The CPU's backend.
 
-A fold is cut into boxes of neighbouring elements that stay in cache; those of as many results as torch has threads are
-worked on together, so that each operation has a share for each thread and a thread finds its share in its cache again.
-Where results are few, a long fold is cut into parts first, each a result of its own; their states meet at the end. What
-happens to the boxes of a result depends on the monoid:
+A fold is cut into boxes of neighbouring elements that stay in cache. Few threads take boxes of results each; where there are
+many, a box holds as many results' shares, so that each operation has one for each thread, and a thread finds it in its cache
+again. Where results are few, a long fold is cut into parts first, each a result of its own; their states meet at the end.
+What happens to the boxes of a result depends on the monoid:
 
     lanes      every element of a box is a lane; the next box meets the lanes element by element; lanes meet at the end
     blocks     a whole box becomes one state a result: by `absorb`, or by torch's reductions where fields meet one by one
@@ -19,21 +19,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program, with_index_dtype
-from tilefold.backends import elementwise
+from tilefold.backends import elementwise, workers
 from tilefold.backends.elementwise import Workspace
 from tilefold.backends.pieces import Box, Pieces, boxes, narrow, pieces_of
 from tilefold.planner.plan import Plan
 from tilefold.planner.view import power_above, power_below
 
-# Elements of a share; a box has PARTS of them, so that no thread is without. On few threads a box is then more than their L2
-# caches hold, but in the L3, and that costs less than meeting after operations of microseconds, above all where other
-# processes use the cores: a meeting then waits for a time slice.
+# Elements of a share. Few threads take several of them at once: boxes that the L3 holds, and fewer operations.
 LANES = 1 << 15
 BLOCK = 1 << 16  # of a block that is absorbed at once: fewer operations on each than on lanes
 ABSORBED = 4  # elements of a result, at least, for absorbing to pay
@@ -79,14 +77,22 @@ def _run(pieces: Pieces, alone: bool, results: Sequence[Tensor]) -> str:
     """Fold all of `pieces` into `results`; gives a word on how."""
     layout = _Layout(pieces, alone)
     if layout.parts == 1:
-        _Walk(layout).project(results)
+        layout.share_out(lambda some: _Walk(layout).project(some, results))
         return layout.reason
     layouts = [_Layout(some, alone) for some in pieces.in_parts(layout.parts) if some]
-    fields = zip(*(_Walk(each).states() for each in layouts), strict=True)
+    fields = zip(*map(_states, layouts), strict=True)
     last = _Walk(layout)
     state = last.meet([torch.cat([f.view(-1, results[0].numel()) for f in field]) for field in fields])
     last.kernels.project.run(state, [r.view(1, -1) for r in results], last.workspace)
     return f"{layouts[0].reason}, {layout.parts} parts"
+
+
+def _states(layout: _Layout) -> State:
+    """Fold everything: each result's state, contiguous in the kept dims' shape."""
+    shape = [dim.size for dim in layout.pieces.kept]
+    states = [torch.empty(shape, dtype=stored(d), device="cpu") for d in layout.program.state]
+    layout.share_out(lambda some: _Walk(layout).store(some, states))
+    return states
 
 
 @functools.lru_cache(maxsize=256)
@@ -104,13 +110,20 @@ class _Layout:
         self.length = math.prod(dim.size for dim in pieces.folded)
         self.way, share = self._way()
         self.parts = self._parts(share)
-        together = max(PARTS, power_above(torch.get_num_threads()))
+        threads = torch.get_num_threads()
+        self.threads = threads if 1 < threads <= workers.FEW else 1
+        together = PARTS // self.threads if threads <= workers.FEW else max(PARTS, power_above(threads))
         self.box = pieces.grow(share, pieces.near(folded=False), together)
         kept = len(pieces.kept)
         self.kept = list(boxes(pieces.kept, self.box[:kept]))
         self.turns = list(boxes(pieces.folded, self.box[kept:]))
         self.reason = f"{self.way}, boxes of {' x '.join(map(str, self.box)) or 1} elements"
         self.kernels = elementwise.kernels(self.program, alone)
+
+    def share_out(self, work: Callable[[Sequence[Box]], None]) -> None:
+        """Do some work for all boxes of kept dims: on a thread each share of them, where threads are few."""
+        count = -(-len(self.kept) // (2 * self.threads)) if self.threads > 1 else len(self.kept)
+        workers.each(work, [self.kept[i : i + count] for i in range(0, len(self.kept), count)], self.threads)
 
     def _parts(self, share: Sequence[int]) -> int:
         """A power of two, which threads can share evenly. With `alone` it follows from the folded dims alone."""
@@ -162,21 +175,18 @@ class _Walk:
         self.layout, self.pieces, self.program = layout, layout.pieces, layout.program
         self.kernels, self.workspace = layout.kernels, Workspace()
 
-    def project(self, results: Sequence[Tensor]) -> None:
-        """Fold everything and write the projected results where they live."""
-        for kept in self.layout.kept:
+    def project(self, some: Sequence[Box], results: Sequence[Tensor]) -> None:
+        """Fold some boxes of kept dims and write the projected results where they live."""
+        for kept in some:
             state = self._folded(kept)
             values = [torch.empty(state[0].shape, dtype=r.dtype, device="cpu") for r in results]
             self.kernels.project.run(state, values, self.workspace)
             self._place(values, kept, results)
 
-    def states(self) -> State:
-        """Fold everything: each result's state, contiguous in the kept dims' shape."""
-        shape = [dim.size for dim in self.pieces.kept]
-        states = [torch.empty(shape, dtype=stored(d), device="cpu") for d in self.program.state]
-        for kept in self.layout.kept:
+    def store(self, some: Sequence[Box], states: State) -> None:
+        """Fold some boxes of kept dims: each result's state goes where it lives."""
+        for kept in some:
             self._place(self._folded(kept), kept, states)
-        return states
 
     def _place(self, values: Sequence[Tensor], kept: Box, results: Sequence[Tensor]) -> None:
         for value, result in zip(values, results, strict=True):
