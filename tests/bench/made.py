@@ -29,7 +29,7 @@ def measurement(
     """A timed measurement with quartiles around its median."""
     times = Quartiles(median_us, median_us * (1 - spread), median_us * (1 + spread), 100)
     made = Measurement(variant, OK, None, times, 1.0, 9.0, 1, 0.98 * median_us, 0.98, "rows:k1")
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)  # type: ignore[arg-type]  # names are checked when made
 
 
 def case_result(
@@ -55,14 +55,14 @@ def small_case(operation: str = "sum", shape: tuple[int, ...] = (8, 256), dtype:
 
 def variant(call, name: str = "ours", **changes: object) -> Variant:
     """A variant of one call of x."""
-    return Variant(name, lambda case, x: [Choice("only", call)], **changes)  # type: ignore[arg-type]
+    return Variant(name, lambda case, x: [Choice("only", call)], **changes)  # type: ignore[arg-type]  # names are checked when made
 
 
 def cpu_bench(**changes: object) -> Bench:
     """A bench on the host's clock at a quick pace, with a known limit."""
     stopwatch = Stopwatch(HostClock(), Pace(0.1, 0.5))
     limits = Limits(stopwatch, "cpu", copy_gb_per_s=1.0)
-    return replace(Bench("cpu", stopwatch, limits, ClockWatch(NoClocks()), 1 << 20), **changes)  # type: ignore[arg-type]
+    return replace(Bench("cpu", stopwatch, limits, ClockWatch(NoClocks()), 1 << 20), **changes)  # type: ignore[arg-type]  # names are checked when made
 
 
 def total(x: torch.Tensor) -> torch.Tensor:

@@ -93,13 +93,13 @@ def test_a_suites_committed_results_hold_its_cases() -> None:
     ("text", "said"),
     [
         pytest.param("{", "readable JSON", id="no json"),
-        pytest.param("[]", "`schema` must be 2, got None", id="no object"),
-        pytest.param('{"schema": 1}', "`schema` must be 2, got 1", id="an older schema"),
-        pytest.param('{"schema": 2, "suite": "x"}', "fields of schema 2", id="a field missing"),
+        pytest.param("[]", "`schema` must be 3, got None", id="no object"),
+        pytest.param('{"schema": 2}', "`schema` must be 3, got 2", id="an older schema"),
+        pytest.param('{"schema": 3, "suite": "x"}', "fields of schema 3", id="a field missing"),
         pytest.param(
-            '{"schema": 2, "suite": "x", "runs": [], "cases": [], "more": 1}', "more", id="a field too many"
+            '{"schema": 3, "suite": "x", "runs": [], "cases": [], "more": 1}', "more", id="a field too many"
         ),
-        pytest.param('{"schema": 2, "suite": 5, "runs": [], "cases": []}', "5 is no str", id="another type"),
+        pytest.param('{"schema": 3, "suite": 5, "runs": [], "cases": []}', "5 is no str", id="another type"),
     ],
 )
 def test_a_foreign_file_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -121,7 +121,7 @@ def test_parts_merge_and_keep_their_own_runs() -> None:
                     runs=(replace(RUN, copy_gb_per_s=3000.0),))  # fmt: skip
     merged = merge_results([first, other])
     assert len(merged.cases) == 2
-    assert [case.measurements[0].time_us.median_us for case in merged.cases] == [5.0, 7.0]  # type: ignore[union-attr]
+    assert [case.measurements[0].time_us.median_us for case in merged.cases] == [5.0, 7.0]  # type: ignore[union-attr]  # all were timed
     assert [merged.runs[case.run].copy_gb_per_s for case in merged.cases] == [4000.0, 3000.0]
 
 

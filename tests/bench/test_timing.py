@@ -23,7 +23,7 @@ class SetClock:
     def __init__(self) -> None:
         self.order: list[float] = []
 
-    def sample_us(self, call):
+    def sample_us(self, call, host_us=0.0):
         took = call()
         self.order.append(took)
         return lambda: took
@@ -121,6 +121,22 @@ def test_a_device_sample_is_flush_event_call_event(monkeypatch: pytest.MonkeyPat
     assert read() == 2000.0  # two milliseconds, as events count
 
 
+def test_a_slow_host_is_hidden_behind_more_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that came after the first event would be timed with the host's delay."""
+    Event.seen = []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
+    monkeypatch.setattr(timing.torch, "empty", lambda *size, dtype, device: torch.zeros(*size, dtype=dtype))
+    monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append("flush"))
+    clock = timing.DeviceClock(flush_bytes=1 << 12)
+    clock.sample_us(lambda: None, host_us=1.0)
+    for host_us, flushes in ((1999.0, 1), (2000.0, 2), (9000.0, 5)):  # by these events a flush takes 2000 us
+        Event.seen = []
+        clock.sample_us(lambda: None, host_us)
+        assert Event.seen == ["flush"] * flushes + ["event", "event"]
+
+
 def test_a_flush_is_four_times_the_l2_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     monkeypatch.setattr(timing.torch, "empty", lambda size, dtype, device: sizes.append(size))
@@ -144,6 +160,12 @@ def test_the_limit_counts_launches_as_the_plan_chains_them() -> None:
     assert known.limit_us(1000, PlanNote("", 2)) == pytest.approx(5 + 1)
     assert known.limit_us(1000, PlanNote("", 2, overlap=True)) == pytest.approx(4 + 1)
     assert Limits(Stopwatch(SetClock()), "cpu", 1.0).limit_us(1000, PlanNote("", 2)) == pytest.approx(1)
+
+
+def test_empty_launches_measured_with_a_case_come_before_the_runs() -> None:
+    known = Limits(Stopwatch(SetClock()), "cuda", 1.0, {"1": 3.0, "2": 5.0})
+    assert known.limit_us(1000, PlanNote(""), {"1": 3.5}) == pytest.approx(3.5 + 1)
+    assert known.limit_us(1000, PlanNote("", 2), {"1": 3.5}) == pytest.approx(5 + 1)
 
 
 def test_a_rows_fraction_is_limit_over_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 
 import pytest
@@ -145,11 +146,22 @@ def test_tuning_takes_turns_among_processes(monkeypatch: pytest.MonkeyPatch) -> 
         def __exit__(self, *error: object) -> None:
             held.append("given")
 
-    monkeypatch.setattr(InductorBenchmarker, "benchmark_gpu", lambda self, call: held.append(call()))
-    with traps.tuned_one_at_a_time(Lock()):
-        InductorBenchmarker().benchmark_gpu(lambda: "measured")
+    def measure(self: object, call, **keywords: object) -> float:
+        held.append(call())
+        assert keywords in ({}, traps.TUNING)
+        return 1.0
+
+    assert set(traps.TUNING) <= set(inspect.signature(InductorBenchmarker.benchmark_gpu).parameters)
+    monkeypatch.setattr(InductorBenchmarker, "benchmark_gpu", measure)
+    for once_ms, measured in ((0.1, ["measured"]), (40.0, [])):
+        monkeypatch.setattr(traps, "_once_ms", lambda call, once_ms=once_ms: once_ms)
+        with traps.tuned_one_at_a_time(Lock()):
+            took = InductorBenchmarker().benchmark_gpu(lambda: "measured")
+        assert took == (1.0 if measured else once_ms)  # a slow candidate's one call is its time
+        assert held == ["taken", *measured, "given"]
+        held.clear()
     InductorBenchmarker().benchmark_gpu(lambda: "outside")
-    assert held == ["taken", "measured", "given", "outside"]
+    assert held == ["outside"]
 
 
 # -------------------------------------------------------------------------------------------------------- inputs

@@ -57,6 +57,15 @@ def test_a_second_barrier_at_once_is_needless() -> None:
     assert needless_barriers(kernel, [outcome]) == {first.instruction: "nothing"}
 
 
+@pytest.mark.parametrize("rounds", [3, 8])
+def test_a_loop_shows_nothing_before_it_went_round_often(rounds: int) -> None:
+    loop = f"mov.b32 %r0, 0; AGAIN: bar.sync 0; add.s32 %r0, %r0, 1; setp.lt.s32 %t0, %r0, {rounds}; @%t0 bra AGAIN;"
+    kernel = load(parse(module(loop + "bar.sync 0;", 0, 64)))
+    inside, behind = (n for n, i in enumerate(kernel.entry.instructions) if i.opcode == "bar")
+    found = needless_barriers(kernel, [run(kernel, Memory(), {})])
+    assert found == {behind: "nothing"} | ({inside: "nothing"} if rounds == 8 else {})
+
+
 def test_global_memory_counts_too() -> None:
     """A word that another warp reads back."""
     store = "ld.param.b64 %d8, [k_0]; mad.lo.s64 %d9, %at, 4, %d8; st.global.b32 [%d9], %tid_;"

@@ -104,6 +104,17 @@ def _own_fields(combine: Graph, left: int, right: int, shared: frozenset[int]) -
     return None if None in read else frozenset[int]().union(*(r for r in read if r is not None))
 
 
+def by_field(combine: Graph) -> tuple[str, ...] | None:
+    """The block operation of each field, where combining is nothing but a.f ⊕ b.f field by field; else None."""
+    found = parts(combine) or ()
+    plain = {
+        p.field: _BLOCKS[p.op] for p in found if p.own == {p.field} and combine.nodes[p.term].op == "input"
+    }
+    return (
+        tuple(plain[f] for f in range(len(combine.outputs))) if len(plain) == len(combine.outputs) else None
+    )
+
+
 def absorbing(program: Program) -> Program:
     """The program with derived `absorb` and `begin`, where its combine allows them and samples agree; else as it is."""
     from tilefold.algebra import laws, samples  # need torch evaluation

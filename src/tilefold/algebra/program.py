@@ -12,6 +12,7 @@ import torch
 from tilefold.algebra import typing
 from tilefold.algebra.algebra import Algebra, FieldDtype
 from tilefold.algebra.expression import Graph, Number, Value, apply, trace
+from tilefold.algebra.narrow import wrapped
 from tilefold.algebra.typing import TypedGraph, is_float
 from tilefold.errors import DtypeError
 
@@ -23,8 +24,9 @@ class Program:
     `elements` are the dtypes the inputs are read as (after an explicit conversion, if any); `state` is carried while
     folding; `outputs` are the results' dtypes. `begin` makes a first block a state, `absorb` takes further ones (the
     monoid's own, or derived from its combine). Graph boundaries convert: what lift, combine and absorb give is cast to
-    `state`, what project gives is cast to `outputs`. `combine_later` is `combine` for a right state whose elements all come
-    after the left one's (the right one may be an identity, the left one not): comparisons of positions are settled.
+    `state` (an integer for a narrower field wraps first), what project gives is cast to `outputs`. `combine_later` is
+    `combine` for a right state whose elements all come after the left one's (the right one may be an identity, the left
+    one not): comparisons of positions are settled.
     """
 
     algebra: Algebra
@@ -82,16 +84,18 @@ def as_written(
     project = typing.infer(algebra.project or _pass_through(len(state)), state)
     numbers = algebra.identity_numbers
     assert numbers is not None, "a program needs a total algebra"
-    limits = [
-        d if not is_float(d) and f == "input" else s
-        for d, s, f in zip(declared, state, algebra.dtypes, strict=True)
-    ]
-    lift = typing.infer(_without_infinities(algebra.lift, limits), lifted)
+    limits = [s if is_float(s) else d for d, s in zip(declared, state, strict=True)]
+    read, both = [*elements, *[torch.int64] * algebra.index], [*limits, *limits]
+    lift = typing.infer(wrapped(_without_infinities(algebra.lift, limits), limits, read), lifted)
+    combine = typing.infer(wrapped(algebra.combine, limits, both), [*state, *state])
+    later = typing.infer(wrapped(_with_positions_in_order(algebra), limits, both), [*state, *state])
     identity = tuple(
         typing.concrete(n, d, algebra.fields[i]) for i, (n, d) in enumerate(zip(numbers, limits, strict=True))
     )
-    if absorb is not None and begin is None:
-        begin = typing.infer(_absorbed_by(identity, algebra), lifted)
+    if absorb is not None:
+        first = _absorbed_by(identity, algebra) if begin is None else begin.graph
+        begin = typing.infer(wrapped(first, limits, read), lifted)
+        absorb = typing.infer(wrapped(absorb.graph, limits, [*limits, *read]), [*state, *lifted])
     return Program(
         algebra=algebra,
         elements=elements,
@@ -100,7 +104,7 @@ def as_written(
         identity=identity,
         lift=lift,
         combine=combine,
-        combine_later=typing.infer(_with_positions_in_order(algebra), [*state, *state]),
+        combine_later=later,
         absorb=absorb,
         begin=begin,
         project=project,

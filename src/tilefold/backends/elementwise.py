@@ -8,12 +8,14 @@ settled, and every step knows the buffer it writes, so that a piece stays in cac
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from tilefold.algebra.derive import by_field
 from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph, is_float
@@ -173,7 +175,7 @@ class Builder:
         if op == "cast":
             return self.cast(values[0], dtype)
         if op.startswith("block_"):
-            return self._block(op, values[0], dtype)
+            return self.block(op, values[0], dtype)
         if op in ("floor", "ceil") and not is_float(operand):
             return values[0]
         if op in ("isinf", "isfinite"):
@@ -214,7 +216,8 @@ class Builder:
             return a if bool(constant) else b
         return self._emit(torch.where, (condition, a, b), dtype)
 
-    def _block(self, op: str, place: int, dtype: torch.dtype) -> int:
+    def block(self, op: str, place: int, dtype: torch.dtype) -> int:
+        """A reduction of the whole piece along its axes."""
         flip = dtype == torch.uint64 and op in ("block_max", "block_min")
         sign = self._constant(_SIGN, torch.int64) if flip else 0
         if flip:
@@ -245,15 +248,45 @@ def _power(value: Tensor, out: Tensor | None = None, *, exponent: float) -> Tens
 
 
 def _block_sum(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    return value.expand(whole.shape).sum(axes, keepdim=True, dtype=value.dtype)
+    return _by_results(torch.sum, value.expand(whole.shape), axes)
 
 
 def _block_max(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    return value.expand(whole.shape).amax(axes, keepdim=True)
+    return _by_results(torch.amax, value.expand(whole.shape), axes)
 
 
 def _block_min(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    return value.expand(whole.shape).amin(axes, keepdim=True)
+    return _by_results(torch.amin, value.expand(whole.shape), axes)
+
+
+def _by_results(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """A reduction whose every result's bits depend neither on the number of threads nor on how many results there are.
+
+    Axes with another between them would be one long axis where that one has length 1, so they follow one after another;
+    and what the first of them leave is so little that it can be laid out as rows, which torch adds up one by one.
+    """
+    groups = itertools.groupby(enumerate(sorted(axes, reverse=True)), sum)
+    for number, some in enumerate(tuple(axis for _, axis in group) for _, group in groups):
+        value = _in_rows(function, value, some) if number else _on_one_thread(function, value, some)
+    return value
+
+
+def _in_rows(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
+    order = [a for a in range(value.ndim) if a not in axes] + sorted(axes)
+    rows = value.permute(order).contiguous()
+    folded = _on_one_thread(function, rows, tuple(range(-len(axes), 0)))
+    return folded.permute([order.index(a) for a in range(value.ndim)])
+
+
+def _on_one_thread(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Torch shares out results among threads, but a single one's elements; so a single one is asked for twice."""
+    dtype = {"dtype": value.dtype} if function is torch.sum else {}
+    axes = tuple(a % value.ndim for a in axes)
+    single = all(n == 1 for d, n in enumerate(value.shape) if d not in axes)
+    if not single or value.numel() < _SERIAL or torch.get_num_threads() == 1:
+        return function(value, axes, keepdim=True, **dtype)  # type: ignore[no-any-return]  # torch's own
+    twice = function(value.expand(2, *value.shape), tuple(a + 1 for a in axes), keepdim=True, **dtype)
+    return twice[0]  # type: ignore[no-any-return]  # torch's own
 
 
 def _block_first(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
@@ -399,22 +432,41 @@ def _project(program: Program, placeless: bool) -> Kernel:
     return _kernel(builder, len(state), builder.inline(program.project, state), program.outputs)
 
 
+def absorbs(program: Program) -> bool:
+    """Whether a whole block becomes a state by torch's own reductions: by `absorb`, or since fields meet one by one."""
+    return program.absorb is not None or by_field(program.combine.graph) is not None
+
+
 @functools.lru_cache(maxsize=1024)
 def begin_kernel(program: Program, axes: tuple[int, ...]) -> Kernel:
     """A first block of elements along `axes` (and their positions) -> state, of length 1 along `axes`."""
-    assert program.begin is not None
     builder = Builder(axes)
     elements = builder.inputs(program.lift.input_dtypes)
-    values = builder.inline(program.begin, elements)
+    values = (
+        _block_by_field(builder, program, elements)
+        if program.begin is None
+        else builder.inline(program.begin, elements)
+    )
     return _kernel(builder, len(elements), values, program.state)
 
 
 @functools.lru_cache(maxsize=1024)
 def absorb_kernel(program: Program, axes: tuple[int, ...]) -> Kernel:
     """State, blocks of elements along `axes` (and their positions) -> state, of length 1 along `axes`."""
-    assert program.absorb is not None
     builder = Builder(axes)
     state = builder.inputs(program.state, full=False)
     elements = builder.inputs(program.lift.input_dtypes)
-    values = builder.inline(program.absorb, [*state, *elements])
+    if program.absorb is None:
+        values = builder.inline(program.combine, [*state, *_block_by_field(builder, program, elements)])
+    else:
+        values = builder.inline(program.absorb, [*state, *elements])
     return _kernel(builder, len(state) + len(elements), values, program.state)
+
+
+def _block_by_field(builder: Builder, program: Program, elements: Sequence[int]) -> list[int]:
+    """The state of a block whose fields meet one by one: lifted, then each field reduced."""
+    operations = by_field(program.combine.graph)
+    assert operations is not None
+    lifted = builder.inline(program.lift, elements)
+    fields = zip(operations, lifted, program.state, strict=True)
+    return [builder.block(op, builder.cast(value, dtype), dtype) for op, value, dtype in fields]

@@ -1,21 +1,23 @@
 """Any monoid on torch operations: the lanes algorithm in cache-sized pieces. The CPU's backend.
 
-A fold is cut into parts, which threads share, and a part into boxes of neighbouring elements that stay in cache. What
-happens to the boxes of a part depends on the monoid:
+A fold is cut into boxes of neighbouring elements that stay in cache; those of as many results as torch has threads are
+worked on together, so that each operation has a share for each thread and a thread finds its share in its cache again.
+Where results are few, a long fold is cut into parts first, each a result of its own; their states meet at the end. What
+happens to the boxes of a result depends on the monoid:
 
     lanes      every element of a box is a lane; the next box meets the lanes element by element; lanes meet at the end
-    blocks     `absorb` takes a whole box into one state a result
+    blocks     a whole box becomes one state a result: by `absorb`, or by torch's reductions where fields meet one by one
     in order   the neighbours of a box meet in a tree, and so do the boxes: for monoids in which order matters
 
-How a fold is cut does not depend on the number of threads. With "batch_invariant" only lanes and order are used, the boxes'
-lengths along folded dims follow from those dims' sizes alone, and so do the parts; and no operation is used whose bits depend
+Which elements meet in what order does not depend on the number of threads. With "batch_invariant" only lanes and order are
+used, the boxes' lengths along folded dims follow from those dims' sizes alone, and so do the parts; and no operation is used
+whose bits depend
 on an element's place, nor one that sums in an order of torch's choice.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -23,23 +25,25 @@ import torch
 
 from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program, with_index_dtype
-from tilefold.backends import elementwise, workers
+from tilefold.backends import elementwise
 from tilefold.backends.elementwise import Workspace
-from tilefold.backends.pieces import Box, Pieces, boxes, narrow
+from tilefold.backends.pieces import Box, Pieces, boxes, narrow, pieces_of
 from tilefold.planner.plan import Plan
+from tilefold.planner.view import power_above, power_below
 
-# Threads that share an interpreter wake each other at every operation: below 2^17 elements each that costs more than it gains
-# (measured: five times slower at 2^16). Above, a state and what is between no longer stay in an L2 cache of 1 MiB.
-LANES = 1 << 17
-BLOCK = 1 << 18  # elements of a block that is absorbed at once: fewer operations on each than on lanes
+# Elements of a share; a box has PARTS of them, so that no thread is without. On few threads a box is then more than their L2
+# caches hold, but in the L3, and that costs less than meeting after operations of microseconds, above all where other
+# processes use the cores: a meeting then waits for a time slice.
+LANES = 1 << 15
+BLOCK = 1 << 16  # of a block that is absorbed at once: fewer operations on each than on lanes
 ABSORBED = 4  # elements of a result, at least, for absorbing to pay
 RUN = 256  # neighbours in memory that are read together
 STEPS = 16  # at least, in a long fold: meeting costs as much as a step of all lanes
 ORDERED_ALONE = 1 << 16  # neighbours that meet in one box, where it must not matter what else is folded
 LEVEL = 64  # results side by side that are enough for torch to run along
 PARTS = 16  # at most, of one result: enough for threads to share
-PART = 1 << 21  # elements, at least
-SMALL = 1 << 15  # elements: torch shares out no operation this short
+PART = 1 << 18  # elements, at least
+LEFT = 4  # a dim is cut into parts if what is left at its end is at most the fourth of it
 Tensor = torch.Tensor
 State = list[Tensor]
 
@@ -59,17 +63,30 @@ def fold(
     kept = [n for d, n in enumerate(shape) if d not in dims]
     results = [torch.empty(kept, dtype=stored(d), device="cpu") for d in program.outputs]
     reason = "nothing to fold"
-    if length and results[0].numel():
-        alone = guarantee == "batch_invariant"
-        layout = _Layout(Pieces(tensors, program, dims, alone), alone)
-        layout.run(results)
-        reason = layout.reason
-    elif results[0].numel():
-        values = [r.view(1, -1) for r in results]
-        elementwise.kernels(program).project.run(_identity(program, values[0].shape), values, Workspace())
+    with torch.no_grad():
+        if length and results[0].numel():
+            alone = guarantee == "batch_invariant"
+            reason = _run(pieces_of(tensors, program, dims, alone), alone, results)
+        elif results[0].numel():
+            values = [r.view(1, -1) for r in results]
+            elementwise.kernels(program).project.run(_identity(program, values[0].shape), values, Workspace())
     plan = Plan("lanes", (), guarantee=guarantee, reason=reason)
     pairs = zip(results, program.outputs, strict=True)
     return [r.view(torch.uint64) if d == torch.uint64 else r for r, d in pairs], plan
+
+
+def _run(pieces: Pieces, alone: bool, results: Sequence[Tensor]) -> str:
+    """Fold all of `pieces` into `results`; gives a word on how."""
+    layout = _Layout(pieces, alone)
+    if layout.parts == 1:
+        _Walk(layout).project(results)
+        return layout.reason
+    layouts = [_Layout(some, alone) for some in pieces.in_parts(layout.parts) if some]
+    fields = zip(*(_Walk(each).states() for each in layouts), strict=True)
+    last = _Walk(layout)
+    state = last.meet([torch.cat([f.view(-1, results[0].numel()) for f in field]) for field in fields])
+    last.kernels.project.run(state, [r.view(1, -1) for r in results], last.workspace)
+    return f"{layouts[0].reason}, {layout.parts} parts"
 
 
 @functools.lru_cache(maxsize=256)
@@ -79,25 +96,38 @@ def _short_positions(program: Program) -> Program:
 
 
 class _Layout:
-    """How one call is cut: the box, and the parts that threads share."""
+    """How one call is cut: its boxes, and into how many parts each result should be."""
 
     def __init__(self, pieces: Pieces, alone: bool) -> None:
         self.pieces, self.program, self.alone = pieces, pieces.program, alone
         self.sizes = [dim.size for dim in pieces.dims]
         self.length = math.prod(dim.size for dim in pieces.folded)
-        self.parts = max(1, min(PARTS, self.length // PART))
-        self.way, self.box = self._way()
-        self.kept = list(boxes(pieces.kept, self.box[: len(pieces.kept)]))
+        self.way, share = self._way()
+        self.parts = self._parts(share)
+        together = max(PARTS, power_above(torch.get_num_threads()))
+        self.box = pieces.grow(share, pieces.near(folded=False), together)
+        kept = len(pieces.kept)
+        self.kept = list(boxes(pieces.kept, self.box[:kept]))
+        self.turns = list(boxes(pieces.folded, self.box[kept:]))
         self.reason = f"{self.way}, boxes of {' x '.join(map(str, self.box)) or 1} elements"
         self.kernels = elementwise.kernels(self.program, alone)
 
+    def _parts(self, share: Sequence[int]) -> int:
+        """A power of two, which threads can share evenly. With `alone` it follows from the folded dims alone."""
+        folded = [dim.size for dim in self.pieces.folded]
+        cut = max(folded, default=1) if self.program.algebra.commutative else (folded or [1])[0]
+        kept = math.prod(math.ceil(dim.size / n) for dim, n in zip(self.pieces.kept, share, strict=False))
+        most = PARTS if self.alone else PARTS // kept
+        return power_below(max(1, min(most, self.length // PART, cut // LEFT)))
+
     def _way(self) -> tuple[str, list[int]]:
-        lanes = max(RUN, self.length // (STEPS * self.parts))
+        """What happens to the boxes of a result, and a thread's share of a box."""
+        lanes = max(RUN, self.length // STEPS)
         if not self.program.algebra.commutative:
             return "in order", self._box_in_order(ORDERED_ALONE if self.alone else LANES)
         if self.alone:
             return "lanes", self._box_in_order(min(LANES, lanes))
-        if self.program.absorb is not None and self.length >= ABSORBED:
+        if self.length >= ABSORBED and elementwise.absorbs(self.program):
             return "blocks", self._box_of_blocks()
         return "lanes", self._box_of_lanes(lanes)
 
@@ -124,53 +154,43 @@ class _Layout:
         near = RUN if pieces.order and pieces.order[-1] < kept else 1
         return pieces.grow(box, pieces.near(folded=False), max(near, LANES // math.prod(box)))
 
-    def turns(self) -> list[tuple[Box, ...]]:
-        """Where the parts of each result cut its farthest folded dim; one part takes all where results are many."""
-        kept = len(self.pieces.kept)
-        cuts = list(boxes(self.pieces.folded[:1], self.box[kept : kept + 1]))
-        parts = self.parts if self.alone else min(PARTS // len(self.kept), math.prod(self.sizes) // PART)
-        share = -(-len(cuts) // max(1, parts))
-        turns = [tuple(cuts[i : i + share]) for i in range(0, len(cuts), share)]
-        if (
-            len(turns) > 1 and len(turns[-1]) == 1
-        ):  # the last cut may be shorter than a box, and a part's first is not
-            turns[-2:] = [turns[-2] + turns[-1]]
-        return turns
 
-    def run(self, results: Sequence[Tensor]) -> None:
-        """Fold everything: parts side by side, and then, for each result, its parts together."""
-        turns = self.turns()
-        small = math.prod(self.sizes) <= SMALL
-        if len(turns) == 1:
-            share = -(-len(self.kept) // (2 * PARTS))
-            several = [self.kept[i : i + share] for i in range(0, len(self.kept), share)]
-            workers.each(lambda some: _Part(self).finish(some, turns[0], results), several, small=small)
-            return
-        jobs = list(itertools.product(self.kept, turns))
-        states = workers.each(lambda job: _Part(self).states(*job), jobs, small=small)
-        last = _Part(self)
-        for i, kept in enumerate(self.kept):
-            fields = zip(*states[i * len(turns) : (i + 1) * len(turns)], strict=True)
-            last.store(last.meet([torch.cat(parts) for parts in fields]), kept, results)
-
-
-class _Part:
-    """One thread's share of the work, and the buffers it reuses from box to box."""
+class _Walk:
+    """Folds what a layout cuts, box by box, in buffers that it reuses."""
 
     def __init__(self, layout: _Layout) -> None:
         self.layout, self.pieces, self.program = layout, layout.pieces, layout.program
         self.kernels, self.workspace = layout.kernels, Workspace()
 
-    def finish(self, several: Sequence[Box], cuts: tuple[Box, ...], results: Sequence[Tensor]) -> None:
-        """Whole results, box by box of the kept dims."""
-        for kept in several:
-            self.store(self.states(kept, cuts), kept, results)
+    def project(self, results: Sequence[Tensor]) -> None:
+        """Fold everything and write the projected results where they live."""
+        for kept in self.layout.kept:
+            state = self._folded(kept)
+            values = [torch.empty(state[0].shape, dtype=r.dtype, device="cpu") for r in results]
+            self.kernels.project.run(state, values, self.workspace)
+            self._place(values, kept, results)
 
-    def states(self, kept: Box, cuts: tuple[Box, ...]) -> State:
-        """The states of a box of kept dims after these cuts of the farthest folded dim: [1, results], or [1, lanes]."""
-        ways = {"lanes": self._lanes, "blocks": self._blocks, "in order": self._in_order}
-        inner = list(boxes(self.pieces.folded[1:], self.layout.box[len(kept) + 1 :]))
-        return ways[self.layout.way]([(*kept, *cut, *rest) for cut in cuts for rest in inner])
+    def states(self) -> State:
+        """Fold everything: each result's state, contiguous in the kept dims' shape."""
+        shape = [dim.size for dim in self.pieces.kept]
+        states = [torch.empty(shape, dtype=stored(d), device="cpu") for d in self.program.state]
+        for kept in self.layout.kept:
+            self._place(self._folded(kept), kept, states)
+        return states
+
+    def _place(self, values: Sequence[Tensor], kept: Box, results: Sequence[Tensor]) -> None:
+        for value, result in zip(values, results, strict=True):
+            place = self.pieces.place(result, kept)
+            place.copy_(value.view(place.shape))
+
+    def _folded(self, kept: Box) -> State:
+        """The states of a box of kept dims: [1, results]."""
+        turns = [(*kept, *turn) for turn in self.layout.turns]
+        if self.layout.way == "lanes":
+            lengths = [length for _, length in turns[0]]
+            laid_out = self.pieces.laid_out(lengths)
+            return self.meet([self.pieces.by_rows(s.view(laid_out)) for s in self._lanes(turns)])
+        return self._blocks(turns) if self.layout.way == "blocks" else self._in_order(turns)
 
     def _lanes(self, turns: Sequence[Box]) -> State:
         """Each box meets the lanes, which the first box made."""
@@ -184,7 +204,7 @@ class _Part:
                 state, spare = spare, state
             else:
                 self._some_lanes(state, elements)
-        return [s.view(1, -1) for s in state]
+        return state
 
     def _some_lanes(self, state: State, elements: Sequence[Tensor]) -> None:
         """The last box along some dim is shorter: fewer lanes have an element left."""
@@ -250,19 +270,6 @@ class _Part:
             return groups
         last = self.meet([s[whole:] for s in state])
         return [torch.cat(both) for both in zip(groups, last, strict=True)]
-
-    def store(self, state: State, kept: Box, results: Sequence[Tensor]) -> None:
-        """Let lanes meet, project final states and write them where the box's results live."""
-        if self.layout.way == "lanes":
-            lengths = [length for _, length in kept] + self.layout.box[len(kept) :]
-            laid_out = self.pieces.laid_out(lengths)
-            state = self.meet([self.pieces.by_rows(s.view(laid_out)) for s in state])
-        shape = state[0].shape
-        values = [torch.empty(shape, dtype=stored(d), device="cpu") for d in self.program.outputs]
-        self.kernels.project.run(state, values, self.workspace)
-        for value, result in zip(values, results, strict=True):
-            place = self.pieces.place(result, kept)
-            place.copy_(value.view(place.shape))
 
     def _elements(self, box: Box) -> list[Tensor]:
         return self.pieces.elements(box, self.workspace)

@@ -6,6 +6,7 @@ import itertools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -25,21 +26,61 @@ class Pieces:
     (but short folded rows are turned into columns).
 
     A box is laid out in that order: a tensor of the box's lengths permuted by `order`. Inputs are read where they lie;
-    a box is gathered into a buffer only where its dtype, or a nearest stride other than 1, asks for it. With `alone` the
-    folded dims stay as the caller has them, because which of them one stride can walk depends on what else is kept.
+    a box is gathered into a buffer only where its dtype, or a nearest stride other than 1, asks for it. `kept` are the
+    dims of the results, `folded` those that are folded; elements have positions along the dims with a step in `steps`.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], program: Program, dims: Sequence[int], alone: bool) -> None:
-        self.program = program
-        sources = [_as_bits(t.detach(), e) for t, e in zip(tensors, program.elements, strict=True)]
-        problem = canonical(sources, tuple(dims), ordered=alone or not program.algebra.commutative)
-        self.kept, self.folded = problem.kept, _apart(sources, dims) if alone else problem.folded
+    def __init__(
+        self,
+        program: Program,
+        views: Sequence[Tensor],
+        kept: Sequence[Dim],
+        folded: Sequence[Dim],
+        steps: Sequence[int],
+        first: int = 0,
+    ) -> None:
+        self.program, self.views, self.steps, self.first = program, list(views), tuple(steps), first
+        self.kept, self.folded = tuple(kept), tuple(folded)
         self.dims = (*self.kept, *self.folded)
         self.order = sorted(range(len(self.dims)), key=lambda d: -max(map(abs, self.dims[d].strides)))
         self.short = self._has_short_rows()
         if self.short:
             self.order.sort(key=lambda d: d < len(self.kept))
-        self.views = [_view(t, self.dims, i) for i, t in enumerate(sources)]
+
+    def in_parts(self, parts: int) -> tuple[Pieces, Pieces | None]:
+        """The longest folded dim (the farthest, where order matters) cut into equal parts, and what is left at its end.
+
+        The first has a kept dim more, the parts, ahead of the others: its results are states to meet in that order.
+        """
+        which = 0
+        if self.program.algebra.commutative:
+            which = max(range(len(self.folded)), key=lambda f: self.folded[f].size)
+        dim, place = self.folded[which], len(self.kept) + which
+        length = dim.size // parts
+        whole = length * parts
+        results = math.prod(d.size for d in self.kept)
+        ahead = Dim(parts, tuple(s * length for s in dim.strides), results)
+        main = [
+            v.narrow(place, 0, whole).unfold(place, length, length).movedim((place, -1), (0, place + 1))
+            for v in self.views
+        ]
+        part = Pieces(
+            self.program,
+            main,
+            (ahead, *self.kept),
+            self._with(which, length),
+            (dim.other * length, *self.steps),
+            self.first,
+        )
+        if whole == dim.size:
+            return part, None
+        left = dim.size - whole
+        rest = [v.narrow(place, whole, left) for v in self.views]
+        first = self.first + whole * dim.other
+        return part, Pieces(self.program, rest, self.kept, self._with(which, left), self.steps, first)
+
+    def _with(self, which: int, size: int) -> list[Dim]:
+        return [replace(d, size=size) if f == which else d for f, d in enumerate(self.folded)]
 
     def _has_short_rows(self) -> bool:
         """Whether folded neighbours are too few for torch to run along: results then go next to each other instead."""
@@ -90,20 +131,21 @@ class Pieces:
         return workspace[key][0].copy_(_as_elements(part, element))
 
     def _positions(self, box: Box, workspace: Workspace) -> Tensor:
-        """Row-major positions along the folded dims, of length 1 along the kept ones."""
-        folded = list(zip(box[len(self.kept) :], self.folded, strict=True))
-        key = ("positions", tuple(length for (_, length), _ in folded))
+        """Row-major positions along the folded dims, of length 1 along dims without a step."""
+        lengths = [length if step else 1 for (_, length), step in zip(box, self.steps, strict=True)]
+        key = ("positions", tuple(lengths))
         if key not in workspace:
-            from_start = self._positions_from_start([length for (_, length), _ in folded])
+            from_start = self._positions_from_start(lengths)
             workspace[key] = [from_start, torch.empty_like(from_start)]
         from_start, moved = workspace[key]
-        return torch.add(from_start, sum(start * dim.other for (start, _), dim in folded), out=moved)
+        start = self.first + sum(start * step for (start, _), step in zip(box, self.steps, strict=True))
+        return torch.add(from_start, start, out=moved)
 
     def _positions_from_start(self, lengths: Sequence[int]) -> Tensor:
         dtype, ndim = self.program.lift.input_dtypes[-1], len(self.dims)
         positions = torch.zeros([1] * ndim, dtype=dtype, device="cpu")
-        for d, (dim, length) in enumerate(zip(self.folded, lengths, strict=True), len(self.kept)):
-            along = torch.arange(length, dtype=dtype, device="cpu") * dim.other
+        for d, (step, length) in enumerate(zip(self.steps, lengths, strict=True)):
+            along = torch.arange(length, dtype=dtype, device="cpu") * step
             positions = positions + along.view([-1 if i == d else 1 for i in range(ndim)])
         return positions.permute(self.order).contiguous()
 
@@ -111,6 +153,18 @@ class Pieces:
         """Where the results of a box of kept dims live in a contiguous tensor of all results."""
         walked = results.as_strided([d.size for d in self.kept], [d.other for d in self.kept])
         return narrow(walked, kept)
+
+
+def pieces_of(tensors: Sequence[Tensor], program: Program, dims: Sequence[int], alone: bool) -> Pieces:
+    """The pieces of a fold of `dims`. With `alone` the folded dims stay as the caller has them, because which of them one
+    stride can walk depends on what else is kept."""
+    sources = [_as_bits(t.detach(), e) for t, e in zip(tensors, program.elements, strict=True)]
+    problem = canonical(sources, tuple(dims), ordered=alone or not program.algebra.commutative)
+    folded = _apart(sources, dims) if alone else problem.folded
+    walked = (*problem.kept, *folded)
+    views = [_view(t, walked, i) for i, t in enumerate(sources)]
+    steps = [0] * len(problem.kept) + [dim.other for dim in folded]
+    return Pieces(program, views, problem.kept, folded, steps)
 
 
 def boxes(dims: Sequence[Dim], lengths: Sequence[int]) -> Iterator[Box]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -32,27 +32,44 @@ def copy_gb_per_s(stopwatch: Stopwatch, device: str, elements: int | None = None
 
 @dataclass
 class Limits:
-    """What one run measured, and the limit of a call: (empty launches as its plan chains them) + bytes / bandwidth."""
+    """What one run measured, and the limit of a call: (empty launches as its plan chains them) + bytes / bandwidth.
+
+    An empty launch has two or three times, half a microsecond apart, that come and go within seconds of one process. So
+    `empty_us`, the whole run's, serves cases to which that is nothing; the others give `limit_us` what was measured in
+    turns with their own variants.
+    """
 
     stopwatch: Stopwatch
     device: str
     copy_gb_per_s: float
     empty_us: dict[str, float] = field(default_factory=dict)
 
-    def limit_us(self, compulsory_bytes: int, plan: PlanNote) -> float:
-        """The least time that a call of this plan could take."""
-        return self.launch_us(plan.launches, plan.overlap) + floor_us(compulsory_bytes, self.copy_gb_per_s)
+    def limit_us(
+        self, compulsory_bytes: int, plan: PlanNote, empty_us: Mapping[str, float] | None = None
+    ) -> float:
+        """The least time that a call of this plan could take, by the run's empty launches or by those given."""
+        launches = (empty_us or {}).get(chain_kind(plan)) or self.launch_us(plan)
+        return launches + floor_us(compulsory_bytes, self.copy_gb_per_s)
 
-    def launch_us(self, launches: int, overlap: bool) -> float:
+    def launch_us(self, plan: PlanNote) -> float:
         """The time of a chain of empty kernels, measured once a kind. A CPU launches nothing."""
-        if self.device == "cpu" or launches < 1:
+        if self.device == "cpu" or plan.launches < 1:
             return 0.0
-        key = f"{launches}{'+overlap' if overlap and launches > 1 else ''}"
-        if key not in self.empty_us:
-            call = empty_chain(launches, overlap and launches > 1, self.device)
-            # The median of three: this is a term of every small case.
-            self.empty_us[key] = statistics.median(self.stopwatch.time_one(call).median_us for _ in range(3))
-        return self.empty_us[key]
+        kind = chain_kind(plan)
+        if kind not in self.empty_us:
+            call = self.empty_call(plan)
+            times = [self.stopwatch.time_one(call).median_us for _ in range(3)]
+            self.empty_us[kind] = statistics.median(times)
+        return self.empty_us[kind]
+
+    def empty_call(self, plan: PlanNote) -> Callable[[], None]:
+        """Launches empty kernels one after another, as a plan of so many stages would."""
+        return empty_chain(plan.launches, plan.overlap and plan.launches > 1, self.device)
+
+
+def chain_kind(plan: PlanNote) -> str:
+    """The name of a chain of empty kernels: "1", "2", "2+overlap"."""
+    return f"{plan.launches}{'+overlap' if plan.overlap and plan.launches > 1 else ''}"
 
 
 def measure_limits(stopwatch: Stopwatch, device: str) -> Limits:
@@ -60,8 +77,8 @@ def measure_limits(stopwatch: Stopwatch, device: str) -> Limits:
     # A CPU is shared with whatever else runs: the best of three is nearest to what it can do.
     copies = [copy_gb_per_s(stopwatch, device) for _ in range(3 if device == "cpu" else 1)]
     limits = Limits(stopwatch, device, max(copies))
-    for launches, overlap in ((1, False), (2, False), (2, True)):
-        limits.launch_us(launches, overlap)
+    for plan in (PlanNote("", 1), PlanNote("", 2), PlanNote("", 2, overlap=True)):
+        limits.launch_us(plan)
     return limits
 
 

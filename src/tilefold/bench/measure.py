@@ -11,14 +11,15 @@ import torch
 from tilefold.bench import gate, results, timing, traps
 from tilefold.bench.cases import Case, Choice, PlanNote, Variant
 from tilefold.bench.clocks import ClockWatch
-from tilefold.bench.limits import Limits, floor_us
+from tilefold.bench.limits import Limits, chain_kind, floor_us
 from tilefold.bench.results import CaseResult, Measurement
 from tilefold.bench.statistics import Quartiles
 from tilefold.bench.timing import Stopwatch, Thunk
 from tilefold.errors import TilefoldError
 
-# Beyond it a launch is no part of a time worth looking at, and graphs of many calls take long.
-GRAPHED_BELOW_US = 100.0
+# Beyond it a launch is no part of a time worth looking at: no graphs, and the run's empty launches for a limit.
+LAUNCH_COUNTS_BELOW_US = 100.0
+EMPTY = "empty "
 
 
 @dataclass
@@ -33,7 +34,15 @@ class Bench:
     missing: frozenset[str] = frozenset()
     graphs: bool = True
     host: bool = False
-    ready: dict[str, Choice] = field(default_factory=dict)
+    ready: dict[str, Ready] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What of an admitted variant is timed, and how it launches."""
+
+    choice: Choice
+    plan: PlanNote
 
 
 def blank_case(case: Case, variants: Sequence[Variant], copy_gb_per_s: float) -> CaseResult:
@@ -64,12 +73,12 @@ def measure_case(bench: Bench, case: Case, variants: Sequence[Variant]) -> CaseR
         bench.ready.clear()
         rows = {v.name: _admit(bench, case, v, x, probes) for v in variants}
         del probes
-        rows = _time_all(bench, case, rows, x, {v.name: v for v in variants})
+        rows, empty_us = _time_all(bench, blank, rows, x, {v.name: v for v in variants})
         cold = traps.cold_note(case.input_bytes, bench.cache_bytes, bench.stopwatch.clock.flush_bytes)
         notes = tuple(note for note in (cold, bench.watch.look()) if note)
     except Exception as error:
         return replace(blank, measurements=tuple(_failed(v.name, error) for v in variants))
-    return replace(blank, measurements=tuple(rows.values()), notes=notes)
+    return replace(blank, measurements=tuple(rows.values()), notes=notes, empty_us=empty_us)
 
 
 def _failed(variant: str, error: Exception, what: str = "") -> Measurement:
@@ -97,19 +106,18 @@ def _admit(
             wrong = gate.check(case, choice.call, x, probes)
             if wrong:
                 return Measurement(variant.name, results.WRONG, f"{choice.label}: {wrong}")
-        bench.ready[variant.name] = _fastest(bench, choices, x)
+        choice = _fastest(bench, choices, x)
+        plan = variant.plan() if variant.plan else PlanNote(choice.label)
     except Exception as error:
         return _failed(variant.name, error)
-    plan = variant.plan() if variant.plan else PlanNote(bench.ready[variant.name].label)
     if plan is None:
-        bench.ready.pop(variant.name)
         return Measurement(variant.name, results.ERROR, "no plan was remembered")
+    bench.ready[variant.name] = Ready(choice, plan)
     return Measurement(
         variant.name,
         results.OK,
         variant.note,
         launches=plan.launches if variant.plan else None,
-        limit_us=bench.limits.limit_us(case.compulsory_bytes, plan),
         plan=plan.text,
     )
 
@@ -127,35 +135,62 @@ def _bound(choice: Choice, x: torch.Tensor) -> Thunk:
 
 
 def _time_all(
-    bench: Bench, case: Case, rows: dict[str, Measurement], x: torch.Tensor, variants: Mapping[str, Variant]
-) -> dict[str, Measurement]:
-    """Times for all that passed, taken while nothing is compiled or chosen."""
-    calls = {name: _bound(choice, x) for name, choice in bench.ready.items()}
+    bench: Bench,
+    case: CaseResult,
+    rows: dict[str, Measurement],
+    x: torch.Tensor,
+    variants: Mapping[str, Variant],
+) -> tuple[dict[str, Measurement], dict[str, float]]:
+    """Times for all that passed, taken while nothing is compiled or chosen; and those of the empty launches."""
+    calls = {name: _bound(ready.choice, x) for name, ready in bench.ready.items()}
     if not calls:
-        return rows
+        return rows, {}
     try:
         with traps.nothing_chosen():
-            times = bench.stopwatch.time(calls)
+            times = bench.stopwatch.time(calls | _empties(bench, case))
+            empty_us = {
+                name.removeprefix(EMPTY): times.pop(name).median_us
+                for name in list(times)
+                if name.startswith(EMPTY)
+            }
             medians = {name: spread.median_us for name, spread in times.items()}
             most = {"batches": 15, "most": 500} if bench.host else {}
             hosts = timing.host_us(calls, bench.stopwatch.clock.finish, medians, **most)
     except traps.TrapError as error:
-        return rows | {name: _failed(name, error) for name in calls}
-    timed = {name: _row(rows[name], times[name], hosts.get(name)) for name in calls}
+        return rows | {name: _failed(name, error) for name in calls}, {}
+    timed = {
+        name: _row(
+            rows[name],
+            times[name],
+            hosts.get(name),
+            bench.limits.limit_us(case.compulsory_bytes, ready.plan, empty_us),
+        )
+        for name, ready in bench.ready.items()
+    }
     if bench.graphs and bench.device != "cpu":
         graphed = {name: call for name, call in calls.items() if variants[name].graphs}
         timed |= {name: _graphed(timed[name], call, medians[name]) for name, call in graphed.items()}
-    return rows | timed
+    return rows | timed, empty_us
 
 
-def _row(row: Measurement, spread: Quartiles, host_us: float | None) -> Measurement:
-    fraction = row.limit_us / spread.median_us if row.limit_us is not None else None
-    return replace(row, time_us=spread, host_us=host_us, fraction=fraction)
+def _empties(bench: Bench, case: CaseResult) -> dict[str, Thunk]:
+    """The chains of empty kernels that limits need, where a launch counts; already launched once by the run's limits."""
+    if bench.device == "cpu" or case.floor_us > LAUNCH_COUNTS_BELOW_US:
+        return {}
+    plans = {chain_kind(ready.plan): ready.plan for ready in bench.ready.values() if ready.plan.launches}
+    for plan in plans.values():
+        bench.limits.launch_us(plan)
+    return {EMPTY + kind: bench.limits.empty_call(plan) for kind, plan in plans.items()}
+
+
+def _row(row: Measurement, spread: Quartiles, host_us: float | None, limit_us: float) -> Measurement:
+    fraction = limit_us / spread.median_us
+    return replace(row, time_us=spread, host_us=host_us, limit_us=limit_us, fraction=fraction)
 
 
 def _graphed(row: Measurement, call: Thunk, median_us: float) -> Measurement:
     """The row with its time in a CUDA graph, or with why it has none."""
-    if median_us > GRAPHED_BELOW_US:
+    if median_us > LAUNCH_COUNTS_BELOW_US:
         return row
     try:
         return replace(row, graph_us=timing.graph_us(call, median_us))

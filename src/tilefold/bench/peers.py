@@ -115,7 +115,12 @@ def build_nothing(case: Case, x: torch.Tensor) -> Sequence[Choice]:
 # Of each fold: what an element becomes, how two states meet, what is stored, the identity.
 CUPY_FOLDS = {
     "sum": ("x", "a + b", "y = a", "0"),
-    "amax": ("x", "max(a, b)", "y = a", "-INFINITY"),
+    "amax": (
+        "x",
+        "max(a, b)",
+        "y = a",
+        "__int_as_float(0xff800000)",
+    ),  # minus infinity: NVRTC has no name for it
     "vector_norm": ("(float)x * x", "a + b", "y = sqrt(a)", "0"),
     "all": ("x != 0", "a && b", "y = a", "1"),
     "bitwise_or": ("x", "a | b", "y = a", "0"),

@@ -11,14 +11,14 @@ import json
 import types
 import typing
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tilefold.bench.statistics import Quartiles
 from tilefold.errors import ArgumentError, FileError
 
-SCHEMA = 2
+SCHEMA = 3
 
 OK, WRONG, ERROR, MISSING, NEEDS_GPU, NOT_RUN, NO_SUCH = (
     "ok", "wrong", "error", "missing", "needs a GPU", "not run", "no such fold",
@@ -48,7 +48,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case, what it costs at least, and its variants, ours first. `run` is the run's place in the file."""
+    """One case, what it costs at least, and its variants, ours first. `run` is the run's place in the file.
+
+    `empty_us` are empty launches by kind, measured in turns with the variants; none where bytes alone take long.
+    """
 
     name: str
     operation: str
@@ -63,6 +66,7 @@ class CaseResult:
     tolerance: str
     measurements: tuple[Measurement, ...] = ()
     notes: tuple[str, ...] = ()
+    empty_us: dict[str, float] = field(default_factory=dict, hash=False)
     run: int = 0
 
     def of(self, variant: str) -> Measurement | None:
@@ -198,7 +202,7 @@ def _built(kind: Any, value: Any) -> Any:
         unknown = sorted(set(value) - set(types_of))
         if unknown:
             raise ValueError(f"unknown fields {unknown}")
-        return kind(**{name: _built(types_of[name], item) for name, item in value.items()})  # type: ignore[operator]
+        return kind(**{name: _built(types_of[name], item) for name, item in value.items()})  # type: ignore[operator]  # a dataclass
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
         return None if value is None else _built(next(k for k in inner if k is not types.NoneType), value)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -21,8 +23,11 @@ SLOW_US = 10_000.0
 class Clock(Protocol):
     """What a run asks of a machine's clock."""
 
-    def sample_us(self, call: Thunk) -> Callable[[], float]:
-        """Run the call once; what is returned gives its microseconds, after `finish`."""
+    def sample_us(self, call: Thunk, host_us: float = 0.0) -> Callable[[], float]:
+        """Run the call once; what is returned gives its microseconds, after `finish`.
+
+        `host_us` is what a sample costs the host until it returns: that much must be hidden from a device's clock.
+        """
 
     def finish(self) -> None:
         """Wait until everything that was started is done."""
@@ -36,7 +41,7 @@ class DeviceClock:
     """Device events around one call, after a write of `flush_bytes` that leaves the L2 with nothing of the input.
 
     256 MB is five times an H200's L2. The write takes some 60 us there and hides the host too: a call's launches are in
-    the queue before the device reaches the first event.
+    the queue before the device reaches the first event. Where the host takes longer, more is written.
     """
 
     def __init__(self, device: str = "cuda", flush_bytes: int | None = None) -> None:
@@ -51,18 +56,31 @@ class DeviceClock:
         """Bytes written before each sample."""
         return self._flushed.numel()
 
-    def sample_us(self, call: Thunk) -> Callable[[], float]:
-        """One call between two events."""
-        start, end = _event(), _event()
-        self._flushed.zero_()
-        start.record()
-        call()
-        end.record()
-        return lambda: float(start.elapsed_time(end)) * 1e3
+    def sample_us(self, call: Thunk, host_us: float = 0.0) -> Callable[[], float]:
+        """One call between two events, which the device reaches when the host has launched all of it."""
+        flushes = 1 + int(host_us / self._flush_us) if host_us else 1
+        for _ in range(flushes):
+            self._flushed.zero_()
+        return _between_events(call)
+
+    @cached_property
+    def _flush_us(self) -> float:
+        """How long one write takes: the host's time that it hides."""
+        reads = [_between_events(self._flushed.zero_) for _ in range(5)]
+        self.finish()
+        return min(read() for read in reads)
 
     def finish(self) -> None:
         """Synchronize with the device."""
         torch.cuda.synchronize()
+
+
+def _between_events(call: Thunk) -> Callable[[], float]:
+    start, end = _event(), _event()
+    start.record()
+    call()
+    end.record()
+    return lambda: float(start.elapsed_time(end)) * 1e3
 
 
 class HostClock:
@@ -70,7 +88,7 @@ class HostClock:
 
     flush_bytes = 0
 
-    def sample_us(self, call: Thunk) -> Callable[[], float]:
+    def sample_us(self, call: Thunk, host_us: float = 0.0) -> Callable[[], float]:
         """One call between two readings."""
         start = time.perf_counter()
         call()
@@ -104,7 +122,8 @@ class Stopwatch:
         sample comes after the same code and not after another variant's. A slow call takes part in fewer turns (at least
         5), of one sample each, spread evenly over all of them.
         """
-        counts = {name: self._count(call) for name, call in calls.items()}
+        warm = {name: self._warmed(call) for name, call in calls.items()}
+        counts = {name: count for name, (count, _) in warm.items()}
         lengths = {name: TURN if count >= MANY_SAMPLES else 1 for name, count in counts.items()}
         turns = {name: count // lengths[name] for name, count in counts.items()}
         total = max(turns.values(), default=0)
@@ -113,9 +132,10 @@ class Stopwatch:
             for name, call in calls.items():
                 if not takes_part(turn, turns[name], total):
                     continue
+                host_us = warm[name][1]
                 if lengths[name] > 1:
-                    self.clock.sample_us(call)
-                samples[name] += [self.clock.sample_us(call) for _ in range(lengths[name])]
+                    self.clock.sample_us(call, host_us)
+                samples[name] += [self.clock.sample_us(call, host_us) for _ in range(lengths[name])]
         self.clock.finish()
         return {name: quartiles([read() for read in reads]) for name, reads in samples.items()}
 
@@ -123,17 +143,20 @@ class Stopwatch:
         """Quartiles of a single call's time."""
         return self.time({"": call})[""]
 
-    def _count(self, call: Thunk) -> int:
-        """Warm up by time, then see how many samples fit into `repeat_ms`, the flush counted."""
+    def _warmed(self, call: Thunk) -> tuple[int, float]:
+        """Warm up by time; how many samples fit into `repeat_ms`, the flush counted; what one costs the host, in us."""
         call()
         self.clock.finish()
-        count, start = 0, time.perf_counter()
-        while count < 2 or (time.perf_counter() - start) * 1e3 < self.pace.warmup_ms:
+        hosts: list[float] = []
+        start = time.perf_counter()
+        while len(hosts) < 2 or (time.perf_counter() - start) * 1e3 < self.pace.warmup_ms:
+            before = time.perf_counter()
             self.clock.sample_us(call)
+            hosts.append((time.perf_counter() - before) * 1e6)
             self.clock.finish()
-            count += 1
-        each_ms = (time.perf_counter() - start) * 1e3 / count
-        return min(MOST_SAMPLES, max(FEWEST_SAMPLES, round(self.pace.repeat_ms / each_ms)))
+        each_ms = (time.perf_counter() - start) * 1e3 / len(hosts)
+        count = min(MOST_SAMPLES, max(FEWEST_SAMPLES, round(self.pace.repeat_ms / each_ms)))
+        return count, statistics.median(hosts)
 
 
 def takes_part(turn: int, turns: int, total: int) -> bool:
@@ -170,7 +193,7 @@ def graph_us(call: Thunk, each_us: float) -> float:
         RuntimeError: the call does what cannot be captured.
     """
     calls = min(50, max(5, round(2000 / max(each_us, 1.0))))
-    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         call()
@@ -191,7 +214,7 @@ def graph_us(call: Thunk, each_us: float) -> float:
 
 
 def _event() -> Any:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch's own
 
 
 def l2_bytes(device: str) -> int:

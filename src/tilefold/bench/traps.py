@@ -121,22 +121,44 @@ def _graphs() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
+# What Inductor's autotuner spends on a candidate. By default it flushes 100 times and then measures for up to 25 ms; a fifth
+# of that tells candidates apart as far as their times differ by more than the device's own spread.
+TUNING = {"memory_warmup_iters": 20, "max_benchmark_duration": 5}
+SLOW_CANDIDATE_MS = 5.0
+
+
 @contextlib.contextmanager
 def tuned_one_at_a_time(lock: Any) -> Iterator[None]:
     """Within it, Inductor's autotuner holds `lock` while it measures: processes may compile together, never tune together.
 
-    Candidates timed beside other processes' kernels would be chosen by chance.
+    Candidates timed beside other processes' kernels would be chosen by chance. Each is measured as `TUNING` says, and one
+    that takes longer than `SLOW_CANDIDATE_MS` once (some fold a whole tensor on one core for seconds).
     """
     from torch._inductor.runtime.benchmarking import InductorBenchmarker
 
     measure = InductorBenchmarker.benchmark_gpu
 
-    def alone(*arguments: Any, **keywords: Any) -> Any:
+    def alone(benchmarker: Any, call: Callable[[], Any], **keywords: Any) -> Any:
         with lock:
-            return measure(*arguments, **keywords)
+            once_ms = _once_ms(call)
+            if once_ms > SLOW_CANDIDATE_MS:
+                return once_ms
+            return measure(benchmarker, call, **{**TUNING, **keywords})
 
     with mock.patch.object(InductorBenchmarker, "benchmark_gpu", alone):
         yield
+
+
+def _once_ms(call: Callable[[], Any]) -> float:
+    """The device's time of one call, in milliseconds, after one that loads it."""
+    call()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]  # torch's own
+    torch.cuda.synchronize()
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end))
 
 
 def check_input(x: torch.Tensor, name: str) -> None:

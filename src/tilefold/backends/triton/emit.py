@@ -78,9 +78,8 @@ class _Writer:
         self.names: list[str] = []
         self.masks: list[bool] = []
         self.blocks: list[bool] = []
-        self.numbers: list[
-            bool
-        ] = []  # constants and counts known at compile time, and what is computed of those alone
+        # Constants and counts known at compile time, and what is computed of those alone.
+        self.numbers: list[bool] = []
         for position, node in enumerate(typed.graph.nodes):
             if node.op == "input":
                 self._keep(inputs[node.value], mask=False, block=block_inputs[node.value], number=False)
@@ -100,16 +99,20 @@ class _Writer:
         op = self.typed.graph.nodes[position].op
         return op == "const" or (op == "block_count" and not self.masked)
 
+    def _spread(self, position: int, block: bool) -> str:
+        """A node's name; with the block's two axes more if it is to meet a block and is none."""
+        spread = block and not self.blocks[position] and not self.numbers[position]
+        return f"{self.names[position]}[None, :, :, None]" if spread else self.names[position]
+
     def _operand(self, position: int, dtype: torch.dtype, block: bool = False) -> str:
         """The text of a node's value converted to `dtype` (bool: a word), spread over the block if asked."""
         node = self.typed.graph.nodes[position]
         if node.op == "const":
             return literal(node.value, dtype)
         text = self.names[position]
-        if node.op == "block_count" and not self.masked:
-            return text  # a number known at compile time
-        if block and not self.blocks[position] and not self.numbers[position]:
-            text = f"{text}[None, :, :, None]"
+        if self._is_literal(position):
+            return text
+        text = self._spread(position, block)
         source = self.typed.dtypes[position]
         return text if source == dtype and not self.masks[position] else f"{text}.to({TL_DTYPES[dtype]})"
 
@@ -118,11 +121,7 @@ class _Writer:
         node = self.typed.graph.nodes[position]
         if node.op == "const":
             return repr(bool(node.value))
-        text = (
-            f"{self.names[position]}[None, :, :, None]"
-            if block and not self.blocks[position] and not self.numbers[position]
-            else self.names[position]
-        )
+        text = self._spread(position, block)
         return text if self.masks[position] else f"({text} != 0)"
 
     def _write(self, position: int, node: Node) -> None:

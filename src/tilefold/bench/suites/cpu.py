@@ -148,7 +148,7 @@ def build_ours(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     """`tilefold.reduce` with the row's monoid and guarantee."""
     fold = _folds()[case.operation]
     monoid = fold.monoid()
-    call = lambda x: tilefold.reduce(x, monoid, case.dim, guarantee=fold.guarantee)  # noqa: E731
+    call = functools.partial(tilefold.reduce, monoid=monoid, dim=case.dim, guarantee=fold.guarantee)
     return [Choice(fold.guarantee, call)]
 
 

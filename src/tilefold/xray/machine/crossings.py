@@ -64,17 +64,35 @@ def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
     return tuple(found)
 
 
-def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome]) -> dict[int, str]:
+def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome], *, rounds: int = 8) -> dict[int, str]:
     """The barriers that nothing crossed between warps in any of the programs, with what crossed them at most: "lanes" or
     "nothing".
+
+    One inside a loop is among them only if some program met it `rounds` times or more: a loop that ended before its buffers
+    were used again shows nothing.
     """
     worst: dict[int, str] = {}
     order = ("nothing", "lanes", "warps")
+    often: dict[int, int] = {}
     for outcome in outcomes:
+        met: dict[int, int] = {}
         for crossing in crossings(kernel, outcome):
             held = worst.get(crossing.instruction, "nothing")
             worst[crossing.instruction] = max(held, crossing.needed, key=order.index)
-    return {number: needed for number, needed in worst.items() if needed != "warps"}
+            met[crossing.instruction] = met.get(crossing.instruction, 0) + 1
+        often |= {number: max(count, often.get(number, 0)) for number, count in met.items()}
+    looped = _in_loops(kernel)
+    return {n: w for n, w in worst.items() if w != "warps" and (n not in looped or often[n] >= rounds)}
+
+
+def _in_loops(kernel: Kernel) -> set[int]:
+    """The endings of blocks that a jump back in the text passes over."""
+    back = [(b.ending.target, i) for i, b in enumerate(kernel.blocks) if 0 <= b.ending.target <= i]
+    return {
+        block.ending.number
+        for i, block in enumerate(kernel.blocks)
+        if any(first <= i <= last for first, last in back)
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +104,7 @@ class Use:
     addresses: Array
     warps: Array
     bytes: int
-    how: str  # read, write, atomic, or known: a write of which the warps named know that it has ended
+    how: str  # read, write, atomic; wait: for a phase of a transaction barrier; known: a write that warps know to have ended
 
     @property
     def places(self) -> tuple[Array, Array]:
@@ -107,6 +125,7 @@ def _of_threads(access: Access) -> Use:
     threads = np.flatnonzero(access.active)
     space = "global" if access.space == "global" else "shared"
     how = {"load": "read", "store": "write", "atomic": "atomic"}[access.kind]
+    how = "wait" if access.space == "mbarrier" and how == "read" else how
     warps = np.uint32(1) << (threads // 32).astype(np.uint32)
     return Use(
         access.instruction, space, access.addresses[threads].astype(np.int64), warps, access.bytes, how
@@ -150,7 +169,7 @@ class Meeting:
             (b.instruction, a.instruction)
             for b in before
             for a in after
-            if {b.how, a.how} not in ({"read"}, {"atomic"})
+            if {b.how, a.how} not in ({"read"}, {"atomic"}, {"wait"}) and (b.how, a.how) != ("atomic", "wait")
         )
 
 
@@ -161,9 +180,13 @@ def _has(use: Use, place: int) -> bool:
 def _meet(before: list[Use], after: list[Use], size: int) -> Meeting:
     """Conflicts of all bytes below `size`."""
     first, second = _masks(before, size), _masks(after, size)
-    anyone = second["read"] | second["write"] | second["atomic"]
-    everyone = first["read"] | first["write"] | first["atomic"]
+    anyone = second["read"] | second["write"] | second["atomic"] | second["wait"]
+    everyone = first["read"] | first["write"] | first["atomic"] | first["wait"]
     pairs = [
+        (
+            first["wait"],
+            second["atomic"],
+        ),  # who still waits for a phase must not miss it; an arrival may come before
         (first["write"], anyone),
         (everyone, second["write"]),
         (first["read"], second["atomic"]),
@@ -181,7 +204,7 @@ def _meet(before: list[Use], after: list[Use], size: int) -> Meeting:
 
 def _masks(uses: list[Use], size: int) -> dict[str, Array]:
     """For each way of use and each byte, the warps that use it so."""
-    found = {how: np.zeros(size, np.uint32) for how in ("read", "write", "atomic", "known")}
+    found = {how: np.zeros(size, np.uint32) for how in ("read", "write", "atomic", "known", "wait")}
     alike: dict[tuple[str, int], list[Use]] = {}
     for use in uses:
         alike.setdefault((use.how, use.bytes), []).append(use)

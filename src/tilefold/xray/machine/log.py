@@ -11,10 +11,10 @@ from tilefold.xray.machine.types import Array
 class Access:
     """One execution of one memory instruction by all threads of a block.
 
-    `instruction` is its number in the kernel, `kind` load, store or atomic, `space` global, shared or local (where
-    each thread has addresses of its own). `addresses` and
-    `active` have an element a thread, in the order of `%tid`; `bytes` is what one thread asks for. `step` counts
-    executed barriers, so that accesses between two of them can be told apart.
+    `instruction` is its number in the kernel, `kind` load, store or atomic, `space` global, shared, local (where
+    each thread has addresses of its own) or mbarrier (a transaction barrier in shared memory, counted as no request).
+    `addresses` and `active` have an element a thread, in the order of `%tid`; `bytes` is what one thread asks for.
+    `step` counts executed barriers, so that accesses between two of them can be told apart.
     """
 
     instruction: int

@@ -142,7 +142,7 @@ class Barriers:
 
     def wait(self, number: int, places: Array, parity: Array, mask: Mask) -> Array:
         """For each thread whether the phase is over; those for which it is not stall until a barrier moves on."""
-        active = self._log(number, "atomic", places, mask)
+        active = self._log(number, "load", places, mask)
         over = np.zeros(self._cta.threads, bool)
         for place in np.unique(places[active]).tolist():
             barrier, here = self.find(place), active & (places == place)
