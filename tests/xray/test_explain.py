@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,10 @@ import pytest
 import torch
 
 from tilefold import xray
-from tilefold.errors import ArgumentError, CompileError, UnknownInstructionError
-from tilefold.xray import execution
+from tilefold.errors import ArgumentError, CompileError
 from tilefold.xray.chips import CHIPS, chip_of
 from tilefold.xray.compile import Resources
-from tilefold.xray.report import from_json
+from tilefold.xray.report import build, from_json
 from tilefold.xray.report.model import Line
 from tilefold.xray.report.occupancy import occupancy
 from xray import kernels
@@ -105,14 +105,31 @@ def test_the_static_part_alone() -> None:
     assert report.totals.sass > 0
 
 
-def test_an_unknown_instruction_is_named_and_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(module: Any, **options: Any) -> Any:
-        raise UnknownInstructionError("xray: an instruction must be known, got 'bogus' in PTX line 7")
+def _with_unknown(monkeypatch: pytest.MonkeyPatch, guard: str) -> Any:
+    """The report of a kernel whose first addition is an instruction that nobody knows, behind a guard."""
+    parsed = build.parse
 
-    monkeypatch.setattr(execution, "load", refuse)
-    report = xray.explain(kernels.add, **ADD)
-    assert report.notes == ("Not executed: an instruction must be known, got 'bogus' in PTX line 7",)
-    assert report.lines
+    def parse(ptx: str) -> Any:
+        head, rest = ptx.split("add.f32 ", 1)
+        return parsed(f"{head.rstrip()}\n{guard} bogus.f32 {rest}")
+
+    monkeypatch.setattr(build, "parse", parse)
+    return xray.explain(kernels.add, **ADD)
+
+
+def test_an_unknown_instruction_is_named_and_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, report = xray.explain(kernels.add, **ADD, run=False), _with_unknown(monkeypatch, "")
+    (note,) = report.notes
+    assert re.match(r"Not executed: .* got 'bogus\.f32' in PTX line \d+, source line \d+", note)
+    assert not report.executed
+    assert (report.totals.sass, report.resources) == (plain.totals.sass, plain.resources)
+
+
+def test_an_unknown_instruction_that_is_not_reached_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = _with_unknown(monkeypatch, "@!%p1")
+    (note,) = report.notes
+    assert re.match(r"Not reached, .*: bogus\.f32 in PTX line \d+, source line \d+$", note)
+    assert report.executed
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tilefold.errors import ExecutionError, UnknownInstructionError
-from tilefold.xray.machine import Memory
+from tilefold.xray.machine import Memory, load, run
+from tilefold.xray.ptx import parse
 from xray.snippets import apply, execute, module
 
 few = settings(max_examples=25, deadline=None)
@@ -329,6 +330,34 @@ def test_an_unknown_instruction_names_its_line() -> None:
     text = module("\ntcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [room], 32;", 0)
     line = 1 + text[: text.index("tcgen05")].count("\n")
     with pytest.raises(UnknownInstructionError, match=rf"tcgen05\.alloc.*PTX line {line}"):
+        execute(text, Memory(), [])
+
+
+UNKNOWN = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [room], 32;"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"bra PAST; {UNKNOWN} PAST:",
+        f"setp.lt.s32 %t0, %tid_, 0; @%t0 {UNKNOWN}",
+        "setp.lt.s32 %t0, %tid_, 0; @%t0 bar.sync 0;",
+        "bra PAST; barrier.cluster.arrive; PAST:",
+    ],
+    ids=["behind a jump", "with a false predicate", "a predicated barrier", "a barrier of another kind"],
+)
+def test_an_unknown_instruction_that_no_thread_reaches_is_no_error(body: str) -> None:
+    kernel = load(parse(module(body, 0)))
+    outcome = run(kernel, Memory(), {})
+    (number,) = kernel.unknown
+    assert outcome.lanes[number] == 0
+
+
+@pytest.mark.parametrize("body", [f"@%t0 {UNKNOWN}", "@%t0 bar.sync 0;", "barrier.cluster.arrive;"])
+def test_an_unknown_instruction_that_one_thread_reaches_is_an_error(body: str) -> None:
+    text = module(f"setp.eq.s32 %t0, %tid_, 31;\n{body}", 0)
+    line = 1 + text[: text.index(body)].count("\n")
+    with pytest.raises(UnknownInstructionError, match=f"PTX line {line}"):
         execute(text, Memory(), [])
 
 

@@ -87,7 +87,7 @@ def execute(compiled: Compiled, module: Module, programs: Sequence[Program]) -> 
     """Run programs one after the other on memory filled at random (or with what the arguments hold).
 
     Raises:
-        UnknownInstructionError: an instruction has no meaning to the interpreter.
+        UnknownInstructionError: a thread reached an instruction that has no meaning to the interpreter.
         ExecutionError: a program did what no chip defines.
         ArgumentError: a number has no value.
     """
