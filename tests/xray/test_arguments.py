@@ -39,7 +39,7 @@ def test_written(text: str, wanted: Argument) -> None:
         ("*fp33", "must be written as a type"), ("x", "must be written as a type"), ("*fp32:3", "must be written as a type"),
         ("i32[3]", "must be written as a type"), ("i32:1.5", "must be a number of type i32"),
         ("i32:99999999999", "must fit i32"), ("u8:256", "must fit u8"), ("i32:8!div3", "power of two"),
-        ("@nowhere.npy", "must name a .npy file"), (len, "must be text, a number, an array or a tensor"),
+        ("@nowhere.npy", "must name a .npy file"), (len, "must be text, a number, an array, a tensor or None"),
         (np.zeros(2, "c8"), "must be text"),
     ],
     ids=str,

@@ -370,6 +370,43 @@ def test_reads_behind_the_end_are_reported() -> None:
     assert (fault.threads, fault.nearest, fault.lowest) == (12, "x", address + 80)
 
 
+def _atomic_at(instruction: str, held: np.ndarray) -> np.ndarray:
+    """Memory after 32 threads did an atomic operation at its start with 1 + their number (a float) and its half."""
+    memory = Memory()
+    address = memory.place("x", held)
+    body = f"""ld.param.b64 %d0, [k_0]; cvt.rn.f32.u32 %r0, %tid_; add.f32 %r0, %r0, 0f3F800000;
+mul.f32 %r1, %r0, 0f3F000000; cvt.rn.f16x2.f32 %r2, %r1, %r0; cvt.rn.bf16x2.f32 %r3, %r1, %r0; {instruction}"""
+    execute(module(body, 1), memory, [address])
+    return memory.read("x", held.dtype)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "dtype"),
+    [
+        ("atom.global.gpu.relaxed.add.v2.f32 {%r4, %r5}, [%d0], {%r0, %r1};", "f4"),
+        ("red.global.gpu.relaxed.add.v2.f32 [%d0], {%r0, %r1};", "f4"),
+        ("atom.global.gpu.relaxed.add.noftz.f16x2 %r4, [%d0], %r2;", "f2"),
+        ("atom.global.gpu.relaxed.add.noftz.v2.f16x2 {%r4, %r5}, [%d0], {%r2, %r2};", "f2"),
+    ],
+    ids=["two floats", "without the old values", "a pair of halves", "two pairs"],
+)
+def test_atomic_operations_on_neighbours(instruction: str, dtype: str) -> None:
+    held = np.zeros(4, dtype)
+    held[:2] = 1, 2
+    got = _atomic_at(instruction, held)
+    again = [528, 264] if ".v2.f16x2" in instruction else [0, 0]
+    np.testing.assert_array_equal(got, [529, 266, *again])
+
+
+def test_an_atomic_pair_of_bfloat16() -> None:
+    got = _atomic_at("atom.global.gpu.relaxed.add.noftz.bf16x2 %r4, [%d0], %r3;", np.zeros(2, "u2"))
+    # Every partial sum below 256 is exact; beyond, each addition rounds to 8 bits.
+    total = torch.zeros(2, dtype=torch.bfloat16)
+    for i in range(1, 33):
+        total += torch.tensor([i, i / 2], dtype=torch.bfloat16)
+    np.testing.assert_array_equal(got, total.view(torch.int16).numpy().view("u2"))
+
+
 def test_memory_without_bounds_keeps_what_is_written() -> None:
     memory = Memory()
     address = memory.place_open("x")

@@ -116,13 +116,12 @@ def execute(compiled: Compiled, module: Module, programs: Sequence[Program]) -> 
 
 def _placed(memory: Memory, key: str, argument: Argument) -> tuple[int, Bound | None]:
     """A pointer's address: as divisible as promised and no more."""
-    shift = argument.divisor if argument.divisor < 16 else 0
     size = None if argument.size is None else argument.size * argument.itemsize
     if argument.data is not None:
         assert size is not None
-        base = memory.place(key, np.ascontiguousarray(argument.data), before=shift)
+        base = memory.place(key, np.ascontiguousarray(argument.data), before=argument.shift)
     else:
-        base = memory.place_open(key, _KINDS.get(argument.type, TYPES[argument.type])) + shift
+        base = memory.place_open(key, _KINDS.get(argument.type, TYPES[argument.type])) + argument.shift
     return base, None if size is None else Bound(argument.name, base, base + size)
 
 

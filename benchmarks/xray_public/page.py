@@ -1,0 +1,9 @@
+"""The page of documentation, from the results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def page(results: dict[str, Any]) -> str:
+    return str(len(results))
