@@ -74,6 +74,24 @@ def test_arrays_and_tensors(tmp_path: Path) -> None:
     assert (found.signature, found.size, found.data) == ("*fp32", 6, None)
 
 
+def test_none_is_a_constant() -> None:
+    found = argument("a", None)
+    assert found.constant
+    assert str(found) == "a=None"
+
+
+@pytest.mark.parametrize(
+    ("given", "shift"),
+    [
+        ("*fp32", 0), ("*fp32!div8", 8), ("*fp32!div1", 4), ("*u8!div1", 1), ("*fp64!div4", 8),
+        (torch.zeros(8, dtype=torch.float16)[1:], 2), (torch.zeros(8)[4:], 0),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_address_is_as_aligned_as_its_elements_and_no_more_than_promised(given: Any, shift: int) -> None:
+    assert argument("a", given).shift == shift
+
+
 def test_bits() -> None:
     assert bits_of(argument("a", "fp32:1.0")) == 0x3F800000
     assert bits_of(argument("a", "bf16:1.0")) == 0x3F80

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import triton
 
 from tilefold import xray
 from tilefold.errors import ArgumentError, CompileError
@@ -171,6 +172,36 @@ def test_a_divisor_is_what_decides() -> None:
         report = xray.explain(planted.copy, args, {"BLOCK": 1024}, run=False)
         widths.append({a.bytes for line in report.lines for a in line.accesses})
     assert widths == [{4}, {16}, {16}, {4}]
+
+
+def test_a_tensor_that_begins_between_two_vectors() -> None:
+    x = torch.arange(1, 1002, dtype=torch.float32)[1:]
+    report = xray.explain(planted.copy, {"x_ptr": x, "y_ptr": "*fp32", "n": 1000}, {"BLOCK": 1024})
+    assert report.executed, report.notes
+    load, store = (line_of(report, text).accesses[0] for text in ("tl.load", "tl.store"))
+    assert (load.bytes, store.bytes) == (4, 4)
+    assert load.asked == store.asked == 4000
+
+
+@pytest.mark.parametrize(("alone", "widths"), [(True, {4}), (False, {16})])
+def test_what_a_kernel_declares_is_not_specialised(alone: bool, widths: set[int]) -> None:
+    kernel = triton.jit(planted.copy.fn, do_not_specialize=["n"] if alone else None)
+    report = xray.explain(kernel, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1008}, {"BLOCK": 1024}, run=False)
+    assert {a.bytes for line in report.lines for a in line.accesses} == widths
+
+
+def test_a_one_that_is_not_specialised_is_passed() -> None:
+    kernel = triton.jit(kernels.add.fn, do_not_specialize=["n"])
+    report = xray.explain(kernel, {**ADD["args"], "n": 1}, ADD["constants"])
+    assert report.executed, report.notes
+    assert line_of(report, "tl.store").accesses[-1].asked == 4
+
+
+def test_a_pointer_that_is_none() -> None:
+    report = xray.explain(kernels.add_perhaps, {**ADD["args"], "y_ptr": None}, ADD["constants"])
+    assert report.executed, report.notes
+    assert "y_ptr=None" in report.arguments
+    assert len(line_of(report, "x = tl.load").accesses) == 1
 
 
 def test_folds_of_the_library() -> None:
