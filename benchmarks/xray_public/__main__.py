@@ -4,8 +4,8 @@ python benchmarks/xray_public             runs all, writes benchmarks/results/xr
 python benchmarks/xray_public liger gelu  runs cases whose package or name holds one of the words, and only shows them
 python benchmarks/xray_public --page      writes the page again from the JSON
 
-Needs liger-kernel and flag-gems (pip install --no-deps liger-kernel flag-gems pyyaml sqlalchemy greenlet). It needs no GPU and
-pretends to the packages that there is one. Their code is imported: it runs with your rights.
+Needs liger-kernel and flag-gems (pip install --no-deps liger-kernel flag-gems pyyaml sqlalchemy greenlet), and no GPU:
+it pretends to the packages that there is one. Their code is imported: it runs with your rights.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def main(words: list[str]) -> None:
         found.append(run_case(case))
         kernels = ", ".join(dict.fromkeys(x["kernel"] for x in found[-1]["launches"]))
         said = found[-1]["failure"] or "; ".join(found[-1]["wrong"]) or f"agrees ({found[-1]['checked']})"
-        print(f"{case.package:18} {case.name:28} {found[-1]['seconds']:6.1f} s  {said}  [{kernels}]", flush=True)
+        print(
+            f"{case.package:18} {case.name:28} {found[-1]['seconds']:6.1f} s  {said}  [{kernels}]", flush=True
+        )
     if not words:
         made = {
             "date": datetime.now(timezone.utc).date().isoformat(), "target": "sm_90",

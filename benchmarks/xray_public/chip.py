@@ -50,7 +50,7 @@ class Driver:
         return torch.device("cpu")
 
     def get_device_interface(self) -> Any:
-        """torch's module for it."""
+        """Torch's module for it."""
         return torch.cuda
 
     def get_benchmarker(self) -> Any:

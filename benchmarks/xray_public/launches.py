@@ -14,7 +14,7 @@ import torch
 from triton.runtime import Autotuner, Heuristics, JITFunction
 
 from tilefold import xray
-from tilefold.errors import TilefoldError, UnknownInstructionError
+from tilefold.errors import CompileError, TilefoldError, UnknownInstructionError
 from tilefold.xray import Report
 from tilefold.xray.compile.arguments import Argument
 from tilefold.xray.compile.offline import compile_job
@@ -51,15 +51,20 @@ class LaunchError(Exception):
     """A launch that could not be carried out; the wrapper that launched ends here."""
 
 
+class RefusedError(LaunchError):
+    """Triton does not compile this configuration of the kernel."""
+
+
 @contextmanager
 def recorded() -> Iterator[list[Launch]]:
     """Within, launches are executed by the X-ray's interpreter on the host's memory, and listed."""
     made: list[Launch] = []
+    tune = lambda tuner, *args, **given: _first_configuration(made, tuner, args, given)  # noqa: E731
     replaced: list[tuple[Any, Callable[..., Any]]] = [
         (JITFunction, lambda kernel, *args, **given: _launch(made, kernel, args, given)),
-        (Autotuner, _first_configuration),
+        (Autotuner, tune),
         (Heuristics, _with_heuristics),
-        *_of_flag_gems(),
+        *_of_flag_gems(tune),
         *_of_inductor(),
     ]
     before = [(owner, owner.run) for owner, _ in replaced]
@@ -79,6 +84,9 @@ def _launch(made: list[Launch], kernel: Any, args: tuple[Any, ...], given: Mappi
         _carry_out(launch, kernel, args, given)
     except UnknownInstructionError as error:
         launch.unknown = str(error)
+    except CompileError as error:
+        launch.error = str(error)
+        raise RefusedError(launch.error) from None
     except TilefoldError as error:
         launch.error = str(error)
     launch.seconds = round(time.perf_counter() - start, 2)
@@ -111,7 +119,9 @@ def _execute(launch: Launch, report: Report, job: Any, passed: Mapping[str, Any]
     """Every program of the grid, and what they wrote put into the tensors."""
     programs = all_programs(job.grid)
     if len(programs) > _LARGEST_GRID:
-        launch.error = f"a grid of {len(programs)} programs, more than the {_LARGEST_GRID} that this table executes"
+        launch.error = (
+            f"a grid of {len(programs)} programs, more than the {_LARGEST_GRID} that this table executes"
+        )
         raise LaunchError(launch.error)
     compiled = compile_job(job)
     done = execute(compiled, parse(compiled.ptx), programs)
@@ -119,7 +129,9 @@ def _execute(launch: Launch, report: Report, job: Any, passed: Mapping[str, Any]
     launch.instructions = sum(o.instructions for o in done.outcomes)
     if done.memory.faults:
         fault = done.memory.faults[0]
-        launch.outside = f"{fault.threads} threads outside of {fault.nearest} in {done.kernel.place(fault.instruction)}"
+        launch.outside = (
+            f"{fault.threads} threads outside of {fault.nearest} in {done.kernel.place(fault.instruction)}"
+        )
     for number, argument in enumerate(compiled.parameters):
         if argument.pointer:
             _write_back(done, number, argument, passed[argument.name])
@@ -128,11 +140,15 @@ def _execute(launch: Launch, report: Report, job: Any, passed: Mapping[str, Any]
 def _write_back(done: Execution, number: int, argument: Argument, tensor: torch.Tensor) -> None:
     """Only bytes that changed: arguments may share their memory on the host."""
     assert argument.data is not None
-    before = argument.data.view(np.uint8)
-    now = done.memory.read(f"{number}:{argument.name}", np.uint8, before=argument.shift)[: len(before)]
-    flat = torch.as_strided(tensor.detach(), (argument.size or 0,), (1,), tensor.storage_offset())
-    held = flat.view(torch.uint8).numpy()
-    held[now != before] = now[now != before]
+    first = tensor.storage_offset() - argument.before
+    held = (
+        torch.as_strided(tensor.detach(), (argument.before + (argument.size or 0),), (1,), first)
+        .view(torch.uint8)
+        .numpy()
+    )
+    earlier = argument.data.view(np.uint8)
+    now = done.memory.read(f"{number}:{argument.name}", np.uint8, before=argument.shift)[: len(earlier)]
+    held[now != earlier] = now[now != earlier]
 
 
 def _plain(value: Any) -> Any:
@@ -147,10 +163,19 @@ def _plain(value: Any) -> Any:
     return int(value) if hasattr(value, "__index__") else value
 
 
-def _first_configuration(tuner: Any, *args: Any, **given: Any) -> Any:
-    """An autotuned kernel with the first configuration that its pruning leaves."""
+def _first_configuration(made: list[Launch], tuner: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """An autotuned kernel with the first configuration that its pruning leaves and that compiles."""
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-    config = tuner.prune_configs(given)[0]
+    *configurations, last = tuner.prune_configs(given)
+    for config in configurations:
+        try:
+            return _configured(tuner, config, args, given)
+        except RefusedError:  # noqa: PERF203 - what a launch costs is seconds
+            made.pop()
+    return _configured(tuner, last, args, given)
+
+
+def _configured(tuner: Any, config: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     if config.pre_hook is not None:
         config.pre_hook({**tuner.nargs, **given, **config.all_kwargs()})
     return tuner.fn.run(*args, **given, **config.all_kwargs())
@@ -163,13 +188,13 @@ def _with_heuristics(heuristics: Any, *args: Any, **given: Any) -> Any:
     return heuristics.fn.run(*args, **given)
 
 
-def _of_flag_gems() -> list[tuple[Any, Callable[..., Any]]]:
+def _of_flag_gems(tune: Callable[..., Any]) -> list[tuple[Any, Callable[..., Any]]]:
     """Its caches of kernels and configurations, where the package is installed."""
     try:
         from flag_gems.utils.libentry import LibEntry, LibTuner
     except ImportError:
         return []
-    return [(LibEntry, lambda entry, *args, **given: entry.fn.run(*args, **given)), (LibTuner, _first_configuration)]
+    return [(LibEntry, lambda entry, *args, **given: entry.fn.run(*args, **given)), (LibTuner, tune)]
 
 
 def _of_inductor() -> list[tuple[Any, Callable[..., Any]]]:
@@ -177,11 +202,16 @@ def _of_inductor() -> list[tuple[Any, Callable[..., Any]]]:
 
     def run(tuner: Any, *args: Any, **given: Any) -> None:
         config = tuner.configs[0]
-        fixed = {n: v for n, v in {**tuner.triton_meta["constants"], **config.kwargs}.items() if isinstance(n, str)}
+        fixed = {
+            n: v for n, v in {**tuner.triton_meta["constants"], **config.kwargs}.items() if isinstance(n, str)
+        }
         named = dict(zip([n for n in tuner.fn.arg_names if n not in config.kwargs], args, strict=False))
         grid = GridExpr.from_meta(tuner.inductor_meta, config).eval_slow({**named, **config.kwargs})
         tuner.fn.run(
-            grid=tuple(int(n) for n in grid), num_warps=config.num_warps, num_stages=config.num_stages, **(named | fixed)
+            grid=tuple(int(n) for n in grid),
+            num_warps=config.num_warps,
+            num_stages=config.num_stages,
+            **(named | fixed),
         )
 
     return [(CachingAutotuner, run)]

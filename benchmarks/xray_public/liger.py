@@ -18,12 +18,12 @@ def _function(module: str, name: str) -> Any:
     return getattr(importlib.import_module(f"liger_kernel.ops.{module}"), f"Liger{name}Function")
 
 
-def rms_norm() -> Checked:
+def _rms_norm() -> Checked:
     apply = _function("rms_norm", "RMSNorm").apply
     return gradients(lambda x, w: apply(x, w, 1e-6), _rms, normal(8, 512), normal(512))
 
 
-def rms_norm_blocks() -> Checked:
+def _rms_norm_blocks() -> Checked:
     apply = _function("rms_norm", "RMSNorm").apply
     call = lambda x, w: apply(x, w, 1e-6, 0.0, "gemma", True, False)  # noqa: E731
     return gradients(call, _rms, normal(256, 128), normal(128))
@@ -33,19 +33,19 @@ def _rms(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * w
 
 
-def rms_norm_bf16() -> Checked:
+def _rms_norm_bf16() -> Checked:
     apply = _function("rms_norm", "RMSNorm").apply
     x, w = normal(4, 512, dtype=torch.bfloat16), normal(512, dtype=torch.bfloat16)
     return gradients(lambda x, w: apply(x, w, 1e-6), _rms, x, w)
 
 
-def fused_add_rms_norm() -> Checked:
+def _fused_add_rms_norm() -> Checked:
     apply = _function("fused_add_rms_norm", "FusedAddRMSNorm").apply
     inputs = normal(8, 512), normal(8, 512), normal(512)
     return gradients(lambda x, r, w: apply(x, r, w, 1e-6)[0], lambda x, r, w: _rms(x + r, w), *inputs)
 
 
-def modulated_rms_norm() -> Checked:
+def _modulated_rms_norm() -> Checked:
     apply = _function("modulated_rms_norm", "ModulatedRMSNorm").apply
     right = lambda x, w, a, b: _rms(x, w) * (1 + a[:, None]) + b[:, None]  # noqa: E731
     return gradients(
@@ -54,13 +54,13 @@ def modulated_rms_norm() -> Checked:
     )  # fmt: skip
 
 
-def layer_norm() -> Checked:
+def _layer_norm() -> Checked:
     apply = _function("layer_norm", "LayerNorm").apply
     right = lambda x, w, b: F.layer_norm(x, (384,), w, b, 1e-5)  # noqa: E731
     return gradients(lambda x, w, b: apply(x, w, b, 1e-5), right, normal(16, 384), normal(384), normal(384))
 
 
-def group_norm() -> Checked:
+def _group_norm() -> Checked:
     apply = _function("group_norm", "GroupNorm").apply
     return gradients(
         lambda x, w, b: apply(x, w, b, 8, 2, 1e-5), lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5),
@@ -68,7 +68,7 @@ def group_norm() -> Checked:
     )  # fmt: skip
 
 
-def poly_norm() -> Checked:
+def _poly_norm() -> Checked:
     apply = _function("poly_norm", "PolyNorm").apply
 
     def right(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -78,21 +78,21 @@ def poly_norm() -> Checked:
     return gradients(lambda x, w, b: apply(x, w, b, 1e-6), right, normal(8, 256), normal(3), normal())
 
 
-def dyt() -> Checked:
+def _dyt() -> Checked:
     apply = _function("dyt", "DyT").apply
     right = lambda x, a, g, b: torch.tanh(a * x) * g + b  # noqa: E731
     return gradients(apply, right, normal(16, 256), normal(1), normal(256), normal(256))
 
 
-def softmax() -> Checked:
+def _softmax() -> Checked:
     return gradients(_function("softmax", "Softmax").apply, lambda x: x.softmax(-1), normal(8, 700))
 
 
-def long_softmax() -> Checked:
+def _long_softmax() -> Checked:
     return gradients(_function("softmax", "Softmax").apply, lambda x: x.softmax(-1), normal(2, 20000))
 
 
-def sparsemax() -> Checked:
+def _sparsemax() -> Checked:
     def right(x: torch.Tensor) -> torch.Tensor:
         down = x.sort(-1, descending=True).values
         total = down.cumsum(-1) - 1
@@ -104,34 +104,34 @@ def sparsemax() -> Checked:
     return gradients(lambda x: apply(x, -1), right, normal(8, 200))
 
 
-def swiglu() -> Checked:
+def _swiglu() -> Checked:
     apply = _function("swiglu", "SiLUMul").apply
     return gradients(apply, lambda a, b: F.silu(a) * b, normal(8, 500), normal(8, 500))
 
 
-def fused_gate_up_swiglu() -> Checked:
+def _fused_gate_up_swiglu() -> Checked:
     apply = _function("swiglu", "FusedGateUpSiLUMul").apply
     right = lambda y: F.silu(y[..., :256]) * y[..., 256:]  # noqa: E731
     return gradients(apply, right, normal(8, 512))
 
 
-def geglu() -> Checked:
+def _geglu() -> Checked:
     apply = _function("geglu", "GELUMul").apply
     return gradients(apply, lambda a, b: F.gelu(a, approximate="tanh") * b, normal(8, 500), normal(8, 500))
 
 
-def relu_squared() -> Checked:
+def _relu_squared() -> Checked:
     return gradients(_function("relu_squared", "ReLUSquared").apply, lambda x: x.relu() ** 2, normal(8, 500))
 
 
-def cross_entropy() -> Checked:
+def _cross_entropy() -> Checked:
     target = torch.randint(0, 1000, (8,))
     apply = _function("cross_entropy", "CrossEntropy").apply
     call = lambda x: apply(x, target, None)[0]  # noqa: E731
     return gradients(call, lambda x: F.cross_entropy(x, target), normal(8, 1000))
 
 
-def cross_entropy_of_everything() -> Checked:
+def _cross_entropy_of_everything() -> Checked:
     target, weight = torch.randint(0, 300, (16,)), torch.rand(300) + 0.5
     target[3] = -100
     apply = _function("cross_entropy", "CrossEntropy").apply
@@ -140,21 +140,21 @@ def cross_entropy_of_everything() -> Checked:
     return gradients(call, right, normal(16, 300))
 
 
-def fused_linear_cross_entropy() -> Checked:
+def _fused_linear_cross_entropy() -> Checked:
     target = torch.randint(0, 100, (16,))
     apply = _function("fused_linear_cross_entropy", "FusedLinearCrossEntropy").apply
     call = lambda x, w: apply(x, w, target)[0]  # noqa: E731
     return gradients(call, lambda x, w: F.cross_entropy(x @ w.T, target), normal(16, 64), normal(100, 64))
 
 
-def kl_div() -> Checked:
+def _kl_div() -> Checked:
     y = normal(8, 300).softmax(-1)
     apply = _function("kl_div", "KLDivLoss").apply
     right = lambda x: F.kl_div(x, y.double(), reduction="batchmean")  # noqa: E731
     return gradients(lambda x: apply(x, y), right, normal(8, 300).log_softmax(-1))
 
 
-def jsd() -> Checked:
+def _jsd() -> Checked:
     q = normal(8, 300).log_softmax(-1)
     apply = _function("jsd", "JSD").apply
 
@@ -167,14 +167,14 @@ def jsd() -> Checked:
     return gradients(lambda x: apply(x, q), right, normal(8, 300).log_softmax(-1))
 
 
-def tvd() -> Checked:
+def _tvd() -> Checked:
     q = normal(8, 300).softmax(-1)
     apply = _function("tvd", "TVDLoss").apply
     right = lambda p: (p - q.double()).abs().sum() / 2 / len(p)  # noqa: E731
     return gradients(lambda p: apply(p, q), right, normal(8, 300).softmax(-1))
 
 
-def rope() -> Checked:
+def _rope() -> Checked:
     angles = torch.rand(1, 16, 32).repeat(1, 1, 2)
     cos, sin = angles.cos(), angles.sin()
 
@@ -189,11 +189,13 @@ def rope() -> Checked:
     )  # fmt: skip
 
 
-def llama4_rope() -> Checked:
+def _llama4_rope() -> Checked:
     turn = torch.polar(torch.ones(16, 32), torch.rand(16, 32))
 
     def right(x: torch.Tensor) -> torch.Tensor:
-        held = torch.view_as_complex(x.reshape(*x.shape[:-1], 32, 2)) * turn[None, :, None].to(torch.complex128)
+        held = torch.view_as_complex(x.reshape(*x.shape[:-1], 32, 2)) * turn[None, :, None].to(
+            torch.complex128
+        )
         return torch.view_as_real(held).reshape(x.shape)
 
     apply = _function("llama4_rope", "Llama4Rope").apply
@@ -203,7 +205,7 @@ def llama4_rope() -> Checked:
     )  # fmt: skip
 
 
-def attention_residual() -> Checked:
+def _attention_residual() -> Checked:
     apply = _function("attn_res", "AttnRes").apply
 
     def right(v: torch.Tensor, q: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -214,7 +216,7 @@ def attention_residual() -> Checked:
     return gradients(call, right, normal(4, 2, 8, 128), normal(128), normal(128))
 
 
-def multi_token_attention() -> Checked:
+def _multi_token_attention() -> Checked:
     apply = _function("multi_token_attention", "MultiTokenAttention").apply
 
     def right(s: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -226,13 +228,13 @@ def multi_token_attention() -> Checked:
 
 
 WRAPPERS: list[Callable[[], Checked]] = [
-    rms_norm, rms_norm_blocks, rms_norm_bf16, fused_add_rms_norm, modulated_rms_norm, layer_norm, group_norm, poly_norm, dyt,
-    softmax, long_softmax, sparsemax, swiglu, fused_gate_up_swiglu, geglu, relu_squared, cross_entropy,
-    cross_entropy_of_everything, fused_linear_cross_entropy, kl_div, jsd, tvd, rope, llama4_rope, attention_residual,
-    multi_token_attention,
+    _rms_norm, _rms_norm_blocks, _rms_norm_bf16, _fused_add_rms_norm, _modulated_rms_norm, _layer_norm, _group_norm, _poly_norm,
+    _dyt, _softmax, _long_softmax, _sparsemax, _swiglu, _fused_gate_up_swiglu, _geglu, _relu_squared, _cross_entropy,
+    _cross_entropy_of_everything, _fused_linear_cross_entropy, _kl_div, _jsd, _tvd, _rope, _llama4_rope, _attention_residual,
+    _multi_token_attention,
 ]  # fmt: skip
 
 
 def cases() -> list[Case]:
     """A case for each wrapper."""
-    return [Case(PACKAGE, each.__name__, each) for each in WRAPPERS]
+    return [Case(PACKAGE, each.__name__[1:], each) for each in WRAPPERS]

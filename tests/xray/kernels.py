@@ -22,6 +22,12 @@ def add_perhaps(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def reverse(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr - offs, mask=offs < n), mask=offs < n)
+
+
+@triton.jit
 def softmax(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offs = tl.arange(0, BLOCK)

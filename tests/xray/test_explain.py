@@ -183,6 +183,15 @@ def test_a_tensor_that_begins_between_two_vectors() -> None:
     assert load.asked == store.asked == 4000
 
 
+def test_a_view_that_is_walked_backwards() -> None:
+    x = torch.arange(1000, dtype=torch.float32)
+    report = xray.explain(
+        kernels.reverse, {"x_ptr": x[999:], "y_ptr": torch.zeros(1000), "n": 1000}, {"BLOCK": 1024}
+    )
+    assert report.executed, report.notes
+    assert "out-of-bounds" not in report.codes()
+
+
 @pytest.mark.parametrize(("alone", "widths"), [(True, {4}), (False, {16})])
 def test_what_a_kernel_declares_is_not_specialised(alone: bool, widths: set[int]) -> None:
     kernel = triton.jit(planted.copy.fn, do_not_specialize=["n"] if alone else None)

@@ -34,8 +34,8 @@ class Argument:
 
     `type` is Triton's name of the element or number; a pointer has `pointer` set, and `size` elements where somebody said
     how many. `value` is a number's. `divisor` is what is promised to divide the number or the address. `data` holds the
-    elements of a pointer that were given. What is None has the type "none"; what the kernel declares `do_not_specialize` is
-    `special` no more.
+    elements of a pointer that were given, of which `before` lie before its address. What is None has the type "none"; what
+    the kernel declares `do_not_specialize` is not `special`.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Argument:
     size: int | None = None
     divisor: int = 1
     special: bool = True
+    before: int = 0
     data: Array | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -55,7 +56,7 @@ class Argument:
     @property
     def shift(self) -> int:
         """By how many bytes the address misses a multiple of 16: as aligned as its elements or as promised, and no more."""
-        return max(self.divisor, self.itemsize) if self.divisor < 16 else 0
+        return max(self.divisor, self.itemsize) if self.divisor < 16 and not self.before else 0
 
     @property
     def signature(self) -> str:
@@ -174,8 +175,11 @@ def _from_array(name: str, kind: str, given: Any) -> Argument:
         return Argument(name, kind, True, size=size, divisor=divisor)
     import torch
 
-    flat = torch.as_strided(given.detach(), (size,), (1,), given.storage_offset()).cpu().clone()
-    return Argument(name, kind, True, size=size, divisor=divisor, data=flat.view(torch.uint8).numpy())
+    # A view may be walked backwards: what lies before it in its storage is there, too.
+    before = given.storage_offset()
+    flat = torch.as_strided(given.detach(), (before + size,), (1,), 0).cpu().clone()
+    data = flat.view(torch.uint8).numpy()
+    return Argument(name, kind, True, size=size, divisor=divisor, before=before, data=data)
 
 
 def _divisor(offset: int) -> int:
