@@ -4,8 +4,8 @@ python benchmarks/xray_public             runs all, writes benchmarks/results/xr
 python benchmarks/xray_public liger gelu  runs cases whose package or name holds one of the words, and only shows them
 python benchmarks/xray_public --page      writes the page again from the JSON
 
-Needs liger-kernel and flag-gems (pip install --no-deps liger-kernel flag-gems pyyaml sqlalchemy greenlet), and no GPU:
-it pretends to the packages that there is one. Their code is imported: it runs with your rights.
+Needs the packages (pip install --no-deps liger-kernel flag-gems fla-core einops pyyaml sqlalchemy greenlet) and no GPU: it
+pretends to them that there is one. Their code is imported: it runs with your rights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from page import page  # noqa: E402
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "xray-public.json"
 PAGE = ROOT / "docs" / "xray-public.md"
-PACKAGES = ("torch", "triton", "liger-kernel", "flag-gems")
+PACKAGES = ("torch", "triton", "liger-kernel", "flag-gems", "fla-core")
 _SECONDS = 120
 
 
@@ -61,9 +61,10 @@ def main(words: list[str]) -> None:
     import gems
     import graphs
     import liger
+    import linear_attention
 
     chosen = [
-        c for c in (*liger.cases(), *gems.cases(), *graphs.cases())
+        c for c in (*liger.cases(), *gems.cases(), *linear_attention.cases(), *graphs.cases())
         if not words or any(w in c.package or w == c.name for w in words)
     ]  # fmt: skip
     found = []

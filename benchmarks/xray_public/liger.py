@@ -228,10 +228,10 @@ def _multi_token_attention() -> Checked:
 
 
 WRAPPERS: list[Callable[[], Checked]] = [
-    _rms_norm, _rms_norm_blocks, _rms_norm_bf16, _fused_add_rms_norm, _modulated_rms_norm, _layer_norm, _group_norm, _poly_norm,
-    _dyt, _softmax, _long_softmax, _sparsemax, _swiglu, _fused_gate_up_swiglu, _geglu, _relu_squared, _cross_entropy,
-    _cross_entropy_of_everything, _fused_linear_cross_entropy, _kl_div, _jsd, _tvd, _rope, _llama4_rope, _attention_residual,
-    _multi_token_attention,
+    _rms_norm, _rms_norm_blocks, _rms_norm_bf16, _fused_add_rms_norm, _modulated_rms_norm, _layer_norm,
+    _group_norm, _poly_norm, _dyt, _softmax, _long_softmax, _sparsemax, _swiglu, _fused_gate_up_swiglu,
+    _geglu, _relu_squared, _cross_entropy, _cross_entropy_of_everything, _fused_linear_cross_entropy, _kl_div,
+    _jsd, _tvd, _rope, _llama4_rope, _attention_residual, _multi_token_attention,
 ]  # fmt: skip
 
 
