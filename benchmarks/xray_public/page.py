@@ -122,8 +122,9 @@ def _product(grid: list[int]) -> int:
 _HEAD = """# The X-ray on kernels of others
 
 Kernels of public packages, as their own wrappers launch them, reported and executed by the X-ray on a machine without a
-GPU, and what they computed compared with torch. Written by `python benchmarks/xray_public` ({date}, {target},
-{versions}); every launch with its arguments, observations and counts is in `benchmarks/results/xray-public.json`.
+GPU, and what they computed compared with torch. Written by `python benchmarks/xray_public` on {date} for {target}, with
+{versions}.
+Every launch with its arguments, observations and counts is in `benchmarks/results/xray-public.json`.
 
 How: Triton's launch is replaced. A package's wrapper is called with tensors on the host and decides grid, warps and
 constants as always (an autotuned kernel gets the first configuration that compiles); the launch asks
@@ -132,11 +133,16 @@ tensors what they stored. The chip that wrappers see is an H200 with 8 cores in 
 over cores stay small. Inductor compiles its graphs for fake CUDA tensors; its wrapper code then runs as it stands.
 Autograd's backward passes are launched and compared in the same way.
 
+What is not in the table: wrappers that refuse tensors that are on no CUDA device and so launch nothing (FlagGems' `where`,
+`maximum` and `upsample_nearest2d` were tried), and graphs that take views of their inputs, which torch without CUDA does not
+trace for fake CUDA tensors (a transpose and a slice were tried). No result here was compared with a GPU's.
+
 Results are compared with torch in float64: an error may be 2e-5 of the largest magnitude in float32, 2e-3 in float16,
 1.6e-2 in bfloat16; integers must be equal. A kernel counts as agreeing if every case that launched it does.
 """
 _MIDDLE = """
-{unknown} The library's own kernels are not in this table: every family, for sm_80 and sm_90, is executed and compared in
+{unknown}
+The library's own kernels are not in this table: every family, for sm_80 and sm_90, is executed and compared in
 `tests/xray` (`test_folds`, `test_library_products`).
 
 ## What does not agree, and why
