@@ -12,6 +12,22 @@ def add(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def add_perhaps(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask)
+    if y_ptr is not None:
+        x += tl.load(y_ptr + offs, mask=mask)
+    tl.store(z_ptr + offs, x, mask=mask)
+
+
+@triton.jit
+def reverse(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr - offs, mask=offs < n), mask=offs < n)
+
+
+@triton.jit
 def softmax(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offs = tl.arange(0, BLOCK)

@@ -39,7 +39,7 @@ def test_written(text: str, wanted: Argument) -> None:
         ("*fp33", "must be written as a type"), ("x", "must be written as a type"), ("*fp32:3", "must be written as a type"),
         ("i32[3]", "must be written as a type"), ("i32:1.5", "must be a number of type i32"),
         ("i32:99999999999", "must fit i32"), ("u8:256", "must fit u8"), ("i32:8!div3", "power of two"),
-        ("@nowhere.npy", "must name a .npy file"), (len, "must be text, a number, an array or a tensor"),
+        ("@nowhere.npy", "must name a .npy file"), (len, "must be text, a number, an array, a tensor or None"),
         (np.zeros(2, "c8"), "must be text"),
     ],
     ids=str,
@@ -67,11 +67,29 @@ def test_arrays_and_tensors(tmp_path: Path) -> None:
     assert found.data.tolist() == [0, 1, 2, 3, 4, 5]
     x = torch.arange(8, dtype=torch.bfloat16)[2:]
     found = argument("a", x)
-    assert (found.signature, found.size, found.divisor) == ("*bf16", 6, 1)
+    assert (found.signature, found.size, found.divisor, found.before) == ("*bf16", 6, 1, 2)
     assert found.data is not None
-    assert torch.equal(torch.from_numpy(found.data).view(torch.bfloat16), x)
+    assert torch.equal(torch.from_numpy(found.data).view(torch.bfloat16)[2:], x)
     found = argument("a", torch.empty(2, 3, device="meta"))
     assert (found.signature, found.size, found.data) == ("*fp32", 6, None)
+
+
+def test_none_is_a_constant() -> None:
+    found = argument("a", None)
+    assert found.constant
+    assert str(found) == "a=None"
+
+
+@pytest.mark.parametrize(
+    ("given", "shift"),
+    [
+        ("*fp32", 0), ("*fp32!div8", 8), ("*fp32!div1", 4), ("*u8!div1", 1), ("*fp64!div4", 8),
+        (torch.zeros(8)[4:], 0),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_address_is_as_aligned_as_its_elements_and_no_more_than_promised(given: Any, shift: int) -> None:
+    assert argument("a", given).shift == shift
 
 
 def test_bits() -> None:

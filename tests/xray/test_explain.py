@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import triton
 
 from tilefold import xray
-from tilefold.errors import ArgumentError, CompileError, UnknownInstructionError
-from tilefold.xray import execution
+from tilefold.errors import ArgumentError, CompileError
 from tilefold.xray.chips import CHIPS, chip_of
 from tilefold.xray.compile import Resources
-from tilefold.xray.report import from_json
+from tilefold.xray.report import build, from_json
 from tilefold.xray.report.model import Line
 from tilefold.xray.report.occupancy import occupancy
 from xray import kernels
@@ -105,14 +106,31 @@ def test_the_static_part_alone() -> None:
     assert report.totals.sass > 0
 
 
-def test_an_unknown_instruction_is_named_and_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(module: Any, **options: Any) -> Any:
-        raise UnknownInstructionError("xray: an instruction must be known, got 'bogus' in PTX line 7")
+def _with_unknown(monkeypatch: pytest.MonkeyPatch, guard: str) -> Any:
+    """The report of a kernel whose first addition is an instruction that nobody knows, behind a guard."""
+    parsed = build.parse
 
-    monkeypatch.setattr(execution, "load", refuse)
-    report = xray.explain(kernels.add, **ADD)
-    assert report.notes == ("Not executed: an instruction must be known, got 'bogus' in PTX line 7",)
-    assert report.lines
+    def parse(ptx: str) -> Any:
+        head, rest = ptx.split("add.f32 ", 1)
+        return parsed(f"{head.rstrip()}\n{guard} bogus.f32 {rest}")
+
+    monkeypatch.setattr(build, "parse", parse)
+    return xray.explain(kernels.add, **ADD)
+
+
+def test_an_unknown_instruction_is_named_and_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, report = xray.explain(kernels.add, **ADD, run=False), _with_unknown(monkeypatch, "")
+    (note,) = report.notes
+    assert re.match(r"Not executed: .* got 'bogus\.f32' in PTX line \d+, source line \d+", note)
+    assert not report.executed
+    assert (report.totals.sass, report.resources) == (plain.totals.sass, plain.resources)
+
+
+def test_an_unknown_instruction_that_is_not_reached_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = _with_unknown(monkeypatch, "@!%p1")
+    (note,) = report.notes
+    assert re.match(r"Not reached, .*: bogus\.f32 in PTX line \d+, source line \d+$", note)
+    assert report.executed
 
 
 @pytest.mark.parametrize(
@@ -154,6 +172,45 @@ def test_a_divisor_is_what_decides() -> None:
         report = xray.explain(planted.copy, args, {"BLOCK": 1024}, run=False)
         widths.append({a.bytes for line in report.lines for a in line.accesses})
     assert widths == [{4}, {16}, {16}, {4}]
+
+
+def test_a_tensor_that_begins_between_two_vectors() -> None:
+    x = torch.arange(1, 1002, dtype=torch.float32)[1:]
+    report = xray.explain(planted.copy, {"x_ptr": x, "y_ptr": "*fp32", "n": 1000}, {"BLOCK": 1024})
+    assert report.executed, report.notes
+    load, store = (line_of(report, text).accesses[0] for text in ("tl.load", "tl.store"))
+    assert (load.bytes, store.bytes) == (4, 4)
+    assert load.asked == store.asked == 4000
+
+
+def test_a_view_that_is_walked_backwards() -> None:
+    x = torch.arange(1000, dtype=torch.float32)
+    report = xray.explain(
+        kernels.reverse, {"x_ptr": x[999:], "y_ptr": torch.zeros(1000), "n": 1000}, {"BLOCK": 1024}
+    )
+    assert report.executed, report.notes
+    assert "out-of-bounds" not in report.codes()
+
+
+@pytest.mark.parametrize(("alone", "widths"), [(True, {4}), (False, {16})])
+def test_what_a_kernel_declares_is_not_specialised(alone: bool, widths: set[int]) -> None:
+    kernel = triton.jit(planted.copy.fn, do_not_specialize=["n"] if alone else None)
+    report = xray.explain(kernel, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1008}, {"BLOCK": 1024}, run=False)
+    assert {a.bytes for line in report.lines for a in line.accesses} == widths
+
+
+def test_a_one_that_is_not_specialised_is_passed() -> None:
+    kernel = triton.jit(kernels.add.fn, do_not_specialize=["n"])
+    report = xray.explain(kernel, {**ADD["args"], "n": 1}, ADD["constants"])
+    assert report.executed, report.notes
+    assert line_of(report, "tl.store").accesses[-1].asked == 4
+
+
+def test_a_pointer_that_is_none() -> None:
+    report = xray.explain(kernels.add_perhaps, {**ADD["args"], "y_ptr": None}, ADD["constants"])
+    assert report.executed, report.notes
+    assert "y_ptr=None" in report.arguments
+    assert len(line_of(report, "x = tl.load").accesses) == 1
 
 
 def test_folds_of_the_library() -> None:

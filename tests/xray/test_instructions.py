@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tilefold.errors import ExecutionError, UnknownInstructionError
-from tilefold.xray.machine import Memory
+from tilefold.xray.machine import Memory, load, run
+from tilefold.xray.ptx import parse
 from xray.snippets import apply, execute, module
 
 few = settings(max_examples=25, deadline=None)
@@ -332,6 +333,34 @@ def test_an_unknown_instruction_names_its_line() -> None:
         execute(text, Memory(), [])
 
 
+UNKNOWN = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [room], 32;"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"bra PAST; {UNKNOWN} PAST:",
+        f"setp.lt.s32 %t0, %tid_, 0; @%t0 {UNKNOWN}",
+        "setp.lt.s32 %t0, %tid_, 0; @%t0 bar.sync 0;",
+        "bra PAST; barrier.cluster.arrive; PAST:",
+    ],
+    ids=["behind a jump", "with a false predicate", "a predicated barrier", "a barrier of another kind"],
+)
+def test_an_unknown_instruction_that_no_thread_reaches_is_no_error(body: str) -> None:
+    kernel = load(parse(module(body, 0)))
+    outcome = run(kernel, Memory(), {})
+    (number,) = kernel.unknown
+    assert outcome.lanes[number] == 0
+
+
+@pytest.mark.parametrize("body", [f"@%t0 {UNKNOWN}", "@%t0 bar.sync 0;", "barrier.cluster.arrive;"])
+def test_an_unknown_instruction_that_one_thread_reaches_is_an_error(body: str) -> None:
+    text = module(f"setp.eq.s32 %t0, %tid_, 31;\n{body}", 0)
+    line = 1 + text[: text.index(body)].count("\n")
+    with pytest.raises(UnknownInstructionError, match=f"PTX line {line}"):
+        execute(text, Memory(), [])
+
+
 def test_reads_behind_the_end_are_reported() -> None:
     memory = Memory()
     address = memory.place("x", np.zeros(20, "u4"))
@@ -339,6 +368,43 @@ def test_reads_behind_the_end_are_reported() -> None:
     execute(module(body, 1), memory, [address])
     (fault,) = memory.faults
     assert (fault.threads, fault.nearest, fault.lowest) == (12, "x", address + 80)
+
+
+def _atomic_at(instruction: str, held: np.ndarray) -> np.ndarray:
+    """Memory after 32 threads did an atomic operation at its start with 1 + their number (a float) and its half."""
+    memory = Memory()
+    address = memory.place("x", held)
+    body = f"""ld.param.b64 %d0, [k_0]; cvt.rn.f32.u32 %r0, %tid_; add.f32 %r0, %r0, 0f3F800000;
+mul.f32 %r1, %r0, 0f3F000000; cvt.rn.f16x2.f32 %r2, %r1, %r0; cvt.rn.bf16x2.f32 %r3, %r1, %r0; {instruction}"""
+    execute(module(body, 1), memory, [address])
+    return memory.read("x", held.dtype)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "dtype"),
+    [
+        ("atom.global.gpu.relaxed.add.v2.f32 {%r4, %r5}, [%d0], {%r0, %r1};", "f4"),
+        ("red.global.gpu.relaxed.add.v2.f32 [%d0], {%r0, %r1};", "f4"),
+        ("atom.global.gpu.relaxed.add.noftz.f16x2 %r4, [%d0], %r2;", "f2"),
+        ("atom.global.gpu.relaxed.add.noftz.v2.f16x2 {%r4, %r5}, [%d0], {%r2, %r2};", "f2"),
+    ],
+    ids=["two floats", "without the old values", "a pair of halves", "two pairs"],
+)
+def test_atomic_operations_on_neighbours(instruction: str, dtype: str) -> None:
+    held = np.zeros(4, dtype)
+    held[:2] = 1, 2
+    got = _atomic_at(instruction, held)
+    again = [528, 264] if ".v2.f16x2" in instruction else [0, 0]
+    np.testing.assert_array_equal(got, [529, 266, *again])
+
+
+def test_an_atomic_pair_of_bfloat16() -> None:
+    got = _atomic_at("atom.global.gpu.relaxed.add.noftz.bf16x2 %r4, [%d0], %r3;", np.zeros(2, "u2"))
+    # Every partial sum below 256 is exact; beyond, each addition rounds to 8 bits.
+    total = torch.zeros(2, dtype=torch.bfloat16)
+    for i in range(1, 33):
+        total += torch.tensor([i, i / 2], dtype=torch.bfloat16)
+    np.testing.assert_array_equal(got, total.view(torch.int16).numpy().view("u2"))
 
 
 def test_memory_without_bounds_keeps_what_is_written() -> None:

@@ -23,7 +23,7 @@ _KINDS = {"bf16": "bf16", "fp8e5": "bytes", "fp8e4nv": "bytes"}
 
 @dataclass(frozen=True)
 class Bound:
-    """A pointer whose length is known: elements lie in [base, end), in bytes."""
+    """A pointer whose memory is known: elements lie in [base, end), in bytes."""
 
     name: str
     base: int
@@ -87,7 +87,7 @@ def execute(compiled: Compiled, module: Module, programs: Sequence[Program]) -> 
     """Run programs one after the other on memory filled at random (or with what the arguments hold).
 
     Raises:
-        UnknownInstructionError: an instruction has no meaning to the interpreter.
+        UnknownInstructionError: a thread reached an instruction that has no meaning to the interpreter.
         ExecutionError: a program did what no chip defines.
         ArgumentError: a number has no value.
     """
@@ -116,14 +116,15 @@ def execute(compiled: Compiled, module: Module, programs: Sequence[Program]) -> 
 
 def _placed(memory: Memory, key: str, argument: Argument) -> tuple[int, Bound | None]:
     """A pointer's address: as divisible as promised and no more."""
-    shift = argument.divisor if argument.divisor < 16 else 0
-    size = None if argument.size is None else argument.size * argument.itemsize
-    if argument.data is not None:
-        assert size is not None
-        base = memory.place(key, np.ascontiguousarray(argument.data), before=shift)
+    if argument.data is None:
+        kind = _KINDS.get(argument.type, TYPES[argument.type])
+        first = base = memory.place_open(key, kind) + argument.shift
     else:
-        base = memory.place_open(key, _KINDS.get(argument.type, TYPES[argument.type])) + shift
-    return base, None if size is None else Bound(argument.name, base, base + size)
+        first = memory.place(key, np.ascontiguousarray(argument.data), before=argument.shift)
+        base = first + argument.before * argument.itemsize
+    if argument.size is None:
+        return base, None
+    return base, Bound(argument.name, first, base + argument.size * argument.itemsize)
 
 
 def bits_of(argument: Argument) -> int:

@@ -34,7 +34,7 @@ def explain(
         kernel: a function decorated with `triton.jit` (decorators that choose configurations are looked through).
         args: its arguments by name. A pointer is "*fp32", "*fp32[1000]" (elements; then accesses out of bounds are
             reported), "@rows.npy", a numpy array or a tensor; a number is "i32:1000", "fp32:1e-6", an int (i32, or i64
-            where it must be) or a float (fp32). "!div16" behind a text promises what divides an address or a number;
+            where it must be), a float (fp32) or None. "!div16" behind a text promises what divides an address or a number;
             otherwise addresses are multiples of 16 bytes and numbers speak for themselves, as Triton specialises them.
         constants: values of the parameters that are `tl.constexpr`; the rest take their defaults.
         grid: programs in up to three dims.

@@ -91,6 +91,20 @@ def largest_magnitude(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def least_bits(x_ptr, y_ptr, n, BLOCK: tl.constexpr, FILL: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=FILL)
+    tl.store(y_ptr, tl.min(x.to(tl.int32, bitcast=True), 0))
+
+
+@triton.jit
+def largest_of_bits(x_ptr, y_ptr, n, BLOCK: tl.constexpr, FILL: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=FILL)
+    tl.store(y_ptr, tl.max(x.to(tl.float32, bitcast=True), 0))
+
+
+@triton.jit
 def row_maxima(x_ptr, y_ptr, rows, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     offs_m, offs_n = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
     mask_m = offs_m < rows
@@ -269,6 +283,16 @@ FILLS: dict[str, tuple[Plant, bool]] = {
     ),
     "zero under a maximum of magnitudes": (Plant(largest_magnitude, {**XY, "n": 1000}, {"BLOCK": 1024}), False),
     "rows that are not stored": (Plant(row_maxima, {**XY, "rows": 50}, {"BLOCK_M": 64, "BLOCK_N": 128}), False),
+    "zero under a minimum of bits": (Plant(least_bits, {**XY, "n": 1000}, {"BLOCK": 1024, "FILL": 0.0}), True),
+    "the bits of NaN, above all others": (
+        Plant(least_bits, {**XY, "n": 1000}, {"BLOCK": 1024, "FILL": float("nan")}), False,
+    ),
+    "bits of minus infinity under a maximum": (
+        Plant(largest_of_bits, {"x_ptr": "*i32", "y_ptr": "*fp32", "n": 1000}, {"BLOCK": 1024, "FILL": -0x800000}), False,
+    ),
+    "bits of one under a maximum": (
+        Plant(largest_of_bits, {"x_ptr": "*i32", "y_ptr": "*fp32", "n": 1000}, {"BLOCK": 1024, "FILL": 0x3F800000}), True,
+    ),
     "zero in a loop": (Plant(running_maximum, {**XY, "n": 1000}, {"BLOCK": 256, "FILL": 0.0}), True),
     "minus infinity in a loop": (Plant(running_maximum, {**XY, "n": 1000}, {"BLOCK": 256, "FILL": _INF}), False),
 }  # fmt: skip

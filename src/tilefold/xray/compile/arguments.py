@@ -34,7 +34,8 @@ class Argument:
 
     `type` is Triton's name of the element or number; a pointer has `pointer` set, and `size` elements where somebody said
     how many. `value` is a number's. `divisor` is what is promised to divide the number or the address. `data` holds the
-    elements of a pointer that were given.
+    elements of a pointer that were given, of which `before` lie before its address. What is None has the type "none"; what
+    the kernel declares `do_not_specialize` is not `special`.
     """
 
     name: str
@@ -43,6 +44,8 @@ class Argument:
     value: int | float | None = None
     size: int | None = None
     divisor: int = 1
+    special: bool = True
+    before: int = 0
     data: Array | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -51,16 +54,24 @@ class Argument:
         return np.dtype(TYPES[self.type]).itemsize
 
     @property
+    def shift(self) -> int:
+        """By how many bytes the address misses a multiple of 16: as aligned as its elements or as promised, and no more."""
+        return max(self.divisor, self.itemsize) if self.divisor < 16 and not self.before else 0
+
+    @property
     def signature(self) -> str:
         """The type as `triton.compile` takes it."""
         return f"*{self.type}" if self.pointer else self.type
 
     @property
     def constant(self) -> bool:
-        """Whether Triton compiles the number in: integers that are 1."""
-        return not self.pointer and self.value == 1 and self.type.startswith(("i", "u")) and self.type != "i1"
+        """Whether Triton compiles the value in: None, and integers that are 1."""
+        number = self.type.startswith(("i", "u")) and self.type != "i1"
+        return self.type == "none" or (self.special and not self.pointer and self.value == 1 and number)
 
     def __str__(self) -> str:
+        if self.type == "none":
+            return f"{self.name}=None"
         size = "" if self.size is None else f"[{self.size}]"
         value = "" if self.value is None else f":{self.value:g}" if self.type[0] in "fb" else f":{self.value}"
         return f"{self.name}={self.signature}{size}{value}" + (
@@ -69,7 +80,7 @@ class Argument:
 
 
 def argument(name: str, given: Any) -> Argument:
-    """An argument from text, a number, a numpy array or a tensor.
+    """An argument from text, a number, a numpy array, a tensor or None (of which Triton makes a constant).
 
     Without `!div`, a number is divided by 16 or not, as its value says, and addresses are multiples of 16: Triton's own
     specialisation, and what torch's allocator gives.
@@ -79,6 +90,8 @@ def argument(name: str, given: Any) -> Argument:
     """
     if isinstance(given, str):
         return _from_file(name, given) if given.startswith("@") else _from_text(name, given)
+    if given is None:
+        return Argument(name, "none")
     if isinstance(given, bool):
         return Argument(name, "i1", value=int(given))
     if isinstance(given, int):
@@ -89,7 +102,7 @@ def argument(name: str, given: Any) -> Argument:
     dtype = _OF_DTYPE.get(str(getattr(given, "dtype", "")).removeprefix("torch."))
     if dtype is None:
         raise ArgumentError(
-            f"xray: argument {name!r} must be text, a number, an array or a tensor, got {type(given).__name__}; {_FORM}"
+            f"xray: argument {name!r} must be text, a number, an array, a tensor or None, got {type(given).__name__}; {_FORM}"
         )
     return _from_array(name, dtype, given)
 
@@ -162,8 +175,11 @@ def _from_array(name: str, kind: str, given: Any) -> Argument:
         return Argument(name, kind, True, size=size, divisor=divisor)
     import torch
 
-    flat = torch.as_strided(given.detach(), (size,), (1,), given.storage_offset()).cpu().clone()
-    return Argument(name, kind, True, size=size, divisor=divisor, data=flat.view(torch.uint8).numpy())
+    # A view may be walked backwards: what lies before it in its storage is there, too.
+    before = given.storage_offset()
+    flat = torch.as_strided(given.detach(), (before + size,), (1,), 0).cpu().clone()
+    data = flat.view(torch.uint8).numpy()
+    return Argument(name, kind, True, size=size, divisor=divisor, before=before, data=data)
 
 
 def _divisor(offset: int) -> int:

@@ -15,6 +15,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,14 @@ def complete_constants(
             f"xray: every parameter of {kernel.__name__!r} must have a type, got none for {', '.join(missing)}; "
             f"add --arg {missing[0]}=*fp32 or {missing[0]}=i32:1000"
         )
-    return tuple(given[n] for n in ordinary), constants
+    return tuple(_specialised(p, given[p.name]) for p in kernel.params if not p.is_constexpr), constants
+
+
+def _specialised(parameter: Any, argument: Argument) -> Argument:
+    """The argument without what the kernel declares that its code must not depend on."""
+    if parameter.do_not_specialize:
+        return replace(argument, divisor=1, special=False)
+    return replace(argument, divisor=1) if parameter.do_not_specialize_on_alignment else argument
 
 
 def _refuse(option: str, strangers: set[str], known: list[str], kernel: Any) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from tilefold.xray.machine.access import address_of, begin, element, settle, space_of
 from tilefold.xray.machine.binding import Binder, Mask, Step, unknown
 from tilefold.xray.machine.rounding import narrow, widen
-from tilefold.xray.machine.types import Array, Type
-from tilefold.xray.ptx.syntax import Instruction, Vector
+from tilefold.xray.machine.types import PACKED, TYPES, Array, Type
+from tilefold.xray.ptx.syntax import Instruction, Operand, Vector
 
 if TYPE_CHECKING:
     from tilefold.xray.machine.cta import Cta
@@ -23,34 +23,40 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
     """The step of `atom` and `red`; None if this is none."""
     if instruction.opcode not in ("atom", "red"):
         return None
-    kind, space = element(instruction), space_of(instruction)
+    pair, space = PACKED.get(instruction.modifiers[-1]), space_of(instruction)
+    kind = element(instruction) if pair is None else TYPES["b32"]
     operation = next((m for m in instruction.modifiers if m in _OPERATIONS), None)
-    if operation is None or any(isinstance(o, Vector) for o in instruction.operands):
+    if operation is None:
         raise unknown(instruction)
-    function = _OPERATIONS[operation](kind)
-    operands = instruction.operands if instruction.opcode == "atom" else (None, *instruction.operands)
-    target, place, *rest = operands
-    assert place is not None
+    function = _OPERATIONS[operation](kind) if pair is None else _halves(_OPERATIONS[operation](pair), pair)
+    returning = instruction.opcode == "atom"
+    place, *rest = instruction.operands[1:] if returning else instruction.operands
     address = address_of(binder, place)
-    reads = [binder.read(o, kind) for o in rest[: 2 if operation == "cas" else 1] if o is not None]
-    write = None if target is None else binder.write(target, kind)
+    # A vector's elements are neighbours; each is an atomic operation of its own.
+    reads = [[binder.read(o, kind) for o in _items(x)] for x in rest[: 2 if operation == "cas" else 1]]
+    writes = [binder.write(o, kind) for o in _items(instruction.operands[0])] if returning else []
+    count = len(reads[0])
 
     def apply(cta: Cta, mask: Mask) -> None:
         here, places = space, address(cta)
         if here == "generic":
             here, places = settle(places, mask)
-        active, where = begin(cta, number, "atomic", here, places, mask, kind.bits // 8)
-        values = [read(cta)[active] for read in reads]
-        memory, old = cta.space(here), np.zeros(len(where), kind.dtype)
+        active, where = begin(cta, number, "atomic", here, places, mask, kind.bits // 8 * count)
+        values = [np.stack([read(cta)[active] for read in row]) for row in reads]
+        memory, old = cta.space(here), np.zeros((count, len(where)), kind.dtype)
         for turn in _turns(where):
-            old[turn] = memory.load(where[turn], kind.dtype, 1, number)[0]
-            memory.store(where[turn], function(old[turn], *[v[turn] for v in values])[None], number)
-        if write is not None:
+            old[:, turn] = memory.load(where[turn], kind.dtype, count, number)
+            memory.store(where[turn], function(old[:, turn], *[v[:, turn] for v in values]), number)
+        for write, before in zip(writes, old, strict=False):
             result = np.zeros(cta.threads, kind.dtype)
-            result[active] = old
+            result[active] = before
             write(cta, result, mask)
 
     return apply
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 def _turns(addresses: Array) -> Iterator[Array]:
@@ -60,6 +66,16 @@ def _turns(addresses: Array) -> Iterator[Array]:
     rank = np.arange(len(order)) - np.repeat(first, np.diff(np.r_[first, len(order)]))
     for turn in range(int(rank.max()) + 1):
         yield order[rank == turn]
+
+
+def _halves(function: Function, kind: Type) -> Function:
+    """A function of both halves of 32 bits."""
+
+    def apply(*values: Array) -> Array:
+        found = function(*[np.ascontiguousarray(v).view(kind.dtype) for v in values])
+        return found.astype(kind.dtype, copy=False).view(np.uint32)
+
+    return apply
 
 
 def _add(kind: Type) -> Function:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilefold.errors import ExecutionError
+from tilefold.xray.machine.binding import unknown
 from tilefold.xray.machine.bulk.barriers import Barriers
 from tilefold.xray.machine.bulk.moves import Stores
 from tilefold.xray.machine.copies import Copies
@@ -63,6 +64,7 @@ def run(
     Threads that part at a branch meet again where the text does: of all threads those at the earliest block go first.
 
     Raises:
+        UnknownInstructionError: a thread reached an instruction that has no meaning here.
         ExecutionError: a deadlock, a misaligned access, a shuffle among absent lanes, or the limit.
     """
     cta = Cta(kernel, memory, arguments, program, grid)
@@ -197,6 +199,8 @@ class Cta:
                 raise ExecutionError(
                     f"xray: a program must not trap, got it in {self.kernel.place(ending.number)}"
                 )
+            elif ending.kind == "unknown" and taken.any():
+                raise unknown(self.kernel.entry.instructions[ending.number])
             elif ending.kind == "barrier":
                 waits[taken], last = ending.barrier, ending
                 if ending.expected and (waits == ending.barrier).sum() >= ending.expected:

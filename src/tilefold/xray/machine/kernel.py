@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilefold.errors import ExecutionError
+from tilefold.errors import ExecutionError, UnknownInstructionError
 from tilefold.xray.machine import (
     access,
     atomics,
@@ -19,13 +20,16 @@ from tilefold.xray.machine import (
     select,
     warp,
 )
-from tilefold.xray.machine.binding import Binder, Read, Step, place_of, unknown
+from tilefold.xray.machine.binding import Binder, Mask, Read, Step, place_of, unknown
 from tilefold.xray.machine.bulk import barriers, moves, tensormap
 from tilefold.xray.machine.matrix import groups, warps
 from tilefold.xray.machine.memory import MODULE_BASE
 from tilefold.xray.machine.spaces import PARAMETER_BASE
 from tilefold.xray.machine.types import TYPES, Array
 from tilefold.xray.ptx.syntax import Entry, Immediate, Instruction, Label, Module, Register, Symbol, Variable
+
+if TYPE_CHECKING:
+    from tilefold.xray.machine.cta import Cta
 
 # Nothing here that one CTA could notice: order between its threads is kept anyway, its neighbours run one by one.
 _SILENT = ("membar", "fence", "griddepcontrol", "nanosleep", "pragma", "setmaxnreg")
@@ -42,7 +46,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Ending:
-    """What follows a block: the next block, a jump, a barrier, the end of the thread or (trap) of everything."""
+    """What follows a block: the next block, a jump, a barrier, the end of the thread or (trap, unknown) of everything."""
 
     kind: str
     number: int = -1
@@ -66,7 +70,8 @@ class Kernel:
     """A kernel that `run` can execute.
 
     `shared` is in bytes a block, `local` in bytes a thread; `variables` are the module's own bytes of global memory,
-    `parameters` the offset and size in bytes of each parameter.
+    `parameters` the offset and size in bytes of each parameter. `unknown` are the numbers of instructions that have no
+    meaning here: reaching one is an error, having it is none.
     """
 
     entry: Entry
@@ -77,6 +82,7 @@ class Kernel:
     parameters: dict[str, tuple[int, int]]
     blocks: tuple[Block, ...]
     dtypes: tuple[np.dtype[np.generic], ...]
+    unknown: tuple[int, ...]
 
     def line(self, number: int) -> int:
         """The line of PTX of an instruction."""
@@ -90,8 +96,10 @@ class Kernel:
 def load(module: Module, *, shared: int = 0) -> Kernel:
     """Decode the module's one kernel; `shared` is the dynamic shared memory it is launched with.
 
+    An instruction that has no meaning here is kept, and stops the execution when a thread reaches it.
+
     Raises:
-        UnknownInstructionError: an instruction has no meaning here; the message names it and its line.
+        ExecutionError: the module has no kernel of a fixed size.
     """
     if len(module.entries) != 1 or not module.entries[0].threads:
         raise ExecutionError(
@@ -112,7 +120,8 @@ def load(module: Module, *, shared: int = 0) -> Kernel:
     parameters = _parameters(entry)
     symbols |= {name: offset + PARAMETER_BASE for name, (offset, _) in parameters.items()}
     binder = Binder(entry, entry.threads, symbols)
-    blocks = _blocks(entry, binder)
+    missing: list[int] = []
+    blocks = _blocks(entry, binder, missing)
     return Kernel(
         entry,
         entry.threads,
@@ -122,6 +131,7 @@ def load(module: Module, *, shared: int = 0) -> Kernel:
         parameters,
         blocks,
         tuple(binder.dtypes),
+        tuple(missing),
     )
 
 
@@ -151,8 +161,8 @@ def _lay_out(variables: tuple[Variable, ...], space: str, symbols: dict[str, int
     return end
 
 
-def _blocks(entry: Entry, binder: Binder) -> tuple[Block, ...]:
-    """Cut the body behind jumps and barriers and before labels that are jumped to."""
+def _blocks(entry: Entry, binder: Binder, missing: list[int]) -> tuple[Block, ...]:
+    """Cut the body behind jumps and barriers and before labels that are jumped to; what is unknown is `missing`."""
     jumped = {
         o.name for i in entry.instructions if i.opcode == "bra" for o in i.operands if isinstance(o, Symbol)
     }
@@ -170,7 +180,7 @@ def _blocks(entry: Entry, binder: Binder) -> tuple[Block, ...]:
         number += 1
         if _ends(item):
             cut.append([])
-    return tuple(_block(part, binder, starts) for part in cut)
+    return tuple(_block(part, binder, starts, missing) for part in cut)
 
 
 def _ends(instruction: Instruction) -> bool:
@@ -179,14 +189,31 @@ def _ends(instruction: Instruction) -> bool:
     )
 
 
-def _block(part: list[tuple[int, Instruction]], binder: Binder, starts: dict[str, int]) -> Block:
+def _block(
+    part: list[tuple[int, Instruction]], binder: Binder, starts: dict[str, int], missing: list[int]
+) -> Block:
     ending = Ending("next")
     if part and _ends(part[-1][1]):
         number, last = part[-1]
         part, ending = part[:-1], _ending(number, last, binder, starts)
-    steps = tuple(Planned(n, bind(binder, i, n), _guard(binder, i)) for n, i in part)
+        missing += [number] if ending.kind == "unknown" else []
+    steps = tuple(Planned(n, _step(binder, i, n, missing), _guard(binder, i)) for n, i in part)
     first = steps[0].number if steps else 0
     return Block(steps, ending, slice(first, first + len(steps)))
+
+
+def _step(binder: Binder, instruction: Instruction, number: int, missing: list[int]) -> Step:
+    """What an instruction does; one that nothing knows raises when a thread reaches it."""
+    try:
+        return bind(binder, instruction, number)
+    except UnknownInstructionError as error:
+        missing.append(number)
+        reached = error
+
+    def stop(cta: Cta, mask: Mask) -> None:
+        raise reached
+
+    return stop
 
 
 def _guard(binder: Binder, instruction: Instruction) -> Read | None:
@@ -204,11 +231,9 @@ def _ending(number: int, instruction: Instruction, binder: Binder, starts: dict[
         return Ending("end", number, guard=guard)
     if instruction.opcode == "trap":
         return Ending("trap", number, guard=guard)
-    if not instruction.has("sync") or guard is not None:
-        raise unknown(instruction)
     fixed = [o.value for o in instruction.operands if isinstance(o, Immediate)]
-    if len(fixed) != len(instruction.operands):
-        raise unknown(instruction)
+    if not instruction.has("sync") or guard is not None or len(fixed) != len(instruction.operands):
+        return Ending("unknown", number, guard=guard)
     return Ending("barrier", number, barrier=fixed[0], expected=fixed[1] if len(fixed) > 1 else 0)
 
 

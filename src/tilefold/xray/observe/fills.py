@@ -115,6 +115,8 @@ def _changes_reduction(world: World, load: Operation, reduction: Operation) -> b
     for seed, masked, plain in _pairs(world, load.operands[1]):
         fill = [Element(world, seed, masked).value(v) for v in reduction.operands]
         others = [Element(world, seed, plain).value(v) for v in reduction.operands]
+        if np.isnan(others[0]):  # a maximum may drop it, whatever the fill
+            continue
         if not all(
             _same(combine(region, left, right)[0], others[0])
             for left, right in ((others, fill), (fill, others))

@@ -23,7 +23,9 @@ MOVES = (
     "tt.trans",
     "ttg.convert_layout",
     "tt.bitcast",
+    "arith.bitcast",
 )
+_RECASTS = ("tt.bitcast", "arith.bitcast")
 _FLOAT = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.float32}
 _RANGE = re.compile(r"end = (\d+) : i32, start = 0\b")
 _LITERAL = re.compile(r"^(?:dense<)?([^>\s]+)>?")
@@ -113,6 +115,8 @@ class Element:
         kind, operands = operation.name, operation.operands
         if kind == "arith.constant":
             return literal(operation)
+        if kind in _RECASTS:
+            return recast(self.value(operands[0]), operation.types)
         if kind in MOVES:
             return self.value(operands[0])
         if kind == "tt.make_range":
@@ -190,6 +194,31 @@ def literal(operation: Operation) -> Any:
         return float(text) if any(c in text for c in ".eE") else int(text, 0)
     except ValueError:
         raise UnknownError(text) from None
+
+
+def _element(types: str) -> str:
+    """The type of a tensor's elements."""
+    found = re.search(r"(bf16|f\d+|i\d+|f8\w+)(?:, #\w+)?>?\s*$", types)
+    return found[1] if found else ""
+
+
+def recast(value: Any, types: str) -> Any:
+    """The bits of a value as one of another type: of a float an integer, or the other way round.
+
+    Raises:
+        UnknownError: the bits of one of the types are not known.
+    """
+    source, _, target = types.partition("->")
+    given, wanted = _element(source), _element(target)
+    if given.startswith("i") == wanted.startswith("i"):
+        return value
+    if wanted in _FLOAT:
+        return _float_of_bits(int(value) & ((1 << int(given[1:])) - 1), wanted)
+    if given == "bf16":
+        return struct.unpack("<i", struct.pack("<f", value))[0] >> 16
+    if given in _FLOAT:
+        return int(np.array(value, _FLOAT[given]).view(f"i{int(wanted[1:]) // 8}"))
+    raise UnknownError(types)
 
 
 def _float_of_bits(bits: int, element: str) -> float:

@@ -12,6 +12,7 @@ from tilefold.xray.compile import offline
 from tilefold.xray.compile.job import Compiled, Job, Machine
 from tilefold.xray.execution import Execution, Program, chosen_programs, execute
 from tilefold.xray.ir import Function, read
+from tilefold.xray.machine import Kernel
 from tilefold.xray.ptx import Entry, Module, parse
 from tilefold.xray.report.lines import source_lines
 from tilefold.xray.report.model import SCHEMA, Line, Report, Roofline, Totals, Work
@@ -57,11 +58,18 @@ def _evidence(compiled: Compiled, programs: Sequence[Program], run: bool) -> tup
         if run:
             try:
                 execution = execute(compiled, module, programs)
+                notes += _unreached(execution.kernel)
             except TilefoldError as error:
                 notes.append(f"Not executed: {str(error).removeprefix('xray: ')}")
         (entry,) = module.entries
         ttir, ttgir, places = read(compiled.ttir), read(compiled.ttgir), Lines(module, compiled.ptx)
         return Evidence(compiled, module, entry, places, ttir, ttgir, machine.result(), execution), notes
+
+
+def _unreached(kernel: Kernel) -> list[str]:
+    """A note that names what the interpreter does not know and no executed thread came to."""
+    named = [f"{kernel.entry.instructions[n].name} in {kernel.place(n)}" for n in kernel.unknown]
+    return [f"Not reached, and unknown to the interpreter: {'; '.join(named)}"] if named else []
 
 
 def _report(evidence: Evidence, notes: list[str]) -> Report:

@@ -1,0 +1,88 @@
+"""Kernels of public packages under the X-ray: launched by their own wrappers, executed, compared with torch.
+
+python benchmarks/xray_public             runs all, writes benchmarks/results/xray-public.json and docs/xray-public.md
+python benchmarks/xray_public liger gelu  runs cases whose package or name holds one of the words, and only shows them
+python benchmarks/xray_public --page      writes the page again from the JSON
+
+Needs the packages (pip install --no-deps liger-kernel flag-gems fla-core einops pyyaml sqlalchemy greenlet) and no GPU: it
+pretends to them that there is one. Their code is imported: it runs with your rights.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import chip
+
+chip.stand_in()
+
+import torch  # noqa: E402 - packages ask for a chip when they are imported
+from compared import Case, difference  # noqa: E402
+from launches import Launch, recorded, within  # noqa: E402
+from page import page  # noqa: E402
+
+ROOT = Path(__file__).parent.parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "xray-public.json"
+PAGE = ROOT / "docs" / "xray-public.md"
+PACKAGES = ("torch", "triton", "liger-kernel", "flag-gems", "fla-core")
+_SECONDS = 120
+
+
+def run_case(case: Case) -> dict[str, Any]:
+    """One case: its launches, and how its results differ from torch's."""
+    torch.manual_seed(0)
+    start, failure, checked, wrong = time.perf_counter(), "", 0, list[str]()
+    launches: list[Launch] = []
+    try:
+        with within(_SECONDS), recorded() as launches:
+            for got, want in case.run():
+                checked += 1
+                wrong += [said] if (said := difference(got, want)) else []
+    except Exception as error:  # a package's wrapper may raise anything: it is what the table shows
+        failure = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    return {
+        "package": case.package, "case": case.name, "checked": checked, "wrong": wrong, "failure": failure,
+        "seconds": round(time.perf_counter() - start, 1), "launches": [asdict(x) for x in launches],
+    }  # fmt: skip
+
+
+def main(words: list[str]) -> None:
+    """Run the cases that are asked for."""
+    if words == ["--page"]:
+        PAGE.write_text(page(json.loads(RESULTS.read_text())))
+        return
+    import gems
+    import graphs
+    import liger
+    import linear_attention
+
+    chosen = [
+        c for c in (*liger.cases(), *gems.cases(), *linear_attention.cases(), *graphs.cases())
+        if not words or any(w in c.package or w == c.name for w in words)
+    ]  # fmt: skip
+    found = []
+    for case in chosen:
+        found.append(run_case(case))
+        kernels = ", ".join(dict.fromkeys(x["kernel"] for x in found[-1]["launches"]))
+        said = found[-1]["failure"] or "; ".join(found[-1]["wrong"]) or f"agrees ({found[-1]['checked']})"
+        print(
+            f"{case.package:18} {case.name:28} {found[-1]['seconds']:6.1f} s  {said}  [{kernels}]", flush=True
+        )
+    if not words:
+        made = {
+            "date": datetime.now(timezone.utc).date().isoformat(), "target": "sm_90",
+            "versions": {name: version(name) for name in PACKAGES}, "cases": found,
+        }  # fmt: skip
+        RESULTS.write_text(json.dumps(made, indent=1) + "\n")
+        PAGE.write_text(page(made))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
