@@ -176,7 +176,7 @@ def draw_fractions(figure_class: Any, result: SuiteResult) -> Any:
     axes.set_ylabel("fraction of the limit (1 = perfect)")
     axes.set_xlabel("dtype, time of the bytes alone (cases)" if len(result.cases) > 16 else "input")
     axes.set_title(f"{result.suite}: limit / time, {_chips(result)}")
-    axes.legend(fontsize=8, loc="lower right")
+    figure.legend(*axes.get_legend_handles_labels(), fontsize=8, loc="outside right upper")
     return figure
 
 
