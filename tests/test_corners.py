@@ -39,11 +39,11 @@ CORNERS = {
     "CUDA graphs": ["backends/test_gpu.py::test_other_stream_and_graph"],
     "streams": ["backends/test_gpu.py::test_other_stream_and_graph"],
     "fork": [
-        "test_fold.py::test_the_environment_chooses_a_backend_and_a_forked_child_folds",
+        "test_running.py::test_the_environment_chooses_a_backend_and_a_forked_child_folds",
         "test_house.py::test_import_is_light",
     ],
-    "inference mode": ["test_inference_mode", "test_fold.py::test_inference_mode_makes_inference_tensors"],
-    "autocast": ["test_fold.py::test_autocast_changes_no_dtype"],
+    "inference mode": ["test_inference_mode", "test_running.py::test_inference_mode_makes_inference_tensors"],
+    "autocast": ["test_running.py::test_autocast_changes_no_dtype"],
     "vmap": ["test_vmap_works_or_says_why_not"],
 }
 LATER = {

@@ -1,6 +1,6 @@
 """Kernels of public packages under the X-ray: launched by their own wrappers, executed, compared with torch.
 
-python benchmarks/xray_public             runs all, writes benchmarks/results/xray-public.json and docs/xray-public.md
+python benchmarks/xray_public             runs all, writes benchmarks/xray_public/results.json and docs/xray-public.md
 python benchmarks/xray_public liger gelu  runs cases whose package or name holds one of the words, and only shows them
 python benchmarks/xray_public --page      writes the page again from the JSON
 
@@ -29,7 +29,7 @@ from launches import Launch, recorded, within  # noqa: E402
 from page import page  # noqa: E402
 
 ROOT = Path(__file__).parent.parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "xray-public.json"
+RESULTS = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs" / "xray-public.md"
 PACKAGES = ("torch", "triton", "liger-kernel", "flag-gems", "fla-core")
 _SECONDS = 120

@@ -125,7 +125,7 @@ _HEAD = """# The X-ray on kernels of others
 Kernels of public packages, as their own wrappers launch them, reported and executed by the X-ray on a machine without a
 GPU, and what they computed compared with torch. Written by `python benchmarks/xray_public` on {date} for {target}, with
 {versions}.
-Every launch with its arguments, observations and counts is in `benchmarks/results/xray-public.json`.
+Every launch with its arguments, observations and counts is in `benchmarks/xray_public/results.json`.
 
 How: Triton's launch is replaced. A package's wrapper is called with tensors on the host and decides grid, warps and
 constants as always (an autotuned kernel gets the first configuration that compiles); the launch asks

@@ -25,7 +25,7 @@ def page() -> Any:
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / "benchmarks/results/xray-public.json").read_text())
+    found: dict[str, Any] = json.loads((ROOT / "benchmarks/xray_public/results.json").read_text())
     return found
 
 
