@@ -17,6 +17,8 @@ import torch
 from tilefold import Monoid, math, monoids
 
 INF, NAN = float("inf"), float("nan")
+BACKENDS = ("auto", "lanes", "reference")
+GUARANTEES = ("run_to_run", "batch_invariant", "none")
 Elements = Sequence[tuple[Any, ...]]
 
 BOOL = (torch.bool,)
@@ -375,3 +377,11 @@ def guarded(a: Any, b: Any) -> tuple[Any, Any]:
     m = math.maximum(a.m, b.m)
     shift = math.where(m == -INF, 0, m)
     return m, math.exp(a.m - shift) * a.l + math.exp(b.m - shift) * b.l
+
+
+NOBODY_S = Monoid(lambda a, b: a + b, 0, lift=lambda x: x * x * x - 2, name="a fold that torch has not")
+
+
+def NAME(monoid: Monoid) -> str:  # noqa: N802  # stands among constants, as an `ids=`
+    """What a test's parameter is called."""
+    return monoid.name

@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import register_random, settings
 
+import tilefold
+
 SEED = 20260101
 
 # The ways library code asks for memory that nobody has written yet.
@@ -94,3 +96,10 @@ def poison(tensor: torch.Tensor) -> torch.Tensor:
         value = torch.iinfo(tensor.dtype).max
     with torch.no_grad():
         return tensor.fill_(value)
+
+
+@pytest.fixture(params=["auto", "lanes"])
+def cpu(request):
+    """The two ways of a user on a CPU: whatever is best, and the lanes forced."""
+    with tilefold.backend(request.param):
+        yield request.param

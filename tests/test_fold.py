@@ -8,29 +8,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilefold as tf
-from answers import ALL, DIGEST, FOLDS, ORDERED, Fold, check, fill, guarded, textbook
+from answers import (
+    ALL,
+    BACKENDS,
+    DIGEST,
+    FOLDS,
+    GUARANTEES,
+    INF,
+    NAME,
+    NOBODY_S,
+    ORDERED,
+    Fold,
+    check,
+    fill,
+    guarded,
+    textbook,
+)
 from layouts import dims_of, layouts, shapes
 from tilefold import Monoid, math, monoids
 from tilefold.errors import DtypeError
 
-INF, NAN = float("inf"), float("nan")
-BACKENDS = ("auto", "lanes", "reference")
-GUARANTEES = ("run_to_run", "batch_invariant", "none")
 EVERY_BACKEND = pytest.mark.parametrize("name", BACKENDS)
-
-
-@pytest.fixture(params=["auto", "lanes"])
-def cpu(request):
-    """The two ways of a user on a CPU: whatever is best, and the lanes forced."""
-    with tf.backend(request.param):
-        yield request.param
-
-
-def NAME(monoid: Monoid) -> str:  # noqa: N802  # stands among constants, as an `ids=`
-    return monoid.name
-
-
-NOBODY_S = Monoid(lambda a, b: a + b, 0, lift=lambda x: x * x * x - 2, name="a fold that torch has not")
 
 
 # --------------------------------------------------------------------------------------- any fold of any layout

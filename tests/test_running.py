@@ -16,29 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 import tilefold as tf
+from answers import GUARANTEES, NAME, NOBODY_S
 from tilefold import Monoid, fold, monoids
 from tilefold.errors import ArgumentError, BackendError, TilefoldError
 from tilefold.planner.device import H200, Device
-
-INF, NAN = float("inf"), float("nan")
-BACKENDS = ("auto", "lanes", "reference")
-GUARANTEES = ("run_to_run", "batch_invariant", "none")
-EVERY_BACKEND = pytest.mark.parametrize("name", BACKENDS)
-
-
-@pytest.fixture(params=["auto", "lanes"])
-def cpu(request):
-    """The two ways of a user on a CPU: whatever is best, and the lanes forced."""
-    with tf.backend(request.param):
-        yield request.param
-
-
-def NAME(monoid: Monoid) -> str:  # noqa: N802  # stands among constants, as an `ids=`
-    return monoid.name
-
-
-NOBODY_S = Monoid(lambda a, b: a + b, 0, lift=lambda x: x * x * x - 2, name="a fold that torch has not")
-
 
 # ------------------------------------------------------------------------------------------- plans and backends
 

@@ -23,10 +23,10 @@ import chip
 
 chip.stand_in()
 
-import torch  # noqa: E402 - packages ask for a chip when they are imported
-from compared import Case, difference  # noqa: E402
-from launches import Launch, recorded, within  # noqa: E402
-from page import page  # noqa: E402
+import torch
+from compared import Case, difference
+from launches import Launch, recorded, within
+from page import page
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = Path(__file__).with_name("results.json")

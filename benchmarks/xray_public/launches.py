@@ -59,7 +59,7 @@ class RefusedError(LaunchError):
 def recorded() -> Iterator[list[Launch]]:
     """Within, launches are executed by the X-ray's interpreter on the host's memory, and listed."""
     made: list[Launch] = []
-    tune = lambda tuner, *args, **given: _first_configuration(made, tuner, args, given)  # noqa: E731
+    tune = lambda tuner, *args, **given: _first_configuration(made, tuner, args, given)
     replaced: list[tuple[Any, Callable[..., Any]]] = [
         (JITFunction, lambda kernel, *args, **given: _launch(made, kernel, args, given)),
         (Autotuner, tune),

@@ -25,7 +25,7 @@ def _rms_norm() -> Checked:
 
 def _rms_norm_blocks() -> Checked:
     apply = _function("rms_norm", "RMSNorm").apply
-    call = lambda x, w: apply(x, w, 1e-6, 0.0, "gemma", True, False)  # noqa: E731
+    call = lambda x, w: apply(x, w, 1e-6, 0.0, "gemma", True, False)
     return gradients(call, _rms, normal(256, 128), normal(128))
 
 
@@ -47,7 +47,7 @@ def _fused_add_rms_norm() -> Checked:
 
 def _modulated_rms_norm() -> Checked:
     apply = _function("modulated_rms_norm", "ModulatedRMSNorm").apply
-    right = lambda x, w, a, b: _rms(x, w) * (1 + a[:, None]) + b[:, None]  # noqa: E731
+    right = lambda x, w, a, b: _rms(x, w) * (1 + a[:, None]) + b[:, None]
     return gradients(
         lambda x, w, a, b: apply(x, w, a, b, 1e-6), right,
         normal(2, 8, 256), normal(256), normal(2, 256), normal(2, 256),
@@ -56,7 +56,7 @@ def _modulated_rms_norm() -> Checked:
 
 def _layer_norm() -> Checked:
     apply = _function("layer_norm", "LayerNorm").apply
-    right = lambda x, w, b: F.layer_norm(x, (384,), w, b, 1e-5)  # noqa: E731
+    right = lambda x, w, b: F.layer_norm(x, (384,), w, b, 1e-5)
     return gradients(lambda x, w, b: apply(x, w, b, 1e-5), right, normal(16, 384), normal(384), normal(384))
 
 
@@ -80,7 +80,7 @@ def _poly_norm() -> Checked:
 
 def _dyt() -> Checked:
     apply = _function("dyt", "DyT").apply
-    right = lambda x, a, g, b: torch.tanh(a * x) * g + b  # noqa: E731
+    right = lambda x, a, g, b: torch.tanh(a * x) * g + b
     return gradients(apply, right, normal(16, 256), normal(1), normal(256), normal(256))
 
 
@@ -111,7 +111,7 @@ def _swiglu() -> Checked:
 
 def _fused_gate_up_swiglu() -> Checked:
     apply = _function("swiglu", "FusedGateUpSiLUMul").apply
-    right = lambda y: F.silu(y[..., :256]) * y[..., 256:]  # noqa: E731
+    right = lambda y: F.silu(y[..., :256]) * y[..., 256:]
     return gradients(apply, right, normal(8, 512))
 
 
@@ -127,7 +127,7 @@ def _relu_squared() -> Checked:
 def _cross_entropy() -> Checked:
     target = torch.randint(0, 1000, (8,))
     apply = _function("cross_entropy", "CrossEntropy").apply
-    call = lambda x: apply(x, target, None)[0]  # noqa: E731
+    call = lambda x: apply(x, target, None)[0]
     return gradients(call, lambda x: F.cross_entropy(x, target), normal(8, 1000))
 
 
@@ -135,22 +135,22 @@ def _cross_entropy_of_everything() -> Checked:
     target, weight = torch.randint(0, 300, (16,)), torch.rand(300) + 0.5
     target[3] = -100
     apply = _function("cross_entropy", "CrossEntropy").apply
-    call = lambda x: apply(x, target, weight, -100, 0.0, 0.1, "mean", 20.0)[0]  # noqa: E731
-    right = lambda x: F.cross_entropy(20 * torch.tanh(x / 20), target, weight.double(), label_smoothing=0.1)  # noqa: E731
+    call = lambda x: apply(x, target, weight, -100, 0.0, 0.1, "mean", 20.0)[0]
+    right = lambda x: F.cross_entropy(20 * torch.tanh(x / 20), target, weight.double(), label_smoothing=0.1)
     return gradients(call, right, normal(16, 300))
 
 
 def _fused_linear_cross_entropy() -> Checked:
     target = torch.randint(0, 100, (16,))
     apply = _function("fused_linear_cross_entropy", "FusedLinearCrossEntropy").apply
-    call = lambda x, w: apply(x, w, target)[0]  # noqa: E731
+    call = lambda x, w: apply(x, w, target)[0]
     return gradients(call, lambda x, w: F.cross_entropy(x @ w.T, target), normal(16, 64), normal(100, 64))
 
 
 def _kl_div() -> Checked:
     y = normal(8, 300).softmax(-1)
     apply = _function("kl_div", "KLDivLoss").apply
-    right = lambda x: F.kl_div(x, y.double(), reduction="batchmean")  # noqa: E731
+    right = lambda x: F.kl_div(x, y.double(), reduction="batchmean")
     return gradients(lambda x: apply(x, y), right, normal(8, 300).log_softmax(-1))
 
 
@@ -170,7 +170,7 @@ def _jsd() -> Checked:
 def _tvd() -> Checked:
     q = normal(8, 300).softmax(-1)
     apply = _function("tvd", "TVDLoss").apply
-    right = lambda p: (p - q.double()).abs().sum() / 2 / len(p)  # noqa: E731
+    right = lambda p: (p - q.double()).abs().sum() / 2 / len(p)
     return gradients(lambda p: apply(p, q), right, normal(8, 300).softmax(-1))
 
 
@@ -212,7 +212,7 @@ def _attention_residual() -> Checked:
         score = (_rms(v, w) * q).sum(-1).softmax(0)
         return (score[..., None] * v).sum(0)
 
-    call = lambda v, q, w: apply(v, q, w, 1e-6)  # noqa: E731
+    call = lambda v, q, w: apply(v, q, w, 1e-6)
     return gradients(call, right, normal(4, 2, 8, 128), normal(128), normal(128))
 
 

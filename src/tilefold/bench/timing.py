@@ -61,12 +61,12 @@ class DeviceClock:
         flushes = 1 + int(host_us / self._flush_us) if host_us else 1
         for _ in range(flushes):
             self._flushed.zero_()
-        return _between_events(call)
+        return between_events(call)
 
     @cached_property
     def _flush_us(self) -> float:
         """How long one write takes: the host's time that it hides."""
-        reads = [_between_events(self._flushed.zero_) for _ in range(5)]
+        reads = [between_events(self._flushed.zero_) for _ in range(5)]
         self.finish()
         return min(read() for read in reads)
 
@@ -75,7 +75,8 @@ class DeviceClock:
         torch.cuda.synchronize()
 
 
-def _between_events(call: Thunk) -> Callable[[], float]:
+def between_events(call: Thunk) -> Callable[[], float]:
+    """Run the call between two events; what is returned gives the device's microseconds, once it is done."""
     start, end = _event(), _event()
     start.record()
     call()

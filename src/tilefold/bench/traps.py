@@ -9,6 +9,7 @@ from unittest import mock
 
 import torch
 
+from tilefold.bench.timing import between_events
 from tilefold.errors import TilefoldError
 
 WARM = "warm: the input may lie in the CPU's caches, which are not flushed"
@@ -152,13 +153,10 @@ def tuned_one_at_a_time(lock: Any) -> Iterator[None]:
 def _once_ms(call: Callable[[], Any]) -> float:
     """The device's time of one call, in milliseconds, after one that loads it."""
     call()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]  # torch's own
     torch.cuda.synchronize()
-    start.record()
-    call()
-    end.record()
+    took_us = between_events(call)
     torch.cuda.synchronize()
-    return float(start.elapsed_time(end))
+    return took_us() / 1e3
 
 
 def check_input(x: torch.Tensor, name: str) -> None:
