@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Iterator
@@ -211,6 +212,19 @@ def test_positions_along_dims_apart(dims, guarantee):
             got = lanes.fold([tensor], program, dims, guarantee)[0]
         for mine, want in zip(got, reference.fold([tensor], program, dims), strict=True):
             assert torch.equal(mine, want)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
+@pytest.mark.parametrize("tiny", [True, False])
+def test_the_first_of_equals_wins_however_dims_lie_in_memory(order, tiny):
+    """Folded dims are walked as memory lies: a lane's next element may have an earlier position."""
+    x = torch.randint(-2, 3, (8, 37, 4, 3), dtype=torch.int16)
+    tensor = x.permute(order).contiguous().permute([order.index(d) for d in range(4)])
+    for dims in ((0, 1, 2, 3), (0, 2, 3), (0, 1, 3)):
+        with cut(tiny):
+            got = fold([tensor], monoids.ARGMAX, dims)[0]
+        rows = x.permute(*(d for d in range(4) if d not in dims), *dims).flatten(-len(dims))
+        assert torch.equal(got, rows.argmax(-1))
 
 
 def test_the_identitys_infinity_is_a_limit_for_a_first_block_too():

@@ -118,7 +118,14 @@ class _Layout:
         self.kept = list(boxes(pieces.kept, self.box[:kept]))
         self.turns = list(boxes(pieces.folded, self.box[kept:]))
         self.reason = f"{self.way}, boxes of {' x '.join(map(str, self.box)) or 1} elements"
-        self.kernels = elementwise.kernels(self.program, alone)
+        self.kernels = elementwise.kernels(self.program, alone, self._ascends())
+
+    def _ascends(self) -> bool:
+        """Whether a lane meets its elements in the order of their positions: folded dims are walked as memory lies."""
+        kept = len(self.pieces.kept)
+        places = range(kept, len(self.box))
+        steps = [self.pieces.steps[d] for d in places if self.box[d] < self.sizes[d]]
+        return steps == sorted(steps, reverse=True)
 
     def share_out(self, work: Callable[[Sequence[Box]], None]) -> None:
         """Do some work for all boxes of kept dims: on a thread each share of them, where threads are few."""
