@@ -35,14 +35,16 @@ class Monoid:
         combine: `combine(a, b) -> state`, associative. For a tuple state, a and b are named tuples of the fields.
         identity: the state e with combine(e, s) == combine(s, e) == s: a number, or a tuple of one number a field.
             None where there is none: absent elements are then selected away, and folding nothing is an error. An
-            infinity in an integer field means the dtype's least or greatest value; where arithmetic with that one
-            wraps and so breaks a law, as in min-plus products, the monoid folds floats only.
+            infinity on its way into an integer field, given or chosen by a function, means the dtype's least or greatest
+            value; where arithmetic with that one wraps and so breaks a law, as in min-plus products, the monoid folds
+            floats only.
         lift: `lift(x[, y, ...][, i]) -> state` for one element of each input. Default: the elements are the state.
         project: `project(*state)` -> the result, one value or a tuple. Default: the state.
-        absorb: `absorb(state, x[, y, ...][, i]) -> state` takes a block of elements that come after the state's own:
-            `tilefold.math.block_max`, `block_min`, `block_sum`, `block_count` turn the block into one value. Must equal
-            combining the lifted elements one by one; use it where one rescaling serves the whole block. A pair
-            `(begin, absorb)` says besides how a first block becomes a state: `begin(x[, y, ...][, i]) -> state`.
+        absorb: `absorb(state, x[, y, ...][, i]) -> state` takes a block of further elements, whose positions may be
+            before the state's own: `tilefold.math.block_max`, `block_min`, `block_sum`, `block_count` turn the block into
+            one value. Must equal combining the lifted elements one by one; use it where one rescaling serves the whole
+            block. A pair `(begin, absorb)` says besides how a first block becomes a state:
+            `begin(x[, y, ...][, i]) -> state`.
             None: derived from `combine` where every field is the sum, maximum or minimum of one term of either side, as
             in a max-shifted sum, and where that agrees with `combine` on samples. False: none, and none is derived.
         fields: names of a tuple state, each matching [A-Za-z][A-Za-z0-9_]{0,63} and no keyword.
