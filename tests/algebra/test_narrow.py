@@ -125,6 +125,38 @@ def test_an_infinity_beside_a_fraction_is_a_floats() -> None:
     assert tilefold.reduce(torch.tensor([-1]), half).item() == math.inf
 
 
+@interpreted
+@pytest.mark.parametrize("backend", ["lanes", "reference", "interpret"])
+@pytest.mark.parametrize(
+    ("function", "field", "want"),
+    [
+        pytest.param(lambda x: x & -8, "input", 8, id="masked"),
+        pytest.param(lambda x: x ^ -2, "input", 2**64 - 13, id="flipped"),
+        pytest.param(lambda x: x + -2, "input", 11, id="added"),
+        pytest.param(lambda x: tm.minimum(x, -1), "input", 13, id="least"),
+        pytest.param(lambda x: tm.where(x > 20, x, -1), "input", 2**64 - 1, id="chosen"),
+        pytest.param(lambda x: -2, "input", 2**64 - 2, id="given"),
+        pytest.param(lambda x: (1 << 40) + 5, torch.int32, 5, id="given-to-fewer-bits"),
+        pytest.param(lambda x: 0.25, torch.bool, True, id="given-as-truth"),
+        pytest.param(lambda x: tm.cast(x - 14, torch.uint64), torch.float64, 2.0**64, id="read-as-a-float"),
+    ],
+)  # fmt: skip
+def test_constants_wrap_as_torchs_do(function, field, want: int, backend: str) -> None:
+    """-1 is all ones in uint64, too."""
+    monoid = tilefold.Monoid(lambda a, b: b, None, lift=function, dtypes=field, check=False)
+    x = torch.tensor([13], dtype=torch.uint64)
+    with tilefold.backend(backend):
+        assert tilefold.reduce(x, monoid).item() == want
+
+
+@interpreted
+@pytest.mark.parametrize("backend", ["lanes", "reference", "interpret"])
+def test_large_unsigned_numbers_become_large_floats(backend: str) -> None:
+    x = torch.tensor([2**64 - 1, 2**63 + 1, 5], dtype=torch.uint64)
+    with tilefold.backend(backend):
+        assert tilefold.reduce(x, tilefold.monoids.MAX, dtype=torch.float64).item() == 2.0**64
+
+
 def test_values_of_another_dtype_are_stored_as_torch_stores_them() -> None:
     monoid = tilefold.Monoid(tm.minimum, math.inf, dtypes=torch.int8)
     x = torch.tensor([500, 300, -200])

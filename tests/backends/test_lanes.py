@@ -19,7 +19,7 @@ from layouts import dims_of, layouts, shapes
 from tilefold import math as tm
 from tilefold import monoids
 from tilefold.algebra import typing
-from tilefold.algebra.evaluate import evaluate
+from tilefold.algebra.evaluate import evaluate, evaluate_as
 from tilefold.algebra.expression import OPS, apply, trace
 from tilefold.algebra.program import specialize
 from tilefold.backends import elementwise, lanes, pieces, reference, workers
@@ -473,11 +473,11 @@ def test_a_step_is_lift_then_combine(name, dtype):
     for start in (0, 100):
         elements = [(torch.randn(100) * 4).to(program.lift.input_dtypes[0])]
         elements += [torch.arange(start, start + 100)] * program.algebra.index
-        values = reference.to_state(evaluate(program.lift, elements), program)
+        values = evaluate_as(program.lift, elements, program.state)
         lifted.append(
             [torch.as_tensor(v, dtype=d).expand(100) for v, d in zip(values, program.state, strict=True)]
         )
-    want = reference.to_state(evaluate(program.combine_later, [*lifted[0], *lifted[1]]), program)
+    want = evaluate_as(program.combine_later, [*lifted[0], *lifted[1]], program.state)
     got = [torch.empty(100, dtype=d) for d in program.state]
     kernels.step.run([*lifted[0], *elements], got, {})
     for mine, theirs in zip(got, want, strict=True):

@@ -26,7 +26,7 @@ import torch
 
 from tilefold.algebra import derive
 from tilefold.algebra.algebra import PRESENT, Algebra, completed
-from tilefold.algebra.evaluate import Operand, evaluate
+from tilefold.algebra.evaluate import Operand, evaluate_as
 from tilefold.algebra.program import Program, as_written
 from tilefold.algebra.samples import (
     ELEMENTS,
@@ -229,7 +229,8 @@ def _absorbed(
     ):
         assert typed is not None
         rows = [v[:, None] for v in s] if typed is blocks.absorb else []
-        absorbed = evaluate(typed, [*rows, *_stacked(pool, length, block)], block_dims=(1,))
+        blocked = [*rows, *_stacked(pool, length, block)]
+        absorbed = evaluate_as(typed, blocked, pool.program.state, block_dims=(1,))
         steps = [s]
         for element in pool.lifted[block][:length]:
             steps.append(pool.combine(steps[-1], element))
