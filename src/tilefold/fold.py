@@ -18,7 +18,16 @@ from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError, BackendError, EmptyError
 from tilefold.planner.plan import Plan
 from tilefold.problem import broadcast_shape, normalize_dims
-from tilefold.validate import as_dtype, as_inputs, check_inputs, check_keepdim, check_out, is_abstract, shares
+from tilefold.validate import (
+    as_dtype,
+    as_inputs,
+    check_inputs,
+    check_keepdim,
+    check_out,
+    is_abstract,
+    plain,
+    shares,
+)
 
 if TYPE_CHECKING:
     from tilefold.contract.plan import ContractPlan
@@ -175,10 +184,13 @@ def fold_tensors(
         )
     result_shape = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
     targets = check_out(out, program.outputs, result_shape, tensors, call)
-    if any(is_abstract(t) for t in tensors):
-        empty = [torch.empty(result_shape, dtype=d, device=tensors[0].device) for d in program.outputs]
+    abstract = next((t for t in tensors if is_abstract(t)), None)
+    if abstract is not None:
+        empty = [abstract.new_empty(result_shape, dtype=d) for d in program.outputs]
         return empty if targets is None else list(targets)
-    expanded = [t.resolve_neg() for t in expanded]  # a view that negates has no memory of its own values
+    expanded = [
+        plain(t).resolve_neg() for t in expanded
+    ]  # a view that negates has no memory of its own values
     if key is None and tensors[0].is_cuda:
         layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in expanded)
         key = (monoid, layouts, tensors[0].device, dims, keepdim, dtype, convert, guarantee)

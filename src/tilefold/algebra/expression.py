@@ -445,7 +445,7 @@ def _check_operand(op: str, operand: Any) -> None:
     if not isinstance(operand, Value | bool | int | float):
         raise TraceError(
             f"trace: {op} takes traced values and Python numbers, got {type(operand).__name__}; "
-            "give tensors to the fold as inputs, not to the monoid's functions"
+            "give tensors to the fold as inputs, not to the monoid's functions, and other numbers as float(...) or int(...)"
         )
 
 

@@ -17,6 +17,7 @@ from tilefold.algebra.arguments import (
     check_kinds,
     expect_arguments,
     field_dtypes,
+    gives_elements,
     positional_count,
     state_shape,
     take_elements,
@@ -89,28 +90,29 @@ class Monoid:
         name: str | None = None,
         check: bool = True,
     ) -> None:
-        self.name = name or getattr(combine, "__name__", "monoid").strip("<>")
-        check_kinds(self.name, combine, lift, project, absorb, index)
+        self.name = str(name or getattr(combine, "__name__", "monoid").strip("<>"))
+        check_kinds(self.name, combine, lift, project, absorb, commutative, index=index, check=check)
         names, identities = state_shape(self.name, identity, fields)
         scalar = fields is None and not isinstance(identity, tuple | list)
         self._state_type = None if scalar else _state_type(names)
         n, inputs = len(names), len(names)
         if lift is not None:
-            inputs = positional_count(self.name, "lift", lift) - int(index)
+            inputs = positional_count(self.name, "lift", lift) - index
             if inputs < 1:
                 before = " before the index" if index else ""
                 raise ArityError(
                     f"{self.name}: lift must take at least one element{before}, got {inputs}; add an argument for it"
                 )
-        expect_arguments(self.name, "lift", lift, inputs + int(index))
+        taken = inputs + index
+        expect_arguments(self.name, "lift", lift, taken)
         expect_arguments(self.name, "combine", combine, 2)
         expect_arguments(self.name, "project", project, n)
         derives, begin = absorb is not False, None
         if isinstance(absorb, tuple):
             begin, absorb = absorb
         absorb = absorb or None
-        expect_arguments(self.name, "absorb", absorb, 1 + inputs + int(index))
-        expect_arguments(self.name, "absorb's begin", begin, inputs + int(index))
+        expect_arguments(self.name, "absorb", absorb, 1 + taken)
+        expect_arguments(self.name, "absorb's begin", begin, taken)
         self.outputs: type | None = None
         kinds = field_dtypes(self.name, dtypes, names)
         check_identity_fits(self.name, names, identities, kinds)
@@ -121,17 +123,15 @@ class Monoid:
             inputs=inputs,
             index=index,
             commutative=bool(commutative),
-            lift=self._traced("lift", lift or take_elements(n), inputs + int(index), n),
+            lift=self._traced("lift", lift or take_elements(n), taken, n),
             combine=self._traced(
                 "combine", combine, 2 * n, n, lambda s: [self._state(s[:n]), self._state(s[n:])]
             ),
             project=None if project is None else self._project(project, n),
             absorb=None
             if absorb is None
-            else self._traced(
-                "absorb", absorb, n + inputs + int(index), n, lambda s: [self._state(s[:n]), *s[n:]]
-            ),
-            begin=None if begin is None else self._traced("absorb", begin, inputs + int(index), n),
+            else self._traced("absorb", absorb, n + taken, n, lambda s: [self._state(s[:n]), *s[n:]], taken),
+            begin=None if begin is None else self._traced("absorb", begin, taken, n, blocks=taken),
             derives=derives,
         )
         if check or commutative is None:
@@ -157,7 +157,9 @@ class Monoid:
         arity: int,
         outputs: int,
         wrap: Callable[..., Sequence[Any]] | None = None,
+        blocks: int = 0,
     ) -> Graph:
+        """A function's graph, checked; the last `blocks` of its arguments are blocks of elements."""
         graph = expression.trace(function, arity, wrap=wrap)
         if len(graph.outputs) != outputs:
             wanted = "one value" if outputs == 1 else f"{outputs} values, one for each state field"
@@ -167,6 +169,11 @@ class Monoid:
         if role != "absorb" and any(node.op.startswith("block_") for node in graph.nodes):
             raise MonoidError(
                 f"{self.name}: block functions stand only in absorb, got one in {role}; combine works on two states"
+            )
+        if blocks and gives_elements(graph, arity - blocks):
+            raise MonoidError(
+                f"{self.name}: absorb must give one value a field for a whole block, got one for each element; take "
+                "tilefold.math.block_sum of it, or another block function"
             )
         return graph
 
