@@ -20,7 +20,8 @@ from tilefold import math as tm
 from tilefold import monoids
 from tilefold.algebra import typing
 from tilefold.algebra.evaluate import evaluate, evaluate_as
-from tilefold.algebra.expression import OPS, apply, trace
+from tilefold.algebra.expression import apply, trace
+from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import specialize
 from tilefold.backends import elementwise, lanes, pieces, reference, workers
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from tilefold.algebra import expression
-from tilefold.algebra.expression import Graph, Node, Number
+from tilefold.algebra.expression import Graph, Node
+from tilefold.algebra.operations import Number
 
 FieldDtype = str | torch.dtype
 

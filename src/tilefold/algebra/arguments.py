@@ -12,7 +12,8 @@ import torch
 
 from tilefold.algebra import typing
 from tilefold.algebra.algebra import FieldDtype
-from tilefold.algebra.expression import Graph, Number, fits_a_float, plain_number, short_text
+from tilefold.algebra.expression import Graph
+from tilefold.algebra.operations import Number, fits_a_float, plain_number, short_text
 from tilefold.errors import ArityError, DtypeError, MonoidError
 
 _NAME = re.compile(r"[A-Za-z]\w{0,63}\Z", re.ASCII)

@@ -22,7 +22,8 @@ from tilefold.algebra.arguments import (
     state_shape,
     take_elements,
 )
-from tilefold.algebra.expression import Graph, Number
+from tilefold.algebra.expression import Graph
+from tilefold.algebra.operations import Number
 from tilefold.errors import ArityError, MonoidError
 
 

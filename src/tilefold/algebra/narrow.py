@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from tilefold.algebra.expression import OPS, Graph, Node, Value, apply, trace
+from tilefold.algebra.expression import Graph, Node, Value, apply, trace
+from tilefold.algebra.operations import OPS
 from tilefold.algebra.typing import carried_dtype, concrete, integer_limits, is_float
 
 # They give one of the values that they take.

@@ -12,8 +12,9 @@ import torch
 
 from tilefold.algebra import typing
 from tilefold.algebra.algebra import Algebra, FieldDtype
-from tilefold.algebra.expression import Graph, Number, Value, apply, trace
+from tilefold.algebra.expression import Graph, Value, apply, trace
 from tilefold.algebra.narrow import without_infinities, wrapped
+from tilefold.algebra.operations import Number
 from tilefold.algebra.typing import TypedGraph, is_float
 from tilefold.errors import DtypeError
 

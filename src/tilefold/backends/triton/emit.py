@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
-from tilefold.algebra.expression import Node, Number
+from tilefold.algebra.expression import Node
+from tilefold.algebra.operations import Number
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph, element_dtype, integer_limits, is_float
 
