@@ -18,6 +18,7 @@ from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError, BackendError, EmptyError
 from tilefold.planner.plan import Plan
 from tilefold.problem import broadcast_shape, normalize_dims
+from tilefold.uncompiled import uncompiled
 from tilefold.validate import (
     as_dtype,
     as_inputs,
@@ -101,6 +102,7 @@ def remember_plan(plan: Plan | ContractPlan) -> None:
     _last.plan = plan
 
 
+@uncompiled
 def reduce(
     inputs: torch.Tensor | Sequence[torch.Tensor],
     monoid: Monoid,
@@ -148,6 +150,7 @@ def reduce(
     return monoid.pack(results)
 
 
+@uncompiled
 def fold_tensors(
     tensors: Sequence[torch.Tensor],
     monoid: Monoid,

@@ -14,6 +14,7 @@ from tilefold.errors import DtypeError, OrderError
 from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import INFINITY, Dims, every, need_elements, need_float
 from tilefold.problem import normalize_dims
+from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, check_is_tensor
 
 
@@ -71,6 +72,7 @@ def norm(
     return _vector_norm(input, order, dim, keepdim, dtype, out, "norm")
 
 
+@uncompiled
 def _vector_norm(
     x: Tensor,
     order: float,
