@@ -146,23 +146,20 @@ def test_the_search_covers_what_the_source_tries() -> None:
 
 
 @pytest.mark.parametrize("architecture", [80, 90])
-@pytest.mark.parametrize("name", ["partial_products", "reduce_serial", "reduce_vector"])
+@pytest.mark.parametrize("name", ["partial_products", "reduce_serial", "reduce_vector", "counted", "added"])
 def test_kernels_compile_without_a_gpu(name: str, architecture: int) -> None:
     triton = pytest.importorskip("triton")
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from tilefold.bench.kernels import split_k
+    from tilefold.bench.kernels import one_launch, split_k
 
-    kernel = getattr(split_k, name)
+    kernel = getattr(split_k, name, None) or getattr(one_launch, name)
     known = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 64, "SPLITS": 64, "BLOCK": 32, "RELU": True}
+    known |= {"PRECISION": "ieee", "LANES": 8, "CHAINED": architecture == 90}
     constants = {key: value for key, value in known.items() if key in kernel.arg_names}
-    if name == "partial_products":
-        constants["PRECISION"] = "ieee"
-    types = {
-        key: "*fp32" if key == "p_ptr" else "*bf16" if key.endswith("_ptr") else "i32"
-        for key in kernel.arg_names
-    }
+    pointers = {"p_ptr": "*fp32", "sums_ptr": "*fp32", "counters": "*i32"}
+    types = {key: pointers.get(key, "*bf16" if key.endswith("_ptr") else "i32") for key in kernel.arg_names}
     source = ASTSource(kernel, types | dict.fromkeys(constants, "constexpr"), constants)
     assert "cubin" in triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm
 
