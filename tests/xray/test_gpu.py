@@ -51,7 +51,7 @@ def beside(function: Any, make: Any, options: dict[str, Any]) -> list[tuple[str,
 def test_the_same_bits(name: str) -> None:
     for which, ours, chips in beside(*ALL[name]):
         if name in APPROXIMATE:
-            torch.testing.assert_close(ours, chips, rtol=APPROXIMATE[name] * 2.0**-23, atol=0)
+            torch.testing.assert_close(ours, chips, rtol=APPROXIMATE[name] * 2.0**-23, atol=0, equal_nan=True)
         else:
             assert torch.equal(ours.view(torch.uint8), chips.view(torch.uint8)), which
 

@@ -1,0 +1,103 @@
+"""The page of documentation, from the results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# What is behind each count that differs, by launch and quantity.
+REASONS: dict[tuple[str, str], str] = {}
+
+
+def agrees(launch: dict[str, Any]) -> bool:
+    """Whether every count of a launch is within one percent."""
+    return all(count["agrees"] for count in launch["counts"])
+
+
+def page(results: dict[str, Any]) -> str:
+    """The whole page."""
+    launches, versions = results["launches"], results["versions"]
+    alike = sum(map(agrees, launches))
+    counts = [count for launch in launches for count in launch["counts"]]
+    return "\n".join(
+        [
+            _HEAD.format(date=results["date"], launches=len(launches), alike=alike, counts=len(counts),
+                         same=sum(c["agrees"] for c in counts), **versions),
+            "| counted | X-ray | Nsight Compute |",
+            "|---|---|---|",
+            *_used(counts),
+            _BEFORE_DIFFERENCES,
+            *(_differences(launches) or ["None."]),
+            _BEFORE_ALL,
+            "| launch | counted | X-ray | Nsight Compute | difference |",
+            "|---|---|---:|---:|---:|",
+            *[_row(launch["name"], count) for launch in launches for count in launch["counts"]],
+            "",
+        ]
+    )  # fmt: skip
+
+
+def _used(counts: list[dict[str, Any]]) -> list[str]:
+    """Each quantity once, with every counter that it was compared with."""
+    names: dict[str, dict[str, None]] = {}
+    for count in counts:
+        names.setdefault(count["quantity"], {})[count["counter"]] = None
+    return [f"| {name} | {OURS[name]} | {_counters(list(used))} |" for name, used in names.items()]
+
+
+def _counters(used: list[str]) -> str:
+    opcodes = sorted({word for name in used for word in name.split(" + ") if "_" not in word})
+    others = [f"`{name}`" for name in used if "_" in name]
+    executed = [f"opcodes executed: {', '.join(opcodes)}"] if opcodes else []
+    return "; ".join([*others, *executed])
+
+
+def _differences(launches: list[dict[str, Any]]) -> list[str]:
+    return [
+        f"- {launch['name']}, {count['quantity']}: {count['xray']:,} for {_number(count['ncu'])}. "
+        f"{REASONS.get((launch['name'], count['quantity']), 'Not explained.')}"
+        for launch in launches
+        for count in launch["counts"]
+        if not count["agrees"]
+    ]
+
+
+def _row(name: str, count: dict[str, Any]) -> str:
+    apart = count["xray"] - count["ncu"]
+    share = "0" if not apart else f"{100 * apart / count['ncu']:+.2f} %" if count["ncu"] else "all"
+    return f"| {name} | {count['quantity']} | {count['xray']:,} | {_number(count['ncu'])} | {share} |"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+OURS = {
+    "sectors loaded": "sectors of loads",
+    "sectors stored": "sectors of stores",
+    "requests to load": "warps that loaded with an active lane",
+    "requests to store": "warps that stored with an active lane",
+    "passes of shared memory": "passes through the banks, of all that threads ask for",
+    "conflicts in shared memory": "passes beyond the fewest possible",
+    "barriers": "warps that came to a barrier",
+    "shuffles": "`shfl` and `redux` issued by warps",
+    "tensor instructions": "`mma` and `wgmma` issued by warps",
+}
+_HEAD = """# The X-ray beside Nsight Compute
+
+{launches} launches, every program of each executed by the X-ray on a machine without a GPU, and the same launches counted by
+Nsight Compute {ncu} on an {device}. Written by `python benchmarks/xray_ncu` on {date}; the GPU ran torch {torch} and triton
+{triton}. All numbers are in `benchmarks/xray_ncu/results.json`.
+
+{same} of {counts} counts agree within one percent, and every count of {alike} launches.
+
+What is compared is what the X-ray's execution of PTX and the machine's own code share: what reaches global memory, passes
+through the banks of shared memory, and instructions that the assembler neither splits nor merges. How many instructions of
+other kinds the machine executes is the assembler's choice, so PTX instructions are not compared with them.
+Quantities that a launch has none of on either side are left out.
+"""
+_BEFORE_DIFFERENCES = """
+## What differs, and why
+"""
+_BEFORE_ALL = """
+## All counts
+"""

@@ -1,0 +1,86 @@
+"""How `benchmarks/xray_ncu` reads a profile and compares it, on a profile made up here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "xray_ncu"
+HEADER = "ID,Kernel Name,Block Size,Grid Size,l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum,sass__inst_executed_per_opcode"
+PROFILE = f"""==PROF== Connected to process 1
+{HEADER}
+,,,,sector,inst
+0,vector_add,"(128, 1, 1)","(4, 1, 1)","1,024","1,100 (BAR: 8; LDG: 64; SHFL: 1,000)"
+1,void at::native::fill<int>,"(128, 1, 1)","(4, 1, 1)",n/a,n/a
+2,strided_copy,"(128, 1, 1)","(4, 1, 1)",1000,n/a
+"""
+
+
+@pytest.fixture(scope="module")
+def tool() -> Iterator[Any]:
+    """The script's modules, which import each other by their bare names."""
+    sys.path.insert(0, str(FOLDER))
+    import comparing
+    import counters
+    import launches
+    import page
+
+    yield SimpleNamespace(comparing=comparing, counters=counters, launches=launches, page=page)
+    sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture
+def rows(tool: Any, tmp_path: Path) -> list[dict[str, str]]:
+    (tmp_path / "hardware.csv").write_text(PROFILE)
+    found: list[dict[str, str]] = tool.counters.read(tmp_path / "hardware.csv")
+    return found
+
+
+def test_a_profile_is_read(tool: Any, rows: list[dict[str, str]]) -> None:
+    kept = tool.counters.launched(rows, [("a", "vector_add"), ("b", "strided_copy")])
+    assert [row["Kernel Name"] for row in kept] == ["vector_add", "strided_copy"]
+    found = tool.counters.counters(kept[0])
+    assert found["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 1024
+    assert (found["@BAR"], found["@SHFL"]) == (8, 1000)
+
+
+def test_another_order_of_launches_is_refused(tool: Any, rows: list[dict[str, str]]) -> None:
+    with pytest.raises(SystemExit, match="the profile must hold"):
+        tool.counters.launched(rows, [("b", "strided_copy"), ("a", "vector_add")])
+
+
+def test_what_was_not_counted_is_not_compared(tool: Any, rows: list[dict[str, str]]) -> None:
+    (barriers,) = [q for q in tool.counters.QUANTITIES if q.name == "barriers"]
+    assert tool.counters.theirs(barriers, tool.counters.counters(rows[0])) == ("BAR", 8)
+    assert tool.counters.theirs(barriers, tool.counters.counters(rows[2])) is None
+
+
+def test_the_x_ray_stands_beside_a_profile(tool: Any, rows: list[dict[str, str]]) -> None:
+    launch = tool.launches.launches()[0]
+    ((name, job),) = tool.comparing.jobs(launch)
+    found = tool.comparing.one(name, job, rows[0])
+    counts = {c["quantity"]: (c["xray"], c["ncu"], c["agrees"]) for c in found["counts"]}
+    assert counts["sectors loaded"] == (1024, 1024, True)
+    assert counts["barriers"] == (0, 8, False)
+    assert "tensor instructions" not in counts
+    made = {"date": "2026-01-01", "versions": dict.fromkeys(("ncu", "device", "torch", "triton"), "?")}
+    text = tool.page.page(made | {"launches": [found]})
+    assert "| vector add | barriers | 0 | 8 | -100.00 % |" in text
+    assert "- vector add, barriers: 0 for 8. Not explained." in text
+
+
+def test_another_grid_is_refused(tool: Any, rows: list[dict[str, str]]) -> None:
+    ((name, job),) = tool.comparing.jobs(tool.launches.launches()[0])
+    with pytest.raises(SystemExit, match="must be launched as"):
+        tool.comparing.one(name, job, rows[0] | {"Grid Size": "(5, 1, 1)"})
+
+
+def test_there_are_enough_launches_of_each_kind(tool: Any) -> None:
+    names = [launch.name for launch in tool.launches.launches()]
+    assert len(names) == len(set(names)) >= 26
+    assert sum(isinstance(x, tool.launches.Fold) for x in tool.launches.launches()) >= 6
