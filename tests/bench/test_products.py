@@ -107,6 +107,8 @@ def test_winners_in_a_word() -> None:
     assert winners(ranged) == "M 1-1: the operation itself; M 2-inf: plain"
     of_torch_2_11 = f"{name}_tuned_matmul_bias_None_epilogue_relu_precision_None_5"
     assert winners([(name, of_torch_2_11)]) == "the operation itself"
+    split = f"{name}_decomposed_bias_None_epilogue_relu_k_splits_64_precision_None_6"
+    assert winners([(name, split)]) == "decompose-k 64"
 
 
 def test_both_reducers_are_right_in_the_interpreter() -> None:
