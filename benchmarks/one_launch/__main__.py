@@ -22,7 +22,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ VARIANTS = (
 
 
 def compile_all(cases: Sequence[ProductCase], jobs: int) -> None:
-    """Every configuration, in parallel: Triton's in processes, NVRTC's in threads."""
+    """Every configuration, in worker processes."""
     cores = device_of(0).cores
     kernels = {
         (name, config): case.shape
@@ -132,16 +132,15 @@ def compile_all(cases: Sequence[ProductCase], jobs: int) -> None:
         for name in ("counted", "added")
         for config in triton_forms.configurations(*case.shape, cores)
     }
-    clusters = {config for case in cases for config, _ in cluster.configurations(*case.shape, cores)}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context) as pool, ThreadPoolExecutor(jobs) as threads:
+    clusters = list({config for case in cases for config, _ in cluster.configurations(*case.shape, cores)})
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         names, configs = zip(*kernels, strict=True)
-        compiling = pool.map(triton_forms.compile_one, names, configs, kernels.values())
-        list(threads.map(cluster.cubin, clusters))
-        troubles = [trouble for trouble in compiling if trouble]
+        troubles = pool.map(triton_forms.compile_one, names, configs, kernels.values())
+        cluster.compiled |= zip(clusters, pool.map(cluster.compile_cubin, clusters), strict=True)
+        said = [trouble for trouble in troubles if trouble]
     print(
         f"compiled {len(kernels)} kernels of Triton and {len(clusters)} of CUDA",
-        *troubles,
+        *said,
         sep="\n  ",
         flush=True,
     )

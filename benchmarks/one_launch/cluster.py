@@ -46,10 +46,15 @@ def configurations(rows: int, columns: int, depth: int, cores: int) -> Iterator[
         for m, n in ((16, 16), (32, 32), (48, 16), (64, 32), (64, 64))
         if m <= rows and n <= columns and (m != 48 or rows == 48)
     ]
-    for (m, n), cluster, warps, clusters in itertools.product(tiles, (8, 16), (4, 8), (1, 2, 4)):
+    ways = itertools.product(tiles, (8, 16), (4, 8, 16), (1, 2, 4, 8, 16))
+    for (m, n), cluster, warps, clusters in ways:
         ctas = -(-rows // m) * -(-columns // n) * cluster * clusters
         steps = -(-depth // STEP // (cluster * clusters * warps))
-        if not 8 <= ctas <= RESIDENT * cores or steps < 1:
+        if (
+            not 8 <= ctas <= RESIDENT * cores
+            or depth // STEP < cluster * clusters * warps
+            or m * n * warps > 1 << 15
+        ):
             continue
         for first, chained in itertools.product((0, 1), (0, 1)):
             if not first and m * n > 768:  # each warp's sums would fill the owner's memory
@@ -68,9 +73,8 @@ def _with_most_stages(config: Config) -> Config | None:
     return None
 
 
-@functools.cache
-def cubin(config: Config, architecture: str = "sm_90a") -> bytes:
-    """The machine code of a configuration."""
+def compile_cubin(config: Config, architecture: str = "sm_90a") -> bytes:
+    """The machine code of a configuration: in any process, no GPU needed."""
     program = _checked(
         nvrtc.nvrtcCreateProgram(SOURCE.read_text(encoding="utf-8").encode(), b"cluster.cu", 0, [], [])
     )
@@ -87,10 +91,13 @@ def cubin(config: Config, architecture: str = "sm_90a") -> bytes:
     return made
 
 
+compiled: dict[Config, bytes] = {}  # what was compiled ahead
+
+
 @functools.cache
 def _function(config: Config) -> Any:
     """The kernel, loaded into torch's context."""
-    module = _checked(driver.cuModuleLoadData(cubin(config)))
+    module = _checked(driver.cuModuleLoadData(compiled.get(config) or compile_cubin(config)))
     function = _checked(driver.cuModuleGetFunction(module, b"cluster_products"))
     attributes = driver.CUfunction_attribute
     for attribute, value in (
