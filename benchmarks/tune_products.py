@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python benchmarks/tune_products.py --suite decompose-k --dtype bf16 --budget 450
 
-Of each shape first the plans that the cost model likes best are timed, then the neighbours of the fastest, again and again
-until none is faster or its share of the time is used. Times are those of calls in a CUDA graph. No plan is timed whose
+Of all shapes first the plans that the cost model likes best are timed, then the neighbours of the fastest, again and again
+until none is faster or the time is used. Times are those of calls in a CUDA graph. No plan is timed whose
 answer was not compared with float64. Entries of shapes that are not searched stay in the table.
 """
 
@@ -16,7 +16,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from tilefold.backends.triton.call import Call, compile_for
+from tilefold.backends.triton.call import Call, compile_for, options_of, source_of
 from tilefold.backends.triton.product_calls import product_calls
 from tilefold.bench.cases import DTYPES
 from tilefold.bench.products import ProductCase
@@ -42,9 +42,8 @@ BEAM = 3  # plans whose neighbours are timed
 SHARED_BYTES = 227 * 1024
 BOUNDARY_ROWS = (64, 256, 1024, 4096)
 BOUNDARY_SIDES = ((256, 4096), (1024, 1024), (4096, 4096))
+FOR_SEARCH = 0.85  # of the budget; the rest is for the finalists
 AGAIN = 3  # times that the finalists are timed, in turns
-
-Measure = Callable[[Sequence[ContractPlan]], list[float]]
 
 
 @dataclass(frozen=True)
@@ -65,20 +64,30 @@ class Shape:
 # ------------------------------------------------------------------------------------------------------ the search
 
 
-def search(
-    sizes: Sizes, asked: Asked, device: Device, measure: Measure, until: float
-) -> list[tuple[float, ContractPlan]]:
-    """Timed plans, the fastest first: `measure` gives their microseconds, infinity for one that cannot run."""
-    first = sorted(candidates(sizes, asked, device), key=lambda p: p.time_us)
-    known: dict[ContractPlan, float] = {}
-    whole, cublas = ([p for p in first if p.strategy == name] for name in ("whole", "cublas"))
-    waiting = [_plain(p) for p in (*first[:BREADTH], *whole[:4], *cublas)]
-    while waiting and time.time() < until:
-        waiting = [p for p in dict.fromkeys(waiting) if p not in known]
-        known |= dict(zip(waiting, measure(waiting), strict=True))
-        best = sorted(known, key=known.__getitem__)[:BEAM]
-        waiting = [n for plan in best for n in neighbours(plan, sizes) if n not in known]
-    return sorted(((us, plan) for plan, us in known.items()), key=lambda pair: pair[0])
+class Search:
+    """The search for one shape's fastest plan, a round at a time: all plans of a round are compiled, then timed.
+
+    `waiting` are the plans of the next round, none when the fastest plans' neighbours are all known.
+    """
+
+    def __init__(self, sizes: Sizes, asked: Asked, device: Device) -> None:
+        self.sizes = sizes
+        self.known: dict[ContractPlan, float] = {}
+        first = sorted(candidates(sizes, asked, device), key=lambda p: p.time_us)
+        whole, cublas = ([p for p in first if p.strategy == name] for name in ("whole", "cublas"))
+        self.waiting = list(dict.fromkeys(_plain(p) for p in (*first[:BREADTH], *whole[:4], *cublas)))
+
+    def tell(self, times: Sequence[float]) -> None:
+        """The microseconds of the plans that waited, infinity for one that cannot run."""
+        self.known |= dict(zip(self.waiting, times, strict=True))
+        best = sorted(self.known, key=self.known.__getitem__)[:BEAM]
+        around = [n for plan in best for n in neighbours(plan, self.sizes) if n not in self.known]
+        self.waiting = list(dict.fromkeys(around))
+
+    @property
+    def found(self) -> list[tuple[float, ContractPlan]]:
+        """Timed plans, the fastest first."""
+        return sorted(((us, plan) for plan, us in self.known.items()), key=lambda pair: pair[0])
 
 
 def _plain(plan: ContractPlan) -> ContractPlan:
@@ -144,7 +153,7 @@ def _valid(plan: ContractPlan, sizes: Sizes) -> Iterator[ContractPlan]:
 class Stand:
     """Operands of one shape on the GPU, their answer, and the plans that are timed on them."""
 
-    def __init__(self, shape: Shape, pool: ProcessPoolExecutor, device: Device) -> None:
+    def __init__(self, shape: Shape, device: Device) -> None:
         dtype = DTYPES[shape.dtype]
         self.a = torch.randn(shape.rows, shape.depth, device="cuda").to(dtype)
         self.b = torch.randn(shape.depth, shape.columns, device="cuda").to(dtype)
@@ -154,7 +163,8 @@ class Stand:
         self.bound = 2 * shape.depth * 2.0**-23 * spread + unit * self.want + 1e-6
         self.ending: Epilogue = make_epilogue("relu", None, (), dtype, None)
         self.problem: Contraction = canonical_product(self.a, self.b, [])
-        self.pool, self.device, self.shape = pool, device, shape
+        self.device, self.shape = device, shape
+        self.search = Search(shape.sizes, Asked(dtype), device)
         self.wrong: list[str] = []
 
     def ready(self, plan: ContractPlan) -> Any:
@@ -169,15 +179,19 @@ class Stand:
         """The plan as the planner would hand it on."""
         return replace(plan, overlap=plan.strategy == "split" and self.device.overlaps)
 
-    def measure(self, plans: Sequence[ContractPlan]) -> list[float]:
-        """Microseconds of each plan in a CUDA graph, all compiled first, in other processes."""
-        wanted = [
-            c for p in plans for c in product_calls(self.full(p), self.problem, self.ending, interpret=False)
-        ]
-        list(self.pool.map(_compiled, wanted, [self.device.capability] * len(wanted), chunksize=1))
-        return [self._time(plan) for plan in plans]
+    def calls(self) -> list[Call]:
+        """The kernels of the plans that wait."""
+        full = map(self.full, self.search.waiting)
+        return [c for p in full for c in product_calls(p, self.problem, self.ending, interpret=False)]
 
-    def _time(self, plan: ContractPlan) -> float:
+    def time_waiting(self, until: float) -> None:
+        """Time the plans that wait, a quick look at each; those for which no time is left are passed over."""
+        late = float("inf")
+        self.search.tell(
+            [self._time(p, most=20, replays=3) if time.time() < until else late for p in self.search.waiting]
+        )
+
+    def _time(self, plan: ContractPlan, **pace: int) -> float:
         from tilefold.bench.timing import graph_us
 
         try:
@@ -189,7 +203,7 @@ class Stand:
             return float("inf")
         if not bool(((got.double() - self.want).abs() <= self.bound).all()):
             raise SystemExit(f"WRONG ANSWER at {self.shape}: {plan}")
-        return graph_us(call, 5.0)
+        return graph_us(call, 5.0, **pace)
 
     def finals(self, plans: Sequence[ContractPlan]) -> dict[ContractPlan, float]:
         """The least of several medians of each, in turns."""
@@ -205,14 +219,37 @@ def _compiled(call: Call, architecture: int) -> None:
         return
 
 
-def tune(
-    shape: Shape, pool: ProcessPoolExecutor, device: Device, until: float
-) -> tuple[tuned.Entry, dict[str, Any]]:
+class Compiler:
+    """Kernels compiled in worker processes, each once: shapes that differ in nothing but numbers share them."""
+
+    def __init__(self, pool: ProcessPoolExecutor, architecture: int) -> None:
+        self.pool, self.architecture = pool, architecture
+        self.done: set[tuple[Any, ...]] = set()
+
+    def compile(self, wanted: Iterable[Call]) -> None:
+        """Return when all are in Triton's cache on disk."""
+        new = {}
+        for call in wanted:
+            key = (call.source, source_of(call).hash(), *sorted(options_of(call).items()))
+            if key not in self.done:
+                new[key] = call
+        list(self.pool.map(_compiled, new.values(), [self.architecture] * len(new), chunksize=1))
+        self.done |= new.keys()
+
+
+def search_all(stands: Sequence[Stand], compiler: Compiler, until: float) -> None:
+    """Rounds over all shapes: what one round of them needs is compiled at once, so that all cores have something to do."""
+    while time.time() < until and any(stand.search.waiting for stand in stands):
+        compiler.compile(call for stand in stands for call in stand.calls())
+        for stand in stands:
+            stand.time_waiting(until)
+        torch.cuda.empty_cache()  # each graph had memory of its own
+
+
+def result(stand: Stand) -> tuple[tuned.Entry, dict[str, Any]]:
     """The entry of one shape, and all that was timed on the way."""
-    stand = Stand(shape, pool, device)
-    asked = Asked(DTYPES[shape.dtype])
-    found = search(shape.sizes, asked, device, stand.measure, until)
-    chosen = _plain(plan_product(stand.problem, device))
+    shape, found = stand.shape, stand.search.found
+    chosen = _plain(plan_product(stand.problem, stand.device))
     model = replace(chosen, overlap=False, reason="")
     times = stand.finals(list(dict.fromkeys([*(plan for _, plan in found[:3]), model])))
     best = min(times, key=times.__getitem__)
@@ -282,21 +319,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     entries, logs = [], []
     context = multiprocessing.get_context("spawn")
+    stands = [Stand(shape, device) for shape in shapes]
     with ProcessPoolExecutor(options.jobs, context) as pool:
-        for number, shape in enumerate(shapes):
-            left = start + options.budget - time.time()
-            if left < 5:
-                print(f"out of time: {len(shapes) - number} shapes not searched")
-                break
-            entry, log = tune(shape, pool, device, time.time() + 0.8 * left / (len(shapes) - number))
-            entries.append(entry)
-            logs.append(log)
-            print(
-                f"{shape}: {entry.plan.time_us:.2f} us, cost model {log['chosen_over_best']:.3f}, {entry.plan}",
-                flush=True,
-            )
-            write_table(path, device.name, entries, made)
-            options.log.write_text(json.dumps({"device": asdict(device), "shapes": logs}), encoding="utf-8")
+        search_all(stands, Compiler(pool, device.capability), start + FOR_SEARCH * options.budget)
+    for stand in stands:
+        entry, log = result(stand)
+        entries.append(entry)
+        logs.append(log)
+        print(
+            f"{stand.shape}: {entry.plan.time_us:.2f} us of {len(stand.search.known)} plans, cost model "
+            f"{log['chosen_over_best']:.3f}, {entry.plan}",
+            flush=True,
+        )
+        write_table(path, device.name, entries, made)
+        options.log.write_text(json.dumps({"device": asdict(device), "shapes": logs}), encoding="utf-8")
     near = sum(log["chosen_over_best"] <= 1.05 for log in logs)
     print(
         f"the planner's choice is within 5 % of the best in {near} of {len(logs)}; table {path}, times {options.log}"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from tilefold.backends.triton.product_calls import product_calls
 from tilefold.contract import tuned
 from tilefold.contract.costs import Costs, plan_us
+from tilefold.contract.epilogue import make_epilogue
+from tilefold.contract.operands import canonical_product
 from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes, Tile
 from tilefold.planner.device import H200
 
@@ -24,6 +27,10 @@ import tune_products  # noqa: E402
 SIZES, ASKED = Sizes(32, 32, 16384, 1, 2), Asked(torch.bfloat16)
 TRUE = Costs(1.1, 0.3, 0.5, 90.0, 2.0, 7.5, 3.0)
 BEST = ContractPlan("triton", "split", Tile(32, 16, 128, 4, 5), 64, Finish(16, 32, 2), chained=True)
+
+ONE_STEP = replace(
+    BEST, tile=Tile(32, 16, 128, 4, 1)
+)  # a neighbour that no planner would take: nothing loads ahead
 
 
 def far(plan: ContractPlan) -> float:
@@ -39,14 +46,11 @@ def far(plan: ContractPlan) -> float:
 
 
 def test_the_search_finds_what_the_cost_model_does_not_know() -> None:
-    timed: list[ContractPlan] = []
-
-    def measure(plans: Sequence[ContractPlan]) -> list[float]:
-        timed.extend(plans)
-        return list(map(far, plans))
-
-    found = tune_products.search(SIZES, ASKED, H200, measure, time.time() + 60)
-    assert found[0] == (1.0, BEST)
+    search, timed = tune_products.Search(SIZES, ASKED, H200), list[ContractPlan]()
+    while search.waiting:
+        timed += search.waiting
+        search.tell(list(map(far, search.waiting)))
+    assert search.found[0] == (1.0, BEST)
     assert {"whole", "split", "cublas"} == {plan.strategy for plan in timed}
     assert len(timed) == len(set(timed)) < 400
 
@@ -63,8 +67,58 @@ def test_no_neighbour_is_impossible() -> None:
             assert number & (number - 1) == 0 or number in (plan.tile.num_stages,)
 
 
-def test_the_search_ends_in_time() -> None:
-    assert tune_products.search(SIZES, ASKED, H200, lambda plans: [1.0] * len(plans), 0.0) == []
+class MadeUp(tune_products.Stand):
+    """A shape whose times are made up."""
+
+    def __init__(self, shape: tune_products.Shape) -> None:
+        self.shape, self.search = shape, tune_products.Search(shape.sizes, ASKED, H200)
+
+    def calls(self) -> list[object]:
+        return list(self.search.waiting)
+
+    def _time(self, plan: ContractPlan, **pace: int) -> float:
+        return far(plan)
+
+
+class Compiling:
+    """How many plans were asked for in each round."""
+
+    def __init__(self) -> None:
+        self.rounds: list[int] = []
+
+    def compile(self, wanted: Iterable[object]) -> None:
+        self.rounds.append(len(list(wanted)))
+
+
+def test_shapes_are_searched_round_by_round_and_in_time() -> None:
+    shapes = [tune_products.Shape("bf16", 32, 32, depth) for depth in (16384, 8192)]
+    stands, compiling = [MadeUp(shape) for shape in shapes], Compiling()
+    tune_products.search_all(stands, compiling, 0.0)
+    assert compiling.rounds == []
+    tune_products.search_all(stands, compiling, time.time() + 60)
+    assert stands[0].search.found[0] == (1.0, BEST)
+    assert len(compiling.rounds) > 2
+    assert sum(compiling.rounds) == sum(len(stand.search.known) for stand in stands)
+
+
+def test_kernels_that_differ_in_numbers_alone_are_compiled_once() -> None:
+    problems = [canonical_product(torch.empty(32, k), torch.empty(k, 32), []) for k in (16384, 8192)]
+    ending = make_epilogue("relu", None, (), torch.float32, None)
+    calls = [c for p in problems for c in product_calls(BEST, p, ending, interpret=False)]
+    asked: list[object] = []
+
+    class Pool:
+        def map(
+            self, function: object, calls: Iterable[object], *rest: object, **options: object
+        ) -> list[object]:
+            asked.extend(calls)
+            return []
+
+    compiler = tune_products.Compiler(Pool(), 90)  # type: ignore[arg-type]
+    for _ in range(2):
+        compiler.compile(calls)
+    assert len(calls) == 4
+    assert len(asked) == 2
 
 
 def test_shapes_are_the_suites() -> None:
@@ -104,7 +158,7 @@ def log(tmp_path: Path) -> Path:
             sizes = Sizes(side, side, depth, 1, 2)
             plans = [
                 replace(p, time_us=plan_us(p, sizes, ASKED, H200, TRUE))
-                for p in candidates(sizes, ASKED, H200)
+                for p in (*candidates(sizes, ASKED, H200), ONE_STEP)
             ]
             entries = [tuned.Entry("bfloat16", "ieee", (side, side, depth, 1), True, p) for p in plans]
             shapes.append({"plans": [tuned.record_of(e) for e in entries]})

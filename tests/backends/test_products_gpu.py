@@ -10,6 +10,7 @@ import torch
 import tilefold
 from backends.test_products import LAYOUTS, filled
 from tilefold.backends.triton import products
+from tilefold.backends.triton.cublas import wide_product
 from tilefold.contract import matmul as room
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.plan import ContractPlan, Sizes, Tile
@@ -222,12 +223,27 @@ def test_a_folded_row_does_not_know_its_batch(columns: int) -> None:
         assert torch.equal(few, total[:rows]), rows
 
 
-def test_errors_are_within_twice_cublass() -> None:
-    """Against float64, at every shape of the grid; a floor where cuBLAS happens to be exact."""
+@pytest.mark.parametrize("dtype", list(ROUNDING), ids=str)
+def test_errors_are_within_twice_cublass(dtype: torch.dtype) -> None:
+    """Against float64, at every shape of the grid, in float32 both; a floor where cuBLAS happens to be exact."""
     for side in (16, 32, 48, 64):
         for depth in range(8192, 32769, 4096):
-            a, b = filled((side, depth)).cuda(), filled((depth, side), seed=1).cuda()
+            a, b = filled((side, depth), dtype).cuda(), filled((depth, side), dtype, 1).cuda()
             want = a.double() @ b.double()
-            theirs = (torch.matmul(a, b) - want).abs().max()
-            ours = (tilefold.matmul(a, b) - want).abs().max()
+            theirs = (wide_product(a, b, torch.float32).view_as(want) - want).abs().max()
+            ours = (tilefold.matmul(a, b, out_dtype=torch.float32) - want).abs().max()
             assert ours <= 2 * theirs + 2.0**-23 * want.abs().max(), (side, depth)
+
+
+@pytest.mark.parametrize("dtype", list(ROUNDING), ids=str)
+@pytest.mark.parametrize("sizes", [(16, 32768, 16), (64, 8192, 64)], ids=str)
+def test_every_split_is_within_the_stated_bound(sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
+    rows, depth, columns = sizes
+    a, b = filled((rows, depth), dtype).cuda(), filled((depth, columns), dtype, 1).cuda()
+    ending = make_epilogue(None, None, (), dtype, None)
+    for splits in (2, 3, 8, 32, 64, 128):
+        whole = Sizes(rows, columns, depth, 1, dtype.itemsize)
+        plan = ContractPlan(
+            "triton", "split", Tile(16, 16, 64, 2, 3), splits, finish_of(whole, splits), overlap=True
+        )
+        near(products.prepare(a, b, [], ending, "ieee", "run_to_run", (rows, columns), plan=plan)(a, b), a, b)

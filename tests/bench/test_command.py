@@ -124,6 +124,13 @@ def test_a_missing_peer_is_named_with_those_that_are_there(
     assert (missing.status, missing.time_us) == ("missing", None)
 
 
+def test_only_the_variants_that_are_asked_for(tmp_path: Path) -> None:
+    quick = ["--dtype", "bf16", "--operations", "matmul", "--out", str(tmp_path)]
+    assert run("router", *QUICK, "--variant", "torch", "--variant", "ours", *quick) == 0
+    for case in read_results(tmp_path / "router.json").cases:
+        assert [m.variant for m in case.measurements] == ["ours", "torch"]
+
+
 def test_parts_are_all_cases_once(tmp_path: Path) -> None:
     for part in ("1/2", "2/2"):
         quick = ["--operations", "sum", "--part", part, "--out", str(tmp_path / part[0])]
@@ -199,6 +206,10 @@ def test_torch_compile_is_checked_before_it_is_timed_on_a_cpu(
         ([], "SUITE must be one of"),
         (["folds", "--device", "cpu", "--shapes", "3x3"], "--shapes must be of 32x256, .* got '3x3'"),
         (["folds", "--device", "cpu", "--dtype", "fp8"], "--dtype must be of bf16, .* got 'fp8'"),
+        (
+            ["router", "--device", "cpu", "--variant", "theirs"],
+            "--variant must be of ours; torch; .* got 'theirs'",
+        ),
         (["folds", "--device", "cpu", "--against", "numpy"], "--against must be of torch, .* got 'numpy'"),
         (["show", "no.json"], "must be a readable JSON file"),
     ],

@@ -98,3 +98,15 @@ def test_every_or_form_is_timed(tmp_path: Path) -> None:
     assert command.main([*argv.split(), "--out", str(tmp_path)]) == 0
     (case,) = read_results(tmp_path / "or-small-axis.json").cases
     assert [m.status for m in case.measurements] == ["ok"] * 6
+
+
+def test_every_way_to_multiply_is_timed_and_says_what_was_chosen(tmp_path: Path) -> None:
+    argv = "decompose-k --size small --dtype bf16 --operations matmul+relu --jobs 4"
+    assert command.main([*argv.split(), "--out", str(tmp_path)]) == 0
+    cases = read_results(tmp_path / "decompose-k.json").cases
+    assert [case.shape[2] for case in cases] == [1024, 256]
+    for case in cases:
+        for row in case.measurements:
+            assert row.status == "ok", (row.variant, row.note)
+            assert row.graph_us is not None, (row.variant, row.note)
+            assert row.plan, row.variant

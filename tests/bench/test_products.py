@@ -107,6 +107,8 @@ def test_winners_in_a_word() -> None:
     assert winners(ranged) == "M 1-1: the operation itself; M 2-inf: plain"
     of_torch_2_11 = f"{name}_tuned_matmul_bias_None_epilogue_relu_precision_None_5"
     assert winners([(name, of_torch_2_11)]) == "the operation itself"
+    split = f"{name}_decomposed_bias_None_epilogue_relu_k_splits_64_precision_None_6"
+    assert winners([(name, split)]) == "decompose-k 64"
 
 
 def test_both_reducers_are_right_in_the_interpreter() -> None:
@@ -146,23 +148,20 @@ def test_the_search_covers_what_the_source_tries() -> None:
 
 
 @pytest.mark.parametrize("architecture", [80, 90])
-@pytest.mark.parametrize("name", ["partial_products", "reduce_serial", "reduce_vector"])
+@pytest.mark.parametrize("name", ["partial_products", "reduce_serial", "reduce_vector", "counted", "added"])
 def test_kernels_compile_without_a_gpu(name: str, architecture: int) -> None:
     triton = pytest.importorskip("triton")
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from tilefold.bench.kernels import split_k
+    from tilefold.bench.kernels import one_launch, split_k
 
-    kernel = getattr(split_k, name)
+    kernel = getattr(split_k, name, None) or getattr(one_launch, name)
     known = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 64, "SPLITS": 64, "BLOCK": 32, "RELU": True}
+    known |= {"PRECISION": "ieee", "LANES": 8, "CHAINED": architecture == 90}
     constants = {key: value for key, value in known.items() if key in kernel.arg_names}
-    if name == "partial_products":
-        constants["PRECISION"] = "ieee"
-    types = {
-        key: "*fp32" if key == "p_ptr" else "*bf16" if key.endswith("_ptr") else "i32"
-        for key in kernel.arg_names
-    }
+    pointers = {"p_ptr": "*fp32", "sums_ptr": "*fp32", "counters": "*i32"}
+    types = {key: pointers.get(key, "*bf16" if key.endswith("_ptr") else "i32") for key in kernel.arg_names}
     source = ASTSource(kernel, types | dict.fromkeys(constants, "constexpr"), constants)
     assert "cubin" in triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm
 

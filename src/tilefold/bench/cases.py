@@ -139,14 +139,16 @@ class Variant:
     """One competitor. `build(case, x)` gives its choices (the fastest right one is timed), or none where it has no such fold.
 
     `gpu_only` variants are named as needing a GPU where there is none. `warms`: what it compiles is kept on disk, so workers
-    may compile it before. `graphs`: it runs on torch's stream alone, so that a CUDA graph can hold it. `plan` says how the
-    latest call ran, and with how many launches. `check` looks, after the first call, whether what ran is what was asked for.
+    may compile it before: they call each choice once, those of `compiles` where `build` times some of them itself. `graphs`:
+    it runs on torch's stream alone, so that a CUDA graph can hold it. `plan` says how the latest call ran, and with how many
+    launches. `check` looks, after the first call, whether what ran is what was asked for.
     """
 
     name: str
     build: Callable[[Case, torch.Tensor], Sequence[Choice]]
     gpu_only: bool = False
     warms: bool = False
+    compiles: Callable[[Case, torch.Tensor], Sequence[Choice]] | None = None
     graphs: bool = False
     plan: Callable[[], PlanNote | None] | None = None
     check: Callable[[Call, torch.Tensor], None] | None = None

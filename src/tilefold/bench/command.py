@@ -74,6 +74,12 @@ def measuring_parser() -> argparse.ArgumentParser:
     p.add_argument("--dims", type=_names, help="only these, such as 1")
     p.add_argument("--headline", action="store_true", help="the headline cases only")
     p.add_argument("--against", type=_names, help="peers: torch,compile,cupy,jax,cuda.compute,quack")
+    p.add_argument(
+        "--variant",
+        action="append",
+        dest="variants",
+        help="of the suite's own only this, such as ours; again for more",
+    )
     p.add_argument("--device", help="cuda (the default), cuda:1 ..., or cpu")
     p.add_argument("--size", choices=("full", "small"), help="full on a GPU, small on a CPU by default")
     p.add_argument(
@@ -160,6 +166,7 @@ def options_of(
         part=args.part,
         # torch.compile needs a C++ compiler and seconds a case on a CPU: only where it is asked for.
         against=("torch",) if device == "cpu" and args.against is None else args.against,
+        variants=None if args.variants is None else tuple(args.variants),
         jobs=default_jobs(device) if args.jobs is None else args.jobs,
         budget_s=args.budget_s,
         pace=Pace(args.warmup_ms, args.repeat_ms),

@@ -38,6 +38,7 @@ class Options:
     headline: bool = False
     part: tuple[int, int] = (1, 1)
     against: tuple[str, ...] | None = None
+    variants: tuple[str, ...] | None = None
     jobs: int = 0
     budget_s: float = 540.0
     pace: Pace = field(default_factory=Pace)
@@ -84,7 +85,7 @@ def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
     deadline = time.time() + options.budget_s
     cases = selected(suite, options)
     against = suite.against if options.against is None else options.against
-    variants = variants_of(suite, against)
+    variants = variants_of(suite, against, options.variants)
     versions = {peer.name: peer.version for peer in peers_of(against)}
     for name, version in versions.items():
         display.say(f"peer {name}: {version or 'missing (cannot be imported here)'}")

@@ -187,13 +187,13 @@ def host_us(
     return {name: quartiles(samples).median_us for name, samples in times.items()}
 
 
-def graph_us(call: Thunk, each_us: float) -> float:
-    """Device time of a call inside a CUDA graph: many calls captured, replayed, over their number. The L2 stays warm.
+def graph_us(call: Thunk, each_us: float, most: int = 50, replays: int = 5) -> float:
+    """Device time of a call inside a CUDA graph: up to `most` calls captured, replayed, over their number. The L2 stays warm.
 
     Raises:
         RuntimeError: the call does what cannot be captured.
     """
-    calls = min(50, max(5, round(2000 / max(each_us, 1.0))))
+    calls = min(most, max(5, round(2000 / max(each_us, 1.0))))
     stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -204,7 +204,7 @@ def graph_us(call: Thunk, each_us: float) -> float:
         for _ in range(calls):
             call()
     times = []
-    for _ in range(6):
+    for _ in range(1 + replays):
         start, end = _event(), _event()
         start.record()
         graph.replay()

@@ -22,7 +22,17 @@ def peers_of(names: Sequence[str]) -> list[Peer]:
     return [known[name] for name in dict.fromkeys(names)]
 
 
-def variants_of(suite: Suite, against: Sequence[str]) -> list[Variant]:
-    """A suite's variants and the peers named, each once; a name that is the suite's own is no peer's."""
+def variants_of(suite: Suite, against: Sequence[str], only: Sequence[str] | None = None) -> list[Variant]:
+    """A suite's variants, or `only` some, and the peers named, each once; a name that is the suite's own is no peer's.
+
+    Raises:
+        ArgumentError: a name that is none of the suite's, or no peer's.
+    """
     own = {variant.name: variant for variant in suite.variants}
-    return [*own.values(), *(peer.variant for peer in peers_of([n for n in against if n not in own]))]
+    for name in only or ():
+        if name not in own:
+            raise ArgumentError(
+                f"bench: --variant must be of {'; '.join(own)}, got {name!r}; leave it out, or name one"
+            )
+    kept = [variant for variant in own.values() if only is None or variant.name in only]
+    return [*kept, *(peer.variant for peer in peers_of([n for n in against if n not in own]))]

@@ -69,7 +69,7 @@ def _compile(job: Job) -> str:
         variant = next(v for v in variants_of(suite, (job.variant,)) if v.name == job.variant)
         x = case.draw(job.device)
         with traps.tuned_one_at_a_time(_lock):
-            for choice in variant.build(case, x):
+            for choice in (variant.compiles or variant.build)(case, x):
                 choice.call(x)
         if job.device != "cpu":
             del x

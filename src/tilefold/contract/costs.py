@@ -69,7 +69,7 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, rate: float, device: Device
     loading_us = bytes_a_step * sharing / costs.core_gb_per_s / 1e3
     products = 2 * tile.block_m * tile.block_n * tile.block_k * sharing
     step_us = max(
-        costs.latency_us / (tile.num_stages - 1), loading_us, products * rate / costs.core_tflops / 1e6
+        costs.latency_us / max(1, tile.num_stages - 1), loading_us, products * rate / costs.core_tflops / 1e6
     )
     memory_us = sizes.operand_bytes / device.gb_per_s / 1e3
     return costs.launch_us + max(memory_us, waves * (costs.latency_us + steps * step_us))

@@ -5,11 +5,10 @@ import triton.language as tl
 
 
 @triton.jit
-def partial_products(
-    a_ptr, b_ptr, p_ptr, M, N, K, chunk,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
+def tile_sums(
+    a_ptr, b_ptr, M, N, K, chunk, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
-    """A program writes one tile of one split's products; `chunk` divides K, and BLOCK_K the chunk."""
+    """One tile of one split's products, and its rows and columns; `chunk` divides K, and BLOCK_K the chunk."""
     across = tl.cdiv(N, BLOCK_N)
     tile   = tl.program_id(0)
     split  = tl.program_id(1)
@@ -27,7 +26,17 @@ def partial_products(
         sums = tl.dot(a, b, sums, input_precision=PRECISION)
         at_a += BLOCK_K
         at_b += BLOCK_K * N
-    tl.store(p_ptr + split * M * N + offs_m[:, None] * N + offs_n[None, :], sums, mask=mask_m & mask_n)
+    return sums, offs_m[:, None], offs_n[None, :]
+
+
+@triton.jit
+def partial_products(
+    a_ptr, b_ptr, p_ptr, M, N, K, chunk,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """A program writes one tile of one split's products."""
+    sums, m, n = tile_sums(a_ptr, b_ptr, M, N, K, chunk, BLOCK_M, BLOCK_N, BLOCK_K, PRECISION)
+    tl.store(p_ptr + tl.program_id(1) * M * N + m * N + n, sums, mask=(m < M) & (n < N))
 
 
 @triton.jit
