@@ -302,17 +302,29 @@ def test_output_that_cannot_be_written_is_no_nan(good: Path, options: list[str],
 @pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="pipes end otherwise here")
 @pytest.mark.parametrize(
     "command",
-    [["describe", "FILE"], ["describe", "FILE", "--json"], ["plan", "16x16"], ["--help"]],
+    [
+        ["tilefold", "describe", "FILE"],
+        ["tilefold", "describe", "FILE", "--json"],
+        ["tilefold", "plan", "16x16"],
+        ["tilefold", "--help"],
+        ["tilefold", "xray", "--help"],
+        ["tilefold", "bench", "show", "RESULT"],
+        ["tilefold.bench", "show", "RESULT"],
+        ["tilefold.bench", "--dry-run"],
+        ["tilefold.bench", "compare", "RESULT", "RESULT"],
+        ["tilefold.bench", "--help"],
+    ],
     ids=" ".join,
 )
 @pytest.mark.parametrize("buffering", ["", "1"], ids=["buffered", "unbuffered"])
 def test_a_reader_that_reads_no_further_is_no_nan(bad: Path, command: list[str], buffering: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    arguments = [str(bad) if argument == "FILE" else argument for argument in command]
+    files = {"FILE": str(bad), "RESULT": str(ROOT / "benchmarks" / "results" / "h200" / "host.json")}
+    arguments = [files.get(argument, argument) for argument in command]
     try:
         result = subprocess.run(
-            [sys.executable, "-m", "tilefold", *arguments], stdout=writer, stderr=subprocess.PIPE, check=False,
+            [sys.executable, "-m", *arguments], stdout=writer, stderr=subprocess.PIPE, check=False,
             env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": buffering},
         )  # fmt: skip
     finally:

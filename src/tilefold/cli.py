@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tilefold.errors import ArgumentError, TilefoldError
+from tilefold.output import run_command
 
 if TYPE_CHECKING:
     import torch
@@ -242,23 +242,4 @@ def xray(context: typer.Context) -> None:
 
 def main() -> None:
     """The console script."""
-    # As other Unix tools do: who reads no further, like `head`, ends the process. An exit code of 1 would say NaN.
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    # A name in a file may hold what the terminal's encoding lacks: shown escaped, never a crash.
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        try:
-            app(prog_name="tilefold")
-        finally:
-            sys.stdout.flush()
-    except OSError as error:  # a full disk, say
-        _complain(
-            f"tilefold: the output must be writable, got {error.strerror or error}; make room or write elsewhere"
-        )
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # Python's own last flush would fail again
-        sys.exit(2)
+    run_command(lambda: app(prog_name="tilefold"))

@@ -3,6 +3,7 @@
 import sys
 
 from tilefold.bench.command import main
+from tilefold.output import run_command
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_command(lambda: main(sys.argv[1:]))
