@@ -77,6 +77,36 @@ def test_a_wrong_variant_does_not_hide_the_right_one() -> None:
     assert rows[0].time_us is not None
 
 
+def test_what_a_refused_variant_leaves_in_the_input_is_never_timed() -> None:
+    seen: list[bool] = []
+
+    def right(x: torch.Tensor) -> torch.Tensor:
+        seen.append(bool((x == 0).any()))
+        return total(x)
+
+    rows = measure_case(
+        cpu_bench(), small_case(), [variant(right), variant(lambda x: total(x.zero_()), "bad")]
+    ).measurements
+    assert [row.status for row in rows] == ["ok", "wrong"]
+    assert not any(seen)
+
+
+def test_an_output_kept_by_the_inputs_version_is_found_out() -> None:
+    kept: dict[int, torch.Tensor] = {}
+    note = verdict(small_case(), lambda x: kept.setdefault(x._version, total(x)))
+    assert note is not None
+    assert "that of an earlier call" in note
+
+
+def test_one_element_that_is_no_number_is_found() -> None:
+    def spoiled(x: torch.Tensor) -> torch.Tensor:
+        y = total(x)
+        y[3] = float("nan")
+        return y
+
+    assert verdict(small_case(), spoiled) == "the error is nan times the bound"
+
+
 def test_an_output_kept_from_an_earlier_call_is_found_out() -> None:
     kept: dict[int, torch.Tensor] = {}
     note = verdict(small_case(), lambda x: kept.setdefault(x.data_ptr(), total(x)))
@@ -106,6 +136,23 @@ def test_any_position_of_a_tie_is_right() -> None:
     assert gate.fault(
         small_case("max", (2, 4)), x, (torch.tensor([3.0, 4]), torch.tensor([1, 1])), (x[:, 1], *want)
     )
+
+
+def test_a_variant_that_raises_only_while_times_are_taken_fails_alone() -> None:
+    calls = [0]
+
+    def tiring(x: torch.Tensor) -> torch.Tensor:
+        calls[0] += 1
+        if calls[0] > 6:
+            raise RuntimeError("tired")
+        return total(x)
+
+    variants = [variant(total), variant(tiring, "tiring"), variant(total, "gone"), variant(total, "last")]
+    rows = measure_case(cpu_bench(missing=frozenset({"gone"})), small_case(), variants).measurements
+    assert [row.status for row in rows] == ["ok", "error", "missing", "ok"]
+    assert rows[1].note == "RuntimeError: tired"
+    assert rows[0].time_us is not None
+    assert rows[3].host_us is not None
 
 
 def test_a_variant_that_raises_is_a_row_that_says_so() -> None:

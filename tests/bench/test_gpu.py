@@ -55,6 +55,26 @@ def test_the_clock_can_be_read() -> None:
     assert now.sm_mhz > 100
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "does not wait"])
+def test_work_on_another_stream_that_waits_for_nobody_is_refused(waits: bool) -> None:
+    case = small_case()
+    probes = gate.probes_of(case, "cuda")
+    other = torch.cuda.Stream()
+
+    def aside(x: torch.Tensor) -> torch.Tensor:
+        here = torch.cuda.current_stream()
+        if waits:
+            other.wait_stream(here)
+        with torch.cuda.stream(other):
+            y = x.sum(-1)
+        here.wait_stream(other)
+        return y
+
+    x = torch.empty_like(probes[0].x)
+    torch.cuda.synchronize()
+    assert (gate.check(case, aside, x, probes) is None) is waits
+
+
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_every_form_and_block_is_right(form, dtype: str) -> None:

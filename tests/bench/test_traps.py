@@ -107,10 +107,14 @@ def test_an_autotuner_inside_the_timed_region_is_found_out() -> None:
         benchmarker.benchmark(lambda: x.sum(), (), {}, device="cpu", warmup=0, rep=1)
         return total(x)
 
-    row = measure_case(cpu_bench(), small_case(), [variant(tuning)]).measurements[0]
+    ours, row = measure_case(
+        cpu_bench(), small_case(), [variant(total), variant(tuning, "tuning")]
+    ).measurements
     assert row.status == "error"
     assert row.note is not None
     assert "Inductor's autotuner ran" in row.note
+    assert ours.status == "ok"  # who did nothing is not blamed
+    assert ours.time_us is not None
 
 
 def test_tritons_autotuner_and_compiler_are_watched() -> None:
@@ -132,6 +136,21 @@ def test_a_compilation_inside_the_timed_region_is_found_out() -> None:
         compiled(torch.ones(2, 3))
     with pytest.raises(TrapError, match="Dynamo compiled a graph"), nothing_chosen():
         compiled(torch.ones(2, 4))
+
+
+def test_only_the_variant_that_compiles_is_blamed() -> None:
+    compiled = torch.compile(rows, backend="eager", dynamic=False)
+    lengths = iter(range(2, 500))
+
+    def compiling(x: torch.Tensor) -> torch.Tensor:
+        with dynamo.config.patch(recompile_limit=1000):
+            compiled(torch.ones(2, next(lengths)))
+        return total(x)
+
+    variants = [variant(total), variant(compiling, "compiling"), variant(total, "last")]
+    found = measure_case(cpu_bench(), small_case(), variants).measurements
+    assert [row.status for row in found] == ["ok", "error", "ok"]
+    assert "Dynamo compiled a graph" in str(found[1].note)
 
 
 def test_tuning_takes_turns_among_processes(monkeypatch: pytest.MonkeyPatch) -> None:

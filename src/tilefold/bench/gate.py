@@ -9,6 +9,8 @@ import torch
 
 from tilefold.bench.cases import Call, Case, Outputs, outputs_of
 
+HELD_UP_CYCLES = 2_000_000  # about a millisecond: longer than a host takes to launch what a variant launches
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -27,12 +29,13 @@ def probes_of(case: Case, device: str) -> tuple[Probe, Probe]:
 def check(case: Case, call: Call, x: torch.Tensor, probes: Sequence[Probe]) -> str | None:
     """What is wrong with a variant's answers, or None.
 
-    `x` is overwritten by each probe in turn, the last one first, and holds the first one's elements afterwards: an
-    answer kept from an earlier call of the same tensor is found out. Memory that outputs may get is poisoned before.
+    `x` is overwritten by each probe in turn, the last one first, and holds the first one's elements afterwards if nothing
+    is wrong: an answer kept from an earlier call of the same tensor is found out. Memory that outputs may get is poisoned
+    before.
     """
     for probe in reversed(probes):
-        x.copy_(probe.x)
         poison_cache(case, x.device)
+        overwrite_late(x, probe.x)
         result = call(x)
         wrong = fault(case, x, result, probe.want)
         if wrong:
@@ -84,6 +87,17 @@ def _index_fault(case: Case, x: torch.Tensor, got: Outputs, want: Outputs) -> st
     if not torch.equal(there, best):
         return "an index points at another element"
     return None if len(got) == 1 or torch.equal(got[0], want[0]) else "a value is another element's"
+
+
+def overwrite_late(x: torch.Tensor, elements: torch.Tensor) -> None:
+    """Overwrite `x` as nobody can tell who does not wait for it and read it.
+
+    Its version stays (`.data` has one of its own), against answers kept by version. On a device the stream is held up first:
+    a variant at work on another stream that does not wait for this one reads the elements before.
+    """
+    if x.is_cuda:
+        torch.cuda._sleep(HELD_UP_CYCLES)  # type: ignore[no-untyped-call]  # torch's own, for tests of streams
+    x.data.copy_(elements)
 
 
 def poison_cache(case: Case, device: torch.device) -> None:

@@ -72,6 +72,7 @@ def measure_case(bench: Bench, case: Case, variants: Sequence[Variant]) -> CaseR
         x = torch.empty_like(probes[0].x)
         bench.ready.clear()
         rows = {v.name: _admit(bench, case, v, x, probes) for v in variants}
+        x.copy_(probes[0].x)  # a variant that was refused may have left anything
         del probes
         rows, empty_us = _time_all(bench, blank, rows, x, {v.name: v for v in variants})
         cold = traps.cold_note(case.input_bytes, bench.cache_bytes, bench.stopwatch.clock.flush_bytes)
@@ -141,23 +142,24 @@ def _time_all(
     x: torch.Tensor,
     variants: Mapping[str, Variant],
 ) -> tuple[dict[str, Measurement], dict[str, float]]:
-    """Times for all that passed, taken while nothing is compiled or chosen; and those of the empty launches."""
+    """Times for all that passed, taken while nothing is compiled or chosen; and those of the empty launches.
+
+    A variant that fails only now is a row that says so, and the others are timed without it.
+    """
     calls = {name: _bound(ready.choice, x) for name, ready in bench.ready.items()}
-    if not calls:
+    while calls:
+        try:
+            times, hosts = _timed(bench, calls, _empties(bench, case))
+            break
+        except _FailedError as failed:
+            for name in failed.of:
+                rows = rows | {name: _failed(name, failed.error)}
+                del calls[name], bench.ready[name]
+    else:
         return rows, {}
-    try:
-        with traps.nothing_chosen():
-            times = bench.stopwatch.time(calls | _empties(bench, case))
-            empty_us = {
-                name.removeprefix(EMPTY): times.pop(name).median_us
-                for name in list(times)
-                if name.startswith(EMPTY)
-            }
-            medians = {name: spread.median_us for name, spread in times.items()}
-            most = {"batches": 15, "most": 500} if bench.host else {}
-            hosts = timing.host_us(calls, bench.stopwatch.clock.finish, medians, **most)
-    except traps.TrapError as error:
-        return rows | {name: _failed(name, error) for name in calls}, {}
+    empty_us = {
+        name.removeprefix(EMPTY): times.pop(name).median_us for name in list(times) if name.startswith(EMPTY)
+    }
     timed = {
         name: _row(
             rows[name],
@@ -169,8 +171,37 @@ def _time_all(
     }
     if bench.graphs and bench.device != "cpu":
         graphed = {name: call for name, call in calls.items() if variants[name].graphs}
-        timed |= {name: _graphed(timed[name], call, medians[name]) for name, call in graphed.items()}
+        timed |= {
+            name: _graphed(timed[name], call, times[name].median_us) for name, call in graphed.items()
+        }
     return rows | timed, empty_us
+
+
+class _FailedError(Exception):
+    """These variants failed while times were taken."""
+
+    def __init__(self, of: Sequence[str], error: Exception) -> None:
+        super().__init__(str(error))
+        self.of, self.error = of, error
+
+
+def _timed(
+    bench: Bench, calls: Mapping[str, Thunk], empties: Mapping[str, Thunk]
+) -> tuple[dict[str, Quartiles], dict[str, float]]:
+    """Times by the bench's clock, and the host's; an error says whose turn it was."""
+    watched = None
+    try:
+        with traps.nothing_chosen() as watched:
+            times = bench.stopwatch.time({**calls, **empties}, watched.turn)
+            medians = {name: times[name].median_us for name in calls}
+            most = {"batches": 15, "most": 500} if bench.host else {}
+            hosts = timing.host_us(calls, bench.stopwatch.clock.finish, medians, turn=watched.turn, **most)
+    except Exception as error:
+        of = error.of if isinstance(error, traps.ChoiceError) else [watched.at_work] if watched else []
+        if not of or not set(of) <= set(calls):
+            raise
+        raise _FailedError(of, error) from error
+    return times, hosts
 
 
 def _empties(bench: Bench, case: CaseResult) -> dict[str, Thunk]:

@@ -14,10 +14,15 @@ import torch
 from tilefold.bench.statistics import Quartiles, quartiles
 
 Thunk = Callable[[], Any]
+Turn = Callable[[str], None]
 MOST_SAMPLES, FEWEST_SAMPLES = 500, 5
 TURN = 5  # samples of one variant in a row, where it is so fast that many are taken
 MANY_SAMPLES = 10 * TURN
 SLOW_US = 10_000.0
+
+
+def nobody(name: str) -> None:
+    """Nobody asks whose turn it is."""
 
 
 class Clock(Protocol):
@@ -116,29 +121,37 @@ class Stopwatch:
     clock: Clock
     pace: Pace = field(default_factory=Pace)
 
-    def time(self, calls: Mapping[str, Thunk]) -> dict[str, Quartiles]:
-        """Quartiles of each call's time. All are warmed for `warmup_ms`, then sampled in turns for `repeat_ms` each.
+    def time(self, calls: Mapping[str, Thunk], turn: Turn = nobody) -> dict[str, Quartiles]:
+        """Quartiles of each call's time; `turn` hears whose turn it is, between samples. All are warmed for `warmup_ms`, then sampled in turns for `repeat_ms` each.
 
         A turn of a fast call is a few samples, after one that does not count: like the empty kernels of the limit, each
         sample comes after the same code and not after another variant's. A slow call takes part in fewer turns (at least
         5), of one sample each, spread evenly over all of them.
         """
-        warm = {name: self._warmed(call) for name, call in calls.items()}
+        warm = {}
+        for name, call in calls.items():
+            turn(name)
+            warm[name] = self._warmed(call)
         counts = {name: count for name, (count, _) in warm.items()}
         lengths = {name: TURN if count >= MANY_SAMPLES else 1 for name, count in counts.items()}
         turns = {name: count // lengths[name] for name, count in counts.items()}
         total = max(turns.values(), default=0)
         samples: dict[str, list[Callable[[], float]]] = {name: [] for name in calls}
-        for turn in range(total):
+        for number in range(total):
             for name, call in calls.items():
-                if not takes_part(turn, turns[name], total):
+                if not takes_part(number, turns[name], total):
                     continue
+                turn(name)
                 host_us = warm[name][1]
                 if lengths[name] > 1:
                     self.clock.sample_us(call, host_us)
                 samples[name] += [self.clock.sample_us(call, host_us) for _ in range(lengths[name])]
         self.clock.finish()
-        return {name: quartiles([read() for read in reads]) for name, reads in samples.items()}
+        spreads = {}
+        for name, reads in samples.items():
+            turn(name)
+            spreads[name] = quartiles([read() for read in reads])
+        return spreads
 
     def time_one(self, call: Thunk) -> Quartiles:
         """Quartiles of a single call's time."""
@@ -166,7 +179,12 @@ def takes_part(turn: int, turns: int, total: int) -> bool:
 
 
 def host_us(
-    calls: Mapping[str, Thunk], finish: Thunk, each_us: Mapping[str, float], batches: int = 5, most: int = 50
+    calls: Mapping[str, Thunk],
+    finish: Thunk,
+    each_us: Mapping[str, float],
+    batches: int = 5,
+    most: int = 50,
+    turn: Turn = nobody,
 ) -> dict[str, float]:
     """Host time of each call, until it returns: the median over batches, in turns, the device idle before each batch.
 
@@ -178,6 +196,7 @@ def host_us(
     times: dict[str, list[float]] = {name: [] for name in quick}
     for _ in range(batches):
         for name, call in quick.items():
+            turn(name)
             finish()
             start = time.perf_counter()
             for _ in range(counts[name]):

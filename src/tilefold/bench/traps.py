@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -69,26 +69,57 @@ def _cache_entries(call: Callable[..., Any]) -> list[Any]:
     return found
 
 
+class ChoiceError(TrapError):
+    """Something was compiled or chosen while times were taken; `of` says by which variants."""
+
+    def __init__(self, caught: Mapping[str, Sequence[str]]) -> None:
+        """Keep the names beside the sentence."""
+        self.of = tuple(caught)
+        said = ", ".join(sorted({what for found in caught.values() for what in found}))
+        super().__init__(
+            f"timing: nothing may be compiled or chosen while times are taken, got: {said}; "
+            "call the variant until it has settled"
+        )
+
+
+class Watched:
+    """Whose turn it is while times are taken, and what it did besides."""
+
+    def __init__(self) -> None:
+        """Nobody's turn yet."""
+        self.at_work = ""
+        self.caught: dict[str, list[str]] = {}
+        self._graphs = _graphs()
+
+    def turn(self, name: str) -> None:
+        """From now on it is this variant's turn."""
+        if _graphs() != self._graphs:
+            self.note("Dynamo compiled a graph")
+            self._graphs = _graphs()
+        self.at_work = name
+
+    def note(self, what: str) -> None:
+        """Whose turn it is did this."""
+        self.caught.setdefault(self.at_work, []).append(what)
+
+
 @contextlib.contextmanager
-def nothing_chosen() -> Iterator[None]:
+def nothing_chosen() -> Iterator[Watched]:
     """Within it, times are taken: raise if anything is compiled, or an autotuner measures its candidates.
 
     Raises:
-        TrapError: Dynamo compiled a graph, Inductor or Triton tuned, or Triton compiled a kernel.
+        ChoiceError: Dynamo compiled a graph, Inductor or Triton tuned, or Triton compiled a kernel.
     """
-    caught: list[str] = []
+    watched = Watched()
     with contextlib.ExitStack() as stack:
         for owner, name, what in _choosers():
-            stack.enter_context(mock.patch.object(owner, name, _noting(getattr(owner, name), what, caught)))
-        before = _graphs()
-        yield
-        if _graphs() != before:
-            caught.append("Dynamo compiled a graph")
-    if caught:
-        raise TrapError(
-            f"timing: nothing may be compiled or chosen while times are taken, got: {', '.join(sorted(set(caught)))}; "
-            "call the variant until it has settled"
-        )
+            stack.enter_context(
+                mock.patch.object(owner, name, _noting(getattr(owner, name), what, watched))
+            )
+        yield watched
+        watched.turn("")
+    if watched.caught:
+        raise ChoiceError(watched.caught)
 
 
 def _choosers() -> list[tuple[Any, str, str]]:
@@ -107,9 +138,9 @@ def _choosers() -> list[tuple[Any, str, str]]:
     return [entry for entry in found if hasattr(entry[0], entry[1])]
 
 
-def _noting(function: Callable[..., Any], what: str, caught: list[str]) -> Callable[..., Any]:
+def _noting(function: Callable[..., Any], what: str, watched: Watched) -> Callable[..., Any]:
     def noting(*arguments: Any, **keywords: Any) -> Any:
-        caught.append(what)
+        watched.note(what)
         return function(*arguments, **keywords)
 
     return noting
