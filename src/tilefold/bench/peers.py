@@ -23,23 +23,44 @@ COMPILE_MODE = "max-autotune-no-cudagraphs"
 
 @dataclass(frozen=True)
 class Peer:
-    """A competitor: what it is, the module that must import, the distribution that has its version, its variant."""
+    """A competitor: what it is, the module that must import, the distribution that has its version, its variant.
+
+    `attribute` is what the module must have: some import without the driver or the library that they need.
+    """
 
     name: str
     about: str
     module: str
     distributions: tuple[str, ...]
     variant: Variant
+    attribute: str = "__name__"
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it cannot be used, or None: one that is installed but broken is as missing as one that is not."""
+        try:
+            getattr(imported(self.module), self.attribute)
+        except (Exception, SystemExit) as error:
+            return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return None
 
     @property
     def version(self) -> str | None:
-        """Its version, or None if it cannot be imported."""
-        try:
-            importlib.import_module(self.module)
-        except Exception:  # a peer that is installed but broken is as missing as one that is not
+        """Its version, or None if it cannot be used."""
+        if self.trouble:
             return None
         there = {name: machine.version_of(name) for name in self.distributions}
         return next((version for version in there.values() if version), "unknown")
+
+
+def imported(module: str) -> Any:
+    """A peer's module, whatever must be so before it can be imported."""
+    if module == "cuda.compute":
+        # numba-cuda names what numpy 2 has taken away.
+        numpy = importlib.import_module("numpy")
+        if not hasattr(numpy, "row_stack"):
+            setattr(numpy, "row_stack", numpy.vstack)  # noqa: B010  # numpy's own types know no such name
+    return importlib.import_module(module)
 
 
 def known_peers() -> dict[str, Peer]:
@@ -74,10 +95,11 @@ def known_peers() -> dict[str, Peer]:
             ),
             Peer(
                 "cuda.compute",
-                "cuda.compute.reduce_into, whole arrays",
+                "cuda.compute.make_reduce_into, whole arrays",
                 "cuda.compute",
                 ("cuda-cccl",),
                 Variant("cuda.compute", build_cuda_compute, gpu_only=True),
+                "make_reduce_into",
             ),
             Peer(
                 "quack",
@@ -194,21 +216,48 @@ def build_jax(case: Case, x: torch.Tensor) -> Sequence[Choice]:
 # --------------------------------------------------------------------------------------------------- cuda.compute
 
 
+@dataclass(frozen=True)
+class StreamOfTorch:
+    """Torch's current stream as cuda.compute asks for one: a version of the protocol, and the handle."""
+
+    handle: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The protocol's version 0."""
+        return 0, self.handle
+
+
 def build_cuda_compute(case: Case, x: torch.Tensor) -> Sequence[Choice]:
-    """CUB's reduction of a whole array of float32; none for rows and columns, or for other folds."""
+    """CUB's reduction of a whole array of float32; none for rows and columns, or for other folds.
+
+    Compiled here, its scratch memory allocated here: a call launches, no more. `reduce_into`, the same in one word, looks
+    itself up and allocates from the driver at each call.
+    """
     whole = (
         case.elements == max(case.shape) and case.dim is not None and case.shape[case.dim] == case.elements
     )
     if not whole or case.operation not in ("sum", "amax") or case.dtype != "fp32":
         return []
-    compute = importlib.import_module("cuda.compute")
+    compute = imported("cuda.compute")
     numpy = importlib.import_module("numpy")
     kind = compute.OpKind.PLUS if case.operation == "sum" else compute.OpKind.MAXIMUM
     first = numpy.array([0.0 if case.operation == "sum" else -numpy.inf], dtype=numpy.float32)
 
+    def arguments(x: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
+        return {"d_in": x.view(-1), "d_out": out, "op": kind, "h_init": first}
+
+    def stream() -> StreamOfTorch:
+        return StreamOfTorch(torch.cuda.current_stream().cuda_stream)
+
+    out = torch.empty(1, dtype=torch.float32, device=x.device)
+    reducer = compute.make_reduce_into(**arguments(x, out))
+    needed = reducer(temp_storage=None, num_items=x.numel(), stream=stream(), **arguments(x, out))
+    # An address of 0 would ask for the size again.
+    scratch = torch.empty(max(needed, 1), dtype=torch.uint8, device=x.device)
+
     def call(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty(1, dtype=torch.float32, device=x.device)
-        compute.reduce_into(d_in=x.view(-1), d_out=out, op=kind, num_items=x.numel(), h_init=first)
+        reducer(temp_storage=scratch, num_items=x.numel(), stream=stream(), **arguments(x, out))
         return out.view(case.result_shape)
 
-    return [Choice("reduce_into", call)]
+    return [Choice("make_reduce_into", call)]
