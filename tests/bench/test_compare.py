@@ -65,6 +65,36 @@ def test_other_machines_are_said() -> None:
     assert compare_results(OLD, other).remarks == ("chip differs: NVIDIA X -> NVIDIA Y",)
 
 
+def test_empty_launches_that_took_longer_are_forgiven() -> None:
+    """One process launches in 3.3 us, the next in 4.0, whatever the kernel: 10.1 -> 10.8 us is no news then."""
+
+    def run(median_us: float, launch_us: float, kind: str = "1") -> SuiteResult:
+        case = case_result(measurement(median_us, spread=0.001))
+        return suite_result(replace(case, empty_us={kind: launch_us}))
+
+    assert compare_results(run(10.1, 3.3), run(10.8, 4.0)).worse == ()
+    assert compare_results(run(10.8, 4.0), run(10.1, 3.3)).faster == ()
+    assert compare_results(run(10.1, 3.3), run(10.8, 3.3)).worse != ()
+    assert compare_results(run(10.1, 3.3), run(11.8, 4.0)).worse != ()
+    assert compare_results(run(10.1, 4.0), run(10.8, 3.3)).worse != ()  # faster launches excuse nothing
+    assert compare_results(run(10.1, 3.3), run(10.8, 5.0, kind="2")).worse != ()  # nor does one launch more
+
+
+def test_a_host_suite_is_compared_by_the_hosts_cost() -> None:
+    def run(host_us: float | None, median_us: float = 5.0) -> SuiteResult:
+        return suite_result(case_result(measurement(median_us, host_us=host_us)), suite="host")
+
+    found = compare_results(run(9.0), run(14.0))
+    assert found.worse == ("sum dim1 1x268435456 bf16, ours: 9.00 -> 14.00 us host (+55.6%)",)
+    assert compare_results(run(9.0), run(9.0, median_us=8.0)).worse == ()
+    assert compare_results(run(9.0), run(10.5)).worse == ()  # machines of one kind differ by as much
+
+
+def test_a_variant_that_neither_has_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="--variant must be of ours; torch, got 'our'"):
+        compare_results(OLD, new(100.0), variants=("our",))
+
+
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(ArgumentError, match="of one suite, got folds and host"):
         compare_results(OLD, suite_result(suite="host"))
