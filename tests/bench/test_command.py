@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from typer.testing import CliRunner
 
 import tilefold.bench.cases as cases_room
 from tilefold.bench import command, display, suites
+from tilefold.bench import run as run_room
 from tilefold.bench.results import read_results
 from tilefold.bench.suites import host
 from tilefold.bench.timing import SLOW_US
@@ -98,6 +101,9 @@ def test_a_suite_runs_on_a_cpu(
     shown = capsys.readouterr().out
     assert "cases checked and timed" in shown
     assert f"[{len(result.cases)}/{len(result.cases)}, 0:00 left]" in shown
+    assert (
+        len(result.cases) == 1 or f"[1/{len(result.cases)}] " in shown
+    )  # nothing is known of the time left yet
 
 
 def test_forms_that_need_a_gpu_are_named_so_on_a_cpu(tmp_path: Path) -> None:
@@ -150,6 +156,107 @@ def test_what_there_is_no_time_for_is_left_out_and_said(
     assert {m.status for c in read_results(tmp_path / "host.json").cases for m in c.measurements} == {
         "not run"
     }
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_ctrl_c_keeps_what_is_done(
+    done: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure = run_room.measure_case
+
+    def interrupted(bench: Any, case: Any, variants: Any) -> Any:
+        if case.dim == (1 if done == 0 else 0):
+            raise KeyboardInterrupt
+        return measure(bench, case, variants)
+
+    monkeypatch.setattr(run_room, "measure_case", interrupted)
+    assert run("host", *QUICK, "--operations", "sum", "--out", str(tmp_path)) == 130
+    result = read_results(tmp_path / "host.json")
+    assert [case.of("ours").status for case in result.cases].count("ok") == done  # type: ignore[union-attr]  # ours is there
+    assert f"interrupted after {done} of 2 cases" in result.runs[0].notes[0]
+    captured = capsys.readouterr()
+    assert f"interrupted: {done} of 2 cases are in {tmp_path / 'host'}.json" in captured.out
+    assert captured.err == "bench: interrupted\n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGINT"), reason="needs signals")
+def test_a_terminals_ctrl_c_ends_a_run_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tilefold.bench", "folds", *QUICK, "--out", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    assert child.stdout is not None
+    for line in child.stdout:
+        if line.startswith("[3/"):
+            child.send_signal(signal.SIGINT)
+            break
+    out, err = child.communicate()
+    assert (child.returncode, err) == (130, "bench: interrupted\n")
+    assert "interrupted: " in out
+    kept = [case for case in read_results(tmp_path / "folds.json").cases if case.of("ours").time_us]  # type: ignore[union-attr]  # ours is there
+    assert len(kept) >= 3
+
+
+def test_files_are_kept_while_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed loses the case at hand and a few seconds."""
+    measure, seen = run_room.measure_case, []
+
+    def watched(bench: Any, case: Any, variants: Any) -> Any:
+        path = tmp_path / "host.json"
+        seen.append(
+            sum(bool(c.measurements[0].time_us) for c in read_results(path).cases) if path.exists() else 0
+        )
+        return measure(bench, case, variants)
+
+    monkeypatch.setattr(run_room, "measure_case", watched)
+    monkeypatch.setattr(run_room, "KEPT_EVERY_S", 0.0)
+    assert run("host", *QUICK, "--dims", "1", "--operations", "sum,amax,var", "--out", str(tmp_path)) == 0
+    assert seen == [0, 1, 2]
+
+
+def test_a_device_that_broke_costs_no_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = iter([10.0, 10.0, 10.0])
+    monkeypatch.setattr(run_room.limits, "copy_gb_per_s", lambda *_: next(copies))
+    assert run("host", *QUICK, "--operations", "sum", "--out", str(tmp_path)) == 0
+    result = read_results(tmp_path / "host.json")
+    assert all(case.of("ours").time_us for case in result.cases)  # type: ignore[union-attr]  # ours is there
+    assert "the copy could not be measured once more" in result.runs[0].notes[0]
+
+
+def test_a_copy_that_changed_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copies = iter([10.0, 10.0, 10.0, 5.0])
+    monkeypatch.setattr(run_room.limits, "copy_gb_per_s", lambda *_: next(copies))
+    assert run("host", *QUICK, "--operations", "sum", "--dims", "1", "--out", str(tmp_path)) == 0
+    assert "the copy ran at 5 GB/s when all was done: the machine was not steady" in capsys.readouterr().out
+
+
+def test_nothing_is_measured_for_a_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_room, "measure_case", lambda *_: pytest.fail("measured"))
+    (tmp_path / "file").write_text("")
+    assert run("host", *QUICK, "--out", str(tmp_path / "file")) == 2
+    assert "--out must be a folder that can be written" in capsys.readouterr().err
+
+
+def test_plots_without_matplotlib_are_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(run_room, "measure_case", lambda *_: pytest.fail("measured"))
+    assert run("host", *QUICK, "--plots", "--out", str(tmp_path)) == 2
+    assert "pip install 'tilefold[bench]'" in capsys.readouterr().err
+
+
+def test_a_variant_of_the_suites_own_alone_is_no_failure(tmp_path: Path) -> None:
+    quick = ["--shapes", "1x32x512", "--operations", "matmul", "--out", str(tmp_path)]
+    assert run("router", *QUICK, "--variant", "torch", *quick) == 0
+    assert run("router", *QUICK, "--variant", "ours", "--against", "torch", *quick) == 0
+    (case,) = read_results(tmp_path / "router.json").cases
+    assert [m.variant for m in case.measurements] == ["ours", "torch"]  # a suite's own may be named as a peer
 
 
 def test_a_wrong_answer_of_ours_is_exit_code_1(
@@ -212,6 +319,14 @@ def test_torch_compile_is_checked_before_it_is_timed_on_a_cpu(
         ),
         (["folds", "--device", "cpu", "--against", "numpy"], "--against must be of torch, .* got 'numpy'"),
         (["show", "no.json"], "must be a readable JSON file"),
+        (
+            ["host", "--device", "cpu", "--operations", "sum", "--part", "9/9"],
+            "must leave a case of host, got none",
+        ),
+        (["host", "--device", "tpu"], "--device must be cpu, cuda or cuda:1 ..., got 'tpu'"),
+        (["host", "--dry-run", "--against", "wat"], "--against must be of torch, .* got 'wat'"),
+        (["host", "--dry-run", "--variant", "wat"], "--variant must be of ours, got 'wat'"),
+        (["--dry-run", "--dtype", "fp8"], "--dtype must be of fp32 here, got 'fp8'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -221,6 +336,46 @@ def test_what_cannot_be_done_is_one_line(
     assert command.main(argv) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(said, line)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--shapes", ","), ("--dtype", ""), ("--jobs", "-1"), ("--jobs", "²"), ("--budget-s", "nan"),
+        ("--warmup-ms", "inf"), ("--repeat-ms", "nan"), ("--repeat-ms", "-1"), ("--gb-per-s", "0"), ("--part", "²/3"),
+    ],
+)  # fmt: skip
+def test_a_value_that_means_nothing_is_refused(
+    flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        run("host", "--device", "cpu", flag, value)
+    assert raised.value.code == 2
+    assert re.search(rf"{flag}: must (be|name) .*got '{value}'", capsys.readouterr().err)
+
+
+def test_a_gpu_that_is_not_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert run("host", "--device", "cuda:2") == 2
+    assert "--device must be one of this machine's GPUs (2), got 'cuda:2'" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_all_suites_lists_those_that_have_such_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--dry-run", "--dtype", "fp16") == 0
+    shown = capsys.readouterr().out
+    assert [line.split(":")[0] for line in shown.splitlines() if " cases, floors" in line] == ["decompose-k"]
+
+
+def test_a_suite_of_the_cpu_runs_there_whatever_is_asked_for(tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    try:
+        quick = [*QUICK[2:], "--shapes", "4096x64", "--operations", "sum", "--out", str(tmp_path)]
+        assert run("cpu", "--device", "cuda", *quick) == 0
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without a GPU")

@@ -23,7 +23,7 @@ RESULT = suite_result(*CASES)
 
 
 def figure() -> type:
-    return plots._figure_class()
+    return plots.matplotlib_figure()
 
 
 def test_a_plot_a_group_one_for_the_grid_and_bars(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +101,11 @@ def test_a_suites_committed_results_hold_its_cases() -> None:
             '{"schema": 3, "suite": "x", "runs": [], "cases": [], "more": 1}', "more", id="a field too many"
         ),
         pytest.param('{"schema": 3, "suite": 5, "runs": [], "cases": []}', "5 is no str", id="another type"),
+        pytest.param('{"schema": 3, "suite": "x", "runs": [[]], "cases": []}', "is no object", id="a list"),
+        pytest.param('{"schema": 3, "suite": "x", "runs": {}, "cases": []}', "is no list", id="an object"),
+        pytest.param('{"schema": 3, "suite": "x", "runs": null, "cases": []}', "is no list", id="null"),
+        pytest.param("[" * 100_000, "readable JSON", id="deeper than Python reads"),
+        pytest.param("\ufeff{}", "readable JSON", id="a byte order mark"),
     ],
 )
 def test_a_foreign_file_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -108,6 +114,63 @@ def test_a_foreign_file_is_refused_in_one_line(tmp_path: Path, text: str, said: 
     with pytest.raises(FileError, match=said) as raised:
         read_results(path)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("found", "replacement", "said"),
+    [
+        ('"median_us": 100.0', '"median_us": NaN', "finite"),
+        ('"median_us": 100.0', '"median_us": 1e999', "finite"),
+        ('"median_us": 100.0', '"median_us": 0', "not positive"),
+        ('"median_us": 100.0', '"median_us": true', "True is no float"),
+        ('"fraction": 0.98', '"fraction": -1.0', "not positive"),
+        ('"run": 0', '"run": 7', "of run 7, of 1 runs"),
+        ('"notes": []', '"notes": "abc"', "is no list"),
+        ('"clocks_mhz": null', '"clocks_mhz": [1]', "1 values, not 2"),
+        ('"empty_us": {', '"empty_us": [], "x": {', "unknown fields"),
+    ],
+)
+def test_values_that_no_run_leaves_are_refused(
+    tmp_path: Path, found: str, replacement: str, said: str
+) -> None:
+    path = write_results(RESULT, tmp_path)[0]
+    text = path.read_text()
+    assert found in text
+    path.write_text(text.replace(found, replacement, 1))
+    with pytest.raises(FileError, match=said):
+        read_results(path)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_a_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
+    path = write_results(RESULT, tmp_path)[0]
+    text = path.read_text()
+    path.write_text(text[: int(len(text) * share)])
+    with pytest.raises(FileError, match="readable JSON"):
+        read_results(path)
+
+
+def test_two_runs_may_write_into_one_folder(tmp_path: Path) -> None:
+    """The last to finish is what stays, whole; nobody's half file is in the other's way."""
+    results = [
+        suite_result(*(case_result(measurement(time), shape=(n, 8)) for n in range(40)))
+        for time in (1.0, 2.0)
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: write_results(results[number % 2], tmp_path), range(60)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folds.csv", "folds.json"]
+    assert read_results(tmp_path / "folds.json") in results
+
+
+def test_a_note_that_utf_8_has_not_is_no_reason_to_lose_a_run(tmp_path: Path) -> None:
+    write_results(suite_result(case_result(Measurement("ours", "error", "file \udcff"))), tmp_path)
+    assert "file \\udcff" in (tmp_path / "folds.csv").read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match=r"must be a folder that can be written, got .*file"):
+        write_results(RESULT, tmp_path / "file")
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
@@ -155,6 +218,17 @@ def test_summary_of_host_costs() -> None:
     assert "host time over torch's: 1.50 on average; sum dim1 1x268435456 bf16 1.50" in summary(
         suite_result(case, suite="host")
     )
+
+
+def test_what_a_run_says_of_itself_is_shown() -> None:
+    noted = replace(RESULT, runs=(replace(RUN, notes=("the copy ran at 3000 GB/s when all was done",)),))
+    assert "the copy ran at 3000 GB/s when all was done" in summary(noted)
+
+
+def test_without_ours_what_was_timed_counts() -> None:
+    only = suite_result(case_result(measurement(5.0, "torch")))
+    assert not failed(only)
+    assert summary(only)[0] == "1 of 1 cases checked and timed"
 
 
 def test_only_tilefolds_own_failures_fail() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -23,13 +24,13 @@ tilefold bench plot RESULT      draw a result's plots (needs matplotlib)
 tilefold bench merge RESULT...  the parts of a suite (--part) as one result
 tilefold bench show RESULT      a result's rows and its summary
 
-exit code 0: done, all of tilefold's answers right; 1: an answer of tilefold's was wrong or failed, or something got slower;
-2: what was asked for cannot be done, in one line
+exit code 0: done, all of tilefold's answers right; 1: an answer of tilefold's was wrong or failed, nothing could be timed, or
+something got slower; 2: what was asked for cannot be done; 130: interrupted, the cases that were done are kept
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; errors of the caller are one line on stderr and exit code 2."""
+    """Run one command; errors of the caller are one line on stderr and exit code 2, Ctrl-C is 130."""
     commands = {"compare": compare, "plot": plot, "merge": merge, "show": show}
     try:
         if argv and argv[0] in commands:
@@ -38,6 +39,9 @@ def main(argv: Sequence[str]) -> int:
     except TilefoldError as error:
         _write(str(error), sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        _write("bench: interrupted", sys.stderr)
+        return 130
 
 
 def _write(text: str, stream: TextIO | None = None) -> None:
@@ -48,9 +52,42 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(word for word in text.split(",") if word)
 
 
+def _some_names(text: str) -> tuple[str, ...]:
+    """As `_names`, where naming nothing would select nothing."""
+    if not _names(text):
+        raise argparse.ArgumentTypeError(f"must name something, got {text!r}")
+    return _names(text)
+
+
+def _number(least: float, above: bool = False) -> Callable[[str], float]:
+    """A finite number from `least` on, or above it."""
+
+    def parsed(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number) or number < least or (above and number == least):
+            rule = (
+                ""
+                if least == -math.inf
+                else f" {'above' if above else 'from'} {least:g}{'' if above else ' on'}"
+            )
+            raise argparse.ArgumentTypeError(f"must be a finite number{rule}, got {text!r}")
+        return number
+
+    return parsed
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0 on, got {text!r}")
+    return int(text)
+
+
 def _part(text: str) -> tuple[int, int]:
     number, _, parts = text.partition("/")
-    if not (number.isdigit() and parts.isdigit() and 1 <= int(number) <= int(parts)):
+    if not (text.isascii() and number.isdigit() and parts.isdigit() and 1 <= int(number) <= int(parts)):
         raise argparse.ArgumentTypeError(f"must be like 2/3, got {text!r}")
     return int(number), int(parts)
 
@@ -68,10 +105,10 @@ def measuring_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     p.add_argument("suite", nargs="?", metavar="SUITE", help="one of: " + ", ".join(_suite_names()))
-    p.add_argument("--shapes", type=_names, help="only these, such as 16384x8192,1x268435456")
-    p.add_argument("--dtype", type=_names, dest="dtypes", help="only these, such as bf16,fp32")
-    p.add_argument("--operations", type=_names, help="only these, such as sum,argmax")
-    p.add_argument("--dims", type=_names, help="only these, such as 1")
+    p.add_argument("--shapes", type=_some_names, help="only these, such as 16384x8192,1x268435456")
+    p.add_argument("--dtype", type=_some_names, dest="dtypes", help="only these, such as bf16,fp32")
+    p.add_argument("--operations", type=_some_names, help="only these, such as sum,argmax")
+    p.add_argument("--dims", type=_some_names, help="only these, such as 1")
     p.add_argument("--headline", action="store_true", help="the headline cases only")
     p.add_argument("--against", type=_names, help="peers: torch,compile,cupy,jax,cuda.compute,quack")
     p.add_argument(
@@ -85,16 +122,20 @@ def measuring_parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--part", type=_part, default=(1, 1), help="every n-th case from the i-th on, as i/n; see merge"
     )
-    p.add_argument("--jobs", type=int, help="processes that compile before anything is timed")
-    p.add_argument("--budget-s", type=float, default=540.0, help="cases not begun by then are left out")
-    p.add_argument("--warmup-ms", type=float, default=5.0, help="of each variant of a case")
-    p.add_argument("--repeat-ms", type=float, default=25.0, help="of each variant of a case")
+    p.add_argument("--jobs", type=_count, help="processes that compile before anything is timed")
+    p.add_argument(
+        "--budget-s", type=_number(-math.inf), default=540.0, help="cases not begun by then are left out"
+    )
+    p.add_argument("--warmup-ms", type=_number(0), default=5.0, help="of each variant of a case")
+    p.add_argument("--repeat-ms", type=_number(0), default=25.0, help="of each variant of a case")
     p.add_argument("--no-graphs", action="store_true", help="no time in a CUDA graph")
     p.add_argument("--out", type=Path, default=Path("bench-out"), help="folder for SUITE.json and SUITE.csv")
     p.add_argument("--plots", action="store_true", help="draw the plots too")
     p.add_argument("--commit", help="what to record where there is no git")
     p.add_argument("--dry-run", action="store_true", help="list cases, bytes and floors; measure nothing")
-    p.add_argument("--gb-per-s", type=float, help="of a dry run's floors (an H200's copy by default)")
+    p.add_argument(
+        "--gb-per-s", type=_number(0, above=True), help="of a dry run's floors (an H200's copy by default)"
+    )
     return p
 
 
@@ -118,6 +159,8 @@ def measure(argv: Sequence[str]) -> int:
 
     suite = load_suite(args.suite)
     options = on(suite, options_of(args, suite.name, suite.needs_gpu, suite.cpu_only, argv))
+    if args.plots:
+        _needs_matplotlib()
     display = new_display()
     try:
         result = run_suite(suite, options, display)
@@ -149,12 +192,17 @@ def options_of(
     from tilefold.bench.run import Options, default_jobs
     from tilefold.bench.timing import Pace
 
-    device = args.device or ("cpu" if cpu_only else "cuda")
+    device = "cpu" if cpu_only else _device(args.device)
     if device == "cpu" and needs_gpu:
         raise ArgumentError(f"bench: {suite} needs a GPU, got --device cpu; run it on a machine with one")
     if device != "cpu" and not torch.cuda.is_available():
         fix = "run it on a machine with one" if needs_gpu else "try --device cpu"
         raise ArgumentError(f"bench: {suite} needs a GPU, got a machine without one; {fix}")
+    count = torch.cuda.device_count()
+    if device != "cpu" and (torch.device(device).index or 0) >= count:
+        raise ArgumentError(
+            f"bench: --device must be one of this machine's GPUs ({count}), got {device!r}; count from cuda:0"
+        )
     return Options(
         device=device,
         size=args.size or ("small" if device == "cpu" or cpu_only else "full"),
@@ -177,6 +225,21 @@ def options_of(
     )
 
 
+def _device(name: str | None) -> str:
+    """ "cuda", "cuda:1" ..., or "cpu"."""
+    import torch
+
+    try:
+        device = torch.device(name or "cuda")
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ArgumentError(
+            f"bench: --device must be cpu, cuda or cuda:1 ..., got {name!r}; leave it out for a GPU"
+        )
+    return "cpu" if device.type == "cpu" else str(device)
+
+
 DRY_HEADS = ("case", "bytes", "operations", "floor us", "tolerance")
 
 
@@ -186,8 +249,11 @@ def dry_run(args: argparse.Namespace) -> int:
     from tilefold.bench.limits import H200_COPY_GB_PER_S, floor_us
     from tilefold.bench.run import Options, selected
     from tilefold.bench.suites import load_suite
+    from tilefold.bench.variants import peers_of, variants_of
 
     speed = args.gb_per_s or H200_COPY_GB_PER_S
+    peers_of(args.against or ())
+    fitting, refusals = 0, []
     for name in [args.suite] if args.suite else _suite_names():
         suite = load_suite(name)
         small = args.size == "small" or (args.size is None and args.device == "cpu")
@@ -200,7 +266,13 @@ def dry_run(args: argparse.Namespace) -> int:
             headline=args.headline,
             part=args.part,
         )
-        cases = selected(suite, options)
+        try:
+            variants_of(suite, args.against or (), args.variants)
+            cases = selected(suite, options)
+        except ArgumentError as error:  # of all suites, those that have such cases
+            refusals.append(error)
+            continue
+        fitting += 1
         rows = [
             (c.name, f"{c.compulsory_bytes}", f"{c.operations}", f"{floor_us(c.compulsory_bytes, speed):.2f}",
              "exact" if c.tolerance.exact else "bounded")
@@ -211,6 +283,8 @@ def dry_run(args: argparse.Namespace) -> int:
         for why in dict.fromkeys(c.tolerance.why for c in cases):
             _write(f"tolerance: {why}")
         _write("")
+    if not fitting:
+        raise refusals[0]
     return 0
 
 
@@ -229,9 +303,14 @@ def compare(argv: Sequence[str]) -> int:
     p = _parser("compare", "What got slower beyond noise, or is wrong now; exit code 1 if anything.")
     p.add_argument("old", type=Path, metavar="OLD")
     p.add_argument("new", type=Path, metavar="NEW")
-    p.add_argument("--variants", type=_names, help="only these, such as ours (peers drift too)")
-    p.add_argument("--noise", type=float, default=NOISE, help="share of the old median")
-    p.add_argument("--noise-us", type=float, default=NOISE_US, help="microseconds")
+    p.add_argument(
+        "--variant",
+        action="append",
+        dest="variants",
+        help="only this, such as ours (peers drift too); again for more",
+    )
+    p.add_argument("--noise", type=_number(0), default=NOISE, help="share of the old median")
+    p.add_argument("--noise-us", type=_number(0), default=NOISE_US, help="microseconds")
     args = p.parse_args(argv)
     found = compare_results(
         read_results(args.old), read_results(args.new), args.variants, args.noise, args.noise_us
@@ -251,14 +330,24 @@ def plot(argv: Sequence[str]) -> int:
     p.add_argument("results", type=Path, nargs="+", metavar="RESULT.json")
     p.add_argument("--out", type=Path, default=Path("bench-out/plots"))
     args = p.parse_args(argv)
-    for path in args.results:
-        _draw(read_results(path), args.out)
+    _needs_matplotlib()
+    for result in [read_results(path) for path in args.results]:
+        _draw(result, args.out)
     return 0
+
+
+def _needs_matplotlib() -> None:
+    """Refuse before anything is measured or read."""
+    from tilefold.bench.plots import matplotlib_figure
+
+    matplotlib_figure()
 
 
 def _draw(result: SuiteResult, folder: Path) -> None:
     from tilefold.bench.plots import draw_plots
+    from tilefold.bench.results import writable_folder
 
+    writable_folder(folder)
     for path in draw_plots(result, folder):
         _write(f"drawn: {path}")
 

@@ -111,8 +111,10 @@ class PlainDisplay:
         """A line a case, the time left before it."""
         now = time.monotonic()
         self._start = self._start or now
-        left = (now - self._start) / max(done - 1, 1) * (total - done) if done > 1 else 0.0
-        self.say(f"[{done}/{total}, {left_text(left)} left] {line_of(case)}")
+        # The first case is where the clock starts: it says nothing yet, unless it is the last.
+        each = (now - self._start) / (done - 1) if done > 1 else None
+        left = "" if each is None and total > 1 else f", {left_text((each or 0.0) * (total - done))} left"
+        self.say(f"[{done}/{total}{left}] {line_of(case)}")
 
     def close(self) -> None:
         """Nothing to undo."""

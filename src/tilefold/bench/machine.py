@@ -32,10 +32,11 @@ def driver_version() -> str | None:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that this package lies in, "+" behind it if files differ; None outside of one."""
+    """The commit of the checkout that this package is part of, "+" behind it if files differ; None outside of one."""
     here = str(Path(__file__).parent)
     found = _output("git", "-C", here, "rev-parse", "--short=12", "HEAD")
-    if found is None:
+    # An environment may lie in somebody else's checkout, whose commit says nothing of this package.
+    if found is None or _output("git", "-C", here, "ls-files", Path(__file__).name) is None:
         return None
     return found + (
         "+" if _output("git", "-C", here, "status", "--porcelain", "--untracked-files=no") else ""

@@ -171,9 +171,7 @@ def _time_all(
     }
     if bench.graphs and bench.device != "cpu":
         graphed = {name: call for name, call in calls.items() if variants[name].graphs}
-        timed |= {
-            name: _graphed(timed[name], call, times[name].median_us) for name, call in graphed.items()
-        }
+        timed |= {name: _graphed(timed[name], call, times[name].median_us) for name, call in graphed.items()}
     return rows | timed, empty_us
 
 

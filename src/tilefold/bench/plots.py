@@ -22,7 +22,7 @@ def draw_plots(result: SuiteResult, folder: Path) -> list[Path]:
     Raises:
         BackendError: matplotlib is not installed.
     """
-    figure_class = _figure_class()
+    figure_class = matplotlib_figure()
     folder.mkdir(parents=True, exist_ok=True)
     pages: dict[str, dict[str, list[CaseResult]]] = {}
     for case in result.cases:
@@ -38,7 +38,7 @@ def draw_plots(result: SuiteResult, folder: Path) -> list[Path]:
     return paths
 
 
-def _figure_class() -> Any:
+def matplotlib_figure() -> Any:
     """Matplotlib's Figure, used without pyplot: no window, no global state."""
     try:
         from matplotlib.figure import Figure

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import json
+import math
+import tempfile
 import types
 import typing
+import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -118,19 +122,50 @@ class SuiteResult:
 # ------------------------------------------------------------------------------------------------------ files
 
 
+def writable_folder(folder: Path) -> None:
+    """Make a folder for files, before hours go into what they are to hold.
+
+    Raises:
+        FileError: it is none, or nothing can be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise FileError(
+            f"bench: --out must be a folder that can be written, got {folder} ({error.strerror or error}); name another"
+        ) from None
+
+
 def write_results(result: SuiteResult, folder: Path) -> tuple[Path, Path]:
-    """SUITE.json and SUITE.csv in `folder`, which is made; a reader never sees half a file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    as_json, as_csv = folder / f"{result.suite}.json", folder / f"{result.suite}.csv"
+    """SUITE.json and SUITE.csv in `folder`, which is made; a reader never sees half a file, whoever else writes there.
+
+    Raises:
+        FileError: the folder or a file cannot be written.
+    """
+    writable_folder(folder)
     text = json.dumps(asdict(result), indent=1, allow_nan=False) + "\n"
-    for path, write in (
-        (as_json, lambda p: p.write_text(text, encoding="utf-8")),
-        (as_csv, _csv_writer(result)),
-    ):
-        half = path.with_suffix(path.suffix + ".part")
-        write(half)
-        half.replace(path)
+    as_json, as_csv = folder / f"{result.suite}.json", folder / f"{result.suite}.csv"
+    try:
+        _write_whole(as_json, text)
+        _write_whole(as_csv, _csv_text(result))
+    except OSError as error:
+        raise FileError(
+            f"bench: results must be writable, got {error.strerror or error} in {folder}; make room or name another --out"
+        ) from None
     return as_json, as_csv
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """By a file of this writer's own, which takes the place of the old one at once."""
+    half = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        # What an error message may hold and UTF-8 has not (half a surrogate pair) is no reason to lose a run.
+        half.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
 
 
 CSV_COLUMNS = (
@@ -161,25 +196,23 @@ def csv_rows(result: SuiteResult) -> list[dict[str, Any]]:
     ]
 
 
-def _csv_writer(result: SuiteResult) -> Any:
-    def write(path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, CSV_COLUMNS)
-            writer.writeheader()
-            writer.writerows(csv_rows(result))
-
-    return write
+def _csv_text(result: SuiteResult) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, CSV_COLUMNS)
+    writer.writeheader()
+    writer.writerows(csv_rows(result))
+    return text.getvalue()
 
 
 def read_results(path: Path) -> SuiteResult:
     """Results from a JSON file.
 
     Raises:
-        FileError: the file is missing, is no JSON, or has another schema.
+        FileError: the file is missing, is no JSON, has another schema, or holds what no run can have left.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FileError(
             f"bench: {path}: results must be a readable JSON file, got {error}; name one"
         ) from None
@@ -188,31 +221,62 @@ def read_results(path: Path) -> SuiteResult:
         raise FileError(f"bench: {path}: `schema` must be {SCHEMA}, got {found!r}; measure again")
     try:
         result: SuiteResult = _built(SuiteResult, document)
-    except (KeyError, TypeError, ValueError) as error:
+        _check_sense(result)
+    except (TypeError, ValueError) as error:
         raise FileError(
-            f"bench: {path}: results must have the fields of schema {SCHEMA}, got {error!r}; measure again"
+            f"bench: {path}: results must have the fields of schema {SCHEMA}, got {error}; measure again"
         ) from None
     return result
 
 
 def _built(kind: Any, value: Any) -> Any:
     """A value of an annotated type from plain data: dataclasses, tuples of one kind, optional ones, and scalars."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         types_of = typing.get_type_hints(kind)
-        unknown = sorted(set(value) - set(types_of))
+        given = _plain(dict, value)
+        unknown = sorted(set(given) - set(types_of))
         if unknown:
             raise ValueError(f"unknown fields {unknown}")
-        return kind(**{name: _built(types_of[name], item) for name, item in value.items()})  # type: ignore[operator]  # a dataclass
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+        return kind(**{name: _built(types_of[name], item) for name, item in given.items()})  # type: ignore[operator]  # a dataclass
     if origin is types.UnionType:
         return None if value is None else _built(next(k for k in inner if k is not types.NoneType), value)
     if origin is tuple:
-        return tuple(_built(inner[0], item) for item in value)
+        items = _plain(list, value)
+        if inner[-1] is not Ellipsis and len(items) != len(inner):
+            raise ValueError(f"{len(items)} values, not {len(inner)}")
+        return tuple(_built(inner[0], item) for item in items)
     if origin is dict:
-        return {key: _built(inner[1], item) for key, item in value.items()}
-    if kind is Any or isinstance(value, kind) or (kind is float and isinstance(value, int)):
-        return value
-    raise TypeError(f"{value!r} is no {kind.__name__}")
+        return {key: _built(inner[1], item) for key, item in _plain(dict, value).items()}
+    return value if kind is Any else _scalar(kind, value)
+
+
+def _plain(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{str(value)[:60]!r} is no {'object' if kind is dict else 'list'}")
+    return value
+
+
+def _scalar(kind: Any, value: Any) -> Any:
+    """A string, number or truth value; no number may be one that JSON has not (Python reads NaN and 1e999)."""
+    right = type(value) is kind or (kind is float and type(value) is int)
+    if not right:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    if kind is float and not math.isfinite(value):
+        raise ValueError(f"{value!r} where a number must be finite")
+    return value
+
+
+def _check_sense(result: SuiteResult) -> None:
+    """Raise where a case is of no run, or a time is none: what is made from results divides by them."""
+    for case in result.cases:
+        if not 0 <= case.run < len(result.runs):
+            raise ValueError(f"{case.name} of run {case.run}, of {len(result.runs)} runs")
+        for m in case.measurements:
+            times = [m.graph_us, m.host_us, m.fraction]
+            times += [m.time_us.median_us, m.time_us.q1_us, m.time_us.q3_us] if m.time_us else []
+            if not all(time > 0 for time in times if time is not None):
+                raise ValueError(f"{case.name}, {m.variant}: a time or fraction that is not positive")
 
 
 def merge_results(results: Sequence[SuiteResult]) -> SuiteResult:

@@ -18,11 +18,13 @@ from tilefold.bench.cases import Case, Suite, Variant
 from tilefold.bench.clocks import ClockWatch, clock_reader
 from tilefold.bench.display import Display
 from tilefold.bench.measure import Bench, blank_case, measure_case
-from tilefold.bench.results import SCHEMA, Run, SuiteResult, write_results
+from tilefold.bench.results import SCHEMA, Run, SuiteResult, writable_folder, write_results
 from tilefold.bench.timing import DeviceClock, HostClock, Pace, Stopwatch
 from tilefold.bench.variants import peers_of, variants_of
 from tilefold.bench.warm import NO_TIME_LEFT, Job, warm_caches
 from tilefold.errors import ArgumentError
+
+KEPT_EVERY_S = 5.0  # what a run that is killed may lose, beside the case at hand
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def selected(suite: Suite, options: Options) -> list[Case]:
     """The cases that the options ask for, in the suite's order.
 
     Raises:
-        ArgumentError: a filter that matches none, with what there is.
+        ArgumentError: a filter that matches none, with what there is; or nothing is left.
     """
     cases = list(suite.cases(options.size))
     filters: tuple[tuple[str, tuple[str, ...] | None, Callable[[Case], str]], ...] = (
@@ -73,22 +75,31 @@ def selected(suite: Suite, options: Options) -> list[Case]:
     if options.headline:
         cases = [case for case in cases if case.headline]
     number, parts = options.part
-    return cases[number - 1 :: parts]
+    cases = cases[number - 1 :: parts]
+    if not cases:
+        raise ArgumentError(
+            f"bench: the options must leave a case of {suite.name}, got none; leave out --headline or --part"
+        )
+    return cases
 
 
 def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
-    """Measure a suite and write its files, after every twenty cases and at the end.
+    """Measure a suite and write its files: every few seconds, at the end, and when it is interrupted.
 
     Raises:
         ArgumentError: the options fit no case, or name no peer.
+        FileError: the folder of the files cannot be written.
+        KeyboardInterrupt: Ctrl-C; the cases that were done are in the files.
     """
     deadline = time.time() + options.budget_s
     cases = selected(suite, options)
     against = suite.against if options.against is None else options.against
     variants = variants_of(suite, against, options.variants)
-    versions = {peer.name: peer.version for peer in peers_of(against)}
-    for name, version in versions.items():
-        display.say(f"peer {name}: {version or 'missing (cannot be imported here)'}")
+    writable_folder(options.out)
+    peers = peers_of(against)
+    versions = {peer.name: peer.version for peer in peers}
+    for peer in peers:
+        display.say(f"peer {peer.name}: {versions[peer.name] or f'missing ({peer.trouble})'}")
     warm(suite, cases, variants, options, display, deadline)
     bench = new_bench(
         suite, options, frozenset(name for name, version in versions.items() if version is None)
@@ -98,21 +109,37 @@ def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
     display.say(f"copy {copy:.0f} GB/s; empty launches {empties or 'none on a CPU'}")
     done = [blank_case(case, variants, copy) for case in cases]
 
-    def result(copy_again: float | None = None) -> SuiteResult:
-        run = describe_run(bench, options, versions, copy_again)
-        return SuiteResult(SCHEMA, suite.name, (run,), tuple(done))
+    def keep(copy_again: float | None = None, *notes: str) -> SuiteResult:
+        run = describe_run(bench, options, versions, copy_again, notes)
+        result = SuiteResult(SCHEMA, suite.name, (run,), tuple(done))
+        write_results(result, options.out)
+        return result
 
-    for number, case in enumerate(cases):
-        if time.time() > deadline:
-            display.say(f"out of time: {len(cases) - number} cases not run")
-            break
-        done[number] = measure_case(bench, case, variants)
-        display.measured(done[number], number + 1, len(cases))
-        if number % 20 == 19:
-            write_results(result(), options.out)
-    final = result(limits.copy_gb_per_s(bench.stopwatch, options.device))
-    write_results(final, options.out)
-    return final
+    kept_at, finished = time.monotonic(), 0
+    try:
+        for number, case in enumerate(cases):
+            if time.time() > deadline:
+                display.say(f"out of time: {len(cases) - number} cases not run")
+                break
+            done[number] = measure_case(bench, case, variants)
+            finished = number + 1
+            display.measured(done[number], finished, len(cases))
+            if time.monotonic() - kept_at > KEPT_EVERY_S:
+                keep()
+                kept_at = time.monotonic()
+        return keep(*copy_once_more(bench))
+    except KeyboardInterrupt:
+        keep(None, f"interrupted after {finished} of {len(cases)} cases")
+        display.say(f"interrupted: {finished} of {len(cases)} cases are in {options.out / suite.name}.json")
+        raise
+
+
+def copy_once_more(bench: Bench) -> tuple[float | None, str] | tuple[float]:
+    """The copy's speed when all is done; or None and why: a variant that broke the device must not cost the run."""
+    try:
+        return (limits.copy_gb_per_s(bench.stopwatch, bench.device),)
+    except Exception as error:
+        return None, f"the copy could not be measured once more: {' '.join(str(error).split())[:200]}"
 
 
 def warm(
@@ -136,19 +163,18 @@ def warm(
         for case in cases
     ]
 
-    late = 0
+    undone = 0
 
     def told(done: int, trouble: str) -> None:
-        nonlocal late
-        if trouble.endswith(NO_TIME_LEFT):
-            late += 1
-        elif trouble:
+        nonlocal undone
+        undone += bool(trouble)
+        if trouble and not trouble.endswith(NO_TIME_LEFT):
             display.say(f"not compiled ahead: {trouble}")
         display.warmed(done, len(jobs))
 
     warm_caches(jobs, options.jobs, told)
     display.say(
-        f"compiled {len(jobs) - late} of {len(jobs)} in {options.jobs} processes in {time.time() - start:.0f} s"
+        f"compiled {len(jobs) - undone} of {len(jobs)} in {options.jobs} processes in {time.time() - start:.0f} s"
     )
 
 
@@ -178,11 +204,15 @@ def new_bench(suite: Suite, options: Options, missing: frozenset[str] = frozense
 
 
 def describe_run(
-    bench: Bench, options: Options, versions: dict[str, str | None], copy_again: float | None
+    bench: Bench,
+    options: Options,
+    versions: dict[str, str | None],
+    copy_again: float | None,
+    notes_before: Sequence[str] = (),
 ) -> Run:
     """Where, when and how: what a reader needs to judge the figures or to repeat them."""
     watch = bench.watch
-    notes = []
+    notes = list(notes_before)
     if copy_again and abs(copy_again / bench.limits.copy_gb_per_s - 1) > 0.03:
         notes.append(f"the copy ran at {copy_again:.0f} GB/s when all was done: the machine was not steady")
     if not bench.stopwatch.clock.flush_bytes:

@@ -46,7 +46,8 @@ def fractions(cases: Sequence[CaseResult], variant: str = OURS) -> list[float]:
 
 def summary(result: SuiteResult) -> list[str]:
     """Means by dtype and size, the worst headline case, shares against each other variant, what is wrong or not run."""
-    cases = [case for case in result.cases if timed(case)]
+    judged = [OURS] if OURS in result.variants else result.variants
+    cases = [case for case in result.cases if any(timed(case, variant) for variant in judged)]
     lines = [f"{len(cases)} of {len(result.cases)} cases checked and timed"]
     for dtype in dict.fromkeys(case.dtype for case in cases):
         for name in SIZE_CLASSES:
@@ -121,10 +122,12 @@ def complaints(result: SuiteResult) -> list[str]:
     ]
     skipped = sum(any(m.status == NOT_RUN for m in case.measurements) for case in result.cases)
     noted = [f"{case.name}: {note}" for case in result.cases for note in case.notes if "clocks" in note]
-    return found + noted + ([f"{skipped} cases not run"] if skipped else [])
+    of_runs = [note for run in result.runs for note in run.notes]
+    return found + noted + of_runs + ([f"{skipped} cases not run"] if skipped else [])
 
 
 def failed(result: SuiteResult) -> bool:
     """Whether tilefold itself was wrong or failed anywhere, or nothing was timed."""
     mine = [case.of(OURS) for case in result.cases]
-    return any(m and m.status in (WRONG, ERROR) for m in mine) or not any(m and m.status == OK for m in mine)
+    timed_any = any(m.status == OK for case in result.cases for m in case.measurements)
+    return any(m and m.status in (WRONG, ERROR) for m in mine) or not timed_any

@@ -122,11 +122,12 @@ class Stopwatch:
     pace: Pace = field(default_factory=Pace)
 
     def time(self, calls: Mapping[str, Thunk], turn: Turn = nobody) -> dict[str, Quartiles]:
-        """Quartiles of each call's time; `turn` hears whose turn it is, between samples. All are warmed for `warmup_ms`, then sampled in turns for `repeat_ms` each.
+        """Quartiles of each call's time; `turn` hears whose turn it is, between samples.
 
-        A turn of a fast call is a few samples, after one that does not count: like the empty kernels of the limit, each
-        sample comes after the same code and not after another variant's. A slow call takes part in fewer turns (at least
-        5), of one sample each, spread evenly over all of them.
+        All are warmed for `warmup_ms`, then sampled in turns for `repeat_ms` each. A turn of a fast call is a few samples,
+        after one that does not count: like the empty kernels of the limit, each sample comes after the same code and not
+        after another variant's. A slow call takes part in fewer turns (at least 5), of one sample each, spread evenly over
+        all of them.
         """
         warm = {}
         for name, call in calls.items():

@@ -113,9 +113,7 @@ def nothing_chosen() -> Iterator[Watched]:
     watched = Watched()
     with contextlib.ExitStack() as stack:
         for owner, name, what in _choosers():
-            stack.enter_context(
-                mock.patch.object(owner, name, _noting(getattr(owner, name), what, watched))
-            )
+            stack.enter_context(mock.patch.object(owner, name, _noting(getattr(owner, name), what, watched)))
         yield watched
         watched.turn("")
     if watched.caught:

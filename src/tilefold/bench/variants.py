@@ -23,7 +23,7 @@ def peers_of(names: Sequence[str]) -> list[Peer]:
 
 
 def variants_of(suite: Suite, against: Sequence[str], only: Sequence[str] | None = None) -> list[Variant]:
-    """A suite's variants, or `only` some, and the peers named, each once; a name that is the suite's own is no peer's.
+    """A suite's variants, or `only` some, and the peers named, each once; a suite's own may be named as a peer.
 
     Raises:
         ArgumentError: a name that is none of the suite's, or no peer's.
@@ -34,5 +34,5 @@ def variants_of(suite: Suite, against: Sequence[str], only: Sequence[str] | None
             raise ArgumentError(
                 f"bench: --variant must be of {'; '.join(own)}, got {name!r}; leave it out, or name one"
             )
-    kept = [variant for variant in own.values() if only is None or variant.name in only]
+    kept = [v for v in own.values() if only is None or v.name in only or v.name in against]
     return [*kept, *(peer.variant for peer in peers_of([n for n in against if n not in own]))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -44,11 +45,15 @@ def warm_caches(jobs: Sequence[Job], workers: int, told: Callable[[int, str], No
                 told(done, future.result())
         except BrokenProcessPool as error:  # a worker died: the rest compiles where it is timed
             told(len(jobs), str(error))
+        except KeyboardInterrupt:  # else the pool would compile all that waits before it lets go
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _keep_lock(lock: Any) -> None:
     global _lock
     _lock = lock
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches all: the parent answers it
 
 
 def _compile(job: Job) -> str:
