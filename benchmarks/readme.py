@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 from tilefold.bench.plots import shape_label
-from tilefold.bench.results import CaseResult, SuiteResult, read_results
+from tilefold.bench.results import CaseResult, Run, SuiteResult, read_results
 from tilefold.bench.statistics import geometric_mean
 from tilefold.bench.summary import (
     OURS,
@@ -53,9 +53,9 @@ def provenance(results: SuiteResult) -> str:
     return f"{run.chip}, torch {run.torch}, Triton {run.triton}, {(run.date or '')[:10]}"
 
 
-def command_text(results: SuiteResult) -> str:
-    """The command that made the first run, without where it left its output."""
-    return re.sub(r" --out \S+", "", results.runs[0].command or "")
+def command_text(run: Run) -> str:
+    """The command that made a run, without where it left its output."""
+    return re.sub(r" --out \S+", "", run.command or "")
 
 
 def time_text(time_us: float | None) -> str:
@@ -135,7 +135,7 @@ def limits_text(results: SuiteResult) -> str:
     for run in results.runs:
         launches = ", ".join(f"{kind} {us:.2f} us" for kind, us in (run.empty_us or {}).items())
         said.append(
-            f"`{command_text(results)}`: copy {run.copy_gb_per_s or 0:.0f} GB/s; empty launches {launches}."
+            f"`{command_text(run)}`: copy {run.copy_gb_per_s or 0:.0f} GB/s; empty launches {launches}."
         )
     return " ".join(said)
 

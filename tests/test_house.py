@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib.util
 import inspect
+import itertools
 import os
 import re
 import subprocess
@@ -19,7 +20,16 @@ import pytest
 import torch
 
 import tilefold
-from tilefold.bench.results import SCHEMA, CaseResult, Measurement, Run, SuiteResult, write_results
+from tilefold.bench import summary
+from tilefold.bench.results import (
+    SCHEMA,
+    CaseResult,
+    Measurement,
+    Run,
+    SuiteResult,
+    read_results,
+    write_results,
+)
 from tilefold.bench.statistics import Quartiles
 
 ROOT = Path(__file__).parent.parent
@@ -191,7 +201,57 @@ def test_cells_without_a_time_or_a_peer() -> None:
     assert head == ["fold", "input", "tilefold", "torch", "torch.compile", "ratio", "of the limit"]
     assert row[2:] == ["130 us", "260 us", "13.0 us", "0.1", "0.98"]
     assert "0 of 1 cells" in readme.render(untimed)
-    assert readme.command_text(results()) == "tilefold bench folds --jobs 2"
+    assert readme.command_text(results().runs[0]) == "tilefold bench folds --jobs 2"
+
+
+def test_each_run_in_a_file_has_its_own_command() -> None:
+    one = results()
+    later = replace(one.runs[0], command="tilefold bench folds --dims 0", copy_gb_per_s=3000.0)
+    text = readme.limits_text(replace(one, runs=(*one.runs, later)))
+    assert "`tilefold bench folds --jobs 2`: copy 4" in text
+    assert "`tilefold bench folds --dims 0`: copy 3000 GB/s" in text
+
+
+def tables_of(page: str, head: str) -> list[list[str]]:
+    """The cells of the table whose head begins so."""
+    lines = iter((ROOT / page).read_text(encoding="utf-8").splitlines())
+    next(line for line in lines if line.startswith(head))
+    next(lines)
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in itertools.takewhile(lambda line: line.startswith("|"), lines)
+    ]
+
+
+def shows(text: str, value: float) -> bool:
+    """Whether a number is another one rounded to the digits that it has."""
+    return abs(float(text) - value) <= 0.501 * 10.0 ** -len(text.partition(".")[2])
+
+
+def test_the_table_of_or_is_the_committed_run() -> None:
+    run = read_results(ROOT / "benchmarks" / "results" / "h200" / "or-small-axis.json")
+    cases = {f"{case.dtype} {'x'.join(map(str, case.shape))}": case for case in run.cases}
+    rows = tables_of("docs/measured.md", "| | ours | tree in registers")
+    assert [row[0] for row in rows] == list(cases)
+    order = ("ours", "register tree", "reduce flat", "reduce 3-D", "unrolled loads", "compile")
+    for name, *times, share in rows:
+        for variant, text in zip(order, times, strict=True):
+            assert shows(text, summary.median_us(cases[name], variant) or 0), (name, variant, text)
+        assert shows(share, summary.fractions([cases[name]])[0])
+
+
+def test_the_table_of_the_cpu_is_the_committed_run() -> None:
+    run = read_results(ROOT / "benchmarks" / "results" / "epyc-2-cores" / "cpu.json")
+    found = {(case.operation, case.shape, case.dim): case for case in run.cases}
+    layouts = [((1, 1 << 26), 1), ((8192, 8192), 1), ((8192, 8192), 0), ((1 << 20, 64), 1)]
+    rows = tables_of("docs/measured.md", "| fold | 1-D | 8192x8192 dim 1")
+    assert len(rows) * len(layouts) == len(run.cases)
+    for name, *cells in rows:
+        for (shape, dim), cell in zip(layouts, cells, strict=True):
+            case = found[name, shape, dim]
+            for variant, text in zip(("ours", "torch"), cell.split(" / "), strict=True):
+                time_us = summary.median_us(case, variant)
+                assert text == "-" if time_us is None else shows(text, time_us / 1e3), (case.name, variant)
 
 
 def test_a_readme_without_markers_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 import torch
+from made import case_result, measurement
+from rich.console import Console
 from typer.testing import CliRunner
 
 import tilefold.bench.cases as cases_room
@@ -429,11 +432,6 @@ def test_it_runs_without_rich_typer_and_matplotlib(tmp_path: Path) -> None:
 
 
 def test_a_terminal_gets_a_table_a_bar_and_the_time_left() -> None:
-    import io
-
-    from made import case_result, measurement
-    from rich.console import Console
-
     console = Console(file=io.StringIO(), force_terminal=True, width=140)
     shown = display.RichDisplay(console)
     shown.say("peer torch: 9")
@@ -444,6 +442,21 @@ def test_a_terminal_gets_a_table_a_bar_and_the_time_left() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
     for part in ("peer torch: 9", "compiling", "measuring", "median us", "131.0", "left", "2/2", "0.980"):
         assert part in text
+
+
+@pytest.mark.parametrize("width", [64, 80, 100, 160])
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_times(width: int) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    shown = display.RichDisplay(console)
+    shown.measured(case_result(measurement(131.25), measurement(140.5, "a reducer, ReLU apart")), 1, 1)
+    shown.close()
+    last = console.file.getvalue().split("\x1b[2K")[-1].splitlines()  # type: ignore[attr-defined]  # a StringIO
+    assert max(map(len, last)) <= width
+    text = "\n".join(last)
+    for part in ("sum dim1 1x2", "a reducer, ReLU apart", "median us", "131.2", "140.5"):
+        assert part in text
+    assert "…" not in text
+    assert ("Not shown at this width" in text) == (width < 160)
 
 
 def test_pipes_get_lines() -> None:

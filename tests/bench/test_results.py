@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from made import RUN, case_result, measurement, suite_result
 
+from tilefold.bench import machine
 from tilefold.bench.results import (
     CSV_COLUMNS,
     SCHEMA,
@@ -218,6 +221,22 @@ def test_summary_of_host_costs() -> None:
     assert "host time over torch's: 1.50 on average; sum dim1 1x268435456 bf16 1.50" in summary(
         suite_result(case, suite="host")
     )
+
+
+def test_the_commit_of_somebody_elses_checkout_is_not_this_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment often lies in a project's folder."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
+    installed = tmp_path / "venv" / "machine.py"
+    installed.parent.mkdir()
+    installed.write_text("")
+    monkeypatch.setattr(machine, "__file__", str(installed))
+    assert machine.commit() is None
+    subprocess.run([*git, "add", "venv"], check=True)
+    assert re.fullmatch(r"[0-9a-f]{12}\+", machine.commit() or "")
 
 
 def test_what_a_run_says_of_itself_is_shown() -> None:

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from tilefold.bench.results import ERROR, WRONG, CaseResult, Measurement
 
 SHOWN_ROWS = 14
+# Where a terminal has no room for all columns whole: a time cut short would be another time.
+DROPPED_FIRST = ("plan", "limit us", "quartiles us", "graph us", "of the limit", "host us")
 
 
 class Display(Protocol):
@@ -162,12 +164,29 @@ class RichDisplay:
         """Leave the whole table."""
         self._live.stop()
         if self._rows:
-            self._console.print(render_table(self._rows))
+            table, dropped = fitting_table(self._console, self._rows)
+            self._console.print(table)
+            if dropped:
+                self.say(f"Not shown at this width (tilefold bench show has all): {', '.join(dropped)}.")
 
     def _shown(self) -> Any:
         from rich.console import Group
 
-        return Group(render_table(self._rows[-SHOWN_ROWS:]), self._bar)
+        return Group(fitting_table(self._console, self._rows[-SHOWN_ROWS:])[0], self._bar)
+
+
+def fitting_table(console: Any, rows: Sequence[tuple[str, ...]]) -> tuple[Any, list[str]]:
+    """A table of as many columns as fit a terminal whole, and those that do not."""
+    from rich.measure import Measurement
+
+    endless = console.options.update(width=100_000)  # a measure is cut at the width that it is taken in
+    for count in range(len(DROPPED_FIRST) + 1):
+        dropped = [head for head in HEADS if head in DROPPED_FIRST[:count]]
+        kept = [i for i, head in enumerate(HEADS) if head not in dropped]
+        table = render_table([tuple(row[i] for i in kept) for row in rows], [HEADS[i] for i in kept])
+        if Measurement.get(console, endless, table).minimum <= console.width:
+            break
+    return table, dropped
 
 
 def render_table(rows: Sequence[tuple[str, ...]], heads: Sequence[str] = HEADS) -> Any:
@@ -177,9 +196,11 @@ def render_table(rows: Sequence[tuple[str, ...]], heads: Sequence[str] = HEADS) 
     from rich.text import Text
 
     table = Table(box=SIMPLE, pad_edge=False, show_edge=False, header_style="bold")
-    for head in heads:
-        left = head in ("case", "variant", "plan", "tolerance")
-        table.add_column(head, justify="left" if left else "right", no_wrap=head != "plan")
+    for i, head in enumerate(heads):
+        left, wraps = head in ("case", "variant", "plan", "tolerance"), head == "plan"
+        # Without it rich would measure a column by its longest word.
+        whole = None if wraps else max(len(row[i]) for row in [tuple(heads), *rows])
+        table.add_column(head, justify="left" if left else "right", no_wrap=not wraps, min_width=whole)
     before = None
     for row in rows:
         table.add_row(*(Text("" if i == 0 and cell == before else cell) for i, cell in enumerate(row)))
