@@ -140,7 +140,7 @@ class RichDisplay:
             TextColumn("left"),
             console=rich_console,
         )
-        self._task = self._bar.add_task("compiling", total=None)
+        self._task = self._bar.add_task("getting ready", total=None)
         self._live = Live(self._shown(), console=rich_console, refresh_per_second=4, transient=True)
         self._live.start()
 
