@@ -226,7 +226,9 @@ def committed() -> None:
 
     heading("7. Against torch: results measured elsewhere, committed here")
     results = readme.load()
-    say(f"No GPU here. Measured on {readme.provenance(results)}, with `{readme.command_text(results)}`.")
+    say(
+        f"No GPU here. Measured on {readme.provenance(results)}, with `{readme.command_text(results.runs[0])}`."
+    )
     say(
         "Of the limit: 1.00 would be the bytes at the chip's copy bandwidth plus the launches, and nothing else."
     )

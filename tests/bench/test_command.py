@@ -440,7 +440,7 @@ def test_a_terminal_gets_a_table_a_bar_and_the_time_left() -> None:
     shown.measured(case_result(measurement(9.5), shape=(4, 8)), 2, 2)
     shown.close()
     text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
-    for part in ("peer torch: 9", "compiling", "measuring", "median us", "131.0", "left", "2/2", "0.980"):
+    for part in ("peer torch: 9", "getting ready", "measuring", "median us", "131.0", "left", "2/2", "0.980"):
         assert part in text
 
 
