@@ -83,6 +83,32 @@ def test_committed_results_can_be_read(path: Path) -> None:
     assert not failed(result)
 
 
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_committed_figures_follow_from_each_other(path: Path) -> None:
+    """The CSV is the JSON; a fraction is the limit over the median, the limit launches and bytes as docs/bench.md has it."""
+    result = read_results(path)
+    with path.with_suffix(".csv").open(newline="", encoding="utf-8") as file:
+        shown = [
+            {key: "" if value is None else str(value) for key, value in row.items()}
+            for row in csv_rows(result)
+        ]
+        assert list(csv.DictReader(file)) == shown
+    for case in result.cases:
+        made = result.runs[case.run]
+        assert made.copy_gb_per_s
+        assert case.floor_us == pytest.approx(case.compulsory_bytes / made.copy_gb_per_s / 1e3)
+        for row in case.measurements:
+            if row.time_us is None:
+                assert row.fraction is None
+                continue
+            assert row.time_us.q1_us <= row.time_us.median_us <= row.time_us.q3_us  # type: ignore[operator]  # all are there
+            assert row.fraction == pytest.approx(row.limit_us / row.time_us.median_us)  # type: ignore[operator]  # is there
+            overlap = "+overlap" * ("overlap" in (row.plan or "") and (row.launches or 1) > 1)
+            kind = f"{row.launches or 1}{overlap}"
+            launches = case.empty_us.get(kind) or made.empty_us.get(kind, 0.0)
+            assert row.limit_us == pytest.approx(launches + case.floor_us)
+
+
 def test_a_suites_committed_results_hold_its_cases() -> None:
     from tilefold.bench.suites import load_suite
 
