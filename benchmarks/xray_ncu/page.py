@@ -72,15 +72,21 @@ def _number(value: float) -> str:
 
 
 OURS = {
-    "sectors loaded": "sectors of loads",
+    "sectors loaded": "sectors of loads and of copies to shared memory",
     "sectors stored": "sectors of stores",
-    "requests to load": "warps that loaded with an active lane",
+    "sectors of atomics": "sectors of atomic operations",
+    "requests to load": "warps that loaded or copied with an active lane",
     "requests to store": "warps that stored with an active lane",
-    "passes of shared memory": "passes through the banks, of all that threads ask for",
-    "conflicts in shared memory": "passes beyond the fewest possible",
-    "barriers": "warps that came to a barrier",
-    "shuffles": "`shfl` and `redux` issued by warps",
-    "tensor instructions": "`mma` and `wgmma` issued by warps",
+    "requests of atomics": "warps with an atomic operation in an active lane",
+    "passes of loads": "passes through the banks of shared memory, of loads",
+    "passes of stores": "the same of stores",
+    "passes of copies": "the same of copies from global memory",
+    "conflicts of loads": "passes of loads beyond the fewest possible",
+    "conflicts of stores": "passes of stores beyond the fewest possible",
+    "barriers": "`BAR`, or `bar` in the PTX",
+    "shuffles": "`SHFL` and `REDUX`, or `shfl` and `redux` in the PTX",
+    "tensor instructions": "`HMMA`, `HGMMA` and their like, or `mma` and `wgmma` in the PTX",
+    "all instructions": "all instructions of the machine, where the way of warps through its code is known",
 }
 _HEAD = """# The X-ray beside Nsight Compute
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from tilefold.xray.execution import Execution, Program, chosen_programs, execute
 from tilefold.xray.ir import Function, read
 from tilefold.xray.machine import Kernel
 from tilefold.xray.ptx import Entry, Module, parse
+from tilefold.xray.report.issued import issued
 from tilefold.xray.report.lines import source_lines
 from tilefold.xray.report.model import SCHEMA, Line, Report, Roofline, Totals, Work
 from tilefold.xray.report.occupancy import occupancy
@@ -77,7 +79,7 @@ def _report(evidence: Evidence, notes: list[str]) -> Report:
     used = evidence.machine.resources
     sass = count_by_line(evidence.machine.code, evidence.entry.instructions, evidence.places)
     lines = source_lines(evidence.entry, evidence.places, evidence.ttgir, compiled.num_warps, sass, execution)
-    totals = _totals(lines, execution is not None)
+    totals = replace(_totals(lines, execution is not None), machine=_machine(evidence))
     programs = () if execution is None else execution.programs
     grid = job.grid[0] * job.grid[1] * job.grid[2]
     return Report(
@@ -106,6 +108,16 @@ def _totals(lines: Sequence[Line], executed: bool) -> Totals:
         shared_passes=sum(a.passes or 0 for a in shared),
         shared_ideal=sum(a.ideal or 0 for a in shared),
     )
+
+
+def _machine(evidence: Evidence) -> tuple[tuple[str, int], ...] | None:
+    """Instructions of the machine that the executed programs issued, the most frequent first; None if that is open."""
+    if evidence.execution is None:
+        return None
+    found = issued(
+        evidence.machine.code, evidence.entry.instructions, evidence.places, evidence.execution
+    )
+    return None if found is None else tuple(Counter(found).most_common())
 
 
 def _roofline(totals: Totals, executed: int, grid: int, chip: Chip) -> Roofline | None:
