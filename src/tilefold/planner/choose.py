@@ -57,7 +57,8 @@ def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str
         first = one_lane(first, view)
     in_order = not program.algebra.index or _keeps_positions(problem, first)
     first = replace(first, in_order=first.in_order and in_order)
-    if problem.bytes_read > EVICT_FIRST_BELOW:
+    written = problem.outputs * sum(dtype.itemsize for dtype in program.outputs)
+    if problem.bytes_read + written > EVICT_FIRST_BELOW:
         first = replace(first, evict_first=False)
     splits = _splits(view, first, chip, invariant)
     sizes = f"{count(problem.outputs, 'result')} of {count(problem.length, 'element')}"

@@ -21,7 +21,7 @@ from tilefold.planner.view import (
 WALKED = (9, 2048)  # elements: rows between, no power of two long, are walked in small tiles
 NARROW_ROW = 128  # elements: up to here such rows are read an element at a time where no vector divides them
 SHORT_ROW = 64  # vectors: up to here a program reads several rows
-MEDIUM_ROW = 256  # vectors: up to here a warp or two read a row at once
+MEDIUM_ROW = 256  # vectors: below, a warp or two read a row at once
 ONE_TILE_ROW = 2048  # vectors: up to here a row whose length is a power of two is one tile
 
 
@@ -46,6 +46,8 @@ def rows_stage(view: View, fields: int, absorbs: bool, masked: bool = False) -> 
         return Stage("small_axis", 1024 // vectors, vectors, 1, 1, 1, 4)
     if vectors <= SHORT_ROW * min(4, narrow):
         return _short_rows(view, run, vectors, 4 if absorbs or masked else 2)
+    if vectors == needed and MEDIUM_ROW <= vectors <= ONE_TILE_ROW:
+        return _row_in_one_tile(view, run, vectors, fields, absorbs)
     if vectors <= MEDIUM_ROW:
         lanes = WARP // 2 if fields > 2 and run == 8 else WARP
         return Stage("rows", 2, lanes, run, vectors // lanes, 1, 2 * lanes // WARP)
@@ -54,14 +56,23 @@ def rows_stage(view: View, fields: int, absorbs: bool, masked: bool = False) -> 
         few_states = 2 if view.kept * view.outer >= 16 else 8
         warps = few_states if view.bytes < EVICT_FIRST_BELOW else MAX_WARPS
         return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps)
-    if vectors == needed and vectors <= ONE_TILE_ROW:
-        loads = 2 * LOADS if absorbs and view.loads == LOADS else view.loads
-        warps = min(MAX_WARPS, vectors // (WARP * loads)) or 1
-        return Stage("rows", 1, warps * WARP, run, vectors // (warps * WARP), 1, warps)
     if view.kept * view.outer < 4 * BLOCKS or vectors == needed:
-        return Stage("long_rows", 1, MAX_WARPS * WARP, run, view.loads, 1, MAX_WARPS)
+        fewer = 1 if fields == 1 else 2  # states of several fields cost registers: half the threads
+        warps = MAX_WARPS // fewer
+        return Stage("long_rows", 1, warps * WARP, run, fewer * view.loads, 1, warps)
     warps = 1 if vectors <= 1024 else 4  # walk the row: only its last tile is masked
     return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps, prefetch=True)
+
+
+def _row_in_one_tile(view: View, run: int, vectors: int, fields: int, absorbs: bool) -> Stage:
+    """A row a program, read at once. Few loads a thread are all on their way soon; yet a thread more is a state more to
+    exchange and combine, so states of several fields, and narrow elements to absorb, want fewer and busier threads."""
+    loads = LOADS // 2 if fields <= (2 if absorbs else 1) else LOADS
+    if absorbs and run > 4:
+        loads *= 2
+    loads *= view.loads // LOADS
+    warps = min(MAX_WARPS // 2 if absorbs else MAX_WARPS, vectors // (WARP * loads)) or 1
+    return Stage("rows", 1, warps * WARP, run, vectors // (warps * WARP), 1, warps)
 
 
 def walked_rows_stage(view: View) -> Stage:

@@ -17,7 +17,7 @@ ONE_LAUNCH_BYTES = 65536  # of one result: below, another launch costs more than
 SMALL_AXIS = 64  # elements: up to here a thread or a few own a row
 SHORT_COLUMN = 512  # elements: up to here one program walks whole columns
 MAX_WARPS = 16
-EVICT_FIRST_BELOW = 400_000_000  # bytes: smaller inputs leave the L2 to what it holds (docs/measured.md)
+EVICT_FIRST_BELOW = 320_000_000  # bytes read and written: smaller folds leave the L2 to what it holds
 
 
 @dataclass(frozen=True)
