@@ -78,8 +78,14 @@ def _report(evidence: Evidence, notes: list[str]) -> Report:
     compiled, job, execution = evidence.compiled, evidence.compiled.job, evidence.execution
     used = evidence.machine.resources
     sass = count_by_line(evidence.machine.code, evidence.entry.instructions, evidence.places)
-    lines = source_lines(evidence.entry, evidence.places, evidence.ttgir, compiled.num_warps, sass, execution)
-    totals = replace(_totals(lines, execution is not None), machine=_machine(evidence))
+    entry, places = evidence.entry, evidence.places
+    machine = None
+    if execution is not None:
+        machine = issued(evidence.machine.code, entry.instructions, places, execution)
+    lines = source_lines(entry, places, evidence.ttgir, compiled.num_warps, sass, execution, machine)
+    totals = _totals(lines, execution is not None)
+    if machine is not None:
+        totals = replace(totals, machine=tuple(Counter(machine.opcodes).most_common()))
     programs = () if execution is None else execution.programs
     grid = job.grid[0] * job.grid[1] * job.grid[2]
     return Report(
@@ -108,16 +114,6 @@ def _totals(lines: Sequence[Line], executed: bool) -> Totals:
         shared_passes=sum(a.passes or 0 for a in shared),
         shared_ideal=sum(a.ideal or 0 for a in shared),
     )
-
-
-def _machine(evidence: Evidence) -> tuple[tuple[str, int], ...] | None:
-    """Instructions of the machine that the executed programs issued, the most frequent first; None if that is open."""
-    if evidence.execution is None:
-        return None
-    found = issued(
-        evidence.machine.code, evidence.entry.instructions, evidence.places, evidence.execution
-    )
-    return None if found is None else tuple(Counter(found).most_common())
 
 
 def _roofline(totals: Totals, executed: int, grid: int, chip: Chip) -> Roofline | None:

@@ -21,14 +21,17 @@ from tilefold.xray.report.machine_code import Code, read_code
 from tilefold.xray.report.static import Lines
 from tilefold.xray.report.ways import Ways
 
+_MOVED = "shared load"  # behind jumps, and so no help in finding a warp's way
+
 
 @dataclass(frozen=True, eq=False)
 class _Anchor:
-    """Instructions that PTX and the machine share: their numbers in the PTX, and how many of them each block holds.
+    """Instructions of a kind that PTX and the machine share: their numbers in the PTX, and how many each block holds.
 
     `guarded`: whether the machine's stand behind predicates; None where only some do.
     """
 
+    kind: str
     numbers: list[int]
     weights: Array
     guarded: bool | None
@@ -41,38 +44,68 @@ class _Anchor:
         return stood if self.guarded or stood == acted else None if self.guarded is None else acted
 
 
-def issued(
-    text: str, entry: Sequence[Instruction], lines: Lines, execution: Execution
-) -> Mapping[str, int] | None:
-    """Machine instructions that warps of the executed programs issue, by opcode; None where that is not decided."""
+@dataclass(frozen=True)
+class Issued:
+    """What warps issue of the machine's code.
+
+    `opcodes` counts by opcode. `absent` names loads of shared memory that warps make in the PTX and not on the machine,
+    since the assembler moved them behind a jump: the load's number in the PTX, with pairs of executed program and warp.
+    """
+
+    opcodes: Mapping[str, int]
+    absent: Mapping[int, Sequence[tuple[int, int]]]
+
+
+def issued(text: str, entry: Sequence[Instruction], lines: Lines, execution: Execution) -> Issued | None:
+    """What warps of the executed programs issue; None where their way through the code is not decided."""
     code = read_code(text)
     if code is None or (code.parts and any(o.parted.any() for o in execution.outcomes)):
         return None
     # The assembler may put an instruction to a neighbour's line: then only its kind is known.
     for exact in (True, False):
         anchors = _anchors(code, entry, lines, exact=exact)
-        total = _total(code, anchors, execution)
-        if total is not None:
-            return total
+        passed = _passed(code, [a for a in anchors if a.kind != _MOVED], execution)
+        if passed is not None:
+            return Issued(_opcodes(code, passed), _absent([a for a in anchors if a.kind == _MOVED], passed))
     return None
 
 
-def _total(code: Code, anchors: Sequence[_Anchor], execution: Execution) -> Mapping[str, int] | None:
-    alike = Counter(
-        tuple(anchor.times(outcome, warp) for anchor in anchors)
-        for outcome in execution.outcomes
-        for warp in range(outcome.issued.shape[1])
-    )
-    ways, total = Ways(code), Counter[str]()
-    for times, warps in alike.items():
-        known = [(a.weights, n) for a, n in zip(anchors, times, strict=True) if n is not None]
-        passed = ways.passed(known)
-        if passed is None:
-            return None
-        for block, n in zip(code.blocks.values(), passed, strict=True):
-            for opcode, count in block.opcodes.items():
-                total[opcode] += count * n * warps
+def _passed(
+    code: Code, anchors: Sequence[_Anchor], execution: Execution
+) -> dict[tuple[int, int], list[int]] | None:
+    """How often each block is passed, by executed program and warp."""
+    ways, found = Ways(code), dict[tuple[int, int], list[int]]()
+    seen: dict[tuple[int | None, ...], list[int] | None] = {}
+    for program, outcome in enumerate(execution.outcomes):
+        for warp in range(outcome.issued.shape[1]):
+            times = tuple(anchor.times(outcome, warp) for anchor in anchors)
+            if times not in seen:
+                known = [(a.weights, n) for a, n in zip(anchors, times, strict=True) if n is not None]
+                seen[times] = ways.passed(known)
+            passed = seen[times]
+            if passed is None:
+                return None
+            found[program, warp] = passed
+    return found
+
+
+def _opcodes(code: Code, passed: Mapping[tuple[int, int], Sequence[int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for block, times in zip(code.blocks.values(), np.sum(list(passed.values()), axis=0), strict=True):
+        for opcode, count in block.opcodes.items():
+            total[opcode] += count * int(times)
     return dict(total)
+
+
+def _absent(
+    moved: Sequence[_Anchor], passed: Mapping[tuple[int, int], Sequence[int]]
+) -> dict[int, list[tuple[int, int]]]:
+    """Instructions that have one counterpart each, with the warps that never pass it."""
+    return {
+        anchor.numbers[0]: [who for who, times in passed.items() if not anchor.weights @ np.array(times)]
+        for anchor in moved
+        if len(anchor.numbers) == 1 == anchor.weights.sum()
+    }
 
 
 def _anchors(code: Code, entry: Sequence[Instruction], lines: Lines, *, exact: bool) -> list[_Anchor]:
@@ -91,25 +124,27 @@ def _anchors(code: Code, entry: Sequence[Instruction], lines: Lines, *, exact: b
         numbers = ours.get(key)
         if numbers is None:
             continue
-        # What writes memory keeps its order, so that each can be told from the others.
-        if key[2] in ("store", "atomic") and len(numbers) == len(machines):
-            found += [_anchor([n], [m], code) for n, m in zip(numbers, machines, strict=True)]
+        # What writes memory keeps its order, and so do loads from shared memory: each can be told from the others.
+        if key[2] in ("store", "atomic", _MOVED) and len(numbers) == len(machines):
+            found += [_anchor(key[2], [n], [m], code) for n, m in zip(numbers, machines, strict=True)]
         else:
-            found.append(_anchor(numbers, machines, code))
+            found.append(_anchor(key[2], numbers, machines, code))
     return found
 
 
-def _anchor(numbers: list[int], machines: list[tuple[int, bool]], code: Code) -> _Anchor:
+def _anchor(kind: str, numbers: list[int], machines: list[tuple[int, bool]], code: Code) -> _Anchor:
     weights = np.zeros(len(code.blocks))
     for block, _ in machines:
         weights[block] += 1
     flags = {guarded for _, guarded in machines}
-    return _Anchor(numbers, weights, None if len(flags) > 1 else flags.pop())
+    return _Anchor(kind, numbers, weights, None if len(flags) > 1 else flags.pop())
 
 
 def _kind(instruction: Instruction) -> str:
     """The kind of `kind_of_machine` of an instruction of PTX."""
     opcode, name = instruction.opcode, instruction.name
+    if opcode == "ld" and instruction.has("shared"):
+        return _MOVED
     if opcode in ("ld", "st") and instruction.has("global"):
         return "load" if opcode == "ld" else "store"
     if name.startswith(("cp.async.ca", "cp.async.cg")):

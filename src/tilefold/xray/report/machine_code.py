@@ -60,11 +60,11 @@ def read_code(text: str) -> Code | None:
 
 
 def kind_of_machine(opcode: str, rest: str) -> str:
-    """What an instruction is on both sides: load, store, copy, barrier, shuffle, atomic, group; "" for all others."""
+    """What an instruction is in PTX as well: load, store, copy, barrier, shuffle, atomic, group, shared load; else ""."""
     if opcode == "SHFL":  # an index that all lanes share may become a move to a uniform register
         return "" if rest.startswith(".IDX") else "shuffle"
     return {
-        "LDG": "load", "STG": "store", "LDGSTS": "copy", "BAR": "barrier", "HGMMA": "group",
+        "LDG": "load", "STG": "store", "LDGSTS": "copy", "BAR": "barrier", "HGMMA": "group", "LDS": "shared load",
         "ATOMG": "atomic", "REDG": "atomic", "RED": "atomic",
     }.get(opcode, "")  # fmt: skip
 

@@ -63,6 +63,8 @@ class Ways:
     def _along(self, way: _Way, matrix: Array, right: Array) -> tuple[int, ...] | None:
         """Passes of each block on one way: None where it contradicts what is known, () where it leaves it open."""
         free, rest = matrix[:, way.free], right - matrix @ way.taken
+        if (rest[len(self._flow) :] < -1e-6).any():  # more than is known already, without any turn of a loop
+            return None
         inner, _, rank, _ = (
             np.linalg.lstsq(free, rest, rcond=None) if way.free.any() else (np.zeros(0), 0, 0, 0)
         )
@@ -75,7 +77,8 @@ class Ways:
                 return ()
         passed = self._start + self._into @ way.taken + into @ inner
         whole = np.rint(passed)
-        if not np.allclose(whole, passed, atol=1e-6) or (whole < 0).any():
+        # A loop on the way is passed at least as often as it is entered.
+        if not np.allclose(whole, passed, atol=1e-6) or (whole < self._start + self._into @ way.taken).any():
             return None
         return tuple(int(n) for n in whole)
 
