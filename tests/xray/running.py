@@ -132,7 +132,7 @@ def launch(
         if (isinstance(v, torch.Tensor) and aligned) or (isinstance(v, int) and v % 16 == 0)
     ]
     skip_eight_bits((t for _, t in signature), architecture)
-    options = (("num_warps", warps), ("num_stages", stages))
+    options = (("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", True))
     made = compiled(
         function, signature, (*ones.items(), *constants.items()), architecture, tuple(sixteen), options
     )
