@@ -83,13 +83,14 @@ def matmul(
 ) -> Tensor:
     """`tilefold.matmul` with a named epilogue for code that is compiled: inside torch.compile that function comes here.
 
-    After `register` Inductor may replace products [.., M, K] @ [K, N] under "run_to_run": all rows of a are one matrix then.
+    After `register` Inductor may replace products [.., M, K] @ [K, N] under "run_to_run": all rows of a are one matrix then,
+    which a bias of columns serves at any number of rows. Products with another bias run as ours.
 
     Raises:
         As `tilefold.matmul`.
     """
     made: Tensor
-    one_matrix = b.ndim == 2 and (a.ndim == 2 or bias is None or bias.ndim < 2)
+    one_matrix = b.ndim == 2 and (bias is None or bias.ndim < 2)
     if guarantee == "run_to_run" and _registered and one_matrix:
         made = tuned_matmul(a.reshape(-1, a.shape[-1]), b, bias, epilogue, precision)
         return made.reshape(*a.shape[:-1], b.shape[1])
@@ -165,8 +166,12 @@ def tune(
         "dispatch_on": {"tensor_name": "a", "dim": 0, "range_upper_bound": unbounded},
         "split_points": list(split_points),
     }
-    exact = _lowering(room, operation, overload, config_generator=_choices)
-    ranged = _lowering(room, operation, overload, config_generator=_choices, **ranges)
+    choices = _choices
+    if not _keeps_arguments(room):
+        choices = _choices_and_itself
+        _leave_out_itself(room, f"{overload._name}_autotuned", list(split_points))
+    exact = _lowering(room, operation, overload, config_generator=choices)
+    ranged = _lowering(room, operation, overload, config_generator=choices, **ranges)
 
     def lower(a: Any, *arguments: Any, **keywords: Any) -> Any:
         if not cublas.multiplies(a.get_dtype(), "ieee"):
@@ -214,6 +219,23 @@ def _lowerings() -> dict[Any, Any]:
     return table
 
 
+def _keeps_arguments(room: Any) -> bool:
+    """Whether an operation that Inductor makes a candidate itself is called with all its arguments when it wins.
+
+    Torch 2.11 hands on its tensors alone, so that an epilogue would be lost, and makes it a candidate once in a process.
+    """
+    return "kwargs" not in inspect.signature(room._create_fallback_choice).parameters
+
+
+def _leave_out_itself(room: Any, name: str, split_points: list[int]) -> None:
+    """Have torch 2.11 believe that each tuning has had the operation itself as a candidate already."""
+    from torch._inductor.select_algorithm import extern_kernels
+
+    ranges = room._create_ranges_from_split_points(split_points)
+    for end in ("", *(f"_range_{first}_{last}" for first, last in ranges)):
+        setattr(extern_kernels, f"{name}{end}_fallback_default", own_matmul)
+
+
 def _lowering(room: Any, operation: Any, overload: Any, **options: Any) -> Callable[..., Any]:
     """What Inductor is to do with an operation, timing candidates inside CUDA graphs on a GPU where it can."""
     made = {}
@@ -257,6 +279,11 @@ def _choices(tensors: dict[str, Tensor]) -> list[Any]:
     """Candidates of `tilefold::matmul` besides itself, which Inductor adds: torch's own, and each split of K."""
     config, depth = _custom_ops().CustomOpConfig, int(tensors["a"].shape[-1])
     return [config(_plain), *(config(decomposed, k_splits=s) for s in SPLITS if divides(s, depth))]
+
+
+def _choices_and_itself(tensors: dict[str, Tensor]) -> list[Any]:
+    """The same and the operation itself, as the function that it calls, where Inductor must not add it."""
+    return [*_choices(tensors), _custom_ops().CustomOpConfig()]
 
 
 def _mm_choices(tensors: dict[str, Tensor]) -> list[Any]:

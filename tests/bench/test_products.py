@@ -105,6 +105,8 @@ def test_winners_in_a_word() -> None:
     )
     ranged = [(f"{name}_range_1_1", "tilefold_matmul_fallback"), (f"{name}_range_2_inf", f"{name}_plain_3")]
     assert winners(ranged) == "M 1-1: the operation itself; M 2-inf: plain"
+    of_torch_2_11 = f"{name}_tuned_matmul_bias_None_epilogue_relu_precision_None_5"
+    assert winners([(name, of_torch_2_11)]) == "the operation itself"
 
 
 def test_both_reducers_are_right_in_the_interpreter() -> None:

@@ -76,7 +76,8 @@ def _short(winner: str) -> str:
     splits = re.search(r"k_splits__(\d+)", winner)
     if splits:
         return f"decompose-k {splits[1]}"
-    return "plain" if "_plain" in winner else "the operation itself" if "fallback" in winner else winner
+    itself = any(part in winner for part in ("fallback", "_tuned_matmul", "_product_op"))
+    return "plain" if "_plain" in winner else "the operation itself" if itself else winner
 
 
 _latest: list[str] = []  # the case whose functions Dynamo holds

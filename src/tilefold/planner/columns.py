@@ -11,7 +11,6 @@ from tilefold.planner.view import (
     LARGE,
     MAX_WARPS,
     SHORT_COLUMN,
-    SMALL_AXIS,
     WARP,
     View,
     power_above,
@@ -28,13 +27,12 @@ def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
     if view.length <= 8:
         return replace(_column_tile(view, 4, 4 * WARP, 8), unroll=power_above(view.length))
     if view.length <= SHORT_COLUMN and wide >= 8 * BLOCKS:
-        few = absorbs and view.length <= SMALL_AXIS and not narrow
-        return _column_tile(view, 4, 4 * WARP, 4 if few else 16)
+        return _column_tile(view, 4, 4 * WARP, 16) if narrow else _short_columns(view, fields)
     if narrow:
         return _narrow_columns(view)
     blocks = view.outer * math.ceil(view.kept / (NARROW_COLUMNS * view.full_vector))
     if blocks >= 8 * BLOCKS and view.length <= SHORT_COLUMN:
-        return _column_tile(view, 4, NARROW_COLUMNS if absorbs else 2 * NARROW_COLUMNS, 16 if absorbs else 8)
+        return _fewer_short_columns(view)
     if view.bytes >= LARGE and view.operands == 1:
         piped = _piped_columns(view, absorbs)
         if piped is not None:
@@ -54,6 +52,23 @@ def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
     if exponentials and view.bytes >= LARGE:
         return _column_tile(view, 4, width, 4)
     return replace(_column_tile(view, 2, width, 8), prefetch=not exponentials)
+
+
+def _short_columns(view: View, fields: int) -> Stage:
+    """So many short columns that a thread walks its own: a few loads on their way, more only where states are heavy."""
+    words = view.full_vector <= 4
+    if fields > 2:
+        return _column_tile(view, 4, 4 * WARP, 16)
+    most = 4 if not words else 8 if fields == 1 else 2
+    return replace(_column_tile(view, 4, 4 * WARP, most), prefetch=fields == 2 and not words)
+
+
+def _fewer_short_columns(view: View) -> Stage:
+    """About a thousand programs of two warps; lanes share a column only where there are too few columns for that."""
+    lanes = power_below(max(1, 8 * BLOCKS * 2 * WARP * view.vector // (view.kept * view.outer)))
+    lanes = lanes if lanes > 2 else 1
+    most = min(16 if lanes == 1 else 8, power_below(max(1, view.length // (3 * lanes))))
+    return replace(_column_tile(view, 2, 2 * WARP // min(lanes, NARROW_COLUMNS), most), prefetch=True)
 
 
 def _piped_columns(view: View, absorbs: bool) -> Stage | None:
