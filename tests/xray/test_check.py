@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import triton
 
 from tilefold import xray
 from tilefold.xray.check import UnmetError
@@ -82,13 +81,6 @@ WRONG = ("wrong-fill", "out-of-bounds", "offset-overflow", "redundant-threads", 
          "strong-atomic", "per-element-atomic", "tf32-dot", "scalar-access", "wasted-sectors")  # fmt: skip
 
 
-# Tiles are shaped for the layouts of this Triton: 3.9 spreads a lane's own elements over threads, which costs shuffles.
-TUNED = pytest.mark.skipif(
-    not triton.__version__.startswith("3.6."), reason="the kernels are tuned to the layouts of Triton 3.6"
-)
-
-
-@TUNED
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("fold", [*ROWS, *COLUMNS])
 def test_folds_read_whole_vectors_and_waste_nothing(fold: str, target: str) -> None:
@@ -100,7 +92,6 @@ def test_folds_read_whole_vectors_and_waste_nothing(fold: str, target: str) -> N
     )  # fmt: skip
 
 
-@TUNED
 @pytest.mark.parametrize("fold", [*ROWS, *COLUMNS])
 def test_folds_on_the_newest_chip(fold: str) -> None:
     """The static part: nothing of sm_100 is executed here."""

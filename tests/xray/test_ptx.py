@@ -48,7 +48,8 @@ def ptx_of(name: str, architecture: int) -> str:
         signature=listed | dict.fromkeys(constants, "constexpr"),
         constexprs=constants,
     )
-    return str(triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm["ptx"])
+    target = GPUTarget("cuda", architecture, 32)
+    return str(triton.compile(source, target=target, options={"enable_fp_fusion": True}).asm["ptx"])
 
 
 def without_places(read: Module) -> Module:
