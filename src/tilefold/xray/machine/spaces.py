@@ -11,9 +11,10 @@ from tilefold.errors import ExecutionError
 from tilefold.xray.machine.memory import Memory
 from tilefold.xray.machine.types import Array
 
-# Generic addresses: shared memory begins at 0, then come local memory and parameters, all below global memory.
-LOCAL_BASE = 1 << 32
-PARAMETER_BASE = 1 << 36
+# Generic addresses: shared memory begins at 0, then come local memory and parameters, all below global memory. They fit 32
+# bits: code may take the address of a parameter in a narrow register before it makes it generic.
+LOCAL_BASE = 1 << 30
+PARAMETER_BASE = 1 << 31
 
 
 class Flat:
