@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from tilefold import xray
+from tilefold.xray.compile.offline import compile_job
 from tilefold.xray.compile.source import load_file
+from tilefold.xray.explain import make_job
+from tilefold.xray.ptx import parse
 from tilefold.xray.report.machine_code import END, Code, read_code
 from tilefold.xray.report.ways import Ways
 from xray import kernels
@@ -99,13 +102,18 @@ def case(name: str) -> dict[str, Any]:
 
 
 def test_loads_that_the_machine_does_not_make_are_not_counted() -> None:
-    """Only the first warp stores a sum: the others have left before the machine loads it from shared memory."""
+    """Only the first warp stores a sum. Triton 3.6 lets every warp load it first, and the assembler only that one."""
     report = xray.explain(**case("sum"))
-    assert machine(report)["LDS"] == 4 + 1
+    (entry,) = parse(compile_job(make_job(**case("sum"))).ptx).entries
+    loads = [i for i in entry.instructions if i.opcode == "ld" and i.has("shared")]
     passes = [
         a.passes for line in report.lines for a in line.accesses if (a.kind, a.space) == ("load", "shared")
     ]
-    assert sum(p or 0 for p in passes) == 1 + 1
+    if len(loads) == 2:
+        assert machine(report)["LDS"] == 4 + 1
+        assert sum(p or 0 for p in passes) == 1 + 1
+    else:  # newer ones have no second round
+        assert machine(report)["LDS"] == sum(p or 0 for p in passes) == 4
 
 
 def test_warps_that_part_leave_the_way_open() -> None:
