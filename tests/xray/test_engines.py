@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilefold.errors import ExecutionError, PtxError
+from tilefold.errors import ExecutionError, PtxError, UnknownInstructionError
 from tilefold.xray.machine import Memory, TensorMap, chosen_programs, execute, load
 from tilefold.xray.machine.bulk.tensormap import SIZE, unpack
 from tilefold.xray.machine.matrix.tiles import tile
@@ -177,3 +177,9 @@ def test_functions_that_return_bytes() -> None:
     place = memory.place("x", np.zeros(32, "u4"))
     execute(load(parse(text + function)), memory, [place])
     np.testing.assert_array_equal(memory.read("x", "u4"), 101 * np.arange(32))
+
+
+def test_registers_that_only_a_chip_fills_are_named() -> None:
+    kernel = load(parse(module("mov.u32 %r0, %smid; st.shared.b32 [room], %r0;", 0)))
+    with pytest.raises(UnknownInstructionError, match=r"got 'mov.u32 %smid' in PTX line"):
+        execute(kernel, Memory(), [])

@@ -81,6 +81,9 @@ def special_registers(
     }
 
 
+SPECIAL = frozenset(special_registers(np.arange(32), (0, 0, 0), (1, 1, 1)))
+
+
 def words(numbers: Mapping[str, int | bytes], layout: Mapping[str, tuple[int, int]]) -> Array:
     """The bytes of all parameters: of each its offset and size are given, and its bits or bytes."""
     end = max((offset + size for offset, size in layout.values()), default=0)
