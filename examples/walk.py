@@ -1,4 +1,5 @@
-"""The walk of `make demo`: three monoids on real data with their plans, a real checkpoint described, then the speed.
+"""The walk of `make demo`: three monoids on real data with their plans, a real checkpoint described, a skinny product of its
+tables, a kernel X-rayed, then the speed.
 
 Everything that is shown is computed here, checked against an independent answer, and runs without a GPU; what was measured
 elsewhere says so. Each part is an example of its own beside this file.
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.padding import Padding
 from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.table import Table
@@ -76,18 +78,28 @@ def source_of(module: ModuleType) -> str:
     return text.replace("\n\n\n", "\n\n")
 
 
-def show_fold(title: str, module: ModuleType) -> None:
-    """One example: what and why, its monoid as it is written, what it gives, and how it runs."""
+def show_source(title: str, what: str, module: ModuleType) -> None:
+    """What an example is and why, and its own part as it is written."""
     heading(title)
     say(str(module.__doc__).partition("\n\n")[2])
-    label(f"The monoid (examples/{Path(str(module.__file__)).name})")
+    label(f"{what} (examples/{Path(str(module.__file__)).name})")
     highlighted = Syntax("", "python", theme="ansi_dark").highlight(source_of(module))
     console.print(
         Text.assemble(*[line for part in highlighted.split() for line in ("  ", part, "\n")]), end=""
     )
-    label("The fold, on this machine")
+
+
+def show_run(title: str, module: ModuleType) -> None:
+    """What an example gives; it prints that itself."""
+    label(title)
     sys.stdout.flush()
     module.main()
+
+
+def show_fold(title: str, module: ModuleType) -> None:
+    """One fold: its monoid, what it gives, and how it runs."""
+    show_source(title, "The monoid", module)
+    show_run("The fold, on this machine", module)
     inputs, monoid, dim = module.call()
     show_plan("Its plan here", tilefold.last_plan())
     if not torch.cuda.is_available():
@@ -146,10 +158,46 @@ def spoiled() -> FileReport:
     return FileReport(path.name, report.tensors)
 
 
+def product() -> None:
+    """A matmul with few results, and what is done to them in its store."""
+    import skinny_product
+
+    show_source("5. A skinny product: a matmul is a fold too", "What follows the product", skinny_product)
+    show_run("The product, on this machine", skinny_product)
+    operands, follows = skinny_product.call()
+    plan = tilefold.explain_plan(operands, tilefold.matmul, **follows)
+    show_plan("Its plan on an H200 (planned here, not run)", plan)
+
+
+def xray() -> None:
+    """A kernel with a fault, compiled and executed without a GPU."""
+    try:
+        import wrong_fill
+
+        from tilefold.xray.render.terminal import render_observations, render_summary
+    except ImportError:
+        heading("6. The X-ray")
+        say(
+            "Triton is not installed (it is made for Linux), and the X-ray looks at what Triton compiles.",
+            "yellow",
+        )
+        return
+    show_source("6. The X-ray: what the compiler made of a kernel", "The kernel", wrong_fill)
+    report = wrong_fill.main()
+    label("What became of it")
+    console.print(Padding(render_summary(report), (0, 0, 0, 2)))
+    label("What to change")
+    for part in render_observations(report):
+        console.print(Padding(part, (0, 0, 0, 2)))
+    say(
+        "`tilefold xray examples/wrong_fill.py --case largest` shows every line: layouts, sectors, instructions."
+    )
+
+
 def speed() -> None:
     """Timed here where a GPU is present, else the committed results."""
     if torch.cuda.is_available():
-        heading(f"5. Against torch, timed now on this {torch.cuda.get_device_name()}")
+        heading(f"7. Against torch, timed now on this {torch.cuda.get_device_name()}")
         timed_here()
     else:
         committed()
@@ -176,7 +224,7 @@ def committed() -> None:
     """The headline rows of the committed run."""
     import readme
 
-    heading("5. Against torch: results measured elsewhere, committed here")
+    heading("7. Against torch: results measured elsewhere, committed here")
     results = readme.load()
     say(f"No GPU here. Measured on {readme.provenance(results)}, with `{readme.command_text(results)}`.")
     say(
@@ -205,10 +253,13 @@ def main() -> None:
     )
     folds()
     describe()
+    product()
+    xray()
     speed()
     heading("Next")
     say(
-        "README.md: ten lines of use. docs/algebra.md: how to write a monoid. `tilefold describe FILE`: your own files."
+        "README.md: ten lines of use. docs/algebra.md: how to write a monoid. `tilefold describe FILE`: your own files. "
+        "`tilefold xray FILE.py::kernel`: your own kernels."
     )
 
 

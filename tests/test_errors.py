@@ -46,7 +46,7 @@ ROOMS = (
 
 # Statements that no caller can reach, and why.
 UNREACHABLE = {
-    ("algebra/expression.py", "_no_number"): "an invariant: block operations on numbers are refused before",
+    ("algebra/operations.py", "_no_number"): "an invariant: block operations on numbers are refused before",
     ("algebra/evaluate.py", "_block"): "an invariant: block operations on numbers are refused when traced",
 }
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import tilefold as tf
 from answers import (
@@ -294,6 +295,32 @@ def test_out_within_the_input(out, cpu):
 def test_out_on_meta():
     out = torch.empty(2, device="meta")
     assert tf.reduce(torch.empty(2, 3, device="meta"), NOBODY_S, 1, out=out) is out
+
+
+def test_a_tensor_without_data_gives_results_without_data(cpu):
+    """Outside its mode, too: fresh memory would hold anything."""
+    fake = FakeTensorMode().from_tensor(torch.ones(2, 3))
+    for results in (
+        [tf.reduce(fake, NOBODY_S, 1)],
+        [tf.mean(fake, 1)],
+        tf.max(fake, 1),
+        tf.var_mean(fake, 1),
+        [tf.any(fake.byte(), 1)],
+    ):
+        for result in results:
+            assert isinstance(result, FakeTensor)
+            assert result.shape == (2,)
+
+
+def test_results_are_plain_tensors(cpu):
+    """On every backend: a class of Python's is the caller's to put on again."""
+
+    class Measured(torch.Tensor):
+        pass
+
+    x = torch.ones(2, 3).as_subclass(Measured)
+    for result in (tf.sum(x, 1), tf.amax(x, 1), tf.mean(x), tf.reduce(x, NOBODY_S, 1)):
+        assert type(result) is torch.Tensor
 
 
 @pytest.mark.parametrize("name", ["auto", "lanes", "reference"])

@@ -54,6 +54,16 @@ def test_longest_run() -> None:
     assert not module.longest_run.commutative
 
 
+def test_skinny_product() -> None:
+    assert len(load("skinny_product").main()) == 16
+
+
+def test_wrong_fill() -> None:
+    pytest.importorskip("triton")
+    first = load("wrong_fill").main().observations[0]
+    assert (first.code, first.severity) == ("wrong-fill", "error")
+
+
 @pytest.mark.parametrize("width", ["80", "120"])
 def test_the_walk(width: str) -> None:
     """As in a terminal of that width, without the demo's checkpoint or with it."""
@@ -64,18 +74,20 @@ def test_the_walk(width: str) -> None:
     lines = shown.splitlines()
     assert [line for line in lines if len(line) > int(width)] == []
     headings = [line.split(" ", 1)[0] for line in lines if line.endswith("─") and line[0].isdigit()]
-    assert headings == ["1.", "2.", "3.", "4.", "5."]
+    assert headings == ["1.", "2.", "3.", "4.", "5.", "6.", "7."]
     for part in (
         "either = tilefold.Monoid(",
         "overflow",
         "ordered",
         "No NaN, no inf.",
         "! NaN or inf in 1 of 2",
+        "float64 gives the same",
+        "error  wrong-fill  wrong_fill.py:",
     ):
         assert part in shown
     if not torch.cuda.is_available():
         assert "results measured elsewhere" in shown
-        assert shown.count("Its plan on an H200 (planned here, not run)") == 3
+        assert shown.count("Its plan on an H200 (planned here, not run)") == 4
         assert readme.load().runs[0].chip in shown
 
 
@@ -226,8 +238,8 @@ def run_python(code: str) -> str:
 
 
 def timed_import() -> float:
-    """Seconds that `import tilefold` adds after `import torch`, at best of three."""
-    code = "import torch, time; s = time.perf_counter(); import tilefold; print(time.perf_counter() - s)"
+    """Seconds of the processor that `import tilefold` adds after `import torch`, at best of three."""
+    code = "import torch, time; s = time.process_time(); import tilefold; print(time.process_time() - s)"
     return min(float(run_python(code)) for _ in range(3))
 
 

@@ -209,6 +209,22 @@ def test_lanes_bits_do_not_depend_on_the_number_of_threads(monoid, guarantee, th
 # ------------------------------------------------------------------------------ torch's modes, threads and forks
 
 
+@pytest.mark.parametrize("name", ["auto", "lanes"])
+def test_compiled_code_calls_the_fold_that_it_names(name):
+    """Traced, folds of one shape by different monoids were taken for each other."""
+    torch._dynamo.reset()
+    x = torch.rand(3, 4)
+    folds = [monoids.SUM, monoids.LOGSUMEXP, monoids.MAX, monoids.WELFORD, monoids.MINMAX, monoids.PROD]
+    with tf.backend(name):
+        for monoid in folds * 2:
+            compiled = torch.compile(lambda t, monoid=monoid: tf.reduce(t * 2, monoid, 0), backend="eager")
+            got, want = compiled(x), tf.reduce(x * 2, monoid, 0)
+            for one, other in zip(*((r if isinstance(r, tuple) else (r,)) for r in (got, want)), strict=True):
+                assert torch.equal(one, other), monoid
+        several = lambda t: (tf.mean(t, 1), tf.amax(t, 1), tf.std(t, 1), tf.norm(t, 3, 1))  # noqa: E731  # compiled, too
+        assert all(map(torch.equal, torch.compile(several, backend="eager")(x), several(x)))
+
+
 def test_threads_fold_alike(cpu):
     x, folds = hard(16, 40001), (monoids.SUM, monoids.LOGSUMEXP, monoids.LAST, monoids.ARGMAX)
     want = [signature(tf.reduce(x, m, 1)) for m in folds]

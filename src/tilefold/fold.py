@@ -18,7 +18,17 @@ from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError, BackendError, EmptyError
 from tilefold.planner.plan import Plan
 from tilefold.problem import broadcast_shape, normalize_dims
-from tilefold.validate import as_dtype, as_inputs, check_inputs, check_keepdim, check_out, is_abstract, shares
+from tilefold.uncompiled import uncompiled
+from tilefold.validate import (
+    as_dtype,
+    as_inputs,
+    check_inputs,
+    check_keepdim,
+    check_out,
+    is_abstract,
+    plain,
+    shares,
+)
 
 if TYPE_CHECKING:
     from tilefold.contract.plan import ContractPlan
@@ -92,6 +102,7 @@ def remember_plan(plan: Plan | ContractPlan) -> None:
     _last.plan = plan
 
 
+@uncompiled
 def reduce(
     inputs: torch.Tensor | Sequence[torch.Tensor],
     monoid: Monoid,
@@ -139,6 +150,7 @@ def reduce(
     return monoid.pack(results)
 
 
+@uncompiled
 def fold_tensors(
     tensors: Sequence[torch.Tensor],
     monoid: Monoid,
@@ -175,10 +187,13 @@ def fold_tensors(
         )
     result_shape = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
     targets = check_out(out, program.outputs, result_shape, tensors, call)
-    if any(is_abstract(t) for t in tensors):
-        empty = [torch.empty(result_shape, dtype=d, device=tensors[0].device) for d in program.outputs]
+    abstract = next((t for t in tensors if is_abstract(t)), None)
+    if abstract is not None:
+        empty = [abstract.new_empty(result_shape, dtype=d) for d in program.outputs]
         return empty if targets is None else list(targets)
-    expanded = [t.resolve_neg() for t in expanded]  # a view that negates has no memory of its own values
+    expanded = [
+        plain(t).resolve_neg() for t in expanded
+    ]  # a view that negates has no memory of its own values
     if key is None and tensors[0].is_cuda:
         layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in expanded)
         key = (monoid, layouts, tensors[0].device, dims, keepdim, dtype, convert, guarantee)

@@ -71,20 +71,27 @@ def check_tensors(tensors: Sequence[torch.Tensor], call: str) -> None:
             raise DeviceError(
                 f"{call}: inputs must be on one device, got {tensors[0].device} and {t.device}; move one"
             )
-        if t.layout != torch.strided or t.is_nested:
-            got = (
-                "a nested tensor; fold what unbind() gives"
-                if t.is_nested
-                else f"layout {t.layout}; call to_dense()"
-            )
-            raise DtypeError(f"{call}: inputs must be dense (strided), got {got}")
-        if _is_wrapper(t):
-            raise KindError(
-                f"{call}: inputs must have memory of their own, got {type(t).__name__}, which wraps other tensors; "
-                "fold what it wraps"
-            )
+        _check_memory(t, call)
         check_foldable(t.dtype, call)
         _check_transforms(t, call)
+
+
+def _check_memory(t: torch.Tensor, call: str) -> None:
+    """Refuse what has no elements of its own at strides, or more dims than torch walks."""
+    if t.layout != torch.strided or t.is_nested:
+        got = (
+            "a nested tensor; fold what unbind() gives"
+            if t.is_nested
+            else f"layout {t.layout}; call to_dense()"
+        )
+        raise DtypeError(f"{call}: inputs must be dense (strided), got {got}")
+    if _is_wrapper(t):
+        raise KindError(
+            f"{call}: inputs must have memory of their own, got {type(t).__name__}, which wraps other tensors; "
+            "fold what it wraps"
+        )
+    if t.ndim > 64:
+        raise ShapeError(f"{call}: tensors may have up to 64 dims, got {t.ndim}; reshape the input")
 
 
 def check_guarantee(guarantee: str, call: str) -> None:
@@ -197,6 +204,11 @@ def check_out(
 def _check_target(
     target: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], tensors: Sequence[torch.Tensor], call: str
 ) -> None:
+    if target.layout != torch.strided or target.is_nested or _is_wrapper(target):
+        kind = type(target).__name__ if target.layout == torch.strided else f"layout {target.layout}"
+        raise KindError(
+            f"{call}: `out` must be dense (strided), with memory of its own, got {kind}; pass torch.empty(...)"
+        )
     if target.dtype != dtype:
         raise DtypeError(
             f"{call}: `out` must have the result's dtype {dtype}, got {target.dtype}; pass dtype= or another out"
@@ -208,6 +220,10 @@ def _check_target(
     if target.device != tensors[0].device:
         raise DeviceError(
             f"{call}: `out` must be on the inputs' device {tensors[0].device}, got {target.device}; make it there"
+        )
+    if is_abstract(target) and not any(map(is_abstract, tensors)):
+        raise KindError(
+            f"{call}: `out` must hold data as the inputs do, got a {type(target).__name__}; pass torch.empty(...)"
         )
     if target.requires_grad and torch.is_grad_enabled():
         raise GradientError(
@@ -256,6 +272,11 @@ def is_abstract(t: torch.Tensor) -> bool:
     from torch._subclasses.fake_tensor import FakeTensor
 
     return isinstance(t, FakeTensor)
+
+
+def plain(t: torch.Tensor) -> torch.Tensor:
+    """The tensor without the Python class that it may have: every backend folds and returns plain ones."""
+    return t if type(t) is torch.Tensor else t.as_subclass(torch.Tensor)
 
 
 def shares(a: torch.Tensor, b: torch.Tensor) -> bool:

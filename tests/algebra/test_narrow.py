@@ -1,4 +1,4 @@
-"""Fields of fewer bits than a register: an infinity is their own limit, and what goes into them wraps."""
+"""Integer fields: an infinity is their own limit, and what goes into those of fewer bits than a register wraps."""
 
 from __future__ import annotations
 
@@ -66,6 +66,95 @@ def test_what_is_combined_wraps(backend: str) -> None:
     x = torch.full((3,), 100, dtype=torch.int8)
     with tilefold.backend(backend):
         assert tilefold.reduce(x, greatest).total.item() == 300 - 256
+
+
+@interpreted
+@pytest.mark.parametrize("backend", ["lanes", "reference", "interpret"])
+def test_a_narrow_field_beside_a_position_wraps(backend: str) -> None:
+    """Positions are carried in 32 bits then, and the other fields as they were."""
+    monoid = tilefold.Monoid(
+        lambda a, b: (tm.maximum(a.most, b.most), tm.minimum(a.first, b.first)),
+        (-math.inf, math.inf),
+        fields=("most", "first"),
+        lift=lambda x, i: (x * 2, i),
+        index=True,
+        dtypes=(torch.int8, "index"),
+    )
+    x = torch.tensor([100, 3, -70])
+    with tilefold.backend(backend):
+        assert tilefold.reduce(x, monoid).most.item() == (x * 2).to(torch.int8).max().item()
+
+
+@interpreted
+@pytest.mark.parametrize("backend", ["lanes", "reference", "interpret"])
+@pytest.mark.parametrize("dtype", [*NARROW, torch.int64, torch.uint64], ids=str)
+def test_an_infinity_that_a_function_chooses_is_the_fields_limit(dtype: torch.dtype, backend: str) -> None:
+    info = torch.iinfo(dtype)
+    least = tilefold.Monoid(
+        tm.minimum, math.inf, lift=lambda x: tm.where(x > 2, tm.maximum(x, -math.inf), math.inf), dtypes=dtype
+    )
+    with tilefold.backend(backend):
+        assert tilefold.reduce(torch.arange(7).to(dtype), least).item() == 3
+        assert tilefold.reduce(torch.arange(2).to(dtype), least).item() == info.max
+
+
+@interpreted
+@pytest.mark.parametrize("backend", ["lanes", "reference", "interpret"])
+def test_an_infinite_position_is_nowhere(backend: str) -> None:
+    first = tilefold.Monoid(
+        tm.minimum, math.inf, lift=lambda x, i: tm.where(x > 0, i, math.inf), index=True, dtypes="index"
+    )
+    x = torch.tensor([[-1.0, 2.0, 3.0], [0.0, 0.0, -5.0]])
+    with tilefold.backend(backend):
+        assert tilefold.reduce(x, first, 1).tolist() == [1, torch.iinfo(torch.int64).max]
+
+
+def test_positions_beside_an_infinity_stay_whole_numbers() -> None:
+    """In float32 they would lose their last digits beyond 2^24."""
+    first = tilefold.Monoid(
+        tm.minimum, math.inf, lift=lambda x, i: tm.where(x > 0, i, math.inf), index=True, dtypes="index"
+    )
+    x = torch.zeros(2**24 + 4, dtype=torch.int8)
+    x[-1] = 1
+    assert tilefold.reduce(x, first).item() == 2**24 + 3
+
+
+def test_an_infinity_beside_a_fraction_is_a_floats() -> None:
+    half = tilefold.Monoid(tm.minimum, math.inf, lift=lambda x: tm.where(x > 0, x / 2, math.inf))
+    assert tilefold.reduce(torch.tensor([-1, 3, 4]), half).item() == 1.5
+    assert tilefold.reduce(torch.tensor([-1]), half).item() == math.inf
+
+
+@interpreted
+@pytest.mark.parametrize("backend", ["lanes", "reference", "interpret"])
+@pytest.mark.parametrize(
+    ("function", "field", "want"),
+    [
+        pytest.param(lambda x: x & -8, "input", 8, id="masked"),
+        pytest.param(lambda x: x ^ -2, "input", 2**64 - 13, id="flipped"),
+        pytest.param(lambda x: x + -2, "input", 11, id="added"),
+        pytest.param(lambda x: tm.minimum(x, -1), "input", 13, id="least"),
+        pytest.param(lambda x: tm.where(x > 20, x, -1), "input", 2**64 - 1, id="chosen"),
+        pytest.param(lambda x: -2, "input", 2**64 - 2, id="given"),
+        pytest.param(lambda x: (1 << 40) + 5, torch.int32, 5, id="given-to-fewer-bits"),
+        pytest.param(lambda x: 0.25, torch.bool, True, id="given-as-truth"),
+        pytest.param(lambda x: tm.cast(x - 14, torch.uint64), torch.float64, 2.0**64, id="read-as-a-float"),
+    ],
+)  # fmt: skip
+def test_constants_wrap_as_torchs_do(function, field, want: int, backend: str) -> None:
+    """-1 is all ones in uint64, too."""
+    monoid = tilefold.Monoid(lambda a, b: b, None, lift=function, dtypes=field, check=False)
+    x = torch.tensor([13], dtype=torch.uint64)
+    with tilefold.backend(backend):
+        assert tilefold.reduce(x, monoid).item() == want
+
+
+@interpreted
+@pytest.mark.parametrize("backend", ["lanes", "reference", "interpret"])
+def test_large_unsigned_numbers_become_large_floats(backend: str) -> None:
+    x = torch.tensor([2**64 - 1, 2**63 + 1, 5], dtype=torch.uint64)
+    with tilefold.backend(backend):
+        assert tilefold.reduce(x, tilefold.monoids.MAX, dtype=torch.float64).item() == 2.0**64
 
 
 def test_values_of_another_dtype_are_stored_as_torch_stores_them() -> None:

@@ -15,6 +15,7 @@ from tilefold.errors import (
     DtypeError,
     LawError,
     MonoidError,
+    OrderError,
     TraceError,
 )
 
@@ -131,6 +132,34 @@ CASES = [
     ),
     Case(
         "index is no truth", made(index="yes"), MonoidError, r"index must be True or False, got 'yes'; True"
+    ),
+    Case("check is no truth", made(check="no"), MonoidError, r"check must be True or False, got 'no'; False"),
+    Case(
+        "commutative is no truth",
+        made(commutative="no"),
+        MonoidError,
+        r"commutative must be True, False or None, got 'no'; leave it out",
+    ),
+    Case(
+        "absorb of elements",
+        made(absorb=lambda s, x: s + x),
+        MonoidError,
+        r"absorb must give one value a field for a whole block, got one for each element; take",
+    ),
+    Case(
+        "begin of elements",
+        made(absorb=(lambda x: x, lambda s, x: s + math.block_sum(x))),
+        MonoidError,
+        r"absorb must give one value a field for a whole block, got one for each element; take",
+    ),
+    Case(
+        "norm of no number", lambda: monoids.NORM("2"), OrderError, r"NORM: .* a real number, got '2'; 2 is"
+    ),
+    Case(
+        "lift of NaN",
+        reduced(X.int(), made(lift=lambda x: NAN)()),
+        DtypeError,
+        r"lift: an integer field cannot start at NaN, got a torch.int64 field; declare",
     ),
     Case(
         "fields of no kind", made(fields=3), MonoidError, r"fields must be a sequence of names, got 3; name"

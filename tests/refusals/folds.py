@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tilefold as tf
 from refusals.making import Case, Wrapper, X, dual, overlapping, reduced, with_backend
@@ -111,6 +112,30 @@ CASES = [
         reduced(X, monoids.SUM, 1, out=torch.ones(1).expand(2)),
         ShapeError,
         r"not overlap itself, got strides \[0\]; use",
+    ),
+    Case(
+        "out sparse",
+        reduced(X, monoids.SUM, 1, out=torch.zeros(2).to_sparse()),
+        KindError,
+        r"reduce: `out` must be dense \(strided\).*, got layout torch.sparse_coo; pass",
+    ),
+    Case(
+        "out that wraps",
+        reduced(X, monoids.SUM, 1, out=Wrapper(torch.zeros(2))),
+        KindError,
+        r"reduce: `out` must be dense .*memory of its own, got Wrapper; pass",
+    ),
+    Case(
+        "out without data",
+        reduced(X, monoids.SUM, 1, out=FakeTensorMode().from_tensor(torch.zeros(2))),
+        KindError,
+        r"reduce: `out` must hold data as the inputs do, got a FakeTensor; pass",
+    ),
+    Case(
+        "65 dims",
+        lambda: tf.sum(torch.ones((1,) * 65)),
+        ShapeError,
+        r"sum: tensors may have up to 64 dims, got 65; reshape",
     ),
     Case("out kind", lambda: tf.sum(X, out=3), KindError, r"sum: `out` must be a tensor.*, got int; pass"),
     Case(

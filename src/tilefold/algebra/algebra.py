@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import torch
 
 from tilefold.algebra import expression
-from tilefold.algebra.expression import Graph, Number
+from tilefold.algebra.expression import Graph, Node
+from tilefold.algebra.operations import Number
 
 FieldDtype = str | torch.dtype
 
@@ -43,22 +45,29 @@ class Algebra:
         """The identity as Python numbers, one a field; None where there is none."""
         return None if self.identity is None else tuple(_parse_number(text) for text in self.identity)
 
-    @property
+    @functools.cached_property
     def index_is_label(self) -> bool:
-        """Whether index fields are only compared and selected, never computed with, so that 32 bits can hold them."""
-        labels = [i for i, dtype in enumerate(self.dtypes) if dtype == "index"]
-        return bool(labels) and all(
-            _only_moves(graph, frozenset(inputs), list(labels)) for graph, inputs in self._index_flows(labels)
-        )
+        """Whether index fields hold positions and nothing else, which are only compared and selected.
 
-    def _index_flows(self, labels: Sequence[int]) -> list[tuple[Graph, list[int]]]:
+        Then 32 bits can hold them, and they are in the order of the elements that they are positions of.
+        """
+        labels = [i for i, dtype in enumerate(self.dtypes) if dtype == "index"]
+        flows = self._index_flows(labels)
+        moved = all(_only_moves(graph, inputs, labels) for graph, inputs in flows)
+        alone = all(_labels(graph, inputs)[i] for graph, inputs in flows for i in labels)
+        last = self.project
+        shown = last is None or _only_moves(last, frozenset(labels), range(len(last.outputs)))
+        return bool(labels) and moved and alone and shown
+
+    def _index_flows(self, labels: Sequence[int]) -> list[tuple[Graph, frozenset[int]]]:
+        """The graphs that make a state, and where positions come in."""
         n = len(self.fields)
         flows = [(self.lift, [self.inputs]), (self.combine, [*labels, *(n + i for i in labels)])]
         if self.absorb is not None:
             flows.append((self.absorb, [*labels, n + self.inputs]))
         if self.begin is not None:
             flows.append((self.begin, [self.inputs]))
-        return flows
+        return [(graph, frozenset(inputs)) for graph, inputs in flows]
 
 
 def _parse_number(text: str) -> Number:
@@ -76,18 +85,37 @@ _TESTS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
 def _only_moves(graph: Graph, tainted_inputs: frozenset[int], label_outputs: Sequence[int]) -> bool:
-    """Whether values from `tainted_inputs` reach only comparisons, selections and the label outputs."""
+    """Whether values from `tainted_inputs` reach only comparisons, selections and the label outputs.
+
+    They meet no whole number that 32 bits do not hold.
+    """
     tainted = set[int]()
     for position, node in enumerate(graph.nodes):
         if node.op == "input":
             if node.value in tainted_inputs:
                 tainted.add(position)
         elif any(a in tainted for a in node.args):
+            if any(_is_long(graph.nodes[a]) for a in node.args):
+                return False
             if node.op in _MOVES:
                 tainted.add(position)
             elif node.op not in _TESTS:
                 return False
     return all(o not in tainted or i in label_outputs for i, o in enumerate(graph.outputs))
+
+
+def _is_long(node: Node) -> bool:
+    return node.op == "const" and isinstance(node.value, int) and not -(1 << 31) <= node.value < 1 << 31
+
+
+def _labels(graph: Graph, label_inputs: frozenset[int]) -> list[bool]:
+    """For each output, whether it is one of `label_inputs`, whichever is selected."""
+    label: list[bool] = []
+    for node in graph.nodes:
+        chosen = node.args[1:] if node.op == "where" else node.args
+        moved = node.op in _MOVES and all(label[a] for a in chosen)
+        label.append(node.value in label_inputs if node.op == "input" else moved)
+    return [label[o] for o in graph.outputs]
 
 
 PRESENT = "is_present"

@@ -12,16 +12,23 @@ import torch
 
 from tilefold.algebra import typing
 from tilefold.algebra.algebra import FieldDtype
-from tilefold.algebra.expression import Number, fits_a_float, plain_number, short_text
+from tilefold.algebra.expression import Graph
+from tilefold.algebra.operations import Number, fits_a_float, plain_number, short_text
 from tilefold.errors import ArityError, DtypeError, MonoidError
 
 _NAME = re.compile(r"[A-Za-z]\w{0,63}\Z", re.ASCII)
 
 
 def check_kinds(
-    monoid: str, combine: object, lift: object, project: object, absorb: object, index: object
+    monoid: str,
+    combine: object,
+    lift: object,
+    project: object,
+    absorb: object,
+    commutative: object,
+    **truths: object,
 ) -> None:
-    """Refuse what is no function where one belongs."""
+    """Refuse what is no function, or no truth, where one belongs."""
     for role, function in (("combine", combine), ("lift", lift), ("project", project)):
         if not callable(function) and (function is not None or role == "combine"):
             raise MonoidError(
@@ -33,9 +40,13 @@ def check_kinds(
             f"{monoid}: absorb must be a function, a pair of them, None or False, got {absorb!r}; "
             "leave it out to have it derived"
         )
-    if not isinstance(index, bool):
+    for name, truth in truths.items():
+        if not isinstance(truth, bool):
+            fix = "True passes positions to lift" if name == "index" else "False skips the laws"
+            raise MonoidError(f"{monoid}: {name} must be True or False, got {truth!r}; {fix}")
+    if commutative is not None and not isinstance(commutative, bool):
         raise MonoidError(
-            f"{monoid}: index must be True or False, got {index!r}; True passes positions to lift"
+            f"{monoid}: commutative must be True, False or None, got {commutative!r}; leave it out to have it found"
         )
 
 
@@ -150,3 +161,12 @@ def expect_arguments(monoid: str, role: str, function: Callable[..., Any] | None
         ) from None
     except ValueError:  # a builtin like max tells no signature: tracing it says what is wrong
         return
+
+
+def gives_elements(graph: Graph, first: int) -> bool:
+    """Whether an output has a value for each element of the blocks, which are the inputs from `first` on."""
+    spread: list[bool] = []
+    for node in graph.nodes:
+        element = node.op == "input" and node.value >= first
+        spread.append(element or (not node.op.startswith("block_") and any(spread[a] for a in node.args)))
+    return any(spread[output] for output in graph.outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import torch
 
 from tilefold import math
 from tilefold.algebra.monoid import Monoid
+from tilefold.errors import OrderError
 
 __all__ = [
     "AFFINE", "ALL", "ANY", "ARGMAX", "ARGMIN", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR", "COUNT_NONZERO",
@@ -205,9 +207,15 @@ def _moments(count: Any, mean: Any, squares: Any) -> Moments:
 WELFORD = welford(_moments, "welford")
 
 
-@functools.lru_cache(maxsize=64)
 def NORM(p: float = 2.0) -> Monoid:  # noqa: N802  # a catalogue entry among constants
     """The monoid of the p-norm (p = 0 counts non-zeros, p = inf and -inf are the largest and least magnitude)."""
+    if not isinstance(p, numbers.Real):
+        raise OrderError(f"NORM: the order must be a real number, got {p!r}; 2 is the Euclidean norm")
+    return _norm(float(p))
+
+
+@functools.lru_cache(maxsize=64)
+def _norm(p: float) -> Monoid:
     if p == INFINITY:
         return _monoid(math.maximum, 0, lift=abs, name="norm(inf)")
     if p == -INFINITY:
@@ -223,7 +231,7 @@ def NORM(p: float = 2.0) -> Monoid:  # noqa: N802  # a catalogue entry among con
         0,
         lift=lambda x: math.pow(abs(x), p),
         project=lambda s: math.pow(s, 1.0 / p),
-        name=f"norm({p})",
+        name=f"norm({p:g})",
     )
 
 

@@ -41,7 +41,8 @@ from typing import Any
 import torch
 
 from tilefold.algebra import typing
-from tilefold.algebra.expression import Graph, Number, apply, trace
+from tilefold.algebra.expression import Graph, apply, trace
+from tilefold.algebra.operations import Number
 from tilefold.algebra.program import Program
 
 _BLOCKS = {"add": "block_sum", "maximum": "block_max", "minimum": "block_min"}

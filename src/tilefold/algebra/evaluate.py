@@ -142,6 +142,17 @@ def evaluate(
     return tuple(values[i] for i in typed.graph.outputs)
 
 
+def evaluate_as(
+    typed: TypedGraph,
+    arguments: Sequence[Operand],
+    dtypes: Sequence[torch.dtype],
+    block_dims: tuple[int, ...] = (),
+) -> list[Operand]:
+    """`evaluate` with its outputs converted; the bits of uint64 are then the numbers that they mean."""
+    outputs = zip(evaluate(typed, arguments, block_dims), typed.output_dtypes, dtypes, strict=True)
+    return [_cast(value, source, dtype) for value, source, dtype in outputs]
+
+
 def _last_uses(typed: TypedGraph) -> dict[int, list[int]]:
     last: dict[int, int] = {}
     for position, node in enumerate(typed.graph.nodes):

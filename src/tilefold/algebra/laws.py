@@ -26,7 +26,7 @@ import torch
 
 from tilefold.algebra import derive
 from tilefold.algebra.algebra import PRESENT, Algebra, completed
-from tilefold.algebra.evaluate import Operand, evaluate
+from tilefold.algebra.evaluate import Operand, evaluate_as
 from tilefold.algebra.program import Program, as_written
 from tilefold.algebra.samples import (
     ELEMENTS,
@@ -108,11 +108,9 @@ def _holds(pool: Pool, name: str) -> bool:
 
 
 def _begins_infinite(algebra: Algebra) -> bool:
-    """Whether a field of the identity, or a constant that lift gives, is an infinity."""
-    lifted = [
-        node.value for node in (algebra.lift.nodes[o] for o in algebra.lift.outputs) if node.op == "const"
-    ]
-    return any(number in (INFINITY, -INFINITY) for number in (*(algebra.identity_numbers or ()), *lifted))
+    """Whether a field of the identity, or a constant in lift, is an infinity."""
+    constants = [node.value for node in algebra.lift.nodes if node.op == "const"]
+    return any(number in (INFINITY, -INFINITY) for number in (*(algebra.identity_numbers or ()), *constants))
 
 
 def is_commutative(algebra: Algebra) -> bool:
@@ -189,40 +187,52 @@ def _check_commutativity(pool: Pool, name: str) -> None:
 def _check_absorb(pool: Pool, name: str) -> None:
     """The last state's elements, as one block, after the first state, after the identity, and as a first block.
 
+    Where order does not matter blocks come in any: positions may be before the state's own then.
     Absorbing may leave another form of the state than combining does: then the projections must agree.
     """
-    for steps, got in _absorbed(pool, pool.program, ELEMENTS):
+    a, _, c = pool.states
+    commutes = _disagreement(pool, pool.combine(a, c), pool.combine(c, a), [a, c]) is None
+    _check_absorbed(pool, name, 0, 2)
+    if pool.program.algebra.index and commutes:
+        _check_absorbed(pool, name, 2, 0)
+
+
+def _check_absorbed(pool: Pool, name: str, state: int, block: int) -> None:
+    for steps, got in _absorbed(pool, pool.program, ELEMENTS, state, block):
         s, want = steps[0], steps[-1]
         lost = _has(torch.isnan, s)
         if pool.kind == "infinite":
             lost |= _has(torch.isnan, want) | _has(torch.isposinf, want)
         row = _absorbs_apart(pool, steps, got, lost)
         if row is not None:
-            block = [[v.item() for v in b[row]] for b in _stacked(pool, ELEMENTS)]
+            taken = [[v.item() for v in b[row]] for b in _stacked(pool, ELEMENTS, block)]
             raise LawError(
                 f"{name}: absorb must equal combining the lifted elements one by one, got {_show(pool, got, row)} "
                 f"instead of {_show(pool, want, row)} for the state {_show(pool, s, row)} and the block "
-                f"{', '.join(map(str, block))} ({_elements(pool)}); mend absorb or leave it out"
+                f"{', '.join(map(str, taken))} ({_elements(pool)}); mend absorb or leave it out"
             )
 
 
-def _stacked(pool: Pool, length: int) -> list[torch.Tensor]:
-    """The first elements of the last state, as a block [rows, length] an input."""
-    return [torch.stack(column, dim=1) for column in zip(*pool.blocks[2][:length], strict=True)]
+def _stacked(pool: Pool, length: int, which: int) -> list[torch.Tensor]:
+    """The first elements of a state, as a block [rows, length] an input."""
+    return [torch.stack(column, dim=1) for column in zip(*pool.blocks[which][:length], strict=True)]
 
 
-def _absorbed(pool: Pool, blocks: Program, length: int) -> Iterator[tuple[list[State], State]]:
+def _absorbed(
+    pool: Pool, blocks: Program, length: int, state: int = 0, block: int = 2
+) -> Iterator[tuple[list[State], State]]:
     """A block after a state, after the identity, and as a first one: the steps of combining, and what `blocks` gives."""
     for s, typed in (
-        (pool.states[0], blocks.absorb),
+        (pool.states[state], blocks.absorb),
         (pool.identity, blocks.absorb),
         (pool.identity, blocks.begin),
     ):
         assert typed is not None
         rows = [v[:, None] for v in s] if typed is blocks.absorb else []
-        absorbed = evaluate(typed, [*rows, *_stacked(pool, length)], block_dims=(1,))
+        blocked = [*rows, *_stacked(pool, length, block)]
+        absorbed = evaluate_as(typed, blocked, pool.program.state, block_dims=(1,))
         steps = [s]
-        for element in pool.lifted[2][:length]:
+        for element in pool.lifted[block][:length]:
             steps.append(pool.combine(steps[-1], element))
         yield steps, as_state([_row(v) for v in absorbed], pool.program)
 

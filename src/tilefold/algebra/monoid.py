@@ -17,11 +17,13 @@ from tilefold.algebra.arguments import (
     check_kinds,
     expect_arguments,
     field_dtypes,
+    gives_elements,
     positional_count,
     state_shape,
     take_elements,
 )
-from tilefold.algebra.expression import Graph, Number
+from tilefold.algebra.expression import Graph
+from tilefold.algebra.operations import Number
 from tilefold.errors import ArityError, MonoidError
 
 
@@ -35,14 +37,16 @@ class Monoid:
         combine: `combine(a, b) -> state`, associative. For a tuple state, a and b are named tuples of the fields.
         identity: the state e with combine(e, s) == combine(s, e) == s: a number, or a tuple of one number a field.
             None where there is none: absent elements are then selected away, and folding nothing is an error. An
-            infinity in an integer field means the dtype's least or greatest value; where arithmetic with that one
-            wraps and so breaks a law, as in min-plus products, the monoid folds floats only.
+            infinity on its way into an integer field, given or chosen by a function, means the dtype's least or greatest
+            value; where arithmetic with that one wraps and so breaks a law, as in min-plus products, the monoid folds
+            floats only.
         lift: `lift(x[, y, ...][, i]) -> state` for one element of each input. Default: the elements are the state.
         project: `project(*state)` -> the result, one value or a tuple. Default: the state.
-        absorb: `absorb(state, x[, y, ...][, i]) -> state` takes a block of elements that come after the state's own:
-            `tilefold.math.block_max`, `block_min`, `block_sum`, `block_count` turn the block into one value. Must equal
-            combining the lifted elements one by one; use it where one rescaling serves the whole block. A pair
-            `(begin, absorb)` says besides how a first block becomes a state: `begin(x[, y, ...][, i]) -> state`.
+        absorb: `absorb(state, x[, y, ...][, i]) -> state` takes a block of further elements, whose positions may be
+            before the state's own: `tilefold.math.block_max`, `block_min`, `block_sum`, `block_count` turn the block into
+            one value. Must equal combining the lifted elements one by one; use it where one rescaling serves the whole
+            block. A pair `(begin, absorb)` says besides how a first block becomes a state:
+            `begin(x[, y, ...][, i]) -> state`.
             None: derived from `combine` where every field is the sum, maximum or minimum of one term of either side, as
             in a max-shifted sum, and where that agrees with `combine` on samples. False: none, and none is derived.
         fields: names of a tuple state, each matching [A-Za-z][A-Za-z0-9_]{0,63} and no keyword.
@@ -87,28 +91,29 @@ class Monoid:
         name: str | None = None,
         check: bool = True,
     ) -> None:
-        self.name = name or getattr(combine, "__name__", "monoid").strip("<>")
-        check_kinds(self.name, combine, lift, project, absorb, index)
+        self.name = str(name or getattr(combine, "__name__", "monoid").strip("<>"))
+        check_kinds(self.name, combine, lift, project, absorb, commutative, index=index, check=check)
         names, identities = state_shape(self.name, identity, fields)
         scalar = fields is None and not isinstance(identity, tuple | list)
         self._state_type = None if scalar else _state_type(names)
         n, inputs = len(names), len(names)
         if lift is not None:
-            inputs = positional_count(self.name, "lift", lift) - int(index)
+            inputs = positional_count(self.name, "lift", lift) - index
             if inputs < 1:
                 before = " before the index" if index else ""
                 raise ArityError(
                     f"{self.name}: lift must take at least one element{before}, got {inputs}; add an argument for it"
                 )
-        expect_arguments(self.name, "lift", lift, inputs + int(index))
+        taken = inputs + index
+        expect_arguments(self.name, "lift", lift, taken)
         expect_arguments(self.name, "combine", combine, 2)
         expect_arguments(self.name, "project", project, n)
         derives, begin = absorb is not False, None
         if isinstance(absorb, tuple):
             begin, absorb = absorb
         absorb = absorb or None
-        expect_arguments(self.name, "absorb", absorb, 1 + inputs + int(index))
-        expect_arguments(self.name, "absorb's begin", begin, inputs + int(index))
+        expect_arguments(self.name, "absorb", absorb, 1 + taken)
+        expect_arguments(self.name, "absorb's begin", begin, taken)
         self.outputs: type | None = None
         kinds = field_dtypes(self.name, dtypes, names)
         check_identity_fits(self.name, names, identities, kinds)
@@ -119,17 +124,15 @@ class Monoid:
             inputs=inputs,
             index=index,
             commutative=bool(commutative),
-            lift=self._traced("lift", lift or take_elements(n), inputs + int(index), n),
+            lift=self._traced("lift", lift or take_elements(n), taken, n),
             combine=self._traced(
                 "combine", combine, 2 * n, n, lambda s: [self._state(s[:n]), self._state(s[n:])]
             ),
             project=None if project is None else self._project(project, n),
             absorb=None
             if absorb is None
-            else self._traced(
-                "absorb", absorb, n + inputs + int(index), n, lambda s: [self._state(s[:n]), *s[n:]]
-            ),
-            begin=None if begin is None else self._traced("absorb", begin, inputs + int(index), n),
+            else self._traced("absorb", absorb, n + taken, n, lambda s: [self._state(s[:n]), *s[n:]], taken),
+            begin=None if begin is None else self._traced("absorb", begin, taken, n, blocks=taken),
             derives=derives,
         )
         if check or commutative is None:
@@ -155,7 +158,9 @@ class Monoid:
         arity: int,
         outputs: int,
         wrap: Callable[..., Sequence[Any]] | None = None,
+        blocks: int = 0,
     ) -> Graph:
+        """A function's graph, checked; the last `blocks` of its arguments are blocks of elements."""
         graph = expression.trace(function, arity, wrap=wrap)
         if len(graph.outputs) != outputs:
             wanted = "one value" if outputs == 1 else f"{outputs} values, one for each state field"
@@ -165,6 +170,11 @@ class Monoid:
         if role != "absorb" and any(node.op.startswith("block_") for node in graph.nodes):
             raise MonoidError(
                 f"{self.name}: block functions stand only in absorb, got one in {role}; combine works on two states"
+            )
+        if blocks and gives_elements(graph, arity - blocks):
+            raise MonoidError(
+                f"{self.name}: absorb must give one value a field for a whole block, got one for each element; take "
+                "tilefold.math.block_sum of it, or another block function"
             )
         return graph
 

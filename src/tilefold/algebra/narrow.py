@@ -1,17 +1,64 @@
-"""Integer fields narrower than a register: what goes into them wraps as their dtype does."""
+"""What goes into integer fields: an infinity is their limit, and fields narrower than a register wrap as their dtype does."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from tilefold.algebra.expression import OPS, Graph, Node, apply, trace
-from tilefold.algebra.typing import carried_dtype, integer_limits, is_float
+from tilefold.algebra.expression import Graph, Node, Value, apply, trace
+from tilefold.algebra.operations import OPS
+from tilefold.algebra.typing import carried_dtype, concrete, integer_limits, is_float
 
+# They give one of the values that they take.
+_TAKES = ("where", "maximum", "minimum", "block_max", "block_min", "block_first")
 # Of values of a dtype they make a value of that dtype, and no other.
 _SELECTS = ("maximum", "minimum", "and", "or", "xor", "block_max", "block_min", "block_first")
+
+
+def without_infinities(graph: Graph, fields: Sequence[torch.dtype], what: str) -> Graph:
+    """The graph where an infinity on its way into an integer field is that dtype's limit, as in an identity.
+
+    On its way: given as it is, chosen by `where`, or met by a maximum or minimum; what is computed with it is a float's.
+    """
+    if all(map(is_float, fields)) or not any(_is_endless(node) for node in graph.nodes):
+        return graph
+
+    def finite(*arguments: Any) -> tuple[Any, ...]:
+        outputs = zip(graph(*arguments), fields, strict=True)
+        return tuple(v if is_float(field) else _finite(v, field, what, {}) for v, field in outputs)
+
+    return trace(finite, graph.arity)
+
+
+def _is_endless(node: Node) -> bool:
+    return node.op == "const" and isinstance(node.value, float) and not math.isfinite(node.value)
+
+
+def _finite(value: Any, field: torch.dtype, what: str, done: dict[int, Any]) -> Any:
+    """A value for an integer field; `done` holds what became of the values on its way."""
+    if isinstance(value, bool | int | float):
+        return value if math.isfinite(value) else concrete(value, field, what)
+    if value.position not in done:
+        done[value.position] = _settled(value, field, what, done)
+    return done[value.position]
+
+
+def _settled(value: Value, field: torch.dtype, what: str, done: dict[int, Any]) -> Any:
+    if _is_endless(value.node):
+        return _finite(value.node.value, field, what, done)
+    if value.node.op not in _TAKES:
+        return value
+    operands = [Value(value.tracer, position) for position in value.node.args]
+    condition, taken = (operands[:1], operands[1:]) if value.node.op == "where" else ([], operands)
+    if any(math.isnan(o.node.value) for o in taken if _is_endless(o.node)):
+        return value  # a float's
+    settled = [_finite(operand, field, what, done) for operand in taken]
+    if all(isinstance(s, Value) and s.position == o.position for s, o in zip(settled, taken, strict=True)):
+        return value
+    return apply(value.node.op, *condition, *settled)
 
 
 def wrapped(graph: Graph, fields: Sequence[torch.dtype], inputs: Sequence[torch.dtype]) -> Graph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,8 +12,9 @@ import torch
 
 from tilefold.algebra import typing
 from tilefold.algebra.algebra import Algebra, FieldDtype
-from tilefold.algebra.expression import Graph, Number, Value, apply, trace
-from tilefold.algebra.narrow import wrapped
+from tilefold.algebra.expression import Graph, Value, apply, trace
+from tilefold.algebra.narrow import without_infinities, wrapped
+from tilefold.algebra.operations import Number
 from tilefold.algebra.typing import TypedGraph, is_float
 from tilefold.errors import DtypeError
 
@@ -66,62 +68,119 @@ def as_written(
     for element in elements:
         typing.check_foldable(element, "reduce")
     check_convertible(dtype)
-    lifted = [typing.element_dtype(e) for e in elements] + [torch.int64] * algebra.index
     common = functools.reduce(typing.promote, elements)
     _check_integers(algebra, common)
     declared = [_declared(d, common) for d in algebra.dtypes]
     state = [typing.carried_dtype(d) for d in declared]
-    graphs = _typed_graphs(algebra, state, lifted)
-    if any(_makes_fractions(algebra.dtypes, state, graph) for graph in graphs if graph is not None):
+    functions = _Functions(algebra, elements, declared, state)
+    if functions.make_fractions:
         state = [
             torch.float32 if d == "compute" and not is_float(s) else s
             for d, s in zip(algebra.dtypes, state, strict=True)
         ]
-        graphs = _typed_graphs(algebra, state, lifted)
-    lift, combine, absorb, begin = graphs
-    assert lift is not None
-    assert combine is not None
+        functions = _Functions(algebra, elements, declared, state)
     project = typing.infer(algebra.project or _pass_through(len(state)), state)
-    numbers = algebra.identity_numbers
-    assert numbers is not None, "a program needs a total algebra"
-    limits = [s if is_float(s) else d for d, s in zip(declared, state, strict=True)]
-    read, both = [*elements, *[torch.int64] * algebra.index], [*limits, *limits]
-    lift = typing.infer(wrapped(_without_infinities(algebra.lift, limits), limits, read), lifted)
-    combine = typing.infer(wrapped(algebra.combine, limits, both), [*state, *state])
-    later = typing.infer(wrapped(_with_positions_in_order(algebra), limits, both), [*state, *state])
-    identity = tuple(
-        typing.concrete(n, d, algebra.fields[i]) for i, (n, d) in enumerate(zip(numbers, limits, strict=True))
-    )
-    if absorb is not None:
-        first = _absorbed_by(identity, algebra) if begin is None else begin.graph
-        begin = typing.infer(wrapped(first, limits, read), lifted)
-        absorb = typing.infer(wrapped(absorb.graph, limits, [*limits, *read]), [*state, *lifted])
     return Program(
         algebra=algebra,
         elements=elements,
         state=tuple(state),
         outputs=tuple(_outputs(algebra, project, state, declared, common, dtype)),
-        identity=identity,
-        lift=lift,
-        combine=combine,
-        combine_later=later,
-        absorb=absorb,
-        begin=begin,
+        identity=functions.identity,
         project=project,
+        **functions.fitted(),
     )
+
+
+class _Functions:
+    """An algebra's graphs for fields so declared and carried, with positions of one dtype.
+
+    An infinity that goes into an integer field is that dtype's limit, as in an identity.
+    """
+
+    def __init__(
+        self,
+        algebra: Algebra,
+        elements: Sequence[torch.dtype],
+        declared: Sequence[torch.dtype],
+        state: Sequence[torch.dtype],
+        positions: torch.dtype = torch.int64,
+    ) -> None:
+        numbers = algebra.identity_numbers
+        assert numbers is not None, "a program needs a total algebra"
+        self.algebra = algebra
+        self.limits = [s if is_float(s) else d for d, s in zip(declared, state, strict=True)]
+        self.identity = tuple(
+            typing.concrete(_within(n, d, rule), d, field)
+            for n, d, rule, field in zip(numbers, self.limits, algebra.dtypes, algebra.fields, strict=True)
+        )
+        places = [positions] * algebra.index
+        lifted, pair = [*map(typing.element_dtype, elements), *places], (*state, *state)
+        # What each takes: the dtypes of the values, and those that carry them.
+        block = ([*elements, *places], lifted)
+        two = ([*self.limits, *self.limits], pair)
+        after = ([*self.limits, *block[0]], (*state, *lifted))
+        roles = {
+            "lift": (algebra.lift, block),
+            "combine": (algebra.combine, two),
+            "absorb": (algebra.absorb, after),
+        }
+        begin = algebra.begin
+        if algebra.absorb is not None and begin is None:
+            begin = _absorbed_by(self.identity, algebra)
+        roles["begin"] = (begin, block)
+        self.values = {role: taken[0] for role, (_, taken) in roles.items()}
+        self.typed = {
+            role: typing.infer(without_infinities(graph, self.limits, role), taken[1])
+            for role, (graph, taken) in roles.items()
+            if graph is not None
+        }
+
+    @property
+    def make_fractions(self) -> bool:
+        """Whether a graph gives a float for a "compute" field that integers would carry."""
+        return any(
+            rule == "compute"
+            and is_float(produced)
+            and not is_float(limit)
+            and typed.graph.nodes[output].op != "const"
+            for typed in self.typed.values()
+            for rule, limit, produced, output in zip(
+                self.algebra.dtypes, self.limits, typed.output_dtypes, typed.graph.outputs, strict=True
+            )
+        )
+
+    def fitted(self) -> dict[str, Any]:
+        """The typed graphs by role, where what goes into an integer field of fewer bits than its register wraps."""
+        found: dict[str, Any] = {"absorb": None, "begin": None}
+        found |= {role: self._fitted(role, typed.graph) for role, typed in self.typed.items()}
+        later = _with_positions_in_order(self.algebra, self.typed["combine"].graph)
+        found["combine_later"] = self._fitted("combine", later)
+        return found
+
+    def _fitted(self, role: str, graph: Graph) -> TypedGraph:
+        fitted, typed = wrapped(graph, self.limits, self.values[role]), self.typed[role]
+        return typed if fitted == typed.graph else typing.infer(fitted, typed.input_dtypes)
+
+
+def _within(number: Number, dtype: torch.dtype, rule: FieldDtype) -> Number:
+    """A position of an identity may be beyond what narrower positions reach."""
+    if rule != "index" or not math.isfinite(number):
+        return number
+    least, greatest = typing.integer_limits(dtype)
+    return max(least, min(greatest, number))
 
 
 _IN_ORDER = {"lt": True, "le": True, "ne": True, "gt": False, "ge": False, "eq": False}
 _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
-def _with_positions_in_order(algebra: Algebra) -> Graph:
+def _with_positions_in_order(algebra: Algebra, combine: Graph) -> Graph:
     """The combine graph where every position on the left is below every position on the right."""
     labels = {i for i, dtype in enumerate(algebra.dtypes) if dtype == "index"}
     n, numbers = len(algebra.fields), algebra.identity_numbers or ()
     last = all(numbers[i] == float("inf") for i in labels)  # so that an identity counts as after everything
     if not algebra.index or not algebra.index_is_label or not labels or not last:
-        return algebra.combine
+        return combine
 
     def settle(op: str, operands: Sequence[Any], value: Any = None) -> Any:
         sides = [o.node.value for o in operands if isinstance(o, Value) and o.node.op == "input"]
@@ -133,20 +192,7 @@ def _with_positions_in_order(algebra: Algebra) -> Graph:
                 return _IN_ORDER[_SWAPPED[op]]
         return apply(op, *operands, value=value)
 
-    return trace(lambda *states: algebra.combine.replay(states, settle), 2 * n)
-
-
-def _without_infinities(graph: Graph, dtypes: Sequence[torch.dtype]) -> Graph:
-    """The graph where an infinite constant that it gives to an integer field is that dtype's limit, as in an identity."""
-
-    def finite(*arguments: Any) -> tuple[Any, ...]:
-        outputs = graph(*arguments)
-        return tuple(
-            typing.concrete(o, d, "lift") if isinstance(o, float) and abs(o) == float("inf") else o
-            for o, d in zip(outputs, dtypes, strict=True)
-        )
-
-    return trace(finite, graph.arity)
+    return trace(lambda *states: combine.replay(states, settle), 2 * n)
 
 
 def _check_integers(algebra: Algebra, common: torch.dtype) -> None:
@@ -164,33 +210,11 @@ def _declared(dtype: FieldDtype, common: torch.dtype) -> torch.dtype:
     return {"compute": typing.compute_dtype(common), "input": common, "index": torch.int64}[dtype]
 
 
-def _typed_graphs(
-    algebra: Algebra, state: Sequence[torch.dtype], lifted: Sequence[torch.dtype]
-) -> tuple[TypedGraph, TypedGraph, TypedGraph | None, TypedGraph | None]:
-    return (
-        typing.infer(algebra.lift, lifted),
-        typing.infer(algebra.combine, [*state, *state]),
-        None if algebra.absorb is None else typing.infer(algebra.absorb, [*state, *lifted]),
-        None if algebra.begin is None else typing.infer(algebra.begin, lifted),
-    )
-
-
 def _absorbed_by(identity: Sequence[Number], algebra: Algebra) -> Graph:
     """A first block as a state, where the monoid does not say how: absorbed by the identity."""
     absorb = algebra.absorb
     assert absorb is not None
     return trace(lambda *blocks: absorb(*identity, *blocks), algebra.inputs + int(algebra.index))
-
-
-def _makes_fractions(dtypes: Sequence[FieldDtype], state: Sequence[torch.dtype], graph: TypedGraph) -> bool:
-    """Whether the graph gives a float for a "compute" field that integers would carry."""
-    return any(
-        dtypes[i] == "compute"
-        and is_float(produced)
-        and not is_float(state[i])
-        and graph.graph.nodes[graph.graph.outputs[i]].op != "const"
-        for i, produced in enumerate(graph.output_dtypes)
-    )
 
 
 def _pass_through(n: int) -> Graph:
@@ -238,24 +262,19 @@ def check_convertible(requested: torch.dtype | None) -> None:
 def with_index_dtype(program: Program, dtype: torch.dtype) -> Program:
     """The same program with positions (and fields that only hold positions) in another integer dtype."""
     algebra = program.algebra
-    state = tuple(dtype if d == "index" else s for d, s in zip(algebra.dtypes, program.state, strict=True))
-    lifted = (*program.lift.input_dtypes[:-1], dtype)
-    least, greatest = typing.integer_limits(dtype)
-    identity = tuple(
-        max(least, min(greatest, number)) if d == "index" else number
-        for d, number in zip(algebra.dtypes, program.identity, strict=True)
-    )
-    begin = None if program.begin is None else program.begin.graph
-    if algebra.absorb is not None and algebra.begin is None:
-        begin = _absorbed_by(identity, algebra)
+    common = functools.reduce(typing.promote, program.elements)
+    declared = [dtype if d == "index" else _declared(d, common) for d in algebra.dtypes]
+    state = [dtype if d == "index" else s for d, s in zip(algebra.dtypes, program.state, strict=True)]
+    functions = _Functions(algebra, program.elements, declared, state, dtype)
+    fitted = functions.fitted()
+    if algebra.absorb is None and program.absorb is not None and program.begin is not None:  # derived
+        lifted = fitted["lift"].input_dtypes
+        fitted["absorb"] = typing.infer(program.absorb.graph, [*state, *lifted])
+        fitted["begin"] = typing.infer(program.begin.graph, lifted)
     return replace(
         program,
-        state=state,
-        identity=identity,
-        lift=typing.infer(algebra.lift, lifted),
-        combine=typing.infer(algebra.combine, [*state, *state]),
-        combine_later=typing.infer(program.combine_later.graph, [*state, *state]),
-        absorb=None if program.absorb is None else typing.infer(program.absorb.graph, [*state, *lifted]),
-        begin=None if begin is None else typing.infer(begin, lifted),
+        state=tuple(state),
+        identity=functions.identity,
         project=typing.infer(program.project.graph, state),
+        **fitted,
     )

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tilefold.algebra.algebra import Algebra
-from tilefold.algebra.evaluate import Operand, convert, evaluate
+from tilefold.algebra.evaluate import Operand, convert, evaluate, evaluate_as
 from tilefold.algebra.program import Program, as_written
 from tilefold.algebra.typing import is_float
 
@@ -70,7 +70,7 @@ class Pool:
 
     def combine(self, a: State, b: State) -> State:
         """The states of two, row by row."""
-        return as_state(evaluate(self.program.combine, [*a, *b]), self.program)
+        return as_state(evaluate_as(self.program.combine, [*a, *b], self.program.state), self.program)
 
     def project(self, state: State) -> State:
         """The results of a state, a row each."""
@@ -117,7 +117,10 @@ def pool_of(algebra: Algebra, dtypes: tuple[torch.dtype, ...], kind: str) -> Poo
 def sampled(program: Program, kind: str, samples: Sequence[torch.Tensor]) -> Pool:
     """The pool of a program over these values of its elements."""
     blocks = [[element_of(program, samples, j * ELEMENTS + k) for k in range(ELEMENTS)] for j in range(3)]
-    lifted = [[as_state(evaluate(program.lift, element), program) for element in block] for block in blocks]
+    lifted = [
+        [as_state(evaluate_as(program.lift, element, program.state), program) for element in block]
+        for block in blocks
+    ]
     pool = Pool(program, kind, blocks, lifted, [])
     for number, block in enumerate(lifted):
         pool.states.append(folded(pool, block, choices(ROWS, ELEMENTS, 1000 + number)))

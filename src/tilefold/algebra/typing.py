@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tilefold.algebra.expression import OPS, Graph, Node, Number
+from tilefold.algebra.expression import Graph, Node
+from tilefold.algebra.operations import OPS, Number
 from tilefold.errors import DtypeError
 
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)

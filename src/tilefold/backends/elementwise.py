@@ -394,11 +394,14 @@ class Kernels:
 
 
 @functools.lru_cache(maxsize=256)
-def kernels(program: Program, placeless: bool = False) -> Kernels:
-    """The lists of a program; with `placeless` an element's bits do not depend on its place in the piece."""
+def kernels(program: Program, placeless: bool = False, ascending: bool = True) -> Kernels:
+    """The lists of a program; with `placeless` an element's bits do not depend on its place in the piece.
+
+    `ascending`: the elements that meet a state come after its own, so that comparisons of positions are settled.
+    """
     return Kernels(
         _lift(program, placeless),
-        _step(program, placeless),
+        _step(program, placeless, ascending),
         _combine(program, placeless),
         _project(program, placeless),
     )
@@ -410,13 +413,14 @@ def _lift(program: Program, placeless: bool) -> Kernel:
     return _kernel(builder, len(elements), builder.inline(program.lift, elements), program.state)
 
 
-def _step(program: Program, placeless: bool) -> Kernel:
+def _step(program: Program, placeless: bool, ascending: bool) -> Kernel:
     builder = Builder(placeless=placeless)
     state = builder.inputs(program.state)
     elements = builder.inputs(program.lift.input_dtypes)
     lifted = builder.inline(program.lift, elements)
     right = [builder.cast(v, d) for v, d in zip(lifted, program.state, strict=True)]
-    values = builder.inline(program.combine_later, [*state, *right])
+    combine = program.combine_later if ascending else program.combine
+    values = builder.inline(combine, [*state, *right])
     return _kernel(builder, len(state) + len(elements), values, program.state)
 
 

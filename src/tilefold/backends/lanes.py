@@ -114,11 +114,25 @@ class _Layout:
         self.threads = threads if 1 < threads <= workers.FEW else 1
         together = PARTS // self.threads if threads <= workers.FEW else max(PARTS, power_above(threads))
         self.box = pieces.grow(share, pieces.near(folded=False), together)
-        kept = len(pieces.kept)
-        self.kept = list(boxes(pieces.kept, self.box[:kept]))
-        self.turns = list(boxes(pieces.folded, self.box[kept:]))
         self.reason = f"{self.way}, boxes of {' x '.join(map(str, self.box)) or 1} elements"
-        self.kernels = elementwise.kernels(self.program, alone)
+        self.kernels = elementwise.kernels(self.program, alone, self._ascends())
+
+    @functools.cached_property
+    def kept(self) -> list[Box]:
+        """The boxes of results."""
+        return list(boxes(self.pieces.kept, self.box[: len(self.pieces.kept)]))
+
+    @functools.cached_property
+    def turns(self) -> list[Box]:
+        """The boxes that meet in each result."""
+        return list(boxes(self.pieces.folded, self.box[len(self.pieces.kept) :]))
+
+    def _ascends(self) -> bool:
+        """Whether a lane meets its elements in the order of their positions: folded dims are walked as memory lies."""
+        kept = len(self.pieces.kept)
+        places = range(kept, len(self.box))
+        steps = [self.pieces.steps[d] for d in places if self.box[d] < self.sizes[d]]
+        return steps == sorted(steps, reverse=True)
 
     def share_out(self, work: Callable[[Sequence[Box]], None]) -> None:
         """Do some work for all boxes of kept dims: on a thread each share of them, where threads are few."""

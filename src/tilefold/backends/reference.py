@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tilefold.algebra.evaluate import Operand, convert, evaluate, stored
+from tilefold.algebra.evaluate import Operand, convert, evaluate_as, stored
 from tilefold.algebra.program import Program
 
 
@@ -28,8 +28,8 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
     for position in range(rows[0].shape[-1]):
         elements: list[Operand] = [read(r[..., position]) for r in rows]
         elements += [torch.full(shape, position, device="cpu")] * program.algebra.index
-        lifted = to_state(evaluate(program.lift, elements), program)
-        state = to_state(evaluate(program.combine, [*state, *lifted]), program)
+        lifted = evaluate_as(program.lift, elements, program.state)
+        state = evaluate_as(program.combine, [*state, *lifted], program.state)
     return finish(state, program, shape)
 
 
@@ -42,15 +42,12 @@ def read(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.float32 if tensor.dtype.is_floating_point else torch.int64)
 
 
-def to_state(values: Sequence[Operand], program: Program) -> list[Operand]:
-    """Convert what a graph gave to the carried dtypes."""
-    return [convert(v, d) for v, d in zip(values, program.state, strict=True)]
-
-
 def finish(state: Sequence[Operand], program: Program, shape: Sequence[int]) -> list[torch.Tensor]:
     """Project a final state and convert the outputs to their dtypes."""
     results = []
-    for value, dtype in zip(evaluate(program.project, state), program.outputs, strict=True):
+    for value, dtype in zip(
+        evaluate_as(program.project, state, program.outputs), program.outputs, strict=True
+    ):
         tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value, device="cpu")
         tensor = tensor.to(stored(dtype)).expand(shape)
         results.append(tensor.view(torch.uint64) if dtype == torch.uint64 else tensor)

@@ -18,8 +18,9 @@ Each function is one `fold_tensors` with a monoid made beforehand; which backend
     bits      The same from run to run ("run_to_run"); docs/guarantees.md says what they depend on, and has the error bounds.
     errors    Those of `tilefold.errors`, which are of torch's kinds as well. Everywhere: DimError, RepeatedDimError and
               KindError for `dim`; KindError for a `keepdim` that is no bool; DtypeError, ShapeError and DeviceError for
-              inputs and `out`; GradientError for an input that requires grad while grad mode is on, is a dual tensor, or is
-              inside torch.func. Below, `Raises` names what a function adds or what is likeliest.
+              inputs and `out`, ShapeError for more than 64 dims too; GradientError for an input that requires grad while
+              grad mode is on, is a dual tensor, or is inside torch.func. Below, `Raises` names what a function adds or
+              what is likeliest.
 
 torch's warning about degrees of freedom <= 0 is not repeated: the NaN or inf says it.
 """

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilefold.errors import DtypeError, EmptyError, KindError, ShapeError
+from tilefold.errors import DtypeError, EmptyError, KindError
 from tilefold.problem import wrapped_dims
 
 Dims = int | Sequence[int] | None
@@ -24,20 +24,14 @@ def every(dim: Dims) -> Dims:
 
 def need_elements(x: Tensor, dim: Dims, call: str) -> None:
     """Refuse to choose among no elements: before a dim that is named twice, as in torch."""
+    if x.numel():
+        return
     lengths = [x.shape[d] for d in wrapped_dims(dim, x.ndim, call)]
     if 0 in lengths:
         raise EmptyError(
             f"{call}: every folded dim needs at least one element, got shape {list(x.shape)}; "
             "fold another dim or give it elements"
         )
-
-
-def need_choice(x: Tensor, dim: Dims, call: str) -> None:
-    """What torch asks of a tensor whose elements are chosen among: at most 64 dims, and something to choose."""
-    if x.ndim > 64:
-        raise ShapeError(f"{call}: tensors may have up to 64 dims, got {x.ndim}; reshape the input")
-    if not x.numel():
-        need_elements(x, dim, call)
 
 
 def no_dim(keepdim: bool, call: str) -> None:

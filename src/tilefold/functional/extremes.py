@@ -11,7 +11,7 @@ from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
 from tilefold.errors import KindError
 from tilefold.fold import fold_tensors
-from tilefold.functional.arguments import LEFT, Dims, every, given, need_choice, no_dim, one_dim
+from tilefold.functional.arguments import LEFT, Dims, every, given, need_elements, no_dim, one_dim
 from tilefold.validate import check_is_tensor
 
 
@@ -26,7 +26,6 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | 
 
     Raises:
         EmptyError: there is nothing to choose among: a folded dim has length 0.
-        ShapeError: the input has more than 64 dims, as in torch.
 
     Example:
         >>> tilefold.amax(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
@@ -46,7 +45,6 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | 
 
     Raises:
         EmptyError: there is nothing to choose among: a folded dim has length 0.
-        ShapeError: the input has more than 64 dims, as in torch.
 
     Example:
         >>> tilefold.amin(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
@@ -58,7 +56,7 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | 
 def _extreme(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | None, call: str) -> Tensor:
     check_is_tensor(x, call)
     dim = every(dim)
-    need_choice(x, dim, call)
+    need_elements(x, dim, call)
     return fold_tensors([x], monoid, dim, keepdim, out=out, call=call)[0]
 
 
@@ -87,7 +85,6 @@ def max(
     Raises:
         EmptyError: a folded dim has length 0.
         KindError: `dim` is not one int.
-        ShapeError: the input has more than 64 dims, as in torch.
 
     Example:
         >>> tilefold.max(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
@@ -117,7 +114,6 @@ def min(
     Raises:
         EmptyError: a folded dim has length 0.
         KindError: `dim` is not one int.
-        ShapeError: the input has more than 64 dims, as in torch.
 
     Example:
         >>> tilefold.min(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
@@ -143,7 +139,6 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     Raises:
         EmptyError: a folded dim has length 0.
         KindError: `dim` is not one int.
-        ShapeError: the input has more than 64 dims, as in torch.
 
     Example:
         >>> tilefold.argmax(torch.tensor([4, 9, 4, 9]))
@@ -164,7 +159,6 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     Raises:
         EmptyError: a folded dim has length 0.
         KindError: `dim` is not one int.
-        ShapeError: the input has more than 64 dims, as in torch.
 
     Example:
         >>> tilefold.argmin(torch.tensor([4, 9, 4, 9]))
@@ -176,7 +170,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 def _located(x: Tensor, monoid: Monoid, dim: Any, keepdim: bool, out: Any, call: str) -> list[Tensor]:
     check_is_tensor(x, call)
     one_dim(dim, call)
-    need_choice(x, dim, call)
+    need_elements(x, dim, call)
     return fold_tensors([x], monoid, dim, given(keepdim), out=out, call=call)
 
 
@@ -192,7 +186,6 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, out
     Raises:
         EmptyError: a folded dim has length 0.
         KindError: `dim` is not one int.
-        ShapeError: the input has more than 64 dims, as in torch.
 
     Example:
         >>> low, high = tilefold.aminmax(torch.tensor([3, -1, 8]))

@@ -13,6 +13,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.errors import KindError
 from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import LEFT, every, given, need_float
+from tilefold.uncompiled import uncompiled
 from tilefold.validate import check_is_tensor
 
 
@@ -35,6 +36,7 @@ def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
     return catalogue.welford(project, name)
 
 
+@uncompiled
 def _spread(
     x: Tensor,
     dim: Any,

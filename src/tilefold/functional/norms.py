@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import numbers
 from typing import Any
 
@@ -10,18 +9,13 @@ import torch
 from torch import Tensor
 
 from tilefold.algebra import catalogue
-from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import FLOAT8
 from tilefold.errors import DtypeError, OrderError
 from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import INFINITY, Dims, every, need_elements, need_float
 from tilefold.problem import normalize_dims
+from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, check_is_tensor
-
-
-@functools.lru_cache(maxsize=64)
-def _norm(order: float) -> Monoid:
-    return catalogue.NORM(order)
 
 
 def vector_norm(
@@ -78,6 +72,7 @@ def norm(
     return _vector_norm(input, order, dim, keepdim, dtype, out, "norm")
 
 
+@uncompiled
 def _vector_norm(
     x: Tensor,
     order: float,
@@ -98,12 +93,11 @@ def _vector_norm(
                 f"{call}: `dtype` must hold {x.dtype} without narrowing, got {dtype}; convert the result"
             )
     dim = every(dim)
-    if not x.numel() and (order < 0 or order == INFINITY):
+    if order < 0 or order == INFINITY:
         need_elements(x, dim, call)
     alone = order != 0 and all(x.shape[d] == 1 for d in normalize_dims(dim, x.ndim, call) if x.ndim)
-    monoid = _norm(
-        INFINITY if alone else float(order)
-    )  # one element's norm is its magnitude: no power overflows
+    # One element's norm is its magnitude: no power overflows.
+    monoid = catalogue.NORM(INFINITY if alone else order)
     return fold_tensors([x], monoid, dim, keepdim, dtype=dtype, convert=dtype, out=out, call=call)[0]
 
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
-from tilefold.algebra.expression import Node, Number
+from tilefold.algebra.expression import Node
+from tilefold.algebra.operations import Number
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph, element_dtype, integer_limits, is_float
 from tilefold.backends.triton import axes
@@ -51,16 +52,18 @@ _ABSENT: dict[str, float] = {"block_sum": 0, "block_max": -math.inf, "block_min"
 
 
 def literal(number: Number, dtype: torch.dtype) -> str:
-    """A number as source text in `dtype`; whole numbers beyond the dtype saturate (they stand for "greatest")."""
+    """A number as source text in `dtype`: whole ones wrap as torch's do, and an infinity is their greatest or least."""
     if is_float(dtype):
         value = float(number)
         if math.isnan(value):
             return 'float("nan")'
         return f'{"-" if value < 0 else ""}float("inf")' if math.isinf(value) else repr(value)
-    least, greatest = integer_limits(torch.int32 if dtype == torch.bool else dtype)
+    if dtype == torch.bool:
+        return repr(int(bool(number)))
+    least, greatest = integer_limits(dtype)
     if isinstance(number, float) and math.isinf(number):
         return repr(greatest if number > 0 else least)
-    return repr(max(least, min(greatest, int(number))))
+    return repr((int(number) - least) % (greatest - least + 1) + least)
 
 
 class _Writer:

@@ -26,13 +26,18 @@ def render_report(report: Report) -> RenderableType:
         Text(words.launch(report)),
         Text("  ".join((*report.arguments, *report.constants)), style="dim"),
         Text(),
-        _pairs(summary(report)),
+        render_summary(report),
         Text(),
         _Source(report),
         *render_observations(report),
     ]
     parts += [Text(note, style="magenta") for note in report.notes]
     return Group(*parts, Text())
+
+
+def render_summary(report: Report) -> RenderableType:
+    """The kernel as a whole: resources, code, what was executed, memory, the grid."""
+    return _pairs(summary(report))
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> Table:

@@ -1,0 +1,25 @@
+"""Functions that torch.compile calls as they are, instead of tracing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch._C._dynamo import (
+    eval_frame,
+)  # torch.compiler.disable does the same, and imports the whole of Dynamo
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def uncompiled(function: Function) -> Function:
+    """A fold as one call that a graph breaks at, at no cost outside torch.compile.
+
+    Traced, it would be specialised by guards that take one monoid for another: torch 2.13 gave a second monoid's fold the
+    first one's answer.
+    """
+    skip = eval_frame._FrameAction.SKIP
+    eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))
+    for name, value in (("", True), ("_msg", "folds are called, not traced"), ("_recursive", True)):
+        setattr(function, f"_torchdynamo_disable{name}", value)
+    return function
