@@ -84,6 +84,22 @@ def test_atomics_do_not_conflict_with_each_other() -> None:
     assert found.needed == "warps"
 
 
+@pytest.mark.parametrize(
+    ("atomic", "needed"),
+    [
+        ("atom.global.release.gpu.add.u32", "warps"),
+        ("fence.acq_rel.gpu; @%t0 atom.global.relaxed.gpu.add.u32", "warps"),
+        ("atom.global.relaxed.gpu.add.u32", "nothing"),
+    ],
+)
+def test_a_counter_speaks_for_all_that_was_stored(atomic: str, needed: str) -> None:
+    """Thread 0 tells other programs of what both warps wrote: elsewhere, so that no byte crosses."""
+    store = "ld.param.b64 %d8, [k_0]; mad.lo.s64 %d9, %at, 4, %d8; st.global.b32 [%d9], %tid_;"
+    tell = f"setp.eq.u32 %t0, %tid_, 0; @%t0 {atomic} %r5, [%d8 + 1024], 1;"
+    (found,) = crossed(store + "bar.sync 0;" + tell, parameters=1)
+    assert (found.needed, found.bytes) == (needed, 0)
+
+
 @pytest.mark.parametrize("waited", [True, False])
 def test_a_copy_is_written_until_it_is_waited_for(waited: bool) -> None:
     copy = (
