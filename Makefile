@@ -7,6 +7,8 @@ VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 # For a torch that brings no Triton, as CPU builds do: the version that the kernels are measured with. Linux only.
 TRITON ?= triton==3.6.0
+# The newest on the index, under which the X-ray is tested as well. It stands in a folder of its own, before the other.
+TRITON_NEWEST ?= triton==3.9.0
 # Two workers suit two cores; each keeps torch to one thread (tests/conftest.py).
 WORKERS ?= 2
 PYTEST_ARGS ?=
@@ -18,6 +20,8 @@ PY  := $(VENV)/bin/python
 PIP := $(PY) -m pip -q --disable-pip-version-check --no-input
 INSTALLED      := $(VENV)/.installed
 DEMO_INSTALLED := $(VENV)/.demo-installed
+NEWEST := $(abspath $(VENV)/$(subst ==,-,$(TRITON_NEWEST)))
+NEWEST_INSTALLED := $(NEWEST)/.installed
 
 ADAPTER      := tests/opinfo_adapter.py
 ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no-grad --dtypes float32,float64,float16,bfloat16,int64,int32,int16,int8,uint8,bool
@@ -28,7 +32,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test lint format unit adapter demo gpu-test bench clean
+.PHONY: help venv test lint format unit xray-newest adapter demo gpu-test bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -46,7 +50,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-test: lint unit adapter ## everything that must be green before a change lands
+test: lint unit xray-newest adapter ## everything that must be green before a change lands
 
 lint: $(INSTALLED) ## ruff and mypy --strict
 	$(PY) -m ruff check .
@@ -59,6 +63,17 @@ format: $(INSTALLED) ## let ruff mend what it can (kernels are aligned by hand a
 
 unit: $(INSTALLED) ## pytest, two workers (PYTEST_ARGS='-k describe' selects)
 	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+# 285 MB of wheel, and nothing else: the rest of the environment is the same.
+$(NEWEST_INSTALLED): $(INSTALLED)
+	rm -rf $(NEWEST)
+	$(PIP) install --no-deps --target $(NEWEST) '$(TRITON_NEWEST)'
+	@touch $@
+
+xray-newest: export PYTHONPATH := $(NEWEST)$(if $(PYTHONPATH),:$(PYTHONPATH))
+xray-newest: $(if $(filter Linux,$(shell uname -s)),$(NEWEST_INSTALLED)) ## the X-ray's tests under the newest Triton (Linux)
+	@$(PY) -c 'import triton; print("Triton", triton.__version__)'
+	$(PY) -m pytest -n $(WORKERS) tests/xray $(PYTEST_ARGS)
 
 adapter: $(INSTALLED) ## torch's own OpInfo samples against our functions, on the CPU
 	TILEFOLD_BACKEND=lanes $(PY) $(ADAPTER) $(ADAPTER_ARGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from counters import QUANTITIES, Counters, accesses, agree, counters, launched, theirs
+from counters import QUANTITIES, Counters, agree, counters, launched, theirs
 from launches import Fold, Launch, launches
 
 from tilefold.xray import Report
@@ -34,7 +34,8 @@ def jobs(launch: Launch | Fold) -> list[tuple[str, Job]]:
 def compare(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
     """Every launch with its counts and the profile's."""
     all_jobs = [pair for launch in launches() for pair in jobs(launch)]
-    kept = launched(rows, [(name, job.kernel.__name__) for name, job in all_jobs])
+    # A kernel of the library goes by its name until it is compiled.
+    kept = launched(rows, [(name, getattr(job.kernel, "__name__", job.kernel)) for name, job in all_jobs])
     return [one(name, job, row) for (name, job), row in zip(all_jobs, kept, strict=True)]
 
 
@@ -71,6 +72,3 @@ def _same_launch(name: str, report: Report, row: dict[str, str]) -> None:
         )
     if not report.executed:
         raise SystemExit(f"xray_ncu: {name} must be executed, got {report.notes}")
-
-
-__all__ = ["accesses", "beside", "compare", "jobs"]

@@ -35,30 +35,59 @@ def _of(space: str, number: str, *kinds: str) -> Callable[[Report], int]:
     return lambda report: sum(getattr(a, number) or 0 for a in accesses(report, space, *kinds))
 
 
-def _conflicts(report: Report) -> int:
-    return (report.totals.shared_passes or 0) - (report.totals.shared_ideal or 0)
+def _conflicts(*kinds: str) -> Callable[[Report], int]:
+    passes, ideal = _of("shared", "passes", *kinds), _of("shared", "ideal", *kinds)
+    return lambda report: passes(report) - ideal(report)
 
 
-def _work(number: str) -> Callable[[Report], int]:
-    return lambda report: getattr(report.totals.work, number)
+def _issued(work: str, *opcodes: str) -> Callable[[Report], int]:
+    """What the machine issues of some opcodes; where that is open, what the PTX does."""
+
+    def count(report: Report) -> int:
+        if report.totals.machine is None:
+            return int(getattr(report.totals.work, work))
+        return sum(times for opcode, times in report.totals.machine if opcode in opcodes)
+
+    return count
+
+
+def _all_issued(report: Report) -> int | None:
+    machine = report.totals.machine
+    return None if machine is None else sum(times for _, times in machine)
 
 
 def _global(what: str, *operations: str) -> tuple[str, ...]:
     return tuple(f"l1tex__t_{what}_pipe_lsu_mem_global_op_{o}.sum" for o in operations)
 
 
+def _patched(what: str, *operations: str) -> tuple[str, ...]:
+    """Counted by patching the code, where the hardware counts lanes that meet at one address again."""
+    return tuple(f"smsp__sass_{name}" for name in _global(what, *operations))
+
+
+def _shared(what: str, operation: str) -> tuple[str, ...]:
+    return (f"l1tex__data_{what}_mem_shared_op_{operation}.sum",)
+
+
+_TENSOR = ("HMMA", "IMMA", "DMMA", "QMMA", "HGMMA", "IGMMA", "QGMMA")
+_PASSES, _CONFLICTS = "pipe_lsu_wavefronts", "bank_conflicts_pipe_lsu"
 QUANTITIES = (
-    Quantity("sectors loaded", _of("global", "sectors", "load"), (_global("sectors", "ld"),)),
+    Quantity("sectors loaded", _of("global", "sectors", "load", "copy"), (_global("sectors", "ld"),)),
     Quantity("sectors stored", _of("global", "sectors", "store"), (_global("sectors", "st"),)),
-    Quantity("requests to load", _of("global", "requests", "load"), (_global("requests", "ld"),)),
+    Quantity("sectors of atomics", _of("global", "sectors", "atomic"), (_patched("sectors", "atom", "red"),)),
+    Quantity("requests to load", _of("global", "requests", "load", "copy"), (_global("requests", "ld"),)),
     Quantity("requests to store", _of("global", "requests", "store"), (_global("requests", "st"),)),
-    Quantity("passes of shared memory", lambda r: r.totals.shared_passes,
-             (("smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared.sum",), ("memory_l1_wavefronts_shared",))),
-    Quantity("conflicts in shared memory", _conflicts, (("smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared.sum",),)),
-    Quantity("barriers", _work("barriers"), (("@BAR",),)),
-    Quantity("shuffles", _work("shuffles"), (("@SHFL", "@REDUX"),)),
-    Quantity("tensor instructions", _work("tensor"),
-             (("@HMMA", "@IMMA", "@DMMA", "@QMMA", "@HGMMA", "@IGMMA", "@QGMMA"),)),
+    Quantity("requests of atomics", _of("global", "requests", "atomic"), (_global("requests", "atom", "red"),)),
+    Quantity("passes of loads", _of("shared", "passes", "load"), (_shared(_PASSES, "ld"),)),
+    Quantity("passes of stores", _of("shared", "passes", "store"), (_shared(_PASSES, "st"),)),
+    Quantity("passes of copies", _of("shared", "passes", "copy"),
+             (("smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum",),)),
+    Quantity("conflicts of loads", _conflicts("load"), (_shared(_CONFLICTS, "ld"),)),
+    Quantity("conflicts of stores", _conflicts("store"), (_shared(_CONFLICTS, "st"),)),
+    Quantity("barriers", _issued("barriers", "BAR"), (("@BAR",),)),
+    Quantity("shuffles", _issued("shuffles", "SHFL", "REDUX"), (("@SHFL", "@REDUX"),)),
+    Quantity("tensor instructions", _issued("tensor", *_TENSOR), (tuple(f"@{o}" for o in _TENSOR),)),
+    Quantity("all instructions", _all_issued, (("smsp__inst_executed.sum",),)),
 )  # fmt: skip
 
 

@@ -5,7 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 # What is behind each count that differs, by launch and quantity.
-REASONS: dict[tuple[str, str], str] = {}
+_SUNK = "The assembler moved the load of a sum behind the exit of threads that store nothing; "
+_MERGED = "The assembler merges neighbouring loads of PTX into loads of 8 and 16 bytes, which the X-ray does not foresee."
+REASONS = {
+    ("column sums", "passes of loads"): (
+        _SUNK + "the X-ray leaves out warps that have left, but not lanes of a warp that stays."
+    ),
+    ("column sums", "conflicts of loads"): "The same: lanes that have left have no conflicts.",
+    ("row extremes", "passes of loads"): (
+        _SUNK + "here its code parts warps and joins them again, so that the X-ray does not know their way."
+    ),
+    ("matmul, mma.sync", "passes of copies"): (
+        "Nsight Compute counts 4 passes for a copy before the loop and 8 for the same addresses in it; the hardware's own "
+        "counter of conflicts of copies is 0."
+    ),
+    ("matmul off the tensor cores", "passes of loads"): _MERGED,
+    ("matmul off the tensor cores", "conflicts of loads"): _MERGED,
+}
 
 
 def agrees(launch: dict[str, Any]) -> bool:
@@ -21,7 +37,8 @@ def page(results: dict[str, Any]) -> str:
     return "\n".join(
         [
             _HEAD.format(date=results["date"], launches=len(launches), alike=alike, counts=len(counts),
-                         same=sum(c["agrees"] for c in counts), **versions),
+                         same=sum(c["agrees"] for c in counts), kernels=len({x["kernel"] for x in launches}),
+                         known=sum(c["quantity"] == "all instructions" for c in counts), **versions),
             "| counted | X-ray | Nsight Compute |",
             "|---|---|---|",
             *_used(counts),
@@ -72,27 +89,38 @@ def _number(value: float) -> str:
 
 
 OURS = {
-    "sectors loaded": "sectors of loads",
+    "sectors loaded": "sectors of loads and of copies to shared memory",
     "sectors stored": "sectors of stores",
-    "requests to load": "warps that loaded with an active lane",
+    "sectors of atomics": "sectors of atomic operations",
+    "requests to load": "warps that loaded or copied with an active lane",
     "requests to store": "warps that stored with an active lane",
-    "passes of shared memory": "passes through the banks, of all that threads ask for",
-    "conflicts in shared memory": "passes beyond the fewest possible",
-    "barriers": "warps that came to a barrier",
-    "shuffles": "`shfl` and `redux` issued by warps",
-    "tensor instructions": "`mma` and `wgmma` issued by warps",
+    "requests of atomics": "warps with an atomic operation in an active lane",
+    "passes of loads": "passes through the banks of shared memory, of loads",
+    "passes of stores": "the same of stores",
+    "passes of copies": "the same of copies from global memory",
+    "conflicts of loads": "passes of loads beyond the fewest possible",
+    "conflicts of stores": "passes of stores beyond the fewest possible",
+    "barriers": "`BAR`, or `bar` in the PTX",
+    "shuffles": "`SHFL` and `REDUX`, or `shfl` and `redux` in the PTX",
+    "tensor instructions": "`HMMA`, `HGMMA` and their like, or `mma` and `wgmma` in the PTX",
+    "all instructions": "all instructions of the machine, where the way of warps through its code is known",
 }
 _HEAD = """# The X-ray beside Nsight Compute
 
-{launches} launches, every program of each executed by the X-ray on a machine without a GPU, and the same launches counted by
-Nsight Compute {ncu} on an {device}. Written by `python benchmarks/xray_ncu` on {date}; the GPU ran torch {torch} and triton
-{triton}. All numbers are in `benchmarks/xray_ncu/results.json`.
+{launches} launches of {kernels} kernels, every program of each executed by the X-ray on a machine without a GPU, and the same
+launches counted by Nsight Compute {ncu} (`--clock-control none`) on an {device}. Written by
+`python benchmarks/xray_ncu` on {date}; the GPU ran torch {torch} and triton {triton}. All numbers are in
+`benchmarks/xray_ncu/results.json`.
 
 {same} of {counts} counts agree within one percent, and every count of {alike} launches.
 
-What is compared is what the X-ray's execution of PTX and the machine's own code share: what reaches global memory, passes
-through the banks of shared memory, and instructions that the assembler neither splits nor merges. How many instructions of
-other kinds the machine executes is the assembler's choice, so PTX instructions are not compared with them.
+How: both compile the same kernels with the same Triton and take the same inputs; grids are small, so that the X-ray can
+execute every program. Sectors, requests and passes come from executing PTX. How often the machine's instructions are issued
+follows from that where only one way of a warp through the machine's code agrees with it ({known} of {launches} launches);
+else barriers, shuffles and tensor instructions are those of the PTX, and there is no count of all instructions. Counters of
+the hardware are taken where it counts the quantity. Passes of copies and sectors of atomics are counted by Nsight Compute's
+patching of the code: of copies the hardware counts something else, and lanes that meet at one address it counts again.
+What tensor cores read from shared memory by descriptors is no request of a thread, and is left out on both sides.
 Quantities that a launch has none of on either side are left out.
 """
 _BEFORE_DIFFERENCES = """

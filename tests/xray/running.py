@@ -13,6 +13,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilefold.algebra.program import Program
 from tilefold.backends.triton import call as calls
@@ -75,7 +76,10 @@ def described(value: Described, address: int, meta: dict[str, Any] | None) -> li
     """What Triton's launcher passes for a descriptor: a map where the chip has them, else pointer, sizes, steps."""
     shape, steps = [*value.tensor.shape], [*value.tensor.stride()]
     if meta is None:
-        return [address, *shape, *steps, 0, *shape, *steps]
+        flags = [0] * (
+            2 if hasattr(TensorDescriptor, "round_f32_to_tf32") else 1
+        )  # what is outside, how floats are read
+        return [address, *shape, *steps, *flags, *shape, *steps]
     made = TensorMap(
         address,
         tuple(shape[::-1]),
@@ -132,7 +136,7 @@ def launch(
         if (isinstance(v, torch.Tensor) and aligned) or (isinstance(v, int) and v % 16 == 0)
     ]
     skip_eight_bits((t for _, t in signature), architecture)
-    options = (("num_warps", warps), ("num_stages", stages))
+    options = (("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", True))
     made = compiled(
         function, signature, (*ones.items(), *constants.items()), architecture, tuple(sixteen), options
     )

@@ -74,6 +74,14 @@ def test_arrays_and_tensors(tmp_path: Path) -> None:
     assert (found.signature, found.size, found.data) == ("*fp32", 6, None)
 
 
+def test_a_file_with_a_promise(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(6, np.float32))
+    assert argument("a", f"@{tmp_path / 'x.npy'}!div4").divisor == 4
+    for promise in ("x", "3", "0", ""):
+        with pytest.raises(ArgumentError, match=f"must be a power of two, got !div{promise}"):
+            argument("a", f"@{tmp_path / 'x.npy'}!div{promise}")
+
+
 def test_none_is_a_constant() -> None:
     found = argument("a", None)
     assert found.constant

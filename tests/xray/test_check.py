@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import triton
+import torch
 
 from tilefold import xray
+from tilefold.backends.triton.product_calls import product_calls
+from tilefold.contract.epilogue import make_epilogue
+from tilefold.contract.operands import canonical_product
+from tilefold.contract.plan import ContractPlan, Finish, Tile
 from tilefold.xray.check import UnmetError
+from tilefold.xray.chips import chip_of
+from tilefold.xray.compile import Job
+from tilefold.xray.compile.folds import job_of
+from tilefold.xray.report.build import examine
 from xray.observe import planted
 
 pytest_plugins = ["tilefold.xray.pytest_plugin"]
@@ -82,13 +90,6 @@ WRONG = ("wrong-fill", "out-of-bounds", "offset-overflow", "redundant-threads", 
          "strong-atomic", "per-element-atomic", "tf32-dot", "scalar-access", "wasted-sectors")  # fmt: skip
 
 
-# Tiles are shaped for the layouts of this Triton: 3.9 spreads a lane's own elements over threads, which costs shuffles.
-TUNED = pytest.mark.skipif(
-    not triton.__version__.startswith("3.6."), reason="the kernels are tuned to the layouts of Triton 3.6"
-)
-
-
-@TUNED
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("fold", [*ROWS, *COLUMNS])
 def test_folds_read_whole_vectors_and_waste_nothing(fold: str, target: str) -> None:
@@ -100,7 +101,6 @@ def test_folds_read_whole_vectors_and_waste_nothing(fold: str, target: str) -> N
     )  # fmt: skip
 
 
-@TUNED
 @pytest.mark.parametrize("fold", [*ROWS, *COLUMNS])
 def test_folds_on_the_newest_chip(fold: str) -> None:
     """The static part: nothing of sm_100 is executed here."""
@@ -108,3 +108,33 @@ def test_folds_on_the_newest_chip(fold: str) -> None:
         xray.check(
             report, no_spill=True, occupancy=0.2, without=("wrong-fill", "offset-overflow", "strong-atomic")
         )
+
+
+TILES = {
+    "split": ContractPlan("triton", "split", Tile(64, 64, 64, 4, 3), 2, Finish(128, 1, 1)),
+    "whole": ContractPlan("triton", "whole", Tile(64, 128, 64, 4, 3)),
+}
+
+
+def product_jobs(plan: str, target: str) -> list[Job]:
+    """The launches of relu(a @ b) in bf16, a of 64 rows."""
+    a, b = (torch.empty(n, m, dtype=torch.bfloat16, device="meta") for n, m in ((64, 512), (512, 256)))
+    ending = make_epilogue("relu", None, (), torch.bfloat16, torch.float32)
+    made = product_calls(TILES[plan], canonical_product(a, b, []), ending, interpret=False)
+    return [job_of(call, f"{plan}, launch {i}", chip_of(target)) for i, call in enumerate(made)]
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("plan", list(TILES))
+def test_products_run_on_tensor_cores_and_waste_nothing(plan: str, target: str) -> None:
+    static = target == "sm_100"
+    reports = [examine(job, [(0, 0, 0)], run=not static) for job in product_jobs(plan, target)]
+    for report in reports:
+        xray.check(
+            report, no_spill=True, wasted_sectors=0.0, executed=not static,
+            without=("no-tensor-core", "wrong-fill", "out-of-bounds", "offset-overflow", "strong-atomic",
+                     "per-element-atomic", "bank-conflict", "wasted-sectors", "scalar-access"),
+        )  # fmt: skip
+    if not static:
+        assert reports[0].totals.work is not None
+        assert reports[0].totals.work.tensor > 0

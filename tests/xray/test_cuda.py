@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from backends.triton_cases import SMALL as FOLDS
 from tilefold.errors import XrayError
+from tilefold.xray.compile.offline import compile_job
+from tilefold.xray.compile.source import load_file
 from tilefold.xray.cuda import compile_ptx, find_nvcc, translate
-from tilefold.xray.machine import Kernel, load
+from tilefold.xray.execution import execute
+from tilefold.xray.explain import make_job
+from tilefold.xray.machine import Kernel, all_programs, load
 from tilefold.xray.ptx import parse
 from xray import kernels, language_kernels, tensor_kernels
 from xray.running import Described, launch, product
 from xray.snippets import module
+from xray.test_casebook import FOLDER as CASE_BOOK
 from xray.test_folds import folded
 from xray.test_library_products import PLANS, filled, plain
 
@@ -222,3 +228,26 @@ def test_without_nvcc_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_kernel_is_translated() -> None:
     with pytest.raises(XrayError, match="must have one kernel, got 0"):
         translate(parse(".version 8.7\n.target sm_90\n.address_size 64\n"))
+
+
+def book() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = load_file(CASE_BOOK / "kernels.py").xray_cases()
+    return found
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", list(book()))
+def test_the_case_book(name: str) -> None:
+    case = dict(book()[name])
+    kernel = case.pop("kernel")
+    floats = {"*fp32": random(32 * 1024), "*fp16": random(32 * 1024, dtype=torch.float16)}
+    args = {n: floats.get(str(given).split("[")[0], given) for n, given in case.pop("args").items()}
+    job = make_job(kernel, args, case.pop("constants"), **case)
+    compiled = compile_job(job)
+    read = parse(compiled.ptx)
+    ways = [read, parse(compile_ptx(translate(read), read.target[0]))]
+    one, other = (execute(compiled, way, all_programs(job.grid)).memory for way in ways)
+    for number, argument in enumerate(compiled.parameters):
+        if argument.pointer:
+            key = f"{number}:{argument.name}"
+            assert (one.read(key, np.uint8) == other.read(key, np.uint8)).all(), argument.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilefold.errors import ExecutionError, PtxError
+from tilefold.errors import ExecutionError, PtxError, UnknownInstructionError
 from tilefold.xray.machine import Memory, TensorMap, chosen_programs, execute, load
 from tilefold.xray.machine.bulk.tensormap import SIZE, unpack
 from tilefold.xray.machine.matrix.tiles import tile
@@ -160,3 +160,26 @@ def test_functions_stand_where_they_are_called() -> None:
     endless = function.replace("add.u32 %r1, %r0, %r0;", "call.uni (out), twice, (given);")
     with pytest.raises(PtxError, match="is one recursive"):
         parse(text + endless)
+
+
+def test_functions_that_return_bytes() -> None:
+    text = module(
+        "{ .param .b32 param0; .param .align 16 .b8 retval0[16]; st.param.b32 [param0], %tid_;"
+        " call.uni (retval0), both, (param0); ld.param.b32 %r0, [retval0+8]; ld.param.b64 %d7, [retval0]; }"
+        " cvt.u32.u64 %r1, %d7; add.u32 %r0, %r0, %r1;"
+        " ld.param.b64 %d8, [k_0]; mad.lo.s64 %d9, %at, 4, %d8; st.global.b32 [%d9], %r0;", 1, 32,
+    )  # fmt: skip
+    function = """.func (.param .align 16 .b8 out[16]) both(.param .b32 given)
+{ .reg .b32 %r<2>; .reg .b64 %rd; ld.param.b32 %r0, [given]; cvt.u64.u32 %rd, %r0; st.param.b64 [out], %rd;
+  mul.lo.u32 %r1, %r0, 100; st.param.b32 [out+8], %r1; ret; }
+"""
+    memory = Memory()
+    place = memory.place("x", np.zeros(32, "u4"))
+    execute(load(parse(text + function)), memory, [place])
+    np.testing.assert_array_equal(memory.read("x", "u4"), 101 * np.arange(32))
+
+
+def test_registers_that_only_a_chip_fills_are_named() -> None:
+    kernel = load(parse(module("mov.u32 %r0, %smid; st.shared.b32 [room], %r0;", 0)))
+    with pytest.raises(UnknownInstructionError, match=r"got 'mov.u32 %smid' in PTX line"):
+        execute(kernel, Memory(), [])

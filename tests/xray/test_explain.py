@@ -136,13 +136,13 @@ def test_an_unknown_instruction_that_is_not_reached_is_listed(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
-        ({"args": {**ADD["args"], "m": 1}}, "--arg must name one of 'add'"),
+        ({"args": {**ADD["args"], "m": 1}}, "--arg must name one of add"),
         (
             {"args": {"x_ptr": "*fp32"}},
             "every parameter of 'add' must have a type, got none for y_ptr, z_ptr, n",
         ),
         ({"constants": {}}, "every tl.constexpr of 'add' must have a value, got none for BLOCK"),
-        ({"constants": {"BLOCK": 256, "n": 1}}, "--const must name one of 'add'"),
+        ({"constants": {"BLOCK": 256, "n": 1}}, "--const must name one of add"),
         ({"target": "sm_70"}, "target must be one of sm_80, sm_90, sm_100"),
         ({"num_warps": 3}, "power of two up to 32, got 3"),
         ({"num_stages": 0}, "at least 1, got 0"),

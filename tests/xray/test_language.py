@@ -154,7 +154,10 @@ def test_atomics(name: str, dtype: torch.dtype, order: str, architecture: int) -
     assert torch.equal(h, want[name]())
     atomics = [t for t in tally(made[0], outcomes) if t.role == "atomic"]
     assert atomics
-    assert {atomic_of(t.instruction).order for t in atomics} == {order}
+    orders = {atomic_of(t.instruction).order for t in atomics}
+    # Where a type has no such atomic, newer Tritons put fences around a loop of comparisons.
+    fences = [i for i in made[0].entry.instructions if i.opcode == "fence" and i.has(order)]
+    assert orders == {order} or (orders == {"relaxed"} and fences)
     assert {atomic_of(t.instruction).scope for t in atomics} == {"gpu"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,3 +85,25 @@ def test_there_are_enough_launches_of_each_kind(tool: Any) -> None:
     names = [launch.name for launch in tool.launches.launches()]
     assert len(names) == len(set(names)) >= 26
     assert sum(isinstance(x, tool.launches.Fold) for x in tool.launches.launches()) >= 6
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / "results.json").read_text())
+    return found
+
+
+def test_the_page_is_made_of_the_results(tool: Any, results: dict[str, Any]) -> None:
+    assert (FOLDER.parents[1] / "docs" / "xray-ncu.md").read_text() == tool.page.page(results)
+
+
+def test_every_launch_was_profiled(tool: Any, results: dict[str, Any]) -> None:
+    names = [launch["name"].removeprefix("fold: ").split(", launch")[0] for launch in results["launches"]]
+    assert list(dict.fromkeys(names)) == [launch.name for launch in tool.launches.launches()]
+
+
+def test_most_kernels_agree_and_what_does_not_is_explained(tool: Any, results: dict[str, Any]) -> None:
+    different = {x["kernel"] for x in results["launches"] if not tool.page.agrees(x)}
+    assert len({x["kernel"] for x in results["launches"]} - different) >= 20
+    found = {(x["name"], c["quantity"]) for x in results["launches"] for c in x["counts"] if not c["agrees"]}
+    assert found == set(tool.page.REASONS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
 from tilefold.errors import PtxError
@@ -48,7 +49,8 @@ def ptx_of(name: str, architecture: int) -> str:
         signature=listed | dict.fromkeys(constants, "constexpr"),
         constexprs=constants,
     )
-    return str(triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm["ptx"])
+    target = GPUTarget("cuda", architecture, 32)
+    return str(triton.compile(source, target=target, options={"enable_fp_fusion": True}).asm["ptx"])
 
 
 def without_places(read: Module) -> Module:
@@ -73,7 +75,7 @@ def test_written_again_it_reads_the_same_and_assembles(name: str, architecture: 
     text = write(read)
     assert without_places(parse(text)) == without_places(read)
     (tmp_path / "again.ptx").write_text(text)
-    tool = [triton.knobs.nvidia.ptxas.path, f"-arch={read.target[0]}", "again.ptx", "-o", "again.cubin"]
+    tool = [get_ptxas(architecture).path, f"-arch={read.target[0]}", "again.ptx", "-o", "again.cubin"]
     done = subprocess.run(tool, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

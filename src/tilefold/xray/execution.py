@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,12 +50,15 @@ class Execution:
         total: Array = np.sum([o.lanes for o in self.outcomes], axis=0)
         return total
 
-    def accesses(self) -> dict[int, list[Access]]:
-        """Accesses by the number of their instruction."""
+    def accesses(
+        self, absent: Mapping[int, Sequence[tuple[int, int]]] | None = None
+    ) -> dict[int, list[Access]]:
+        """Accesses by the number of their instruction; without those of `absent` warps, given as (program, warp)."""
         found: dict[int, list[Access]] = {}
-        for outcome in self.outcomes:
+        for program, outcome in enumerate(self.outcomes):
             for access in outcome.accesses:
-                found.setdefault(access.instruction, []).append(access)
+                warps = [w for p, w in (absent or {}).get(access.instruction, ()) if p == program]
+                found.setdefault(access.instruction, []).append(_without(access, warps))
         return found
 
     def transfers(self) -> dict[int, list[Transfer]]:
@@ -65,6 +68,14 @@ class Execution:
             for transfer in outcome.transfers:
                 found.setdefault(transfer.instruction, []).append(transfer)
         return found
+
+
+def _without(access: Access, warps: Sequence[int]) -> Access:
+    if not warps:
+        return access
+    active = access.active.copy()
+    active.reshape(-1, 32)[list(warps)] = False
+    return replace(access, active=active)
 
 
 def chosen_programs(grid: Program, wanted: Sequence[Program] | None) -> tuple[Program, ...]:

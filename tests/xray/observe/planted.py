@@ -192,6 +192,25 @@ def count_arrivals(counter_ptr, y_ptr):
     tl.store(y_ptr + before, before)
 
 
+@triton.jit
+def take_turns(x_ptr, y_ptr, lock_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * BLOCK + offs)
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+        pass
+    tl.store(y_ptr + offs, tl.load(y_ptr + offs) + x)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock_ptr, 0)
+
+
+@triton.jit
+def leave_a_part(x_ptr, y_ptr, counter_ptr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, 2 * tl.load(x_ptr + offs))
+    tl.debug_barrier()
+    tl.atomic_add(counter_ptr, 1, sem="release")
+
+
 XY = {"x_ptr": "*fp32", "y_ptr": "*fp32"}
 ABC = {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32"}
 ABC32 = dict.fromkeys(ABC, "*fp32")

@@ -12,7 +12,7 @@ import pytest
 
 from tilefold import xray
 from tilefold.xray.observe import CODES
-from xray.observe.planted import FILLS, PLANTED, Plant
+from xray.observe.planted import FILLS, PLANTED, XY, Plant, leave_a_part, take_turns
 
 PAGE = Path(__file__).parents[3] / "docs" / "xray.md"
 
@@ -52,6 +52,20 @@ def test_a_planted_fault_is_found_at_its_line(code: str) -> None:
 def test_the_clean_twin_has_no_such_fault(code: str) -> None:
     report = explain(PLANTED[code][1])
     assert code not in report.codes(), [o for o in report.observations if o.code == code]
+
+
+def test_a_lock_needs_its_order_and_its_barrier() -> None:
+    args = {**XY, "lock_ptr": np.zeros(1, np.int32)}
+    report = xray.explain(take_turns, args, {"BLOCK": 256}, grid=4)
+    assert not {"strong-atomic", "needless-barrier"} & set(report.codes())
+
+
+def test_a_counter_may_publish_what_was_stored_before() -> None:
+    args = {**XY, "counter_ptr": np.zeros(1, np.int32)}
+    report = xray.explain(leave_a_part, args, {"BLOCK": 256}, grid=4)
+    (found,) = [o for o in report.observations if o.code in ("strong-atomic", "needless-barrier")]
+    assert (found.code, found.severity) == ("strong-atomic", "note")
+    assert "release" in found.change
 
 
 @pytest.mark.parametrize(("plant", "wrong"), FILLS.values(), ids=list(FILLS))

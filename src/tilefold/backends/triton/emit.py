@@ -14,6 +14,7 @@ from tilefold.algebra.expression import Node
 from tilefold.algebra.operations import Number
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph, element_dtype, integer_limits, is_float
+from tilefold.backends.triton import axes
 
 TL_DTYPES = {
     torch.bool: "tl.int32", torch.int32: "tl.int32", torch.int64: "tl.int64", torch.uint64: "tl.uint64",
@@ -105,7 +106,7 @@ class _Writer:
     def _spread(self, position: int, block: bool) -> str:
         """A node's name; with the block's two axes more if it is to meet a block and is none."""
         spread = block and not self.blocks[position] and not self.numbers[position]
-        return f"{self.names[position]}[None, :, :, None]" if spread else self.names[position]
+        return f"{self.names[position]}{axes.SPREAD}" if spread else self.names[position]
 
     def _operand(self, position: int, dtype: torch.dtype, block: bool = False) -> str:
         """The text of a node's value converted to `dtype` (bool: a word), spread over the block if asked."""
@@ -192,14 +193,16 @@ class _Writer:
         if op in ("floordiv", "mod"):
             return _floor_division(op, values[0], values[1], floating, operand == torch.uint64), False
         if op == "block_count":
-            return ("BLOCK_COUNT(mask)" if self.masked else f"({x}.shape[0] * {x}.shape[3])"), False
+            return (
+                "BLOCK_COUNT(mask)" if self.masked else f"({x}.shape[0] * {x}.shape[{axes.UNROLL}])"
+            ), False
         if op.startswith("block_"):
             combine = op.upper() + ("_INT" if op in ("block_max", "block_min") and not floating else "")
             if self.masked and op == "block_first":
                 return f"BLOCK_FIRST_OF(mask, {x})", False
             if self.masked:
                 x = f"tl.where(mask, {x}, {literal(_ABSENT[op], operand)})"
-            return f"tl.reduce(tl.reduce({x}, 0, {combine}), 2, {combine})", False
+            return f"tl.reduce(tl.reduce({x}, 0, {combine}), {axes.UNROLL_OF_RUNS}, {combine})", False
         if op == "pow":
             return self._power(node, values, operand), False
         if op in _LIBDEVICE:
@@ -346,7 +349,7 @@ def _emit_absorb(
     assert program.absorb is not None
     assert program.begin is not None
     begin, absorb = (program.begin, [*x, "i"], 0), (program.absorb, [*a, *x, "i"], len(a))
-    like = "tl.reduce(tl.reduce(x0, 0, BLOCK_FIRST), 2, BLOCK_FIRST)"
+    like = f"tl.reduce(tl.reduce(x0, 0, BLOCK_FIRST), {axes.UNROLL_OF_RUNS}, BLOCK_FIRST)"
     empty = "IDENTITY(like.shape)"
     functions = []
     for name, (graph, names, states) in (("BEGIN", begin), ("ABSORB", absorb)):
@@ -418,11 +421,11 @@ def FIRST_THAT_COUNTS(a, counts_a, b, counts_b):
 
 def BLOCK_FIRST_OF(mask, x):
     runs = tl.reduce((x, mask.to(tl.int32)), 0, FIRST_THAT_COUNTS)
-    return tl.reduce(runs, 2, FIRST_THAT_COUNTS)[0]
+    return tl.reduce(runs, UNROLL_OF_RUNS, FIRST_THAT_COUNTS)[0]
 
 
 def BLOCK_COUNT(mask):
-    return tl.reduce(tl.reduce(mask.to(tl.int32), 0, BLOCK_SUM), 2, BLOCK_SUM)
+    return tl.reduce(tl.reduce(mask.to(tl.int32), 0, BLOCK_SUM), UNROLL_OF_RUNS, BLOCK_SUM)
 
 
 def BLOCK_MAX(a, b):

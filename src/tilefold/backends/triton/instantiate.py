@@ -14,6 +14,7 @@ from triton.language.extra import libdevice
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
+from tilefold.backends.triton import axes
 from tilefold.backends.triton.kernels import product_rows, products, tiles
 
 _HELPERS = {
@@ -26,6 +27,7 @@ _HELPERS = {
         "tree",
         "fold_block",
         "tile_places",
+        "whole_mask",
         "row_begin",
         "positions_of",
         "begin_tile",
@@ -58,6 +60,7 @@ def device_functions(source: str, interpret: bool) -> dict[str, Any]:
     name = f"<tilefold {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"tl": tl, "libdevice": libdevice, "__name__": "tilefold.generated"}
+    namespace["UNROLL_OF_RUNS"] = tl.constexpr(axes.UNROLL_OF_RUNS)
     exec(compile(source, name, "exec"), namespace)  # noqa: S102  # the one place where generated code becomes functions
     functions = {k: v for k, v in namespace.items() if isinstance(v, types.FunctionType) and k.isupper()}
     for key, function in functions.items():
@@ -71,6 +74,7 @@ def kernel(name: str, source: str, interpret: bool) -> Any:
     module = next(m for m in _HELPERS if name in vars(m))
     scope: dict[str, Any] = {**vars(module), **device_functions(source, interpret)}
     scope |= {"gdc_wait": gdc_wait, "gdc_launch_dependents": gdc_launch_dependents}
+    scope["LANES_LAST"] = tl.constexpr(axes.LANES_LAST)
     for helper in _HELPERS[module]:
         scope[helper] = _rebound(_found(helper), scope, interpret)
     return _rebound(getattr(module, name), scope, interpret)

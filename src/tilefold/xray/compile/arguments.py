@@ -111,15 +111,21 @@ def _from_text(name: str, text: str) -> Argument:
     found = _WRITTEN.match(text.strip())
     if found is None or found[2] not in TYPES or (found[1] and found[4]) or (found[3] and not found[1]):
         raise ArgumentError(f"xray: argument {name!r} must be written as a type, got {text!r}; {_FORM}")
-    divisor = int(found[5]) if found[5] else None
-    if divisor is not None and (divisor < 1 or divisor & (divisor - 1)):
-        raise ArgumentError(
-            f"xray: a divisor must be a power of two, got !div{divisor} for {name!r}; take 16 or 1"
-        )
+    divisor = _promised(name, found[5]) if found[5] else None
     if found[1]:
         size = int(found[3]) if found[3] else None
         return Argument(name, found[2], pointer=True, size=size, divisor=divisor or 16)
     return _number(name, found[2], None if found[4] is None else _value(name, found[2], found[4]), divisor)
+
+
+def _promised(name: str, text: str) -> int:
+    """What stands behind `!div`."""
+    divisor = int(text) if text.isdecimal() else 0
+    if divisor < 1 or divisor & (divisor - 1):
+        raise ArgumentError(
+            f"xray: a divisor must be a power of two, got !div{text} for {name!r}; take 16 or 1"
+        )
+    return divisor
 
 
 def _value(name: str, kind: str, text: str) -> int | float:
@@ -147,7 +153,8 @@ def _number(name: str, kind: str, value: int | float | None, divisor: int | None
 
 
 def _from_file(name: str, text: str) -> Argument:
-    path, _, divisor = text[1:].partition("!div")
+    path, promises, divisor = text[1:].partition("!div")
+    promised = _promised(name, divisor) if promises else 16
     try:
         data = np.load(Path(path), allow_pickle=False)
     except (OSError, ValueError) as error:
@@ -159,9 +166,7 @@ def _from_file(name: str, text: str) -> Argument:
             f"xray: elements of {path!r} must be of a type that Triton has, got {data.dtype}; convert them"
         )
     found = _from_array(name, _OF_DTYPE[data.dtype.name], data)
-    return Argument(
-        name, found.type, True, size=found.size, divisor=int(divisor) if divisor else 16, data=found.data
-    )
+    return Argument(name, found.type, True, size=found.size, divisor=promised, data=found.data)
 
 
 def _from_array(name: str, kind: str, given: Any) -> Argument:

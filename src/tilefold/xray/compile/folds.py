@@ -42,7 +42,7 @@ def fold_jobs(text: str, chip: Chip) -> list[Job]:
     plan = plan_fold(problem, program, device, "run_to_run")
     made = stage_calls(plan, problem, program, interpret=False)
     return [
-        _job(call, f"{text}" + (f", launch {i + 1} of {len(made)}" if len(made) > 1 else ""), chip)
+        job_of(call, f"{text}" + (f", launch {i + 1} of {len(made)}" if len(made) > 1 else ""), chip)
         for i, call in enumerate(made)
     ]
 
@@ -69,7 +69,8 @@ def _read(text: str) -> tuple[Monoid, int, list[int], torch.dtype]:
     return monoid, dim % len(shape), shape, dtype
 
 
-def _job(call: Call, name: str, chip: Chip) -> Job:
+def job_of(call: Call, name: str, chip: Chip) -> Job:
+    """One launch of the library as a job: a fold's, or a product's."""
     options = calls.options_of(call)
     warps, stages = options.pop("num_warps"), options.pop("num_stages")
     arguments = []

@@ -88,7 +88,7 @@ def _specialised(parameter: Any, argument: Argument) -> Argument:
 def _refuse(option: str, strangers: set[str], known: list[str], kernel: Any) -> None:
     if strangers:
         raise ArgumentError(
-            f"xray: {option} must name one of {kernel.__name__!r}'s {', '.join(known) or '(none)'}, "
+            f"xray: {option} must name one of {kernel.__name__}'s parameters {', '.join(known) or '(none)'}, "
             f"got {', '.join(sorted(strangers))}; check the spelling, and which parameters are tl.constexpr"
         )
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilefold.errors import UnknownInstructionError
+from tilefold.xray.machine.spaces import SPECIAL
 from tilefold.xray.machine.types import TYPES, Array, Type, unsigned
-from tilefold.xray.ptx.syntax import Entry, Immediate, Instruction, Operand, Register, Symbol
+from tilefold.xray.ptx.syntax import (
+    Address,
+    Entry,
+    Immediate,
+    Instruction,
+    Operand,
+    Pair,
+    Register,
+    Symbol,
+    Vector,
+)
 
 if TYPE_CHECKING:
     from tilefold.xray.machine.cta import Cta
@@ -34,6 +45,10 @@ class Binder:
             for ending in endings:
                 self._slots[declared.name + ending] = len(self.dtypes)
                 self.dtypes.append(dtype)
+
+    def declares(self, name: str) -> bool:
+        """Whether a register is the kernel's own."""
+        return name in self._slots
 
     def slot(self, name: str) -> int:
         """The number of a register."""
@@ -95,12 +110,37 @@ class Binder:
         return lambda cta, mask: write(cta, function(*[r(cta) for r in reads]), mask)
 
 
-def unknown(instruction: Instruction) -> UnknownInstructionError:
-    """The error of an instruction that nothing here executes."""
+def unknown(instruction: Instruction, register: str = "") -> UnknownInstructionError:
+    """The error of an instruction that nothing here executes, or of one that reads a register which only a chip can fill."""
+    name = f"{instruction.name} {register}".rstrip()
     return UnknownInstructionError(
-        f"xray: an instruction must be known to be executed, got {instruction.name!r} in {place_of(instruction)}; "
+        f"xray: an instruction must be known to be executed, got {name!r} in {place_of(instruction)}; "
         "the static report does without"
     )
+
+
+def refuse_strangers(binder: Binder, instruction: Instruction) -> None:
+    """Raise where an operand is a register that the kernel does not declare and no thread finds filled here.
+
+    Raises:
+        UnknownInstructionError: it reads `%smid`, `%globaltimer` or their like.
+    """
+    for name in _registers(instruction.operands):
+        if name not in SPECIAL and not binder.declares(name):
+            raise unknown(instruction, name)
+
+
+def _registers(operands: Iterable[Operand]) -> Iterator[str]:
+    for operand in operands:
+        match operand:
+            case Register(name):
+                yield name
+            case Vector(items):
+                yield from _registers(items)
+            case Pair(first, second):
+                yield from _registers((first, second))
+            case Address(base):
+                yield from _registers((base,))
 
 
 def place_of(instruction: Instruction) -> str:

@@ -80,28 +80,46 @@ def shared_cost(accesses: Iterable[Access]) -> SharedCost:
         for lanes, active in _warps(access):
             if active.any():
                 requests += 1
-                made, least = bank_passes(lanes, active, access.bytes)
+                made, least = bank_passes(lanes, active, access.bytes, pairs=access.kind == "load")
                 passes, ideal = passes + made, ideal + least
     return SharedCost(requests, passes, ideal)
 
 
-def bank_passes(addresses: Array, active: Array, size: int) -> tuple[int, int]:
+def bank_passes(addresses: Array, active: Array, size: int, *, pairs: bool = False) -> tuple[int, int]:
     """Passes of one warp's access, and the fewest it could have.
 
     Wider accesses go in parts of as many lanes as fill all banks once: 32 lanes of 4 bytes, 16 of 8, 8 of 16. Lanes that
-    ask for the same word share it.
+    ask for the same word share it. Of a load (`pairs`) two parts may go as one, where all their lanes ask for the same as
+    a neighbour.
     """
     words = max(1, size // BANK)
     part = 32 // words
     made = least = 0
-    for first in range(0, 32, part):
-        chosen = addresses[first : first + part][active[first : first + part]].astype(np.int64)
-        if not len(chosen):
-            continue
-        touched = np.unique(chosen[:, None] // BANK + np.arange(words))
-        made += int(np.bincount(touched % BANKS).max())
-        least += 1
+    for first in range(0, 32, 2 * part):
+        where, on = addresses[first : first + 2 * part].astype(np.int64), active[first : first + 2 * part]
+        each = [_passes(where[half][on[half]], words) for half in (slice(part), slice(part, None))]
+        parts = [n for n in each if n]
+        if pairs and len(parts) == 2 and _in_pairs(where, on):
+            parts = min(parts, [_passes(where[on], words)], key=sum)
+        made, least = made + sum(parts), least + len(parts)
     return made, least
+
+
+def _passes(addresses: Array, words: int) -> int:
+    """Passes of lanes that go together: as many as the words asked of one bank."""
+    if not len(addresses):
+        return 0
+    touched = np.unique(addresses[:, None] // BANK + np.arange(words))
+    return int(np.bincount(touched % BANKS).max())
+
+
+def _in_pairs(addresses: Array, active: Array) -> bool:
+    """Whether each lane's neighbour, or each lane's next but one, asks for the same or for nothing."""
+    lanes = np.arange(len(addresses))
+    return any(
+        bool((~active | ~active[lanes ^ step] | (addresses == addresses[lanes ^ step])).all())
+        for step in (1, 2)
+    )
 
 
 def _warps(access: Access) -> Iterator[tuple[Array, Array]]:

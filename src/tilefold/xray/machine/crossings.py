@@ -7,11 +7,15 @@ it has buffers before their second use shows.
 
 The two sides hold what threads do, and what is done on their behalf: an asynchronous copy may write from the moment it is
 issued to the moment its thread has waited for it, a `wgmma` read until it is waited for. Shared and global memory count,
-and transaction barriers as bytes of shared memory. Atomic operations do not conflict with each other.
+and transaction barriers as bytes of shared memory. Atomic operations do not conflict with each other. An atomic operation
+in global memory that orders others (a lock, a counter) speaks for all threads of its program: a barrier between it and what
+other warps wrote before, or touch behind it, is needed whatever the bytes are.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +24,7 @@ import numpy as np
 from tilefold.xray.machine.cta import Outcome
 from tilefold.xray.machine.kernel import Kernel
 from tilefold.xray.machine.log import Access, Touch
+from tilefold.xray.machine.tally import atomic_of
 from tilefold.xray.machine.types import Array
 
 
@@ -42,10 +47,17 @@ class Crossing:
 def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
     """What crosses each barrier of a program, in order."""
     spans = [Span() for _ in range(len(outcome.releases) + 1)]
+    instructions = kernel.entry.instructions
+    fenced = any(
+        i.opcode in ("fence", "membar") and {"acq_rel", "sc", "gl"} & set(i.modifiers) for i in instructions
+    )
     for access in outcome.accesses:
         if access.space != "local":
-            copied = kernel.entry.instructions[access.instruction].opcode == "cp" and access.kind == "store"
-            use = _of_threads(access)
+            copied = instructions[access.instruction].opcode == "cp" and access.kind == "store"
+            orders = access.kind == "atomic" and (
+                fenced or atomic_of(instructions[access.instruction]).order != "relaxed"
+            )
+            use = replace(_of_threads(access), orders=orders and access.space == "global")
             spans[access.step].after.append(use)
             if not copied:  # a copy's write has ended where its thread waited for it
                 spans[access.step].before.append(use)
@@ -105,6 +117,7 @@ class Use:
     warps: Array
     bytes: int
     how: str  # read, write, atomic; wait: for a phase of a transaction barrier; known: a write that warps know to have ended
+    orders: bool = False
 
     @property
     def places(self) -> tuple[Array, Array]:
@@ -148,8 +161,22 @@ def _crossing(step: int, number: int, before: list[Use], after: list[Use], size:
     if between:
         example = next(f.example() for f in found if f.warps.any())
         return Crossing(step, number, "warps", between, example)
+    if _ordered(before, after):
+        return Crossing(step, number, "warps", 0, None)
     within = any(f.lanes.any() for f in found)
     return Crossing(step, number, "lanes" if within else "nothing", 0, None)
+
+
+def _ordered(before: list[Use], after: list[Use]) -> bool:
+    """Whether an atomic operation publishes what other warps wrote, or lets other warps see what it acquired."""
+
+    def warps(uses: list[Use]) -> int:
+        return functools.reduce(operator.or_, (int(np.bitwise_or.reduce(u.warps)) for u in uses), 0)
+
+    wrote = warps([u for u in before if u.space == "global" and u.how == "write"])
+    touched = warps([u for u in after if u.space == "global"])
+    publishes, acquired = warps([u for u in after if u.orders]), warps([u for u in before if u.orders])
+    return any(a and b and (a | b).bit_count() > 1 for a, b in ((wrote, publishes), (acquired, touched)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,9 +24,11 @@ from tilefold.xray.machine.types import Array
 class Outcome:
     """What a program did.
 
-    `warps` and `lanes` count, for each instruction, warps that issued it and lanes it acted for; lanes that stood before
-    it with a false predicate are in `off`. `accesses` are those of threads; `touches` and `transfers` those of
-    asynchronous copies, matrix units and the tensor memory accelerator; `releases` the barriers, in order.
+    `issued` and `acted` count, for each instruction and warp, how often the warp issued it, and how often with a lane that
+    its predicate let act; `parted` are warps whose lanes some predicate told apart. `lanes` counts lanes that each
+    instruction acted for; lanes that stood before it with a false predicate are in `off`. `accesses` are those of threads;
+    `touches` and `transfers` those of asynchronous copies, matrix units and the tensor memory accelerator; `releases` the
+    barriers, in order.
     """
 
     program: tuple[int, int, int]
@@ -34,14 +36,22 @@ class Outcome:
     touches: tuple[Touch, ...]
     transfers: tuple[Transfer, ...]
     releases: tuple[Release, ...]
-    warps: Array
+    issued: Array
+    acted: Array
+    parted: Array
     lanes: Array
     off: Array
 
     @property
+    def warps(self) -> Array:
+        """Warps that issued each instruction."""
+        total: Array = self.issued.sum(1)
+        return total
+
+    @property
     def instructions(self) -> int:
         """Instructions issued, by warp."""
-        return int(self.warps.sum())
+        return int(self.issued.sum())
 
     @property
     def barriers(self) -> int:
@@ -76,7 +86,9 @@ def run(
         tuple(cta.touches),
         tuple(cta.transfers),
         tuple(cta.releases),
-        cta.warps,
+        cta.issued,
+        cta.acted,
+        cta.parted,
         cta.lanes,
         cta.off,
     )
@@ -120,8 +132,10 @@ class Cta:
         self.transfers: list[Transfer] = []
         self.releases: list[Release] = []
         count = len(kernel.entry.instructions)
-        self.warps, self.lanes = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self.off = np.zeros(count, np.int64)
+        self.issued = np.zeros((count, self.threads // 32), np.int32)
+        self.acted = np.zeros_like(self.issued)
+        self.parted = np.zeros(self.threads // 32, bool)
+        self.lanes, self.off = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.copies, self.products = Copies(self), Products(self)
         self.barriers, self.stores = Barriers(self), Stores(self)
         self.stalled = np.zeros(self.threads, bool)
@@ -228,8 +242,9 @@ class Cta:
 
     def _execute(self, block: Block, mask: Array) -> None:
         whole = mask is self.everyone or bool(mask.all())
-        warps, lanes = int(mask.reshape(-1, 32).any(1).sum()), int(mask.sum())
-        self.warps[block.numbers] += warps
+        warps, lanes = mask.reshape(-1, 32).any(1), int(mask.sum())
+        self.issued[block.numbers] += warps
+        self.acted[block.numbers] += warps
         self.lanes[block.numbers] += lanes
         planned = None
         try:
@@ -241,6 +256,8 @@ class Cta:
                 count = int(np.count_nonzero(active))
                 self.lanes[planned.number] -= lanes - count
                 self.off[planned.number] += lanes - count
+                if count < lanes:
+                    self._part(planned.number, mask, active)
                 if count:
                     planned.step(self, None if count == self.threads else active)
         except ExecutionError as error:
@@ -248,6 +265,15 @@ class Cta:
             raise ExecutionError(f"{error} in {self.kernel.place(planned.number)}") from None
 
     def _count(self, number: int, mask: Array, taken: Array) -> None:
-        self.warps[number] += int(mask.reshape(-1, 32).any(1).sum())
+        warps = mask.reshape(-1, 32).any(1)
+        self.issued[number] += warps
+        self.acted[number] += warps
         self.lanes[number] += int(taken.sum())
         self.off[number] += int(mask.sum() - taken.sum())
+        self._part(number, mask, taken)
+
+    def _part(self, number: int, mask: Array, active: Array) -> None:
+        """Note the warps that a predicate told apart, whole or among their lanes."""
+        left, on = (mask & ~active).reshape(-1, 32).any(1), active.reshape(-1, 32).any(1)
+        self.acted[number] -= left & ~on
+        self.parted |= left & on

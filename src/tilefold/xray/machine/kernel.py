@@ -20,7 +20,7 @@ from tilefold.xray.machine import (
     select,
     warp,
 )
-from tilefold.xray.machine.binding import Binder, Mask, Read, Step, place_of, unknown
+from tilefold.xray.machine.binding import Binder, Mask, Read, Step, place_of, refuse_strangers, unknown
 from tilefold.xray.machine.bulk import barriers, moves, tensormap
 from tilefold.xray.machine.matrix import groups, warps
 from tilefold.xray.machine.memory import MODULE_BASE
@@ -245,6 +245,7 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step:
     """
     if instruction.opcode in _SILENT or instruction.name.startswith("bar.warp"):
         return lambda cta, mask: None
+    refuse_strangers(binder, instruction)
     for group in (
         select.bind, carry.bind, integers.bind, floats.bind, convert.bind, warps.bind, tensormap.bind, outside.bind,
     ):  # fmt: skip

@@ -11,9 +11,10 @@ from tilefold.errors import ExecutionError
 from tilefold.xray.machine.memory import Memory
 from tilefold.xray.machine.types import Array
 
-# Generic addresses: shared memory begins at 0, then come local memory and parameters, all below global memory.
-LOCAL_BASE = 1 << 32
-PARAMETER_BASE = 1 << 36
+# Generic addresses: shared memory begins at 0, then come local memory and parameters, all below global memory. They fit 32
+# bits: code may take the address of a parameter in a narrow register before it makes it generic.
+LOCAL_BASE = 1 << 30
+PARAMETER_BASE = 1 << 31
 
 
 class Flat:
@@ -78,6 +79,9 @@ def special_registers(
         "%lanemask_lt": (np.uint32(1) << lane) - np.uint32(1),
         "%lanemask_eq": np.uint32(1) << lane,
     }
+
+
+SPECIAL = frozenset(special_registers(np.arange(32), (0, 0, 0), (1, 1, 1)))
 
 
 def words(numbers: Mapping[str, int | bytes], layout: Mapping[str, tuple[int, int]]) -> Array:

@@ -25,22 +25,37 @@ def _atomics(function: Function) -> Iterator[tuple[Operation, str, int]]:
             yield operation, *place
 
 
+def _before(function: Function, operation: Operation) -> set[str]:
+    """The names of the operations that stand before one in the text."""
+    names = set()
+    for other in function.walk():
+        if other is operation:
+            break
+        names.add(other.name)
+    return names
+
+
 def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
-    """An atomic with an order, whose result nobody reads: there is nothing that it could order here."""
+    """An accumulation with an order, whose result nobody reads: it acquires nothing. It may publish what is stored before;
+    an exchange may open a lock, and is not asked."""
     used = {v for o in evidence.ttir.walk() for v in o.operands}
     for operation, file, line in _atomics(evidence.ttir):
-        order = next((o for o in _ORDERS if o in operation.attributes.split("%")[0]), None)
-        if order is None or any(r in used for r in operation.results):
+        words = operation.attributes.split("%")[0]
+        order = next((o for o in _ORDERS if o in words), None)
+        if order is None or "exch" in words or any(r in used for r in operation.results):
             continue
+        publishes = "tt.store" in _before(evidence.ttir, operation)
         issued = sum(x.work.atomics for x in report.lines if (x.file, x.line) == (file, line) and x.work)
         yield Observation(
             "strong-atomic",
-            "warning",
+            "note" if publishes else "warning",
             file,
             line,
             f'an atomic of order "{order}", issued {issued} times, whose old value is not used',
             f"{order} makes other memory accesses wait for this one; a plain accumulation reads nothing that they wrote",
-            'say sem="relaxed"; keep the order only where a counter tells others that data is ready',
+            'sem="release" suffices if it tells others that the stores before it are done; else say sem="relaxed"'
+            if publishes
+            else 'say sem="relaxed": nothing is stored before it that it could tell others of',
             cycles_at_stake=issued * 32,
             numbers=(("order", order), ("issued", issued)),
         )

@@ -23,8 +23,19 @@ from tilefold.xray.ptx.syntax import (
     Vector,
 )
 
+SLOT = 8  # bytes of each register that stands for a part of what a call passes as bytes
 # Directives inside a body that say nothing about what is executed.
 _IGNORED = (".pragma",)
+
+
+def slots(name: str, size: int) -> list[str]:
+    """The registers that stand for so many bytes."""
+    return [slot_of(name, offset) for offset in range(0, size, SLOT)]
+
+
+def slot_of(name: str, offset: int) -> str:
+    """The register that stands for the bytes at an offset."""
+    return f"{name}_at{offset}"
 
 
 class BodyParser:
@@ -91,6 +102,11 @@ class BodyParser:
         """`.reg .b32 %r<15>, a;`, its names made unique inside a scope; what a call is given is a register, too."""
         stream = self._stream
         kind = stream.skip().take().text
+        if kind == ".align":
+            stream.integer()
+            stream.take()
+            self._declare_bytes()
+            return
         while True:
             name, count = stream.take().text, None
             if stream.accept("<"):
@@ -105,6 +121,17 @@ class BodyParser:
             self.registers.append(Registers(kind, name, count))
             if not stream.accept(","):
                 break
+        stream.expect(";")
+
+    def _declare_bytes(self) -> None:
+        """`retval0[16];` behind `.param .align 16 .b8`: a register for every eight bytes."""
+        stream = self._stream
+        name = stream.take().text
+        stream.expect("[")
+        unique = f"%scope{self._opened}_{name}"
+        self.registers += [Registers(".b64", slot) for slot in slots(unique, stream.integer())]
+        self._scopes[-1][name] = unique
+        stream.expect("]")
         stream.expect(";")
 
     def _locate(self) -> None:

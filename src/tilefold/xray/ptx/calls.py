@@ -1,15 +1,16 @@
 """Functions put in the place of their calls: libdevice has a few, for doubles far from zero.
 
-Afterwards a kernel has no call but of functions that live elsewhere. Parameters and results become registers, `ret` a jump
-behind the call; every call has registers, labels and variables of its own.
+Afterwards a kernel has no call but of functions that live elsewhere. Parameters and results become registers (one every eight
+bytes, where bytes are passed), `ret` a jump behind the call; every call has registers, labels and variables of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilefold.errors import PtxError
+from tilefold.xray.ptx.body import slot_of, slots
 from tilefold.xray.ptx.syntax import (
     Address,
     Entry,
@@ -19,6 +20,7 @@ from tilefold.xray.ptx.syntax import (
     Label,
     Operand,
     Pair,
+    Parameter,
     Register,
     Registers,
     Symbol,
@@ -35,7 +37,7 @@ def inline_calls(entry: Entry, functions: Mapping[str, Function]) -> Entry:
     Raises:
         PtxError: a function calls itself.
     """
-    inliner = _Inliner(functions)
+    inliner = _Inliner(functions, entry.registers)
     body = inliner.flatten(entry.body, 0)
     return replace(
         entry,
@@ -46,8 +48,9 @@ def inline_calls(entry: Entry, functions: Mapping[str, Function]) -> Entry:
 
 
 class _Inliner:
-    def __init__(self, functions: Mapping[str, Function]) -> None:
+    def __init__(self, functions: Mapping[str, Function], declared: Sequence[Registers]) -> None:
         self._functions = functions
+        self._wide = {r.name for r in declared}
         self._calls = 0
         self.registers: list[Registers] = []
         self.variables: list[Variable] = []
@@ -67,7 +70,7 @@ class _Inliner:
             if item.opcode == "call" and name in self._functions:
                 found += self._call(item, self._functions[name], depth)
             else:
-                found.append(_passed(item))
+                found.append(_passed(item, self._wide))
         return found
 
     def _call(self, call: Instruction, function: Function, depth: int) -> list[Instruction | Label]:
@@ -79,32 +82,56 @@ class _Inliner:
         results, arguments = given if len(function.results) else [Vector(()), *given]
         names = _Names(function, prefix)
         self.registers += names.registers
+        self._wide |= {r.name for r in names.registers}
         self.variables += [replace(v, name=names.symbols[v.name]) for v in function.variables]
         end = f"${prefix}end"
         found: list[Instruction | Label] = [
-            _copy(call, p.type, Register(names.symbols[p.name]), value)
+            copy
             for p, value in zip(function.parameters, arguments.items, strict=True)
+            for copy in _copies(call, p, Register(names.symbols[p.name]), value)
         ]
         for item in self.flatten(tuple(names.renamed(item) for item in function.body), depth + 1):
             leaves = isinstance(item, Instruction) and item.opcode == "ret"
             found.append(replace(item, opcode="bra", operands=(Symbol(end),)) if leaves else item)  # type: ignore[arg-type]
         found.append(Label(end))
         found += [
-            _copy(call, r.type, target, Register(names.symbols[r.name]))
+            copy
             for r, target in zip(function.results, results.items, strict=True)
+            for copy in _copies(call, r, target, Register(names.symbols[r.name]))
         ]
         return found
 
 
-def _passed(item: Instruction) -> Instruction:
-    """`st.param` and `ld.param` of what is a register by now are moves."""
+def _passed(item: Instruction, wide: set[str]) -> Instruction:
+    """`st.param` and `ld.param` of what is a register by now are moves; `wide` registers hold eight bytes."""
     if item.opcode not in ("ld", "st") or not item.has("param") or len(item.operands) != 2:
         return item
     place = item.operands[0 if item.opcode == "st" else 1]
     if not isinstance(place, Address) or not isinstance(place.base, Register):
         return item
-    target, source = (place.base, item.operands[1]) if item.opcode == "st" else (item.operands[0], place.base)
-    return replace(item, opcode="mov", modifiers=(item.modifiers[-1],), operands=(target, source))
+    kind = item.modifiers[-1]
+    slot = Register(slot_of(place.base.name, place.offset))
+    if slot.name not in wide:
+        target, source = (
+            (place.base, item.operands[1]) if item.opcode == "st" else (item.operands[0], place.base)
+        )
+        return replace(item, opcode="mov", modifiers=(kind,), operands=(target, source))
+    target, source = (slot, item.operands[1]) if item.opcode == "st" else (item.operands[0], slot)
+    if kind[1:] == "64":
+        return replace(item, opcode="mov", modifiers=(kind,), operands=(target, source))
+    narrow = f"u{kind[1:]}"
+    types = ("u64", narrow) if item.opcode == "st" else (narrow, "u64")
+    return replace(item, opcode="cvt", modifiers=types, operands=(target, source))
+
+
+def _copies(call: Instruction, passed: Parameter, target: Operand, source: Operand) -> list[Instruction]:
+    """What is passed, register by register."""
+    if not passed.count:
+        return [_copy(call, passed.type, target, source)]
+    assert isinstance(target, Register)
+    assert isinstance(source, Register)
+    pairs = zip(slots(target.name, passed.count), slots(source.name, passed.count), strict=True)
+    return [_copy(call, ".b64", Register(to), Register(of)) for to, of in pairs]
 
 
 def _copy(call: Instruction, kind: str, target: Operand, source: Operand) -> Instruction:
@@ -122,7 +149,15 @@ class _Names:
             i.name: f"${prefix}{i.name.lstrip('$')}" for i in function.body if isinstance(i, Label)
         }
         self._registers: dict[str, str] = {}
-        self.registers = [Registers(p.type, self.symbols[p.name]) for p in passed]
+        self.registers = [
+            one
+            for p in passed
+            for one in (
+                [Registers(".b64", slot) for slot in slots(self.symbols[p.name], p.count)]
+                if p.count
+                else [Registers(p.type, self.symbols[p.name])]
+            )
+        ]
         for declared in function.registers:
             name = f"%{prefix}{declared.name.lstrip('%')}"
             self.registers.append(replace(declared, name=name))

@@ -67,9 +67,11 @@ def summary(report: Report) -> Iterator[tuple[str, str]]:
     shown = ", ".join("(" + ",".join(map(str, p)) + ")" for p in report.programs)
     mean = "" if n == 1 else " on average"
     off = work.lanes_off / max(32 * work.issued, 1)
+    machines = sum(times for _, times in totals.machine or ())
+    machine = f" ({words.count(machines / n)} of the machine)" if machines else ""
     yield (
         "executed",
-        f"program{'s' * (n > 1)} {shown}:{mean} {words.count(work.issued / n)} instructions of a warp, "
+        f"program{'s' * (n > 1)} {shown}:{mean} {words.count(work.issued / n)} instructions of a warp{machine}, "
         f"{off:.0%} of lanes off",
     )
     moved, asked = totals.bytes_moved or 0, totals.bytes_asked or 0

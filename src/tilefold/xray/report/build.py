@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from tilefold.xray.execution import Execution, Program, chosen_programs, execute
 from tilefold.xray.ir import Function, read
 from tilefold.xray.machine import Kernel
 from tilefold.xray.ptx import Entry, Module, parse
+from tilefold.xray.report.issued import issued
 from tilefold.xray.report.lines import source_lines
 from tilefold.xray.report.model import SCHEMA, Line, Report, Roofline, Totals, Work
 from tilefold.xray.report.occupancy import occupancy
@@ -76,8 +78,14 @@ def _report(evidence: Evidence, notes: list[str]) -> Report:
     compiled, job, execution = evidence.compiled, evidence.compiled.job, evidence.execution
     used = evidence.machine.resources
     sass = count_by_line(evidence.machine.code, evidence.entry.instructions, evidence.places)
-    lines = source_lines(evidence.entry, evidence.places, evidence.ttgir, compiled.num_warps, sass, execution)
+    entry, places = evidence.entry, evidence.places
+    machine = None
+    if execution is not None:
+        machine = issued(evidence.machine.code, entry.instructions, places, execution)
+    lines = source_lines(entry, places, evidence.ttgir, compiled.num_warps, sass, execution, machine)
     totals = _totals(lines, execution is not None)
+    if machine is not None:
+        totals = replace(totals, machine=tuple(Counter(machine.opcodes).most_common()))
     programs = () if execution is None else execution.programs
     grid = job.grid[0] * job.grid[1] * job.grid[2]
     return Report(

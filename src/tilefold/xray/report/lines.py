@@ -17,6 +17,7 @@ from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.log import Transfer
 from tilefold.xray.machine.tally import atomic_of
 from tilefold.xray.ptx.syntax import Entry, Instruction
+from tilefold.xray.report.issued import Issued
 from tilefold.xray.report.model import Access, Layout, Line, Work
 from tilefold.xray.report.static import Lines, access_of, flops_of, kind_of, line_of
 
@@ -36,14 +37,21 @@ NOWHERE: Key = ("", 0)
 
 
 def source_lines(
-    entry: Entry, lines: Lines, ttgir: Function, warps: int, sass: dict[Key, int], execution: Execution | None
+    entry: Entry,
+    lines: Lines,
+    ttgir: Function,
+    warps: int,
+    sass: dict[Key, int],
+    execution: Execution | None,
+    machine: Issued | None,
 ) -> tuple[Line, ...]:
     """Every line that has an instruction or a layout, in the order of files and lines."""
     instructions: dict[Key, list[int]] = defaultdict(list)
     for number, instruction in enumerate(entry.instructions):
         instructions[lines.line(instruction) or NOWHERE].append(number)
     layouts = layouts_by_line(ttgir, warps)
-    log = None if execution is None else (execution.accesses(), execution.transfers())
+    absent = None if machine is None else machine.absent
+    log = None if execution is None else (execution.accesses(absent), execution.transfers())
     found = sorted(set(instructions) | set(layouts) | {k for k, n in sass.items() if n})
     return tuple(
         _line(key, [(n, entry.instructions[n]) for n in instructions.get(key, ())], layouts.get(key, ()),

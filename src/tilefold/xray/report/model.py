@@ -98,7 +98,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Totals:
-    """The whole kernel: static counts, then executed ones (None without an execution). Bytes are of global memory."""
+    """The whole kernel: static counts, then executed ones (None without an execution). Bytes are of global memory.
+
+    `machine` counts the machine's instructions that warps issued, by opcode; None where the execution of PTX leaves open
+    which way they took through the machine's code.
+    """
 
     ptx: int
     sass: int
@@ -110,6 +114,7 @@ class Totals:
     bytes_moved: int | None = None
     shared_passes: int | None = None
     shared_ideal: int | None = None
+    machine: tuple[tuple[str, int], ...] | None = None
 
 
 @dataclass(frozen=True)

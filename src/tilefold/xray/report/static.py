@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from tilefold.xray.ir.syntax import Place
@@ -80,7 +81,14 @@ def flops_of(instruction: Instruction) -> tuple[int, int]:
 
 def is_tritons(file: str) -> bool:
     """Whether a file belongs to Triton itself: what a kernel calls there is shown at the call."""
-    return "/site-packages/triton/" in file or "/dist-packages/triton/" in file or "/python/triton/" in file
+    return "/site-packages/triton/" in file or "/dist-packages/triton/" in file or file.startswith(_home())
+
+
+@cache
+def _home() -> str:
+    """The folder of this Triton, wherever it is installed; it is not imported for that."""
+    found = find_spec("triton")
+    return str(Path(found.origin).parent) + "/" if found and found.origin else "/triton/"
 
 
 def line_of(place: Place) -> tuple[str, int] | None:

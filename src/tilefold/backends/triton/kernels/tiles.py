@@ -2,7 +2,8 @@
 
 LIFT, COMBINE, COMBINE_LATER, BEGIN, ABSORB (both also _MASKED), PROJECT, IDENTITY, OR_IDENTITY and TO_INDEX are generated
 from the monoid's graphs and put into these functions' globals by `instantiate`, with Triton's `gdc_wait` and
-`gdc_launch_dependents`. A state is a tuple with one tensor a field. `kept` counts results, `folded` counts the elements
+`gdc_launch_dependents`, and LANES_LAST, which is said of Triton (`axes`): tiles are then [RUN, UNROLL, BLOCK_KEPT, LANES] and
+states [BLOCK_KEPT, LANES]. A state is a tuple with one tensor a field. `kept` counts results, `folded` counts the elements
 that meet in one.
 
 Arguments shared by both kernels:
@@ -95,18 +96,29 @@ def program_place(splits, kept_blocks, SPLIT: tl.constexpr, OUTER: tl.constexpr,
 
 def fold_block(lifted, IN_ORDER: tl.constexpr):
     """[RUN, LANES, BLOCK_KEPT, UNROLL] states -> [LANES, BLOCK_KEPT]: each lane's own elements, in a thread's registers."""
+    UNROLL: tl.constexpr = 0 if LANES_LAST else 2
     if IN_ORDER:
-        block = tl.reduce(tl.reduce(lifted, 0, COMBINE_LATER), 2, COMBINE_LATER)
+        block = tl.reduce(tl.reduce(lifted, 0, COMBINE_LATER), UNROLL, COMBINE_LATER)
     else:
-        block = tl.reduce(tl.reduce(lifted, 0, COMBINE), 2, COMBINE)
+        block = tl.reduce(tl.reduce(lifted, 0, COMBINE), UNROLL, COMBINE)
     return block
 
 
 def tile_places(k, RUN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr):
     """Folded positions of a tile that starts at k: [RUN, LANES, 1, UNROLL]."""
     run = tl.arange(0, RUN)[:, None, None, None]
-    lane = tl.arange(0, LANES)[None, :, None, None] * RUN
-    return k + (run + lane + tl.arange(0, UNROLL)[None, None, None, :] * (LANES * RUN))
+    if LANES_LAST:
+        lane = tl.arange(0, LANES)[None, None, None, :] * RUN
+        step = tl.arange(0, UNROLL)[None, :, None, None] * (LANES * RUN)
+    else:
+        lane = tl.arange(0, LANES)[None, :, None, None] * RUN
+        step = tl.arange(0, UNROLL)[None, None, None, :] * (LANES * RUN)
+    return k + (run + lane + step)
+
+
+def whole_mask(mask, places, BLOCK_KEPT: tl.constexpr):
+    """A mask over the whole tile of some places."""
+    return tl.broadcast_to(mask, (places.shape[0], places.shape[1], BLOCK_KEPT, places.shape[3]))
 
 
 def positions_of(places, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT: tl.constexpr):
@@ -168,7 +180,7 @@ def fold_lanes(
     A program owns BLOCK_KEPT neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), the last
     split all that are left. It reads tiles of [RUN, LANES, BLOCK_KEPT, UNROLL] elements: in a tile, lane l takes UNROLL
     runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_KEPT]. Triton gives threads to the contiguous
-    axis first (RUN or BLOCK_KEPT), then to axes from the left: so UNROLL stays inside a thread.
+    axis first (RUN or BLOCK_KEPT), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
 
     The way: a masked head of HEAD runs (0: none), whole tiles (HAS_FULL 0: none, 1: one, 2: any number), a masked tail of
     TAIL runs at a time (0: none); the first of these makes the lane states. PREFETCH loads a tile while the one before
@@ -204,7 +216,7 @@ def fold_lanes(
     full = start
     if HEAD > 0:
         head_places = tile_places(start, RUN, LANES, HEAD)
-        head_mask = tl.broadcast_to((head_places >= lead) & (head_places < end) & keep, (RUN, LANES, BLOCK_KEPT, HEAD))
+        head_mask = whole_mask((head_places >= lead) & (head_places < end) & keep, head_places, BLOCK_KEPT)
         head_xs = load_tile(rows, head_places, head_places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
         head_position = positions_of(head_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
         state = begin_masked(head_mask, head_xs, head_position, USE_ABSORB)
@@ -235,21 +247,21 @@ def fold_lanes(
     if TAIL > 0:
         if HEAD == 0 and HAS_FULL == 0:
             tail_places = tile_places(full, RUN, LANES, TAIL)
-            tail_mask = tl.broadcast_to((tail_places >= lead) & (tail_places < end) & keep, (RUN, LANES, BLOCK_KEPT, TAIL))
+            tail_mask = whole_mask((tail_places >= lead) & (tail_places < end) & keep, tail_places, BLOCK_KEPT)
             tail_xs = load_tile(rows, tail_places, tail_places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
             tail_position = positions_of(tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
             state = begin_masked(tail_mask, tail_xs, tail_position, USE_ABSORB)
         else:
             for k in range(full, stop, STEP * TAIL):
                 tail_places = tile_places(k, RUN, LANES, TAIL)
-                tail_mask = tl.broadcast_to((tail_places < end) & keep, (RUN, LANES, BLOCK_KEPT, TAIL))
+                tail_mask = whole_mask((tail_places < end) & keep, tail_places, BLOCK_KEPT)
                 bound = tail_places // RUN * RUN < end
                 tail_xs = load_tile(rows, tail_places, bound, keep, deep_sizes, folded_size, True, EVICT)
                 tail_position = positions_of(
                     tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT
                 )
                 state = absorb_masked(tail_mask, state, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
-    folded = tl.reduce(state, 0, COMBINE)
+    folded = tl.reduce(state, 1 if LANES_LAST else 0, COMBINE)
     offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + kept * y_kept
     store_results(y_ptrs, offset, mask_kept, folded, PARTIAL)
 

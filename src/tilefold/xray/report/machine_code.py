@@ -1,0 +1,108 @@
+"""Machine code as blocks: what each holds, and which may follow."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+END = "end"  # the block that every warp comes to at last
+_PLACE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
+_LABEL = re.compile(r"^(\.L_x_\d+):")
+_CODE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z]\w*)([^;]*);")
+_TARGET = re.compile(r"^\s*(?:!?U?P\w+\s*,\s*)?`\((\.L_x_\d+)\)")
+# Calls and indirect jumps are not followed.
+_UNFOLLOWED = ("BRX", "JMX", "JMP", "CALL", "RET", "BREAK", "WARPSYNC")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """An instruction that PTX has as well: its innermost line, its kind, and whether a predicate stands before it."""
+
+    file: str
+    line: int
+    kind: str
+    guarded: bool
+
+
+@dataclass
+class Block:
+    """Instructions without a jump among them; `next` are the blocks that may follow."""
+
+    name: str
+    opcodes: Counter[str] = field(default_factory=Counter)
+    shared: list[Shared] = field(default_factory=list)
+    next: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Code:
+    """A kernel's blocks by name, the first of which is entered. `parts`: warps may part and meet again."""
+
+    blocks: dict[str, Block]
+    parts: bool
+
+
+def read_code(text: str) -> Code | None:
+    """The code of one kernel as the disassembler writes it; None where it calls or jumps to what only registers know."""
+    reader = _Reader()
+    for row in text.splitlines():
+        if found := _PLACE.match(row):
+            reader.place = (found[1], int(found[2]))
+        elif found := _LABEL.match(row):
+            reader.begin(found[1])
+        elif found := _CODE.match(row):
+            if found[2] in _UNFOLLOWED:
+                return None
+            reader.instruction(found[1], found[2], found[3])
+    blocks = reader.reached()
+    return Code(blocks, any("BSSY" in block.opcodes for block in blocks.values()))
+
+
+def kind_of_machine(opcode: str, rest: str) -> str:
+    """What an instruction is in PTX as well: load, store, copy, barrier, shuffle, atomic, group, shared load; else ""."""
+    if opcode == "SHFL":  # an index that all lanes share may become a move to a uniform register
+        return "" if rest.startswith(".IDX") else "shuffle"
+    return {
+        "LDG": "load", "STG": "store", "LDGSTS": "copy", "BAR": "barrier", "HGMMA": "group", "LDS": "shared load",
+        "ATOMG": "atomic", "REDG": "atomic", "RED": "atomic",
+    }.get(opcode, "")  # fmt: skip
+
+
+class _Reader:
+    """Blocks cut behind jumps and before labels."""
+
+    def __init__(self) -> None:
+        self.place = ("", 0)
+        self._blocks = {"": Block("")}
+        self._current = self._blocks[""]
+        self._falls = True  # whether the block before goes on into the next one
+
+    def begin(self, name: str) -> None:
+        """A new block here."""
+        if self._falls:
+            self._current.next.append(name)
+        self._current = self._blocks[name] = Block(name)
+        self._falls = True
+
+    def instruction(self, guard: str | None, opcode: str, rest: str) -> None:
+        """One instruction, which may end the block."""
+        block = self._current
+        block.opcodes[opcode] += 1
+        if kind := kind_of_machine(opcode, rest):
+            block.shared.append(Shared(*self.place, kind, guard is not None))
+        if opcode not in ("BRA", "EXIT"):
+            return
+        jump = _TARGET.match(rest) if opcode == "BRA" else None
+        block.next.append(END if jump is None else jump[1])
+        self._falls = guard is not None or (jump is not None and not rest.lstrip().startswith("`"))
+        self.begin(f"after {len(self._blocks)}")
+
+    def reached(self) -> dict[str, Block]:
+        """The blocks that something leads to, in the order of the code, and the end."""
+        self._blocks[END] = Block(END)
+        found, new = {""}, [""]
+        while new:
+            new = [b for a in new for b in self._blocks[a].next if b not in found]
+            found |= set(new)
+        return {name: block for name, block in self._blocks.items() if name in found}

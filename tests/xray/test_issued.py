@@ -1,0 +1,122 @@
+"""How often the machine's instructions are issued: ways through its code, and those that an execution leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilefold import xray
+from tilefold.xray.compile.offline import compile_job
+from tilefold.xray.compile.source import load_file
+from tilefold.xray.explain import make_job
+from tilefold.xray.ptx import parse
+from tilefold.xray.report.machine_code import END, Code, read_code
+from tilefold.xray.report.ways import Ways
+from xray import kernels
+from xray.test_casebook import FOLDER
+
+# A loop that is walked four elements at a time, then one; threads without an element leave.
+UNROLLED = """
+.text.kernel:
+	//## File "k.py", line 3
+        /*0000*/                   S2R R0, SR_TID.X ;
+        /*0010*/              @!P0 BRA `(.L_x_1) ;
+.L_x_0:
+        /*0020*/                   LDG.E R1, desc[UR4][R2.64] ;
+        /*0030*/                   LDG.E R1, desc[UR4][R2.64+0x4] ;
+        /*0040*/                   LDG.E R1, desc[UR4][R2.64+0x8] ;
+        /*0050*/                   LDG.E R1, desc[UR4][R2.64+0xc] ;
+        /*0060*/               @P1 BRA `(.L_x_0) ;
+.L_x_1:
+        /*0070*/              @!P2 BRA `(.L_x_2) ;
+.L_x_3:
+        /*0080*/                   LDG.E R1, desc[UR4][R2.64] ;
+        /*0090*/               @P3 BRA `(.L_x_3) ;
+.L_x_2:
+        /*00a0*/               @P4 EXIT ;
+	//## File "k.py", line 4
+        /*00b0*/                   STG.E desc[UR4][R2.64], R1 ;
+        /*00c0*/                   EXIT ;
+.L_x_4:
+        /*00d0*/                   BRA `(.L_x_4);
+        /*00e0*/                   NOP;
+"""
+
+
+@pytest.fixture
+def unrolled() -> Code:
+    code = read_code(UNROLLED)
+    assert code is not None
+    return code
+
+
+def weights(code: Code, opcode: str) -> np.ndarray:
+    return np.array([float(block.opcodes[opcode]) for block in code.blocks.values()])
+
+
+def test_code_is_cut_into_blocks(unrolled: Code) -> None:
+    followers = {name: set(block.next) for name, block in unrolled.blocks.items() if block.opcodes}
+    (store,) = followers[".L_x_2"] - {END}
+    assert ".L_x_0" in followers[".L_x_0"]
+    assert [(s.line, s.kind) for s in unrolled.blocks[store].shared] == [(4, "store")]
+    assert ".L_x_4" not in unrolled.blocks, "nothing leads to the trap behind the end"
+    assert not unrolled.parts
+
+
+def test_calls_are_not_followed() -> None:
+    assert read_code("        /*0000*/                   CALL.REL.NOINC `(slow) ;") is None
+
+
+def test_counts_that_leave_one_way(unrolled: Code) -> None:
+    ways, loads, stores = Ways(unrolled), weights(unrolled, "LDG"), weights(unrolled, "STG")
+    assert ways.passed([(loads, 0), (stores, 0)]) is not None
+    assert ways.passed([(loads, 0), (stores, 2)]) is None, "no way stores twice"
+    passed = dict(zip(unrolled.blocks, ways.passed([(loads, 3), (stores, 1)]) or (), strict=True))
+    assert (passed[".L_x_0"], passed[".L_x_3"], passed[".L_x_2"], passed[END]) == (0, 3, 1, 1)
+
+
+def test_counts_that_leave_two_ways(unrolled: Code) -> None:
+    """Five elements are four and one, or five times one."""
+    assert Ways(unrolled).passed([(weights(unrolled, "LDG"), 5), (weights(unrolled, "STG"), 1)]) is None
+
+
+def machine(report: xray.Report) -> dict[str, int]:
+    assert report.totals.machine is not None
+    return dict(report.totals.machine)
+
+
+def test_a_straight_kernel_issues_its_code_once_a_warp() -> None:
+    floats = dict.fromkeys(("x_ptr", "y_ptr", "z_ptr"), "*fp32")
+    report = xray.explain(kernels.add, floats | {"n": 1024}, {"BLOCK": 128}, grid=8)
+    found = machine(report)
+    assert found["LDG"] == 2 * 4 * len(report.programs)
+    assert found["EXIT"] <= sum(found.values()) // 10
+    assert sum(found.values()) <= report.totals.sass * 4 * len(report.programs)
+
+
+def case(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = load_file(FOLDER / "kernels.py").xray_cases()[name]
+    return found
+
+
+def test_loads_that_the_machine_does_not_make_are_not_counted() -> None:
+    """Only the first warp stores a sum. Triton 3.6 lets every warp load it first, and the assembler only that one."""
+    report = xray.explain(**case("sum"))
+    (entry,) = parse(compile_job(make_job(**case("sum"))).ptx).entries
+    loads = [i for i in entry.instructions if i.opcode == "ld" and i.has("shared")]
+    passes = [
+        a.passes for line in report.lines for a in line.accesses if (a.kind, a.space) == ("load", "shared")
+    ]
+    if len(loads) == 2:
+        assert machine(report)["LDS"] == 4 + 1
+        assert sum(p or 0 for p in passes) == 1 + 1
+    else:  # newer ones have no second round
+        assert machine(report)["LDS"] == sum(p or 0 for p in passes) == 4
+
+
+def test_warps_that_part_leave_the_way_open() -> None:
+    report = xray.explain(**case("copy"), programs=[(7, 0, 0)])
+    assert report.executed
+    assert report.totals.machine is None
