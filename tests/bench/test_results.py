@@ -276,6 +276,11 @@ def test_without_ours_what_was_timed_counts() -> None:
     assert summary(only)[0] == "1 of 1 cases checked and timed"
 
 
+def test_nothing_is_said_of_host_costs_that_were_not_measured() -> None:
+    case = case_result(Measurement("ours"), Measurement("torch"))
+    assert summary(suite_result(case, suite="host")) == ["0 of 1 cases checked and timed", "1 cases not run"]
+
+
 def test_only_tilefolds_own_failures_fail() -> None:
     assert not failed(RESULT)
     assert failed(suite_result(case_result(Measurement("ours", "wrong", "x"), measurement(1.0, "torch"))))

@@ -65,7 +65,7 @@ def summary(result: SuiteResult) -> list[str]:
             if both and peer != OURS:
                 lines.append(f"not slower than {peer} beyond 3 %, {name}: {good} of {both}")
     if result.suite == "host":
-        lines += [host_line(cases, peer) for peer in result.variants if peer != OURS]
+        lines += [line for peer in result.variants if peer != OURS and (line := host_line(cases, peer))]
     if result.suite in SKINNY:
         lines += skinny_lines(headline, [peer for peer in result.variants if peer != OURS])
     return [*lines, *complaints(result)]
@@ -105,9 +105,11 @@ def _ratios(pairs: Sequence[tuple[float | None, float | None]]) -> str:
 
 
 def host_line(cases: Sequence[CaseResult], peer: str) -> str:
-    """The host's cost of a call, ours over a peer's, on average and of the headline case."""
+    """The host's cost of a call, ours over a peer's, on average and of the headline case; nothing where none has both."""
     pairs = [(c, c.of(OURS), c.of(peer)) for c in cases]
     ratios = {c: a.host_us / b.host_us for c, a, b in pairs if a and b and a.host_us and b.host_us}
+    if not ratios:
+        return ""
     headline = "".join(f"; {c.name} {ratio:.2f}" for c, ratio in ratios.items() if c.headline)
     return f"host time over {peer}'s: {geometric_mean(list(ratios.values())):.2f} on average{headline}"
 
