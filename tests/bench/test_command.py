@@ -22,7 +22,6 @@ import tilefold.bench.cases as cases_room
 from tilefold.bench import command, display, suites
 from tilefold.bench import run as run_room
 from tilefold.bench.results import read_results
-from tilefold.bench.suites import host
 from tilefold.bench.timing import SLOW_US
 from tilefold.cli import app
 
@@ -135,7 +134,7 @@ def test_a_missing_peer_is_named_with_those_that_are_there(
 
 def test_only_the_variants_that_are_asked_for(tmp_path: Path) -> None:
     quick = ["--dtype", "bf16", "--operations", "matmul", "--out", str(tmp_path)]
-    assert run("router", *QUICK, "--variant", "torch", "--variant", "ours", *quick) == 0
+    assert run("router", *QUICK, "--size", "small", "--variant", "torch", "--variant", "ours", *quick) == 0
     for case in read_results(tmp_path / "router.json").cases:
         assert [m.variant for m in case.measurements] == ["ours", "torch"]
 
@@ -256,8 +255,8 @@ def test_plots_without_matplotlib_are_refused_before_anything_is_measured(
 
 def test_a_variant_of_the_suites_own_alone_is_no_failure(tmp_path: Path) -> None:
     quick = ["--shapes", "1x32x512", "--operations", "matmul", "--out", str(tmp_path)]
-    assert run("router", *QUICK, "--variant", "torch", *quick) == 0
-    assert run("router", *QUICK, "--variant", "ours", "--against", "torch", *quick) == 0
+    assert run("router", *QUICK, "--size", "small", "--variant", "torch", *quick) == 0
+    assert run("router", *QUICK, "--size", "small", "--variant", "ours", "--against", "torch", *quick) == 0
     (case,) = read_results(tmp_path / "router.json").cases
     assert [m.variant for m in case.measurements] == ["ours", "torch"]  # a suite's own may be named as a peer
 
@@ -317,7 +316,7 @@ def test_torch_compile_is_checked_before_it_is_timed_on_a_cpu(
         (["folds", "--device", "cpu", "--shapes", "3x3"], "--shapes must be of 32x256, .* got '3x3'"),
         (["folds", "--device", "cpu", "--dtype", "fp8"], "--dtype must be of bf16, .* got 'fp8'"),
         (
-            ["router", "--device", "cpu", "--variant", "theirs"],
+            ["router", "--device", "cpu", "--size", "small", "--variant", "theirs"],
             "--variant must be of ours; torch; .* got 'theirs'",
         ),
         (["folds", "--device", "cpu", "--against", "numpy"], "--against must be of torch, .* got 'numpy'"),
@@ -382,14 +381,14 @@ def test_a_suite_of_the_cpu_runs_there_whatever_is_asked_for(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without a GPU")
-def test_without_a_gpu_the_fix_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_the_fix_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("folds") == 2
     assert "folds needs a GPU, got a machine without one; try --device cpu" in capsys.readouterr().err
-    monkeypatch.setattr(host, "SUITE", cases_room.Suite("host", "x", host.cases, (), needs_gpu=True))
-    assert run("host", "--device", "cpu") == 2
-    assert "host needs a GPU, got --device cpu" in capsys.readouterr().err
+    for suite in ("decompose-k", "router"):
+        assert run(suite) == 2
+        assert f"{suite} needs a GPU, got a machine without one" in capsys.readouterr().err
+        assert run(suite, "--device", "cpu") == 2
+        assert f"{suite} needs a GPU, got --device cpu" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("part", ["0/2", "3/2", "x", "1"])

@@ -193,8 +193,10 @@ def options_of(
     from tilefold.bench.timing import Pace
 
     device = "cpu" if cpu_only else _device(args.device)
-    if device == "cpu" and needs_gpu:
-        raise ArgumentError(f"bench: {suite} needs a GPU, got --device cpu; run it on a machine with one")
+    if device == "cpu" and needs_gpu and args.size != "small":
+        raise ArgumentError(
+            f"bench: {suite} needs a GPU, got --device cpu; run it where there is one (--size small tries its ways on a CPU)"
+        )
     if device != "cpu" and not torch.cuda.is_available():
         fix = "run it on a machine with one" if needs_gpu else "try --device cpu"
         raise ArgumentError(f"bench: {suite} needs a GPU, got a machine without one; {fix}")

@@ -61,4 +61,5 @@ SUITE = Suite(
         VECTOR_APART,
     ),
     against=(),
+    needs_gpu=True,
 )

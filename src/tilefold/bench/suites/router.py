@@ -37,4 +37,5 @@ SUITE = Suite(
     cases,
     (OURS, CUBLAS, COMPILED, CUSTOM_OP, CUSTOM_OP_OURS, RANGES, RANGES_OURS, VECTOR),
     against=(),
+    needs_gpu=True,
 )
