@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import triton
 
 from tilefold import xray
 from tilefold.xray.observe import CODES
 from xray.observe.planted import FILLS, PLANTED, XY, Plant, leave_a_part, take_turns
 
+# Later Tritons put barriers of their own around an atomic: beside the kernel's, one of two is needless.
+GUARDED = not triton.__version__.startswith("3.6.")
 PAGE = Path(__file__).parents[3] / "docs" / "xray.md"
 
 
@@ -55,17 +58,21 @@ def test_the_clean_twin_has_no_such_fault(code: str) -> None:
 
 
 def test_a_lock_needs_its_order_and_its_barrier() -> None:
-    args = {**XY, "lock_ptr": np.zeros(1, np.int32)}
-    report = xray.explain(take_turns, args, {"BLOCK": 256}, grid=4)
-    assert not {"strong-atomic", "needless-barrier"} & set(report.codes())
+    codes = explain_with_place(take_turns, "lock_ptr").codes()
+    assert "strong-atomic" not in codes
+    assert ("needless-barrier" in codes) == GUARDED
 
 
 def test_a_counter_may_publish_what_was_stored_before() -> None:
-    args = {**XY, "counter_ptr": np.zeros(1, np.int32)}
-    report = xray.explain(leave_a_part, args, {"BLOCK": 256}, grid=4)
-    (found,) = [o for o in report.observations if o.code in ("strong-atomic", "needless-barrier")]
-    assert (found.code, found.severity) == ("strong-atomic", "note")
+    report = explain_with_place(leave_a_part, "counter_ptr")
+    (found,) = [o for o in report.observations if o.code == "strong-atomic"]
+    assert found.severity == "note"
     assert "release" in found.change
+    assert ("needless-barrier" in report.codes()) == GUARDED
+
+
+def explain_with_place(kernel: Any, name: str) -> xray.Report:
+    return xray.explain(kernel, {**XY, name: np.zeros(1, np.int32)}, {"BLOCK": 256}, grid=4)
 
 
 @pytest.mark.parametrize(("plant", "wrong"), FILLS.values(), ids=list(FILLS))
