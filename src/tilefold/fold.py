@@ -191,9 +191,8 @@ def fold_tensors(
     if abstract is not None:
         empty = [abstract.new_empty(result_shape, dtype=d) for d in program.outputs]
         return empty if targets is None else list(targets)
-    expanded = [
-        plain(t).resolve_neg() for t in expanded
-    ]  # a view that negates has no memory of its own values
+    # A view that negates has no memory of its own values.
+    expanded = [plain(t).resolve_neg() for t in expanded]
     if key is None and tensors[0].is_cuda:
         layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in expanded)
         key = (monoid, layouts, tensors[0].device, dims, keepdim, dtype, convert, guarantee)

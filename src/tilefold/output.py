@@ -26,8 +26,10 @@ def run_command(command: Callable[[], object]) -> None:
         finally:
             sys.stdout.flush()
     except OSError as error:  # a full disk, say
+        from tilefold.tables import printable
+
         said = f"tilefold: the output must be writable, got {error.strerror or error}; make room or write elsewhere"
-        sys.stderr.write("".join(c if c.isprintable() else repr(c)[1:-1] for c in said) + "\n")
+        sys.stderr.write(printable(said) + "\n")
         # Python's own last flush would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)

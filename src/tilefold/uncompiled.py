@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from torch._C._dynamo import (
-    eval_frame,
-)  # torch.compiler.disable does the same, and imports the whole of Dynamo
+# torch.compiler.disable does the same, and imports the whole of Dynamo.
+from torch._C._dynamo import eval_frame
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -45,9 +45,8 @@ def read(tensor: torch.Tensor) -> torch.Tensor:
 def finish(state: Sequence[Operand], program: Program, shape: Sequence[int]) -> list[torch.Tensor]:
     """Project a final state and convert the outputs to their dtypes."""
     results = []
-    for value, dtype in zip(
-        evaluate_as(program.project, state, program.outputs), program.outputs, strict=True
-    ):
+    values = evaluate_as(program.project, state, program.outputs)
+    for value, dtype in zip(values, program.outputs, strict=True):
         tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value, device="cpu")
         tensor = tensor.to(stored(dtype)).expand(shape)
         results.append(tensor.view(torch.uint64) if dtype == torch.uint64 else tensor)

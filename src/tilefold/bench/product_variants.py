@@ -116,9 +116,8 @@ def build_two_launches(
     return build
 
 
-_latest: dict[
-    str, tuple[str, Sequence[Config]]
-] = {}  # by reducer: the case that was searched, and what was found
+# By reducer: the case that was searched, and what was found.
+_latest: dict[str, tuple[str, Sequence[Config]]] = {}
 
 
 def compile_two_launches(

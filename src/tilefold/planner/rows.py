@@ -21,7 +21,7 @@ from tilefold.planner.view import (
 WALKED = (9, 2048)  # elements: rows between, no power of two long, are walked in small tiles
 NARROW_ROW = 128  # elements: up to here such rows are read an element at a time where no vector divides them
 SHORT_ROW = 64  # vectors: up to here a program reads several rows
-MEDIUM_ROW = 256  # vectors: below, a warp or two read a row at once
+MEDIUM_ROW = 256  # vectors: up to here a warp or two read a row at once, of whole rows below
 ONE_TILE_ROW = 2048  # vectors: up to here a row whose length is a power of two is one tile
 
 

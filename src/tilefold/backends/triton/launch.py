@@ -189,9 +189,8 @@ def stage_calls(plan: Plan, problem: Problem, program: Program, interpret: bool)
 
 
 _compiled: dict[tuple[Call, int], Any] = {}
-_loaded: dict[
-    tuple[Any, ...], Any
-] = {}  # shapes that differ in nothing but numbers share a kernel on the device
+# Shapes that differ in nothing but numbers share a kernel on the device.
+_loaded: dict[tuple[Any, ...], Any] = {}
 
 
 def compiled(call: Call, index: int) -> Any:

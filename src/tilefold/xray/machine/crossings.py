@@ -24,7 +24,7 @@ import numpy as np
 from tilefold.xray.machine.cta import Outcome
 from tilefold.xray.machine.kernel import Kernel
 from tilefold.xray.machine.log import Access, Touch
-from tilefold.xray.machine.tally import atomic_of
+from tilefold.xray.machine.tally import atomic_of, role_of
 from tilefold.xray.machine.types import Array
 
 
@@ -47,17 +47,11 @@ class Crossing:
 def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
     """What crosses each barrier of a program, in order."""
     spans = [Span() for _ in range(len(outcome.releases) + 1)]
-    instructions = kernel.entry.instructions
-    fenced = any(
-        i.opcode in ("fence", "membar") and {"acq_rel", "sc", "gl"} & set(i.modifiers) for i in instructions
-    )
+    ordering = _ordering(kernel)
     for access in outcome.accesses:
         if access.space != "local":
-            copied = instructions[access.instruction].opcode == "cp" and access.kind == "store"
-            orders = access.kind == "atomic" and (
-                fenced or atomic_of(instructions[access.instruction]).order != "relaxed"
-            )
-            use = replace(_of_threads(access), orders=orders and access.space == "global")
+            copied = kernel.entry.instructions[access.instruction].opcode == "cp" and access.kind == "store"
+            use = _of_threads(access, access.space == "global" and access.instruction in ordering)
             spans[access.step].after.append(use)
             if not copied:  # a copy's write has ended where its thread waited for it
                 spans[access.step].before.append(use)
@@ -97,6 +91,19 @@ def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome], *, rounds: in
     return {n: w for n, w in worst.items() if w != "warps" and (n not in looped or often[n] >= rounds)}
 
 
+def _ordering(kernel: Kernel) -> set[int]:
+    """The atomic operations that order others, by a word of their own or by a fence beside them."""
+    instructions = kernel.entry.instructions
+    fenced = any(
+        i.opcode in ("fence", "membar") and {"acq_rel", "sc", "gl"} & set(i.modifiers) for i in instructions
+    )
+    return {
+        number
+        for number, i in enumerate(instructions)
+        if role_of(i) == "atomic" and (fenced or atomic_of(i).order != "relaxed")
+    }
+
+
 def _in_loops(kernel: Kernel) -> set[int]:
     """The endings of blocks that a jump back in the text passes over."""
     back = [(b.ending.target, i) for i, b in enumerate(kernel.blocks) if 0 <= b.ending.target <= i]
@@ -134,14 +141,20 @@ class Span:
     after: list[Use] = field(default_factory=list)
 
 
-def _of_threads(access: Access) -> Use:
+def _of_threads(access: Access, orders: bool) -> Use:
     threads = np.flatnonzero(access.active)
     space = "global" if access.space == "global" else "shared"
     how = {"load": "read", "store": "write", "atomic": "atomic"}[access.kind]
     how = "wait" if access.space == "mbarrier" and how == "read" else how
     warps = np.uint32(1) << (threads // 32).astype(np.uint32)
     return Use(
-        access.instruction, space, access.addresses[threads].astype(np.int64), warps, access.bytes, how
+        access.instruction,
+        space,
+        access.addresses[threads].astype(np.int64),
+        warps,
+        access.bytes,
+        how,
+        orders,
     )
 
 
