@@ -61,20 +61,21 @@ def issued(text: str, entry: Sequence[Instruction], lines: Lines, execution: Exe
     code = read_code(text)
     if code is None or (code.parts and any(o.parted.any() for o in execution.outcomes)):
         return None
+    ways = Ways(code)
     # The assembler may put an instruction to a neighbour's line: then only its kind is known.
     for exact in (True, False):
         anchors = _anchors(code, entry, lines, exact=exact)
-        passed = _passed(code, [a for a in anchors if a.kind != _MOVED], execution)
+        passed = _passed(ways, [a for a in anchors if a.kind != _MOVED], execution)
         if passed is not None:
             return Issued(_opcodes(code, passed), _absent([a for a in anchors if a.kind == _MOVED], passed))
     return None
 
 
 def _passed(
-    code: Code, anchors: Sequence[_Anchor], execution: Execution
+    ways: Ways, anchors: Sequence[_Anchor], execution: Execution
 ) -> dict[tuple[int, int], list[int]] | None:
     """How often each block is passed, by executed program and warp."""
-    ways, found = Ways(code), dict[tuple[int, int], list[int]]()
+    found = dict[tuple[int, int], list[int]]()
     seen: dict[tuple[int | None, ...], list[int] | None] = {}
     for program, outcome in enumerate(execution.outcomes):
         for warp in range(outcome.issued.shape[1]):
