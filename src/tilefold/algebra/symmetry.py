@@ -85,7 +85,9 @@ class _Mirror:
         )
 
     def _exact(self, position: int) -> bool:
-        whole = not is_float(self.typed.dtypes[position]) and not is_float(self.typed.operand_dtypes[position])
+        whole = not is_float(self.typed.dtypes[position]) and not is_float(
+            self.typed.operand_dtypes[position]
+        )
         return whole or self.nodes[position].op in _EXACT
 
 
@@ -149,7 +151,7 @@ def _points(dtype: torch.dtype) -> torch.Tensor:
     if dtype == torch.bool:
         return torch.tensor([False, True])
     least, most = integer_limits(torch.int64 if dtype == torch.uint64 else dtype)
-    return torch.tensor([least, least + 1, -1, 0, 1, most - 1, most], dtype=stored(dtype)).unique()
+    return torch.tensor(sorted({least, least + 1, 0, 1, most - 1, most}), dtype=stored(dtype))
 
 
 def _integers(values: torch.Tensor) -> torch.Tensor:

@@ -303,7 +303,7 @@ def emit_epilogue(
 
 
 def emit_row(program: Program, apply: TypedGraph, result: torch.dtype, *, interpret: bool) -> str:
-    """A row's fold: LIFT, COMBINE, MEET, OR_IDENTITY, PROJECT and TO_INDEX, and APPLY(value, *results of the fold) -> (result,)."""
+    """A row's fold: LIFT, COMBINE, MEET, OR_IDENTITY, PROJECT and TO_INDEX, and APPLY(value, *its results) -> (result,)."""
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     value = [f"a0 = {_read('a0', program.elements[0])}"]
     applied = _emit_finishing("APPLY", apply, program.outputs, result, value, interpret)
@@ -396,7 +396,10 @@ def _emit_meet(program: Program, a: Sequence[str], b: Sequence[str]) -> str:
         swap = f"({right} < {left})" + (f" | (({right} == {left}) & ({swap}))" if swap else "")
     if ordered:
         lines.append(f"swap = {swap}")
-        sides = [(f"{a[f]}, {b[f]}", f"tl.where(swap, {b[f]}, {a[f]}), tl.where(swap, {a[f]}, {b[f]})") for f in ordered]
+        sides = [
+            (f"{a[f]}, {b[f]}", f"tl.where(swap, {b[f]}, {a[f]}), tl.where(swap, {a[f]}, {b[f]})")
+            for f in ordered
+        ]
         lines += [f"{both} = {chosen}" for both, chosen in sides]
     body = "".join(f"    {line}\n" for line in lines)
     parameters = ", ".join([*a, *b])
