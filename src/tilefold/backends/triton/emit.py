@@ -389,18 +389,13 @@ def _emit_meet(program: Program, a: Sequence[str], b: Sequence[str]) -> str:
 
     The fields whose order may be told from the result are put into the order of their own bits first.
     """
-    ordered = ordered_fields(program)
-    swap, lines = "", list[str]()
+    ordered, lines = ordered_fields(program), list[str]()
     for f in reversed(ordered):
         left, right = (_bits_of(name, program.state[f]) for name in (a[f], b[f]))
-        swap = f"({right} < {left})" + (f" | (({right} == {left}) & ({swap}))" if swap else "")
-    if ordered:
-        lines.append(f"swap = {swap}")
-        sides = [
-            (f"{a[f]}, {b[f]}", f"tl.where(swap, {b[f]}, {a[f]}), tl.where(swap, {a[f]}, {b[f]})")
-            for f in ordered
-        ]
-        lines += [f"{both} = {chosen}" for both, chosen in sides]
+        rest = f" | (({right} == {left}) & swap)" if lines else ""
+        lines.append(f"swap = ({right} < {left}){rest}")
+    for x, y in ((a[f], b[f]) for f in ordered):
+        lines.append(f"{x}, {y} = tl.where(swap, {y}, {x}), tl.where(swap, {x}, {y})")
     body = "".join(f"    {line}\n" for line in lines)
     parameters = ", ".join([*a, *b])
     return f"def MEET({parameters}):\n{body}    return COMBINE({parameters})\n"
