@@ -15,6 +15,7 @@ from backends.triton_cases import LARGE, MONOIDS, PIPED, Case
 from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
+from tilefold.backends.triton.emit import emit
 from tilefold.backends.triton.launch import stage_calls
 from tilefold.planner import columns
 from tilefold.planner.choose import plan_fold
@@ -126,3 +127,12 @@ def test_states_of_many_fields_stay_in_registers(
         found = re.search(r"STACK:(\d+)", usage)
         assert found is not None, usage
         assert int(found[1]) <= 64, "bytes a thread: a few words may be saved around a division"
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "argmax", "max_with_index", "any", "minmax", "dot"])
+def test_what_needs_no_order_pays_for_none(name: str) -> None:
+    """Where lanes meet, a combine whose order no bit tells is that combine and nothing more."""
+    monoid = MONOIDS[name]
+    program = programs.specialize(monoid.total, (torch.float32,) * monoid.total.inputs)
+    body = emit(program, index=torch.int32).partition("def MEET(")[2].partition("\n\n")[0]
+    assert [line.split()[0] for line in body.splitlines()[1:]] == ["return"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +26,7 @@ class Case:
     layout: Layout = lambda x: x
 
     def make(self, monoid: Monoid, dtype: torch.dtype, device: str, seed: int = 0) -> list[Tensor]:
-        """The inputs, filled with small values so that no dtype overflows early."""
+        """The inputs, filled with small values so that no dtype overflows early, in the midst of poison."""
         generator = torch.Generator().manual_seed(seed)
         tensors = []
         for _ in range(monoid.algebra.inputs):
@@ -35,28 +35,53 @@ class Case:
             else:
                 low, high = (0, 2) if dtype == torch.bool else (0 if dtype in UNSIGNED else -100, 100)
                 x = torch.randint(low, high, self.shape, generator=generator).to(dtype)
-            tensors.append(self.layout(x.to(device)))
+            tensors.append(framed(self.layout(x.to(device))))
         return tensors
 
 
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
+FRAME = 64  # elements before and behind a tensor's own: whole vectors of any dtype, so that alignment stays
+
+
+def poisoned(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Memory that is written everywhere, with what no fold may see: NaN, or the dtype's greatest number."""
+    dtype = like.dtype
+    if dtype.is_floating_point:
+        return torch.full(shape, float("nan"), dtype=torch.float32, device=like.device).to(dtype)
+    return torch.full(
+        shape, True if dtype == torch.bool else torch.iinfo(dtype).max, dtype=dtype, device=like.device
+    )
+
+
+def framed(x: Tensor) -> Tensor:
+    """The same tensor, of the same alignment, with poison before and behind its storage.
+
+    Kernels that read whole vectors read a few bytes on either side: a tool that reports reads of unwritten memory is to
+    report no others, and a fold that lets them count is to be wrong.
+    """
+    held = torch.empty(0, dtype=x.dtype, device=x.device).set_(x.untyped_storage())
+    room = poisoned([held.numel() + 2 * FRAME], x)
+    room[FRAME : FRAME + held.numel()] = held
+    return room.as_strided(x.shape, x.stride(), x.storage_offset() + FRAME)
+
+
 def misaligned(x: Tensor) -> Tensor:
     """The same values one element behind an aligned address."""
-    flat = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)
+    flat = poisoned([x.numel() + 1], x)
     return flat[1:].view(x.shape).copy_(x)
 
 
 def cut(x: Tensor) -> Tensor:
     """All but the first column of something wider: every row starts somewhere else."""
-    wide = torch.empty((x.shape[0], x.shape[1] + 1), dtype=x.dtype, device=x.device)
+    wide = poisoned([x.shape[0], x.shape[1] + 1], x)
     return wide[:, 1:].copy_(x)
 
 
 def strided(x: Tensor) -> Tensor:
     """Every second element of something larger, in every dim."""
-    big = torch.empty([2 * n for n in x.shape], dtype=x.dtype, device=x.device)
+    big = poisoned([2 * n for n in x.shape], x)
     return big[tuple(slice(None, None, 2) for _ in x.shape)].copy_(x)
 
 

@@ -169,12 +169,19 @@ def type_of(value: Any) -> str:
     return TYPES[value.dtype] if isinstance(value, torch.Tensor) else "i32"
 
 
-def span(tensor: torch.Tensor) -> np.ndarray:
-    """The bytes of a tensor's storage, whatever its strides, and the rest of its last vector: kernels that read whole
-    vectors may touch up to 15 bytes behind the end, which every allocator of a GPU grants.
+def span(tensor: torch.Tensor) -> tuple[np.ndarray, int]:
+    """The bytes from a tensor's first element to its last, and where in them the first one is.
+
+    They begin and end with whole vectors: kernels that read those may touch up to 15 bytes on either side, which every
+    allocator of a GPU grants, and nothing else.
     """
     held = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
-    return np.concatenate([held, np.zeros(-len(held) % 16, np.uint8)])
+    first = tensor.storage_offset() * tensor.element_size()
+    reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    last = first + (reach + 1) * tensor.element_size() if tensor.numel() else first
+    begin = first // 16 * 16
+    held = held[begin : -(-last // 16) * 16]
+    return np.concatenate([held, np.zeros(-len(held) % 16, np.uint8)]), first - begin
 
 
 def run_call(
@@ -191,9 +198,8 @@ def run_call(
     for leaf in calls.leaves(call.arguments):
         if isinstance(leaf, Pointer):
             i, tensor = next(tensors)
-            offset = tensor.storage_offset() * tensor.element_size()
-            base = memory.place(f"t{i}", span(tensor))
-            values.append(base + offset - leaf.before)
+            held, offset = span(tensor)
+            values.append(memory.place(f"t{i}", held) + offset - leaf.before)
         elif leaf != 1:
             values.append(leaf)
     outcomes = run_grid(kernel, memory, values, (call.grid, 1, 1))

@@ -13,6 +13,7 @@ import torch
 from tilefold.algebra.expression import Node
 from tilefold.algebra.operations import Number
 from tilefold.algebra.program import Program
+from tilefold.algebra.symmetry import ordered_fields
 from tilefold.algebra.typing import TypedGraph, element_dtype, integer_limits, is_float
 from tilefold.backends.triton import axes
 
@@ -273,6 +274,7 @@ def emit(
     x = [f"x{i}" for i in range(k)]
     parts = [
         _emit_combine(program, a, b, interpret),
+        _emit_meet(program, a, b),
         _emit_project(program, a, interpret),
         *_emit_identity(program, a),
     ]
@@ -301,7 +303,7 @@ def emit_epilogue(
 
 
 def emit_row(program: Program, apply: TypedGraph, result: torch.dtype, *, interpret: bool) -> str:
-    """A row's fold: LIFT, COMBINE, OR_IDENTITY, PROJECT and TO_INDEX, and APPLY(value, *results of the fold) -> (result,)."""
+    """A row's fold: LIFT, COMBINE, MEET, OR_IDENTITY, PROJECT and TO_INDEX, and APPLY(value, *its results) -> (result,)."""
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     value = [f"a0 = {_read('a0', program.elements[0])}"]
     applied = _emit_finishing("APPLY", apply, program.outputs, result, value, interpret)
@@ -380,6 +382,30 @@ def _emit_combine(program: Program, a: Sequence[str], b: Sequence[str], interpre
         writer = _Writer(graph, [*a, *b], [False] * (2 * len(a)), interpret)
         texts.append(_function(name, [*a, *b], writer.lines, writer.results(program.state, False, "a0")))
     return "\n\n".join(texts)
+
+
+def _emit_meet(program: Program, a: Sequence[str], b: Sequence[str]) -> str:
+    """MEET: COMBINE where threads exchange states, with the same bits whichever of two threads computes it.
+
+    The fields whose order may be told from the result are put into the order of their own bits first.
+    """
+    ordered, lines = ordered_fields(program), list[str]()
+    for f in reversed(ordered):
+        left, right = (_bits_of(name, program.state[f]) for name in (a[f], b[f]))
+        rest = f" | (({right} == {left}) & swap)" if lines else ""
+        lines.append(f"swap = ({right} < {left}){rest}")
+    for x, y in ((a[f], b[f]) for f in ordered):
+        lines.append(f"{x}, {y} = tl.where(swap, {y}, {x}), tl.where(swap, {x}, {y})")
+    body = "".join(f"    {line}\n" for line in lines)
+    parameters = ", ".join([*a, *b])
+    return f"def MEET({parameters}):\n{body}    return COMBINE({parameters})\n"
+
+
+def _bits_of(name: str, dtype: torch.dtype) -> str:
+    """A field as whole numbers, of which no two that differ are equal."""
+    if not is_float(dtype):
+        return name
+    return f"{name}.to(tl.int{8 * dtype.itemsize}, bitcast=True)"
 
 
 def _emit_project(program: Program, a: Sequence[str], interpret: bool) -> str:

@@ -101,10 +101,12 @@ def _move(binder: Binder, instruction: Instruction, number: int) -> Step:
         where, here = address(cta), space
         if here == "generic":
             here, where = settle(where, mask)
-        active, where = begin(cta, number, "store", here, where, mask, total)
-        where = cta.private(where, active) if here == "local" else where
         values = np.stack([read(cta) for read in reads])
-        cta.space(here).store(where, values if mask is None else values[:, active], number)
+        values = values if mask is None else values[:, mask]
+        written = bytes_of(values) if here == "shared" else None
+        active, where = begin(cta, number, "store", here, where, mask, total, written)
+        where = cta.private(where, active) if here == "local" else where
+        cta.space(here).store(where, values, number)
 
     return store
 
@@ -122,12 +124,25 @@ def settle(addresses: Array, mask: Mask) -> tuple[str, Array]:
     return space, addresses - np.uint64(LOCAL_BASE) if space == "local" else addresses
 
 
+def bytes_of(values: Array) -> Array:
+    """Values [count, threads] as the bytes of each thread, [threads, bytes]."""
+    found: Array = np.ascontiguousarray(values.T).view(np.uint8)
+    return found
+
+
 def begin(
-    cta: Cta, number: int, kind: str, space: str, addresses: Array, mask: Mask, size: int
+    cta: Cta,
+    number: int,
+    kind: str,
+    space: str,
+    addresses: Array,
+    mask: Mask,
+    size: int,
+    written: Array | None = None,
 ) -> tuple[Array, Array]:
     """Log an access; its active threads and their addresses, which must be aligned."""
     active = cta.everyone if mask is None else mask
-    cta.note(number, kind, space, addresses, active, size)
+    cta.note(number, kind, space, addresses, active, size, written)
     where = addresses if mask is None else addresses[active]
     if (where & np.uint64(size - 1)).any():
         raise ExecutionError(

@@ -159,9 +159,18 @@ class Cta:
         """How many barriers have let go."""
         return len(self.releases)
 
-    def note(self, number: int, kind: str, space: str, addresses: Array, active: Array, size: int) -> None:
+    def note(
+        self,
+        number: int,
+        kind: str,
+        space: str,
+        addresses: Array,
+        active: Array,
+        size: int,
+        written: Array | None = None,
+    ) -> None:
         """Write an access into the log."""
-        self.accesses.append(Access(number, kind, space, addresses, active, size, self.step))
+        self.accesses.append(Access(number, kind, space, addresses, active, size, self.step, written))
 
     def touch(
         self,

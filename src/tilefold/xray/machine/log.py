@@ -14,7 +14,8 @@ class Access:
     `instruction` is its number in the kernel, `kind` load, store or atomic, `space` global, shared, local (where
     each thread has addresses of its own) or mbarrier (a transaction barrier in shared memory, counted as no request).
     `addresses` and `active` have an element a thread, in the order of `%tid`; `bytes` is what one thread asks for.
-    `step` counts executed barriers, so that accesses between two of them can be told apart.
+    `step` counts executed barriers, so that accesses between two of them can be told apart. `written` are the bytes that
+    each active thread stores to shared memory, where it gives them itself (a matrix or a copy comes from elsewhere).
     """
 
     instruction: int
@@ -24,6 +25,7 @@ class Access:
     active: Array
     bytes: int
     step: int
+    written: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)

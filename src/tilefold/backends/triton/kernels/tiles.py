@@ -1,7 +1,7 @@
 """The fold's two kernels, written once for every monoid.
 
-LIFT, COMBINE, COMBINE_LATER, BEGIN, ABSORB (both also _MASKED), PROJECT, IDENTITY, OR_IDENTITY and TO_INDEX are generated
-from the monoid's graphs and put into these functions' globals by `instantiate`, with Triton's `gdc_wait` and
+LIFT, COMBINE, COMBINE_LATER, MEET, BEGIN, ABSORB (both also _MASKED), PROJECT, IDENTITY, OR_IDENTITY and TO_INDEX are
+generated from the monoid's graphs and put into these functions' globals by `instantiate`, with Triton's `gdc_wait` and
 `gdc_launch_dependents`, and LANES_LAST, which is said of Triton (`axes`): tiles are then [RUN, UNROLL, BLOCK_KEPT, LANES] and
 states [BLOCK_KEPT, LANES]. A state is a tuple with one tensor a field. `kept` counts results, `folded` counts the elements
 that meet in one.
@@ -94,13 +94,19 @@ def program_place(splits, kept_blocks, SPLIT: tl.constexpr, OUTER: tl.constexpr,
     return outer.to(tl.int64), block.to(tl.int64), split.to(tl.int64)
 
 
-def fold_block(lifted, IN_ORDER: tl.constexpr):
-    """[RUN, LANES, BLOCK_KEPT, UNROLL] states -> [LANES, BLOCK_KEPT]: each lane's own elements, in a thread's registers."""
+def fold_block(lifted, IN_ORDER: tl.constexpr, LATER: tl.constexpr):
+    """[RUN, LANES, BLOCK_KEPT, UNROLL] states -> [LANES, BLOCK_KEPT].
+
+    IN_ORDER: a lane's own elements are in a thread's registers, with LATER each after those before it. Else threads may
+    exchange them.
+    """
     UNROLL: tl.constexpr = 0 if LANES_LAST else 2
-    if IN_ORDER:
+    if IN_ORDER and LATER:
         block = tl.reduce(tl.reduce(lifted, 0, COMBINE_LATER), UNROLL, COMBINE_LATER)
-    else:
+    elif IN_ORDER:
         block = tl.reduce(tl.reduce(lifted, 0, COMBINE), UNROLL, COMBINE)
+    else:
+        block = tl.reduce(tl.reduce(lifted, 0, MEET), UNROLL, MEET)
     return block
 
 
@@ -132,16 +138,19 @@ def begin_tile(xs, position, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr):
     if USE_ABSORB:
         state = BEGIN(*xs, position)
     else:
-        state = fold_block(LIFT(*xs, position), IN_ORDER)
+        state = fold_block(LIFT(*xs, position), IN_ORDER, True)
     return state
 
 
-def begin_masked(mask, xs, position, USE_ABSORB: tl.constexpr):
-    """A first tile of which only elements under the mask count; a lane without any is the identity."""
+def begin_masked(mask, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr):
+    """A first tile of which only elements under the mask count; a lane without any is the identity.
+
+    Not with COMBINE_LATER: masked elements come first too, and an identity is after none.
+    """
     if USE_ABSORB:
         state = BEGIN_MASKED(mask, *xs, position)
     else:
-        state = fold_block(OR_IDENTITY(mask, *LIFT(*xs, position)), False)
+        state = fold_block(OR_IDENTITY(mask, *LIFT(*xs, position)), IN_ORDER, False)
     return state
 
 
@@ -150,9 +159,9 @@ def absorb_tile(state, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER: tl.cons
     if USE_ABSORB:
         state = ABSORB(*state, *xs, position)
     elif IN_ORDER:
-        state = COMBINE_LATER(*state, *fold_block(LIFT(*xs, position), True))
+        state = COMBINE_LATER(*state, *fold_block(LIFT(*xs, position), True, True))
     else:
-        state = COMBINE(*state, *fold_block(LIFT(*xs, position), False))
+        state = COMBINE(*state, *fold_block(LIFT(*xs, position), False, False))
     return state
 
 
@@ -161,9 +170,9 @@ def absorb_masked(mask, state, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER:
     if USE_ABSORB:
         state = ABSORB_MASKED(mask, *state, *xs, position)
     elif IN_ORDER:
-        state = COMBINE_LATER(*state, *fold_block(OR_IDENTITY(mask, *LIFT(*xs, position)), True))
+        state = COMBINE_LATER(*state, *fold_block(OR_IDENTITY(mask, *LIFT(*xs, position)), True, True))
     else:
-        state = COMBINE(*state, *fold_block(OR_IDENTITY(mask, *LIFT(*xs, position)), False))
+        state = COMBINE(*state, *fold_block(OR_IDENTITY(mask, *LIFT(*xs, position)), False, False))
     return state
 
 
@@ -181,6 +190,8 @@ def fold_lanes(
     split all that are left. It reads tiles of [RUN, LANES, BLOCK_KEPT, UNROLL] elements: in a tile, lane l takes UNROLL
     runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_KEPT]. Triton gives threads to the contiguous
     axis first (RUN or BLOCK_KEPT), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
+
+    Lanes meet with MEET: threads that exchange states then hold the same bits of one result, whichever of them writes it.
 
     The way: a masked head of HEAD runs (0: none), whole tiles (HAS_FULL 0: none, 1: one, 2: any number), a masked tail of
     TAIL runs at a time (0: none); the first of these makes the lane states. PREFETCH loads a tile while the one before
@@ -219,7 +230,7 @@ def fold_lanes(
         head_mask = whole_mask((head_places >= lead) & (head_places < end) & keep, head_places, BLOCK_KEPT)
         head_xs = load_tile(rows, head_places, head_places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
         head_position = positions_of(head_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
-        state = begin_masked(head_mask, head_xs, head_position, USE_ABSORB)
+        state = begin_masked(head_mask, head_xs, head_position, USE_ABSORB, IN_ORDER)
         full = start + STEP * HEAD
     if HAS_FULL > 0:
         at = full
@@ -250,7 +261,7 @@ def fold_lanes(
             tail_mask = whole_mask((tail_places >= lead) & (tail_places < end) & keep, tail_places, BLOCK_KEPT)
             tail_xs = load_tile(rows, tail_places, tail_places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
             tail_position = positions_of(tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
-            state = begin_masked(tail_mask, tail_xs, tail_position, USE_ABSORB)
+            state = begin_masked(tail_mask, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
         else:
             for k in range(full, stop, STEP * TAIL):
                 tail_places = tile_places(k, RUN, LANES, TAIL)
@@ -261,7 +272,7 @@ def fold_lanes(
                     tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT
                 )
                 state = absorb_masked(tail_mask, state, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
-    folded = tl.reduce(state, 1 if LANES_LAST else 0, COMBINE)
+    folded = tl.reduce(state, 1 if LANES_LAST else 0, MEET)
     offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + kept * y_kept
     store_results(y_ptrs, offset, mask_kept, folded, PARTIAL)
 

@@ -1,0 +1,113 @@
+"""Which fields of a combine are put in order before lanes meet: all that may round otherwise when its sides change places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from tilefold import Monoid, math, monoids
+from tilefold.algebra.program import Program, specialize
+from tilefold.algebra.symmetry import ordered_fields
+
+INF = float("inf")
+SYMMETRIC = [
+    monoids.SUM, monoids.PROD, monoids.MAX, monoids.MIN, monoids.ANY, monoids.ALL, monoids.COUNT_NONZERO, monoids.MINMAX,
+    monoids.ARGMAX, monoids.ARGMIN, monoids.MAX_WITH_INDEX, monoids.MIN_WITH_INDEX, monoids.NORM(), monoids.NORM(INF),
+]  # fmt: skip
+
+
+def program_of(monoid: Monoid, dtype: torch.dtype = torch.float32) -> Program:
+    return specialize(monoid.total, (dtype,) * monoid.total.inputs)
+
+
+def ordered(
+    combine: Callable[..., Any], fields: Sequence[str] = ("x", "y"), **options: Any
+) -> tuple[int, ...]:
+    """Of a monoid whose laws nobody asks about."""
+    given = {
+        "lift": lambda x: (x,) * len(fields),
+        "fields": tuple(fields),
+        "commutative": True,
+        "check": False,
+    }
+    return ordered_fields(program_of(Monoid(combine, (0,) * len(fields), **{**given, **options})))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.uint64], ids=str
+)
+@pytest.mark.parametrize("monoid", SYMMETRIC, ids=lambda m: m.name)
+def test_what_most_folds_do_needs_no_order(monoid: Monoid, dtype: torch.dtype) -> None:
+    assert ordered_fields(program_of(monoid, dtype)) == ()
+
+
+@pytest.mark.parametrize(
+    "monoid", [monoids.BITWISE_OR, monoids.BITWISE_AND, monoids.BITWISE_XOR], ids=lambda m: m.name
+)
+def test_bits_need_no_order(monoid: Monoid) -> None:
+    assert ordered_fields(program_of(monoid, torch.int16)) == ()
+
+
+def test_only_what_a_rounding_reads_is_ordered() -> None:
+    """Counts and extremes of DESCRIBE are symmetric whatever its moments do."""
+    assert ordered_fields(program_of(monoids.WELFORD)) == (0, 1, 2, 3)
+    assert ordered_fields(program_of(monoids.DESCRIBE)) == (6, 7, 8, 9)
+    assert ordered_fields(program_of(monoids.LOGSUMEXP)) == (0, 1)
+
+
+def test_a_sum_of_products_rounds_by_its_order() -> None:
+    """One of the two products is fused with the sum."""
+    assert ordered(lambda a, b: (a.x * b.y + a.y * b.x, a.y * b.y)) == (0, 1)
+    assert ordered(lambda a, b: (a.x + b.x, a.y * b.y)) == ()
+    assert ordered(lambda a, b: (a.x * b.x + (a.y + b.y), a.y + b.y)) == (), "one product, of either order"
+    assert ordered(lambda a, b: (a.x - b.x, a.y + b.y)) == (0,)
+    assert (
+        ordered(lambda a, b: (math.maximum(a.x, b.x), (a.y + b.y) * math.exp(math.maximum(a.x, b.x)))) == ()
+    )
+    assert ordered(lambda a, b: (abs(a.x) + abs(b.x), math.where(a.x == b.x, a.y + b.y, 0.0))) == ()
+    assert ordered(lambda a, b: ((a.x + 1.0) + (b.x + 1.0), a.y + b.y)) == (0,), (
+        "more than one rounding a side"
+    )
+
+
+def test_whole_numbers_are_exact() -> None:
+    combine = Monoid(
+        lambda a, b: (a.x * 3 + b.x * 3, a.y + b.y), (0, 0), fields=("x", "y"), lift=lambda x: (x, x), commutative=True,
+        dtypes=torch.int64, check=False,
+    )  # fmt: skip
+    assert ordered_fields(program_of(combine, torch.int64)) == ()
+
+
+@pytest.mark.parametrize(
+    ("choose", "symmetric"),
+    [
+        (lambda a, b: math.where(a > b, a, b), False),  # NaN loses on the left and wins on the right
+        (lambda a, b: math.where((a > b) | math.isnan(a), a, b), False),  # zeros of either sign; two NaN
+        (lambda a, b: math.where(math.isnan(a) | math.isnan(b), 0.0, math.where(a == b, 1.0, 2.0)), True),
+        (lambda a, b: math.where(a < b, INF, math.where(b < a, INF, 0.0)), True),
+        (lambda a, b: math.where(a < b, INF, 0.0), False),
+        (lambda a, b: math.where(a < 3.0, 1.0, math.where(b < 3.0, 1.0, 0.0)), False),  # other numbers are not tried
+    ],
+)  # fmt: skip
+def test_choices_in_every_order_of_their_values(choose: Callable[..., Any], symmetric: bool) -> None:
+    monoid = Monoid(choose, 0, commutative=True, check=False, lift=lambda x: x * 1.0)
+    assert (ordered_fields(program_of(monoid)) == ()) is symmetric
+
+
+def test_a_choice_between_fields_is_not_tried() -> None:
+    assert ordered(lambda a, b: (math.where(a.x < b.y, a.x, b.x), a.y + b.y)) == (0, 1)
+
+
+def test_positions_that_are_no_labels_may_tie() -> None:
+    """Of equal values any position may be kept where positions are computed with."""
+
+    def best(a: Any, b: Any) -> tuple[Any, Any]:
+        take = (b.value > a.value) | ((b.value == a.value) & (b.index < a.index))
+        return math.where(take, b.value, a.value), math.where(take, b.index, a.index)
+
+    options = {"fields": ("value", "index"), "index": True, "commutative": True, "check": False}
+    halved = Monoid(best, (-INF, INF), lift=lambda x, i: (x, i // 2), dtypes=("compute", "index"), **options)
+    assert ordered_fields(program_of(halved)) == (0, 1)
