@@ -14,6 +14,7 @@ import datetime
 import json
 import multiprocessing
 import os
+import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,11 +31,11 @@ from tilefold.bench.cases import DTYPES
 from tilefold.bench.products import ProductCase
 from tilefold.bench.suites import load_suite
 from tilefold.contract import tuned
-from tilefold.contract.choose import PARTIAL_BYTES, candidates, plan_product
+from tilefold.contract.choose import PARTIAL_BYTES, candidates
 from tilefold.contract.epilogue import Epilogue, make_epilogue
 from tilefold.contract.operands import Contraction, canonical_product
 from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes
-from tilefold.contract.tiles import even_splits, finish_of
+from tilefold.contract.tiles import even_splits, finish_of, spreading_bytes
 from tilefold.planner.device import Device, device_of
 
 BREADTH = 32  # plans of the cost model that are timed
@@ -71,7 +72,7 @@ class Search:
     """
 
     def __init__(self, sizes: Sizes, asked: Asked, device: Device) -> None:
-        self.sizes = sizes
+        self.sizes, self.asked, self.device = sizes, asked, device
         self.known: dict[ContractPlan, float] = {}
         first = sorted(candidates(sizes, asked, device), key=lambda p: p.time_us)
         whole, cublas = ([p for p in first if p.strategy == name] for name in ("whole", "cublas"))
@@ -81,7 +82,9 @@ class Search:
         """The microseconds of the plans that waited, infinity for one that cannot run."""
         self.known |= dict(zip(self.waiting, times, strict=True))
         best = sorted(self.known, key=self.known.__getitem__)[:BEAM]
-        around = [n for plan in best for n in neighbours(plan, self.sizes) if n not in self.known]
+        around = [
+            n for plan in best for n in neighbours(plan, self.sizes, self.device) if n not in self.known
+        ]
         self.waiting = list(dict.fromkeys(around))
 
     @property
@@ -94,21 +97,28 @@ def _plain(plan: ContractPlan) -> ContractPlan:
     return replace(plan, time_us=0.0)
 
 
-def neighbours(plan: ContractPlan, sizes: Sizes) -> Iterator[ContractPlan]:
+def neighbours(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[ContractPlan]:
     """Plans that differ from one in a single decision."""
     tile, finish = plan.tile, plan.finish
     if tile is None:
         return
     for name, factors in (("block_m", 2), ("block_n", 2), ("block_k", 2), ("num_warps", 2)):
         for value in (getattr(tile, name) * factors, getattr(tile, name) // factors):
-            yield from _valid(replace(plan, tile=replace(tile, **{name: value})), sizes)
+            yield from _valid(replace(plan, tile=replace(tile, **{name: value})), sizes, device)
     for stages in (tile.num_stages - 1, tile.num_stages + 1):
-        yield from _valid(replace(plan, tile=replace(tile, num_stages=stages)), sizes)
+        yield from _valid(replace(plan, tile=replace(tile, num_stages=stages)), sizes, device)
     for splits in {plan.splits * 2, plan.splits * 3 // 2, plan.splits * 3 // 4, plan.splits // 2}:
-        yield from _valid(replace(plan, splits=splits, finish=None), sizes)
+        yield from _valid(replace(plan, splits=splits, finish=None), sizes, device)
+    yield chained_or_not(replace(plan, chained=not plan.chained), sizes, device)
     if finish is not None and plan.strategy == "split":
-        yield replace(plan, chained=not plan.chained)
         yield from (replace(plan, finish=other) for other in _finishes(finish))
+
+
+def chained_or_not(plan: ContractPlan, sizes: Sizes, device: Device) -> ContractPlan:
+    """The plan with a core to each program of a launch that begins early, where cores suffice."""
+    assert plan.tile is not None
+    reserved = spreading_bytes(plan.tile, plan.splits, sizes, device) if plan.chained else 0
+    return replace(plan, reserved_bytes=reserved)
 
 
 def _finishes(finish: Finish) -> Iterator[Finish]:
@@ -124,7 +134,7 @@ def _finishes(finish: Finish) -> Iterator[Finish]:
                 yield other
 
 
-def _valid(plan: ContractPlan, sizes: Sizes) -> Iterator[ContractPlan]:
+def _valid(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[ContractPlan]:
     """The plan with splits that are even and a second launch that suits them, if a core can hold it."""
     tile = plan.tile
     assert tile is not None
@@ -140,11 +150,10 @@ def _valid(plan: ContractPlan, sizes: Sizes) -> Iterator[ContractPlan]:
     splits = even_splits(sizes.depth, tile, max(1, plan.splits))
     if splits * sizes.outputs * 4 > PARTIAL_BYTES:
         return
-    if splits == 1:
-        yield ContractPlan("triton", "whole", tile)
-    else:
-        finish = plan.finish if plan.finish and splits == plan.splits else finish_of(sizes, splits)
-        yield replace(plan, strategy="split", splits=splits, finish=finish)
+    strategy = "split" if splits > 1 else "whole"
+    finish = plan.finish if plan.finish and splits == plan.splits else finish_of(sizes, splits)
+    made = replace(plan, strategy=strategy, splits=splits, finish=finish if splits > 1 else None)
+    yield chained_or_not(made, sizes, device)
 
 
 # ----------------------------------------------------------------------------------------------------- on the GPU
@@ -206,9 +215,12 @@ class Stand:
         return graph_us(call, 5.0, **pace)
 
     def finals(self, plans: Sequence[ContractPlan]) -> dict[ContractPlan, float]:
-        """The least of several medians of each, in turns."""
+        """The middle one of several medians of each, in turns: a plan that is fast at times only is not fast."""
         times = [[self._time(plan) for plan in plans] for _ in range(AGAIN)]
-        return {plan: min(column) for plan, column in zip(plans, zip(*times, strict=True), strict=True)}
+        return {
+            plan: statistics.median(column)
+            for plan, column in zip(plans, zip(*times, strict=True), strict=True)
+        }
 
 
 def _compiled(call: Call, architecture: int) -> None:
@@ -249,8 +261,8 @@ def search_all(stands: Sequence[Stand], compiler: Compiler, until: float) -> Non
 def result(stand: Stand) -> tuple[tuned.Entry, dict[str, Any]]:
     """The entry of one shape, and all that was timed on the way."""
     shape, found = stand.shape, stand.search.found
-    chosen = _plain(plan_product(stand.problem, stand.device))
-    model = replace(chosen, overlap=False, reason="")
+    weighed = candidates(stand.search.sizes, stand.search.asked, stand.device, tuned.costs_of(stand.device))
+    model = _plain(min(weighed, key=lambda plan: plan.time_us))
     times = stand.finals(list(dict.fromkeys([*(plan for _, plan in found[:3]), model])))
     best = min(times, key=times.__getitem__)
     entry = tuned.Entry(
@@ -335,7 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.log.write_text(json.dumps({"device": asdict(device), "shapes": logs}), encoding="utf-8")
     near = sum(log["chosen_over_best"] <= 1.05 for log in logs)
     print(
-        f"the planner's choice is within 5 % of the best in {near} of {len(logs)}; table {path}, times {options.log}"
+        f"the cost model's choice is within 5 % of the best in {near} of {len(logs)}; table {path}, times {options.log}"
     )
     return 0
 

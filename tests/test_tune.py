@@ -25,8 +25,10 @@ import fit_products  # noqa: E402  # lives in benchmarks/
 import tune_products  # noqa: E402
 
 SIZES, ASKED = Sizes(32, 32, 16384, 1, 2), Asked(torch.bfloat16)
-TRUE = Costs(1.1, 0.3, 0.5, 90.0, 2.0, 7.5, 3.0)
-BEST = ContractPlan("triton", "split", Tile(32, 16, 128, 4, 5), 64, Finish(16, 32, 2), chained=True)
+TRUE = Costs(launch_us=1.1, dependent_us=0.5, load_us=0.3, core_gb_per_s=130.0, mma_tflops=0.8, cublas_us=7.5)
+BEST = ContractPlan(
+    "triton", "split", Tile(32, 16, 128, 4, 5), 64, Finish(16, 32, 2), chained=True, reserved_bytes=114 * 1024
+)
 
 ONE_STEP = replace(
     BEST, tile=Tile(32, 16, 128, 4, 1)
@@ -57,7 +59,9 @@ def test_the_search_finds_what_the_cost_model_does_not_know() -> None:
 
 def test_no_neighbour_is_impossible() -> None:
     for plan in [
-        n for m in tune_products.neighbours(BEST, SIZES) for n in tune_products.neighbours(m, SIZES)
+        n
+        for m in tune_products.neighbours(BEST, SIZES, H200)
+        for n in tune_products.neighbours(m, SIZES, H200)
     ]:
         assert plan.tile is not None
         assert (plan.splits == 1) == (plan.strategy == "whole") == (plan.finish is None)
@@ -170,12 +174,13 @@ def log(tmp_path: Path) -> Path:
 def test_the_fit_explains_the_times(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shapes = fit_products.read_logs([log])
     fitted = fit_products.fit(shapes)
-    assert fit_products.error(fitted, shapes) < 0.05**2 < fit_products.error(Costs(), shapes)
+    assert fit_products.badness(fitted, shapes) < 0.6 * fit_products.badness(Costs(), shapes)
+    assert fit_products.error(fitted, shapes) < 0.4 * fit_products.error(Costs(), shapes)
     assert max(fit_products.regret(fitted, shapes)) < 1.05
     table = tmp_path / "table.json"
     tune_products.write_table(table, "chip", [entry(16, 2.0)], {})
     assert fit_products.main([str(log), "--table", str(table)]) == 0
-    assert "fitted: 0.0" in capsys.readouterr().out
+    assert "choice within 5 % in 4 of 4" in capsys.readouterr().out.split("fitted: ")[1]
     read = tuned.read_table(table.read_text(), "chip")
     assert read.costs == Costs(**{name: round(value, 4) for name, value in asdict(fitted).items()})
     assert len(read.entries) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
@@ -36,7 +38,8 @@ def problem(rows: int, depth: int, columns: int, dtype: torch.dtype = torch.bflo
     ids=str,
 )
 def test_strategies(sizes: tuple[int, int, int], strategy: str) -> None:
-    assert plan_product(problem(*sizes), H200).strategy == strategy
+    """As the cost model has it: this chip has no table."""
+    assert plan_product(problem(*sizes), replace(H200, name="another")).strategy == strategy
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.int8])
@@ -76,7 +79,13 @@ def test_batches_of_a_join_its_rows_where_strides_allow() -> None:
 
 def test_a_plan_reads_well() -> None:
     text = str(plan_product(problem(16, 32768, 16), H200))
-    for part in ("triton: split", "K = 32768", "splits", "starts early"):
+    for part in (
+        "triton: split",
+        "K = 32768",
+        "splits",
+        "launches 1 and 2 start early",
+        "a core to a program",
+    ):
         assert part in text
     assert not plan_product(problem(16, 32768, 16), A100).overlap
     assert ContractPlan("torch", "torch.matmul").launches == 0
@@ -93,7 +102,7 @@ def test_no_limit_on_memory_changes_a_batch_invariant_plan() -> None:
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_cublas_ends_what_it_can_itself(finished: bool) -> None:
-    plan = plan_product(problem(4096, 4096, 4096), H200, finished=finished)
+    plan = plan_product(problem(4096, 4096, 4096), replace(H200, name="another"), finished=finished)
     assert (plan.strategy, plan.launches) == ("cublas", 1 if finished else 2)
 
 
@@ -103,6 +112,20 @@ def test_rows_that_are_folded_are_held_whole(rows: int, columns: int) -> None:
     plan = plan_product(problem(rows, 7168, columns), H200, row=True)
     held = plan.finish.row if plan.finish else plan.tile.block_n if plan.tile else 0
     assert held >= columns
+
+
+@pytest.mark.parametrize("cores", [64, 132, 264])
+def test_programs_that_begin_early_have_a_core_each(cores: int) -> None:
+    """No two of them fit on one: they spread over all cores, also where some are still at work."""
+    chip = replace(H200, name="another", cores=cores)
+    for sizes in ((16, 8192, 16), (64, 32768, 64), (48, 20480, 48), (8, 64, 8)):
+        plan = plan_product(problem(*sizes), chip)
+        assert plan.tile is not None
+        assert plan.chained
+        tiles = -(-sizes[0] // plan.tile.block_m) * -(-sizes[2] // plan.tile.block_n)
+        assert tiles * plan.splits <= cores
+        assert 2 * plan.reserved_bytes >= chip.shared_bytes
+    assert not plan_product(problem(16, 8192, 16), A100).chained
 
 
 def test_what_torch_finishes() -> None:

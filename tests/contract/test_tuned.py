@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,16 @@ def test_sizes_nearby_are_served_alike() -> None:
         assert plan_product(other, CHIP).tile != SPLIT.tile
 
 
+def test_a_launch_that_begins_early_keeps_a_core_to_a_program_or_waits() -> None:
+    """More programs than cores spread by themselves only where it was measured."""
+    near = plan_product(problem(16, 8192 + 640, 16), CHIP)
+    assert near.chained
+    assert near.reserved_bytes == CHIP.shared_bytes // 2
+    few = replace(CHIP, cores=16)  # by name the same chip, so the same table
+    crowded = plan_product(problem(16, 8192 + 640, 16), few)
+    assert (crowded.tile, crowded.chained, crowded.reserved_bytes) == (SPLIT.tile, False, 0)
+
+
 def test_who_does_not_look() -> None:
     """Another chip, a guarantee that knows no chip, rows that are folded."""
     for options in ({"guarantee": "batch_invariant"}, {"row": True}):
@@ -88,7 +99,16 @@ def test_a_table_of_something_else_is_none(changes: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"tile": [16, 16, 32, 1]}, {"splits": 0}, {"strategy": "other"}, {"tile": None}], ids=str
+    "changes",
+    [
+        {"tile": [16, 16, 32, 1]},
+        {"splits": 0},
+        {"strategy": "other"},
+        {"tile": None},
+        {"reserved_bytes": -1},
+        {"reserved_bytes": 1 << 20},
+    ],
+    ids=str,
 )
 def test_a_damaged_table_is_found(changes: dict[str, object]) -> None:
     with pytest.raises(AssertionError):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -23,7 +23,7 @@ from tilefold.contract.costs import Costs, plan_us
 from tilefold.contract.epilogue import Epilogue
 from tilefold.contract.operands import Contraction, canonical_product
 from tilefold.contract.plan import Asked, ContractPlan, Sizes, Tile
-from tilefold.contract.tiles import finish_of, splits_of, tiles_of
+from tilefold.contract.tiles import finish_of, splits_of, spreading_bytes, tiles_of
 from tilefold.contract.tuned import costs_of, tuned_plan
 from tilefold.planner.device import H200, NOMINAL, Device, device_of
 
@@ -111,10 +111,11 @@ def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None =
     `overlap` and `precision` are still to be set, as `plan_product` does.
     """
     plans = [
-        _tiled(tile, splits, sizes, asked)
+        plan
         for tile in tiles_of(sizes, asked.dtype)
         for splits in splits_of(sizes.depth, tile)
         if splits == 1 or splits * sizes.outputs * 4 <= PARTIAL_BYTES
+        for plan in _tiled(tile, splits, sizes, asked, device)
     ]
     if asked.cublas:
         finish = None if asked.finished else finish_of(sizes, 1, asked.row)
@@ -123,8 +124,12 @@ def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None =
     return [replace(plan, time_us=plan_us(plan, sizes, asked, device, used)) for plan in plans]
 
 
-def _tiled(tile: Tile, splits: int, sizes: Sizes, asked: Asked) -> ContractPlan:
+def _tiled(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Device) -> Iterator[ContractPlan]:
     if splits == 1 and (not asked.row or tile.block_n >= sizes.columns):
-        return ContractPlan("triton", "whole", tile)
-    finish = finish_of(sizes, splits, asked.row, asked.in_order)
-    return ContractPlan("triton", "split", tile, splits, finish)
+        plan = ContractPlan("triton", "whole", tile)
+    else:
+        finish = finish_of(sizes, splits, asked.row, asked.in_order)
+        plan = ContractPlan("triton", "split", tile, splits, finish)
+    yield plan
+    if device.overlaps and (reserved := spreading_bytes(tile, splits, sizes, device)):
+        yield replace(plan, chained=True, reserved_bytes=reserved)

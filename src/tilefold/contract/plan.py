@@ -77,8 +77,10 @@ class ContractPlan:
 
     `splits` programs share the K of a tile. `finish` is the launch that ends a "split" product, or a "cublas" one that torch
     does not end itself; `overlap` begins it early (programmatic dependent launch); `chained` begins the first launch early
-    too, beside the end of whatever ran before, and has it wait there before it reads. `time_us` is what the cost model
-    expects (or a search measured), `reason` its words.
+    too, beside the end of whatever ran before, and has it wait there before it reads. `reserved_bytes` is the shared memory
+    that a program of the first launch asks for at least: more than half of a core's keeps a core to one of them, so that
+    those begun early spread over all cores. `time_us` is what the cost model expects (or a search measured), `reason` its
+    words.
     """
 
     backend: str
@@ -88,6 +90,7 @@ class ContractPlan:
     finish: Finish | None = None
     overlap: bool = False
     chained: bool = False
+    reserved_bytes: int = 0
     precision: str = "ieee"
     guarantee: str = "run_to_run"
     time_us: float = 0.0
@@ -110,8 +113,11 @@ class ContractPlan:
             f = self.finish
             what = f"{count(f.block // f.row, 'row')} of {f.row}" if f.row else count(f.block, "result")
             lines.append(f"  2. {what} x {count(f.lanes, 'lane')} a program, {count(f.num_warps, 'warp')}")
-        if self.overlap:
-            lines.append("  launch 2 starts early (programmatic dependent launch)")
+        early = [str(i) for i, starts in ((1, self.chained), (2, self.overlap)) if starts]
+        if early:
+            alone = ", a core to a program of launch 1" if self.reserved_bytes else ""
+            which = f"launch{'es' * (len(early) > 1)} {' and '.join(early)} start{'s' * (len(early) == 1)}"
+            lines.append(f"  {which} early (programmatic dependent launch){alone}")
         return "\n".join(lines)
 
 

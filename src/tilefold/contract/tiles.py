@@ -8,11 +8,14 @@ from collections.abc import Iterator
 
 import torch
 
-from tilefold.contract.costs import CORE_BYTES
+from tilefold.contract.costs import programs_of
 from tilefold.contract.plan import Finish, Sizes, Tile
+from tilefold.planner.device import Device
 from tilefold.planner.view import power_above
 
 ROW_BLOCK = 8192  # results of all lanes that a program which folds rows holds, unless one row is longer
+
+STAGED_BYTES = 100 * 1024  # of the steps that are on their way
 
 _BLOCKS = (16, 32, 64, 128)
 _BLOCKS_K = (32, 64, 128, 256)
@@ -23,24 +26,36 @@ def tiles_of(sizes: Sizes, dtype: torch.dtype) -> Iterator[Tile]:
     """Tiles no larger than the product needs, with as many steps on their way as shared memory holds."""
     most_k = 64 if dtype == torch.float64 else max(_BLOCKS_K)
     for block_m, block_n, block_k in itertools.product(_BLOCKS, _BLOCKS, _BLOCKS_K):
-        if block_k > most_k or any(
-            block > least and block >= 2 * size
-            for block, least, size in (
-                (block_m, 16, sizes.rows),
-                (block_n, 16, sizes.columns),
-                (block_k, 32, sizes.depth),
+        if (
+            block_k > most_k
+            or _spills(block_m, block_n, block_k, dtype)
+            or any(
+                block > least and block >= 2 * size
+                for block, least, size in (
+                    (block_m, 16, sizes.rows),
+                    (block_n, 16, sizes.columns),
+                    (block_k, 32, sizes.depth),
+                )
             )
         ):
             continue
-        stages = min(4, CORE_BYTES // 2 // ((block_m + block_n) * block_k * dtype.itemsize))
-        if stages >= 2:
-            yield Tile(block_m, block_n, block_k, _warps(block_m * block_n, block_k), stages)
+        stages = min(4, STAGED_BYTES // ((block_m + block_n) * block_k * dtype.itemsize))
+        if stages >= 3:
+            for warps in _warps(block_m * block_n, dtype):
+                yield Tile(block_m, block_n, block_k, warps, stages)
 
 
-def _warps(results: int, block_k: int) -> int:
+def _spills(block_m: int, block_n: int, block_k: int, dtype: torch.dtype) -> bool:
+    """Whether products on the vector units, unrolled over block_k, keep more operands than there are registers."""
+    return dtype == torch.float32 and (block_m + block_n) * block_k > 4096
+
+
+def _warps(results: int, dtype: torch.dtype) -> tuple[int, ...]:
     if results >= 128 * 128:
-        return 8
-    return 4 if results >= 1024 else 2 if block_k >= 128 else 1
+        return (8,)
+    if dtype == torch.float32:
+        return (2, 4)
+    return (4,) if results >= 1024 else (1, 2)
 
 
 def splits_of(depth: int, tile: Tile) -> list[int]:
@@ -53,6 +68,15 @@ def even_splits(depth: int, tile: Tile, splits: int) -> int:
     """How many splits there are when each of `splits`, but the last, has as many steps as it needs."""
     steps = max(1, math.ceil(depth / tile.block_k))
     return math.ceil(steps / math.ceil(steps / splits))
+
+
+def spreading_bytes(tile: Tile, splits: int, sizes: Sizes, device: Device) -> int:
+    """The shared memory by which a core holds one program of the first launch; 0 where there are more than cores.
+
+    Programs that begin early find some cores still at work on what came before: two of them then start on one core while
+    others get none, and the launch takes twice as long (docs/measured.md). A core that has no room for two prevents it.
+    """
+    return device.shared_bytes // 2 if programs_of(tile, splits, sizes) <= device.cores else 0
 
 
 def finish_of(sizes: Sizes, splits: int, row: bool = False, in_order: bool = False) -> Finish:

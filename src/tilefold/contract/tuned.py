@@ -3,7 +3,7 @@
     {"schema": 1, "chip": "NVIDIA H200", "made": {...}, "costs": {"launch_us": ...},
      "entries": [{"dtype": "bfloat16", "precision": "ieee", "sizes": [M, N, K, batches], "epilogue": true,
                   "strategy": "split", "tile": [16, 16, 128, 2, 4], "splits": 64, "finish": [32, 64, 4],
-                  "chained": false, "time_us": 2.9}]}
+                  "chained": false, "reserved_bytes": 0, "time_us": 2.9}]}
 
 A table that is missing or of another schema is no table. Entries hold no code, only numbers, which are checked when read.
 """
@@ -20,11 +20,12 @@ from typing import Any
 
 from tilefold.contract.costs import Costs
 from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes, Tile
-from tilefold.contract.tiles import even_splits, finish_of
+from tilefold.contract.tiles import even_splits, finish_of, spreading_bytes
 from tilefold.planner.device import Device
 
 SCHEMA = 1
 FOLDER = Path(__file__).parent / "tables"
+MOST_RESERVED = 227 * 1024
 NEAR = 1.0  # the most that sizes may differ for an entry to serve: a sum of |log2| over M, N, K and batches
 
 
@@ -71,7 +72,7 @@ def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: ContractPlan) 
         return replace(nearest.plan, reason="measured")
     if nearest.plan.strategy != model.strategy:
         return None
-    return _fitted(nearest, sizes, model)
+    return _fitted(nearest, sizes, model, device)
 
 
 def _serves(entry: Entry, asked: Asked, model: ContractPlan) -> bool:
@@ -91,13 +92,23 @@ def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> float:
     return sum(abs(math.log2(max(x, 1) / max(y, 1))) for x, y in zip(a, b, strict=True))
 
 
-def _fitted(entry: Entry, sizes: Sizes, model: ContractPlan) -> ContractPlan:
-    """The entry's tile and number of splits for other sizes. Its time is unknown: the model's stands for it."""
+def _fitted(entry: Entry, sizes: Sizes, model: ContractPlan, device: Device) -> ContractPlan:
+    """The entry's tile and number of splits for other sizes. Its time is unknown: the model's stands for it.
+
+    A first launch of more programs than cores is begun early only where it was measured.
+    """
     plan = replace(entry.plan, time_us=model.time_us, reason=f"as measured at {_text(entry.sizes)}, about")
     if plan.tile is None or plan.strategy == "whole":
         return plan
     splits = even_splits(sizes.depth, plan.tile, plan.splits)
-    return replace(plan, splits=splits, finish=plan.finish or finish_of(sizes, splits))
+    reserved = spreading_bytes(plan.tile, splits, sizes, device) if plan.chained else 0
+    return replace(
+        plan,
+        splits=splits,
+        finish=plan.finish or finish_of(sizes, splits),
+        chained=reserved > 0,
+        reserved_bytes=reserved,
+    )
 
 
 def _text(sizes: tuple[int, ...]) -> str:
@@ -137,8 +148,18 @@ def entry_of(record: dict[str, Any]) -> Entry:
     assert record["strategy"] in ("cublas", "whole", "split"), record
     assert (tile is None) == (record["strategy"] == "cublas"), record
     splits = _numbers([record["splits"]], 1)[0]
-    chained, time_us = bool(record["chained"]), float(record["time_us"])
-    plan = ContractPlan("triton", record["strategy"], tile, splits, finish, chained=chained, time_us=time_us)
+    reserved_bytes = int(record["reserved_bytes"])
+    assert 0 <= reserved_bytes <= MOST_RESERVED, record
+    plan = ContractPlan(
+        "triton",
+        record["strategy"],
+        tile,
+        splits,
+        finish,
+        chained=bool(record["chained"]),
+        reserved_bytes=reserved_bytes,
+        time_us=float(record["time_us"]),
+    )
     precision = str(record["precision"])
     return Entry(
         str(record["dtype"]), precision, (rows, columns, depth, batches), bool(record["epilogue"]), plan
@@ -166,6 +187,7 @@ def record_of(entry: Entry) -> dict[str, Any]:
         "splits": entry.plan.splits,
         "finish": None if finish is None else [finish.block, finish.lanes, finish.num_warps],
         "chained": entry.plan.chained,
+        "reserved_bytes": entry.plan.reserved_bytes,
         "time_us": round(entry.plan.time_us, 3),
     }
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 class Device:
     """A chip as the planner sees it. `cores` are streaming multiprocessors, `capability` is 90 for sm_90.
 
-    `gb_per_s` is what its memory delivers at most.
+    `gb_per_s` is what its memory delivers at most, `shared_bytes` the shared memory of a core.
     """
 
     name: str
     cores: int
     capability: int
     gb_per_s: float = 2000.0
+    shared_bytes: int = 100 * 1024
 
     @property
     def overlaps(self) -> bool:
@@ -24,7 +25,7 @@ class Device:
         return self.capability >= 90
 
 
-H200 = Device("NVIDIA H200", 132, 90, 4800.0)
+H200 = Device("NVIDIA H200", 132, 90, 4800.0, 228 * 1024)
 NOMINAL = Device("nominal", 128, 80)  # "batch_invariant" plans for this one everywhere
 
 
@@ -38,4 +39,5 @@ def device_of(index: int) -> Device:
     kilohertz = getattr(properties, "memory_clock_rate", 0)
     bits = getattr(properties, "memory_bus_width", 0)
     gb_per_s = 2 * kilohertz * bits / 8e6 or Device.gb_per_s  # two transfers a clock
-    return Device(properties.name, properties.multi_processor_count, capability, gb_per_s)
+    shared_bytes = properties.shared_memory_per_multiprocessor
+    return Device(properties.name, properties.multi_processor_count, capability, gb_per_s, shared_bytes)

@@ -41,7 +41,10 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Call:
-    """Everything one launch needs but the addresses. Hashable: equal calls share a compiled kernel and its arguments."""
+    """Everything one launch needs but the addresses. Hashable: equal calls share a compiled kernel and its arguments.
+
+    `shared_bytes` is the least shared memory that a program is launched with, whatever it uses.
+    """
 
     kernel: str
     source: str
@@ -51,6 +54,7 @@ class Call:
     num_warps: int
     num_stages: int
     dependent: bool
+    shared_bytes: int = 0
 
 
 def launchable(programs: int, outputs: int, call: str, verb: str) -> int:

@@ -197,15 +197,25 @@ def compiled(call: Call, index: int) -> Any:
     """The kernel of a call, loaded on CUDA device `index`."""
     found = _compiled.get((call, index))
     if found is None:
-        key = (call.source, calls.source_of(call).hash(), *sorted(calls.options_of(call).items()), index)
+        options = sorted(calls.options_of(call).items())
+        key = (call.source, calls.source_of(call).hash(), *options, call.shared_bytes, index)
         found = _loaded.get(key)
         if found is None:
             with torch.cuda.device(index):
                 found = calls.compile_for(call, device_of(index).capability)
+                _reserve(found, call.shared_bytes)
                 found._init_handles()
             _loaded[key] = found
         _compiled[call, index] = found
     return found
+
+
+def _reserve(kernel: Any, shared_bytes: int) -> None:
+    """Have a kernel that is not loaded yet launched with so much shared memory, at least."""
+    if kernel.metadata.shared < shared_bytes:
+        warps, clusters, _, *others = kernel.packed_metadata
+        kernel.metadata = kernel.metadata._replace(shared=shared_bytes)
+        kernel.packed_metadata = (warps, clusters, shared_bytes, *others)
 
 
 def launcher(call: Call, index: int) -> Callable[..., None]:

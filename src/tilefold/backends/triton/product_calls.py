@@ -21,9 +21,9 @@ def product_calls(
     operand = problem.dtypes[0]
     factors = emit_products(operand, accumulator_dtype(operand), interpret)
     source = _ending_source(problem, epilogue, interpret)
-    if plan.strategy == "whole":
-        return [_whole_call(plan, problem, epilogue, f"{factors}\n\n{source}")]
     overlap, chained = plan.overlap and not interpret, plan.chained and not interpret
+    if plan.strategy == "whole":
+        return [_whole_call(plan, problem, epilogue, f"{factors}\n\n{source}", chained)]
     made = [] if plan.strategy == "cublas" else [_partials_call(plan, problem, factors, overlap, chained)]
     if plan.finish is not None:
         made.append(_finish_call(plan, problem, epilogue, source, overlap, chained))
@@ -41,7 +41,9 @@ def _ending_source(problem: Contraction, epilogue: Epilogue, interpret: bool) ->
     return f"{source}\n\n{emit_row(folding, row.apply, epilogue.result, interpret=interpret)}"
 
 
-def _whole_call(plan: ContractPlan, problem: Contraction, epilogue: Epilogue, source: str) -> Call:
+def _whole_call(
+    plan: ContractPlan, problem: Contraction, epilogue: Epilogue, source: str, chained: bool
+) -> Call:
     assert plan.tile is not None
     arguments = (
         *_factors(problem),
@@ -49,9 +51,10 @@ def _whole_call(plan: ContractPlan, problem: Contraction, epilogue: Epilogue, so
         *_sizes(problem),
         _batch_sizes(problem),
     )
-    constants = _tile_constants(plan, problem) | _row_constants(plan, epilogue, plan.tile.block_n)
+    constants = _tile_constants(plan, problem) | {"CHAINED": chained}
+    constants |= _row_constants(plan, epilogue, plan.tile.block_n)
     name = "product_whole" if epilogue.row is None else "product_rows"
-    return _tile_call(name, source, arguments, constants, plan, problem)
+    return _tile_call(name, source, arguments, constants, plan, problem, chained)
 
 
 def _partials_call(
@@ -88,8 +91,9 @@ def _tile_call(
     tiles = math.ceil(rows / tile.block_m) * math.ceil(columns / tile.block_n)
     grid = launchable(tiles * problem.batches * plan.splits, problem.outputs, "matmul", "multiply")
     return Call(
-        name, source, arguments, tuple(constants.items()), grid, tile.num_warps, tile.num_stages, dependent
-    )
+        name, source, arguments, tuple(constants.items()), grid, tile.num_warps, tile.num_stages, dependent,
+        plan.reserved_bytes,
+    )  # fmt: skip
 
 
 def _finish_call(

@@ -41,10 +41,14 @@ def store_rows(
 def product_rows(
     a, b, extras, c_ptr, y_ptrs, rows, columns, depth, batch_sizes,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
+    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr, LEVELS: tl.constexpr,
+    ORDERED: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M whole rows of results from all of K, finished and folded: BLOCK_N is not below the columns."""
     batch, tile_m, tile_n, split = program_tile(rows, columns, 1, BLOCK_M, BLOCK_N)
+    if CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
     sums = multiply_tiles(
         a, b, batch, tile_m, tile_n, split, rows, columns, depth, batch_sizes, depth,
         BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,

@@ -115,10 +115,16 @@ def product_partials(
 def product_whole(
     a, b, extras, c_ptr, rows, columns, depth, batch_sizes,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """One tile of results from all of K, finished: a program owns BLOCK_M rows and BLOCK_N columns of one matrix."""
+    """One tile of results from all of K, finished: a program owns BLOCK_M rows and BLOCK_N columns of one matrix.
+
+    CHAINED: it began beside the launch before, and lets the next one do so.
+    """
     batch, tile_m, tile_n, split = program_tile(rows, columns, 1, BLOCK_M, BLOCK_N)
+    if CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
     sums = multiply_tiles(
         a, b, batch, tile_m, tile_n, split, rows, columns, depth, batch_sizes, depth,
         BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
