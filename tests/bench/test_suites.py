@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 import torch
 
-from tilefold.bench import suites, warm
+from tilefold.bench import suites
 from tilefold.bench.suites import cpu, folds, load_suite, or_small_axis
 from tilefold.errors import ArgumentError
 
@@ -131,54 +130,3 @@ def test_kernels_compile_without_a_gpu(name: str, architecture: int) -> None:
     )
     source = ASTSource(kernel, types, constants)
     assert "cubin" in triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm
-
-
-def test_an_interrupt_leaves_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool that is left finishes all that was submitted, which may be minutes of compiling."""
-    closed: list[dict[str, bool]] = []
-
-    class Pool:
-        def __init__(self, *arguments: object) -> None:
-            pass
-
-        def __enter__(self) -> Pool:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            pass
-
-        def submit(self, function: object, job: warm.Job) -> Future[str]:
-            done: Future[str] = Future()
-            done.set_result("")
-            return done
-
-        def shutdown(self, **how: bool) -> None:
-            closed.append(how)
-
-    def interrupted(done: int, trouble: str) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(warm, "ProcessPoolExecutor", Pool)
-    job = warm.Job("host", "small", "sum dim1 32x1024 fp32", "ours", "cpu", 0.0)
-    with pytest.raises(KeyboardInterrupt):
-        warm.warm_caches([job, job], 1, interrupted)
-    assert closed == [{"wait": False, "cancel_futures": True}]
-
-
-def test_workers_compile_and_report(capfd: pytest.CaptureFixture[str]) -> None:
-    """On a CPU there is nothing worth compiling, but the way there and back is the same."""
-    import time
-
-    later = time.time() + 300
-    case = or_small_axis.cases("small")[0].name
-    jobs = [
-        warm.Job("or-small-axis", "small", case, "ours", "cpu", later),
-        warm.Job("or-small-axis", "small", case, "ours", "cpu", 0.0),
-        warm.Job("or-small-axis", "small", case, "torch", "nowhere", later),
-    ]
-    told: list[tuple[int, str]] = []
-    warm.warm_caches(jobs, 1, lambda done, trouble: told.append((done, trouble)))
-    assert [done for done, _ in told] == [1, 2, 3]
-    trouble = [text for _, text in told]
-    assert trouble[:2] == ["", f"{case}, ours: no time left"]
-    assert trouble[2].startswith(f"{case}, torch: RuntimeError")

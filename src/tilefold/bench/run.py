@@ -163,18 +163,18 @@ def warm(
         for case in cases
     ]
 
-    undone = 0
+    compiled = 0
 
     def told(done: int, trouble: str) -> None:
-        nonlocal undone
-        undone += bool(trouble)
+        nonlocal compiled
+        compiled += not trouble
         if trouble and not trouble.endswith(NO_TIME_LEFT):
             display.say(f"not compiled ahead: {trouble}")
         display.warmed(done, len(jobs))
 
     warm_caches(jobs, options.jobs, told)
     display.say(
-        f"compiled {len(jobs) - undone} of {len(jobs)} in {options.jobs} processes in {time.time() - start:.0f} s"
+        f"compiled {compiled} of {len(jobs)} in {options.jobs} processes in {time.time() - start:.0f} s"
     )
 
 

@@ -162,7 +162,8 @@ def tuned_one_at_a_time(lock: Any) -> Iterator[None]:
     """Within it, Inductor's autotuner holds `lock` while it measures: processes may compile together, never tune together.
 
     Candidates timed beside other processes' kernels would be chosen by chance. Each is measured as `TUNING` says, and one
-    that takes longer than `SLOW_CANDIDATE_MS` once (some fold a whole tensor on one core for seconds).
+    that takes longer than `SLOW_CANDIDATE_MS` once (some fold a whole tensor on one core for seconds). The lock can be taken
+    again by who holds it: a candidate that is a compiled graph tunes kernels of its own when it is first called.
     """
     from torch._inductor.runtime.benchmarking import InductorBenchmarker
 

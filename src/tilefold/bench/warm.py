@@ -8,11 +8,13 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import TimeoutError as WaitedTooLong  # Python 3.10 has two of that name
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
 NO_TIME_LEFT = "no time left"
+GRACE_S = 30.0  # that a job in hand is given beyond its deadline
 _lock: Any = None
 
 
@@ -32,22 +34,36 @@ def warm_caches(jobs: Sequence[Job], workers: int, told: Callable[[int, str], No
     """Run the jobs in `workers` processes; `told` hears how many are done, and what went wrong with one ("" if nothing).
 
     Compiling is parallel, measuring is not: autotuners take turns on the device (`traps.tuned_one_at_a_time`). A job
-    that fails is compiled again, and reported, where it is timed.
+    that fails is compiled again, and reported, where it is timed. Workers still at it half a minute after the last deadline,
+    or when Ctrl-C is pressed, are ended.
     """
     # The workers are the parallelism. Set here too: it belongs to what Inductor looks its caches up by.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     context = multiprocessing.get_context("spawn")
-    lock = context.Lock()
+    lock = context.RLock()  # a candidate may be a graph, whose own kernels are tuned when it is first called
+    others = set(multiprocessing.active_children())
+    latest = max((job.deadline for job in jobs), default=0.0)
     with ProcessPoolExecutor(workers, context, _keep_lock, (lock,)) as pool:
-        waiting = [pool.submit(_compile, job) for job in jobs]
+        waiting, done = [pool.submit(_compile, job) for job in jobs], 0
         try:
-            for done, future in enumerate(as_completed(waiting), 1):
+            for future in as_completed(waiting, max(0.0, latest - time.time()) + GRACE_S):
+                done += 1
                 told(done, future.result())
         except BrokenProcessPool as error:  # a worker died: the rest compiles where it is timed
             told(len(jobs), str(error))
+        except WaitedTooLong:
+            _end(pool, others)
+            told(len(jobs), f"{len(jobs) - done} jobs: not done {GRACE_S:.0f} s after their time")
         except KeyboardInterrupt:  # else the pool would compile all that waits before it lets go
-            pool.shutdown(wait=False, cancel_futures=True)
+            _end(pool, others)
             raise
+
+
+def _end(pool: ProcessPoolExecutor, others: set[multiprocessing.process.BaseProcess]) -> None:
+    """Leave what waits, and end the workers: one that hangs would be waited for."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in set(multiprocessing.active_children()) - others:
+        process.terminate()
 
 
 def _keep_lock(lock: Any) -> None:

@@ -1,0 +1,102 @@
+"""Workers that compile: what they report, and that nobody waits for one that hangs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+
+import pytest
+
+from tilefold.bench import traps, warm
+from tilefold.bench.suites import or_small_axis
+
+LATER = 4e9
+
+
+def job(deadline: float, case: str = "quick") -> warm.Job:
+    return warm.Job("host", "small", case, "ours", "cpu", deadline)
+
+
+def hang(job: warm.Job) -> str:
+    """In a worker: what a deadlock looks like from outside."""
+    if job.case == "hangs":
+        time.sleep(600)
+    return ""
+
+
+def tune_a_graph(job: warm.Job) -> str:
+    """In a worker: a candidate that is a compiled graph has Inductor tune its kernels when it is first called."""
+    from torch._inductor.runtime.benchmarking import InductorBenchmarker
+
+    measured: list[str] = []
+
+    def measure(self: object, call, **keywords: object) -> float:  # type: ignore[no-untyped-def]
+        call()
+        return 1.0
+
+    InductorBenchmarker.benchmark_gpu = measure  # type: ignore[assignment,method-assign]
+    traps._once_ms = lambda call: call() or 0.1  # type: ignore[assignment]
+    with traps.tuned_one_at_a_time(warm._lock):
+        tuner = InductorBenchmarker()
+        tuner.benchmark_gpu(lambda: tuner.benchmark_gpu(lambda: measured.append("inner")))
+    return "" if measured else "nothing was measured"
+
+
+def ended() -> bool:
+    """Whether no worker is left, after the moment that ending takes."""
+    for _ in range(100):
+        if not multiprocessing.active_children():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_workers_compile_and_report(capfd: pytest.CaptureFixture[str]) -> None:
+    """On a CPU there is nothing worth compiling, but the way there and back is the same."""
+    import time
+
+    later = time.time() + 300
+    case = or_small_axis.cases("small")[0].name
+    jobs = [
+        warm.Job("or-small-axis", "small", case, "ours", "cpu", later),
+        warm.Job("or-small-axis", "small", case, "ours", "cpu", 0.0),
+        warm.Job("or-small-axis", "small", case, "torch", "nowhere", later),
+    ]
+    told: list[tuple[int, str]] = []
+    warm.warm_caches(jobs, 1, lambda done, trouble: told.append((done, trouble)))
+    assert [done for done, _ in told] == [1, 2, 3]
+    trouble = [text for _, text in told]
+    assert trouble[:2] == ["", f"{case}, ours: no time left"]
+    assert trouble[2].startswith(f"{case}, torch: RuntimeError")
+
+
+def test_a_candidate_that_tunes_its_own_kernels_does_not_wait_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warm, "_compile", tune_a_graph)
+    monkeypatch.setattr(warm, "GRACE_S", 120.0)
+    told: list[tuple[int, str]] = []
+    warm.warm_caches([job(0.0)], 1, lambda done, trouble: told.append((done, trouble)))
+    assert told == [(1, "")]
+
+
+def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "_compile", hang)
+    monkeypatch.setattr(warm, "GRACE_S", 15.0)
+    told: list[tuple[int, str]] = []
+    jobs = [job(0.0), job(0.0, "hangs"), job(0.0)]
+    warm.warm_caches(jobs, 1, lambda done, trouble: told.append((done, trouble)))
+    assert told == [(1, ""), (3, "2 jobs: not done 15 s after their time")]
+    assert ended()
+
+
+def test_an_interrupt_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(done: int, trouble: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(warm, "_compile", hang)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        warm.warm_caches([job(LATER), job(LATER, "hangs"), job(LATER)], 1, interrupted)
+    assert time.monotonic() - start < 120
+    assert ended()
