@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -135,16 +136,48 @@ def test_a_launch_has_no_more_programs_than_a_grid() -> None:
         stage_calls(plan, problem, program, interpret=False)
 
 
-def test_shapes_that_differ_only_in_numbers_share_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Kernel:
-        def _init_handles(self) -> None:
-            pass
+class Metadata(NamedTuple):
+    """Of Triton's: what decides how much shared memory a program is launched with."""
 
+    num_warps: int
+    shared: int
+
+
+class Kernel:
+    """A compiled kernel that uses 4 KB."""
+
+    def __init__(self) -> None:
+        self.metadata, self.packed_metadata = Metadata(4, 4096), (4, 1, 4096)
+        self.loaded_with = 0
+
+    def _init_handles(self) -> None:
+        self.loaded_with = self.metadata.shared
+
+
+def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "compile_for", lambda call, architecture: Kernel())
     monkeypatch.setattr(launch, "device_of", lambda index: H200)
     monkeypatch.setattr(launch, "_compiled", {})
     monkeypatch.setattr(launch, "_loaded", {})
     monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+
+
+def test_a_launch_that_reserves_shared_memory_has_a_kernel_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver is told when the kernel is loaded, and again at each launch; what a kernel uses is never cut."""
+    nothing_is_compiled(monkeypatch)
+    x = torch.empty(30_000, 4096, device="meta")
+    program = programs.specialize(monoids.SUM.total, (x.dtype,))
+    problem, plan = plan_tensors([x], program, (1,), H200, "run_to_run")
+    (call,) = stage_calls(plan, problem, program, interpret=False)
+    kernels = [launch.compiled(replace(call, shared_bytes=n), 0) for n in (0, 2048, 116_736)]
+    assert [k.loaded_with for k in kernels] == [4096, 4096, 116_736]
+    assert [k.packed_metadata for k in kernels] == [(4, 1, 4096), (4, 1, 4096), (4, 1, 116_736)]
+
+
+def test_shapes_that_differ_only_in_numbers_share_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing_is_compiled(monkeypatch)
 
     def kernel(rows: int, length: int, index: int = 0) -> object:
         x = torch.empty(rows, length, device="meta")
