@@ -132,6 +132,13 @@ def test_a_missing_peer_is_named_with_those_that_are_there(
     assert (missing.status, missing.time_us) == ("missing", None)
 
 
+def test_nobody_is_a_choice_of_peers(tmp_path: Path) -> None:
+    sum_only = ["--operations", "sum", "--dims", "1", "--against", "none", "--out", str(tmp_path)]
+    assert run("host", *QUICK, *sum_only) == 0
+    (case,) = read_results(tmp_path / "host.json").cases
+    assert [m.variant for m in case.measurements] == ["ours"]
+
+
 def test_only_the_variants_that_are_asked_for(tmp_path: Path) -> None:
     quick = ["--dtype", "bf16", "--operations", "matmul", "--out", str(tmp_path)]
     assert run("router", *QUICK, "--size", "small", "--variant", "torch", "--variant", "ours", *quick) == 0

@@ -52,6 +52,11 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(word for word in text.split(",") if word)
 
 
+def _peer_names(text: str) -> tuple[str, ...]:
+    """As `_names`; "none" is nobody."""
+    return () if text == "none" else _names(text)
+
+
 def _some_names(text: str) -> tuple[str, ...]:
     """As `_names`, where naming nothing would select nothing."""
     if not _names(text):
@@ -110,7 +115,9 @@ def measuring_parser() -> argparse.ArgumentParser:
     p.add_argument("--operations", type=_some_names, help="only these, such as sum,argmax")
     p.add_argument("--dims", type=_some_names, help="only these, such as 1")
     p.add_argument("--headline", action="store_true", help="the headline cases only")
-    p.add_argument("--against", type=_names, help="peers: torch,compile,cupy,jax,cuda.compute,quack")
+    p.add_argument(
+        "--against", type=_peer_names, help="peers: torch,compile,cupy,jax,cuda.compute,quack, or none"
+    )
     p.add_argument(
         "--variant",
         action="append",
