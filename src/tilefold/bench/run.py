@@ -155,12 +155,13 @@ def warm(
         return
     start = time.time()
     until = deadline - 0.4 * options.budget_s
-    # What compiles longest comes first, so that no worker is left with it at the end.
+    # Case after case: where time runs out the first cases have all they need, and cases with the same kernels do not meet.
+    # What compiles longest comes first.
     names = sorted((v.name for v in variants if v.warms), key=lambda name: name != "compile")
     jobs = [
         Job(suite.name, options.size, case.name, name, options.device, until)
-        for name in names
         for case in cases
+        for name in names
     ]
 
     compiled = 0
