@@ -77,11 +77,15 @@ class MadeUp(tune_products.Stand):
     def __init__(self, shape: tune_products.Shape) -> None:
         self.shape, self.search = shape, tune_products.Search(shape.sizes, ASKED, H200)
 
-    def calls(self) -> list[object]:
-        return list(self.search.waiting)
+    def calls(self, plans: Iterable[ContractPlan]) -> list[object]:
+        return list(plans)
 
     def _time(self, plan: ContractPlan, **pace: int) -> float:
         return far(plan)
+
+    def _cold(self, plan: ContractPlan) -> float:
+        """Deeper pipelines are better where memory is cold."""
+        return 12.0 - (plan.tile.num_stages if plan.tile else 0)
 
 
 class Compiling:
@@ -98,11 +102,30 @@ def test_shapes_are_searched_round_by_round_and_in_time() -> None:
     shapes = [tune_products.Shape("bf16", 32, 32, depth) for depth in (16384, 8192)]
     stands, compiling = [MadeUp(shape) for shape in shapes], Compiling()
     tune_products.search_all(stands, compiling, 0.0)
-    assert compiling.rounds == []
+    assert compiling.rounds == [2]  # no time: the cost model's choices alone
+    compiling.rounds.clear()
     tune_products.search_all(stands, compiling, time.time() + 60)
     assert stands[0].search.found[0] == (1.0, BEST)
     assert len(compiling.rounds) > 2
-    assert sum(compiling.rounds) == sum(len(stand.search.known) for stand in stands)
+    finalists = sum(len(stand.search.finalists()) for stand in stands)
+    assert sum(compiling.rounds) == sum(len(stand.search.known) for stand in stands) + finalists
+
+
+def test_a_plan_is_chosen_warm_and_cold() -> None:
+    """The finalists are the fastest in a graph, those with deeper pipelines, and the cost model's choice."""
+    stand = MadeUp(tune_products.Shape("bf16", 32, 32, 16384))
+    stand.device, stand.wrong = H200, []
+    tune_products.search_all([stand], Compiling(), time.time() + 60)
+    entry, log = tune_products.result(stand)
+    plans = stand.search.finalists()
+    both = {plan: far(plan) * stand._cold(plan) for plan in plans}
+    assert replace(entry.plan, time_us=0.0) == min(plans, key=both.__getitem__)
+    assert entry.plan.tile is not None
+    assert BEST.tile is not None
+    assert entry.plan.tile.num_stages > BEST.tile.num_stages
+    assert entry.plan.time_us == far(entry.plan)
+    assert log["graph_over_best"] == far(stand.search.model())
+    assert len(log["finals"]) == len(plans)
 
 
 def test_kernels_that_differ_in_numbers_alone_are_compiled_once() -> None:
