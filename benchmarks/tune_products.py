@@ -53,12 +53,13 @@ COLD_MS = 15  # of do_bench's samples, each time
 
 @dataclass(frozen=True)
 class Shape:
-    """One product to tune: bias and residual are none, the epilogue is ReLU."""
+    """One product to tune, with ReLU or plain: then cuBLAS needs no launch after it, and is what may be faster."""
 
     dtype: str
     rows: int
     columns: int
     depth: int
+    relu: bool = True
 
     @property
     def sizes(self) -> Sizes:
@@ -203,14 +204,15 @@ class Stand:
         dtype = DTYPES[shape.dtype]
         self.a = torch.randn(shape.rows, shape.depth, device="cuda").to(dtype)
         self.b = torch.randn(shape.depth, shape.columns, device="cuda").to(dtype)
-        self.want = torch.relu(self.a.double() @ self.b.double())
+        self.want = self.a.double() @ self.b.double()
+        self.want = torch.relu(self.want) if shape.relu else self.want
         spread = self.a.double().abs() @ self.b.double().abs()
         unit = torch.finfo(dtype).eps
-        self.bound = 2 * shape.depth * 2.0**-23 * spread + unit * self.want + 1e-6
-        self.ending: Epilogue = make_epilogue("relu", None, (), dtype, None)
+        self.bound = 2 * shape.depth * 2.0**-23 * spread + unit * self.want.abs() + 1e-6
+        self.ending: Epilogue = make_epilogue("relu" if shape.relu else None, None, (), dtype, None)
         self.problem: Contraction = canonical_product(self.a, self.b, [])
         self.device, self.shape = device, shape
-        self.search = Search(shape.sizes, Asked(dtype), device)
+        self.search = Search(shape.sizes, Asked(dtype, finished=not shape.relu), device)
         self.wrong: list[str] = []
 
     def ready(self, plan: ContractPlan) -> Any:
@@ -323,7 +325,7 @@ def result(stand: Stand) -> tuple[tuned.Entry, dict[str, Any]]:
         str(DTYPES[shape.dtype]).removeprefix("torch."),
         "ieee",
         (shape.rows, shape.columns, shape.depth, 1),
-        True,
+        shape.relu,
         replace(best, time_us=times[best].graph_us),
     )
     log = {
@@ -381,7 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         raise SystemExit("tune_products: needs a CUDA device, got none; run it where there is one")
     start, device = time.time(), device_of(0)
-    shapes = shapes_of(options.suite, options.dtype.split(","))
+    shapes = [replace(s, relu=not options.plain) for s in shapes_of(options.suite, options.dtype.split(","))]
     path = options.table or tuned.FOLDER / f"{tuned.table_name(device.name)}.json"
     made = {
         "date": datetime.date.today().isoformat(),
@@ -417,6 +419,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--suite", default="decompose-k", choices=("decompose-k", "router", "boundary"))
     parser.add_argument("--dtype", default="bf16", help="of bf16, fp16, fp32, separated by commas")
+    parser.add_argument("--plain", action="store_true", help="products without ReLU")
     parser.add_argument("--budget", type=float, default=450.0, help="seconds in all")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument(
