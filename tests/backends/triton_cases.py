@@ -176,7 +176,7 @@ PIPED = [
 
 
 def _tied(a: Any, b: Any) -> tuple[Any, ...]:
-    """Log-sum-exp's state, whose sum rounds by the order of its sides, and the sum of the squares of all that attain the maximum."""
+    """Log-sum-exp's state, whose sum rounds by the order of its sides, and the squares' sum of what attains the maximum."""
     m = tilefold.math.maximum(a.m, b.m)
     sides = [(side, side.m == m) for side in (a, b)]
     x, y = (tilefold.math.where(most, side.s, side.s * tilefold.math.exp(side.m - m)) for side, most in sides)
@@ -204,7 +204,8 @@ MONOIDS: dict[str, Monoid] = {
     "pair": DERIVED["pair"].monoid,
     **{name: DERIVED[name].monoid for name in ("attention", "moments", "counted", "scaled norm")},
     "tied": tilefold.Monoid(
-        _tied, (-float("inf"), 0, 0), fields=("m", "s", "w"), lift=lambda x: (x, 1, x * x), commutative=True, check=False, name="tied",
+        _tied, (-float("inf"), 0, 0), fields=("m", "s", "w"), commutative=True, check=False,
+        lift=lambda x: (x, 1, x * x), name="tied",
     ),
     "sum without identity": tilefold.Monoid(lambda a, b: a + b, None, commutative=True, check=False, name="sum"),
 }  # fmt: skip

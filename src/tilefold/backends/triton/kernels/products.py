@@ -122,7 +122,7 @@ def product_whole(
     CHAINED: it began beside the launch before, and lets the next one do so.
     """
     batch, tile_m, tile_n, split = program_tile(rows, columns, 1, BLOCK_M, BLOCK_N)
-    if CHAINED:
+    if CHAINED:  # released after the wait: what comes next may read at once what the launch before wrote
         gdc_wait()
         gdc_launch_dependents()
     sums = multiply_tiles(
