@@ -75,7 +75,7 @@ def finish_rows(
 
     A program owns ROWS neighbouring rows of one matrix; COLUMNS is not below their columns.
     """
-    if RELEASE:
+    if RELEASE:  # before the wait: the launch to come is a product's first, which waits for all of this one
         gdc_launch_dependents()
     blocks = (rows + (ROWS - 1)) // ROWS
     batch = (tl.program_id(0) // blocks).to(tl.int64)

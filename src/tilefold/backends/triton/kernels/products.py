@@ -174,7 +174,7 @@ def finish_products(
     A program owns BLOCK results, whichever rows they are of. Extra tensors do not depend on the launch before and are read
     while it still runs.
     """
-    if RELEASE:
+    if RELEASE:  # before the wait: the launch to come is a product's first, which waits for all of this one
         gdc_launch_dependents()
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     if WIDE:
