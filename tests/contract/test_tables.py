@@ -15,6 +15,7 @@ from tilefold.contract.tiles import even_splits
 from tilefold.contract.tuned import Entry
 from tilefold.planner.device import H200
 
+ROOT = Path(__file__).parents[2]
 ENTRIES = tuned.table_of(H200.name).entries
 
 
@@ -43,7 +44,7 @@ def test_every_entry_is_a_plan_that_the_chip_runs(entry: Entry) -> None:
 
 
 def test_the_docs_say_what_was_measured() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "measured.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (16|32|48|64) \| (8192|32768) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
     assert len(rows) == 8
     times = {(e.dtype, e.sizes): e.plan.time_us for e in ENTRIES}
