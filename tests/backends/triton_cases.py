@@ -205,7 +205,7 @@ MONOIDS: dict[str, Monoid] = {
     **{name: DERIVED[name].monoid for name in ("attention", "moments", "counted", "scaled norm")},
     "tied": tilefold.Monoid(
         _tied, (-float("inf"), 0, 0), fields=("m", "s", "w"), commutative=True, check=False,
-        lift=lambda x: (x, 1, x * x), name="tied",
+        lift=lambda x: (x, 1, x * x), project=lambda m, s, w: (m + tilefold.math.log(s), w), name="tied",
     ),
     "sum without identity": tilefold.Monoid(lambda a, b: a + b, None, commutative=True, check=False, name="sum"),
 }  # fmt: skip

@@ -87,7 +87,9 @@ def test_a_plan_reads_well() -> None:
         "a core to a program",
     ):
         assert part in text
-    assert not plan_product(problem(16, 32768, 16), A100).overlap
+    alone = str(plan_product(problem(8, 64, 8), H200))
+    assert "launch 1 starts early (programmatic dependent launch), a core to a program of launch 1" in alone
+    assert "early" not in str(plan_product(problem(16, 32768, 16), A100))
     assert ContractPlan("torch", "torch.matmul").launches == 0
 
 
