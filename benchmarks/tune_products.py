@@ -33,6 +33,7 @@ from tilefold.bench.products import ProductCase
 from tilefold.bench.suites import load_suite
 from tilefold.contract import tuned
 from tilefold.contract.choose import PARTIAL_BYTES, candidates
+from tilefold.contract.costs import PROGRAM_BYTES
 from tilefold.contract.epilogue import Epilogue, make_epilogue
 from tilefold.contract.operands import Contraction, canonical_product
 from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes
@@ -41,7 +42,6 @@ from tilefold.planner.device import Device, device_of
 
 BREADTH = 32  # plans of the cost model that are timed
 BEAM = 3  # plans whose neighbours are timed
-SHARED_BYTES = 227 * 1024
 BOUNDARY_ROWS = (64, 256, 1024, 4096)
 BOUNDARY_SIDES = ((256, 4096), (1024, 1024), (4096, 4096))
 FOR_SEARCH = 0.7  # of the budget; the rest is for the finalists
@@ -134,7 +134,8 @@ def neighbours(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[Con
         yield from _valid(replace(plan, tile=replace(tile, num_stages=stages)), sizes, device)
     for splits in {plan.splits * 2, plan.splits * 3 // 2, plan.splits * 3 // 4, plan.splits // 2}:
         yield from _valid(replace(plan, splits=splits, finish=None), sizes, device)
-    yield chained_or_not(replace(plan, chained=not plan.chained), sizes, device)
+    if device.overlaps:
+        yield chained_or_not(replace(plan, chained=not plan.chained), sizes, device)
     if finish is not None and plan.strategy == "split":
         yield from (replace(plan, finish=other) for other in _finishes(finish))
 
@@ -164,7 +165,11 @@ def _valid(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[Contrac
     tile = plan.tile
     assert tile is not None
     shared = (tile.block_m + tile.block_n) * tile.block_k * sizes.itemsize * (tile.num_stages - 1)
-    fits = shared <= SHARED_BYTES and 1 <= tile.num_stages <= DEEPER[-1] and 1 <= tile.num_warps <= 8
+    fits = (
+        shared <= device.shared_bytes - PROGRAM_BYTES
+        and 1 <= tile.num_stages <= DEEPER[-1]
+        and 1 <= tile.num_warps <= 8
+    )
     if (
         not fits
         or min(tile.block_m, tile.block_n) < 16

@@ -18,7 +18,7 @@ from tilefold.contract.costs import Costs, plan_us
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import canonical_product
 from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes, Tile
-from tilefold.planner.device import H200
+from tilefold.planner.device import H200, Device
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "benchmarks")]
 import fit_products  # noqa: E402  # lives in benchmarks/
@@ -69,6 +69,17 @@ def test_no_neighbour_is_impossible() -> None:
         assert (plan.splits - 1) * -(-steps // plan.splits) < steps
         for number in (*asdict(plan.tile).values(), *asdict(plan.finish or Finish(1, 1, 1)).values()):
             assert number & (number - 1) == 0 or number in (plan.tile.num_stages,)
+
+
+def test_no_neighbour_is_beyond_the_chip() -> None:
+    """Launches begin early on sm_90 and later, and this chip gives a program 99 KiB of shared memory."""
+    small, plain = Device("small", 84, 86, 600.0, 100 * 1024), replace(BEST, chained=False, reserved_bytes=0)
+    found = list(tune_products.neighbours(plain, SIZES, small))
+    assert found
+    assert not any(plan.chained or plan.reserved_bytes for plan in found)
+    full = replace(plain, tile=Tile(64, 128, 64, 4, 5))  # four steps of 24 KiB on their way
+    assert Tile(64, 128, 64, 4, 6) in [plan.tile for plan in tune_products.neighbours(full, SIZES, H200)]
+    assert Tile(64, 128, 64, 4, 6) not in [plan.tile for plan in tune_products.neighbours(full, SIZES, small)]
 
 
 class MadeUp(tune_products.Stand):

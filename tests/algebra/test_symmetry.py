@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from backends.triton_cases import MONOIDS
 from tilefold import Monoid, math, monoids
 from tilefold.algebra.program import Program, specialize
 from tilefold.algebra.symmetry import ordered_fields
@@ -56,6 +57,18 @@ def test_only_what_a_rounding_reads_is_ordered() -> None:
     assert ordered_fields(program_of(monoids.WELFORD)) == (0, 1, 2, 3)
     assert ordered_fields(program_of(monoids.DESCRIBE)) == (6, 7, 8, 9)
     assert ordered_fields(program_of(monoids.LOGSUMEXP)) == (0, 1)
+
+
+def test_fields_that_meet_in_one_result_change_places_together() -> None:
+    """Also where that result could not tell the order: with one field of a state exchanged alone, it would be another."""
+    assert ordered_fields(program_of(MONOIDS["tied"])) == (0, 1, 2)
+
+    def linked(a: Any, b: Any) -> tuple[Any, ...]:
+        chain = (math.where(u == 0, v, 0.0) + math.where(w == 0, x, 0.0) for u, v, w, x in (
+            (a.x, a.y, b.x, b.y), (a.y, a.z, b.y, b.z)))  # fmt: skip
+        return (a.x - b.x, *chain, a.w + b.w)
+
+    assert ordered(linked, fields=("x", "y", "z", "w")) == (0, 1, 2)
 
 
 def test_a_sum_of_products_rounds_by_its_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import tilefold
 from tilefold.backends.triton import call as calls
+from tilefold.backends.triton import launch
 from tilefold.backends.triton.product_calls import product_calls
 from tilefold.backends.triton.products import run_interpreted
 from tilefold.contract.choose import plan_product
@@ -260,6 +262,59 @@ def test_a_chained_plan_waits_before_it_reads() -> None:
     assert first.index(waits) < first.index(releases) < first.index("cp.async")
     assert waits in second
     assert releases in second
+
+
+@pytest.mark.parametrize("row", [None, (tilefold.monoids.SUM, None)], ids=["results", "rows"])
+def test_a_chained_launch_of_its_own_waits_before_it_reads(row: object) -> None:
+    """Its operands, and extra tensors with them, may be what the launch before writes."""
+    a, b, r = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((16, 512), (512, 32), (16, 32)))
+    plan = ContractPlan("triton", "whole", Tile(16, 32, 64, 4, 3), chained=True, reserved_bytes=1 << 16)
+    ending = make_epilogue(lambda x, y: x + y, None, (torch.bfloat16,), torch.bfloat16, None, row)  # type: ignore[arg-type]
+    (call,) = product_calls(plan, canonical_product(a, b, [r]), ending, interpret=False)
+    text = calls.compile_for(call, 90).asm["ptx"]
+    first_read = min(text.index(read) for read in ("cp.async", "ld.global"))
+    assert text.index("griddepcontrol.wait") < text.index("griddepcontrol.launch_dependents") < first_read
+    assert (call.dependent, call.shared_bytes) == (True, 1 << 16)
+
+
+def test_a_launch_asks_for_what_is_reserved_and_never_for_less_than_it_uses() -> None:
+    """And kernels that differ in nothing else are loaded apart: how much one may ask for is set when it is loaded."""
+    a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((16, 512), (512, 32)))
+    ending, problem = make_epilogue(None, None, (), torch.bfloat16, None), canonical_product(a, b, [])
+    plan = ContractPlan("triton", "whole", Tile(16, 32, 64, 4, 3))
+    used = calls.compile_for(product_calls(plan, problem, ending, interpret=False)[0], 90).metadata.shared
+    assert used > 0
+    for reserved, asked in ((0, used), (used - 1, used), (114 * 1024, 114 * 1024)):
+        (call,) = product_calls(replace(plan, reserved_bytes=reserved), problem, ending, interpret=False)
+        kernel = calls.compile_for(call, 90)
+        launch._reserve(kernel, call.shared_bytes)
+        assert kernel.metadata.shared == asked
+        assert kernel.packed_metadata[:3] == (4, 1, asked)
+
+
+def test_kernels_that_reserve_differently_are_loaded_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[int] = []
+
+    class Compiled:
+        def __init__(self) -> None:
+            self.shared = 0
+
+        def _init_handles(self) -> None:
+            loaded.append(self.shared)
+
+    monkeypatch.setattr(launch, "_compiled", {})
+    monkeypatch.setattr(launch, "_loaded", {})
+    monkeypatch.setattr(launch, "device_of", lambda index: Device("any", 132, 90))
+    monkeypatch.setattr(launch, "_reserve", lambda kernel, shared: setattr(kernel, "shared", shared))
+    monkeypatch.setattr(calls, "compile_for", lambda call, architecture: Compiled())
+    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+    a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((16, 512), (512, 32)))
+    ending, problem = make_epilogue(None, None, (), torch.bfloat16, None), canonical_product(a, b, [])
+    plan = ContractPlan("triton", "whole", Tile(16, 32, 64, 4, 3))
+    for reserved in (0, 1 << 16, 0, 1 << 16):
+        (call,) = product_calls(replace(plan, reserved_bytes=reserved), problem, ending, interpret=False)
+        assert launch.compiled(call, 0).shared == reserved
+    assert loaded == [0, 1 << 16], "once each, and reserved before it is loaded"
 
 
 @pytest.mark.parametrize("architecture", [80, 90, 100])

@@ -120,19 +120,29 @@ def test_repeated_calls_are_known_by_all_that_matters(monkeypatch: pytest.Monkey
         tilefold.matmul(a.cpu(), b.cpu())
 
 
-def test_a_chain_of_early_launches_reads_what_was_written() -> None:
+@pytest.mark.parametrize("splits", [1, 4], ids=["one launch", "two launches"])
+@pytest.mark.parametrize("reserved", [0, 114 * 1024], ids=["sharing cores", "a core each"])
+def test_a_chain_of_early_launches_reads_what_was_written(splits: int, reserved: int) -> None:
     """Each product's result is the next one's operand and extra tensor, all launches begun early."""
     b, a = (
         filled((8192, 8192), torch.bfloat16).cuda() / 8192**0.5,
         filled((16, 8192), torch.bfloat16, 1).cuda(),
     )
     ending = make_epilogue(lambda x, r: x + r, None, (torch.bfloat16,), torch.bfloat16, None)
-    chosen = ContractPlan(
-        "triton", "split", Tile(16, 64, 64, 4, 4), 4, finish_of(Sizes(16, 8192, 8192, 1, 2), 4), True
-    )
+    chosen = ContractPlan("triton", "whole", Tile(16, 64, 64, 4, 4), reserved_bytes=reserved)
+    if splits > 1:
+        finish = finish_of(Sizes(16, 8192, 8192, 1, 2), splits)
+        chosen = replace(chosen, strategy="split", splits=splits, finish=finish)
     plain, chained = (
         products.prepare(
-            a, b, [a], ending, "ieee", "run_to_run", a.shape, replace(chosen, overlap=early, chained=early)
+            a,
+            b,
+            [a],
+            ending,
+            "ieee",
+            "run_to_run",
+            a.shape,
+            replace(chosen, overlap=early and splits > 1, chained=early),
         )
         for early in (False, True)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -173,6 +174,16 @@ PIPED = [
     Case("batch of wide columns", (3, 900, 4104), (1,)),
 ]
 
+
+def _tied(a: Any, b: Any) -> tuple[Any, ...]:
+    """Log-sum-exp's state, whose sum rounds by the order of its sides, and the squares' sum of what attains the maximum."""
+    m = tilefold.math.maximum(a.m, b.m)
+    sides = [(side, side.m == m) for side in (a, b)]
+    x, y = (tilefold.math.where(most, side.s, side.s * tilefold.math.exp(side.m - m)) for side, most in sides)
+    v, w = (tilefold.math.where(most, side.w, 0.0) for side, most in sides)
+    return m, x + y, v + w
+
+
 MONOIDS: dict[str, Monoid] = {
     "sum": monoids.SUM,
     "max": monoids.MAX,
@@ -192,6 +203,10 @@ MONOIDS: dict[str, Monoid] = {
     "dot": tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, commutative=True, check=False, name="dot"),
     "pair": DERIVED["pair"].monoid,
     **{name: DERIVED[name].monoid for name in ("attention", "moments", "counted", "scaled norm")},
+    "tied": tilefold.Monoid(
+        _tied, (-float("inf"), 0, 0), fields=("m", "s", "w"), commutative=True, check=False,
+        lift=lambda x: (x, 1, x * x), project=lambda m, s, w: (m + tilefold.math.log(s), w), name="tied",
+    ),
     "sum without identity": tilefold.Monoid(lambda a, b: a + b, None, commutative=True, check=False, name="sum"),
 }  # fmt: skip
 

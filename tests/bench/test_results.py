@@ -27,7 +27,8 @@ from tilefold.bench.summary import failed, not_slower, size_class, summary
 from tilefold.errors import ArgumentError, FileError
 
 ROOT = Path(__file__).parents[2]
-COMMITTED = sorted((ROOT / "benchmarks" / "results").rglob("*.json"))
+# One folder a machine. Below it lie experiments, which are no suites and have files of their own kind.
+COMMITTED = sorted((ROOT / "benchmarks" / "results").glob("*/*.json"))
 RESULT = suite_result(
     case_result(measurement(100.0), measurement(150.0, "torch", plan=None)),
     case_result(measurement(10.0), Measurement("torch", "wrong", "9 elements differ"), shape=(4, 8)),

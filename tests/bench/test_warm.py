@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from typing import Any
 
 import pytest
 
@@ -53,8 +54,6 @@ def ended() -> bool:
 
 def test_workers_compile_and_report(capfd: pytest.CaptureFixture[str]) -> None:
     """On a CPU there is nothing worth compiling, but the way there and back is the same."""
-    import time
-
     later = time.time() + 300
     case = or_small_axis.cases("small")[0].name
     jobs = [
@@ -90,13 +89,34 @@ def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended()
 
 
-def test_an_interrupt_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, BrokenPipeError])
+def test_an_interrupt_waits_for_nobody(raised: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor a display that nobody reads any more."""
+
     def interrupted(done: int, trouble: str) -> None:
-        raise KeyboardInterrupt
+        raise raised
 
     monkeypatch.setattr(warm, "_compile", hang)
     start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(raised):
         warm.warm_caches([job(LATER), job(LATER, "hangs"), job(LATER)], 1, interrupted)
+    assert time.monotonic() - start < 120
+    assert ended()
+
+
+def test_an_interrupt_while_jobs_are_handed_out_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are started by and by, and the first of them may hang already."""
+    submit = warm.ProcessPoolExecutor.submit
+
+    def interrupted(pool: Any, function: Any, job: warm.Job) -> Any:
+        if job.case == "quick":
+            raise KeyboardInterrupt
+        return submit(pool, function, job)
+
+    monkeypatch.setattr(warm, "_compile", hang)
+    monkeypatch.setattr(warm.ProcessPoolExecutor, "submit", interrupted)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        warm.warm_caches([job(LATER, "hangs"), job(LATER)], 1, lambda done, trouble: None)
     assert time.monotonic() - start < 120
     assert ended()

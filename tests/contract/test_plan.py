@@ -11,10 +11,10 @@ from torch.overrides import TorchFunctionMode
 import tilefold
 from tilefold.backends.triton.cublas import finished_product
 from tilefold.contract import cublas
-from tilefold.contract.choose import PARTIAL_BYTES, plan_product
+from tilefold.contract.choose import PARTIAL_BYTES, candidates, plan_product
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import Contraction, canonical_product
-from tilefold.contract.plan import ContractPlan
+from tilefold.contract.plan import Asked, ContractPlan, Sizes
 from tilefold.planner.device import H200, Device
 
 A100 = Device("NVIDIA A100", 108, 80, 2000.0)
@@ -87,7 +87,9 @@ def test_a_plan_reads_well() -> None:
         "a core to a program",
     ):
         assert part in text
-    assert not plan_product(problem(16, 32768, 16), A100).overlap
+    alone = str(plan_product(problem(8, 64, 8), H200))
+    assert "launch 1 starts early (programmatic dependent launch), a core to a program of launch 1" in alone
+    assert "early" not in str(plan_product(problem(16, 32768, 16), A100))
     assert ContractPlan("torch", "torch.matmul").launches == 0
 
 
@@ -126,6 +128,14 @@ def test_programs_that_begin_early_have_a_core_each(cores: int) -> None:
         assert tiles * plan.splits <= cores
         assert 2 * plan.reserved_bytes >= chip.shared_bytes
     assert not plan_product(problem(16, 8192, 16), A100).chained
+
+
+@pytest.mark.parametrize(("precision", "large"), [("ieee", False), ("tf32", True)])
+def test_registers_limit_true_float32_alone(precision: str, large: bool) -> None:
+    """Tensor cores take tf32's operands from shared memory, as those of half precision."""
+    plans = candidates(Sizes(4096, 4096, 4096, 1, 4), Asked(torch.float32, precision), H200)
+    tiles = [plan.tile for plan in plans if plan.tile is not None]
+    assert any(min(tile.block_m, tile.block_n) == 128 for tile in tiles) == large
 
 
 def test_what_torch_finishes() -> None:

@@ -21,10 +21,14 @@ CHIP = Device("Chip of Tests", 132, 90, 4000.0)
 SPLIT = ContractPlan(
     "triton", "split", Tile(16, 32, 64, 2, 3), 48, Finish(16, 64, 2), chained=True, time_us=1.5
 )
+WHOLE = ContractPlan(
+    "triton", "whole", Tile(16, 64, 64, 4, 3), chained=True, reserved_bytes=114 * 1024, time_us=2.0
+)
 CUBLAS = ContractPlan("triton", "cublas", finish=Finish(32, 1, 1), time_us=9.0)
 ENTRIES = [
     Entry("bfloat16", "ieee", (16, 16, 8192, 1), True, SPLIT),
     Entry("bfloat16", "ieee", (1024, 1024, 1024, 1), True, CUBLAS),
+    Entry("bfloat16", "ieee", (64, 2048, 256, 1), True, WHOLE),
 ]
 
 
@@ -71,6 +75,14 @@ def test_a_launch_that_begins_early_keeps_a_core_to_a_program_or_waits() -> None
     few = replace(CHIP, cores=16)  # by name the same chip, so the same table
     crowded = plan_product(problem(16, 8192 + 640, 16), few)
     assert (crowded.tile, crowded.chained, crowded.reserved_bytes) == (SPLIT.tile, False, 0)
+
+
+@pytest.mark.parametrize(("rows", "reserved"), [(48, CHIP.shared_bytes // 2), (96, 0)])
+def test_a_whole_product_nearby_has_programs_of_its_own_number(rows: int, reserved: int) -> None:
+    """96 to 192 programs of the tile that was measured with 128: some of them more than there are cores."""
+    plan = plan_product(problem(rows, 256, 2048), CHIP)
+    assert (plan.strategy, plan.tile, plan.finish) == ("whole", WHOLE.tile, None)
+    assert (plan.chained, plan.reserved_bytes) == (reserved > 0, reserved)
 
 
 def test_who_does_not_look() -> None:

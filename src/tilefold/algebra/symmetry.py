@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -40,7 +41,10 @@ _LARGEST_TRIAL = 1 << 18
 
 @functools.lru_cache(maxsize=1024)
 def ordered_fields(program: Program) -> tuple[int, ...]:
-    """The fields of a state that must be put into an order of their own before combine gives the same bits either way."""
+    """The fields of a state that must be put into an order of their own before combine gives the same bits either way.
+
+    No field of a result is made of one that is among them and one that is not.
+    """
     combine, n = program.combine, len(program.state)
     if combine.output_dtypes != program.state:
         return tuple(range(n))  # a conversion comes after the graph; such combines are rare
@@ -48,7 +52,17 @@ def ordered_fields(program: Program) -> tuple[int, ...]:
     left = [f for f in range(n) if not mirrored.itself(combine.graph.outputs[f])]
     if left and _chosen_alike(combine, left, _labels(program.algebra)):
         return ()
-    return tuple(sorted({i % n for f in left for i in combine.graph.reads(f)}))
+    reads = [frozenset(i % n for i in combine.graph.reads(f)) for f in range(n)]
+    return tuple(sorted(_whole(frozenset().union(*(reads[f] for f in left)), reads)))
+
+
+def _whole(fields: frozenset[int], reads: Sequence[frozenset[int]]) -> frozenset[int]:
+    """These fields and all that some output reads beside one of them.
+
+    Sides that change places in one field alone would meet in that output as halves of two states.
+    """
+    grown = fields.union(*(together for together in reads if together & fields))
+    return fields if grown == fields else _whole(grown, reads)
 
 
 class _Mirror:

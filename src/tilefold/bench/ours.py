@@ -27,7 +27,8 @@ def last_plan_note() -> PlanNote | None:
         tile = "" if t is None else f":m{t.block_m},n{t.block_n},k{t.block_k},w{t.num_warps},p{t.num_stages}"
         f = plan.finish
         finish = "" if f is None else f" + finish:x{f.block},l{f.lanes},w{f.num_warps}"
-        text = f"{plan.strategy}{tile},s{plan.splits}{finish}{' overlap' if plan.overlap else ''}"
+        early = f"{' chained' if plan.chained else ''}{' overlap' if plan.overlap else ''}"
+        text = f"{plan.strategy}{tile},s{plan.splits}{finish}{early}"
         return PlanNote(text, max(plan.launches, 1), plan.overlap)
     stages = [
         f"{s.family}:k{s.block_kept},l{s.lanes},r{s.run}x{s.unroll},s{s.splits},w{s.num_warps}"

@@ -34,8 +34,8 @@ def warm_caches(jobs: Sequence[Job], workers: int, told: Callable[[int, str], No
     """Run the jobs in `workers` processes; `told` hears how many are done, and what went wrong with one ("" if nothing).
 
     Compiling is parallel, measuring is not: autotuners take turns on the device (`traps.tuned_one_at_a_time`). A job
-    that fails is compiled again, and reported, where it is timed. Workers still at it half a minute after the last deadline,
-    or when Ctrl-C is pressed, are ended.
+    that fails is compiled again, and reported, where it is timed. Workers still at it half a minute after the last deadline
+    are ended, as they are at Ctrl-C or whatever else is raised here.
     """
     # The workers are the parallelism. Set here too: it belongs to what Inductor looks its caches up by.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -44,8 +44,9 @@ def warm_caches(jobs: Sequence[Job], workers: int, told: Callable[[int, str], No
     others = set(multiprocessing.active_children())
     latest = max((job.deadline for job in jobs), default=0.0)
     with ProcessPoolExecutor(workers, context, _keep_lock, (lock,)) as pool:
-        waiting, done = [pool.submit(_compile, job) for job in jobs], 0
+        done = 0
         try:
+            waiting = [pool.submit(_compile, job) for job in jobs]
             for future in as_completed(waiting, max(0.0, latest - time.time()) + GRACE_S):
                 done += 1
                 told(done, future.result())
@@ -54,7 +55,7 @@ def warm_caches(jobs: Sequence[Job], workers: int, told: Callable[[int, str], No
         except WaitedTooLong:
             _end(pool, others)
             told(len(jobs), f"{len(jobs) - done} jobs: not done {GRACE_S:.0f} s after their time")
-        except KeyboardInterrupt:  # else the pool would compile all that waits before it lets go
+        except BaseException:  # Ctrl-C, or a display that fails: else the pool would compile all that waits
             _end(pool, others)
             raise
 

@@ -2,7 +2,7 @@
 
 tiles     a launch + waves of programs x (the way to the first data + steps of K x (loads + products))
 finish    a dependent launch + rounds of loads + the partial products' way through the L2
-cuBLAS    its least time, or its products in tiles of 128 x 128
+cuBLAS    its least time + its operands' way from memory or its products in tiles of 128 x 128, whichever takes longer
 
 A program first asks for as many steps as are on their way at a time, then a step's loads take what a core reads in that
 time, or a part of the latency. Its products come after them, unless they are `wgmma`'s, which run beside the loads: a

@@ -78,8 +78,8 @@ class ContractPlan:
     `splits` programs share the K of a tile. `finish` is the launch that ends a "split" product, or a "cublas" one that torch
     does not end itself; `overlap` begins it early (programmatic dependent launch); `chained` begins the first launch early
     too, beside the end of whatever ran before, and has it wait there before it reads. `reserved_bytes` is the shared memory
-    that a program of the first launch asks for at least: more than half of a core's keeps a core to one of them, so that
-    those begun early spread over all cores. `time_us` is what the cost model expects (or a search measured), `reason` its
+    that a program of the first launch asks for at least: half of a core's keeps a core to one of them, so that those begun
+    early spread over all cores. `time_us` is what the cost model expects (or a search measured), `reason` its
     words.
     """
 

@@ -9,26 +9,28 @@ from collections.abc import Iterator
 import torch
 
 from tilefold.contract.costs import programs_of
-from tilefold.contract.plan import Finish, Sizes, Tile
+from tilefold.contract.plan import Asked, Finish, Sizes, Tile
 from tilefold.planner.device import Device
 from tilefold.planner.view import power_above
 
 ROW_BLOCK = 8192  # results of all lanes that a program which folds rows holds, unless one row is longer
-
 STAGED_BYTES = 100 * 1024  # of the steps that are on their way
+
+SPILLING = 4096  # operands a step of float32's true products: unrolled on the vector units, more outgrow the registers
 
 _BLOCKS = (16, 32, 64, 128)
 _BLOCKS_K = (32, 64, 128, 256)
 _SPLITS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
-def tiles_of(sizes: Sizes, dtype: torch.dtype) -> Iterator[Tile]:
+def tiles_of(sizes: Sizes, asked: Asked) -> Iterator[Tile]:
     """Tiles no larger than the product needs, with as many steps on their way as shared memory holds."""
-    most_k = 64 if dtype == torch.float64 else max(_BLOCKS_K)
+    most_k = 64 if asked.dtype == torch.float64 else max(_BLOCKS_K)
+    true_float32 = asked.dtype == torch.float32 and asked.precision == "ieee"
     for block_m, block_n, block_k in itertools.product(_BLOCKS, _BLOCKS, _BLOCKS_K):
         if (
             block_k > most_k
-            or _spills(block_m, block_n, block_k, dtype)
+            or (true_float32 and (block_m + block_n) * block_k > SPILLING)
             or any(
                 block > least and block >= 2 * size
                 for block, least, size in (
@@ -39,21 +41,16 @@ def tiles_of(sizes: Sizes, dtype: torch.dtype) -> Iterator[Tile]:
             )
         ):
             continue
-        stages = min(4, STAGED_BYTES // ((block_m + block_n) * block_k * dtype.itemsize))
+        stages = min(4, STAGED_BYTES // ((block_m + block_n) * block_k * sizes.itemsize))
         if stages >= 3:
-            for warps in _warps(block_m * block_n, dtype):
+            for warps in _warps(block_m * block_n, true_float32):
                 yield Tile(block_m, block_n, block_k, warps, stages)
 
 
-def _spills(block_m: int, block_n: int, block_k: int, dtype: torch.dtype) -> bool:
-    """Whether products on the vector units, unrolled over block_k, keep more operands than there are registers."""
-    return dtype == torch.float32 and (block_m + block_n) * block_k > 4096
-
-
-def _warps(results: int, dtype: torch.dtype) -> tuple[int, ...]:
+def _warps(results: int, true_float32: bool) -> tuple[int, ...]:
     if results >= 128 * 128:
         return (8,)
-    if dtype == torch.float32:
+    if true_float32:
         return (2, 4)
     return (4,) if results >= 1024 else (1, 2)
 
@@ -72,6 +69,8 @@ def even_splits(depth: int, tile: Tile, splits: int) -> int:
 
 def spreading_bytes(tile: Tile, splits: int, sizes: Sizes, device: Device) -> int:
     """The shared memory by which a core holds one program of the first launch; 0 where there are more than cores.
+
+    Half of a core's: with the kilobyte that the chip takes for each program, two ask for more than there is.
 
     Programs that begin early find some cores still at work on what came before: two of them then start on one core while
     others get none, and the launch takes twice as long (docs/measured.md). A core that has no room for two prevents it.

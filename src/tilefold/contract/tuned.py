@@ -25,7 +25,7 @@ from tilefold.planner.device import Device
 
 SCHEMA = 1
 FOLDER = Path(__file__).parent / "tables"
-MOST_RESERVED = 227 * 1024
+MOST_RESERVED = 227 * 1024  # that a program of any chip may ask for
 NEAR = 1.0  # the most that sizes may differ for an entry to serve: a sum of |log2| over M, N, K and batches
 
 
@@ -98,17 +98,12 @@ def _fitted(entry: Entry, sizes: Sizes, model: ContractPlan, device: Device) -> 
     A first launch of more programs than cores is begun early only where it was measured.
     """
     plan = replace(entry.plan, time_us=model.time_us, reason=f"as measured at {_text(entry.sizes)}, about")
-    if plan.tile is None or plan.strategy == "whole":
+    if plan.tile is None:
         return plan
     splits = even_splits(sizes.depth, plan.tile, plan.splits)
     reserved = spreading_bytes(plan.tile, splits, sizes, device) if plan.chained else 0
-    return replace(
-        plan,
-        splits=splits,
-        finish=plan.finish or finish_of(sizes, splits),
-        chained=reserved > 0,
-        reserved_bytes=reserved,
-    )
+    plan = replace(plan, splits=splits, chained=reserved > 0, reserved_bytes=reserved)
+    return plan if plan.strategy == "whole" else replace(plan, finish=plan.finish or finish_of(sizes, splits))
 
 
 def _text(sizes: tuple[int, ...]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from triton.compiler import make_backend
 
 from tilefold.algebra.evaluate import convert, stored
 from tilefold.algebra.program import Program
@@ -213,9 +214,8 @@ def compiled(call: Call, index: int) -> Any:
 def _reserve(kernel: Any, shared_bytes: int) -> None:
     """Have a kernel that is not loaded yet launched with so much shared memory, at least."""
     if kernel.metadata.shared < shared_bytes:
-        warps, clusters, _, *others = kernel.packed_metadata
         kernel.metadata = kernel.metadata._replace(shared=shared_bytes)
-        kernel.packed_metadata = (warps, clusters, shared_bytes, *others)
+        kernel.packed_metadata = make_backend(kernel.metadata.target).pack_metadata(kernel.metadata)
 
 
 def launcher(call: Call, index: int) -> Callable[..., None]:

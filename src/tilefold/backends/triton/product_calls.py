@@ -82,7 +82,7 @@ def _tile_call(
     constants: dict[str, Any],
     plan: ContractPlan,
     problem: Contraction,
-    dependent: bool = False,
+    dependent: bool,
 ) -> Call:
     """A launch of tiles: a program for each tile of each matrix and each split."""
     tile = plan.tile

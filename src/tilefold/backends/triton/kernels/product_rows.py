@@ -44,7 +44,10 @@ def product_rows(
     MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr, LEVELS: tl.constexpr,
     ORDERED: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK_M whole rows of results from all of K, finished and folded: BLOCK_N is not below the columns."""
+    """BLOCK_M whole rows of results from all of K, finished and folded: BLOCK_N is not below the columns.
+
+    CHAINED: as in `product_whole`.
+    """
     batch, tile_m, tile_n, split = program_tile(rows, columns, 1, BLOCK_M, BLOCK_N)
     if CHAINED:
         gdc_wait()
@@ -72,7 +75,7 @@ def finish_rows(
 
     A program owns ROWS neighbouring rows of one matrix; COLUMNS is not below their columns.
     """
-    if RELEASE:
+    if RELEASE:  # before the wait: the launch to come is a product's first, which waits for all of this one
         gdc_launch_dependents()
     blocks = (rows + (ROWS - 1)) // ROWS
     batch = (tl.program_id(0) // blocks).to(tl.int64)

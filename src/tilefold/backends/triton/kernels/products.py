@@ -122,7 +122,7 @@ def product_whole(
     CHAINED: it began beside the launch before, and lets the next one do so.
     """
     batch, tile_m, tile_n, split = program_tile(rows, columns, 1, BLOCK_M, BLOCK_N)
-    if CHAINED:
+    if CHAINED:  # released after the wait: what comes next may read at once what the launch before wrote
         gdc_wait()
         gdc_launch_dependents()
     sums = multiply_tiles(
@@ -174,7 +174,7 @@ def finish_products(
     A program owns BLOCK results, whichever rows they are of. Extra tensors do not depend on the launch before and are read
     while it still runs.
     """
-    if RELEASE:
+    if RELEASE:  # before the wait: the launch to come is a product's first, which waits for all of this one
         gdc_launch_dependents()
     x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     if WIDE:
