@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from triton.backends.compiler import GPUTarget
 
 import tilefold
 from tilefold import monoids
@@ -136,18 +137,23 @@ def test_a_launch_has_no_more_programs_than_a_grid() -> None:
         stage_calls(plan, problem, program, interpret=False)
 
 
+SM_90 = GPUTarget("cuda", 90, 32)
+
+
 class Metadata(NamedTuple):
     """Of Triton's: what decides how much shared memory a program is launched with."""
 
     num_warps: int
+    num_ctas: int
     shared: int
+    target: GPUTarget
 
 
 class Kernel:
     """A compiled kernel that uses 4 KB."""
 
     def __init__(self) -> None:
-        self.metadata, self.packed_metadata = Metadata(4, 4096), (4, 1, 4096)
+        self.metadata, self.packed_metadata = Metadata(4, 1, 4096, SM_90), (4, 1, 4096)
         self.loaded_with = 0
 
     def _init_handles(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -278,7 +277,7 @@ def test_a_chained_launch_of_its_own_waits_before_it_reads(row: object) -> None:
 
 
 def test_a_launch_asks_for_what_is_reserved_and_never_for_less_than_it_uses() -> None:
-    """And kernels that differ in nothing else are loaded apart: how much one may ask for is set when it is loaded."""
+    """Packed as Triton packs what it launches with, whatever else that holds."""
     a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((16, 512), (512, 32)))
     ending, problem = make_epilogue(None, None, (), torch.bfloat16, None), canonical_product(a, b, [])
     plan = ContractPlan("triton", "whole", Tile(16, 32, 64, 4, 3))
@@ -290,31 +289,6 @@ def test_a_launch_asks_for_what_is_reserved_and_never_for_less_than_it_uses() ->
         launch._reserve(kernel, call.shared_bytes)
         assert kernel.metadata.shared == asked
         assert kernel.packed_metadata[:3] == (4, 1, asked)
-
-
-def test_kernels_that_reserve_differently_are_loaded_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[int] = []
-
-    class Compiled:
-        def __init__(self) -> None:
-            self.shared = 0
-
-        def _init_handles(self) -> None:
-            loaded.append(self.shared)
-
-    monkeypatch.setattr(launch, "_compiled", {})
-    monkeypatch.setattr(launch, "_loaded", {})
-    monkeypatch.setattr(launch, "device_of", lambda index: Device("any", 132, 90))
-    monkeypatch.setattr(launch, "_reserve", lambda kernel, shared: setattr(kernel, "shared", shared))
-    monkeypatch.setattr(calls, "compile_for", lambda call, architecture: Compiled())
-    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
-    a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((16, 512), (512, 32)))
-    ending, problem = make_epilogue(None, None, (), torch.bfloat16, None), canonical_product(a, b, [])
-    plan = ContractPlan("triton", "whole", Tile(16, 32, 64, 4, 3))
-    for reserved in (0, 1 << 16, 0, 1 << 16):
-        (call,) = product_calls(replace(plan, reserved_bytes=reserved), problem, ending, interpret=False)
-        assert launch.compiled(call, 0).shared == reserved
-    assert loaded == [0, 1 << 16], "once each, and reserved before it is loaded"
 
 
 @pytest.mark.parametrize("architecture", [80, 90, 100])
