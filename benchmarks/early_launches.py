@@ -1,0 +1,79 @@
+"""What a product gains when its first launch begins early, and what a core to each of its programs does to that.
+
+    PYTHONPATH=src python benchmarks/early_launches.py
+
+relu(a @ b), [M, K] @ [K, M], by the cost model's plan (no table) in three ways: its first launch not early; early; early with so
+much shared memory that a core holds one of its programs. Each is compared with float64, then timed in a CUDA graph and by
+do_bench, in turns, twice. Needs a GPU of sm_90 or later.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import torch
+
+from tilefold.backends.triton.products import prepare
+from tilefold.bench.timing import graph_us
+from tilefold.contract.choose import plan_tensors
+from tilefold.contract.epilogue import make_epilogue
+from tilefold.contract.plan import ContractPlan
+from tilefold.planner.device import device_of
+
+SHAPES = ((16, 8192), (16, 32768), (32, 16384), (48, 20480), (64, 8192), (64, 32768))
+TURNS = 2
+
+
+def ways(plan: ContractPlan) -> dict[str, ContractPlan]:
+    """The plan begun in each of the three ways."""
+    return {
+        "not early": replace(plan, chained=False, reserved_bytes=0),
+        "early": replace(plan, chained=True, reserved_bytes=0),
+        "early, a core each": plan,
+    }
+
+
+def compare(rows: int, depth: int, dtype: torch.dtype) -> str:
+    """A line of times in microseconds.
+
+    Raises:
+        SystemExit: an answer is wrong.
+    """
+    from triton.testing import do_bench
+
+    a, b = (
+        torch.randn(rows, depth, device="cuda").to(dtype),
+        torch.randn(depth, rows, device="cuda").to(dtype),
+    )
+    ending = make_epilogue("relu", None, (), dtype, None)
+    chip = replace(device_of(0), name="a chip without a table")
+    plan = plan_tensors(a, b, [], ending, "ieee", "run_to_run", chip)
+    want = torch.relu(a.double() @ b.double())
+    bound = depth * 2.0**-22 * (a.double().abs() @ b.double().abs()) + torch.finfo(dtype).eps * want
+    times: dict[str, list[str]] = {}
+    for _ in range(TURNS):
+        for name, way in ways(plan).items():
+            made = prepare(a, b, [], ending, "ieee", "run_to_run", (rows, rows), plan=way)
+            if not bool(((made(a, b).double() - want).abs() <= bound).all()):
+                raise SystemExit(f"WRONG ANSWER at {rows} x {rows} x {depth} {dtype}, {name}")
+            call = lambda made=made: made(a, b)  # noqa: E731  # bound now
+            cold_us = 1e3 * float(do_bench(call, warmup=10, rep=40, return_mode="median"))
+            times.setdefault(name, []).append(f"{graph_us(call, 5.0):.2f} (do_bench {cold_us:.2f})")
+    parts = (f"{name} {' / '.join(each)}" for name, each in times.items())
+    return f"{dtype} {rows}x{rows}x{depth}: {'; '.join(parts)}"
+
+
+def main() -> int:
+    """Every shape in bfloat16 and in float32."""
+    if not torch.cuda.is_available():
+        raise SystemExit("early_launches: needs a CUDA device, got none; run it where there is one")
+    for dtype in (torch.bfloat16, torch.float32):
+        for rows, depth in SHAPES:
+            print(compare(rows, depth, dtype), flush=True)
+            torch.cuda.empty_cache()  # each graph had memory of its own
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
