@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python benchmarks/early_launches.py
 
-relu(a @ b), [M, K] @ [K, M], by the cost model's plan (no table) in three ways: its first launch not early; early; early with so
-much shared memory that a core holds one of its programs. Each is compared with float64, then timed in a CUDA graph and by
+relu(a @ b), [M, K] @ [K, M], by the cost model's plan (no table) in three ways: its first launch not early; early; early with
+so much shared memory that a core holds one of its programs. Each is compared with float64, then timed in a CUDA graph and by
 do_bench, in turns, twice. Needs a GPU of sm_90 or later.
 """
 
