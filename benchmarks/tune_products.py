@@ -73,13 +73,15 @@ class Shape:
 class Search:
     """The search for one shape's fastest plan, a round at a time: all plans of a round are compiled, then timed.
 
-    `waiting` are the plans of the next round, none when the fastest plans' neighbours are all known.
+    `waiting` are the plans of the next round, none when the fastest plans' neighbours are all known. `model` is what the cost
+    model takes, no table asked.
     """
 
     def __init__(self, sizes: Sizes, asked: Asked, device: Device) -> None:
-        self.sizes, self.asked, self.device = sizes, asked, device
+        self.sizes, self.device = sizes, device
         self.known: dict[ContractPlan, float] = {}
-        first = sorted(candidates(sizes, asked, device), key=lambda p: p.time_us)
+        first = sorted(candidates(sizes, asked, device, tuned.costs_of(device)), key=lambda p: p.time_us)
+        self.model = _plain(first[0])
         whole, cublas = ([p for p in first if p.strategy == name] for name in ("whole", "cublas"))
         self.waiting = list(dict.fromkeys(_plain(p) for p in (*first[:BREADTH], *whole[:4], *cublas)))
 
@@ -105,12 +107,7 @@ class Search:
                 replace(plan, tile=replace(plan.tile, num_stages=stages)), self.sizes, self.device
             )
         ]
-        return list(dict.fromkeys([*fastest, *deeper, self.model()]))
-
-    def model(self) -> ContractPlan:
-        """The cost model's choice, no table asked."""
-        weighed = candidates(self.sizes, self.asked, self.device, tuned.costs_of(self.device))
-        return _plain(min(weighed, key=lambda plan: plan.time_us))
+        return list(dict.fromkeys([*fastest, *deeper, self.model]))
 
     @property
     def found(self) -> list[tuple[float, ContractPlan]]:
@@ -325,7 +322,7 @@ def result(stand: Stand) -> tuple[tuned.Entry, dict[str, Any]]:
     shape, found = stand.shape, stand.search.found
     times = stand.finals(stand.search.finalists())
     best = min(times, key=lambda plan: times[plan].both_us)
-    model = times[stand.search.model()]
+    model = times[stand.search.model]
     entry = tuned.Entry(
         str(DTYPES[shape.dtype]).removeprefix("torch."),
         "ieee",

@@ -135,7 +135,7 @@ def test_a_plan_is_chosen_warm_and_cold() -> None:
     assert BEST.tile is not None
     assert entry.plan.tile.num_stages > BEST.tile.num_stages
     assert entry.plan.time_us == far(entry.plan)
-    assert log["graph_over_best"] == far(stand.search.model())
+    assert log["graph_over_best"] == far(stand.search.model)
     assert len(log["finals"]) == len(plans)
 
 

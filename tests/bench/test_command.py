@@ -188,7 +188,6 @@ def test_ctrl_c_keeps_what_is_done(
     assert captured.err == "bench: interrupted\n"
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGINT"), reason="needs signals")
 def test_a_terminals_ctrl_c_ends_a_run_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tilefold.bench", "folds", *QUICK, "--out", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}

@@ -121,7 +121,7 @@ def _tflops(tile: Tile, sharing: int, asked: Asked, device: Device, costs: Costs
 
 def _is_vector(asked: Asked) -> bool:
     """Whether products are made by the vector units."""
-    return asked.dtype == torch.float64 or (asked.dtype == torch.float32 and asked.precision == "ieee")
+    return asked.dtype == torch.float64 or asked.true_float32
 
 
 def _is_wgmma(tile: Tile, asked: Asked, device: Device) -> bool:

@@ -45,6 +45,11 @@ class Asked:
     row: bool = False
     in_order: bool = False
 
+    @property
+    def true_float32(self) -> bool:
+        """Whether float32 operands are multiplied as such, which no tensor core does."""
+        return self.dtype == torch.float32 and self.precision == "ieee"
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -79,8 +84,7 @@ class ContractPlan:
     does not end itself; `overlap` begins it early (programmatic dependent launch); `chained` begins the first launch early
     too, beside the end of whatever ran before, and has it wait there before it reads. `reserved_bytes` is the shared memory
     that a program of the first launch asks for at least: half of a core's keeps a core to one of them, so that those begun
-    early spread over all cores. `time_us` is what the cost model expects (or a search measured), `reason` its
-    words.
+    early spread over all cores. `time_us` is what the cost model expects (or a search measured), `reason` its words.
     """
 
     backend: str

@@ -26,11 +26,10 @@ _SPLITS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 def tiles_of(sizes: Sizes, asked: Asked) -> Iterator[Tile]:
     """Tiles no larger than the product needs, with as many steps on their way as shared memory holds."""
     most_k = 64 if asked.dtype == torch.float64 else max(_BLOCKS_K)
-    true_float32 = asked.dtype == torch.float32 and asked.precision == "ieee"
     for block_m, block_n, block_k in itertools.product(_BLOCKS, _BLOCKS, _BLOCKS_K):
         if (
             block_k > most_k
-            or (true_float32 and (block_m + block_n) * block_k > SPILLING)
+            or (asked.true_float32 and (block_m + block_n) * block_k > SPILLING)
             or any(
                 block > least and block >= 2 * size
                 for block, least, size in (
@@ -43,14 +42,14 @@ def tiles_of(sizes: Sizes, asked: Asked) -> Iterator[Tile]:
             continue
         stages = min(4, STAGED_BYTES // ((block_m + block_n) * block_k * sizes.itemsize))
         if stages >= 3:
-            for warps in _warps(block_m * block_n, true_float32):
+            for warps in _warps(block_m * block_n, asked):
                 yield Tile(block_m, block_n, block_k, warps, stages)
 
 
-def _warps(results: int, true_float32: bool) -> tuple[int, ...]:
+def _warps(results: int, asked: Asked) -> tuple[int, ...]:
     if results >= 128 * 128:
         return (8,)
-    if true_float32:
+    if asked.true_float32:
         return (2, 4)
     return (4,) if results >= 1024 else (1, 2)
 
