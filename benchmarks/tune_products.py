@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python benchmarks/tune_products.py --suite decompose-k --dtype bf16 --budget 450
 
-Of all shapes first the plans that the cost model likes best are timed, then the neighbours of the fastest, again and again
-until none is faster or the time is used. Times are those of calls in a CUDA graph. No plan is timed whose
-answer was not compared with float64. Entries of shapes that are not searched stay in the table.
+Of all shapes first the plans that the cost model likes best and the table's own are timed, then the neighbours of the
+fastest, again and again until none is faster or the time is used. Each is timed in a CUDA graph and cold, by do_bench. No
+plan is timed whose answer was not compared with float64. Entries of shapes that are not searched stay in the table.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ BEAM = 3  # plans whose neighbours are timed
 BOUNDARY_ROWS = (64, 256, 1024, 4096)
 BOUNDARY_SIDES = ((256, 4096), (1024, 1024), (4096, 4096))
 FOR_SEARCH = 0.7  # of the budget; the rest is for the finalists
-FINALISTS = 6  # fastest plans of the search that are timed again
-DEEPER = (6, 8, 10)  # steps on their way that are tried for them besides: of use where memory is cold
+FINALISTS = 8  # fastest plans of the search that are timed again
+MOST_STAGES = 10
 AGAIN = 3  # times that the finalists are timed, in turns
 COLD_MS = 15  # of do_bench's samples, each time
+QUICK_COLD_MS = 3  # the same in the search
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,22 @@ class Shape:
 # ------------------------------------------------------------------------------------------------------ the search
 
 
+@dataclass(frozen=True)
+class Final:
+    """A plan's times by both clocks."""
+
+    graph_us: float
+    cold_us: float
+
+    @property
+    def both_us(self) -> float:
+        """What plans are chosen by: in a graph, where L2 and launches are warm, and cold, as a single call is."""
+        return math.sqrt(self.graph_us * self.cold_us)
+
+
+NEVER = Final(math.inf, math.inf)  # the times of a plan that cannot run, or that there was no time for
+
+
 class Search:
     """The search for one shape's fastest plan, a round at a time: all plans of a round are compiled, then timed.
 
@@ -79,44 +96,37 @@ class Search:
 
     def __init__(self, sizes: Sizes, asked: Asked, device: Device) -> None:
         self.sizes, self.device = sizes, device
-        self.known: dict[ContractPlan, float] = {}
+        self.known: dict[ContractPlan, Final] = {}
         first = sorted(candidates(sizes, asked, device, tuned.costs_of(device)), key=lambda p: p.time_us)
         self.model = _plain(first[0])
+        shipped = tuned.tuned_plan(sizes, asked, device, first[0])
         whole, cublas = ([p for p in first if p.strategy == name] for name in ("whole", "cublas"))
-        self.waiting = list(dict.fromkeys(_plain(p) for p in (*first[:BREADTH], *whole[:4], *cublas)))
+        start = [shipped] if shipped else []
+        self.waiting = list(dict.fromkeys(map(_plain, (*start, *first[:BREADTH], *whole[:4], *cublas))))
 
-    def tell(self, times: Sequence[float]) -> None:
-        """The microseconds of the plans that waited, infinity for one that cannot run."""
+    def tell(self, times: Sequence[Final]) -> None:
+        """The times of the plans that waited, `NEVER` for one that cannot run."""
         self.known |= dict(zip(self.waiting, times, strict=True))
-        best = sorted(self.known, key=self.known.__getitem__)[:BEAM]
         around = [
-            n for plan in best for n in neighbours(plan, self.sizes, self.device) if n not in self.known
+            n
+            for plan in self.found[:BEAM]
+            for n in neighbours(plan, self.sizes, self.device)
+            if n not in self.known
         ]
         self.waiting = list(dict.fromkeys(around))
 
     def finalists(self) -> list[ContractPlan]:
-        """The fastest plans, the fastest of them with deeper pipelines, and what the cost model takes."""
-        fastest = [plan for _, plan in self.found[:FINALISTS]]
-        deeper = [
-            valid
-            for plan in fastest[:BEAM]
-            if plan.tile is not None
-            for stages in DEEPER
-            if stages > plan.tile.num_stages
-            for valid in _valid(
-                replace(plan, tile=replace(plan.tile, num_stages=stages)), self.sizes, self.device
-            )
-        ]
-        return list(dict.fromkeys([*fastest, *deeper, self.model]))
+        """The fastest plans, and what the cost model takes."""
+        return list(dict.fromkeys([*self.found[:FINALISTS], self.model]))
 
     @property
-    def found(self) -> list[tuple[float, ContractPlan]]:
+    def found(self) -> list[ContractPlan]:
         """Timed plans, the fastest first."""
-        return sorted(((us, plan) for plan, us in self.known.items()), key=lambda pair: pair[0])
+        return sorted(self.known, key=lambda plan: self.known[plan].both_us)
 
 
 def _plain(plan: ContractPlan) -> ContractPlan:
-    return replace(plan, time_us=0.0)
+    return replace(plan, time_us=0.0, reason="")
 
 
 def neighbours(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[ContractPlan]:
@@ -127,7 +137,7 @@ def neighbours(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[Con
     for name, factors in (("block_m", 2), ("block_n", 2), ("block_k", 2), ("num_warps", 2)):
         for value in (getattr(tile, name) * factors, getattr(tile, name) // factors):
             yield from _valid(replace(plan, tile=replace(tile, **{name: value})), sizes, device)
-    for stages in (tile.num_stages - 1, tile.num_stages + 1):
+    for stages in (tile.num_stages - 1, tile.num_stages + 1, min(2 * tile.num_stages, MOST_STAGES)):
         yield from _valid(replace(plan, tile=replace(tile, num_stages=stages)), sizes, device)
     for splits in {plan.splits * 2, plan.splits * 3 // 2, plan.splits * 3 // 4, plan.splits // 2}:
         yield from _valid(replace(plan, splits=splits, finish=None), sizes, device)
@@ -164,7 +174,7 @@ def _valid(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[Contrac
     shared = (tile.block_m + tile.block_n) * tile.block_k * sizes.itemsize * (tile.num_stages - 1)
     fits = (
         shared <= device.shared_bytes - PROGRAM_BYTES
-        and 1 <= tile.num_stages <= DEEPER[-1]
+        and 1 <= tile.num_stages <= MOST_STAGES
         and 1 <= tile.num_warps <= 8
     )
     if (
@@ -181,19 +191,6 @@ def _valid(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[Contrac
     finish = plan.finish if plan.finish and splits == plan.splits else finish_of(sizes, splits)
     made = replace(plan, strategy=strategy, splits=splits, finish=finish if splits > 1 else None)
     yield chained_or_not(made, sizes, device)
-
-
-@dataclass(frozen=True)
-class Final:
-    """A plan's times: the middle one of several medians each, since a plan that is fast at times only is not fast."""
-
-    graph_us: float
-    cold_us: float
-
-    @property
-    def both_us(self) -> float:
-        """What plans are chosen by: in a graph, where L2 and launches are warm, and cold, as a single call is."""
-        return math.sqrt(self.graph_us * self.cold_us)
 
 
 # ----------------------------------------------------------------------------------------------------- on the GPU
@@ -236,26 +233,25 @@ class Stand:
 
     def time_waiting(self, until: float) -> None:
         """Time the plans that wait, a quick look at each; those for which no time is left are passed over."""
-        late = float("inf")
+        waiting = self.search.waiting
         self.search.tell(
-            [self._time(p, most=20, replays=3) if time.time() < until else late for p in self.search.waiting]
+            [
+                self.time(p, QUICK_COLD_MS, most=20, replays=3) if time.time() < until else NEVER
+                for p in waiting
+            ]
         )
 
-    def _time(self, plan: ContractPlan, **pace: int) -> float:
-        """Microseconds in a CUDA graph, infinity for a plan that cannot run here."""
+    def time(self, plan: ContractPlan, cold_ms: float, **pace: int) -> Final:
+        """Microseconds in a CUDA graph, and by do_bench, the L2 cold; `NEVER` for a plan that cannot run here."""
+        from triton.testing import do_bench
+
         from tilefold.bench.timing import graph_us
 
         call = self._checked(plan)
-        return graph_us(call, 5.0, **pace) if call else float("inf")
-
-    def _cold(self, plan: ContractPlan) -> float:
-        """Microseconds by do_bench, the L2 cold."""
-        from triton.testing import do_bench
-
-        call = self._checked(plan)
-        return (
-            1e3 * float(do_bench(call, warmup=2, rep=COLD_MS, return_mode="median")) if call else float("inf")
-        )
+        if call is None:
+            return NEVER
+        cold_us = 1e3 * float(do_bench(call, warmup=2, rep=cold_ms, return_mode="median"))
+        return Final(graph_us(call, 5.0, **pace), cold_us)
 
     def _checked(self, plan: ContractPlan) -> Any:
         """A plan as a call whose answer is right; None where it cannot run.
@@ -275,10 +271,14 @@ class Stand:
         return call
 
     def finals(self, plans: Sequence[ContractPlan]) -> dict[ContractPlan, Final]:
-        """Both clocks of each plan, in turns."""
-        times = [[(self._time(plan), self._cold(plan)) for plan in plans] for _ in range(AGAIN)]
-        columns = zip(plans, zip(*times, strict=True), strict=True)
-        return {plan: Final(*map(statistics.median, zip(*column, strict=True))) for plan, column in columns}
+        """Both clocks of each plan, medians of several turns: a plan that is fast at times only is not fast."""
+        turns = [[self.time(plan, COLD_MS) for plan in plans] for _ in range(AGAIN)]
+        return {
+            plan: Final(
+                statistics.median(t.graph_us for t in times), statistics.median(t.cold_us for t in times)
+            )
+            for plan, times in zip(plans, zip(*turns, strict=True), strict=True)
+        }
 
 
 def _compiled(call: Call, architecture: int) -> None:
@@ -319,7 +319,7 @@ def search_all(stands: Sequence[Stand], compiler: Compiler, until: float) -> Non
 
 def result(stand: Stand) -> tuple[tuned.Entry, dict[str, Any]]:
     """The entry of one shape, and all that was timed on the way."""
-    shape, found = stand.shape, stand.search.found
+    shape, known = stand.shape, stand.search.known
     times = stand.finals(stand.search.finalists())
     best = min(times, key=lambda plan: times[plan].both_us)
     model = times[stand.search.model]
@@ -333,7 +333,10 @@ def result(stand: Stand) -> tuple[tuned.Entry, dict[str, Any]]:
     log = {
         "shape": asdict(shape),
         "plans": [
-            tuned.record_of(replace(entry, plan=replace(p, time_us=us))) for us, p in found if us < 1e9
+            tuned.record_of(replace(entry, plan=replace(p, time_us=known[p].graph_us)))
+            | {"cold_us": round(known[p].cold_us, 3)}
+            for p in stand.search.found
+            if known[p] != NEVER
         ],
         "finals": [
             tuned.record_of(replace(entry, plan=replace(p, time_us=final.graph_us))) | asdict(final)
