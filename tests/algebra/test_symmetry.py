@@ -10,6 +10,7 @@ import torch
 
 from backends.triton_cases import MONOIDS
 from tilefold import Monoid, math, monoids
+from tilefold.algebra.evaluate import evaluate
 from tilefold.algebra.program import Program, specialize
 from tilefold.algebra.symmetry import ordered_fields
 
@@ -56,7 +57,69 @@ def test_only_what_a_rounding_reads_is_ordered() -> None:
     """Counts and extremes of DESCRIBE are symmetric whatever its moments do."""
     assert ordered_fields(program_of(monoids.WELFORD)) == (0, 1, 2, 3)
     assert ordered_fields(program_of(monoids.DESCRIBE)) == (6, 7, 8, 9)
-    assert ordered_fields(program_of(monoids.LOGSUMEXP)) == (0, 1)
+    assert ordered_fields(program_of(monoids.LOGSUMEXP)) == ()
+
+
+def rescaled(a: Any, b: Any, first: Any = None, unit: float = 0.0) -> tuple[Any, Any]:
+    """Log-sum-exp's way, its choices given."""
+    scale = math.exp(math.where(a.x == b.x, unit, -abs(a.x - b.x)))
+    first = a.x > b.x if first is None else first
+    kept, other = math.where(first, a.y, b.y), math.where(first, b.y, a.y)
+    return math.maximum(a.x, b.x), kept + other * scale
+
+
+def test_a_choice_by_which_is_larger_needs_no_order() -> None:
+    assert ordered(rescaled) == ()
+    assert ordered(lambda a, b: rescaled(a, b, a.x >= b.x)) == ()
+    assert ordered(lambda a, b: rescaled(a, b, b.x < a.x)) == ()
+    assert ordered(lambda a, b: rescaled(a, b, unit=1.0)) == (0, 1), "equal maxima are not rescaled by 1"
+    assert ordered(lambda a, b: rescaled(a, b, unit=-0.5)) == (0, 1)
+    assert ordered(lambda a, b: rescaled(a, b, a.x > b.y)) == (0, 1), "other values are compared"
+    assert ordered(lambda a, b: rescaled(a, b, a.x > 0.0)) == (0, 1)
+    assert ordered(lambda a, b: rescaled(a, b, a.y > b.y)) == (0, 1), "equal sums of different maxima"
+
+
+def test_a_choice_that_a_nan_turns_needs_an_order() -> None:
+    """Where values do not compare, each side keeps the other's field, unless the result is NaN too."""
+    assert ordered(lambda a, b: (math.maximum(a.x, b.x), math.where(a.x > b.x, a.y, b.y))) == (0, 1)
+    doubled = ordered(lambda a, b: (math.maximum(a.x, b.x), math.where(a.x > b.x, a.y, b.y) * (a.x - b.x)))
+    assert doubled == (0, 1), "its sign tells"
+    squared = lambda a, b: math.where(a.x > b.x, a.y, b.y) * abs(a.x - b.x)  # noqa: E731  # one row of a table
+    assert ordered(lambda a, b: (math.maximum(a.x, b.x), squared(a, b))) == (0, 1), (
+        "of ties, 0 * y has y's sign"
+    )
+
+
+def test_a_products_order_shows_in_a_fused_sum() -> None:
+    """The sums of either maximum, one product in each: which of them is fused is the compiler's choice."""
+
+    def combine(a: Any, b: Any) -> tuple[Any, Any]:
+        scale = math.exp(math.where(a.x == b.x, 0.0, -abs(a.x - b.x)))
+        return math.maximum(a.x, b.x), math.where(a.x > b.x, a.y + b.y * scale, a.y * scale + b.y)
+
+    assert ordered(combine) == (0, 1)
+
+
+def test_a_constant_that_a_chip_may_round_settles_nothing() -> None:
+    """log2(2) is 1, and an approximation of it may not be."""
+
+    def combine(a: Any, b: Any) -> tuple[Any, Any]:
+        scale = math.log2(math.where(a.x == b.x, 2.0, abs(a.x - b.x)))
+        kept, other = math.where(a.x > b.x, a.y, b.y), math.where(a.x > b.x, b.y, a.y)
+        return math.maximum(a.x, b.x), kept + other * scale
+
+    assert ordered(combine) == (0, 1)
+
+
+def test_log_sum_exp_gives_the_same_bits_either_way() -> None:
+    program = program_of(monoids.LOGSUMEXP)
+    some = torch.tensor([-INF, -88.0, -1.5, -0.0, 0.0, 0.3, 1.0, 1e30, INF, float("nan")])
+    grid = torch.cartesian_prod(some, some, torch.rand(40) * 1e3, torch.rand(40) * 1e-3)
+    a, b = (grid[:, 0], grid[:, 2]), (grid[:, 1], grid[:, 3])
+    for one, other in zip(
+        evaluate(program.combine, [*a, *b]), evaluate(program.combine, [*b, *a]), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
 
 
 def test_fields_that_meet_in_one_result_change_places_together() -> None:

@@ -98,10 +98,15 @@ MIN_WITH_INDEX = _located(False, Located, "min_with_index")
 
 
 def _logsumexp_combine(a: Any, b: Any) -> tuple[Any, Any]:
-    """One exponential: the smaller maximum is rescaled to the larger. Equal infinities differ by 0."""
+    """One exponential: the smaller maximum is rescaled to the larger. Equal infinities differ by 0.
+
+    The sums are chosen before one is rescaled, so that neither side's product alone can be fused: threads that exchange
+    states then get the same bits.
+    """
     scale = math.exp(math.where(a.max == b.max, 0.0, -abs(a.max - b.max)))
-    total = math.where(a.max > b.max, a.sum + b.sum * scale, a.sum * scale + b.sum)
-    return math.maximum(a.max, b.max), total
+    first = a.max > b.max
+    kept, rescaled = math.where(first, a.sum, b.sum), math.where(first, b.sum, a.sum)
+    return math.maximum(a.max, b.max), kept + rescaled * scale
 
 
 def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:

@@ -4,15 +4,18 @@ A commutative combine may still round c(a, b) and c(b, a) differently: Welford's
 of x * y + z * w a compiler fuses one product, whose rounding is then lost. Where threads exchange states and each combines
 its own with the other's, they would hold different bits of one result.
 
-A field is free of that where its graph shows it, in one of two ways:
+A field is free of that where its graph shows it, in one of three ways:
 
-    mirrored   it meets both sides in a commutative operation, as in a.f + b.f, where the sides are the same exact term
-               (fields, and what compares, selects, negates or counts in whole numbers: nothing that a compiler fuses)
+    mirrored   it meets both sides in a commutative operation, as in a.f + b.f or |a.f - b.f|, where the sides are the same
+               exact term (fields, and what compares, selects, negates or counts in whole numbers: nothing that is fused)
     chosen     it is one of the inputs, chosen by comparisons of one field's values alone: then only their order matters,
                and every order is tried, with equal zeros of either sign, infinities and two kinds of NaN
+    by cases   it is one of these, or NaN, however the two values of some field compare: where they differ, a choice by which
+               is larger gives the same whichever comes first; where they are equal, comparisons are known (log-sum-exp: the
+               smaller maximum's sum is rescaled and added to the larger's, and equal maxima rescale by 1)
 
-Whatever shows neither is taken to depend on it, whether it does or not. What arithmetic makes of a NaN is one NaN, as on
-NVIDIA's chips.
+Whatever shows none of these is taken to depend on it, whether it does or not. What arithmetic makes of a NaN is one NaN, as
+on NVIDIA's chips.
 """
 
 from __future__ import annotations
@@ -21,14 +24,15 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.evaluate import evaluate, stored
-from tilefold.algebra.expression import Graph
+from tilefold.algebra.expression import Graph, Value, apply, trace
 from tilefold.algebra.program import Program
-from tilefold.algebra.typing import TypedGraph, integer_limits, is_float
+from tilefold.algebra.typing import TypedGraph, infer, integer_limits, is_float
 
 _COMMUTATIVE = frozenset(["add", "mul", "maximum", "minimum", "and", "or", "xor", "eq", "ne"])
 _TESTS = frozenset(["isnan", "isinf", "isfinite"])
@@ -36,7 +40,14 @@ _COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne"])
 # Never part of a fused operation: each rounds to nothing but its own value, whatever stands around it.
 _EXACT = _COMPARISONS | _TESTS | {"where", "neg", "abs", "maximum", "minimum", "floor", "ceil"}
 _CHOOSING = _COMPARISONS | _TESTS | {"where", "and", "or", "xor", "invert"}
+_ARITHMETIC = frozenset(["add", "sub", "mul", "exp", "exp2"])  # NaN if an operand is
 _LARGEST_TRIAL = 1 << 18
+# How two values of a field may compare, and which comparisons are known then.
+_CASES: dict[str, dict[str, bool]] = {
+    "apart": {"eq": False, "ne": True},
+    "tied": {"lt": False, "le": True, "gt": False, "ge": True, "eq": True, "ne": False},
+    "unordered": {"lt": False, "le": False, "gt": False, "ge": False, "eq": False, "ne": True},
+}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -50,6 +61,7 @@ def ordered_fields(program: Program) -> tuple[int, ...]:
         return tuple(range(n))  # a conversion comes after the graph; such combines are rare
     mirrored = _Mirror(combine)
     left = [f for f in range(n) if not mirrored.itself(combine.graph.outputs[f])]
+    left = [f for f in left if not _alike_by_cases(combine, f)]
     if left and _chosen_alike(combine, left, _labels(program.algebra)):
         return ()
     reads = [frozenset(i % n for i in combine.graph.reads(f)) for f in range(n)]
@@ -66,11 +78,14 @@ def _whole(fields: frozenset[int], reads: Sequence[frozenset[int]]) -> frozenset
 
 
 class _Mirror:
-    """A combine's graph and the same graph with its sides exchanged, compared node by node."""
+    """A combine's graph and the same graph with its sides exchanged, compared node by node.
 
-    def __init__(self, combine: TypedGraph) -> None:
+    `apart` and `unordered` name a field whose two values are known to differ, or not to compare, a NaN being among them.
+    """
+
+    def __init__(self, combine: TypedGraph, apart: int | None = None, unordered: int | None = None) -> None:
         self.typed, self.nodes = combine, combine.graph.nodes
-        self.fields = combine.graph.arity // 2
+        self.fields, self.apart, self.unordered = combine.graph.arity // 2, apart, unordered
         self.itself = functools.cache(self._itself)
         self.other = functools.cache(self._other)
 
@@ -81,6 +96,12 @@ class _Mirror:
             return False
         if node.op in _COMMUTATIVE and self.other(*node.args):
             return True
+        if node.op == "abs" and self.nodes[node.args[0]].op == "sub":
+            return self.other(*self.nodes[node.args[0]].args) or self.itself(node.args[0])
+        if node.op == "where" and self.apart is not None:
+            condition, *chosen = node.args
+            if _compares(self.typed.graph, condition, self.apart) and self.other(*chosen):
+                return True
         return all(self.itself(a) for a in node.args)
 
     def _other(self, left: int, right: int) -> bool:
@@ -98,11 +119,76 @@ class _Mirror:
             a.op in _COMMUTATIVE and self.other(a.args[0], b.args[1]) and self.other(a.args[1], b.args[0])
         )
 
+    def is_nan(self, position: int) -> bool:
+        """Whether a node is arithmetic's NaN: both values of the unordered field have come into it."""
+        return self.nodes[position].op in _ARITHMETIC and self._has_nan(position)
+
+    def _has_nan(self, position: int) -> bool:
+        node = self.nodes[position]
+        if node.op not in _ARITHMETIC | {"neg", "abs"}:
+            return False
+        meets = self.unordered is not None and set(node.args) == _pair(self.typed.graph, self.unordered)
+        return meets or any(map(self._has_nan, node.args))
+
     def _exact(self, position: int) -> bool:
         whole = not is_float(self.typed.dtypes[position]) and not is_float(
             self.typed.operand_dtypes[position]
         )
         return whole or self.nodes[position].op in _EXACT
+
+
+def _alike_by_cases(combine: TypedGraph, output: int) -> bool:
+    """Whether a field of the result has the same bits either way, however the two values of some field compare."""
+    graph, n = combine.graph, combine.graph.arity // 2
+    if not all(map(is_float, combine.input_dtypes)):
+        return False  # a product by 1 may convert
+    compared = [f for f in range(n) if any(_compares(graph, i, f) for i in range(len(graph.nodes)))]
+    return any(all(_alike_when(combine, output, f, case) for case in _CASES) for f in compared)
+
+
+def _alike_when(combine: TypedGraph, output: int, field: int, case: str) -> bool:
+    known, pair = _CASES[case], {field, field + combine.graph.arity // 2}
+    computed = False  # a constant whose bits on the chip are not known for sure
+
+    def step(op: str, operands: Sequence[Any], value: Any) -> Any:
+        nonlocal computed
+        nodes = [operand.node for operand in operands if isinstance(operand, Value)]
+        if op in known and len(nodes) == 2 and {v.value for v in nodes if v.op == "input"} == pair:
+            return known[op]
+        numbers = [_number(operand) for operand in operands]
+        if op == "mul" and 1 in numbers:
+            return operands[1 - numbers.index(1)]
+        if None not in numbers and op not in _EXACT:
+            computed |= op not in ("exp", "exp2") or numbers != [0]
+        return apply(op, *operands, value=value)
+
+    settled = trace(lambda *sides: combine.graph.replay(sides, step), combine.graph.arity)
+    mirrored = _Mirror(
+        infer(settled, combine.input_dtypes),
+        apart=field if case == "apart" else None,
+        unordered=field if case == "unordered" else None,
+    )
+    at = settled.outputs[output]
+    return not computed and (mirrored.itself(at) or (case == "unordered" and mirrored.is_nan(at)))
+
+
+def _number(operand: Any) -> Any:
+    """What a constant is, traced or plain; None for anything else."""
+    if isinstance(operand, Value):
+        return operand.node.value if operand.node.op == "const" else None
+    return operand
+
+
+def _compares(graph: Graph, position: int, field: int) -> bool:
+    """Whether a node compares the two sides' values of a field."""
+    node = graph.nodes[position]
+    return node.op in _COMPARISONS and set(node.args) == _pair(graph, field)
+
+
+def _pair(graph: Graph, field: int) -> set[int]:
+    """The nodes that are a field's two values."""
+    wanted = (field, field + graph.arity // 2)
+    return {i for i, node in enumerate(graph.nodes) if node.op == "input" and node.value in wanted}
 
 
 def _labels(algebra: Algebra) -> tuple[int, ...]:
