@@ -120,11 +120,21 @@ def test_every_or_form_is_timed(tmp_path: Path) -> None:
     assert [m.status for m in case.measurements] == ["ok"] * 6
 
 
-def test_every_way_to_multiply_is_timed_and_says_what_was_chosen(tmp_path: Path) -> None:
-    argv = "decompose-k --size small --dtype bf16 --operations matmul+relu --jobs 4"
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # inside Inductor's autotuning
+@pytest.mark.parametrize(
+    ("suite", "only", "shapes"),
+    [
+        ("decompose-k", "--dtype bf16 --operations matmul+relu", [(16, 16, 1024), (16, 16, 256)]),
+        ("router", "--operations matmul", [(1, 32, 512), (16, 32, 512)]),
+    ],
+)
+def test_every_way_to_multiply_is_timed_and_says_what_was_chosen(
+    suite: str, only: str, shapes: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    argv = f"{suite} --size small {only} --jobs 4"
     assert command.main([*argv.split(), "--out", str(tmp_path)]) == 0
-    cases = read_results(tmp_path / "decompose-k.json").cases
-    assert [case.shape[2] for case in cases] == [1024, 256]
+    cases = read_results(tmp_path / f"{suite}.json").cases
+    assert [case.shape for case in cases] == shapes
     for case in cases:
         for row in case.measurements:
             assert row.status == "ok", (row.variant, row.note)

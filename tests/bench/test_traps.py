@@ -183,6 +183,38 @@ def test_tuning_takes_turns_among_processes(monkeypatch: pytest.MonkeyPatch) -> 
     assert held == ["outside"]
 
 
+@pytest.mark.parametrize("how", ["in graphs", "unmeasured"])
+def test_candidates_are_replayed_or_only_compiled(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a choice counts, it is measured without the host; where nobody takes it, each candidate is called once."""
+    from torch._inductor import config
+    from torch._inductor.codecache import PersistentCache
+    from torch._inductor.runtime.benchmarking import InductorBenchmarker
+
+    done: list[str] = []
+
+    def measure(self: object, call, **keywords: object) -> float:
+        done.append(call())
+        assert keywords == traps.TUNING
+        return 7.0
+
+    def write(self: object, *choices: object) -> None:
+        done.append("on disk")
+
+    monkeypatch.setattr(InductorBenchmarker, "benchmark_gpu", measure)
+    monkeypatch.setattr(PersistentCache, "update_local_cache", write)
+    monkeypatch.setattr(traps, "_once_ms", lambda call: 0.1)
+    monkeypatch.setattr(traps, "_recorded", lambda call: lambda: "replayed")
+    with traps.tuned_in_graphs() if how == "in graphs" else traps.unmeasured():
+        assert not config.autotune_local_cache
+        took = InductorBenchmarker().benchmark_gpu(lambda: done.append("called"))
+        PersistentCache().update_local_cache({})
+    assert (took, done) == ((7.0, ["replayed"]) if how == "in graphs" else (1.0, ["called"]))
+    assert config.autotune_local_cache
+    monkeypatch.setattr(traps, "_once_ms", lambda call: 40.0)
+    with traps.tuned_in_graphs():
+        assert InductorBenchmarker().benchmark_gpu(lambda: None) == 40.0
+
+
 # -------------------------------------------------------------------------------------------------------- inputs
 
 

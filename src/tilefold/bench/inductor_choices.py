@@ -80,22 +80,37 @@ def _short(winner: str) -> str:
     return "plain" if "_plain" in winner else "the operation itself" if itself else winner
 
 
-_latest: list[str] = []  # the case whose functions Dynamo holds
+Build = Callable[[Any, Tensor], Sequence[Choice]]
 
 
-def compile_beside(
-    case: ProductCase, product: Callable[[Pair], Tensor], **options: Any
-) -> Callable[[Pair], Tensor]:
-    """`torch.compile` beside the case's other compiled functions: Dynamo is reset where a new case begins.
+def chosen_in_graphs(build: Build) -> Build:
+    """A variant's way to build its choices, Inductor's candidates measured as `traps.tuned_in_graphs` says."""
 
-    Dynamo keeps what it compiled by a function's code, and falls back after eight specialisations of one code: each function
-    gets a code of its own, and hitting that limit is an error.
+    def built(case: Any, x: Tensor) -> Sequence[Choice]:
+        with traps.tuned_in_graphs() if x.is_cuda else contextlib.nullcontext():
+            return build(case, x)
+
+    return built
+
+
+def compiled_only(build: Build) -> Build:
+    """The same in a worker, whose choice nobody takes: no candidate is measured."""
+
+    def compiled(case: Any, x: Tensor) -> Sequence[Choice]:
+        with traps.unmeasured():
+            return build(case, x)
+
+    return compiled
+
+
+def compiled_apart(product: Callable[[Pair], Tensor], **options: Any) -> Callable[[Pair], Tensor]:
+    """`torch.compile` of a function with a code of its own.
+
+    Dynamo keeps what it compiled by a function's code, and falls back after eight specialisations of one code: hitting that
+    limit is an error.
     """
     import torch._dynamo as dynamo
 
-    if _latest != [case.name]:
-        dynamo.reset()
-        _latest[:] = [case.name]
     dynamo.config.fail_on_recompile_limit_hit = True
     own = types.FunctionType(
         product.__code__.replace(), product.__globals__, product.__name__, None, product.__closure__
@@ -106,7 +121,7 @@ def compile_beside(
 
 def compiled_choice(case: ProductCase, x: Tensor, product: Callable[[Pair], Tensor]) -> Choice:
     """A function compiled for one shape, labelled with what Inductor chose."""
-    call = OfPair(compile_beside(case, product, dynamic=False), case.pair(x))
+    call = OfPair(compiled_apart(product, dynamic=False), case.pair(x))
     with choices_noted() as noted:
         call(x)
     return Choice(winners(noted), call)
@@ -138,24 +153,44 @@ def _(a: Tensor, b: Tensor, bias: Any = None, epilogue: Any = None, precision: A
     return a.new_empty(a.shape[0], b.shape[1])
 
 
-def build_custom_op(ours: bool, ranges: bool = False) -> Callable[[Any, Tensor], Sequence[Choice]]:
-    """Inductor's autotuning of a custom operation: a Decompose-K for each split and torch's product, and ours or not.
-
-    With `ranges` one graph serves any number of rows; it is compiled for another number than the case's, and then called with
-    all of `ROWS`, which must not compile it again.
-    """
+def build_custom_op(ours: bool) -> Build:
+    """Inductor's autotuning of a custom operation: a Decompose-K for each split and torch's product, and ours or not."""
 
     def build(case: Any, x: Tensor) -> Sequence[Choice]:
-        _registered(ours)
-        operation, epilogue = inductor.tuned_matmul if ours else product_op, "relu" if case.relu else None
-
-        def product(pair: Pair) -> Tensor:
-            made: Tensor = operation(*pair, None, epilogue, None)
-            return made
-
-        return [ranged_choice(case, x, product) if ranges else compiled_choice(case, x, product)]
+        return [compiled_choice(case, x, _custom_product(ours, case.relu))]
 
     return build
+
+
+def build_ranges(ours: bool) -> Build:
+    """The same in one graph for every number of rows, which serves all cases of one depth and width."""
+
+    def build(case: Any, x: Tensor) -> Sequence[Choice]:
+        a, b = case.pair(x)
+        function, label = _ranged(ours, case.relu, *b.shape, b.dtype, b.device)
+        call = OfPair(function, (a, b))
+        with torch.compiler.set_stance("fail_on_recompile"):
+            call(x)
+        return [Choice(label, call)]
+
+    return build
+
+
+def compile_ranges(ours: bool) -> Build:
+    """The graph of all cases, compiled for one of them."""
+    build = build_ranges(ours)
+    return lambda case, x: build(case, x) if case.shape[0] == min(ROWS) else []
+
+
+def _custom_product(ours: bool, relu: bool) -> Callable[[Pair], Tensor]:
+    _registered(ours)
+    operation, epilogue = inductor.tuned_matmul if ours else product_op, "relu" if relu else None
+
+    def product(pair: Pair) -> Tensor:
+        made: Tensor = operation(*pair, None, epilogue, None)
+        return made
+
+    return product
 
 
 @functools.cache
@@ -170,16 +205,17 @@ def _registered(ours: bool) -> None:
 ROWS = (16, 1, 64, 256, 768)
 
 
-def ranged_choice(case: ProductCase, x: Tensor, product: Callable[[Pair], Tensor]) -> Choice:
-    """One graph for every number of rows, labelled with what each range chose."""
-    a, b = case.pair(x)
-    call = OfPair(compile_beside(case, product), (a, b))
+@functools.lru_cache(maxsize=8)
+def _ranged(
+    ours: bool, relu: bool, depth: int, columns: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Callable[[Pair], Tensor], str]:
+    """One graph for every number of rows, with what each range chose: all of `ROWS` are called, one of them compiles."""
+    function = compiled_apart(_custom_product(ours, relu))
+    b = torch.randn(depth, columns, device=device).to(dtype)
     with inductor.any_rows(), choices_noted() as noted:
         for rows in ROWS:
-            other = torch.randn(rows, a.shape[1], device=a.device).to(a.dtype)
-            torch._dynamo.mark_dynamic(other, 0)
+            a = torch.randn(rows, depth, device=device).to(dtype)
+            torch._dynamo.mark_dynamic(a, 0)
             with torch.compiler.set_stance("default" if rows == ROWS[0] else "fail_on_recompile"):
-                call.function((other, b))
-        with torch.compiler.set_stance("fail_on_recompile"):
-            call(x)
-    return Choice(winners(noted), call)
+                function((a, b))
+    return function, winners(noted)

@@ -11,7 +11,17 @@ import torch
 import tilefold
 from tilefold.bench import timing
 from tilefold.bench.cases import Choice, Variant
-from tilefold.bench.inductor_choices import build_compiled, build_custom_op, check_compiled, compiled_choice
+from tilefold.bench.inductor_choices import (
+    Build,
+    build_compiled,
+    build_custom_op,
+    build_ranges,
+    check_compiled,
+    chosen_in_graphs,
+    compile_ranges,
+    compiled_choice,
+    compiled_only,
+)
 from tilefold.bench.ours import last_plan_note
 from tilefold.bench.products import Pair, ProductCase, finished
 from tilefold.inductor import SPLITS, decomposed, divides
@@ -188,19 +198,23 @@ def _tiles(case: ProductCase) -> list[tuple[int, int]]:
 
 OURS = Variant("ours", build_ours, warms=True, graphs=True, plan=last_plan_note)
 CUBLAS = Variant("torch", build_cublas, graphs=True)
-COMPILED = Variant("compile", build_compiled, warms=True, graphs=True, check=check_compiled)
-CUSTOM_OP = Variant("custom op", build_custom_op(ours=False), warms=True, graphs=True, check=check_compiled)
-CUSTOM_OP_OURS = Variant(
-    "custom op with ours", build_custom_op(ours=True), warms=True, graphs=True, check=check_compiled
-)
-RANGES = Variant("custom op, ranges", build_custom_op(ours=False, ranges=True), warms=True, graphs=True)
-RANGES_OURS = Variant(
-    "custom op with ours, ranges", build_custom_op(ours=True, ranges=True), warms=True, graphs=True
+
+
+def _inductor(name: str, build: Build, compiles: Build | None = None, check: Any = check_compiled) -> Variant:
+    """A variant that Inductor makes: compiled in workers, chosen where it is timed."""
+    workers = compiled_only(compiles or build)
+    return Variant(name, chosen_in_graphs(build), warms=True, compiles=workers, graphs=True, check=check)
+
+
+COMPILED = _inductor("compile", build_compiled)
+CUSTOM_OP = _inductor("custom op", build_custom_op(ours=False))
+CUSTOM_OP_OURS = _inductor("custom op with ours", build_custom_op(ours=True))
+RANGES, RANGES_OURS = (
+    _inductor(f"custom op{' with ours' * ours}, ranges", build_ranges(ours), compile_ranges(ours), None)
+    for ours in (False, True)
 )
 BMM = Variant("bmm", build_bmm, graphs=True)
-BMM_COMPILED = Variant(
-    "bmm compiled", build_bmm_compiled, warms=True, compiles=compile_bmm, graphs=True, check=check_compiled
-)
+BMM_COMPILED = _inductor("bmm compiled", build_bmm_compiled, compile_bmm)
 SERIAL, SERIAL_APART, VECTOR, VECTOR_APART = (
     Variant(
         f"{reducer} reducer{'' if fused else ', ReLU apart'}",

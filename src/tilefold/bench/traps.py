@@ -180,6 +180,62 @@ def tuned_one_at_a_time(lock: Any) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def tuned_in_graphs() -> Iterator[None]:
+    """Within it, Inductor's autotuner measures candidates replayed from CUDA graphs, and writes no choice to disk.
+
+    Else a candidate of few microseconds is measured by what the host takes to launch it, and chosen by how busy the host
+    is; torch 2.13 can be asked for the same. A candidate that cannot be captured is measured as it is.
+    """
+    from torch._inductor.runtime.benchmarking import InductorBenchmarker
+
+    measure = InductorBenchmarker.benchmark_gpu
+
+    def replayed(benchmarker: Any, call: Callable[[], Any], **keywords: Any) -> Any:
+        once_ms = _once_ms(call)
+        if once_ms > SLOW_CANDIDATE_MS:
+            return once_ms
+        return measure(benchmarker, _recorded(call), **{**TUNING, **keywords})
+
+    with mock.patch.object(InductorBenchmarker, "benchmark_gpu", replayed), _no_choice_on_disk():
+        yield
+
+
+@contextlib.contextmanager
+def unmeasured() -> Iterator[None]:
+    """Within it, Inductor's autotuner calls each candidate once and believes them equal: to compile them, not to choose."""
+    from torch._inductor.runtime.benchmarking import InductorBenchmarker
+
+    def once(benchmarker: Any, call: Callable[[], Any], **keywords: Any) -> float:
+        call()
+        return 1.0
+
+    with mock.patch.object(InductorBenchmarker, "benchmark_gpu", once), _no_choice_on_disk():
+        yield
+
+
+@contextlib.contextmanager
+def _no_choice_on_disk() -> Iterator[None]:
+    """Also where choices are measured: the setting is part of the kernels that are looked up."""
+    import torch._inductor.config as config
+    from torch._inductor.codecache import PersistentCache
+
+    written = mock.patch.object(PersistentCache, "update_local_cache", create=True)
+    with config.patch(autotune_local_cache=False), written:
+        yield
+
+
+def _recorded(call: Callable[[], Any]) -> Callable[[], Any]:
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            call()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return call
+    return graph.replay
+
+
 def _once_ms(call: Callable[[], Any]) -> float:
     """The device's time of one call, in milliseconds, after one that loads it."""
     call()
