@@ -135,6 +135,19 @@ def test_a_plan_is_chosen_warm_and_cold() -> None:
     assert len(log["finals"]) == len(plans)
 
 
+def test_no_plan_is_slower_than_cublas_by_either_clock() -> None:
+    """Twice as fast in a graph does not make up for it, since a call may be cold."""
+    plans = [replace(BEST, splits=n) for n in (8, 16, 32)]
+    warm, cold, slow = (tune_products.Final(*us) for us in ((3.0, 9.1), (5.0, 8.0), (6.5, 7.0)))
+    times = dict(zip(plans, (warm, cold, slow), strict=True))
+    assert tune_products.chosen(times) == plans[0]
+    cublas = ContractPlan("triton", "cublas")
+    times[cublas] = tune_products.Final(6.0, 9.0)
+    assert tune_products.chosen(times) == plans[1]
+    times[cublas] = tune_products.Final(2.0, 7.5)
+    assert tune_products.chosen(times) == cublas
+
+
 def test_kernels_that_differ_in_numbers_alone_are_compiled_once() -> None:
     problems = [canonical_product(torch.empty(32, k), torch.empty(k, 32), []) for k in (16384, 8192)]
     ending = make_epilogue("relu", None, (), torch.float32, None)

@@ -136,6 +136,21 @@ for relu in (True, False):
     assert len(done.stdout.splitlines()) == 12
 
 
+@compiles
+def test_one_graph_serves_all_rows_of_a_router() -> None:
+    """It is compiled for one case, and a worker compiles it for one of them."""
+    from torch._dynamo.utils import counters
+
+    one, other = (product_case(rows, 16, 64, "fp32", True, "x") for rows in (1, 16))
+    assert not any(faults(ways.RANGES, one))
+    graphs = counters["stats"]["unique_graphs"]
+    assert not any(faults(ways.RANGES, other))
+    assert counters["stats"]["unique_graphs"] == graphs
+    assert ways.RANGES.compiles
+    assert len(ways.RANGES.compiles(one, one.draw("cpu"))) == 1
+    assert list(ways.RANGES.compiles(other, other.draw("cpu"))) == []
+
+
 def test_the_search_covers_what_the_source_tries() -> None:
     """Splits from 2 to 256 and few warps for tiny tiles, for every shape."""
     for case in decompose_k.cases():

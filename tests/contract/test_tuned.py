@@ -77,6 +77,34 @@ def test_a_launch_that_begins_early_keeps_a_core_to_a_program_or_waits() -> None
     assert (crowded.tile, crowded.chained, crowded.reserved_bytes) == (SPLIT.tile, False, 0)
 
 
+def test_a_chip_of_the_name_with_fewer_cores_gets_a_plan_of_its_own(tmp_path: Path) -> None:
+    """An eighth of a chip: half its shared memory reserved for each of 48 programs would run them in turns."""
+    (tmp_path / f"{table_name(CHIP.name)}.json").write_text(document(made={"cores": CHIP.cores}))
+    table_of.cache_clear()
+    few = replace(CHIP, cores=16)
+    assert "measured 1.5 us" in plan_product(problem(16, 8192, 16), CHIP).reason
+    plan = plan_product(problem(16, 8192, 16), few)
+    assert (plan.tile, plan.chained, plan.reserved_bytes) == (SPLIT.tile, False, 0)
+
+
+def test_halves_serve_each_other_after_their_own(tmp_path: Path) -> None:
+    """So do products with and without an epilogue."""
+    fp16, plain, both = (problem(16, 8192, 16, torch.float16), replace(SPLIT, splits=64), [])
+    assert "measured 1.5 us" in plan_product(fp16, CHIP).reason
+    for dtype, epilogue, splits in (("bfloat16", False, 64), ("float16", True, 32), ("bfloat16", True, 48)):
+        entry = Entry(dtype, "ieee", (16, 16, 8192, 1), epilogue, replace(plain, splits=splits))
+        both.append(record_of(entry))
+    (tmp_path / f"{table_name(CHIP.name)}.json").write_text(document(entries=both))
+    for cache in (table_of, _chosen):
+        cache.cache_clear()
+    asked = {
+        (p, f): plan_product(p, CHIP, finished=f)
+        for p in (fp16, problem(16, 8192, 16))
+        for f in (True, False)
+    }
+    assert [plan.splits for plan in asked.values()] == [64, 32, 64, 48]
+
+
 @pytest.mark.parametrize(("rows", "reserved"), [(48, CHIP.shared_bytes // 2), (96, 0)])
 def test_a_whole_product_nearby_has_programs_of_its_own_number(rows: int, reserved: int) -> None:
     """96 to 192 programs of the tile that was measured with 128: some of them more than there are cores."""

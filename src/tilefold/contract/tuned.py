@@ -18,6 +18,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tilefold.contract.costs import Costs
 from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes, Tile
 from tilefold.contract.tiles import even_splits, finish_of, spreading_bytes
@@ -26,6 +28,7 @@ from tilefold.planner.device import Device
 SCHEMA = 1
 FOLDER = Path(__file__).parent / "tables"
 MOST_RESERVED = 227 * 1024  # that a program of any chip may ask for
+_HALVES = {"float16", "bfloat16"}
 NEAR = 1.0  # the most that sizes may differ for an entry to serve: a sum of |log2| over M, N, K and batches
 
 
@@ -42,10 +45,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """What was measured on one chip."""
+    """What was measured on one chip; `cores` are those it had, since chips of one name may have fewer."""
 
     costs: Costs
     entries: tuple[Entry, ...]
+    cores: int | None = None
 
 
 NOTHING = Table(Costs(), ())
@@ -57,18 +61,24 @@ def costs_of(device: Device) -> Costs:
 
 
 def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: ContractPlan) -> ContractPlan | None:
-    """The plan of the entry for these sizes, or of the nearest one, fitted to them; None where none is near.
+    """The plan of the entry for these sizes, or of the nearest one, fitted to them and to the chip; None where none is near.
 
     A nearest entry's strategy must be the cost model's (`model`): where these differ, a boundary lies between the two sizes.
+    float16 and bfloat16 serve each other, of equal sizes after their own: bytes and tensor cores' rates are the same.
     """
     if asked.row:
         return None
-    wanted = (sizes.rows, sizes.columns, sizes.depth, sizes.batches)
-    usable = [e for e in table_of(device.name).entries if _serves(e, asked, model)]
-    nearest = min(usable, key=lambda e: _distance(e.sizes, wanted), default=None)
+    wanted, own = (sizes.rows, sizes.columns, sizes.depth, sizes.batches), _name(asked.dtype)
+    table = table_of(device.name)
+    usable = [e for e in table.entries if _serves(e, asked, model)]
+
+    def apart(entry: Entry) -> tuple[float, bool, bool]:
+        return _distance(entry.sizes, wanted), not _same_race(entry, asked), entry.dtype != own
+
+    nearest = min(usable, key=apart, default=None)
     if nearest is None or _distance(nearest.sizes, wanted) > NEAR:
         return None
-    if nearest.sizes == wanted:
+    if nearest.sizes == wanted and table.cores in (None, device.cores):
         return replace(nearest.plan, reason="measured")
     if nearest.plan.strategy != model.strategy:
         return None
@@ -81,11 +91,20 @@ def _serves(entry: Entry, asked: Asked, model: ContractPlan) -> bool:
     What cuBLAS finishes itself was timed apart from what it does not: else our own plan serves only where the cost model
     does not prefer cuBLAS either.
     """
-    alike = (entry.dtype, entry.precision) == (str(asked.dtype).removeprefix("torch."), asked.precision)
-    same_race = entry.epilogue != asked.finished
+    name = _name(asked.dtype)
+    alike = (entry.dtype == name or {entry.dtype, name} == _HALVES) and entry.precision == asked.precision
     if entry.plan.strategy == "cublas":
-        return alike and asked.cublas and same_race
-    return alike and (same_race or model.strategy != "cublas")
+        return alike and asked.cublas and _same_race(entry, asked)
+    return alike and (_same_race(entry, asked) or model.strategy != "cublas")
+
+
+def _same_race(entry: Entry, asked: Asked) -> bool:
+    """Whether an entry was the fastest beside a cuBLAS that finishes such products itself, or one that does not."""
+    return entry.epilogue != asked.finished
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> float:
@@ -132,7 +151,7 @@ def read_table(text: str, chip: str) -> Table:
         return NOTHING
     known = {f.name for f in fields(Costs)}
     costs = {name: float(value) for name, value in document["costs"].items() if name in known}
-    return Table(Costs(**costs), tuple(map(entry_of, document["entries"])))
+    return Table(Costs(**costs), tuple(map(entry_of, document["entries"])), document["made"].get("cores"))
 
 
 def entry_of(record: dict[str, Any]) -> Entry:
