@@ -4,9 +4,9 @@ tiles     a launch + waves of programs x (the way to the first data + steps of K
 finish    a dependent launch + rounds of loads + the partial products' way through the L2
 cuBLAS    its least time + its operands' way from memory or its products in tiles of 128 x 128, whichever takes longer
 
-A program first asks for as many steps as are on their way at a time, then a step's loads take what a core reads in that
-time, or a part of the latency. Its products come after them, unless they are `wgmma`'s, which run beside the loads: a
-program is a chain of steps, and few others are there to fill its gaps.
+A program waits for its first step, then each step's loads take what a core reads in that time, or a part of the latency. Its
+products come after them, unless they are `wgmma`'s, which run beside the loads of a step after the next: a program is a chain
+of steps, and few others are there to fill its gaps.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class Costs:
     units, for tiles whose threads hold many results. `cublas_us` and `cublas_tflops` (a core) are cuBLAS's.
     """
 
-    launch_us: float = 1.2
-    dependent_us: float = 0.79
-    chained_us: float = 0.67
-    latency_us: float = 0.53
-    load_us: float = 0.39
-    step_us: float = 0.017
-    core_gb_per_s: float = 100.0
-    partial_gb_per_s: float = 1530.0
-    core_tflops: float = 4.6
-    mma_tflops: float = 0.98
-    warp_tflops: float = 0.44
-    vector_tflops: float = 0.445
-    vector_warp_tflops: float = 0.112
-    cublas_us: float = 5.0
-    cublas_tflops: float = 5.5
+    launch_us: float = 1.09
+    dependent_us: float = 1.12
+    chained_us: float = 0.715
+    latency_us: float = 0.61
+    load_us: float = 0.085
+    step_us: float = 0.034
+    core_gb_per_s: float = 99.0
+    partial_gb_per_s: float = 1470.0
+    core_tflops: float = 7.4
+    mma_tflops: float = 1.18
+    warp_tflops: float = 0.37
+    vector_tflops: float = 0.457
+    vector_warp_tflops: float = 0.114
+    cublas_us: float = 5.35
+    cublas_tflops: float = 11.0
 
 
 LOADS = 32  # that a thread keeps in flight
@@ -97,9 +97,9 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Devic
     products = 2 * tile.block_m * tile.block_n * tile.block_k * sharing
     products_us = products / _tflops(tile, sharing, asked, device, costs) / 1e6
     loads_us = max(costs.load_us / ahead, reading_us)
-    step_us = max(loads_us, products_us) if _is_wgmma(tile, asked, device) else loads_us + products_us
-    step_us += costs.step_us
-    wave_us = costs.latency_us + ahead * reading_us + steps * step_us
+    beside = ahead > 1 and _is_wgmma(tile, asked, device)
+    step_us = max(loads_us, products_us) if beside else loads_us + products_us
+    wave_us = costs.latency_us + reading_us + steps * (step_us + costs.step_us)
     return costs.launch_us + max(
         sizes.operand_bytes / device.gb_per_s / 1e3, math.ceil(programs / sharing) * wave_us
     )
