@@ -100,7 +100,8 @@ def test_one_graph_serves_all_ranges(candidates: list[str]) -> None:
         with inductor.any_rows(), stance:
             got = call(a, b, bias)  # type: ignore[operator]
         torch.testing.assert_close(got, torch.relu(a @ b + bias), rtol=1e-5, atol=1e-4)
-    assert ours(candidates) == 3
+    assert ours(candidates) == of(candidates, "plain") == 3
+    assert of(candidates, "k_splits") == 6
 
 
 def test_plain_products_where_we_would_split(candidates: list[str]) -> None:
@@ -113,6 +114,42 @@ def test_plain_products_where_we_would_split(candidates: list[str]) -> None:
     assert of(candidates, "ours") == of(candidates, "k_splits") == 1
     large = {"self": torch.empty(4096, 4096), "mat2": torch.empty(4096, 4096)}
     assert inductor._mm_choices(large) == []
+
+
+def test_plain_products_of_any_number_of_rows(candidates: list[str]) -> None:
+    said = inductor.register(split_points=(1, 8), unbounded=16, mm=True)
+    if not said.aten_mm:
+        pytest.skip(said.off[-1])
+    call, b = compiled(lambda a, b: torch.mm(a, b)), torch.randn(128, 6)
+    for rows in (16, 64, 7, 1, 768):
+        a = torch.randn(rows, 128)
+        torch._dynamo.mark_dynamic(a, 0)
+        stance = torch.compiler.set_stance("default" if rows == 16 else "fail_on_recompile")
+        with inductor.any_rows(), stance:
+            torch.testing.assert_close(call(a, b), a @ b, rtol=1e-5, atol=1e-4)  # type: ignore[operator]
+    assert of(candidates, "_ours") == 3
+    assert of(candidates, "k_splits") == 6
+
+
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)], ids=str)
+def test_a_batch_with_a_dynamic_dim_runs_as_ours(dims: tuple[int, ...], candidates: list[str]) -> None:
+    """Its rows are a product of sizes: no range can be timed for them."""
+    inductor.register()
+    _, b, bias = operands()
+    a = torch.randn(2, 3, 128)
+    for dim in dims:
+        torch._dynamo.mark_dynamic(a, dim)
+    call = compiled(fused)
+    torch.testing.assert_close(call(a, b, bias), torch.relu(a @ b + bias), rtol=1e-5, atol=1e-4)  # type: ignore[operator]
+    assert candidates == []
+
+
+def test_nothing_to_add_up() -> None:
+    inductor.register()
+    call = compiled(lambda a, b: tilefold.matmul(a, b, epilogue="sigmoid"), dynamic=False)
+    assert torch.equal(call(torch.randn(3, 0), torch.randn(0, 5)), torch.full((3, 5), 0.5))  # type: ignore[operator]
+    assert call(torch.randn(0, 4), torch.randn(4, 5)).shape == (0, 5)  # type: ignore[operator]
+    assert call(torch.randn(4), torch.randn(4, 5)).shape == (5,)  # type: ignore[operator]
 
 
 def test_other_dtypes_have_no_candidate_but_ours(candidates: list[str]) -> None:

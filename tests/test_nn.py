@@ -79,6 +79,60 @@ def test_autocast() -> None:
     assert ours.weight.grad.dtype == torch.float32
 
 
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated"
+)  # torch's own forward derivatives use it
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+def test_derivatives_of_every_order_and_direction(activation: str | None, bias: bool) -> None:
+    ours, _ = pair(bias, activation=activation)
+    inputs = [torch.randn(3, 7, dtype=torch.float64, requires_grad=True), *ours.parameters()]
+
+    def layer(x: Tensor, *parameters: Tensor) -> Tensor:
+        named = dict(zip(("weight", "bias"), parameters, strict=False))
+        return torch.func.functional_call(ours, named, (x,))
+
+    assert torch.autograd.gradcheck(layer, inputs, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(layer, inputs)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated"
+)  # torch's own forward derivatives use it
+@pytest.mark.parametrize("bias", [True, False])
+def test_functions_of_torch_func(bias: bool) -> None:
+    """Gradients of each sample, rows under vmap, and an ensemble of layers with stacked parameters."""
+    ours, theirs = pair(bias, activation="silu")
+    x = torch.randn(4, 3, 7, dtype=torch.float64)
+
+    def loss(module: torch.nn.Module, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        made = torch.func.functional_call(module, parameters, (x,))
+        return (made if module is ours else torch.nn.functional.silu(made)).square().sum()
+
+    for dims in ((None, 0), (0, 0), (0, None)):
+        found = []
+        for module in (ours, theirs):
+            one = {name: p.detach() for name, p in module.named_parameters()}
+            many = {name: torch.stack([p, 2 * p, -p, p + 1]) for name, p in one.items()}
+            each = torch.vmap(torch.func.grad(lambda p, x, m=module: loss(m, p, x)), in_dims=dims)
+            found.append(each(one if dims[0] is None else many, x if dims[1] == 0 else x[0]))
+        for name, got in found[0].items():
+            torch.testing.assert_close(got, found[1][name])
+    jacobian = torch.func.jacrev(ours)(x[0])
+    torch.testing.assert_close(jacobian, torch.func.jacfwd(ours)(x[0]))
+    torch.testing.assert_close(torch.vmap(ours)(x), torch.nn.functional.silu(theirs(x)))
+    with torch.no_grad():
+        torch.testing.assert_close(torch.vmap(ours)(x), torch.nn.functional.silu(theirs(x)))
+
+
+def test_no_data_and_no_features() -> None:
+    assert tilefold.nn.Linear(7, 5, device="meta")(torch.empty(3, 7, device="meta")).shape == (3, 5)
+    with pytest.warns(UserWarning, match="zero-element"):
+        empty, none = tilefold.nn.Linear(0, 5), tilefold.nn.Linear(7, 0)
+    assert none(torch.randn(3, 7)).shape == (3, 0)
+    assert torch.equal(empty(torch.randn(3, 0)), empty.bias.expand(3, 5))
+
+
 def test_a_row_does_not_know_its_batch() -> None:
     layer = tilefold.nn.Linear(300, 40, activation="silu", guarantee="batch_invariant")
     x = torch.randn(33, 300)

@@ -16,6 +16,7 @@ from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError, BackendError, EmptyError
+from tilefold.modes import as_given, check_not_recorded
 from tilefold.planner.plan import Plan
 from tilefold.problem import broadcast_shape, normalize_dims
 from tilefold.uncompiled import uncompiled
@@ -168,7 +169,8 @@ def fold_tensors(
         check_keepdim(keepdim, call)  # before calls are compared: 1 == True
     key = None
     x = tensors[0] if len(tensors) == 1 and out is None else None
-    if type(x) is torch.Tensor and x.is_cuda and forward_ad._current_level < 0 and not x.is_neg():
+    plain_call = forward_ad._current_level < 0 and not torch._C._len_torch_dispatch_stack()
+    if type(x) is torch.Tensor and x.is_cuda and plain_call and not x.is_neg():
         key, ready = _known(x, monoid, dim, keepdim, dtype, convert, guarantee)
         if ready is not None and _forced.get() is None and not (x.requires_grad and torch.is_grad_enabled()):
             _last.plan = ready.plan
@@ -188,6 +190,7 @@ def fold_tensors(
     result_shape = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
     targets = check_out(out, program.outputs, result_shape, tensors, call)
     abstract = next((t for t in tensors if is_abstract(t)), None)
+    check_not_recorded(call)
     if abstract is not None:
         empty = [abstract.new_empty(result_shape, dtype=d) for d in program.outputs]
         return empty if targets is None else list(targets)
@@ -262,6 +265,14 @@ def _run(
 
         remember_plan(Plan("reference", (), guarantee=guarantee, reason="one element after another"))
         return reference.fold(tensors, program, dims)
+    with as_given(tensors[0].device):
+        return _run_on_torch(chosen, tensors, program, dims, guarantee)
+
+
+def _run_on_torch(
+    chosen: str, tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], guarantee: str
+) -> list[torch.Tensor]:
+    """By torch's own fold, or by lanes of its operations."""
     from tilefold.backends import lanes, native
 
     if chosen in ("auto", "torch"):

@@ -9,9 +9,10 @@ divides K; and ours. Which is fastest Inductor measures when it compiles.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +93,8 @@ def matmul(
     made: Tensor
     one_matrix = b.ndim == 2 and (bias is None or bias.ndim < 2)
     if guarantee == "run_to_run" and _registered and one_matrix:
-        made = tuned_matmul(a.reshape(-1, a.shape[-1]), b, bias, epilogue, precision)
+        rows = a[None] if a.ndim == 1 else a.flatten(0, -2)
+        made = tuned_matmul(rows, b, bias, epilogue, precision)
         return made.reshape(*a.shape[:-1], b.shape[1])
     made = own_matmul(a, b, bias, epilogue, precision, guarantee)
     return made
@@ -150,7 +152,8 @@ def register(
         off.append(f"candidates are not timed inside CUDA graphs: torch {torch.__version__} cannot")
     tune(tuned_matmul, torch.ops.tilefold.matmul.default, split_points=split_points, unbounded=unbounded)
     _registered = True
-    return Registered(True, True, mm and _register_mm(room, off), tuple(off))
+    plain = mm and _register_mm(room, _ranges(split_points, unbounded), off)
+    return Registered(True, True, plain, tuple(off))
 
 
 def tune(
@@ -161,11 +164,7 @@ def tune(
     Raises:
         BackendError: this torch's Inductor has no autotuning of custom operations.
     """
-    room, table = _custom_ops(), _lowerings()
-    ranges = {
-        "dispatch_on": {"tensor_name": "a", "dim": 0, "range_upper_bound": unbounded},
-        "split_points": list(split_points),
-    }
+    room, table, ranges = _custom_ops(), _lowerings(), _ranges(split_points, unbounded)
     choices = _choices
     if not _keeps_arguments(room):
         choices = _choices_and_itself
@@ -174,14 +173,24 @@ def tune(
     ranged = _lowering(room, operation, overload, config_generator=choices, **ranges)
 
     def lower(a: Any, *arguments: Any, **keywords: Any) -> Any:
-        if not cublas.multiplies(a.get_dtype(), "ieee"):
-            from torch._inductor.lowering import fallback_handler
+        if cublas.multiplies(a.get_dtype(), "ieee"):
+            made = _by_rows(exact, ranged)(a, *arguments, **keywords)
+            if made is not None:
+                return made
+        from torch._inductor.lowering import fallback_handler
 
-            handler = fallback_handler(overload, add_to_fallback_set=False)  # type: ignore[no-untyped-call]  # torch's own
-            return handler(a, *arguments, **keywords)
-        return _by_rows(exact, ranged)(a, *arguments, **keywords)
+        handler = fallback_handler(overload, add_to_fallback_set=False)  # type: ignore[no-untyped-call]  # torch's own
+        return handler(a, *arguments, **keywords)
 
     table[overload] = lower
+
+
+def _ranges(split_points: Sequence[int], unbounded: int) -> dict[str, Any]:
+    """What has a choice made for each range of rows."""
+    return {
+        "dispatch_on": {"tensor_name": "a", "dim": 0, "range_upper_bound": unbounded},
+        "split_points": list(split_points),
+    }
 
 
 def any_rows() -> Any:
@@ -254,27 +263,54 @@ def _lowering(room: Any, operation: Any, overload: Any, **options: Any) -> Calla
 
 
 def _by_rows(exact: Callable[..., Any], ranged: Callable[..., Any]) -> Callable[..., Any]:
-    """A lowering for rows that are known, or for those that are not."""
+    """A lowering for rows that are known, or for those that are not; None where Inductor cannot tell them apart.
+
+    A range is told by its rows where these are a size of their own. Those of a batch with a dynamic dim are a product, of
+    which Inductor makes no input to time a range with.
+    """
 
     def lower(a: Any, *arguments: Any, **keywords: Any) -> Any:
-        known = getattr(a.get_size()[0], "is_number", True)  # ints and sympy's numbers
+        rows = a.get_size()[0]
+        known = getattr(rows, "is_number", True)  # ints and sympy's numbers
+        if not known and not rows.is_symbol:
+            return None
         # Dynamo traces what a range runs. Where torch.compile(dynamic=True) has it take every number for dynamic, torch 2.11
         # then fails on splits, which are none.
-        with torch._dynamo.config.patch(assume_static_by_default=True):
+        with torch._dynamo.config.patch(assume_static_by_default=True), _without_cached_views():
             return (exact if known else ranged)(a, *arguments, **keywords)
 
     return lower
 
 
-def _register_mm(room: Any, off: list[str]) -> bool:
-    """Let torch.mm of compiled graphs be one of the same candidates, where its rows are known."""
-    operation = torch.ops.aten.mm.default
+@contextlib.contextmanager
+def _without_cached_views() -> Iterator[None]:
+    """Tensors without data are made anew: torch 2.13 asks whether rows are one before it keeps a view, which no graph may then.
+
+    Candidates that split K would be left out of every range.
+    """
+    from torch._inductor.virtualized import V
+
+    mode = V.fake_mode
+    before, mode.cache_enabled = mode.cache_enabled, False
     try:
-        exact = _lowering(room, operation, operation, config_generator=_mm_choices, name="tilefold_mm")
+        yield
+    finally:
+        mode.cache_enabled = before
+
+
+def _register_mm(room: Any, ranges: dict[str, Any], off: list[str]) -> bool:
+    """Let torch.mm of compiled graphs be one of the same candidates."""
+    operation = torch.ops.aten.mm.default
+    ranges = {**ranges, "dispatch_on": {**ranges["dispatch_on"], "tensor_name": "self"}}
+    try:
+        exact, ranged = (
+            _lowering(room, operation, operation, config_generator=_mm_choices, name="tilefold_mm", **options)
+            for options in ({}, ranges)
+        )
     except TypeError:
         off.append(f"aten.mm cannot be replaced in torch {torch.__version__}; newer versions can")
         return False
-    _lowerings()[operation] = _by_rows(exact, lambda *arguments, **keywords: None)
+    _lowerings()[operation] = _by_rows(exact, ranged)
     return True
 
 
@@ -290,16 +326,20 @@ def _choices_and_itself(tensors: dict[str, Tensor]) -> list[Any]:
 
 
 def _mm_choices(tensors: dict[str, Tensor]) -> list[Any]:
-    """Candidates of `aten::mm`: ours and each split of K; none where our plan would be torch's product anyway."""
+    """Candidates of `aten::mm`: ours and each split of K; none where our plan would be torch's product anyway.
+
+    Rows that are not known count as one: what one row is not split for is not split for more.
+    """
     a, b = tensors.values()
-    whole = (
-        torch.empty(a.shape, dtype=a.dtype, device="meta"),
-        torch.empty(b.shape, dtype=b.dtype, device="meta"),
-    )
+    (rows, depth), columns = a.shape, b.shape[1]
+    if not (isinstance(depth, int) and isinstance(columns, int)):
+        return []
+    shapes = (rows if isinstance(rows, int) else 1, depth), (depth, columns)
+    whole = [torch.empty(shape, dtype=a.dtype, device="meta") for shape in shapes]
     if not cublas.multiplies(a.dtype, "ieee") or products.explain_product(*whole).strategy == "cublas":
         return []
-    config, depth = _custom_ops().CustomOpConfig, int(a.shape[-1])
-    return [config(_ours), *(config(decomposed, k_splits=s) for s in SPLITS if divides(s, depth))]
+    config = _custom_ops().CustomOpConfig
+    return [config(_ours), *(config(decomposed, k_splits=s) for s in SPLITS if divides(s, int(depth)))]
 
 
 def divides(splits: int, depth: int) -> bool:

@@ -10,6 +10,7 @@ import torch
 from tilefold.contract.epilogue import NAMED
 from tilefold.contract.matmul import matmul
 from tilefold.errors import ArgumentError
+from tilefold.modes import is_transformed
 
 Tensor = torch.Tensor
 
@@ -19,7 +20,7 @@ _aten = torch.ops.aten
 _DERIVED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": lambda gradient, x: torch.where(x <= 0, 0, gradient),
     "gelu": _aten.gelu_backward,
-    "silu": _aten.silu_backward,
+    "silu": lambda gradient, x: gradient * (torch.sigmoid(x) * (1 + x * torch.sigmoid(-x))),
     "sigmoid": lambda gradient, x: _aten.sigmoid_backward(gradient, torch.sigmoid(x)),
     "tanh": lambda gradient, x: _aten.tanh_backward(gradient, torch.tanh(x)),
 }
@@ -43,7 +44,8 @@ class Linear(torch.nn.Linear):
         torch.autocast x and the parameters are converted to its dtype first, as torch.nn.Linear does.
 
     Where a gradient is asked for, it is that of torch's own operations: backward multiplies by torch.matmul, and computes
-    what comes before the activation again. It cannot be differentiated twice.
+    what comes before the activation again. It can be differentiated further, forward too, and by torch.func (grad, jvp,
+    vmap over rows or over stacked parameters).
 
     Raises:
         ArgumentError: an activation that is none of these.
@@ -80,14 +82,14 @@ class Linear(torch.nn.Linear):
         """The layer's result for rows of features."""
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
-        if torch.is_autocast_enabled(input.device.type):
+        kind = input.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
             input, weight = _autocast(input), _autocast(weight)
             bias = None if bias is None else _autocast(bias)
         options = (self.activation, self.precision, self.guarantee)
         needed = [t for t in (input, weight, bias) if t is not None and t.requires_grad]
-        if torch.is_grad_enabled() and needed:
-            result: Tensor = _Differentiable.apply(input, weight, bias, *options)  # type: ignore[no-untyped-call]  # torch's own
-            return result
+        if (torch.is_grad_enabled() and needed) or is_transformed():
+            return _layer(input, weight, bias, *options)
         return _multiply(input, weight, bias, *options)
 
     def extra_repr(self) -> str:
@@ -119,33 +121,94 @@ def _multiply(
 
 
 class _Differentiable(torch.autograd.Function):
-    """The layer's result with torch's own derivative."""
+    """The layer's result with torch's own derivative; a weight may have dims before its own, as an x of as many has."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None, *options: Any
+        x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None, *options: Any
     ) -> Tensor:
-        """The layer's result; what backward needs is kept."""
-        ctx.save_for_backward(x, weight, bias)
-        ctx.activation = activation
+        """The layer's result."""
         return _multiply(x, weight, bias, activation, *options)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """What backward needs is kept."""
+        ctx.save_for_backward(*inputs[:3])
+        ctx.save_for_forward(*inputs[:3])
+        ctx.activation = inputs[3]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+        """Rows of a batch are more rows; parameters of a batch are a batch of products."""
+        (x, weight, bias), options = inputs[:3], inputs[3:]
+        of_x, of_weight, of_bias = in_dims[:3]
+        x = x.expand(info.batch_size, *x.shape) if of_x is None else x.movedim(of_x, 0)
+        if of_weight is None and of_bias is None:
+            return _layer(x, weight, bias, *options), 0
+        rows = x.reshape(info.batch_size, -1, x.shape[-1])
+        weight = (
+            weight.expand(info.batch_size, *weight.shape)
+            if of_weight is None
+            else weight.movedim(of_weight, 0)
+        )
+        if bias is not None:
+            bias = (bias if of_bias is None else bias.movedim(of_bias, 0)[:, None]).expand(
+                info.batch_size, 1, -1
+            )
+        made = _layer(rows, weight, bias, *options)
+        return made.reshape(*x.shape[:-1], made.shape[-1]), 0
+
+    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of x, weight and bias, where they are asked for."""
         x, weight, bias = ctx.saved_tensors
-        if ctx.activation is not None:
-            value = torch.nn.functional.linear(x, weight, bias)
-            gradient = _DERIVED[ctx.activation](gradient, value)
-        rows = x.shape[:-1].numel()
-        by_rows = gradient.reshape(rows, weight.shape[0])
+        gradient = _before_activation(ctx.activation, gradient, x, weight, bias)
+        apart = (gradient, x) if weight.ndim > 2 else (_as_rows(gradient), _as_rows(x))
         of_x, of_weight, of_bias, *_ = ctx.needs_input_grad
         return (
             gradient @ weight if of_x else None,
-            by_rows.mT @ x.reshape(rows, weight.shape[1]) if of_weight else None,
-            by_rows.sum(0) if of_bias else None,
+            apart[0].mT @ apart[1] if of_weight else None,
+            gradient.sum_to_size(bias.shape) if of_bias else None,
             None,
             None,
             None,
         )
+
+
+class _Transformed(_Differentiable):
+    """The same with a forward derivative, which Dynamo cannot trace."""
+
+    @staticmethod
+    def jvp(
+        ctx: Any, of_x: Tensor | None, of_weight: Tensor | None, of_bias: Tensor | None, *_: Any
+    ) -> Tensor:
+        """The result's tangent from those of x, weight and bias."""
+        x, weight, bias = ctx.saved_tensors
+        tangent = torch.zeros((), dtype=x.dtype, device=x.device)
+        tangent = tangent if of_x is None else tangent + torch.matmul(of_x, weight.mT)
+        tangent = tangent if of_weight is None else tangent + torch.matmul(x, of_weight.mT)
+        tangent = tangent if of_bias is None else tangent + of_bias
+        shape = [*x.shape[:-1], weight.shape[-2]]
+        return _before_activation(ctx.activation, tangent.expand(shape), x, weight, bias)
+
+
+def _as_rows(t: Tensor) -> Tensor:
+    return t.reshape(t.shape[:-1].numel(), t.shape[-1])
+
+
+def _before_activation(
+    activation: str | None, change: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None
+) -> Tensor:
+    """A change of the activation's result as one of what it was given, and the other way round: it is elementwise."""
+    if activation is None:
+        return change
+    if weight.ndim == 2:
+        return _DERIVED[activation](change, torch.nn.functional.linear(x, weight, bias))
+    value = torch.matmul(x, weight.mT)
+    return _DERIVED[activation](change, value if bias is None else value + bias)
+
+
+def _layer(x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Tensor:
+    function = _Transformed if is_transformed() else _Differentiable
+    made: Tensor = function.apply(x, weight, bias, *options)  # type: ignore[no-untyped-call]  # torch's own
+    return made

@@ -233,6 +233,10 @@ def test_a_folded_row_does_not_know_its_batch(columns: int) -> None:
         assert torch.equal(few, total[:rows]), rows
 
 
+def furthest(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    return (got.view_as(want) - want).abs().max()
+
+
 @pytest.mark.parametrize("dtype", list(ROUNDING), ids=str)
 def test_errors_are_within_twice_cublass(dtype: torch.dtype) -> None:
     """Against float64, at every shape of the grid, in float32 both; a floor where cuBLAS happens to be exact."""
@@ -240,20 +244,58 @@ def test_errors_are_within_twice_cublass(dtype: torch.dtype) -> None:
         for depth in range(8192, 32769, 4096):
             a, b = filled((side, depth), dtype).cuda(), filled((depth, side), dtype, 1).cuda()
             want = a.double() @ b.double()
-            theirs = (wide_product(a, b, torch.float32).view_as(want) - want).abs().max()
-            ours = (tilefold.matmul(a, b, out_dtype=torch.float32) - want).abs().max()
+            theirs = furthest(wide_product(a, b, torch.float32), want)
+            ours = furthest(tilefold.matmul(a, b, out_dtype=torch.float32), want)
             assert ours <= 2 * theirs + 2.0**-23 * want.abs().max(), (side, depth)
 
 
 @pytest.mark.parametrize("dtype", list(ROUNDING), ids=str)
 @pytest.mark.parametrize("sizes", [(16, 32768, 16), (64, 8192, 64)], ids=str)
-def test_every_split_is_within_the_stated_bound(sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
+def test_every_split_is_within_twice_cublass(sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
+    """A split that is lost would be hundreds of times as far."""
     rows, depth, columns = sizes
     a, b = filled((rows, depth), dtype).cuda(), filled((depth, columns), dtype, 1).cuda()
-    ending = make_epilogue(None, None, (), dtype, None)
+    want = a.double() @ b.double()
+    most = 2 * furthest(wide_product(a, b, torch.float32), want) + 2.0**-23 * want.abs().max()
+    ending = make_epilogue(None, None, (), dtype, torch.float32)
     for splits in (2, 3, 8, 32, 64, 128):
         whole = Sizes(rows, columns, depth, 1, dtype.itemsize)
         plan = ContractPlan(
             "triton", "split", Tile(16, 16, 64, 2, 3), splits, finish_of(whole, splits), overlap=True
         )
-        near(products.prepare(a, b, [], ending, "ieee", "run_to_run", (rows, columns), plan=plan)(a, b), a, b)
+        made = products.prepare(a, b, [], ending, "ieee", "run_to_run", (rows, columns), plan=plan)(a, b)
+        near(made, a, b)
+        assert furthest(made, want) <= most, splits
+
+
+@pytest.mark.parametrize("epilogue", [None, "relu", "gelu", "silu", "sigmoid", "tanh"])
+@pytest.mark.parametrize("sizes", [(5, 64, 40), (16, 8192, 48), (64, 7168, 256), (2048, 512, 2048)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_nan_and_infinity_come_through(
+    dtype: torch.dtype, sizes: tuple[int, int, int], epilogue: str | None
+) -> None:
+    """One element makes its row NaN, or infinities of either sign, by every strategy; the other rows are as before."""
+    rows, depth, columns = sizes
+    a, b = filled((rows, depth), dtype).cuda(), filled((depth, columns), dtype, 1).cuda()
+    clean = tilefold.matmul(a, b, epilogue=epilogue)
+    a[1, 3], a[2, depth - 1], a[3, depth // 2] = float("nan"), float("inf"), float("-inf")
+    got = tilefold.matmul(a, b, epilogue=epilogue)
+    want = tilefold.matmul(a.cpu(), b.cpu(), epilogue=epilogue)
+    assert torch.equal(got.isnan().cpu(), want.isnan())
+    assert torch.equal(got.isinf().cpu(), want.isinf())
+    torch.testing.assert_close(got[1:4].cpu(), want[1:4], equal_nan=True)
+    assert torch.equal(got[0], clean[0])
+    assert torch.equal(got[4:], clean[4:])
+
+
+@pytest.mark.parametrize("sizes", [(16, 8192, 48), (2048, 1024, 2048), (4096, 2048, 4096)], ids=str)
+def test_autocast_changes_no_product(sizes: tuple[int, int, int]) -> None:
+    """torch's own product would come back in half precision, of which the second launch knows nothing."""
+    rows, depth, columns = sizes
+    a, b = filled((rows, depth)).cuda(), filled((depth, columns), seed=1).cuda()
+    for epilogue in ("relu", None):
+        want = tilefold.matmul(a, b, epilogue=epilogue)
+        room._ready.clear()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            for _ in range(2):
+                assert torch.equal(tilefold.matmul(a, b, epilogue=epilogue), want)

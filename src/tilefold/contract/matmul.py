@@ -24,7 +24,9 @@ from tilefold.contract.plan import ContractPlan, nothing
 from tilefold.contract.row import check_row
 from tilefold.errors import ArgumentError, BackendError
 from tilefold.fold import forced_backend, kept, remember_plan
+from tilefold.modes import as_given, check_not_recorded, is_recorded
 from tilefold.planner.device import Device
+from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, check_guarantee, check_out, is_abstract
 
 
@@ -95,10 +97,28 @@ def matmul(
 
     Source: splitting K into partial products that a second stage sums and finishes is known as Decompose-K.
     """
-    if torch.compiler.is_dynamo_compiling() and _is_named(epilogue, epilogue_args, row, out_dtype, out):
-        from tilefold import inductor  # torch.compile sees one operation, which Inductor may replace
+    if torch.compiler.is_dynamo_compiling() or is_recorded():
+        plain = _is_named(epilogue, epilogue_args, row, out_dtype, out)
+        if plain and not (torch.is_grad_enabled() and any(_needs_gradient(t) for t in (a, b, bias))):
+            from tilefold import inductor  # graphs hold one operation, which Inductor may replace
 
-        return inductor.matmul(a, b, bias, epilogue, precision, guarantee)  # type: ignore[arg-type]  # a name, or None
+            return inductor.matmul(a, b, bias, epilogue, precision, guarantee)  # type: ignore[arg-type]  # a name, or None
+    return _multiply(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee, out)
+
+
+@uncompiled
+def _multiply(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    epilogue: Any,
+    epilogue_args: Sequence[torch.Tensor],
+    row: Any,
+    out_dtype: torch.dtype | None,
+    precision: str | None,
+    guarantee: str,
+    out: torch.Tensor | None,
+) -> Any:
     key, ready = None, None
     if out is None and type(a) is torch.Tensor and a.is_cuda:
         key = _key(a, b, bias, epilogue_args, epilogue, row, out_dtype, precision, guarantee)
@@ -107,6 +127,7 @@ def matmul(
         remember_plan(ready.plan)
         return ready(a, b, *(() if bias is None else (bias,)), *epilogue_args)
     call = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
+    check_not_recorded("matmul")
     check_row_fits(call.ending.row, a, b, call.shape, out, guarantee)
     targets = check_out(out, [call.ending.result], call.shape, call.inputs, "matmul")
     target = None if targets is None else targets[0]
@@ -114,6 +135,10 @@ def matmul(
         return _abstract(call.ending, call.shape, a.device) if target is None else target
     result = _run(call, guarantee, key, target)
     return result if target is None or result is target else target.copy_(result)
+
+
+def _needs_gradient(t: torch.Tensor | None) -> bool:
+    return t is not None and t.requires_grad
 
 
 def _is_named(epilogue: Any, extras: Any, row: Any, out_dtype: Any, out: Any) -> bool:
@@ -206,7 +231,11 @@ def _key(
     if not isinstance(extras, tuple | list):
         return None
     tensors = (a, b, *(() if bias is None else (bias,)), *extras)
-    if forward_ad._current_level >= 0 or any(type(t) is not torch.Tensor or t.is_neg() for t in tensors):
+    if (
+        forward_ad._current_level >= 0
+        or torch._C._len_torch_dispatch_stack()
+        or any(type(t) is not torch.Tensor or t.is_neg() for t in tensors)
+    ):
         return None
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return None
@@ -246,7 +275,8 @@ def _run(call: _Call, guarantee: str, key: Any, target: torch.Tensor | None) -> 
 
     reason = "each row by itself" if guarantee == "batch_invariant" else "then the epilogue"
     remember_plan(ContractPlan("torch", "torch.matmul", guarantee=guarantee, reason=reason))
-    result, folded = torch_products.multiply(a, b, extras, call.ending, guarantee, call.shape)
+    with as_given(a.device):
+        result, folded = torch_products.multiply(a, b, extras, call.ending, guarantee, call.shape)
     return _packed(result, folded, call.ending)
 
 

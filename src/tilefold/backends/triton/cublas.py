@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tilefold.contract.operands import as_matrices
+from tilefold.modes import as_given
 
 Tensor = torch.Tensor
 
@@ -22,7 +23,7 @@ _settings = threading.Lock()
 
 def finished_product(a: Tensor, b: Tensor, extras: Sequence[Tensor], out: Tensor) -> None:
     """The product, and the bias of columns (as given, or seen in the result's shape) added before the one rounding."""
-    with _full_sums(a.dtype):
+    with as_given(a.device), _full_sums(a.dtype):
         if not extras:
             torch.matmul(a, b, out=out)
             return
@@ -32,7 +33,11 @@ def finished_product(a: Tensor, b: Tensor, extras: Sequence[Tensor], out: Tensor
 
 def wide_product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     """The product with its sums as they are, in `dtype`, contiguous."""
-    a, b = as_matrices(a, b)
+    with as_given(a.device):
+        return _wide_product(*as_matrices(a, b), dtype)
+
+
+def _wide_product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     if a.dtype == dtype:
         return torch.matmul(a, b).contiguous()
     if b.ndim == 2:
