@@ -130,6 +130,20 @@ def test_compensated_sums_have_a_double_s_error():
     exact = x.double().sum()
     gate = U * exact.abs() + 2 * (least_depth(x) * U) ** 2 * x.double().abs().sum()
     assert (tf.reduce(x, tf.monoids.SUM_COMPENSATED).double() - exact).abs() <= gate
+    wide = tf.reduce(x * 1000, tf.monoids.SUM_COMPENSATED, dtype=torch.float64)
+    exact = (x * 1000).double().sum()
+    assert (wide - exact).abs() <= 2.0**-52 * exact.abs() + 2 * (
+        least_depth(x) * U
+    ) ** 2 * 1000 * x.double().abs().sum()
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float32], ids=str)
+def test_welford_counts_exactly(dtype):
+    """Beyond 2^24, where a float32 would stay behind."""
+    got = tf.reduce(torch.ones(1).expand(2**25 + 3), tf.monoids.WELFORD, dtype=dtype)
+    assert got.count == 2**25 + 3
+    assert got.count.dtype == torch.int64
+    assert (got.mean, got.M2) == (1, 0)
 
 
 @pytest.mark.parametrize(

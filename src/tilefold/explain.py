@@ -12,7 +12,10 @@ from tilefold.contract.matmul import explain_product, matmul
 from tilefold.contract.plan import ContractPlan
 from tilefold.errors import ArgumentError, KindError
 from tilefold.fold import explain_fold
+from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
+
+OPTIONS = ("bias", "epilogue", "epilogue_args", "row", "out_dtype", "precision")
 
 
 def explain_plan(
@@ -35,13 +38,13 @@ def explain_plan(
         dim: of a fold: one dim, several, or None for all.
         guarantee: as in the call; "batch_invariant" plans without regard to how many results there are.
         device: a `tilefold.planner.device.Device`; by default the inputs' own chip, or an H200 where they are not on a GPU.
-        options: of `matmul`: bias, epilogue, epilogue_args, row, out_dtype, precision.
+        options: of `matmul`: bias, epilogue, epilogue_args, row, out_dtype, precision (and out, which changes nothing).
 
     Returns:
         The plan: frozen, comparable, and readable when printed. Of nothing it has no stages.
 
     Raises:
-        KindError: the operation is neither, or `matmul` was given no two operands.
+        KindError: the operation is neither, `matmul` was given no two operands, or the device is none.
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError, GradientError: the call would be refused.
 
     Example:
@@ -52,13 +55,24 @@ def explain_plan(
         >>> tilefold.explain_plan((a, b), tilefold.matmul, epilogue="relu").strategy
         'split'
     """
+    if device is not None and not isinstance(device, Device):
+        raise KindError(
+            f"explain_plan: `device` must be a tilefold.planner.device.Device, got {device!r}; take planner.device.H200, or "
+            "leave it out"
+        )
     if operation is not matmul:
         if options:
             raise ArgumentError(
                 f"explain_plan: a fold must come without options of matmul, got {', '.join(options)}; leave them out"
             )
         return explain_fold(inputs, operation, dim, guarantee, device)
-    if isinstance(inputs, torch.Tensor) or len(inputs) != 2:
-        got = "one tensor" if isinstance(inputs, torch.Tensor) else f"{len(inputs)} values"
+    if not isinstance(inputs, tuple | list) or len(inputs) != 2:
+        got = f"{len(inputs)} values" if isinstance(inputs, tuple | list) else f"one {type(inputs).__name__}"
         raise KindError(f"explain_plan: matmul must be given two operands, got {got}; write (a, b)")
+    options.pop("out", None)  # where a result is written changes no plan
+    if unknown := options.keys() - OPTIONS:
+        raise ArgumentError(
+            f"explain_plan: options of matmul must be of {', '.join(OPTIONS)}, got {', '.join(sorted(unknown))}; "
+            "leave that out"
+        )
     return explain_product(*inputs, guarantee=guarantee, device=device, **options)

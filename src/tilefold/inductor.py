@@ -284,7 +284,7 @@ def _by_rows(exact: Callable[..., Any], ranged: Callable[..., Any]) -> Callable[
 
 @contextlib.contextmanager
 def _without_cached_views() -> Iterator[None]:
-    """Tensors without data are made anew: before torch 2.13 keeps a view it asks whether rows are one, which is too late then.
+    """Tensors without data are made anew: before torch 2.13 keeps a view it asks if rows are one, which is too late then.
 
     Candidates that split K would be left out of every range.
     """

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import tilefold
 from answers import guarded, textbook
 from tilefold import Monoid, math, monoids
 from tilefold.algebra import laws
@@ -110,6 +111,11 @@ def test_wrong_guard_is_found():
         ),
         pytest.param(lambda: Monoid(lambda a, b: a | b, 0), id="or-of-integers"),
         pytest.param(
+            lambda: Monoid(lambda a, b: (a + b) % 97, 0, lift=lambda x: x % 97, dtypes=torch.int64),
+            id="modulus-of-whole-numbers",  # of which no float without an end is one
+        ),
+        pytest.param(lambda: Monoid(lambda a, b: a + b, 0, dtypes=None), id="no-dtypes"),
+        pytest.param(
             lambda: Monoid(
                 lambda p, q: (p.re * q.re - p.im * q.im, p.re * q.im + p.im * q.re),
                 (1, 0),
@@ -121,6 +127,35 @@ def test_wrong_guard_is_found():
 )
 def test_users_monoids_are_accepted_and_found_commutative(make):
     assert make().commutative
+
+
+@pytest.mark.parametrize(
+    ("combine", "lift"),
+    [
+        pytest.param(
+            lambda a, b: (a[0] + b[0], math.maximum(a[1], a[0] + b[1])),
+            lambda x: (x, math.maximum(x, 0)),
+            id="largest-prefix-sum",
+        ),
+        pytest.param(
+            lambda a, b: (
+                a[0] + b[0],
+                math.maximum(a[1], a[0] + b[1]),
+                math.maximum(b[2], b[0] + a[2]),
+                math.maximum(math.maximum(a[3], b[3]), a[2] + b[1]),
+            ),
+            lambda x: (x, *(math.maximum(x, 0),) * 3),
+            id="largest-run",
+        ),
+    ],
+)
+def test_whole_numbers_that_fit_are_accepted(combine, lift):
+    """Sums of the largest samples stay within int64: wrapped ones would compare wrongly."""
+    fields = [f"f{i}" for i in range(len(lift(1)))]
+    monoid = Monoid(combine, (0,) * len(fields), lift=lift, fields=fields)
+    assert not monoid.commutative
+    x = torch.tensor([3, -5, 9, -1, 4, -20, 5])
+    assert tilefold.reduce(x, monoid)[-1] == {2: 10, 4: 12}[len(fields)]
 
 
 def test_ties_reveal_that_the_order_matters():

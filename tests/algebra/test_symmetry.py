@@ -55,7 +55,7 @@ def test_bits_need_no_order(monoid: Monoid) -> None:
 
 def test_only_what_a_rounding_reads_is_ordered() -> None:
     """Counts and extremes of DESCRIBE are symmetric whatever its moments do."""
-    assert ordered_fields(program_of(monoids.WELFORD)) == (0, 1, 2, 3)
+    assert ordered_fields(program_of(monoids.WELFORD)) == (1, 2, 3, 4)
     assert ordered_fields(program_of(monoids.DESCRIBE)) == (6, 7, 8, 9)
     assert ordered_fields(program_of(monoids.LOGSUMEXP)) == ()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -140,6 +142,25 @@ def test_results_own_their_memory(epilogue: Callable[..., object]) -> None:
     got = tilefold.matmul(a, b, epilogue=epilogue, epilogue_args=(extra,))
     got.zero_()
     assert bool((extra == 3).all())
+
+
+@dataclass
+class Scaled:
+    """A function that compares by value, so that it has no hash."""
+
+    by: float
+
+    def __call__(self, x: Any, *others: Any) -> Any:
+        return x * self.by
+
+
+def test_a_function_without_a_hash() -> None:
+    a, b = torch.randn(3, 4), torch.randn(4, 5)
+    for by in (2.0, 4.0):
+        scaled = Scaled(by)
+        assert torch.equal(tilefold.matmul(a, b, epilogue=scaled), (a @ b) * by)
+        row = (tilefold.monoids.SUM, scaled)
+        assert torch.equal(tilefold.matmul(a, b, row=row)[0], (a @ b) * by)
 
 
 def test_nothing_to_fold_leaves_the_epilogue_its_bias() -> None:

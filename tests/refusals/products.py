@@ -125,7 +125,25 @@ CASES = [
         "explain one operand",
         lambda: tf.explain_plan(X, tf.matmul),
         KindError,
-        r"must be given two operands, got one tensor; write",
+        r"must be given two operands, got one Tensor; write",
+    ),
+    Case(
+        "explain nothing",
+        lambda: tf.explain_plan(None, tf.matmul),
+        KindError,
+        r"operands, got one NoneType; write",
+    ),
+    Case(
+        "explain an unknown option",
+        lambda: tf.explain_plan((X, X), tf.matmul, dtype=torch.float16),
+        ArgumentError,
+        r"must be of bias, epilogue, .*, got dtype; leave",
+    ),
+    Case(
+        "explain for a device of torch",
+        lambda: tf.explain_plan((X, X), tf.matmul, device="cuda"),
+        KindError,
+        r"must be a tilefold\.planner\.device\.Device, got 'cuda'; take",
     ),
     Case(
         "explain with a fold's option",

@@ -191,7 +191,7 @@ def _mean_and_squares(count: Any, pivot: Any, total: Any, squares: Any) -> tuple
 
 
 def welford(project: Callable[..., Any], name: str) -> Monoid:
-    """WELFORD with another projection: `project(count, mean, M2)`."""
+    """WELFORD with another projection, `project(count, mean, M2)`, and the count as a float alone."""
     return _monoid(
         _welford_combine,
         (0, 0, 0, 0),
@@ -205,11 +205,24 @@ def welford(project: Callable[..., Any], name: str) -> Monoid:
     )
 
 
-def _moments(count: Any, mean: Any, squares: Any) -> Moments:
-    return Moments(math.cast(count, torch.int64), mean, squares)
+def _counted_combine(a: Any, b: Any) -> tuple[Any, ...]:
+    return a.elements + b.elements, *_welford_combine(a, b)
 
 
-WELFORD = welford(_moments, "welford")
+# Welford's own count is a float, which is exact up to 2^24 elements only.
+WELFORD = _monoid(
+    _counted_combine,
+    (0, 0, 0, 0, 0),
+    fields=("elements", "count", "pivot", "sum", "squares"),
+    dtypes=("index", *["compute"] * 4),
+    lift=lambda x: (1, *_welford_lift(x)),
+    project=lambda elements, *sums: Moments(elements, *_mean_and_squares(*sums)),
+    absorb=(
+        lambda x: (math.block_count(x), *_welford_begin(x)),
+        lambda state, x: (state.elements + math.block_count(x), *_welford_absorb(state, x)),
+    ),
+    name="welford",
+)
 
 
 def NORM(p: float = 2.0) -> Monoid:  # noqa: N802  # a catalogue entry among constants
@@ -258,7 +271,7 @@ SUM_COMPENSATED = _monoid(
     (0, 0),
     fields=("sum", "error"),
     lift=lambda x: (x * 1.0, 0.0),
-    project=lambda total, error: total + error,
+    project=lambda total, error: math.cast(total, torch.float64) + math.cast(error, torch.float64),
     name="sum_compensated",
 )
 

@@ -50,9 +50,9 @@ class Monoid:
             None: derived from `combine` where every field is the sum, maximum or minimum of one term of either side, as
             in a max-shifted sum, and where that agrees with `combine` on samples. False: none, and none is derived.
         fields: names of a tuple state, each matching [A-Za-z][A-Za-z0-9_]{0,63} and no keyword.
-        dtypes: per field, or one for all: "compute" (float32 for floats up to 32 bits, float64, int64 for integers and
-            bool), "input", "index" (int64), or a torch dtype. A "compute" field of an integer fold in which the algebra
-            makes fractions is float32.
+        dtypes: per field, or one for all: "compute" (the default: float32 for floats up to 32 bits, float64, int64 for
+            integers and bool), "input", "index" (int64), or a torch dtype. A "compute" field of an integer fold in which
+            the algebra makes fractions is float32.
         index: pass the element's position along the folded dims (row-major, from 0) as lift's last argument.
         commutative: whether combine(a, b) == combine(b, a). Default: found out on samples; absent when unsure.
         name: for messages and plans.
@@ -85,7 +85,7 @@ class Monoid:
         | Literal[False]
         | None = None,
         fields: Sequence[str] | None = None,
-        dtypes: FieldDtype | Sequence[FieldDtype] = "compute",
+        dtypes: FieldDtype | Sequence[FieldDtype] | None = None,
         index: bool = False,
         commutative: bool | None = None,
         name: str | None = None,
@@ -115,7 +115,7 @@ class Monoid:
         expect_arguments(self.name, "absorb", absorb, 1 + taken)
         expect_arguments(self.name, "absorb's begin", begin, taken)
         self.outputs: type | None = None
-        kinds = field_dtypes(self.name, dtypes, names)
+        kinds = field_dtypes(self.name, "compute" if dtypes is None else dtypes, names)
         check_identity_fits(self.name, names, identities, kinds)
         self.algebra = Algebra(
             fields=names,

@@ -29,7 +29,7 @@ SAMPLES: dict[torch.dtype, dict[str, tuple[float | int | bool, ...]]] = {
         "infinite": (*_FLOATS[:6], *(INFINITY, -INFINITY) * 3),
         "huge": (*_FLOATS[:4], 1e30, -1e30, 1e4, -1e4),
     },
-    torch.int64: {"moderate": _INTS, "huge": (*_INTS[:4], 1 << 40, -(1 << 40), (1 << 62) + 1, -(1 << 62))},
+    torch.int64: {"moderate": _INTS, "huge": (*_INTS[:4], 1 << 40, -(1 << 40), (1 << 58) + 1, -(1 << 58))},
     torch.bool: {"moderate": (False, True)},
 }
 MORE_SAMPLES: dict[torch.dtype, dict[str, tuple[float, ...]]] = {  # only for block forms that are derived
@@ -99,7 +99,14 @@ def pools_of(algebra: Algebra) -> Iterator[Pool]:
             pool = pool_of(algebra, (dtype,) * algebra.inputs, kind)
             if pool is None:
                 break
-            yield pool
+            if kind == "moderate" or not _cuts_floats(pool.program):
+                yield pool
+
+
+def _cuts_floats(program: Program) -> bool:
+    """Whether lifted floats become whole numbers, which infinities and huge ones have no place among."""
+    pairs = zip(program.lift.output_dtypes, program.state, strict=True)
+    return any(is_float(given) and not is_float(carried) for given, carried in pairs)
 
 
 def pool_of(algebra: Algebra, dtypes: tuple[torch.dtype, ...], kind: str) -> Pool | None:

@@ -8,7 +8,6 @@ The bias is the first extra tensor of the graph, so that no kernel knows of it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from tilefold.algebra import typing
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import TypedGraph, is_float
+from tilefold.caching import kept_by_arguments
 from tilefold.contract.row import Row, check_gives_one, check_takes, make_row
 from tilefold.errors import ArgumentError, KindError
 
@@ -80,7 +80,7 @@ def accumulator_dtype(operand: torch.dtype) -> torch.dtype:
     return torch.float64 if operand == torch.float64 else torch.float32
 
 
-@functools.lru_cache(maxsize=1024)
+@kept_by_arguments
 def make_epilogue(
     epilogue: str | Callable[..., Any] | None,
     bias: torch.dtype | None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from tilefold.algebra.expression import OPS, Graph, trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
+from tilefold.caching import kept_by_arguments
 from tilefold.errors import ArgumentError, ArityError, KindError, TraceError
 
 
@@ -59,7 +59,7 @@ def check_row(row: Any) -> tuple[Monoid, Callable[..., Any] | None] | None:
     return monoid, apply
 
 
-@functools.lru_cache(maxsize=1024)
+@kept_by_arguments
 def make_row(monoid: Monoid, apply: Callable[..., Any] | None, value: torch.dtype) -> Row:
     """Give a row's fold its dtypes: it sees values of dtype `value`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def interpret(
     from tilefold.fold import remember_plan
 
     problem, plan = plan_for(tensors, program, dims, guarantee, H200)
-    remember_plan(plan)
+    remember_plan(replace(plan, backend="interpret"))
     shape = [n for d, n in enumerate(tensors[0].shape) if d not in dims]
     if not plan.stages:
         return identities(program, shape, tensors[0].device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -128,7 +129,7 @@ def interpret(
     problem, row = canonical_product(a, b, extras), epilogue.row is not None
     plan = plan_product(problem, H200, precision=precision, guarantee=guarantee, cublas=False, row=row)
     run_interpreted(plan, problem, epilogue, a, b, extras, [result, *folded])
-    return result, folded, plan
+    return result, folded, replace(plan, backend="interpret")
 
 
 def run_interpreted(
