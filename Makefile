@@ -32,7 +32,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test lint format unit xray-newest adapter demo gpu-test bench clean
+.PHONY: help venv test lint format unit xray-newest adapter demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -75,8 +75,9 @@ xray-newest: $(if $(filter Linux,$(shell uname -s)),$(NEWEST_INSTALLED)) ## the 
 	@$(PY) -c 'import triton; print("Triton", triton.__version__)'
 	$(PY) -m pytest -n $(WORKERS) tests/xray $(PYTEST_ARGS)
 
-adapter: $(INSTALLED) ## torch's own OpInfo samples against our functions, on the CPU
+adapter: $(INSTALLED) ## torch's own OpInfo samples against our functions, on the CPU; a few by Triton's interpreter
 	TILEFOLD_BACKEND=lanes $(PY) $(ADAPTER) $(ADAPTER_ARGS)
+	TRITON_INTERPRET=1 TILEFOLD_BACKEND=interpret $(PY) $(ADAPTER) $(ADAPTER_ARGS) --dtypes float32 --ops aminmax --no-layouts
 	$(PY) $(ADAPTER) $(PRODUCTS_ARGS)
 
 # --no-deps: the package is a checkpoint with a loader; we read its file and need none of the loader's 30 dependencies
@@ -96,6 +97,10 @@ gpu-test: ## the tests marked gpu and the OpInfo samples on a CUDA device, with 
 	$(PYTHON) -m pytest -m gpu $(PYTEST_ARGS) tests
 	$(PYTHON) $(ADAPTER) $(ADAPTER_ARGS) --device cuda
 	$(PYTHON) $(ADAPTER) $(PRODUCTS_ARGS) --device cuda
+
+gpu-sanitize: export PYTHONPATH := src$(if $(PYTHONPATH),:$(PYTHONPATH))
+gpu-sanitize: ## compute-sanitizer's memcheck, racecheck and initcheck over every family of kernels, with $(PYTHON)
+	for tool in memcheck racecheck initcheck; do $(PYTHON) tests/sanitize.py $$tool || exit 1; done
 
 bench: export PYTHONPATH := src$(if $(PYTHONPATH),:$(PYTHONPATH))
 bench: ## time what is correct, on a CUDA device, with $(PYTHON) (BENCH_SUITE=host, BENCH_ARGS='--headline', '--help')

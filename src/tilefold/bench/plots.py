@@ -14,6 +14,7 @@ from tilefold.errors import BackendError
 
 LINES = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#8d6a9f", "#4f4f4f", "#00798c", "#b56576")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+FEW = 6  # variants whose names find room within a panel
 
 
 def draw_plots(result: SuiteResult, folder: Path) -> list[Path]:
@@ -61,11 +62,14 @@ def file_name(name: str) -> str:
 
 
 def style_of(variants: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """A colour and a mark a variant, the same in every plot of a suite; ours is drawn widest."""
+    """A colour and a mark a variant, the same in every plot of a suite; ours is drawn widest, and those beyond the colours
+    with dots between their marks.
+    """
     return {
         name: {
             "color": LINES[i % len(LINES)],
             "marker": MARKS[i % len(MARKS)],
+            "linestyle": ":" if i >= len(LINES) else "-",
             "linewidth": 2.4 if name == "ours" else 1.3,
             "markersize": 5,
             "zorder": 3 if name == "ours" else 2,
@@ -89,6 +93,7 @@ def draw_latency(
         _draw_lines(axes, result, cases)
         axes.set_xticks(range(len(cases)), labels_of(cases), rotation=40, ha="right")
         axes.set_xlabel("shape (elements)" if len({case.shape for case in cases}) > 1 else "case")
+    _name_lines(figure)
     return figure
 
 
@@ -112,7 +117,22 @@ def draw_grid(figure_class: Any, result: SuiteResult) -> Any:
     axes.set_xlabel("case, by the bytes it must move")
     if len(cases) <= 40:
         axes.set_xticks(range(len(cases)), labels_of(cases), rotation=60, ha="right", fontsize=7)
+    _name_lines(figure)
     return figure
+
+
+def _name_lines(figure: Any) -> None:
+    """Names within each panel; many of them once, beside the panels."""
+    named = [(axes, *axes.get_legend_handles_labels()) for axes in figure.axes]
+    most = max(named, key=lambda entry: len(entry[2]))
+    if len(most[2]) > FEW + 1:
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width + 2.2, height)
+        figure.legend(*most[1:], fontsize=8, loc="outside right upper")
+        return
+    for axes, _, names in named:
+        if names:
+            axes.legend(fontsize=8)
 
 
 def _draw_lines(axes: Any, result: SuiteResult, cases: Sequence[CaseResult], marks: bool = True) -> None:
@@ -136,8 +156,6 @@ def _draw_lines(axes: Any, result: SuiteResult, cases: Sequence[CaseResult], mar
     _plain_ticks(axes)
     axes.set_ylabel("host time a call (us)" if host else "time a call, median (us)")
     axes.grid(True, axis="y", which="major", alpha=0.3)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8)
 
 
 def _plain_ticks(axes: Any) -> None:

@@ -1,0 +1,109 @@
+"""compute-sanitizer over every family of kernels: python tests/sanitize.py memcheck|racecheck|initcheck [ITS OPTIONS]
+
+Each hazard is shown with the fold or product it came in; exit code 1 if there is any. Needs a CUDA device and the CUDA
+toolkit's compute-sanitizer. cuBLAS's kernels are not ours: no product here is left to it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+HAZARD = re.compile(r"Race reported|Uninitialized|Invalid|hazard detected|Error:")
+DETAIL = re.compile(r"and (Write|Read) access|^=+ +at |SUMMARY|Traceback|^\w*Error")
+FOLDS = [
+    "sum", "max", "argmax", "any", "logsumexp", "welford", "describe", "pair", "attention", "affine", "sum without identity",
+]  # fmt: skip
+LONG = {
+    "row of 1000", "small axis many", "long columns", "eight long rows", "channels", "strided long", "wide columns",
+    "odd long rows", "columns 257",
+}  # fmt: skip
+PRODUCTS = ((1, 7168, 256), (16, 8192, 16), (48, 20480, 48), (63, 1000, 65), (300, 512, 128))
+
+
+def run() -> None:
+    """Under the sanitizer: every family, its name said before it runs."""
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+    import torch
+
+    for name in _calls():
+        print(f"@ {name}", flush=True)
+        torch.cuda.synchronize()
+    torch.cuda.synchronize()
+    print("@ done", flush=True)
+
+
+def _calls() -> Iterator[str]:
+    """Names of calls; each is made when the next one is asked for."""
+    import torch
+
+    import tilefold
+    from backends.triton_cases import LARGE, MONOIDS, SMALL
+    from tilefold import monoids
+
+    for case in [*SMALL, *(case for case in LARGE if case.name in LONG)]:
+        for name in FOLDS:
+            yield f"{name} of {case.name}"
+            tilefold.reduce(case.make(MONOIDS[name], torch.float32, "cuda"), MONOIDS[name], case.dims)
+    for rows, depth, columns in PRODUCTS:
+        a, b = torch.randn(rows, depth, device="cuda"), torch.randn(depth, columns, device="cuda")
+        for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8):
+            yield f"product of {rows} x {depth} x {columns}, {dtype}"
+            left, right = (8 * a).to(dtype), (8 * b).to(dtype)
+            turned = left.mT.contiguous().mT, right.mT.contiguous().mT
+            for operands in ((left, right), turned):
+                for guarantee in ("run_to_run", "batch_invariant"):
+                    options = {"epilogue": "relu", "guarantee": guarantee}
+                    if tilefold.explain_plan(operands, tilefold.matmul, **options).strategy != "cublas":
+                        tilefold.matmul(*operands, **options)
+        for row in (monoids.WELFORD, monoids.LOGSUMEXP, monoids.MAX_WITH_INDEX):
+            yield f"rows by {row.name}, {rows} x {depth} x {columns}"
+            tilefold.matmul(a, b, row=(row, None))
+
+
+def main(tool: str, *options: str) -> int:
+    """Run this file under the sanitizer and sort what it says by call."""
+    found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    command = [
+        found,
+        "--tool",
+        tool,
+        "--print-limit",
+        "100000",
+        "--target-processes",
+        "all",
+        *options,
+        sys.executable,
+    ]
+    process = subprocess.Popen(
+        [*command, __file__, "run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout
+    now, shown, calls, hazards = "", "", 0, 0
+    for line in process.stdout:
+        text = line.strip().removeprefix("========= ").strip()
+        if line.startswith("@ "):
+            now, calls = line[2:].strip(), calls + 1
+        elif HAZARD.search(line):
+            hazards += 1
+            print(f"{now}: {text}" if now != shown else f"    {text}", flush=True)
+            shown = now
+        elif DETAIL.search(line):
+            print(f"    {text}", flush=True)
+    code = process.wait()
+    print(f"{tool}: {calls - 1} calls, {hazards} hazards, exit {code}, last {now!r}")
+    return int(bool(hazards or code or now != "done"))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["run"]:
+        run()
+    elif sys.argv[1:2] and sys.argv[1] in ("memcheck", "racecheck", "initcheck"):
+        sys.exit(main(*sys.argv[1:]))
+    else:
+        sys.exit(str(__doc__))
