@@ -11,6 +11,7 @@ import inspect
 import re
 import traceback
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,29 @@ def vector_norm_of(library: Any) -> Callable[..., Any]:
         pytest.param(lambda f: f.amax(X, 0, out=torch.ones(3).double()), RuntimeError, id="out-dtype"),
         pytest.param(
             lambda f: f.var(X, unbiased=True, correction=1), TypeError, id="unbiased-and-correction"
+        ),
+        *(
+            pytest.param(
+                lambda f, name=name, value=value: getattr(f, name)(X, 0, value),
+                TypeError,
+                id=f"{name}-unbiased-{value!r}",
+            )
+            for name in ("var", "std", "var_mean", "std_mean")
+            for value in (0, 1, 0.0, None, "a", np.False_, torch.tensor(False))
+        ),
+        pytest.param(lambda f: f.var(X, unbiased=0), TypeError, id="var-unbiased-alone-of-a-number"),
+        pytest.param(
+            lambda f: f.var(X, unbiased=None, correction=1), TypeError, id="unbiased-none-and-correction"
+        ),
+        *(
+            pytest.param(
+                lambda f, value=value: f.std(X, 0, correction=value), TypeError, id=f"correction-{value!r}"
+            )
+            for value in ("a", [1], (1,), np.array(1), torch.tensor([1]), Decimal(1))
+        ),
+        pytest.param(lambda f: f.var(X, correction=1j), RuntimeError, id="correction-complex"),
+        pytest.param(
+            lambda f: f.var(X, correction=torch.tensor(1j)), RuntimeError, id="correction-tensor-of-a-complex"
         ),
         pytest.param(lambda f: f.norm(X, "2"), RuntimeError, id="norm-of-a-string"),
         pytest.param(lambda f: f.norm(X[0], "nuc"), RuntimeError, id="nuclear-norm-of-a-vector"),

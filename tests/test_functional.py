@@ -246,6 +246,24 @@ def test_the_variance_of_nothing_is_nan(name, correction):
         assert result.isnan().all()
 
 
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom:UserWarning")
+@pytest.mark.parametrize(
+    "correction",
+    [NAN, INF, -INF, 4.5, True, np.True_, np.int64(2), np.float32(0.5), torch.tensor(1), torch.tensor(1.5)],
+    ids=repr,
+)
+def test_numbers_of_every_kind_are_corrections_as_in_torch(correction):
+    x = torch.tensor([[1.0, 1.0, NAN, INF], [2.0, 1.0, 2.0, 2.0], [4.0, 1.0, 5.0, 6.0]])
+    for name in ("var", "std"):
+        got, want = (getattr(library, name)(x, 0, correction=correction) for library in (tf, torch))
+        torch.testing.assert_close(got, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
+def test_the_default_of_unbiased_reads_as_torch_s(name):
+    assert repr(inspect.signature(getattr(tf, name)).parameters["unbiased"].default) == "True"
+
+
 @pytest.mark.parametrize("order", [1, 3, 0.5, -2, 100, INF, -INF])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 def test_the_norm_of_one_element_is_its_magnitude(order, dtype):

@@ -132,6 +132,30 @@ CASES = [
         r"`unbiased` or `correction`, got both; unbiased=True",
     ),
     Case(
+        "unbiased of a number",
+        lambda: tf.var(X, dim=0, unbiased=0),
+        KindError,
+        r"var: `unbiased` must be True or False, got 0; pass correction=",
+    ),
+    Case(
+        "correction of no kind",
+        lambda: tf.std_mean(X, correction="a"),
+        KindError,
+        r"std_mean: `correction` must be a real number, got 'a'; 1 is",
+    ),
+    Case(
+        "correction of a tensor",
+        lambda: tf.var(X, correction=X),
+        KindError,
+        r"var: `correction` must be a real number, got Tensor of shape \[2, 3\]; 1 is",
+    ),
+    Case(
+        "complex correction",
+        lambda: tf.var(X, correction=1j),
+        DtypeError,
+        r"var: `correction` must be a real number, got 1j; 1 is",
+    ),
+    Case(
         "nuclear norm",
         lambda: tf.norm(X, "nuc"),
         OrderError,

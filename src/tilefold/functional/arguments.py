@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ Dims = int | Sequence[int] | None
 INFINITY = float("inf")
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "None"})()  # tells dim=None from no dim at all
 LEFT: Any = type("Left", (), {"__repr__": lambda self: "False"})()  # tells keepdim=False from none at all
+USUAL: Any = type("Usual", (), {"__repr__": lambda self: "True"})()  # tells unbiased=True from none at all
 
 
 def every(dim: Dims) -> Dims:
@@ -50,6 +52,28 @@ def given(keepdim: bool) -> bool:
 def is_whole(number: Any) -> bool:
     """An int, numpy's and others' included; True and False are none."""
     return hasattr(number, "__index__") and not isinstance(number, bool)
+
+
+def as_number(value: Any) -> float | None:
+    """A real number, where torch takes one: Python's, numpy's, or that of a 0-d tensor; None for what is none."""
+    if isinstance(value, Tensor):
+        takes = value.ndim == 0 and not value.requires_grad and not value.is_complex()
+        return float(value) if takes else None
+    # numpy's bool is a number to torch, and none to `numbers`.
+    if isinstance(value, numbers.Real) or type(value).__name__ in ("bool", "bool_"):
+        return float(value)
+    return None
+
+
+def shown(value: Any) -> str:
+    """A value as messages name it, on one line: of an array its shape."""
+    shape = getattr(value, "shape", ())
+    return f"{type(value).__name__} of shape {list(shape)}" if shape else repr(value)
+
+
+def is_complex(value: Any) -> bool:
+    """Whether a value is a number all the same, one that is not real."""
+    return value.is_complex() if isinstance(value, Tensor) else isinstance(value, numbers.Complex)
 
 
 def one_dim(dim: Any, call: str) -> None:
