@@ -160,6 +160,20 @@ def vector_norm_of(library: Any) -> Callable[..., Any]:
         pytest.param(lambda f: f.prod(X, (0, 1)), TypeError, id="prod-of-dims"),
         pytest.param(lambda f: f.mean(X.int()), RuntimeError, id="mean-of-ints"),
         pytest.param(lambda f: f.amax(X.to(torch.complex64)), RuntimeError, id="complex"),
+        *(
+            pytest.param(
+                lambda f, name=name, dim=dim: getattr(f, name)(X, dim=dim),
+                TypeError,
+                id=f"{name}-dim-{dim!r}",
+            )
+            for name in ("max", "min", "argmax", "argmin", "aminmax", "prod")
+            for dim in map(torch.tensor, (1.0, True, [1], [[0, 1]]))
+        ),
+        pytest.param(lambda f: f.max(X, 1, dim=1), TypeError, id="max-two-dims"),
+        pytest.param(lambda f: f.min(X, X, other=X), TypeError, id="min-two-others"),
+        pytest.param(lambda f: f.max(X, dim=torch.tensor(2)), IndexError, id="max-dim-tensor-out-of-range"),
+        pytest.param(lambda f: f.argmax(X, 1, out=torch.empty(2)), RuntimeError, id="argmax-out-dtype"),
+        pytest.param(lambda f: f.argmin(X, 1, out=3), TypeError, id="argmin-out-kind"),
         pytest.param(lambda f: f.amax(X[:0], 0), IndexError, id="amax-of-nothing-along-a-dim"),
         pytest.param(lambda f: f.amax(X[:0]), RuntimeError, id="amax-of-nothing"),
         pytest.param(lambda f: f.argmax(X[:0]), IndexError, id="argmax-of-nothing"),

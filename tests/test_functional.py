@@ -210,6 +210,37 @@ def test_a_0d_tensor_given_with_keepdim_is_a_dim(name, keepdim):
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("dim", [torch.tensor(1), torch.tensor(-2, dtype=torch.int8)])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_a_0d_tensor_given_by_name_is_a_dim(name, dim):
+    x = torch.tensor([[1.0, 4.0], [2.0, 3.0]])
+    for options in ({}, {"keepdim": True}):
+        got, want = (getattr(library, name)(x, dim=dim, **options) for library in (tf, torch))
+        assert type(got) is type(want)
+        for one, other in zip(got, want, strict=True):
+            assert torch.equal(one, other)
+    assert torch.equal(getattr(tf, name)(x, dim), getattr(torch, name)(x, dim))
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_a_0d_tensor_beside_a_pair_to_write_into_is_a_dim(name):
+    x = torch.tensor([[1.0, 4.0], [2.0, 3.0]])
+    pair = torch.empty(2), torch.empty(2, dtype=torch.int64)
+    getattr(tf, name)(x, torch.tensor(1), out=pair)
+    for one, other in zip(pair, getattr(torch, name)(x, 1), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("dim", "keepdim"), [(None, False), (None, True), (0, False), (1, True)])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_positions_are_written_into_out(name, dim, keepdim):
+    x = torch.tensor([[1.0, 4.0, 0.0], [2.0, 3.0, 5.0]])
+    want = getattr(torch, name)(x, dim, keepdim)
+    out = torch.empty_like(want)
+    assert getattr(tf, name)(x, dim, keepdim, out=out) is out
+    assert torch.equal(out, want)
+
+
 @pytest.mark.parametrize("dtype", [float, int, bool], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("name", ["sum", "prod"])
 def test_pythons_types_are_dtypes_as_in_torch(name, dtype):

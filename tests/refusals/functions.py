@@ -94,7 +94,37 @@ CASES = [
         "max of a tensor along a dim",
         lambda: tf.max(X, 1, other=X),
         KindError,
-        r"max: `other` takes neither `dim` nor `keepdim`, got one; fold",
+        r"max: `other` takes no `dim`, `keepdim` or second argument, got one; fold",
+    ),
+    Case(
+        "max of a second argument and a dim",
+        lambda: tf.max(X, X, dim=1),
+        KindError,
+        r"max: `dim` is given once, got a second argument and `dim=`; leave",
+    ),
+    Case(
+        "min of two others",
+        lambda: tf.min(X, X, other=X),
+        KindError,
+        r"min: `other` takes no `dim`, `keepdim` or second argument, got one; fold",
+    ),
+    Case(
+        "max along a tensor of several",
+        lambda: tf.max(X, dim=X.int()),
+        KindError,
+        r"max: `dim` must be one int, got Tensor of shape \[2, 3\]; fold",
+    ),
+    Case(
+        "argmax out dtype",
+        lambda: tf.argmax(X, 1, out=torch.empty(2)),
+        DtypeError,
+        r"argmax: `out` must have the result's dtype torch.int64, got torch.float32; pass",
+    ),
+    Case(
+        "argmin out shape",
+        lambda: tf.argmin(X, 1, out=torch.empty(3, dtype=torch.int64)),
+        ShapeError,
+        r"argmin: `out` must have the result's shape \[2\], got \[3\]; make",
     ),
     Case(
         "max keepdim alone", lambda: tf.max(X, keepdim=True), KindError, r"max: `keepdim` needs a `dim`, got"

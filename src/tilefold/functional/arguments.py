@@ -50,7 +50,11 @@ def given(keepdim: bool) -> bool:
 
 
 def is_whole(number: Any) -> bool:
-    """An int, numpy's and others' included; True and False are none."""
+    """An int, numpy's and others' included, and a 0-d tensor of one; True and False are none."""
+    if isinstance(number, Tensor):
+        return not (number.ndim or number.is_floating_point() or number.is_complex()) and (
+            number.dtype != torch.bool
+        )
     return hasattr(number, "__index__") and not isinstance(number, bool)
 
 
@@ -79,7 +83,7 @@ def is_complex(value: Any) -> bool:
 def one_dim(dim: Any, call: str) -> None:
     """Refuse several dims, and what is no dim."""
     if dim is not None and not is_whole(dim):
-        raise KindError(f"{call}: `dim` must be one int, got {dim!r}; fold one dim at a time")
+        raise KindError(f"{call}: `dim` must be one int, got {shown(dim)}; fold one dim at a time")
 
 
 def need_float(dtype: torch.dtype, call: str) -> None:

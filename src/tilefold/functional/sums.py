@@ -8,7 +8,7 @@ from torch import Tensor
 from tilefold.algebra import catalogue
 from tilefold.errors import DtypeError, KindError
 from tilefold.fold import fold_tensors
-from tilefold.functional.arguments import LEFT, UNSET, Dims, every, given, is_whole, no_dim
+from tilefold.functional.arguments import LEFT, UNSET, Dims, every, given, is_whole, no_dim, shown
 from tilefold.validate import as_dtype, check_is_tensor, check_out
 
 
@@ -76,7 +76,7 @@ def prod(
         no_dim(keepdim, "prod")
         dim = None
     elif not is_whole(dim):
-        raise KindError(f"prod: `dim` must be one int, got {dim!r}; leave it out to fold all dims")
+        raise KindError(f"prod: `dim` must be one int, got {shown(dim)}; leave it out to fold all dims")
     return fold_tensors(
         [input], catalogue.PROD, dim, given(keepdim), dtype=dtype, convert=dtype, out=out, call="prod"
     )[0]
