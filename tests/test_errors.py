@@ -208,6 +208,15 @@ def vector_norm_of(library: Any) -> Callable[..., Any]:
         pytest.param(lambda f: f.norm(X[0], "nuc"), RuntimeError, id="nuclear-norm-of-a-vector"),
         pytest.param(lambda f: f.norm(X, 1j), RuntimeError, id="norm-of-complex-order"),
         pytest.param(lambda f: vector_norm_of(f)(X, 1j), RuntimeError, id="vector-norm-of-complex-order"),
+        pytest.param(
+            lambda f: f.norm(X, torch.tensor(1j)), RuntimeError, id="norm-of-a-complex-tensor-s-order"
+        ),
+        pytest.param(lambda f: f.norm(X, torch.tensor([2.0])), TypeError, id="norm-of-a-1d-tensor-s-order"),
+        pytest.param(
+            lambda f: f.norm(X, torch.tensor(2.0, requires_grad=True)),
+            TypeError,
+            id="norm-of-an-order-that-requires-grad",
+        ),
         pytest.param(lambda f: vector_norm_of(f)(X, "2"), TypeError, id="vector-norm-of-a-string"),
         pytest.param(lambda f: f.sum(X, 1, keepdim=None), TypeError, id="sum-keepdim-none"),
         pytest.param(lambda f: f.sum(X, 1, keepdim=1), TypeError, id="sum-keepdim-1"),

@@ -304,6 +304,19 @@ def test_the_norm_of_one_element_is_its_magnitude(order, dtype):
     assert torch.equal(tf.vector_norm(x[0, 0], order), torch.linalg.vector_norm(x[0, 0], order))
 
 
+@pytest.mark.parametrize(
+    "order",
+    [*map(torch.tensor, (2.0, 2, 3, 0, True, 0.5, INF, -INF)), np.float32(3), np.int64(1), np.True_, True],
+    ids=repr,
+)
+def test_numbers_of_every_kind_are_orders_as_in_torch(order):
+    x = torch.tensor([[3.0, -4.0, 0.0], [1.0, 2.0, -2.0]])
+    for dim in (None, 1):
+        want = torch.linalg.vector_norm(x, order, dim)
+        torch.testing.assert_close(tf.vector_norm(x, order, dim), want)
+        torch.testing.assert_close(tf.norm(x, order, dim), want)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_norms_of_float8_come_in_any_wider_dtype(dtype):
     x = torch.tensor([3.0, -4.0]).to(torch.float8_e4m3fn)

@@ -138,6 +138,12 @@ CASES = [
     Case("norm of no order", lambda: tf.vector_norm(X, "2"), OrderError, r"a real number, got '2'; 2 is"),
     Case("norm of complex order", lambda: tf.norm(X, 1j), OrderError, r"a real number, got 1j; 2 is"),
     Case(
+        "norm of the order of a tensor of several",
+        lambda: tf.norm(X, X),
+        OrderError,
+        r"norm: the order must be a real number, got Tensor of shape \[2, 3\]; 2 is",
+    ),
+    Case(
         "mean dtype kind",
         lambda: tf.mean(X, dtype=str),
         KindError,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from tilefold.algebra import catalogue
 from tilefold.algebra.typing import FLOAT8
 from tilefold.errors import DtypeError, OrderError
 from tilefold.fold import fold_tensors
-from tilefold.functional.arguments import INFINITY, Dims, every, need_elements, need_float
+from tilefold.functional.arguments import INFINITY, Dims, as_number, every, need_elements, need_float, shown
 from tilefold.problem import normalize_dims
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, check_is_tensor
@@ -83,7 +82,7 @@ def _vector_norm(
     call: str,
 ) -> Tensor:
     check_is_tensor(x, call)
-    _need_number(order, call)
+    order = _number(order, call)
     need_float(x.dtype, call)
     dtype = as_dtype(dtype, call)
     if dtype is not None:
@@ -101,9 +100,13 @@ def _vector_norm(
     return fold_tensors([x], monoid, dim, keepdim, dtype=dtype, convert=dtype, out=out, call=call)[0]
 
 
-def _need_number(order: Any, call: str) -> None:
-    if not isinstance(order, numbers.Real):
-        raise OrderError(f"{call}: the order must be a real number, got {order!r}; 2 is the Euclidean norm")
+def _number(order: Any, call: str) -> float:
+    number = as_number(order)
+    if number is None:
+        raise OrderError(
+            f"{call}: the order must be a real number, got {shown(order)}; 2 is the Euclidean norm"
+        )
+    return number
 
 
 def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
