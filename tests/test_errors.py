@@ -263,6 +263,21 @@ def vector_norm_of(library: Any) -> Callable[..., Any]:
             RuntimeError,
             id="norm-of-nothing-along-a-dim-named-twice",
         ),
+        *(
+            pytest.param(
+                lambda f, name=name, options=options: getattr(f, name)(X, **options),
+                TypeError,
+                id=f"{name}-{'-'.join(options)}",
+            )
+            for name in ("sum", "prod", "amax", "max", "argmax", "aminmax", "any", "mean", "var", "logsumexp")
+            for options in ({"dim": 0, "axis": 0}, {"dim": 0, "keepdim": True, "keepdims": True}, {"dims": 0})
+        ),
+        pytest.param(lambda f: f.max(X, 0, axis=0), TypeError, id="max-axis-twice"),
+        pytest.param(lambda f: f.sum(X, keepdims=True), TypeError, id="sum-keepdims-alone"),
+        pytest.param(
+            lambda f: f.count_nonzero(X, axis=0, keepdims=True), TypeError, id="count_nonzero-keepdims"
+        ),
+        pytest.param(lambda f: f.logsumexp(X), TypeError, id="logsumexp-of-no-dim"),
         pytest.param(lambda f: f.sum(X, dtype=str), TypeError, id="dtype-of-another-type"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import typing
 
 import numpy as np
 import pytest
@@ -326,6 +327,45 @@ def test_norms_of_float8_come_in_any_wider_dtype(dtype):
     for narrow in (torch.float8_e5m2, torch.float8_e4m3fn):
         with pytest.raises(DtypeError, match="without narrowing"):
             tf.vector_norm(torch.ones(2, dtype=dtype), dtype=narrow)
+
+
+FOLDS = ["sum", "prod", "amax", "amin", "max", "min", "argmax", "argmin", "aminmax", "any", "all", "mean", "var", "std",
+         "var_mean", "std_mean", "logsumexp", "vector_norm"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_numpys_names_of_dim_and_keepdim_are_taken_as_in_torch(name):
+    x = torch.rand(3, 4)
+    ours = getattr(tf, name)
+    torchs = torch.linalg.vector_norm if name == "vector_norm" else getattr(torch, name)
+    for options in (
+        {"axis": 0},
+        {"axis": -1, "keepdims": True},
+        {"dim": 0, "keepdims": True},
+        {"axis": 0, "keepdim": True},
+    ):
+        torch.testing.assert_close(ours(x, **options), torchs(x, **options))
+
+
+@pytest.mark.parametrize("name", [*FOLDS, "norm", "count_nonzero", "bitwise_or"])
+def test_annotations_can_be_read_when_running(name):
+    assert "return" in typing.get_type_hints(getattr(tf, name))
+
+
+def test_numpys_names_beside_every_other_argument():
+    """They are passed on with the rest: by name, whatever the function."""
+    x = torch.tensor([[3.0, 4.0], [6.0, 8.0]])
+    out = torch.empty(2, dtype=torch.float64)
+    assert tf.sum(x, axis=1, dtype=torch.float64, out=out) is out
+    assert tf.vector_norm(x, 1, axis=1).tolist() == [7.0, 14.0]
+    assert (
+        tf.var(x, axis=1, correction=0).tolist() == tf.var(x, axis=1, unbiased=False).tolist() == [0.25, 1.0]
+    )
+    assert tf.count_nonzero(x, axis=(0, 1)).item() == 4
+    assert tf.bitwise_or(x.long(), axis=1, keepdims=True).tolist() == [[7], [14]]
+    assert tf.bitwise_and(x.long(), axis=0).tolist() == [2, 0]
+    assert tf.bitwise_xor(x.long(), axis=0).tolist() == [5, 12]
+    assert torch.equal(tf.max(x, axis=torch.tensor(1)).values, x[:, 1])
 
 
 def test_keepdim_needs_a_dim():

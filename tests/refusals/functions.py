@@ -192,6 +192,24 @@ CASES = [
         r"var: `correction` must be a real number, got 1j; 1 is",
     ),
     Case(
+        "dim by both names",
+        lambda: tf.sum(X, 0, axis=0),
+        KindError,
+        r"sum: `axis` is another name of `dim`, got both; leave",
+    ),
+    Case(
+        "a keyword of no function",
+        lambda: tf.amax(X, dims=0),
+        KindError,
+        r"amax: keywords must be among input, dim, keepdim, out .*, got 'dims'; take",
+    ),
+    Case(
+        "logsumexp of no dim",
+        lambda: tf.logsumexp(X),
+        KindError,
+        r"logsumexp: `dim` must be given, got none; pass",
+    ),
+    Case(
         "nuclear norm",
         lambda: tf.norm(X, "nuc"),
         OrderError,

@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+import inspect
 import numbers
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
 
 from tilefold.errors import DtypeError, EmptyError, KindError
 from tilefold.problem import wrapped_dims
+from tilefold.uncompiled import uncompiled
 
+Result = TypeVar("Result")
 Dims = int | Sequence[int] | None
 INFINITY = float("inf")
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "None"})()  # tells dim=None from no dim at all
 LEFT: Any = type("Left", (), {"__repr__": lambda self: "False"})()  # tells keepdim=False from none at all
+NEEDED: Any = type("Needed", (), {"__repr__": lambda self: "..."})()  # a dim to give by one of its names
 USUAL: Any = type("Usual", (), {"__repr__": lambda self: "True"})()  # tells unbiased=True from none at all
+
+
+class NumpyNames(TypedDict, total=False):
+    """What torch takes under numpy's names as well: `dim` and `keepdim`."""
+
+    axis: Any
+    keepdims: bool
+
+
+TORCH_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+
+
+@uncompiled
+def renamed(function: Callable[..., Result], names: Mapping[str, Any], *values: Any) -> Result:
+    """The call with `axis` as `dim` and `keepdims` as `keepdim`; `values` are those of its own parameters, in order.
+
+    Functions take these two as further keywords and call this where there are any: a call without pays for an empty dict.
+    """
+    call, parameters = function.__name__, inspect.signature(function).parameters
+    arguments = dict(zip(parameters, values, strict=False))  # all but the further keywords themselves
+    for name, value in names.items():
+        meant = TORCH_NAMES.get(name)
+        if meant not in arguments:
+            raise KindError(
+                f"{call}: keywords must be among {', '.join(arguments)} (`axis` is `dim`, `keepdims` is `keepdim`), "
+                f"got {name!r}; take one of these"
+            )
+        if arguments[meant] is not parameters[meant].default:
+            raise KindError(f"{call}: `{name}` is another name of `{meant}`, got both; leave one out")
+        arguments[meant] = value
+    return function(**arguments)
 
 
 def every(dim: Dims) -> Dims:

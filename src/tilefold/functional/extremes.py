@@ -6,16 +6,30 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
 from tilefold.errors import KindError
 from tilefold.fold import fold_tensors
-from tilefold.functional.arguments import LEFT, Dims, every, given, need_elements, no_dim, one_dim
+from tilefold.functional.arguments import (
+    LEFT,
+    Dims,
+    NumpyNames,
+    every,
+    given,
+    need_elements,
+    no_dim,
+    one_dim,
+    renamed,
+)
 from tilefold.validate import check_is_tensor
 
 
-def amax(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+def amax(
+    input: Tensor, dim: Dims = (), keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Largest element; NaN if there is one.
 
         y[k] = max over p of x[k, p]
@@ -31,10 +45,15 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | 
         >>> tilefold.amax(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
         tensor(7)
     """
+    if names:
+        return renamed(amax, names, input, dim, keepdim, out)
     return _extreme(input, catalogue.MAX, dim, keepdim, out, "amax")
 
 
-def amin(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+def amin(
+    input: Tensor, dim: Dims = (), keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Smallest element; NaN if there is one.
 
         y[k] = min over p of x[k, p]
@@ -50,6 +69,8 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | 
         >>> tilefold.amin(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
         tensor(1)
     """
+    if names:
+        return renamed(amin, names, input, dim, keepdim, out)
     return _extreme(input, catalogue.MIN, dim, keepdim, out, "amin")
 
 
@@ -81,7 +102,7 @@ def _read_second(
 
 def max(
     input: Tensor, dim_or_other: Any = None, keepdim: bool = LEFT,
-    *, dim: int | None = None, other: Tensor | None = None, out: Any = None,
+    *, dim: int | None = None, other: Tensor | None = None, out: Any = None, **names: Unpack[NumpyNames],
 ) -> Any:  # fmt: skip
     """Largest element of all, or the largest along one dim and where it first stands; NaN if there is one.
 
@@ -102,6 +123,8 @@ def max(
         >>> tilefold.max(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
         tensor([1, 0])
     """
+    if names:
+        return renamed(max, names, input, dim_or_other, keepdim, dim, other, out)
     folded, other = _read_second(dim_or_other, dim, keepdim, other, out, "max")
     if other is not None:
         return torch.maximum(input, other, out=out)
@@ -113,7 +136,7 @@ def max(
 
 def min(
     input: Tensor, dim_or_other: Any = None, keepdim: bool = LEFT,
-    *, dim: int | None = None, other: Tensor | None = None, out: Any = None,
+    *, dim: int | None = None, other: Tensor | None = None, out: Any = None, **names: Unpack[NumpyNames],
 ) -> Any:  # fmt: skip
     """Smallest element of all, or the smallest along one dim and where it first stands; NaN if there is one.
 
@@ -134,6 +157,8 @@ def min(
         >>> tilefold.min(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
         tensor([0, 1])
     """
+    if names:
+        return renamed(min, names, input, dim_or_other, keepdim, dim, other, out)
     folded, other = _read_second(dim_or_other, dim, keepdim, other, out, "min")
     if other is not None:
         return torch.minimum(input, other, out=out)
@@ -144,8 +169,9 @@ def min(
 
 
 def argmax(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None
-) -> Tensor:
+    input: Tensor, dim: int | None = None, keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Position of the first largest element, or of the first NaN.
 
         i[k] = the first p with x[k, p] = max over p of x[k, p]
@@ -162,12 +188,15 @@ def argmax(
         >>> tilefold.argmax(torch.tensor([4, 9, 4, 9]))
         tensor(1)
     """
+    if names:
+        return renamed(argmax, names, input, dim, keepdim, out)
     return _located(input, catalogue.ARGMAX, dim, keepdim, out, "argmax")[0]
 
 
 def argmin(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None
-) -> Tensor:
+    input: Tensor, dim: int | None = None, keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Position of the first smallest element, or of the first NaN.
 
         i[k] = the first p with x[k, p] = min over p of x[k, p]
@@ -184,6 +213,8 @@ def argmin(
         >>> tilefold.argmin(torch.tensor([4, 9, 4, 9]))
         tensor(0)
     """
+    if names:
+        return renamed(argmin, names, input, dim, keepdim, out)
     return _located(input, catalogue.ARGMIN, dim, keepdim, out, "argmin")[0]
 
 
@@ -194,7 +225,10 @@ def _located(x: Tensor, monoid: Monoid, dim: Any, keepdim: bool, out: Any, call:
     return fold_tensors([x], monoid, dim, given(keepdim), out=out, call=call)
 
 
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, out: Any = None) -> Any:
+def aminmax(
+    input: Tensor,
+    *, dim: int | None = None, keepdim: bool = False, out: Any = None, **names: Unpack[NumpyNames],
+) -> Any:  # fmt: skip
     """Smallest and largest element in one read; both NaN if there is one.
 
         low[k] = min over p of x[k, p],  high[k] = max over p of x[k, p]
@@ -212,4 +246,6 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, out
         >>> low, high
         (tensor(-1), tensor(8))
     """
+    if names:
+        return renamed(aminmax, names, input, dim, keepdim, out)
     return torch.return_types.aminmax(_located(input, catalogue.MINMAX, dim, keepdim, out, "aminmax"))  # type: ignore[arg-type]  # the same

@@ -7,6 +7,7 @@ from math import isnan
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import Unpack  # torch depends on it
 
 from tilefold import math
 from tilefold.algebra import catalogue
@@ -17,11 +18,13 @@ from tilefold.functional.arguments import (
     INFINITY,
     LEFT,
     USUAL,
+    NumpyNames,
     as_number,
     every,
     given,
     is_complex,
     need_float,
+    renamed,
     shown,
 )
 from tilefold.uncompiled import uncompiled
@@ -101,7 +104,7 @@ def _number(correction: Any, call: str) -> float:
 
 def var(
     input: Tensor, dim: Any = None, unbiased: bool = USUAL, keepdim: bool = LEFT,
-    *, correction: float | None = None, out: Tensor | None = None,
+    *, correction: float | None = None, out: Tensor | None = None, **names: Unpack[NumpyNames],
 ) -> Tensor:  # fmt: skip
     """Variance: the sum of squared deviations from the mean, over the degrees of freedom.
 
@@ -124,12 +127,14 @@ def var(
 
     Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
     """
+    if names:
+        return renamed(var, names, input, dim, unbiased, keepdim, correction, out)
     return _spread(input, dim, unbiased, keepdim, correction, False, False, out)[0]
 
 
 def std(
     input: Tensor, dim: Any = None, unbiased: bool = USUAL, keepdim: bool = LEFT,
-    *, correction: float | None = None, out: Tensor | None = None,
+    *, correction: float | None = None, out: Tensor | None = None, **names: Unpack[NumpyNames],
 ) -> Tensor:  # fmt: skip
     """Standard deviation: the square root of `var`, with its arguments.
 
@@ -147,12 +152,14 @@ def std(
         >>> tilefold.std(torch.tensor([1.0, 3.0, 5.0]))
         tensor(2.)
     """
+    if names:
+        return renamed(std, names, input, dim, unbiased, keepdim, correction, out)
     return _spread(input, dim, unbiased, keepdim, correction, True, False, out)[0]
 
 
 def var_mean(
     input: Tensor, dim: Any = None, unbiased: bool = USUAL, keepdim: bool = LEFT,
-    *, correction: float | None = None, out: Any = None,
+    *, correction: float | None = None, out: Any = None, **names: Unpack[NumpyNames],
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Variance and mean in one read; arguments as in `var`.
 
@@ -171,13 +178,15 @@ def var_mean(
         >>> tilefold.var_mean(torch.tensor([1.0, 3.0, 5.0]))
         (tensor(4.), tensor(3.))
     """
+    if names:
+        return renamed(var_mean, names, input, dim, unbiased, keepdim, correction, out)
     variance, average = _spread(input, dim, unbiased, keepdim, correction, False, True, out)
     return variance, average
 
 
 def std_mean(
     input: Tensor, dim: Any = None, unbiased: bool = USUAL, keepdim: bool = LEFT,
-    *, correction: float | None = None, out: Any = None,
+    *, correction: float | None = None, out: Any = None, **names: Unpack[NumpyNames],
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Standard deviation and mean in one read; arguments as in `var`.
 
@@ -196,5 +205,7 @@ def std_mean(
         >>> tilefold.std_mean(torch.tensor([1.0, 3.0, 5.0]))
         (tensor(2.), tensor(3.))
     """
+    if names:
+        return renamed(std_mean, names, input, dim, unbiased, keepdim, correction, out)
     deviation, average = _spread(input, dim, unbiased, keepdim, correction, True, True, out)
     return deviation, average

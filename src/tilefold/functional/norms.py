@@ -6,12 +6,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import catalogue
 from tilefold.algebra.typing import FLOAT8
 from tilefold.errors import DtypeError, OrderError
 from tilefold.fold import fold_tensors
-from tilefold.functional.arguments import INFINITY, Dims, as_number, every, need_elements, need_float, shown
+from tilefold.functional.arguments import (
+    INFINITY,
+    Dims,
+    NumpyNames,
+    as_number,
+    every,
+    need_elements,
+    need_float,
+    renamed,
+    shown,
+)
 from tilefold.problem import normalize_dims
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, check_is_tensor
@@ -19,7 +30,7 @@ from tilefold.validate import as_dtype, check_is_tensor
 
 def vector_norm(
     x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False,
-    *, dtype: torch.dtype | None = None, out: Tensor | None = None,
+    *, dtype: torch.dtype | None = None, out: Tensor | None = None, **names: Unpack[NumpyNames],
 ) -> Tensor:  # fmt: skip
     """Norm of order `ord` of the elements.
 
@@ -39,6 +50,8 @@ def vector_norm(
         >>> tilefold.vector_norm(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), dim=1)
         tensor([5., 2.])
     """
+    if names:
+        return renamed(vector_norm, names, x, ord, dim, keepdim, dtype, out)
     return _vector_norm(x, ord, dim, keepdim, dtype, out, "vector_norm")
 
 
