@@ -11,6 +11,7 @@ import inspect
 import re
 import traceback
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,20 @@ def vector_norm_of(library: Any) -> Callable[..., Any]:
         pytest.param(lambda f: f.prod(X, (0, 1)), TypeError, id="prod-of-dims"),
         pytest.param(lambda f: f.mean(X.int()), RuntimeError, id="mean-of-ints"),
         pytest.param(lambda f: f.amax(X.to(torch.complex64)), RuntimeError, id="complex"),
+        *(
+            pytest.param(
+                lambda f, name=name, dim=dim: getattr(f, name)(X, dim=dim),
+                TypeError,
+                id=f"{name}-dim-{dim!r}",
+            )
+            for name in ("max", "min", "argmax", "argmin", "aminmax", "prod")
+            for dim in map(torch.tensor, (1.0, True, [1], [[0, 1]]))
+        ),
+        pytest.param(lambda f: f.max(X, 1, dim=1), TypeError, id="max-two-dims"),
+        pytest.param(lambda f: f.min(X, X, other=X), TypeError, id="min-two-others"),
+        pytest.param(lambda f: f.max(X, dim=torch.tensor(2)), IndexError, id="max-dim-tensor-out-of-range"),
+        pytest.param(lambda f: f.argmax(X, 1, out=torch.empty(2)), RuntimeError, id="argmax-out-dtype"),
+        pytest.param(lambda f: f.argmin(X, 1, out=3), TypeError, id="argmin-out-kind"),
         pytest.param(lambda f: f.amax(X[:0], 0), IndexError, id="amax-of-nothing-along-a-dim"),
         pytest.param(lambda f: f.amax(X[:0]), RuntimeError, id="amax-of-nothing"),
         pytest.param(lambda f: f.argmax(X[:0]), IndexError, id="argmax-of-nothing"),
@@ -166,10 +181,42 @@ def vector_norm_of(library: Any) -> Callable[..., Any]:
         pytest.param(
             lambda f: f.var(X, unbiased=True, correction=1), TypeError, id="unbiased-and-correction"
         ),
+        *(
+            pytest.param(
+                lambda f, name=name, value=value: getattr(f, name)(X, 0, value),
+                TypeError,
+                id=f"{name}-unbiased-{value!r}",
+            )
+            for name in ("var", "std", "var_mean", "std_mean")
+            for value in (0, 1, 0.0, None, "a", np.False_, torch.tensor(False))
+        ),
+        pytest.param(lambda f: f.var(X, unbiased=0), TypeError, id="var-unbiased-alone-of-a-number"),
+        pytest.param(
+            lambda f: f.var(X, unbiased=None, correction=1), TypeError, id="unbiased-none-and-correction"
+        ),
+        *(
+            pytest.param(
+                lambda f, value=value: f.std(X, 0, correction=value), TypeError, id=f"correction-{value!r}"
+            )
+            for value in ("a", [1], (1,), np.array(1), torch.tensor([1]), Decimal(1))
+        ),
+        pytest.param(lambda f: f.var(X, correction=1j), RuntimeError, id="correction-complex"),
+        pytest.param(
+            lambda f: f.var(X, correction=torch.tensor(1j)), RuntimeError, id="correction-tensor-of-a-complex"
+        ),
         pytest.param(lambda f: f.norm(X, "2"), RuntimeError, id="norm-of-a-string"),
         pytest.param(lambda f: f.norm(X[0], "nuc"), RuntimeError, id="nuclear-norm-of-a-vector"),
         pytest.param(lambda f: f.norm(X, 1j), RuntimeError, id="norm-of-complex-order"),
         pytest.param(lambda f: vector_norm_of(f)(X, 1j), RuntimeError, id="vector-norm-of-complex-order"),
+        pytest.param(
+            lambda f: f.norm(X, torch.tensor(1j)), RuntimeError, id="norm-of-a-complex-tensor-s-order"
+        ),
+        pytest.param(lambda f: f.norm(X, torch.tensor([2.0])), TypeError, id="norm-of-a-1d-tensor-s-order"),
+        pytest.param(
+            lambda f: f.norm(X, torch.tensor(2.0, requires_grad=True)),
+            TypeError,
+            id="norm-of-an-order-that-requires-grad",
+        ),
         pytest.param(lambda f: vector_norm_of(f)(X, "2"), TypeError, id="vector-norm-of-a-string"),
         pytest.param(lambda f: f.sum(X, 1, keepdim=None), TypeError, id="sum-keepdim-none"),
         pytest.param(lambda f: f.sum(X, 1, keepdim=1), TypeError, id="sum-keepdim-1"),
@@ -216,6 +263,21 @@ def vector_norm_of(library: Any) -> Callable[..., Any]:
             RuntimeError,
             id="norm-of-nothing-along-a-dim-named-twice",
         ),
+        *(
+            pytest.param(
+                lambda f, name=name, options=options: getattr(f, name)(X, **options),
+                TypeError,
+                id=f"{name}-{'-'.join(options)}",
+            )
+            for name in ("sum", "prod", "amax", "max", "argmax", "aminmax", "any", "mean", "var", "logsumexp")
+            for options in ({"dim": 0, "axis": 0}, {"dim": 0, "keepdim": True, "keepdims": True}, {"dims": 0})
+        ),
+        pytest.param(lambda f: f.max(X, 0, axis=0), TypeError, id="max-axis-twice"),
+        pytest.param(lambda f: f.sum(X, keepdims=True), TypeError, id="sum-keepdims-alone"),
+        pytest.param(
+            lambda f: f.count_nonzero(X, axis=0, keepdims=True), TypeError, id="count_nonzero-keepdims"
+        ),
+        pytest.param(lambda f: f.logsumexp(X), TypeError, id="logsumexp-of-no-dim"),
         pytest.param(lambda f: f.sum(X, dtype=str), TypeError, id="dtype-of-another-type"),
     ],
 )

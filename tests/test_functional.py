@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import typing
 
 import numpy as np
 import pytest
@@ -224,6 +225,37 @@ def test_a_0d_tensor_given_with_keepdim_is_a_dim(name, keepdim):
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("dim", [torch.tensor(1), torch.tensor(-2, dtype=torch.int8)])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_a_0d_tensor_given_by_name_is_a_dim(name, dim):
+    x = torch.tensor([[1.0, 4.0], [2.0, 3.0]])
+    for options in ({}, {"keepdim": True}):
+        got, want = (getattr(library, name)(x, dim=dim, **options) for library in (tf, torch))
+        assert type(got) is type(want)
+        for one, other in zip(got, want, strict=True):
+            assert torch.equal(one, other)
+    assert torch.equal(getattr(tf, name)(x, dim), getattr(torch, name)(x, dim))
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_a_0d_tensor_beside_a_pair_to_write_into_is_a_dim(name):
+    x = torch.tensor([[1.0, 4.0], [2.0, 3.0]])
+    pair = torch.empty(2), torch.empty(2, dtype=torch.int64)
+    getattr(tf, name)(x, torch.tensor(1), out=pair)
+    for one, other in zip(pair, getattr(torch, name)(x, 1), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("dim", "keepdim"), [(None, False), (None, True), (0, False), (1, True)])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_positions_are_written_into_out(name, dim, keepdim):
+    x = torch.tensor([[1.0, 4.0, 0.0], [2.0, 3.0, 5.0]])
+    want = getattr(torch, name)(x, dim, keepdim)
+    out = torch.empty_like(want)
+    assert getattr(tf, name)(x, dim, keepdim, out=out) is out
+    assert torch.equal(out, want)
+
+
 @pytest.mark.parametrize("dtype", [float, int, bool], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("name", ["sum", "prod"])
 def test_pythons_types_are_dtypes_as_in_torch(name, dtype):
@@ -260,6 +292,24 @@ def test_the_variance_of_nothing_is_nan(name, correction):
         assert result.isnan().all()
 
 
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom:UserWarning")
+@pytest.mark.parametrize(
+    "correction",
+    [NAN, INF, -INF, 4.5, True, np.True_, np.int64(2), np.float32(0.5), torch.tensor(1), torch.tensor(1.5)],
+    ids=repr,
+)
+def test_numbers_of_every_kind_are_corrections_as_in_torch(correction):
+    x = torch.tensor([[1.0, 1.0, NAN, INF], [2.0, 1.0, 2.0, 2.0], [4.0, 1.0, 5.0, 6.0]])
+    for name in ("var", "std"):
+        got, want = (getattr(library, name)(x, 0, correction=correction) for library in (tf, torch))
+        torch.testing.assert_close(got, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
+def test_the_default_of_unbiased_reads_as_torch_s(name):
+    assert repr(inspect.signature(getattr(tf, name)).parameters["unbiased"].default) == "True"
+
+
 @pytest.mark.parametrize("order", [1, 3, 0.5, -2, 100, INF, -INF])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 def test_the_norm_of_one_element_is_its_magnitude(order, dtype):
@@ -267,6 +317,19 @@ def test_the_norm_of_one_element_is_its_magnitude(order, dtype):
     for got in (tf.vector_norm(x, order, 1), tf.norm(x, order, 1), tf.vector_norm(x.T, order, 0)):
         assert torch.equal(got.nan_to_num(7.0), x.abs().view(-1).nan_to_num(7.0))
     assert torch.equal(tf.vector_norm(x[0, 0], order), torch.linalg.vector_norm(x[0, 0], order))
+
+
+@pytest.mark.parametrize(
+    "order",
+    [*map(torch.tensor, (2.0, 2, 3, 0, True, 0.5, INF, -INF)), np.float32(3), np.int64(1), np.True_, True],
+    ids=repr,
+)
+def test_numbers_of_every_kind_are_orders_as_in_torch(order):
+    x = torch.tensor([[3.0, -4.0, 0.0], [1.0, 2.0, -2.0]])
+    for dim in (None, 1):
+        want = torch.linalg.vector_norm(x, order, dim)
+        torch.testing.assert_close(tf.vector_norm(x, order, dim), want)
+        torch.testing.assert_close(tf.norm(x, order, dim), want)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
@@ -278,6 +341,45 @@ def test_norms_of_float8_come_in_any_wider_dtype(dtype):
     for narrow in (torch.float8_e5m2, torch.float8_e4m3fn):
         with pytest.raises(DtypeError, match="without narrowing"):
             tf.vector_norm(torch.ones(2, dtype=dtype), dtype=narrow)
+
+
+FOLDS = ["sum", "prod", "amax", "amin", "max", "min", "argmax", "argmin", "aminmax", "any", "all", "mean", "var", "std",
+         "var_mean", "std_mean", "logsumexp", "vector_norm"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_numpys_names_of_dim_and_keepdim_are_taken_as_in_torch(name):
+    x = torch.rand(3, 4)
+    ours = getattr(tf, name)
+    torchs = torch.linalg.vector_norm if name == "vector_norm" else getattr(torch, name)
+    for options in (
+        {"axis": 0},
+        {"axis": -1, "keepdims": True},
+        {"dim": 0, "keepdims": True},
+        {"axis": 0, "keepdim": True},
+    ):
+        torch.testing.assert_close(ours(x, **options), torchs(x, **options))
+
+
+@pytest.mark.parametrize("name", [*FOLDS, "norm", "count_nonzero", "bitwise_or"])
+def test_annotations_can_be_read_when_running(name):
+    assert "return" in typing.get_type_hints(getattr(tf, name))
+
+
+def test_numpys_names_beside_every_other_argument():
+    """They are passed on with the rest: by name, whatever the function."""
+    x = torch.tensor([[3.0, 4.0], [6.0, 8.0]])
+    out = torch.empty(2, dtype=torch.float64)
+    assert tf.sum(x, axis=1, dtype=torch.float64, out=out) is out
+    assert tf.vector_norm(x, 1, axis=1).tolist() == [7.0, 14.0]
+    assert (
+        tf.var(x, axis=1, correction=0).tolist() == tf.var(x, axis=1, unbiased=False).tolist() == [0.25, 1.0]
+    )
+    assert tf.count_nonzero(x, axis=(0, 1)).item() == 4
+    assert tf.bitwise_or(x.long(), axis=1, keepdims=True).tolist() == [[7], [14]]
+    assert tf.bitwise_and(x.long(), axis=0).tolist() == [2, 0]
+    assert tf.bitwise_xor(x.long(), axis=0).tolist() == [5, 12]
+    assert torch.equal(tf.max(x, axis=torch.tensor(1)).values, x[:, 1])
 
 
 def test_keepdim_needs_a_dim():

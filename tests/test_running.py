@@ -58,8 +58,27 @@ def test_a_backend_holds_inside_its_block_only():
 
 
 def test_torch_is_refused_where_it_has_no_such_fold():
-    with tf.backend("torch"), pytest.raises(BackendError, match=r"torch itself must have the fold.*lanes"):
+    with tf.backend("torch"), pytest.raises(BackendError, match=r"torch's own fold must be known.*lanes"):
         tf.reduce(torch.ones(3), NOBODY_S)
+
+
+@pytest.mark.parametrize(
+    "fold",
+    [
+        pytest.param(lambda: tf.var(torch.ones(3)), id="var"),
+        pytest.param(lambda: tf.norm(torch.ones(3)), id="norm"),
+        pytest.param(lambda: tf.sum(torch.ones(3).bool()), id="sum-of-bool"),
+        pytest.param(lambda: tf.prod(torch.ones(3).half()), id="prod-of-half"),
+        pytest.param(
+            lambda: tf.reduce(torch.ones(3), monoids.SUM, guarantee="batch_invariant"), id="batch-invariant"
+        ),
+    ],
+)
+def test_torch_is_refused_where_its_fold_is_not_known_to_be_the_promised_one(fold):
+    """torch has these folds: the rule is about their answers."""
+    rule = r"^backend: torch's own fold must be known to give the promised answers .*, got \(.*\) of torch\.\w+ over"
+    with tf.backend("torch"), pytest.raises(BackendError, match=rule):
+        fold()
 
 
 def test_triton_is_refused_for_cpu_tensors():

@@ -47,15 +47,16 @@ _last = threading.local()
 def backend(name: str) -> Iterator[None]:
     """Force a backend inside a `with` block.
 
-    "torch" (torch's own fold, where it has this one), "lanes" (CPU), "triton" (CUDA), "interpret" (Triton's interpreter),
-    "reference" (one element after another); "auto" chooses: triton for CUDA tensors, else torch or lanes. Blocks
-    nest, the inner one holds, and a thread started inside begins without. The environment variable TILEFOLD_BACKEND,
+    "torch" (torch's own fold, where it gives the promised answers), "lanes" (CPU), "triton" (CUDA), "interpret" (Triton's
+    interpreter), "reference" (one element after another); "auto" chooses: triton for CUDA tensors, else torch or lanes.
+    Blocks nest, the inner one holds, and a thread started inside begins without. The environment variable TILEFOLD_BACKEND,
     read at import, does the same for a process; a block overrides it. What each backend guarantees stands in
     docs/guarantees.md. A forced backend never falls back to another.
 
     Raises:
         ArgumentError: no backend has that name.
-        BackendError: from a fold inside: torch itself has no such fold, or "triton" is given tensors on a CPU.
+        BackendError: from a fold inside: torch has none that is known to give the promised answers, or "triton" is given
+            tensors on a CPU.
 
     Example:
         >>> with tilefold.backend("reference"):
@@ -281,8 +282,10 @@ def _run_on_torch(
             remember_plan(Plan("torch", (), guarantee=guarantee, reason="torch has this fold"))
             return results
         if chosen == "torch":
+            fields, dtypes = ", ".join(program.algebra.fields), ", ".join(str(t.dtype) for t in tensors)
             raise BackendError(
-                f'backend: torch itself must have the fold, got {program.algebra.fields} without one; use "lanes" or "auto"'
+                "backend: torch's own fold must be known to give the promised answers (accuracy, dtypes, guarantee), got "
+                f'({fields}) of {dtypes} over dims {list(dims)}, "{guarantee}", without one; use "lanes" or "auto"'
             )
     results, plan = lanes.fold(tensors, program, dims, guarantee)
     remember_plan(plan)

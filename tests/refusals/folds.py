@@ -29,7 +29,7 @@ CASES = [
         "backend torch",
         with_backend("torch"),
         BackendError,
-        r"torch itself must have the fold, got .*; use \"lanes\"",
+        r"torch's own fold must be known to give.*, got \(.*\) of torch.float32 over dims \[0, 1\], .*; use \"lanes\"",
     ),
     Case(
         "guarantee",

@@ -94,7 +94,37 @@ CASES = [
         "max of a tensor along a dim",
         lambda: tf.max(X, 1, other=X),
         KindError,
-        r"max: `other` takes neither `dim` nor `keepdim`, got one; fold",
+        r"max: `other` takes no `dim`, `keepdim` or second argument, got one; fold",
+    ),
+    Case(
+        "max of a second argument and a dim",
+        lambda: tf.max(X, X, dim=1),
+        KindError,
+        r"max: `dim` is given once, got a second argument and `dim=`; leave",
+    ),
+    Case(
+        "min of two others",
+        lambda: tf.min(X, X, other=X),
+        KindError,
+        r"min: `other` takes no `dim`, `keepdim` or second argument, got one; fold",
+    ),
+    Case(
+        "max along a tensor of several",
+        lambda: tf.max(X, dim=X.int()),
+        KindError,
+        r"max: `dim` must be one int, got Tensor of shape \[2, 3\]; fold",
+    ),
+    Case(
+        "argmax out dtype",
+        lambda: tf.argmax(X, 1, out=torch.empty(2)),
+        DtypeError,
+        r"argmax: `out` must have the result's dtype torch.int64, got torch.float32; pass",
+    ),
+    Case(
+        "argmin out shape",
+        lambda: tf.argmin(X, 1, out=torch.empty(3, dtype=torch.int64)),
+        ShapeError,
+        r"argmin: `out` must have the result's shape \[2\], got \[3\]; make",
     ),
     Case(
         "max keepdim alone", lambda: tf.max(X, keepdim=True), KindError, r"max: `keepdim` needs a `dim`, got"
@@ -107,6 +137,12 @@ CASES = [
     ),
     Case("norm of no order", lambda: tf.vector_norm(X, "2"), OrderError, r"a real number, got '2'; 2 is"),
     Case("norm of complex order", lambda: tf.norm(X, 1j), OrderError, r"a real number, got 1j; 2 is"),
+    Case(
+        "norm of the order of a tensor of several",
+        lambda: tf.norm(X, X),
+        OrderError,
+        r"norm: the order must be a real number, got Tensor of shape \[2, 3\]; 2 is",
+    ),
     Case(
         "mean dtype kind",
         lambda: tf.mean(X, dtype=str),
@@ -130,6 +166,48 @@ CASES = [
         lambda: tf.var(X, unbiased=True, correction=1),
         KindError,
         r"`unbiased` or `correction`, got both; unbiased=True",
+    ),
+    Case(
+        "unbiased of a number",
+        lambda: tf.var(X, dim=0, unbiased=0),
+        KindError,
+        r"var: `unbiased` must be True or False, got 0; pass correction=",
+    ),
+    Case(
+        "correction of no kind",
+        lambda: tf.std_mean(X, correction="a"),
+        KindError,
+        r"std_mean: `correction` must be a real number, got 'a'; 1 is",
+    ),
+    Case(
+        "correction of a tensor",
+        lambda: tf.var(X, correction=X),
+        KindError,
+        r"var: `correction` must be a real number, got Tensor of shape \[2, 3\]; 1 is",
+    ),
+    Case(
+        "complex correction",
+        lambda: tf.var(X, correction=1j),
+        DtypeError,
+        r"var: `correction` must be a real number, got 1j; 1 is",
+    ),
+    Case(
+        "dim by both names",
+        lambda: tf.sum(X, 0, axis=0),
+        KindError,
+        r"sum: `axis` is another name of `dim`, got both; leave",
+    ),
+    Case(
+        "a keyword of no function",
+        lambda: tf.amax(X, dims=0),
+        KindError,
+        r"amax: keywords must be among input, dim, keepdim, out .*, got 'dims'; take",
+    ),
+    Case(
+        "logsumexp of no dim",
+        lambda: tf.logsumexp(X),
+        KindError,
+        r"logsumexp: `dim` must be given, got none; pass",
     ),
     Case(
         "nuclear norm",

@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import inspect
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
 
 from tilefold.errors import DtypeError, EmptyError, KindError
 from tilefold.problem import wrapped_dims
+from tilefold.uncompiled import uncompiled
 
+Result = TypeVar("Result")
 Dims = int | Sequence[int] | None
 INFINITY = float("inf")
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "None"})()  # tells dim=None from no dim at all
 LEFT: Any = type("Left", (), {"__repr__": lambda self: "False"})()  # tells keepdim=False from none at all
+NEEDED: Any = type("Needed", (), {"__repr__": lambda self: "..."})()  # a dim to give by one of its names
+USUAL: Any = type("Usual", (), {"__repr__": lambda self: "True"})()  # tells unbiased=True from none at all
+
+
+class NumpyNames(TypedDict, total=False):
+    """What torch takes under numpy's names as well: `dim` and `keepdim`."""
+
+    axis: Any
+    keepdims: bool
+
+
+TORCH_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+
+
+@uncompiled
+def renamed(function: Callable[..., Result], names: Mapping[str, Any], *values: Any) -> Result:
+    """The call with `axis` as `dim` and `keepdims` as `keepdim`; `values` are those of its own parameters, in order.
+
+    Functions take these two as further keywords and call this where there are any: a call without pays for an empty dict.
+    """
+    call, parameters = function.__name__, inspect.signature(function).parameters
+    arguments = dict(zip(parameters, values, strict=False))  # all but the further keywords themselves
+    for name, value in names.items():
+        meant = TORCH_NAMES.get(name)
+        if meant not in arguments:
+            raise KindError(
+                f"{call}: keywords must be among {', '.join(arguments)} (`axis` is `dim`, `keepdims` is `keepdim`), "
+                f"got {name!r}; take one of these"
+            )
+        if arguments[meant] is not parameters[meant].default:
+            raise KindError(f"{call}: `{name}` is another name of `{meant}`, got both; leave one out")
+        arguments[meant] = value
+    return function(**arguments)
 
 
 def every(dim: Dims) -> Dims:
@@ -48,14 +85,40 @@ def given(keepdim: bool) -> bool:
 
 
 def is_whole(number: Any) -> bool:
-    """An int, numpy's and others' included; True and False are none."""
+    """An int, numpy's and others' included, and a 0-d tensor of one; True and False are none."""
+    if isinstance(number, Tensor):
+        return not (number.ndim or number.is_floating_point() or number.is_complex()) and (
+            number.dtype != torch.bool
+        )
     return hasattr(number, "__index__") and not isinstance(number, bool)
+
+
+def as_number(value: Any) -> float | None:
+    """A real number, where torch takes one: Python's, numpy's, or that of a 0-d tensor; None for what is none."""
+    if isinstance(value, Tensor):
+        takes = value.ndim == 0 and not value.requires_grad and not value.is_complex()
+        return float(value) if takes else None
+    # numpy's bool is a number to torch, and none to `numbers`.
+    if isinstance(value, numbers.Real) or type(value).__name__ in ("bool", "bool_"):
+        return float(value)
+    return None
+
+
+def shown(value: Any) -> str:
+    """A value as messages name it, on one line: of an array its shape."""
+    shape = getattr(value, "shape", ())
+    return f"{type(value).__name__} of shape {list(shape)}" if shape else repr(value)
+
+
+def is_complex(value: Any) -> bool:
+    """Whether a value is a number all the same, one that is not real."""
+    return value.is_complex() if isinstance(value, Tensor) else isinstance(value, numbers.Complex)
 
 
 def one_dim(dim: Any, call: str) -> None:
     """Refuse several dims, and what is no dim."""
     if dim is not None and not is_whole(dim):
-        raise KindError(f"{call}: `dim` must be one int, got {dim!r}; fold one dim at a time")
+        raise KindError(f"{call}: `dim` must be one int, got {shown(dim)}; fold one dim at a time")
 
 
 def need_float(dtype: torch.dtype, call: str) -> None:

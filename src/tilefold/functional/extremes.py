@@ -6,16 +6,30 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
 from tilefold.errors import KindError
 from tilefold.fold import fold_tensors
-from tilefold.functional.arguments import LEFT, Dims, every, given, need_elements, no_dim, one_dim
+from tilefold.functional.arguments import (
+    LEFT,
+    Dims,
+    NumpyNames,
+    every,
+    given,
+    need_elements,
+    no_dim,
+    one_dim,
+    renamed,
+)
 from tilefold.validate import check_is_tensor
 
 
-def amax(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+def amax(
+    input: Tensor, dim: Dims = (), keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Largest element; NaN if there is one.
 
         y[k] = max over p of x[k, p]
@@ -31,10 +45,15 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | 
         >>> tilefold.amax(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
         tensor(7)
     """
+    if names:
+        return renamed(amax, names, input, dim, keepdim, out)
     return _extreme(input, catalogue.MAX, dim, keepdim, out, "amax")
 
 
-def amin(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+def amin(
+    input: Tensor, dim: Dims = (), keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Smallest element; NaN if there is one.
 
         y[k] = min over p of x[k, p]
@@ -50,6 +69,8 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | 
         >>> tilefold.amin(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
         tensor(1)
     """
+    if names:
+        return renamed(amin, names, input, dim, keepdim, out)
     return _extreme(input, catalogue.MIN, dim, keepdim, out, "amin")
 
 
@@ -60,24 +81,36 @@ def _extreme(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | 
     return fold_tensors([x], monoid, dim, keepdim, out=out, call=call)[0]
 
 
-def _is_elementwise(dim: Any, keepdim: bool, other: Tensor | None, call: str) -> bool:
-    """Whether two tensors are compared: `dim` is a tensor, and no number by its being given with `keepdim`."""
-    if other is not None and (dim is not None or keepdim is not LEFT):
+def _read_second(
+    second: Any, dim: Any, keepdim: bool, other: Tensor | None, out: Any, call: str
+) -> tuple[Any, Tensor | None]:
+    """The dim that is folded and the tensor that is compared with: a second argument without a name is one of them.
+
+    A tensor there is compared with, unless `keepdim` or a pair `out` stands beside it: then it is a dim, as by name.
+    """
+    if other is not None and not (second is dim is None and keepdim is LEFT):
         raise KindError(
-            f"{call}: `other` takes neither `dim` nor `keepdim`, got one; fold first, then compare"
+            f"{call}: `other` takes no `dim`, `keepdim` or second argument, got one; fold first, then compare"
         )
-    return other is not None or (isinstance(dim, Tensor) and keepdim is LEFT)
+    if second is None:
+        return dim, other
+    if dim is not None:
+        raise KindError(f"{call}: `dim` is given once, got a second argument and `dim=`; leave one out")
+    is_other = isinstance(second, Tensor) and keepdim is LEFT and not isinstance(out, (tuple, list))
+    return (None, second) if is_other else (second, None)
 
 
 def max(
-    input: Tensor, dim: Any = None, keepdim: bool = LEFT, *, other: Tensor | None = None, out: Any = None
-) -> Any:
+    input: Tensor, dim_or_other: Any = None, keepdim: bool = LEFT,
+    *, dim: int | None = None, other: Tensor | None = None, out: Any = None, **names: Unpack[NumpyNames],
+) -> Any:  # fmt: skip
     """Largest element of all, or the largest along one dim and where it first stands; NaN if there is one.
 
         y[k] = max over p of x[k, p],  i[k] = the first p with x[k, p] = y[k], or with NaN
 
     `max(x)` gives y alone, `max(x, dim)` torch's named tuple (values, indices), with `out` a pair. `max(x, other)` is
-    torch.maximum: no fold, and all of torch's rules, gradients too.
+    torch.maximum: no fold, and all of torch's rules, gradients too. A 0-d tensor is a dim by name, `dim=`, or beside
+    `keepdim`.
     Shapes: [M, K] to [M], both.
     Dtypes: values in the input's, compared and not computed with; indices int64.
     Any strides, read in place. Values and indices are exact on every backend (of equal zeros, which sign is left open).
@@ -90,23 +123,28 @@ def max(
         >>> tilefold.max(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
         tensor([1, 0])
     """
-    if _is_elementwise(dim, keepdim, other, "max"):
-        return torch.maximum(input, dim if other is None else other, out=out)
-    if dim is None:
+    if names:
+        return renamed(max, names, input, dim_or_other, keepdim, dim, other, out)
+    folded, other = _read_second(dim_or_other, dim, keepdim, other, out, "max")
+    if other is not None:
+        return torch.maximum(input, other, out=out)
+    if folded is None:
         no_dim(keepdim, "max")
         return _extreme(input, catalogue.MAX, None, False, out, "max")
-    return torch.return_types.max(_located(input, catalogue.MAX_WITH_INDEX, dim, keepdim, out, "max"))  # type: ignore[arg-type]  # any sequence of two will do
+    return torch.return_types.max(_located(input, catalogue.MAX_WITH_INDEX, folded, keepdim, out, "max"))  # type: ignore[arg-type]  # any sequence of two will do
 
 
 def min(
-    input: Tensor, dim: Any = None, keepdim: bool = LEFT, *, other: Tensor | None = None, out: Any = None
-) -> Any:
+    input: Tensor, dim_or_other: Any = None, keepdim: bool = LEFT,
+    *, dim: int | None = None, other: Tensor | None = None, out: Any = None, **names: Unpack[NumpyNames],
+) -> Any:  # fmt: skip
     """Smallest element of all, or the smallest along one dim and where it first stands; NaN if there is one.
 
         y[k] = min over p of x[k, p],  i[k] = the first p with x[k, p] = y[k], or with NaN
 
     `min(x)` gives y alone, `min(x, dim)` torch's named tuple (values, indices), with `out` a pair. `min(x, other)` is
-    torch.minimum: no fold, and all of torch's rules, gradients too.
+    torch.minimum: no fold, and all of torch's rules, gradients too. A 0-d tensor is a dim by name, `dim=`, or beside
+    `keepdim`.
     Shapes: [M, K] to [M], both.
     Dtypes: values in the input's, compared and not computed with; indices int64.
     Any strides, read in place. Values and indices are exact on every backend (of equal zeros, which sign is left open).
@@ -119,15 +157,21 @@ def min(
         >>> tilefold.min(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
         tensor([0, 1])
     """
-    if _is_elementwise(dim, keepdim, other, "min"):
-        return torch.minimum(input, dim if other is None else other, out=out)
-    if dim is None:
+    if names:
+        return renamed(min, names, input, dim_or_other, keepdim, dim, other, out)
+    folded, other = _read_second(dim_or_other, dim, keepdim, other, out, "min")
+    if other is not None:
+        return torch.minimum(input, other, out=out)
+    if folded is None:
         no_dim(keepdim, "min")
         return _extreme(input, catalogue.MIN, None, False, out, "min")
-    return torch.return_types.min(_located(input, catalogue.MIN_WITH_INDEX, dim, keepdim, out, "min"))  # type: ignore[arg-type]  # the same
+    return torch.return_types.min(_located(input, catalogue.MIN_WITH_INDEX, folded, keepdim, out, "min"))  # type: ignore[arg-type]  # the same
 
 
-def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(
+    input: Tensor, dim: int | None = None, keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Position of the first largest element, or of the first NaN.
 
         i[k] = the first p with x[k, p] = max over p of x[k, p]
@@ -144,10 +188,15 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
         >>> tilefold.argmax(torch.tensor([4, 9, 4, 9]))
         tensor(1)
     """
-    return _located(input, catalogue.ARGMAX, dim, keepdim, None, "argmax")[0]
+    if names:
+        return renamed(argmax, names, input, dim, keepdim, out)
+    return _located(input, catalogue.ARGMAX, dim, keepdim, out, "argmax")[0]
 
 
-def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(
+    input: Tensor, dim: int | None = None, keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Position of the first smallest element, or of the first NaN.
 
         i[k] = the first p with x[k, p] = min over p of x[k, p]
@@ -164,7 +213,9 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
         >>> tilefold.argmin(torch.tensor([4, 9, 4, 9]))
         tensor(0)
     """
-    return _located(input, catalogue.ARGMIN, dim, keepdim, None, "argmin")[0]
+    if names:
+        return renamed(argmin, names, input, dim, keepdim, out)
+    return _located(input, catalogue.ARGMIN, dim, keepdim, out, "argmin")[0]
 
 
 def _located(x: Tensor, monoid: Monoid, dim: Any, keepdim: bool, out: Any, call: str) -> list[Tensor]:
@@ -174,7 +225,10 @@ def _located(x: Tensor, monoid: Monoid, dim: Any, keepdim: bool, out: Any, call:
     return fold_tensors([x], monoid, dim, given(keepdim), out=out, call=call)
 
 
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, out: Any = None) -> Any:
+def aminmax(
+    input: Tensor,
+    *, dim: int | None = None, keepdim: bool = False, out: Any = None, **names: Unpack[NumpyNames],
+) -> Any:  # fmt: skip
     """Smallest and largest element in one read; both NaN if there is one.
 
         low[k] = min over p of x[k, p],  high[k] = max over p of x[k, p]
@@ -192,4 +246,6 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, out
         >>> low, high
         (tensor(-1), tensor(8))
     """
+    if names:
+        return renamed(aminmax, names, input, dim, keepdim, out)
     return torch.return_types.aminmax(_located(input, catalogue.MINMAX, dim, keepdim, out, "aminmax"))  # type: ignore[arg-type]  # the same

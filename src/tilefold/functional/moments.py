@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import functools
+from math import isnan
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import Unpack  # torch depends on it
 
 from tilefold import math
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
-from tilefold.errors import KindError
+from tilefold.errors import DtypeError, KindError
 from tilefold.fold import fold_tensors
-from tilefold.functional.arguments import LEFT, every, given, need_float
+from tilefold.functional.arguments import (
+    INFINITY,
+    LEFT,
+    USUAL,
+    NumpyNames,
+    as_number,
+    every,
+    given,
+    is_complex,
+    need_float,
+    renamed,
+    shown,
+)
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import check_is_tensor
 
@@ -40,7 +54,7 @@ def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
 def _spread(
     x: Tensor,
     dim: Any,
-    unbiased: bool | None,
+    unbiased: bool,
     keepdim: bool,
     correction: float | None,
     root: bool,
@@ -51,22 +65,46 @@ def _spread(
     check_is_tensor(x, call)
     need_float(x.dtype, call)
     if isinstance(dim, bool):  # torch's overload var(x, unbiased), which takes nothing else
-        if unbiased is not None or keepdim is not LEFT or out is not None:
+        if unbiased is not USUAL or keepdim is not LEFT or out is not None:
             raise KindError(
                 f"{call}: `{call}(x, {dim})` takes no other arguments, got more; pass dim=None, unbiased={dim}"
             )
         dim, unbiased = None, dim
-    if unbiased is not None and correction is not None:
-        raise KindError(f"{call}: give `unbiased` or `correction`, got both; unbiased=True is correction=1")
     if correction is None:
-        correction = 0 if unbiased is False else 1
-    monoid = _moments(float(correction), root, with_mean)
+        freedom = _correction(unbiased, call)
+    elif unbiased is USUAL:
+        freedom = _number(correction, call)
+    else:
+        raise KindError(f"{call}: give `unbiased` or `correction`, got both; unbiased=True is correction=1")
+    monoid = _moments(freedom, root, with_mean)
     return fold_tensors([x], monoid, every(dim), given(keepdim), out=out, call=call)
 
 
+def _correction(unbiased: Any, call: str) -> float:
+    """The correction that `unbiased` stands for."""
+    if unbiased is True or unbiased is USUAL:
+        return 1.0
+    if unbiased is False:
+        return 0.0
+    raise KindError(
+        f"{call}: `unbiased` must be True or False, got {shown(unbiased)}; pass correction= for a number"
+    )
+
+
+def _number(correction: Any, call: str) -> float:
+    """A correction that was given. NaN leaves no degrees of freedom, as in torch, and as infinity does."""
+    number = as_number(correction)
+    if number is None:
+        kind = DtypeError if is_complex(correction) else KindError
+        raise kind(
+            f"{call}: `correction` must be a real number, got {shown(correction)}; 1 is the unbiased variance, 0 the other"
+        )
+    return INFINITY if isnan(number) else number
+
+
 def var(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
-    *, correction: float | None = None, out: Tensor | None = None,
+    input: Tensor, dim: Any = None, unbiased: bool = USUAL, keepdim: bool = LEFT,
+    *, correction: float | None = None, out: Tensor | None = None, **names: Unpack[NumpyNames],
 ) -> Tensor:  # fmt: skip
     """Variance: the sum of squared deviations from the mean, over the degrees of freedom.
 
@@ -81,7 +119,7 @@ def var(
 
     Raises:
         DtypeError: elements are no floats.
-        KindError: both `unbiased` and `correction` are given.
+        KindError: both `unbiased` and `correction` are given, `unbiased` is no bool, or `correction` no number.
 
     Example:
         >>> tilefold.var(torch.tensor([[1.0, 3.0], [2.0, 6.0]]), dim=1)
@@ -89,12 +127,14 @@ def var(
 
     Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
     """
+    if names:
+        return renamed(var, names, input, dim, unbiased, keepdim, correction, out)
     return _spread(input, dim, unbiased, keepdim, correction, False, False, out)[0]
 
 
 def std(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
-    *, correction: float | None = None, out: Tensor | None = None,
+    input: Tensor, dim: Any = None, unbiased: bool = USUAL, keepdim: bool = LEFT,
+    *, correction: float | None = None, out: Tensor | None = None, **names: Unpack[NumpyNames],
 ) -> Tensor:  # fmt: skip
     """Standard deviation: the square root of `var`, with its arguments.
 
@@ -106,18 +146,20 @@ def std(
 
     Raises:
         DtypeError: elements are no floats.
-        KindError: both `unbiased` and `correction` are given.
+        KindError: both `unbiased` and `correction` are given, `unbiased` is no bool, or `correction` no number.
 
     Example:
         >>> tilefold.std(torch.tensor([1.0, 3.0, 5.0]))
         tensor(2.)
     """
+    if names:
+        return renamed(std, names, input, dim, unbiased, keepdim, correction, out)
     return _spread(input, dim, unbiased, keepdim, correction, True, False, out)[0]
 
 
 def var_mean(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
-    *, correction: float | None = None, out: Any = None,
+    input: Tensor, dim: Any = None, unbiased: bool = USUAL, keepdim: bool = LEFT,
+    *, correction: float | None = None, out: Any = None, **names: Unpack[NumpyNames],
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Variance and mean in one read; arguments as in `var`.
 
@@ -130,19 +172,21 @@ def var_mean(
 
     Raises:
         DtypeError: elements are no floats.
-        KindError: both `unbiased` and `correction` are given.
+        KindError: both `unbiased` and `correction` are given, `unbiased` is no bool, or `correction` no number.
 
     Example:
         >>> tilefold.var_mean(torch.tensor([1.0, 3.0, 5.0]))
         (tensor(4.), tensor(3.))
     """
+    if names:
+        return renamed(var_mean, names, input, dim, unbiased, keepdim, correction, out)
     variance, average = _spread(input, dim, unbiased, keepdim, correction, False, True, out)
     return variance, average
 
 
 def std_mean(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = LEFT,
-    *, correction: float | None = None, out: Any = None,
+    input: Tensor, dim: Any = None, unbiased: bool = USUAL, keepdim: bool = LEFT,
+    *, correction: float | None = None, out: Any = None, **names: Unpack[NumpyNames],
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Standard deviation and mean in one read; arguments as in `var`.
 
@@ -155,11 +199,13 @@ def std_mean(
 
     Raises:
         DtypeError: elements are no floats.
-        KindError: both `unbiased` and `correction` are given.
+        KindError: both `unbiased` and `correction` are given, `unbiased` is no bool, or `correction` no number.
 
     Example:
         >>> tilefold.std_mean(torch.tensor([1.0, 3.0, 5.0]))
         (tensor(2.), tensor(3.))
     """
+    if names:
+        return renamed(std_mean, names, input, dim, unbiased, keepdim, correction, out)
     deviation, average = _spread(input, dim, unbiased, keepdim, correction, True, True, out)
     return deviation, average

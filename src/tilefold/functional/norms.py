@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import catalogue
 from tilefold.algebra.typing import FLOAT8
 from tilefold.errors import DtypeError, OrderError
 from tilefold.fold import fold_tensors
-from tilefold.functional.arguments import INFINITY, Dims, every, need_elements, need_float
+from tilefold.functional.arguments import (
+    INFINITY,
+    Dims,
+    NumpyNames,
+    as_number,
+    every,
+    need_elements,
+    need_float,
+    renamed,
+    shown,
+)
 from tilefold.problem import normalize_dims
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, check_is_tensor
@@ -20,7 +30,7 @@ from tilefold.validate import as_dtype, check_is_tensor
 
 def vector_norm(
     x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False,
-    *, dtype: torch.dtype | None = None, out: Tensor | None = None,
+    *, dtype: torch.dtype | None = None, out: Tensor | None = None, **names: Unpack[NumpyNames],
 ) -> Tensor:  # fmt: skip
     """Norm of order `ord` of the elements.
 
@@ -40,6 +50,8 @@ def vector_norm(
         >>> tilefold.vector_norm(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), dim=1)
         tensor([5., 2.])
     """
+    if names:
+        return renamed(vector_norm, names, x, ord, dim, keepdim, dtype, out)
     return _vector_norm(x, ord, dim, keepdim, dtype, out, "vector_norm")
 
 
@@ -83,7 +95,7 @@ def _vector_norm(
     call: str,
 ) -> Tensor:
     check_is_tensor(x, call)
-    _need_number(order, call)
+    order = _number(order, call)
     need_float(x.dtype, call)
     dtype = as_dtype(dtype, call)
     if dtype is not None:
@@ -101,9 +113,13 @@ def _vector_norm(
     return fold_tensors([x], monoid, dim, keepdim, dtype=dtype, convert=dtype, out=out, call=call)[0]
 
 
-def _need_number(order: Any, call: str) -> None:
-    if not isinstance(order, numbers.Real):
-        raise OrderError(f"{call}: the order must be a real number, got {order!r}; 2 is the Euclidean norm")
+def _number(order: Any, call: str) -> float:
+    number = as_number(order)
+    if number is None:
+        raise OrderError(
+            f"{call}: the order must be a real number, got {shown(order)}; 2 is the Euclidean norm"
+        )
+    return number
 
 
 def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:

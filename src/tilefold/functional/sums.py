@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import catalogue
 from tilefold.errors import DtypeError, KindError
 from tilefold.fold import fold_tensors
-from tilefold.functional.arguments import LEFT, UNSET, Dims, every, given, is_whole, no_dim
+from tilefold.functional.arguments import (
+    LEFT,
+    NEEDED,
+    UNSET,
+    Dims,
+    NumpyNames,
+    every,
+    given,
+    is_whole,
+    no_dim,
+    renamed,
+    shown,
+)
 from tilefold.validate import as_dtype, check_is_tensor, check_out
 
 
 def sum(
-    input: Tensor,
-    dim: Dims = UNSET,
-    keepdim: bool = LEFT,
-    *,
-    dtype: torch.dtype | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
+    input: Tensor, dim: Dims = UNSET, keepdim: bool = LEFT,
+    *, dtype: torch.dtype | None = None, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Sum of the elements.
 
         y[k] = sum over p of x[k, p]
@@ -38,6 +47,8 @@ def sum(
         >>> tilefold.sum(torch.tensor([[1, 2], [3, 4]], dtype=torch.int8), dim=1)
         tensor([3, 7])
     """
+    if names:
+        return renamed(sum, names, input, dim, keepdim, dtype, out)
     if dim is UNSET:
         no_dim(keepdim, "sum")
         dim = None
@@ -47,13 +58,9 @@ def sum(
 
 
 def prod(
-    input: Tensor,
-    dim: Dims = UNSET,
-    keepdim: bool = LEFT,
-    *,
-    dtype: torch.dtype | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
+    input: Tensor, dim: Dims = UNSET, keepdim: bool = LEFT,
+    *, dtype: torch.dtype | None = None, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Product of the elements, over one dim or all.
 
         y[k] = product over p of x[k, p]
@@ -72,24 +79,22 @@ def prod(
         >>> tilefold.prod(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=0)
         tensor([3., 8.])
     """
+    if names:
+        return renamed(prod, names, input, dim, keepdim, dtype, out)
     if dim is UNSET:
         no_dim(keepdim, "prod")
         dim = None
     elif not is_whole(dim):
-        raise KindError(f"prod: `dim` must be one int, got {dim!r}; leave it out to fold all dims")
+        raise KindError(f"prod: `dim` must be one int, got {shown(dim)}; leave it out to fold all dims")
     return fold_tensors(
         [input], catalogue.PROD, dim, given(keepdim), dtype=dtype, convert=dtype, out=out, call="prod"
     )[0]
 
 
 def mean(
-    input: Tensor,
-    dim: Dims = UNSET,
-    keepdim: bool = LEFT,
-    *,
-    dtype: torch.dtype | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
+    input: Tensor, dim: Dims = UNSET, keepdim: bool = LEFT,
+    *, dtype: torch.dtype | None = None, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Mean of the elements, which are floats or made so by `dtype`.
 
         y[k] = (sum over p of x[k, p]) / n
@@ -108,6 +113,8 @@ def mean(
         >>> tilefold.mean(torch.tensor([60000.0, 60000.0], dtype=torch.float16))
         tensor(60000., dtype=torch.float16)
     """
+    if names:
+        return renamed(mean, names, input, dim, keepdim, dtype, out)
     check_is_tensor(input, "mean")
     if dim is UNSET:
         no_dim(keepdim, "mean")
@@ -126,7 +133,10 @@ def mean(
     return value if targets is None else targets[0].copy_(value)
 
 
-def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+def logsumexp(
+    input: Tensor, dim: Dims = NEEDED, keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Logarithm of the sum of exponentials, without overflow on the way.
 
         y[k] = log(sum over p of exp(x[k, p]))
@@ -145,6 +155,10 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False, *, out: Tensor | 
 
     Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
+    if names:
+        return renamed(logsumexp, names, input, dim, keepdim, out)
+    if dim is NEEDED:
+        raise KindError("logsumexp: `dim` must be given, got none; pass dim=None to fold all dims")
     check_is_tensor(input, "logsumexp")
     convert = None if input.dtype.is_floating_point or input.dtype.is_complex else torch.get_default_dtype()
     return fold_tensors(

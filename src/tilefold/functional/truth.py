@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
 from tilefold.fold import fold_tensors
-from tilefold.functional.arguments import Dims, every
+from tilefold.functional.arguments import Dims, NumpyNames, every, renamed
 from tilefold.validate import check_is_tensor
 
 
-def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+def any(
+    input: Tensor, dim: Dims = None, keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Whether any element is not zero. NaN is not zero, so NaN counts as true.
 
         y[k] = or over p of (x[k, p] != 0)
@@ -28,10 +32,15 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
         >>> tilefold.any(torch.tensor([[0.0, float("nan")], [0.0, 0.0]]), dim=1)
         tensor([ True, False])
     """
+    if names:
+        return renamed(any, names, input, dim, keepdim, out)
     return _test(input, catalogue.ANY, dim, keepdim, out, "any")
 
 
-def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+def all(
+    input: Tensor, dim: Dims = None, keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Whether no element is zero. NaN is not zero, so NaN counts as true.
 
         y[k] = and over p of (x[k, p] != 0)
@@ -47,6 +56,8 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
         >>> tilefold.all(torch.tensor([[1.0, float("nan")], [1.0, 0.0]]), dim=1)
         tensor([ True, False])
     """
+    if names:
+        return renamed(all, names, input, dim, keepdim, out)
     return _test(input, catalogue.ALL, dim, keepdim, out, "all")
 
 
@@ -61,7 +72,7 @@ def _test(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | Non
     return result.view(torch.uint8) if out is None else out  # bool's bytes are 0 and 1
 
 
-def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
+def count_nonzero(input: Tensor, dim: Dims = None, **names: Unpack[NumpyNames]) -> Tensor:
     """How many elements are not zero; NaN is not zero and is counted.
 
         y[k] = how many p have x[k, p] != 0
@@ -77,12 +88,15 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
         >>> tilefold.count_nonzero(torch.tensor([[0, 3], [0, 0]]), dim=1)
         tensor([1, 0])
     """
+    if names:
+        return renamed(count_nonzero, names, input, dim)
     return fold_tensors([input], catalogue.COUNT_NONZERO, every(dim), False, call="count_nonzero")[0]
 
 
 def bitwise_or(
-    input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None
-) -> Tensor:
+    input: Tensor, dim: Dims = None, keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Bits set in any element.
 
         y[k] = or over p of x[k, p]
@@ -98,12 +112,15 @@ def bitwise_or(
         >>> tilefold.bitwise_or(torch.tensor([[3, 5], [8, 9]]), dim=1)
         tensor([7, 9])
     """
+    if names:
+        return renamed(bitwise_or, names, input, dim, keepdim, out)
     return fold_tensors([input], catalogue.BITWISE_OR, every(dim), keepdim, out=out, call="bitwise_or")[0]
 
 
 def bitwise_and(
-    input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None
-) -> Tensor:
+    input: Tensor, dim: Dims = None, keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Bits set in every element.
 
         y[k] = and over p of x[k, p]
@@ -119,12 +136,15 @@ def bitwise_and(
         >>> tilefold.bitwise_and(torch.tensor([[3, 5], [8, 9]]), dim=1)
         tensor([1, 8])
     """
+    if names:
+        return renamed(bitwise_and, names, input, dim, keepdim, out)
     return fold_tensors([input], catalogue.BITWISE_AND, every(dim), keepdim, out=out, call="bitwise_and")[0]
 
 
 def bitwise_xor(
-    input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None
-) -> Tensor:
+    input: Tensor, dim: Dims = None, keepdim: bool = False,
+    *, out: Tensor | None = None, **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Bits set in an odd number of elements.
 
         y[k] = xor over p of x[k, p]
@@ -140,4 +160,6 @@ def bitwise_xor(
         >>> tilefold.bitwise_xor(torch.tensor([[3, 5], [8, 9]]), dim=1)
         tensor([6, 1])
     """
+    if names:
+        return renamed(bitwise_xor, names, input, dim, keepdim, out)
     return fold_tensors([input], catalogue.BITWISE_XOR, every(dim), keepdim, out=out, call="bitwise_xor")[0]
