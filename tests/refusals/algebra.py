@@ -209,8 +209,8 @@ CASES = [
         r"one for each of the fields \('value',\), got 2; give",
     ),
     Case(
-        "dtypes none",
-        made(dtypes=None),
+        "dtypes without a field's",
+        made(dtypes=(None,)),
         MonoidError,
         r'"compute", "input", "index" or a torch dtype, got None; choose',
     ),
