@@ -188,7 +188,8 @@ class _Writer:
         if op == "neg":
             return f"-{x}", False
         if op == "invert":
-            return f"~{x}", False
+            # Triton's interpreter has no ~ of uint64.
+            return (f"{x} ^ {literal(-1, operand)}" if operand == torch.uint64 else f"~{x}"), False
         if op in ("floor", "ceil"):
             return (f"tl.{op}({x})" if floating else x), False
         if op in ("floordiv", "mod"):
