@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -88,3 +92,39 @@ def test_a_device_of_the_caller_changes_no_fold(shape: tuple[int, int], launches
     assert plan.launches == launches
     assert got.device.type == "cpu"
     assert torch.equal(got, x.sum(1))
+
+
+WHOLE = [
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.bool,
+]
+
+
+@pytest.mark.parametrize("divide", [operator.floordiv, operator.mod], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", WHOLE, ids=str)
+def test_whole_numbers_divide_as_pythons(dtype: torch.dtype, divide: Callable[[Any, Any], Any]) -> None:
+    """Rounded down, with a constant on either side."""
+    least = 0 if dtype == torch.bool else max(torch.iinfo(dtype).min, -9)
+    numbers = [n for n in range(least, 2 if dtype == torch.bool else 10) if n]
+    x, constants = torch.tensor(numbers, dtype=dtype), (1, 5, -3, 1 << 40)
+
+    def lift(v: Any) -> Any:
+        return tuple(d for c in constants for d in (divide(c, v), divide(v, c)))
+
+    monoid = tilefold.Monoid(
+        lambda a, b: tuple(p | q for p, q in zip(a, b, strict=True)),
+        (0,) * 2 * len(constants),
+        lift=lift,
+        dtypes=(torch.int64,) * 2 * len(constants),
+    )
+    with tilefold.backend("interpret"):
+        got = tilefold.reduce(x[:, None], monoid, 1)
+    assert [list(row) for row in zip(*(g.tolist() for g in got), strict=True)] == [
+        list(lift(n)) for n in numbers
+    ]

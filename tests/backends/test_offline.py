@@ -11,6 +11,7 @@ import pytest
 import torch
 import triton
 
+import tilefold
 from backends.triton_cases import LARGE, MONOIDS, PIPED, Case
 from tilefold import monoids
 from tilefold.algebra import program as programs
@@ -136,3 +137,23 @@ def test_what_needs_no_order_pays_for_none(name: str) -> None:
     program = programs.specialize(monoid.total, (torch.float32,) * monoid.total.inputs)
     body = emit(program, index=torch.int32).partition("def MEET(")[2].partition("\n\n")[0]
     assert [line.split()[0] for line in body.splitlines()[1:]] == ["return"]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+     torch.bool],
+    ids=str,
+)  # fmt: skip
+def test_constants_on_either_side_of_a_division_compile(dtype: torch.dtype) -> None:
+    monoid = tilefold.Monoid(
+        lambda a, b: a + b,
+        0,
+        lift=lambda x: 5 // x + -3 // x + x // 5 + x // -3 + 5 % x + -3 % x + x % 5 + x % -3,
+        dtypes=torch.uint64 if dtype == torch.uint64 else torch.int64,
+    )
+    program = programs.specialize(monoid.total, (dtype,))
+    problem = canonical([torch.empty(64, 1000, dtype=dtype)], (1,), ordered=False)
+    plan = plan_fold(problem, program, H200, "run_to_run")
+    for call in stage_calls(plan, problem, program, interpret=False):
+        assert "cubin" in calls.compile_for(call, 90).asm

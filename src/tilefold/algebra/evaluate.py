@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 
+from tilefold.algebra import unsigned
 from tilefold.algebra.typing import TypedGraph, integer_limits, is_float
 
 Tensor = torch.Tensor
 Operand = Tensor | bool | int | float
-
-_SIGN = -(1 << 63)  # flips between unsigned order and the signed order of the same bits
 
 
 def _where(condition: Operand, a: Operand, b: Operand) -> Operand:
@@ -99,6 +98,13 @@ _OPS: dict[str, Callable[..., Any]] = {
     "invert": lambda a: ~a,
     "where": _where,
 }
+# Of uint64, held as int64 bits; what orders them flips them first.
+_UNSIGNED: dict[str, Callable[..., Any]] = {
+    "rshift": _tensors(unsigned.shift_right),
+    "floordiv": _tensors(unsigned.floor_divide),
+    "mod": _tensors(unsigned.remainder),
+    "abs": lambda a: a,
+}
 
 
 def stored(dtype: torch.dtype) -> torch.dtype:
@@ -109,6 +115,8 @@ def stored(dtype: torch.dtype) -> torch.dtype:
 def convert(operand: Operand, dtype: torch.dtype) -> Operand:
     """To `dtype`; uint64 is held as the int64 of the same bits. Numbers stay numbers, in that dtype's kind."""
     if isinstance(operand, Tensor):
+        if dtype == torch.uint64 and is_float(operand.dtype):
+            return unsigned.from_float(operand)
         return operand if operand.dtype == stored(dtype) else operand.to(stored(dtype))
     if is_float(dtype):
         return float(operand)
@@ -166,9 +174,8 @@ def _last_uses(typed: TypedGraph) -> dict[int, list[int]]:
 
 
 def _cast(value: Operand, source: torch.dtype, target: torch.dtype) -> Operand:
-    if source == torch.uint64 and is_float(target) and isinstance(value, Tensor):
-        wide = value.to(torch.float64)
-        return torch.where(value < 0, wide + 2.0**64, wide).to(target)
+    if source == torch.uint64 and is_float(target):
+        return unsigned.to_float(value, target) if isinstance(value, Tensor) else float(value % (1 << 64))
     return convert(value, target)
 
 
@@ -190,16 +197,18 @@ def _step(
             converted[0], dtype=torch.int64 if operand_dtype == torch.uint64 else operand_dtype, device="cpu"
         )
     apply = _OPS[node.op]
-    if operand_dtype == torch.uint64 and node.op in ("lt", "le", "gt", "ge", "maximum", "minimum"):
-        flipped: Tensor = apply(*(_flip(v) for v in converted))
-        return flipped ^ _SIGN if node.op in ("maximum", "minimum") else flipped
+    if operand_dtype == torch.uint64:
+        apply = _UNSIGNED.get(node.op, apply)
+        if node.op in ("lt", "le", "gt", "ge", "maximum", "minimum"):
+            flipped: Tensor = apply(*(_flip(v) for v in converted))
+            return flipped ^ unsigned.SIGN if node.op in ("maximum", "minimum") else flipped
     computed: Tensor = apply(*converted)
     return computed
 
 
 def _flip(value: Operand) -> Operand:
     """The same uint64 bits, placed so that signed comparison orders them as unsigned ones."""
-    return value ^ _SIGN if isinstance(value, Tensor) else int(value) ^ _SIGN
+    return value ^ unsigned.SIGN if isinstance(value, Tensor) else int(value) ^ unsigned.SIGN
 
 
 def _as_tensor(value: Operand, dtype: torch.dtype, like: Operand) -> Operand:
@@ -226,8 +235,8 @@ def _block(op: str, value: Operand, dtype: torch.dtype, dims: tuple[int, ...]) -
     if op == "block_sum":
         return value.sum(dims, keepdim=True, dtype=value.dtype)
     if dtype == torch.uint64:
-        flipped = value ^ _SIGN
+        flipped = value ^ unsigned.SIGN
         return (
             flipped.amax(dims, keepdim=True) if op == "block_max" else flipped.amin(dims, keepdim=True)
-        ) ^ _SIGN
+        ) ^ unsigned.SIGN
     return value.amax(dims, keepdim=True) if op == "block_max" else value.amin(dims, keepdim=True)

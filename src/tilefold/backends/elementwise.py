@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tilefold.algebra import unsigned
 from tilefold.algebra.derive import by_field
 from tilefold.algebra.evaluate import stored
 from tilefold.algebra.program import Program
@@ -24,7 +25,6 @@ Tensor = torch.Tensor
 Function = Callable[..., Any]
 Workspace = dict[Any, list[Tensor]]
 
-_SIGN = -(1 << 63)  # flips between unsigned order and the signed order of the same bits
 _WIDEST = {bool: torch.bool, int: torch.int64, float: torch.float64}
 _SERIAL = 1 << 14  # elements that torch never shares out among threads
 _VECTOR = 64  # elements: a multiple of every vector length torch is built for, unrolling included
@@ -32,6 +32,16 @@ _VECTOR = 64  # elements: a multiple of every vector length torch is built for, 
 
 def _floor_divide(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.floor_divide(a, b, out=out)
+
+
+def _allocating(function: Function) -> Function:
+    """`function`, which allocates its result, with `out=`."""
+
+    def apply(*operands: Tensor, out: Tensor | None = None) -> Tensor:
+        result: Tensor = function(*operands)
+        return result if out is None else out.copy_(result)
+
+    return apply
 
 
 def _is_nan(value: Tensor, out: Tensor | None = None) -> Tensor:
@@ -48,6 +58,11 @@ _FUNCTIONS: dict[str, Function] = {
     "le": torch.le, "gt": torch.gt, "ge": torch.ge, "eq": torch.eq, "ne": torch.ne, "and": torch.bitwise_and,
     "or": torch.bitwise_or, "xor": torch.bitwise_xor, "invert": torch.bitwise_not, "isnan": _is_nan,
     "lshift": torch.bitwise_left_shift, "rshift": torch.bitwise_right_shift,
+}  # fmt: skip
+# Of uint64, held as int64 bits.
+_UNSIGNED: dict[str, Function] = {
+    "floordiv": _allocating(unsigned.floor_divide), "mod": _allocating(unsigned.remainder),
+    "rshift": _allocating(unsigned.shift_right),
 }  # fmt: skip
 _ORDERED = ("lt", "le", "gt", "ge", "maximum", "minimum")
 # Torch computes the elements after the last whole vector by another routine: exp2 and pow then round differently, and
@@ -80,11 +95,15 @@ def _serially(function: Function, operands: Sequence[Any], start: int) -> Tensor
 
 @dataclass
 class Slot:
-    """A value: a constant, an input, or what a step gives. `full` ones have the whole piece's shape."""
+    """A value: a constant, an input, or what a step gives. `full` ones have the whole piece's shape.
+
+    A graph's own constant keeps its `number`, which its dtype need not hold.
+    """
 
     dtype: torch.dtype
     full: bool
     constant: Tensor | None = None
+    number: bool | int | float | None = None
     buffer: int | None = None
 
 
@@ -137,18 +156,28 @@ class Builder:
 
     def cast(self, place: int, dtype: torch.dtype) -> int:
         """The value in another dtype; a constant takes it at no cost."""
-        source, constant = self.slots[place].dtype, self.slots[place].constant
+        source = self.slots[place].dtype
         if source == dtype:
             return place
-        if constant is not None:
-            return self._constant(constant.item(), dtype)
+        if self.slots[place].constant is not None:
+            return self._constant(self._number(place), dtype)
         if stored(source) == stored(dtype):
             result = self._slot(dtype, self.slots[place].full)
             self.steps.append(Step(_same, (place,), result, writes=False, view=True))
             return result
         if source == torch.uint64 and is_float(dtype):
-            return self._emit(functools.partial(_from_unsigned, dtype=dtype), (place,), dtype)
+            to_float = functools.partial(unsigned.to_float, dtype=dtype)
+            return self._emit(_allocating(to_float), (place,), dtype)
+        if dtype == torch.uint64 and is_float(source):
+            return self._emit(_allocating(unsigned.from_float), (place,), dtype)
         return self._emit(functools.partial(_convert, dtype=stored(dtype)), (place,), dtype)
+
+    def _number(self, place: int) -> Any:
+        """What a constant means."""
+        slot = self.slots[place]
+        assert slot.constant is not None
+        held = slot.constant.item() if slot.number is None else slot.number
+        return held % (1 << 64) if slot.dtype == torch.uint64 else held
 
     def inline(self, typed: TypedGraph, arguments: Sequence[int]) -> list[int]:
         """Add a typed graph's steps; gives the slots of its outputs."""
@@ -158,6 +187,7 @@ class Builder:
                 place = self.cast(arguments[node.value], typed.dtypes[position])
             elif node.op == "const":
                 place = self._constant(node.value, _WIDEST[type(node.value)])
+                self.slots[place].number = node.value
             else:
                 place = self._operation(typed, position, [places[a] for a in node.args])
             places.append(place)
@@ -176,7 +206,7 @@ class Builder:
             return self.cast(values[0], dtype)
         if op.startswith("block_"):
             return self.block(op, values[0], dtype)
-        if op in ("floor", "ceil") and not is_float(operand):
+        if (op in ("floor", "ceil") and not is_float(operand)) or (op == "abs" and operand == torch.uint64):
             return values[0]
         if op in ("isinf", "isfinite"):
             compare = torch.eq if op == "isinf" else torch.lt
@@ -187,7 +217,7 @@ class Builder:
             )
             return self._emit(compare, (size, self._constant(float("inf"), torch.float32)), dtype)
         if operand == torch.uint64 and op in _ORDERED:
-            return self._unsigned(op, values, dtype)
+            return self._ordered(op, values, dtype)
         return self._emit(self._function(op, values, operand), self._operands(op, values), dtype)
 
     def _operands(self, op: str, values: list[int]) -> list[int]:
@@ -196,6 +226,8 @@ class Builder:
     def _function(self, op: str, values: list[int], dtype: torch.dtype) -> Function:
         """Torch's function; a constant exponent is given as a number, which torch knows shorter ways for."""
         function = _FUNCTIONS[op]
+        if dtype == torch.uint64:
+            return _UNSIGNED.get(op, function)
         exponent = self.slots[values[1]].constant if op == "pow" else None
         if exponent is not None:
             function = functools.partial(_power, exponent=exponent.item())
@@ -203,8 +235,8 @@ class Builder:
             _in_whole_vectors(function) if self.placeless and op in _PLACED and is_float(dtype) else function
         )
 
-    def _unsigned(self, op: str, values: list[int], dtype: torch.dtype) -> int:
-        sign = self._constant(_SIGN, torch.int64)
+    def _ordered(self, op: str, values: list[int], dtype: torch.dtype) -> int:
+        sign = self._constant(unsigned.SIGN, torch.int64)
         flipped = [self._emit(torch.bitwise_xor, (v, sign), torch.uint64) for v in values]
         result = self._emit(_FUNCTIONS[op], flipped, dtype)
         return result if dtype == torch.bool else self._emit(torch.bitwise_xor, (result, sign), dtype)
@@ -219,7 +251,7 @@ class Builder:
     def block(self, op: str, place: int, dtype: torch.dtype) -> int:
         """A reduction of the whole piece along its axes."""
         flip = dtype == torch.uint64 and op in ("block_max", "block_min")
-        sign = self._constant(_SIGN, torch.int64) if flip else 0
+        sign = self._constant(unsigned.SIGN, torch.int64) if flip else 0
         if flip:
             place = self._emit(torch.bitwise_xor, (place, sign), dtype)
         whole = next(i for i, s in enumerate(self.slots) if s.full)
@@ -235,12 +267,6 @@ def _same(value: Tensor) -> Tensor:
 
 def _convert(value: Tensor, out: Tensor | None = None, *, dtype: torch.dtype) -> Tensor:
     return value.to(dtype) if out is None else out.copy_(value)
-
-
-def _from_unsigned(value: Tensor, out: Tensor | None = None, *, dtype: torch.dtype) -> Tensor:
-    wide = value.to(torch.float64)
-    positive = torch.where(value < 0, wide + 2.0**64, wide)
-    return positive.to(dtype) if out is None else out.copy_(positive)
 
 
 def _power(value: Tensor, out: Tensor | None = None, *, exponent: float) -> Tensor:

@@ -188,11 +188,12 @@ class _Writer:
         if op == "neg":
             return f"-{x}", False
         if op == "invert":
-            return f"~{x}", False
+            # Triton's interpreter has no ~ of uint64.
+            return (f"{x} ^ {literal(-1, operand)}" if operand == torch.uint64 else f"~{x}"), False
         if op in ("floor", "ceil"):
             return (f"tl.{op}({x})" if floating else x), False
         if op in ("floordiv", "mod"):
-            return _floor_division(op, values[0], values[1], floating, operand == torch.uint64), False
+            return _floor_division(op, values[0], values[1], operand), False
         if op == "block_count":
             return (
                 "BLOCK_COUNT(mask)" if self.masked else f"({x}.shape[0] * {x}.shape[{axes.UNROLL}])"
@@ -248,15 +249,15 @@ class _Writer:
         return texts
 
 
-def _floor_division(op: str, a: str, b: str, floating: bool, unsigned: bool) -> str:
-    """Python's floor semantics; Triton's // and % truncate."""
-    if floating:
+def _floor_division(op: str, a: str, b: str, dtype: torch.dtype) -> str:
+    """Python's floor semantics; Triton's // and % truncate. One of the two may be a number."""
+    if is_float(dtype):
         return f"tl.floor({a} / {b})" if op == "floordiv" else f"({a} - tl.floor({a} / {b}) * {b})"
-    if unsigned:
+    if dtype == torch.uint64:
         return f"({a} {'//' if op == 'floordiv' else '%'} {b})"
     crossing = f"((({a} % {b}) != 0) & ((({a} % {b}) < 0) != ({b} < 0)))"
     if op == "floordiv":
-        return f"({a} // {b} - {crossing}.to({a}.dtype))"
+        return f"({a} // {b} - {crossing}.to({TL_DTYPES[dtype]}))"
     return f"({a} % {b} + tl.where({crossing}, {b}, 0))"
 
 
