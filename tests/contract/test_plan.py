@@ -65,6 +65,8 @@ def test_a_batch_invariant_plan_sees_neither_rows_nor_cores(
     assert len({plan(rows, H200) for rows in (1, 2, 16, 63, 512, 10_000)}) == 1
     assert plan(1, H200) == plan(1, A100)
     assert plan(1, H200)[0] != "cublas"
+    said = plan_product(problem(16, depth, columns, dtype), H200, guarantee="batch_invariant").reason
+    assert said.startswith(f"whatever the rows, as for 64 x {columns} results")
 
 
 def test_batches_of_a_join_its_rows_where_strides_allow() -> None:

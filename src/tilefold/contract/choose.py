@@ -55,6 +55,8 @@ def plan_product(
         sizes, chip = replace(sizes, rows=INVARIANT_ROWS, batches=1), NOMINAL
         asked = replace(asked, cublas=False, finished=False, in_order=True)
     plan = _chosen(sizes, asked, chip)
+    if guarantee == "batch_invariant":
+        plan = replace(plan, reason=f"whatever the rows, as for {plan.reason}")
     return replace(
         plan, overlap=plan.strategy == "split" and device.overlaps, precision=precision, guarantee=guarantee
     )
