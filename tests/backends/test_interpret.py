@@ -28,7 +28,10 @@ def test_cases(case: Case, name: str) -> None:
     inputs = case.make(monoid, torch.float32, "cpu")
     with tilefold.backend("interpret"):
         got = tilefold.reduce(inputs, monoid, case.dims)
+        plan = tilefold.last_plan()
     compare(monoid, got, inputs, case.dims)
+    assert plan is not None
+    assert plan.backend == "interpret"
 
 
 @pytest.mark.parametrize("name", [n for n in MONOIDS if n not in ("affine",)])

@@ -204,7 +204,7 @@ def test_the_public_call() -> None:
         zeros = tilefold.matmul(a[:, :0], b[:0], bias=bias)
     torch.testing.assert_close(got, torch.relu(a @ b + bias), rtol=1e-5, atol=1e-4)
     assert plan is not None
-    assert plan.backend == "triton"
+    assert plan.backend == "interpret"
     assert nothing.shape == (0, 5)
     assert torch.equal(zeros, bias.expand(3, 5))
 
