@@ -91,6 +91,14 @@ def product(elements: Elements) -> Any:
     return result
 
 
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Bits to compare; a NaN counts as any other."""
+    if not tensor.is_floating_point():
+        return tensor
+    quiet = torch.where(tensor.isnan(), torch.full_like(tensor, float("nan")), tensor)
+    return quiet.view({8: torch.int64, 4: torch.int32, 2: torch.int16}[tensor.itemsize])
+
+
 def bits(start: int, join: Callable[[int, int], int]) -> Callable[[Elements], int]:
     def answer(elements: Elements) -> int:
         result = start

@@ -32,8 +32,8 @@ def run() -> None:
     import torch
 
     for name in _calls():
+        torch.cuda.synchronize()  # what the call before did is said beneath its own name
         print(f"@ {name}", flush=True)
-        torch.cuda.synchronize()
     torch.cuda.synchronize()
     print("@ done", flush=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,10 @@ from tilefold.fold import explain_fold
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
 
-OPTIONS = ("bias", "epilogue", "epilogue_args", "row", "out_dtype", "precision")
+# Of `matmul` alone.
+OPTIONS = [
+    n for n in inspect.signature(explain_product).parameters if n not in ("a", "b", "guarantee", "device")
+]
 
 
 def explain_plan(
@@ -70,7 +74,7 @@ def explain_plan(
         got = f"{len(inputs)} values" if isinstance(inputs, tuple | list) else f"one {type(inputs).__name__}"
         raise KindError(f"explain_plan: matmul must be given two operands, got {got}; write (a, b)")
     options.pop("out", None)  # where a result is written changes no plan
-    if unknown := options.keys() - OPTIONS:
+    if unknown := options.keys() - set(OPTIONS):
         raise ArgumentError(
             f"explain_plan: options of matmul must be of {', '.join(OPTIONS)}, got {', '.join(sorted(unknown))}; "
             "leave that out"

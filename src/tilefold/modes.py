@@ -12,10 +12,14 @@ from tilefold.errors import BackendError
 
 def as_given(device: torch.device) -> contextlib.AbstractContextManager[object]:
     """A context in which torch's operations compute in the dtypes they are given, inside torch.autocast too."""
-    kind = device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        return torch.autocast(kind, enabled=False)
+    if is_converted(device):
+        return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
+
+
+def is_converted(device: torch.device) -> bool:
+    """Whether torch.autocast converts what products of this device are given."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
 def is_recorded() -> bool:

@@ -10,7 +10,7 @@ import torch
 from tilefold.contract.epilogue import NAMED
 from tilefold.contract.matmul import matmul
 from tilefold.errors import ArgumentError
-from tilefold.modes import is_transformed
+from tilefold.modes import is_converted, is_transformed
 
 Tensor = torch.Tensor
 
@@ -82,8 +82,7 @@ class Linear(torch.nn.Linear):
         """The layer's result for rows of features."""
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
-        kind = input.device.type
-        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        if is_converted(input.device):
             input, weight = _autocast(input), _autocast(weight)
             bias = None if bias is None else _autocast(bias)
         options = (self.activation, self.precision, self.guarantee)

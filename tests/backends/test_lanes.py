@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilefold
+from answers import bits_of
 from layouts import dims_of, layouts, shapes
 from tilefold import math as tm
 from tilefold import monoids
@@ -49,14 +50,6 @@ def threads(number: int) -> Iterator[None]:
 
 def fold(tensors, monoid, dims, guarantee="run_to_run"):
     return lanes.fold(tensors, specialize(monoid.total, tuple(t.dtype for t in tensors)), dims, guarantee)[0]
-
-
-def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Bits to compare; a NaN counts as any other."""
-    if not tensor.is_floating_point():
-        return tensor
-    quiet = torch.where(tensor.isnan(), torch.full_like(tensor, NAN), tensor)
-    return quiet.view({8: torch.int64, 4: torch.int32, 2: torch.int16}[tensor.itemsize])
 
 
 def _compose(f, g):
@@ -145,7 +138,7 @@ def test_any_monoid_in_any_layout(case, name, data, tiny, guarantee):
         return
     for mine, want in zip(got, reference.fold([x], program, dims), strict=True):
         assert (mine.dtype, mine.shape) == (want.dtype, want.shape)
-        assert torch.equal(bits(mine), bits(want) if want.dtype != torch.uint64 else want)
+        assert torch.equal(bits_of(mine), bits_of(want) if want.dtype != torch.uint64 else want)
 
 
 def signs(shape):
@@ -315,8 +308,8 @@ def test_a_row_does_not_see_its_neighbours(name, shape, tiny):
             some = [t[rows] for t in tensors]
             alone = fold(some, monoid, (1,), "batch_invariant")
             for field, column, few in zip(together, as_columns, alone, strict=True):
-                assert torch.equal(bits(field[rows]), bits(few))
-                assert torch.equal(bits(field), bits(column))
+                assert torch.equal(bits_of(field[rows]), bits_of(few))
+                assert torch.equal(bits_of(field), bits_of(column))
 
 
 @pytest.mark.parametrize("tiny", [False, True], ids=["whole", "cut"])
@@ -327,7 +320,7 @@ def test_a_row_of_several_dims_does_not_see_its_neighbours(tiny):
         together = fold([x], monoids.SUM, (0, 2), "batch_invariant")[0]
         for i in range(4):
             alone = fold([x[:, i : i + 1].contiguous()], monoids.SUM, (0, 2), "batch_invariant")[0]
-            assert torch.equal(bits(together[i : i + 1]), bits(alone))
+            assert torch.equal(bits_of(together[i : i + 1]), bits_of(alone))
 
 
 @pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
@@ -345,7 +338,7 @@ def test_bits_do_not_depend_on_threads_or_runs(name, guarantee):
                 runs.append(fold(tensors, monoid, (1,), guarantee))
     for run in runs[1:]:
         for mine, first in zip(run, runs[0], strict=True):
-            assert torch.equal(bits(mine), bits(first))
+            assert torch.equal(bits_of(mine), bits_of(first))
 
 
 SHARED = {  # shape, folded dims: each large enough for torch to share out its operations
@@ -374,7 +367,7 @@ def test_large_folds_have_the_same_bits_on_any_number_of_threads(name, shape, gu
         with threads(number):
             runs.append(fold(tensors, monoid, dims, guarantee))
     for run in runs[1:]:
-        assert all(torch.equal(bits(a), bits(b)) for a, b in zip(run, runs[0], strict=True))
+        assert all(torch.equal(bits_of(a), bits_of(b)) for a, b in zip(run, runs[0], strict=True))
 
 
 def test_the_callers_number_of_threads_stays():

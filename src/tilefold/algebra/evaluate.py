@@ -100,9 +100,7 @@ _OPS: dict[str, Callable[..., Any]] = {
 }
 # Of uint64, held as int64 bits; what orders them flips them first.
 _UNSIGNED: dict[str, Callable[..., Any]] = {
-    "rshift": _tensors(unsigned.shift_right),
-    "floordiv": _tensors(unsigned.floor_divide),
-    "mod": _tensors(unsigned.remainder),
+    **{op: _tensors(function) for op, function in unsigned.OPERATIONS.items()},
     "abs": lambda a: a,
 }
 

@@ -44,6 +44,9 @@ def from_float(value: Tensor) -> Tensor:
     return torch.where(large, value - 2.0**64, value).to(torch.int64)
 
 
+OPERATIONS = {"rshift": shift_right, "floordiv": floor_divide, "mod": remainder}
+
+
 def _half(value: Tensor) -> Tensor:
     return (value >> 1) & GREATEST
 

@@ -59,11 +59,9 @@ _FUNCTIONS: dict[str, Function] = {
     "or": torch.bitwise_or, "xor": torch.bitwise_xor, "invert": torch.bitwise_not, "isnan": _is_nan,
     "lshift": torch.bitwise_left_shift, "rshift": torch.bitwise_right_shift,
 }  # fmt: skip
-# Of uint64, held as int64 bits.
-_UNSIGNED: dict[str, Function] = {
-    "floordiv": _allocating(unsigned.floor_divide), "mod": _allocating(unsigned.remainder),
-    "rshift": _allocating(unsigned.shift_right),
-}  # fmt: skip
+_UNSIGNED = {
+    op: _allocating(function) for op, function in unsigned.OPERATIONS.items()
+}  # of uint64, as int64 bits
 _ORDERED = ("lt", "le", "gt", "ge", "maximum", "minimum")
 # Torch computes the elements after the last whole vector by another routine: exp2 and pow then round differently, and
 # maximum(0.0, -0.0) has another sign. Found by comparing every function's bits across lengths and offsets.

@@ -161,20 +161,16 @@ SLOW_CANDIDATE_MS = 5.0
 def tuned_one_at_a_time(lock: Any) -> Iterator[None]:
     """Within it, Inductor's autotuner holds `lock` while it measures: processes may compile together, never tune together.
 
-    Candidates timed beside other processes' kernels would be chosen by chance. Each is measured as `TUNING` says, and one
-    that takes longer than `SLOW_CANDIDATE_MS` once (some fold a whole tensor on one core for seconds). The lock can be taken
-    again by who holds it: a candidate that is a compiled graph tunes kernels of its own when it is first called.
+    Candidates timed beside other processes' kernels would be chosen by chance. The lock can be taken again by who holds it: a
+    candidate that is a compiled graph tunes kernels of its own when it is first called.
     """
     from torch._inductor.runtime.benchmarking import InductorBenchmarker
 
-    measure = InductorBenchmarker.benchmark_gpu
+    measure = _quick(InductorBenchmarker.benchmark_gpu, lambda call: call)
 
-    def alone(benchmarker: Any, call: Callable[[], Any], **keywords: Any) -> Any:
+    def alone(*arguments: Any, **keywords: Any) -> Any:
         with lock:
-            once_ms = _once_ms(call)
-            if once_ms > SLOW_CANDIDATE_MS:
-                return once_ms
-            return measure(benchmarker, call, **{**TUNING, **keywords})
+            return measure(*arguments, **keywords)
 
     with mock.patch.object(InductorBenchmarker, "benchmark_gpu", alone):
         yield
@@ -189,16 +185,24 @@ def tuned_in_graphs() -> Iterator[None]:
     """
     from torch._inductor.runtime.benchmarking import InductorBenchmarker
 
-    measure = InductorBenchmarker.benchmark_gpu
+    replayed = _quick(InductorBenchmarker.benchmark_gpu, _recorded)
+    with mock.patch.object(InductorBenchmarker, "benchmark_gpu", replayed), _no_choice_on_disk():
+        yield
 
-    def replayed(benchmarker: Any, call: Callable[[], Any], **keywords: Any) -> Any:
+
+def _quick(measure: Callable[..., Any], prepared: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Inductor's way to measure a candidate, once `prepared`, as `TUNING` says.
+
+    One that takes longer than `SLOW_CANDIDATE_MS` is called once (some fold a whole tensor on one core for seconds).
+    """
+
+    def quick(benchmarker: Any, call: Callable[[], Any], **keywords: Any) -> Any:
         once_ms = _once_ms(call)
         if once_ms > SLOW_CANDIDATE_MS:
             return once_ms
-        return measure(benchmarker, _recorded(call), **{**TUNING, **keywords})
+        return measure(benchmarker, prepared(call), **{**TUNING, **keywords})
 
-    with mock.patch.object(InductorBenchmarker, "benchmark_gpu", replayed), _no_choice_on_disk():
-        yield
+    return quick
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -100,6 +100,32 @@ def _read_second(
     return (None, second) if is_other else (second, None)
 
 
+class _Side(NamedTuple):
+    """What a function that is a fold or an elementwise one makes its results by."""
+
+    name: str
+    elementwise: Any
+    value: Monoid
+    located: Monoid
+    pair: Any
+
+
+_LARGEST = _Side("max", torch.maximum, catalogue.MAX, catalogue.MAX_WITH_INDEX, torch.return_types.max)
+_SMALLEST = _Side("min", torch.minimum, catalogue.MIN, catalogue.MIN_WITH_INDEX, torch.return_types.min)
+
+
+def _one_or_two(
+    x: Tensor, second: Any, keepdim: bool, dim: Any, other: Tensor | None, out: Any, side: _Side
+) -> Any:
+    folded, other = _read_second(second, dim, keepdim, other, out, side.name)
+    if other is not None:
+        return side.elementwise(x, other, out=out)
+    if folded is None:
+        no_dim(keepdim, side.name)
+        return _extreme(x, side.value, None, False, out, side.name)
+    return side.pair(_located(x, side.located, folded, keepdim, out, side.name))
+
+
 def max(
     input: Tensor, dim_or_other: Any = None, keepdim: bool = LEFT,
     *, dim: int | None = None, other: Tensor | None = None, out: Any = None, **names: Unpack[NumpyNames],
@@ -125,13 +151,7 @@ def max(
     """
     if names:
         return renamed(max, names, input, dim_or_other, keepdim, dim, other, out)
-    folded, other = _read_second(dim_or_other, dim, keepdim, other, out, "max")
-    if other is not None:
-        return torch.maximum(input, other, out=out)
-    if folded is None:
-        no_dim(keepdim, "max")
-        return _extreme(input, catalogue.MAX, None, False, out, "max")
-    return torch.return_types.max(_located(input, catalogue.MAX_WITH_INDEX, folded, keepdim, out, "max"))  # type: ignore[arg-type]  # any sequence of two will do
+    return _one_or_two(input, dim_or_other, keepdim, dim, other, out, _LARGEST)
 
 
 def min(
@@ -159,13 +179,7 @@ def min(
     """
     if names:
         return renamed(min, names, input, dim_or_other, keepdim, dim, other, out)
-    folded, other = _read_second(dim_or_other, dim, keepdim, other, out, "min")
-    if other is not None:
-        return torch.minimum(input, other, out=out)
-    if folded is None:
-        no_dim(keepdim, "min")
-        return _extreme(input, catalogue.MIN, None, False, out, "min")
-    return torch.return_types.min(_located(input, catalogue.MIN_WITH_INDEX, folded, keepdim, out, "min"))  # type: ignore[arg-type]  # the same
+    return _one_or_two(input, dim_or_other, keepdim, dim, other, out, _SMALLEST)
 
 
 def argmax(
