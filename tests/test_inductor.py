@@ -255,6 +255,22 @@ def test_each_range_runs_what_won_there(
         torch.testing.assert_close(got, torch.relu(a @ b + bias), rtol=1e-5, atol=1e-4)
 
 
+def test_later_graphs_of_a_process_split_as_they_like(preferred: Callable[[dict[str, str]], None]) -> None:
+    """Torch 2.11 would take the number of splits for a dynamic one as soon as two graphs differ in it, and fail."""
+    inductor.register(split_points=(8,), unbounded=16)
+    _, b, _ = operands()
+    for epilogue, few, many in ((None, "splits_2", "_plain"), ("relu", "splits_4", "splits_2")):
+        preferred({"range_1_8_": few, "range_9_inf_": many})
+        call = compiled(lambda a, e=epilogue: tilefold.matmul(a, b, epilogue=e))
+        for rows in (16, 1, 5, 64):
+            a = torch.randn(rows, 128)
+            torch._dynamo.mark_dynamic(a, 0)
+            with inductor.any_rows():
+                got = call(a)  # type: ignore[operator]
+            want = a @ b if epilogue is None else torch.relu(a @ b)
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-4)
+
+
 def test_what_is_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a torch that knows neither graphs in its timing nor other operations than custom ones."""
     whole = custom_op.register_custom_op_autotuning

@@ -274,9 +274,10 @@ def _by_rows(exact: Callable[..., Any], ranged: Callable[..., Any]) -> Callable[
         known = getattr(rows, "is_number", True)  # ints and sympy's numbers
         if not known and not rows.is_symbol:
             return None
-        # Dynamo traces what a range runs. Where torch.compile(dynamic=True) has it take every number for dynamic, torch 2.11
-        # then fails on splits, which are none.
-        with torch._dynamo.config.patch(assume_static_by_default=True), _without_cached_views():
+        # Dynamo traces what a range runs. Where it takes numbers for dynamic - all with torch.compile(dynamic=True), else one
+        # that another graph of the process had differently - torch 2.11 fails on splits, which are none.
+        static = torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=False)
+        with static, _without_cached_views():
             return (exact if known else ranged)(a, *arguments, **keywords)
 
     return lower

@@ -9,6 +9,13 @@ from torch.autograd import forward_ad
 
 from tilefold.errors import BackendError
 
+# Asked once, at import: Dynamo of torch 2.11 cannot trace the question.
+_CONVERTIBLE = frozenset(
+    kind
+    for kind in ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "maia", "ipu", "xla")
+    if torch.amp.is_autocast_available(kind)
+)
+
 
 def as_given(device: torch.device) -> contextlib.AbstractContextManager[object]:
     """A context in which torch's operations compute in the dtypes they are given, inside torch.autocast too."""
@@ -19,7 +26,7 @@ def as_given(device: torch.device) -> contextlib.AbstractContextManager[object]:
 
 def is_converted(device: torch.device) -> bool:
     """Whether torch.autocast converts what products of this device are given."""
-    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+    return device.type in _CONVERTIBLE and torch.is_autocast_enabled(device.type)
 
 
 def is_recorded() -> bool:

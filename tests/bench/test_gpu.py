@@ -140,3 +140,19 @@ def test_every_way_to_multiply_is_timed_and_says_what_was_chosen(
             assert row.status == "ok", (row.variant, row.note)
             assert row.graph_us is not None, (row.variant, row.note)
             assert row.plan, row.variant
+
+
+def test_what_launches_on_another_stream_is_no_graph() -> None:
+    """Its graph would be empty, and the fastest of all."""
+    x, other = torch.ones(1 << 20, device="cuda"), torch.cuda.Stream()
+
+    def elsewhere() -> None:
+        with torch.cuda.stream(other):
+            x.neg_()
+
+    with traps._own_stream():
+        assert traps._recorded(elsewhere) is elsewhere
+        replay = traps._recorded(x.neg_)
+        x.fill_(1)
+        replay()
+    assert bool((x == -1).all())

@@ -96,10 +96,14 @@ class Event:
     """A device's event that only notes its order."""
 
     seen: list[str]
+    late: list[bool]
 
     def __init__(self, enable_timing: bool) -> None:
         assert enable_timing
         self.place = 0
+
+    def query(self) -> bool:
+        return self.late.pop() if self.late else False
 
     def record(self) -> None:
         self.seen.append("event")
@@ -111,7 +115,7 @@ class Event:
 
 def test_a_device_sample_is_flush_event_call_event(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but the call stands between the events, and the flush comes before the first."""
-    Event.seen = []
+    Event.seen, Event.late = [], []
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
     monkeypatch.setattr(timing.torch, "empty", lambda *size, dtype, device: torch.zeros(*size, dtype=dtype))
@@ -123,7 +127,7 @@ def test_a_device_sample_is_flush_event_call_event(monkeypatch: pytest.MonkeyPat
 
 def test_a_slow_host_is_hidden_behind_more_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch that came after the first event would be timed with the host's delay."""
-    Event.seen = []
+    Event.seen, Event.late = [], []
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
@@ -135,6 +139,21 @@ def test_a_slow_host_is_hidden_behind_more_flushes(monkeypatch: pytest.MonkeyPat
         Event.seen = []
         clock.sample_us(lambda: None, host_us)
         assert Event.seen == ["flush"] * flushes + ["event", "event"]
+
+
+def test_a_sample_that_the_host_was_late_for_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once: of a call that waits for the device itself every sample seems late."""
+    Event.seen = []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
+    monkeypatch.setattr(timing.torch, "empty", lambda *size, dtype, device: torch.zeros(*size, dtype=dtype))
+    monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append("flush"))
+    clock = timing.DeviceClock(flush_bytes=1 << 12)
+    again = ["flush", "event", "event"] + ["flush"] * timing.LATE_FLUSHES + ["event", "event"]
+    for late, seen in (([False], again[:3]), ([False, True], again), ([True, True], again)):
+        Event.seen, Event.late = [], late
+        clock.sample_us(lambda: None)
+        assert Event.seen == seen
 
 
 def test_a_flush_is_four_times_the_l2_at_least(monkeypatch: pytest.MonkeyPatch) -> None:

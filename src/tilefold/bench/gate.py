@@ -9,6 +9,7 @@ import torch
 
 from tilefold.bench.cases import Call, Case, Outputs, outputs_of
 
+DRAWS = 9  # of inputs at most, until two have different answers
 HELD_UP_CYCLES = 2_000_000  # about a millisecond: longer than a host takes to launch what a variant launches
 
 
@@ -21,9 +22,21 @@ class Probe:
 
 
 def probes_of(case: Case, device: str) -> tuple[Probe, Probe]:
-    """The input that is timed (seed 0), and one with another answer, against outputs that are cached."""
-    inputs = case.draw(device), case.draw(device, seed=1)
-    return Probe(inputs[0], case.reference(inputs[0])), Probe(inputs[1], case.reference(inputs[1]))
+    """The input that is timed (seed 0), and one with another answer, against outputs that are cached.
+
+    Few answers, such as one largest value in bfloat16, may be the same by chance: then it is drawn again.
+    """
+    first = _probe(case, device, 0)
+    for seed in range(1, DRAWS):
+        second = _probe(case, device, seed)
+        if not all(map(torch.equal, first.want, second.want)):
+            break
+    return first, second
+
+
+def _probe(case: Case, device: str, seed: int) -> Probe:
+    x = case.draw(device, seed=seed)
+    return Probe(x, case.reference(x))
 
 
 def check(case: Case, call: Call, x: torch.Tensor, probes: Sequence[Probe]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -181,13 +182,28 @@ def tuned_in_graphs() -> Iterator[None]:
     """Within it, Inductor's autotuner measures candidates replayed from CUDA graphs, and writes no choice to disk.
 
     Else a candidate of few microseconds is measured by what the host takes to launch it, and chosen by how busy the host
-    is; torch 2.13 can be asked for the same. A candidate that cannot be captured is measured as it is.
+    is; torch 2.13 can be asked for the same. A candidate that cannot be captured is measured as it is. All runs on a stream
+    of its own: a Triton candidate launches on the stream that was current when it was made, and a graph records one stream.
     """
     from torch._inductor.runtime.benchmarking import InductorBenchmarker
 
     replayed = _quick(InductorBenchmarker.benchmark_gpu, _recorded)
-    with mock.patch.object(InductorBenchmarker, "benchmark_gpu", replayed), _no_choice_on_disk():
+    with (
+        mock.patch.object(InductorBenchmarker, "benchmark_gpu", replayed),
+        _no_choice_on_disk(),
+        _own_stream(),
+    ):
         yield
+
+
+@contextlib.contextmanager
+def _own_stream() -> Iterator[None]:
+    """Another current stream, which begins after what was launched before it and ends before what comes after it."""
+    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)
 
 
 def _quick(measure: Callable[..., Any], prepared: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -230,21 +246,25 @@ def _no_choice_on_disk() -> Iterator[None]:
 
 
 def _recorded(call: Callable[[], Any]) -> Callable[[], Any]:
+    """The replay of a graph of the call; the call itself where that cannot be recorded, or launches on another stream."""
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
-            call()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+                call()
     except RuntimeError:
         torch.cuda.synchronize()
         return call
-    return graph.replay
+    empty = any("Graph is empty" in str(warning.message) for warning in said)
+    return call if empty else graph.replay
 
 
 def _once_ms(call: Callable[[], Any]) -> float:
     """The device's time of one call, in milliseconds, after one that loads it."""
     call()
     torch.cuda.synchronize()
-    took_us = between_events(call)
+    took_us, _ = between_events(call)
     torch.cuda.synchronize()
     return took_us() / 1e3
 
