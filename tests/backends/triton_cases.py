@@ -219,7 +219,7 @@ def compare(monoid: Monoid, got: object, inputs: list[Tensor], dims: tuple[int, 
         want = tilefold.reduce(wide, monoid, dims)
     got_list = list(got) if isinstance(got, tuple) else [got]
     want_list = list(want) if isinstance(want, tuple) else [want]
-    for g, w in zip(got_list, want_list, strict=True):
+    for field, (g, w) in enumerate(zip(got_list, want_list, strict=True)):
         assert isinstance(g, Tensor)
         if not g.dtype.is_floating_point:
             torch.testing.assert_close(g.cpu(), w.to(g.dtype), rtol=0, atol=0)
@@ -228,9 +228,23 @@ def compare(monoid: Monoid, got: object, inputs: list[Tensor], dims: tuple[int, 
             g.dtype, 0.13
         )
         scale = 8.0 * length**0.5  # cancelling terms of size about 1
+        made, wanted = g.cpu().double(), w.double()
+        if monoid.name == "welford" and field == 2:
+            near = wanted + (made - wanted) / _condition(wide[0], dims)
+            made = torch.where(made.isfinite() & near.isfinite(), near, made)
         torch.testing.assert_close(
-            g.cpu().double(), w.double(), rtol=unit, atol=max(2e-7, unit / 100) * scale, equal_nan=True
+            made, wanted, rtol=unit, atol=max(2e-7, unit / 100) * scale, equal_nan=True
         )
+
+
+def _condition(x: Tensor, dims: tuple[int, ...] | None) -> Tensor:
+    """By how much M2's rounding may grow: its squares are summed about an early element or the mean of a few.
+
+    That may lie z standard deviations off: they then sum to 1 + z^2 times M2.
+    """
+    along = tuple(range(x.ndim)) if dims is None else dims
+    var, mean = torch.var_mean(x, along, correction=0, keepdim=True)
+    return 1 + ((x - mean).square() / var).amax(along)
 
 
 def _kept(x: Tensor, dims: tuple[int, ...] | None) -> int:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from made import small_case
 
-from tilefold.bench import command, gate, limits, timing
+from tilefold.bench import command, gate, limits, timing, traps
 from tilefold.bench.clocks import NoClocks, clock_reader
 from tilefold.bench.operations import fold_case
 from tilefold.bench.peers import known_peers
