@@ -372,6 +372,26 @@ def test_laws_that_an_integers_limit_breaks_leave_the_fold_of_floats(name):
         assert torch.equal(want, got)
 
 
+def about_the_larger(a, b):
+    """A mean as a sum about a pivot: that of the side with more elements, so that groupings differ in the pivot."""
+    pivot = math.where(a.count >= b.count, a.pivot, b.pivot)
+    left, right = a.pivot - pivot, b.pivot - pivot
+    return a.count + b.count, pivot, (a.sum + a.count * left) + (b.sum + b.count * right)
+
+
+def test_forms_of_one_state_keep_the_laws():
+    """A pivot may be any: what is projected agrees, also after more elements. A sum that is lost does not."""
+    given = {"fields": ("count", "pivot", "sum"), "lift": lambda x: (1.0, x, 0.0)}
+    mean = {"project": lambda count, pivot, total: pivot + total / math.where(count == 0, 1.0, count)}
+    made = Monoid(about_the_larger, (0, 0, 0), **given, **mean)
+    x = torch.tensor([1.0, 5.0, -3.0, 8.0, 0.5])
+    torch.testing.assert_close(reference.fold([x], specialize(made.total, (x.dtype,)), (0,))[0], x.mean())
+    with pytest.raises(LawError, match="associative"):
+        Monoid(about_the_larger, (0, 0, 0), **given)  # each field is a result then
+    with pytest.raises(LawError, match="associative"):
+        Monoid(lambda a, b: (*about_the_larger(a, b)[:2], a.sum + b.sum), (0, 0, 0), **given, **mean)
+
+
 def test_the_maximum_subarray_is_found():
     best = FLOATS_ONLY["maximum-subarray"]()
     x = torch.tensor([[1.0, -5.0, 3.0, 4.0, -9.0, 2.0], [-4.0, -3.0, -2.0, -5.0, -6.0, -7.0]])

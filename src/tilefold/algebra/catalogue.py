@@ -145,18 +145,19 @@ def _finite(value: Any, instead: Any) -> Any:
 
 
 def _welford_combine(a: Any, b: Any) -> tuple[Any, ...]:
-    """Chan, Golub and LeVeque's update (1979), kept as sums about a pivot: both sides move to the mean of the pivots.
+    """Both sides are moved to one pivot, exactly as they stand (Chan, Golub and LeVeque, 1983): no division.
 
-    What the pivot is not of the mean, rounding included, stays in `sum`, so that a far offset costs no accuracy; a pivot is
-    always finite, so that infinities stay in `sum` and the mean is right.
+    The pivot is that of the side with more elements, the middle of both where they have as many: the same whichever comes
+    first, as is all that follows. What it is not of the mean, rounding included, stays in `sum`, so that a far offset costs
+    no accuracy; a pivot is always finite, so that infinities stay in `sum` and the mean is right.
     """
-    count = a.count + b.count
-    start = math.where(a.count == 0, b.pivot, a.pivot)
-    pivot = start + _finite(b.pivot - start, 0.0) * (b.count * (1.0 / math.maximum(count, 1.0)))
+    larger = math.where(a.count > b.count, a.pivot, b.pivot)
+    unlike = (a.count > b.count) | (b.count > a.count)
+    pivot = math.where(unlike, larger, _finite((a.pivot + b.pivot) * 0.5, 0.0))
     left, right = a.pivot - pivot, b.pivot - pivot
     sum_a, sum_b = a.sum + a.count * left, b.sum + b.count * right
     squares = (a.squares + left * (a.sum + sum_a)) + (b.squares + right * (b.sum + sum_b))
-    return count, pivot, sum_a + sum_b, squares
+    return a.count + b.count, pivot, sum_a + sum_b, squares
 
 
 def _welford_begin(x: Any) -> tuple[Any, ...]:

@@ -1,13 +1,14 @@
 """Which fields of a combine may depend, in a bit, on which of two states comes first.
 
-A commutative combine may still round c(a, b) and c(b, a) differently: Welford's moves both sides to a pivot of its own, and
+A commutative combine may still round c(a, b) and c(b, a) differently: one side may be moved to the other's pivot, and
 of x * y + z * w a compiler fuses one product, whose rounding is then lost. Where threads exchange states and each combines
 its own with the other's, they would hold different bits of one result.
 
 A field is free of that where its graph shows it, in one of three ways:
 
     mirrored   it meets both sides in a commutative operation, as in a.f + b.f or |a.f - b.f|, where the sides are the same
-               exact term (fields, and what compares, selects, negates or counts in whole numbers: nothing that is fused)
+               exact term (fields, and what compares, selects, negates or counts in whole numbers: nothing that is fused), or
+               in a sum of two sums: their own products are fused alike, and a sum is not fused into a sum
     chosen     it is one of the inputs, chosen by comparisons of one field's values alone: then only their order matters,
                and every order is tried, with equal zeros of either sign, infinities and two kinds of NaN
     by cases   it is one of these, or NaN, however the two values of some field compare: where they differ, a choice by which
@@ -40,6 +41,7 @@ _COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne"])
 # Never part of a fused operation: each rounds to nothing but its own value, whatever stands around it.
 _EXACT = _COMPARISONS | _TESTS | {"where", "neg", "abs", "maximum", "minimum", "floor", "ceil"}
 _CHOOSING = _COMPARISONS | _TESTS | {"where", "and", "or", "xor", "invert"}
+_SUMS = frozenset(["add", "sub"])
 _ARITHMETIC = frozenset(["add", "sub", "mul", "exp", "exp2"])  # NaN if an operand is
 _LARGEST_TRIAL = 1 << 18
 # How two values of a field may compare, and which comparisons are known then.
@@ -88,6 +90,7 @@ class _Mirror:
         self.fields, self.apart, self.unordered = combine.graph.arity // 2, apart, unordered
         self.itself = functools.cache(self._itself)
         self.other = functools.cache(self._other)
+        self.alike = functools.cache(self._alike)
 
     def _itself(self, position: int) -> bool:
         """Whether a node has the same bits when the sides are exchanged."""
@@ -95,6 +98,8 @@ class _Mirror:
         if node.op == "input":
             return False
         if node.op in _COMMUTATIVE and self.other(*node.args):
+            return True
+        if node.op == "add" and all(self.nodes[a].op in _SUMS for a in node.args) and self.alike(*node.args):
             return True
         if node.op == "abs" and self.nodes[node.args[0]].op == "sub":
             return self.other(*self.nodes[node.args[0]].args) or self.itself(node.args[0])
@@ -119,6 +124,17 @@ class _Mirror:
             a.op in _COMMUTATIVE and self.other(a.args[0], b.args[1]) and self.other(a.args[1], b.args[0])
         )
 
+    def _alike(self, left: int, right: int) -> bool:
+        """Whether two nodes are the same sums and products of exact terms, operand for operand, each of the other's sides."""
+        if self.other(left, right):
+            return True
+        a, b = self.nodes[left], self.nodes[right]
+        same = a.op == b.op and a.op in _SUMS | {"mul"} and self._dtype(left) == self._dtype(right)
+        return same and all(itertools.starmap(self.alike, zip(a.args, b.args, strict=True)))
+
+    def _dtype(self, position: int) -> tuple[torch.dtype, torch.dtype]:
+        return self.typed.dtypes[position], self.typed.operand_dtypes[position]
+
     def is_nan(self, position: int) -> bool:
         """Whether a node is arithmetic's NaN: both values of the unordered field have come into it."""
         return self.nodes[position].op in _ARITHMETIC and self._has_nan(position)
@@ -140,7 +156,7 @@ class _Mirror:
 def _alike_by_cases(combine: TypedGraph, output: int) -> bool:
     """Whether a field of the result has the same bits either way, however the two values of some field compare."""
     graph, n = combine.graph, combine.graph.arity // 2
-    if not all(map(is_float, combine.input_dtypes)):
+    if not all(is_float(combine.input_dtypes[i]) for i in graph.reads(output)):
         return False  # a product by 1 may convert
     compared = [f for f in range(n) if any(_compares(graph, i, f) for i in range(len(graph.nodes)))]
     return any(all(_alike_when(combine, output, f, case) for case in _CASES) for f in compared)
@@ -158,7 +174,7 @@ def _alike_when(combine: TypedGraph, output: int, field: int, case: str) -> bool
         numbers = [_number(operand) for operand in operands]
         if op == "mul" and 1 in numbers:
             return operands[1 - numbers.index(1)]
-        if None not in numbers and op not in _EXACT:
+        if None not in numbers and op not in _EXACT | _CHOOSING:
             computed |= op not in ("exp", "exp2") or numbers != [0]
         return apply(op, *operands, value=value)
 
