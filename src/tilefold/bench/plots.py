@@ -20,6 +20,8 @@ FEW = 6  # variants whose names find room within a panel
 def draw_plots(result: SuiteResult, folder: Path) -> list[Path]:
     """Write PNG files into `folder` (made where it is missing) and give their paths: SUITE-GROUP..., SUITE-grid, SUITE-limit.
 
+    Cases of which nothing was timed are left out of the grid, and a group's panel if it has no others.
+
     Raises:
         BackendError: matplotlib is not installed.
     """
@@ -31,12 +33,21 @@ def draw_plots(result: SuiteResult, folder: Path) -> list[Path]:
         pages.setdefault(page, {}).setdefault(panel, []).append(case)
     paths = [
         _saved(draw_latency(figure_class, result, panels, page), folder, f"{result.suite}-{page}")
-        for page, panels in pages.items()
+        for page, panels in ((page, _with_times(panels)) for page, panels in pages.items())
+        if panels
     ]
     paths.append(_saved(draw_grid(figure_class, result), folder, f"{result.suite}-grid"))
     if any(fractions([case], variant) for case in result.cases for variant in result.variants):
         paths.append(_saved(draw_fractions(figure_class, result), folder, f"{result.suite}-limit"))
     return paths
+
+
+def _with_times(panels: dict[str, list[CaseResult]]) -> dict[str, list[CaseResult]]:
+    return {name: cases for name, cases in panels.items() if any(map(_timed, cases))}
+
+
+def _timed(case: CaseResult) -> bool:
+    return any(row.time_us is not None for row in case.measurements)
 
 
 def matplotlib_figure() -> Any:
@@ -109,10 +120,10 @@ def labels_of(cases: Sequence[CaseResult]) -> list[str]:
 
 def draw_grid(figure_class: Any, result: SuiteResult) -> Any:
     """Every case, sorted by the bytes it must move."""
-    cases = sorted(result.cases, key=lambda case: (case.floor_us, case.name))
+    cases = sorted(filter(_timed, result.cases), key=lambda case: (case.floor_us, case.name))
     figure = figure_class(figsize=(12.8, 5), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title(f"{result.suite}: all {len(cases)} cases, {_chips(result)}")
+    axes.set_title(f"{result.suite}: {len(cases)} cases, {_chips(result)}")
     _draw_lines(axes, result, cases, marks=len(cases) <= 40)
     axes.set_xlabel("case, by the bytes it must move")
     if len(cases) <= 40:
