@@ -105,7 +105,8 @@ def sentences(results: SuiteResult) -> list[str]:
 def render(results: SuiteResult) -> str:
     """The part of the README between the markers."""
     lines = table(results)
-    copies = " and ".join(f"{run.copy_gb_per_s or 0:.0f} GB/s" for run in results.runs)
+    *some, last = [f"{run.copy_gb_per_s or 0:.0f}" for run in results.runs]
+    copies = f"{', '.join(some)} and {last} GB/s" if some else f"{last} GB/s"
     head = (
         f"{provenance(results)}. The limit is the time of the compulsory bytes at the copy bandwidth of the same run "
         f"({copies}) plus that of as many empty launches; 1.00 would be perfect. The ratio is the "
