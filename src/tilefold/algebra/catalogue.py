@@ -145,11 +145,11 @@ def _finite(value: Any, instead: Any) -> Any:
 
 
 def _welford_combine(a: Any, b: Any) -> tuple[Any, ...]:
-    """Both sides are moved to one pivot, exactly as they stand (Chan, Golub and LeVeque, 1983): no division.
+    """Chan, Golub and LeVeque's update (1979), kept as sums about a pivot: both sides move to one, with no division.
 
-    The pivot is that of the side with more elements, the middle of both where they have as many: the same whichever comes
-    first, as is all that follows. What it is not of the mean, rounding included, stays in `sum`, so that a far offset costs
-    no accuracy; a pivot is always finite, so that infinities stay in `sum` and the mean is right.
+    It is the pivot of the side with more elements, or the middle of both: the same whichever comes first, as is all that
+    follows. What the pivot is not of the mean, rounding included, stays in `sum`, so that a far offset costs no accuracy; a
+    pivot is always finite, so that infinities stay in `sum` and the mean is right.
     """
     larger = math.where(a.count > b.count, a.pivot, b.pivot)
     unlike = (a.count > b.count) | (b.count > a.count)
