@@ -188,11 +188,21 @@ def test_ctrl_c_keeps_what_is_done(
     assert captured.err == "bench: interrupted\n"
 
 
+def as_a_terminal() -> None:
+    """A shell's background jobs, and all that they start, would not hear of Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_a_terminals_ctrl_c_ends_a_run_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tilefold.bench", "folds", *QUICK, "--out", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
     child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=as_a_terminal,
     )
     assert child.stdout is not None
     for line in child.stdout:
