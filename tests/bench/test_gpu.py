@@ -150,7 +150,7 @@ def test_what_launches_on_another_stream_is_no_graph() -> None:
         with torch.cuda.stream(other):
             x.neg_()
 
-    with traps._own_stream():
+    with timing.own_stream():
         assert traps._recorded(elsewhere) is elsewhere
         replay = traps._recorded(x.neg_)
         x.fill_(1)

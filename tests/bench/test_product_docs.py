@@ -9,6 +9,7 @@ import pytest
 
 from tilefold.bench.results import read_results
 from tilefold.bench.statistics import geometric_mean
+from tilefold.bench.summary import over_ours
 
 ROOT = Path(__file__).parents[2]
 RESULT = read_results(ROOT / "benchmarks" / "results" / "h200" / "decompose-k.json")
@@ -29,20 +30,8 @@ COLUMNS = (("matmul+relu", "bf16"), ("matmul", "bf16"), ("matmul", "fp16"), ("ma
 
 def ratios(variant: str, operation: str, dtype: str) -> str:
     """Its time over ours as the tables show it: cold / in a CUDA graph."""
-    cold, graph = [], []
-    for case in RESULT.cases:
-        ours, other = case.of("ours"), case.of(variant)
-        assert ours is not None
-        assert other is not None
-        large = case.shape[2] > 256 and (case.operation, case.dtype) == (operation, dtype)
-        if large and other.status == ours.status == "ok":
-            assert ours.time_us is not None
-            assert other.time_us is not None
-            assert ours.graph_us is not None
-            assert other.graph_us is not None
-            cold.append(other.time_us.median_us / ours.time_us.median_us)
-            graph.append(other.graph_us / ours.graph_us)
-    return f"{geometric_mean(cold):.3f} / {geometric_mean(graph):.3f}"
+    large = [c for c in RESULT.cases if c.shape[2] > 256 and (c.operation, c.dtype) == (operation, dtype)]
+    return " / ".join(f"{geometric_mean(found):.3f}" for found in over_ours(large, variant).values())
 
 
 @pytest.mark.parametrize(("page", "rows"), [("README.md", 4), ("docs/measured.md", 10)])

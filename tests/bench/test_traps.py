@@ -204,7 +204,7 @@ def test_candidates_are_replayed_or_only_compiled(how: str, monkeypatch: pytest.
     monkeypatch.setattr(PersistentCache, "update_local_cache", write)
     monkeypatch.setattr(traps, "_once_ms", lambda call: 0.1)
     monkeypatch.setattr(traps, "_recorded", lambda call: lambda: "replayed")
-    monkeypatch.setattr(traps, "_own_stream", contextlib.nullcontext)
+    monkeypatch.setattr(traps, "own_stream", contextlib.nullcontext)
     with traps.tuned_in_graphs() if how == "in graphs" else traps.unmeasured():
         assert not config.autotune_local_cache
         took = InductorBenchmarker().benchmark_gpu(lambda: done.append("called"))

@@ -189,11 +189,8 @@ def _apart(pool: Pool, one: State, other: State, states: Sequence[State]) -> int
             (pool.combine(s, one), pool.combine(s, other)),
             (pool.combine(one, s), pool.combine(other, s)),
         ]
-    for x, y in ways:
-        row = _disagreement(pool, pool.project(x), pool.project(y), [*states, x, y], states=False)
-        if row is not None:
-            return row
-    return None
+    rows = (_results_apart(pool, x, y, [*states, x, y]) for x, y in ways)
+    return next((row for row in rows if row is not None), None)
 
 
 def _check_commutativity(pool: Pool, name: str) -> None:
@@ -266,8 +263,14 @@ def _absorbs_apart(pool: Pool, steps: Sequence[State], got: State, lost: torch.T
     row = _disagreement(pool, got, steps[-1], steps, lost=lost)
     if row is None or pool.program.algebra.project is None:
         return row
-    results = pool.project(got), pool.project(steps[-1])
-    return _disagreement(pool, *results, steps, lost=lost, states=False)
+    return _results_apart(pool, got, steps[-1], steps, lost)
+
+
+def _results_apart(
+    pool: Pool, one: State, other: State, involved: Sequence[State], lost: torch.Tensor | None = None
+) -> int | None:
+    """The first row in which the projections of two states differ."""
+    return _disagreement(pool, pool.project(one), pool.project(other), involved, lost=lost, states=False)
 
 
 @functools.lru_cache(maxsize=256)

@@ -129,11 +129,8 @@ class _Mirror:
         if self.other(left, right):
             return True
         a, b = self.nodes[left], self.nodes[right]
-        same = a.op == b.op and a.op in _SUMS | {"mul"} and self._dtype(left) == self._dtype(right)
+        same = a.op == b.op and a.op in _SUMS | {"mul"}
         return same and all(itertools.starmap(self.alike, zip(a.args, b.args, strict=True)))
-
-    def _dtype(self, position: int) -> tuple[torch.dtype, torch.dtype]:
-        return self.typed.dtypes[position], self.typed.operand_dtypes[position]
 
     def is_nan(self, position: int) -> bool:
         """Whether a node is arithmetic's NaN: both values of the unordered field have come into it."""

@@ -28,13 +28,13 @@ def draw_plots(result: SuiteResult, folder: Path) -> list[Path]:
     figure_class = matplotlib_figure()
     folder.mkdir(parents=True, exist_ok=True)
     pages: dict[str, dict[str, list[CaseResult]]] = {}
-    for case in result.cases:
+    shown = {case.group for case in result.cases if _any_timed(case)}
+    for case in (case for case in result.cases if case.group in shown):
         page, _, panel = case.group.partition(", ")
         pages.setdefault(page, {}).setdefault(panel, []).append(case)
     paths = [
         _saved(draw_latency(figure_class, result, panels, page), folder, f"{result.suite}-{page}")
-        for page, panels in ((page, _with_times(panels)) for page, panels in pages.items())
-        if panels
+        for page, panels in pages.items()
     ]
     paths.append(_saved(draw_grid(figure_class, result), folder, f"{result.suite}-grid"))
     if any(fractions([case], variant) for case in result.cases for variant in result.variants):
@@ -42,12 +42,8 @@ def draw_plots(result: SuiteResult, folder: Path) -> list[Path]:
     return paths
 
 
-def _with_times(panels: dict[str, list[CaseResult]]) -> dict[str, list[CaseResult]]:
-    return {name: cases for name, cases in panels.items() if any(map(_timed, cases))}
-
-
-def _timed(case: CaseResult) -> bool:
-    return any(row.time_us is not None for row in case.measurements)
+def _any_timed(case: CaseResult) -> bool:
+    return any(timed(case, row.variant) for row in case.measurements)
 
 
 def matplotlib_figure() -> Any:
@@ -120,7 +116,7 @@ def labels_of(cases: Sequence[CaseResult]) -> list[str]:
 
 def draw_grid(figure_class: Any, result: SuiteResult) -> Any:
     """Every case, sorted by the bytes it must move."""
-    cases = sorted(filter(_timed, result.cases), key=lambda case: (case.floor_us, case.name))
+    cases = sorted(filter(_any_timed, result.cases), key=lambda case: (case.floor_us, case.name))
     figure = figure_class(figsize=(12.8, 5), layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(f"{result.suite}: {len(cases)} cases, {_chips(result)}")

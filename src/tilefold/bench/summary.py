@@ -77,16 +77,19 @@ def skinny_lines(cases: Sequence[CaseResult], peers: Sequence[str]) -> list[str]
     for kind in dict.fromkeys((case.operation, case.dtype) for case in cases):
         some = [case for case in cases if (case.operation, case.dtype) == kind]
         for peer in peers:
-            cold = [(median_us(case, peer), median_us(case, OURS)) for case in some]
-            graphs = [(_graph_us(case, peer), _graph_us(case, OURS)) for case in some]
-            said = [
-                f"{name} {text}"
-                for name, pairs in (("cold", cold), ("graph", graphs))
-                if (text := _ratios(pairs))
-            ]
+            said = [f"{name} {_spread(ratios)}" for name, ratios in over_ours(some, peer).items() if ratios]
             if said:
                 lines.append(f"{' '.join(kind)}: {peer} over ours: {'; '.join(said)}")
     return lines
+
+
+def over_ours(cases: Sequence[CaseResult], peer: str) -> dict[str, list[float]]:
+    """A peer's times over ours where both were timed, "cold" and in a CUDA "graph", the least first."""
+    cold = [(median_us(case, peer), median_us(case, OURS)) for case in cases]
+    graph = [(_graph_us(case, peer), _graph_us(case, OURS)) for case in cases]
+    return {
+        name: sorted(a / b for a, b in pairs if a and b) for name, pairs in (("cold", cold), ("graph", graph))
+    }
 
 
 def _graph_us(case: CaseResult, variant: str) -> float | None:
@@ -94,11 +97,8 @@ def _graph_us(case: CaseResult, variant: str) -> float | None:
     return found.graph_us if found else None
 
 
-def _ratios(pairs: Sequence[tuple[float | None, float | None]]) -> str:
+def _spread(ratios: Sequence[float]) -> str:
     """Wins, and how far: "ours faster in 26 of 28, 1.15 on average (0.99 to 1.40, median 1.13)"."""
-    ratios = sorted(a / b for a, b in pairs if a and b)
-    if not ratios:
-        return ""
     wins, middle = sum(ratio > 1 for ratio in ratios), statistics.median(ratios)
     spread = f"{ratios[0]:.3f} to {ratios[-1]:.3f}, median {middle:.3f}"
     return f"ours faster in {wins} of {len(ratios)}, {geometric_mean(ratios):.3f} on average ({spread})"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -224,11 +225,8 @@ def graph_us(call: Thunk, each_us: float, most: int = 50, replays: int = 5) -> f
         RuntimeError: the call does what cannot be captured.
     """
     calls = min(most, max(5, round(2000 / max(each_us, 1.0))))
-    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    with own_stream():
         call()
-    torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(calls):
@@ -242,6 +240,16 @@ def graph_us(call: Thunk, each_us: float, most: int = 50, replays: int = 5) -> f
         end.synchronize()
         times.append(float(start.elapsed_time(end)) / calls * 1e3)
     return quartiles(times[1:]).median_us
+
+
+@contextlib.contextmanager
+def own_stream() -> Iterator[None]:
+    """Another current stream, which begins after what was launched before it and ends before what comes after it."""
+    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)
 
 
 def _event() -> Any:

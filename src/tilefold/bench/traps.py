@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 
-from tilefold.bench.timing import between_events
+from tilefold.bench.timing import between_events, own_stream
 from tilefold.errors import TilefoldError
 
 WARM = "warm: the input may lie in the CPU's caches, which are not flushed"
@@ -191,19 +191,9 @@ def tuned_in_graphs() -> Iterator[None]:
     with (
         mock.patch.object(InductorBenchmarker, "benchmark_gpu", replayed),
         _no_choice_on_disk(),
-        _own_stream(),
+        own_stream(),
     ):
         yield
-
-
-@contextlib.contextmanager
-def _own_stream() -> Iterator[None]:
-    """Another current stream, which begins after what was launched before it and ends before what comes after it."""
-    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        yield
-    torch.cuda.current_stream().wait_stream(stream)
 
 
 def _quick(measure: Callable[..., Any], prepared: Callable[[Any], Any]) -> Callable[..., Any]:
