@@ -125,6 +125,20 @@ def test_a_device_sample_is_flush_event_call_event(monkeypatch: pytest.MonkeyPat
     assert read() == 2000.0  # two milliseconds, as events count
 
 
+def test_a_clean_flush_reads_after_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other memory, as much of it: the L2 then has nothing of the flush to write back while the call runs."""
+    Event.seen, Event.late = [], []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
+    for name in ("empty", "zeros"):
+        monkeypatch.setattr(timing.torch, name, lambda size, dtype, device: torch.ones(size, dtype=dtype))
+    monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append("write"))
+    monkeypatch.setattr(torch.Tensor, "sum", lambda self: Event.seen.append(f"read {self.numel() * 8}"))
+    clock = timing.DeviceClock(flush_bytes=1 << 12, clean=True)
+    clock.sample_us(lambda: Event.seen.append("call"))
+    assert Event.seen == ["write", "read 4096", "event", "call", "event"]
+
+
 def test_a_slow_host_is_hidden_behind_more_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch that came after the first event would be timed with the host's delay."""
     Event.seen, Event.late = [], []

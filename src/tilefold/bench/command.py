@@ -135,6 +135,13 @@ def measuring_parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--warmup-ms", type=_number(0), default=5.0, help="of each variant of a case")
     p.add_argument("--repeat-ms", type=_number(0), default=25.0, help="of each variant of a case")
+    p.add_argument(
+        "--flush",
+        choices=("write", "read"),
+        default="write",
+        help="what empties the L2 before a sample: a write, as do_bench's (the default), or a write and then a read, "
+        "which leaves it nothing to write back",
+    )
     p.add_argument("--no-graphs", action="store_true", help="no time in a CUDA graph")
     p.add_argument("--out", type=Path, default=Path("bench-out"), help="folder for SUITE.json and SUITE.csv")
     p.add_argument("--plots", action="store_true", help="draw the plots too")
@@ -228,6 +235,7 @@ def options_of(
         budget_s=args.budget_s,
         pace=Pace(args.warmup_ms, args.repeat_ms),
         graphs=not args.no_graphs,
+        flush=args.flush,
         out=args.out,
         command=_recorded(argv),
         commit=args.commit,

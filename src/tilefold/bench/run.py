@@ -45,6 +45,7 @@ class Options:
     budget_s: float = 540.0
     pace: Pace = field(default_factory=Pace)
     graphs: bool = True
+    flush: str = "write"
     out: Path = Path("bench-out")
     command: str = ""
     commit: str | None = None
@@ -188,7 +189,9 @@ def new_bench(suite: Suite, options: Options, missing: frozenset[str] = frozense
         torch.cuda.set_device(
             torch.device(options.device).index or 0
         )  # events and streams belong to the current device
-    stopwatch = Stopwatch(DeviceClock(options.device) if gpu else HostClock(), options.pace)
+    stopwatch = Stopwatch(
+        DeviceClock(options.device, clean=options.flush == "read") if gpu else HostClock(), options.pace
+    )
     measured = limits.measure_limits(stopwatch, options.device)
     if gpu:
         torch.cuda.empty_cache()
@@ -239,6 +242,7 @@ def describe_run(
             "repeat_ms": options.pace.repeat_ms,
             "size": options.size,
             "flush_bytes": bench.stopwatch.clock.flush_bytes,
+            "flush": options.flush if bench.stopwatch.clock.flush_bytes else "none",
             "cache_bytes": bench.cache_bytes,
             "jobs": options.jobs,
             "threads": torch.get_num_threads(),

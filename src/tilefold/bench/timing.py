@@ -50,14 +50,17 @@ class DeviceClock:
     256 MB is five times an H200's L2. The write takes some 60 us there and hides the host too: a call's launches are in
     the queue before the device reaches the first event. Where the host takes longer, more is written; a sample whose first
     event the device had reached before all was launched is taken again, once, behind `LATE_FLUSHES` times as much.
+
+    What was written last is still in the L2 and has to go to memory while the call reads. With `clean` other memory, as
+    much of it, is read after the write, so that the L2 is as cold and has nothing to write back.
     """
 
-    def __init__(self, device: str = "cuda", flush_bytes: int | None = None) -> None:
+    def __init__(self, device: str = "cuda", flush_bytes: int | None = None, clean: bool = False) -> None:
         """Allocate what is written between samples: 256 MB, or four times the L2 where that is more."""
         least = 4 * l2_bytes(device)
-        self._flushed = torch.empty(
-            max(1 << 28, least) if flush_bytes is None else flush_bytes, dtype=torch.int8, device=device
-        )
+        size = max(1 << 28, least) if flush_bytes is None else flush_bytes
+        self._flushed = torch.empty(size, dtype=torch.int8, device=device)
+        self._read = torch.zeros(size // 8, dtype=torch.int64, device=device) if clean else None
 
     @property
     def flush_bytes(self) -> int:
@@ -73,6 +76,8 @@ class DeviceClock:
     def _sample(self, call: Thunk, flushes: int) -> tuple[Callable[[], float], bool]:
         for _ in range(flushes):
             self._flushed.zero_()
+        if self._read is not None:
+            self._read.sum()
         return between_events(call)
 
     @cached_property
