@@ -14,7 +14,7 @@ import torch
 from bench.made import case_result, measurement, suite_result
 from tilefold.bench import gate, summary, traps
 from tilefold.bench import product_variants as ways
-from tilefold.bench.cases import Variant
+from tilefold.bench.cases import DTYPES, Variant
 from tilefold.bench.inductor_choices import winners
 from tilefold.bench.products import ProductCase, product_case
 from tilefold.bench.suites import decompose_k, router
@@ -160,6 +160,11 @@ def test_the_search_covers_what_the_source_tries() -> None:
             assert {2, 8, 32, 64} <= splits
             assert (256 in splits) == (case.shape[2] % (256 * 64) == 0)
             assert {config["rw"] for config in tried} >= {1, 2}
+            largest = max(
+                2 * (config["m"] + config["n"]) * config["k"] * DTYPES[case.dtype].itemsize
+                for config in tried
+            )
+            assert largest <= 227 << 10  # two steps of the largest tiles of float32 would not fit
 
 
 @pytest.mark.parametrize("architecture", [80, 90])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -165,9 +166,12 @@ def test_tuning_takes_turns_among_processes(monkeypatch: pytest.MonkeyPatch) -> 
         def __exit__(self, *error: object) -> None:
             held.append("given")
 
-    def measure(self: object, call, **keywords: object) -> float:
+    def measure(self: Any, call, **keywords: object) -> float:
         held.append(call())
         assert keywords in ({}, traps.TUNING)
+        flush = self.L2_cache_size if keywords else traps.TUNING_FLUSH_BYTES
+        asked = getattr(self, "get_device_cache_size", lambda kind: flush) if keywords else lambda kind: flush
+        assert flush == asked("cuda") == traps.TUNING_FLUSH_BYTES
         return 1.0
 
     assert set(traps.TUNING) <= set(inspect.signature(InductorBenchmarker.benchmark_gpu).parameters)

@@ -10,7 +10,7 @@ import torch
 
 import tilefold
 from tilefold.bench import timing
-from tilefold.bench.cases import Choice, Variant
+from tilefold.bench.cases import DTYPES, Choice, Variant
 from tilefold.bench.inductor_choices import (
     Build,
     build_compiled,
@@ -29,6 +29,8 @@ from tilefold.inductor import SPLITS, decomposed, divides
 Tensor = torch.Tensor
 KEPT = 4  # of a search inside a graph: so many go on to the table's own clock
 LIKELY_SPLITS = (16, 32, 64, 128)
+STEPS = 2  # of K that Triton keeps in shared memory by default
+SHARED_BYTES = 227 * 1024  # that a program may have on sm_90 and sm_100
 SMALL_TILES = ((16, 16), (32, 16), (32, 32), (64, 32), (64, 64))
 
 
@@ -179,7 +181,8 @@ def _two_launches(case: ProductCase, x: Tensor, reducer: str, fused: bool, confi
 def serial_configurations(case: ProductCase) -> Iterator[Config]:
     """Splits, tiles, steps of K and warps of the first kernel; the second has the same tile."""
     for splits, (m, n), k, warps in itertools.product(SPLITS, _tiles(case), (64, 128, 256), (1, 2, 4)):
-        if case.shape[2] % (splits * k) == 0:
+        on_their_way = STEPS * (m + n) * k * DTYPES[case.dtype].itemsize
+        if case.shape[2] % (splits * k) == 0 and on_their_way <= SHARED_BYTES:
             yield {"S": splits, "m": m, "n": n, "k": k, "w": warps}
 
 

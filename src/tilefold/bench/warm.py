@@ -33,7 +33,8 @@ class Job:
 def warm_caches(jobs: Sequence[Job], workers: int, told: Callable[[int, str], None]) -> None:
     """Run the jobs in `workers` processes; `told` hears how many are done, and what went wrong with one ("" if nothing).
 
-    Compiling is parallel, measuring is not: autotuners take turns on the device (`traps.tuned_one_at_a_time`). A job
+    Compiling is parallel, measuring is not: autotuners and drawn inputs take turns on the device
+    (`traps.tuned_one_at_a_time`). A job
     that fails is compiled again, and reported, where it is timed. Workers still at it half a minute after the last deadline
     are ended, as they are at Ctrl-C or whatever else is raised here.
     """
@@ -89,7 +90,10 @@ def _compile(job: Job) -> str:
         suite = load_suite(job.suite)
         case = next(case for case in suite.cases(job.size) if case.name == job.case)
         variant = next(v for v in variants_of(suite, (job.variant,)) if v.name == job.variant)
-        x = case.draw(job.device)
+        with _lock:  # so that nobody measures beside what this launches
+            x = case.draw(job.device)
+            if x.is_cuda:
+                torch.cuda.synchronize(x.device)
         with traps.tuned_one_at_a_time(_lock):
             for choice in (variant.compiles or variant.build)(case, x):
                 choice.call(x)
