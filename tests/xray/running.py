@@ -19,7 +19,7 @@ from tilefold.algebra.program import Program
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.launch import stage_calls
-from tilefold.backends.triton.products import product_calls
+from tilefold.backends.triton.product_calls import pitch_of, product_calls
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype
 from tilefold.contract.operands import canonical_product
 from tilefold.contract.plan import ContractPlan
@@ -249,7 +249,7 @@ def product(
     if not later:
         run_call(first, [a, b, *seen], [result], architecture, through)
         return result
-    partials = torch.empty((plan.splits, problem.outputs), dtype=accumulator_dtype(a.dtype))
+    partials = torch.empty((plan.splits, pitch_of(problem)), dtype=accumulator_dtype(a.dtype))
     run_call(first, [a, b], [partials], architecture, through)
     run_call(later[0], [partials, *seen], [result], architecture, through)
     return result

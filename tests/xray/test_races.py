@@ -8,7 +8,7 @@ import torch
 from backends.triton_cases import MONOIDS, SMALL, Case
 from tilefold import monoids
 from tilefold.algebra import program as programs
-from tilefold.backends.triton.product_calls import product_calls
+from tilefold.backends.triton.product_calls import pitch_of, product_calls
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import canonical_product
 from tilefold.contract.plan import ContractPlan, Finish, Tile
@@ -109,7 +109,7 @@ def test_rows_of_a_product(plan: ContractPlan) -> None:
     results = [torch.empty(20, 30), *(torch.empty(20, dtype=d) for d in ending.row.program.outputs)]
     first, *later = product_calls(plan, problem, ending, interpret=False)
     if later:
-        partials = torch.empty(plan.splits, problem.outputs)
+        partials = torch.empty(plan.splits, pitch_of(problem))
         outcomes = run_call(first, [a, b], [partials], 90) + run_call(later[0], [partials], results, 90)
     else:
         outcomes = run_call(first, [a, b], results, 90)

@@ -17,6 +17,17 @@ from triton.runtime.interpreter import InterpretedFunction
 from tilefold.backends.triton import axes
 from tilefold.backends.triton.kernels import product_rows, products, tiles
 
+_OF_PRODUCTS = (
+    "outer_offset",
+    "load_part",
+    "first_tiles",
+    "multiply_tiles",
+    "program_tile",
+    "load_extras",
+    "first_splits",
+    "load_splits",
+    "fold_splits",
+)
 _HELPERS = {
     tiles: (
         "outer_offset",
@@ -35,18 +46,8 @@ _HELPERS = {
         "absorb_tile",
         "absorb_masked",
     ),
-    products: ("outer_offset", "load_part", "multiply_tiles", "program_tile", "load_extras", "fold_splits"),
-    product_rows: (
-        "outer_offset",
-        "load_part",
-        "multiply_tiles",
-        "program_tile",
-        "load_extras",
-        "fold_splits",
-        "tree",
-        "fold_values",
-        "store_rows",
-    ),
+    products: _OF_PRODUCTS,
+    product_rows: (*_OF_PRODUCTS, "tree", "fold_values", "store_rows"),
 }
 
 

@@ -11,7 +11,10 @@ from tilefold.backends.triton.emit import emit_epilogue, emit_products, emit_row
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype
 from tilefold.contract.operands import Contraction
 from tilefold.contract.plan import ContractPlan
+from tilefold.planner.view import power_above
 from tilefold.problem import Dim
+
+LARGE_PITCH = 1 << 18  # results: a power of two, 1 MB of float32 a split, is left beyond
 
 
 def product_calls(
@@ -68,8 +71,7 @@ def _partials_call(
         *_sizes(problem),
         _batch_sizes(problem),
         math.ceil(steps / plan.splits) * plan.tile.block_k,
-        plan.splits,
-        problem.outputs,
+        pitch_of(problem),
     )
     constants = _tile_constants(plan, problem) | {"WAIT": chained, "RELEASE": overlap}
     return _tile_call("product_partials", source, arguments, constants, plan, problem, chained)
@@ -108,12 +110,19 @@ def _finish_call(
         rows,
         columns,
         _batch_sizes(problem),
-        plan.splits,
-        problem.outputs,
     )
+    if epilogue.row is None:
+        arguments += (problem.outputs,)
     wide = max(problem.outputs, *_reaches(problem)) + finish.block > calls.NARROW
-    serial = plan.splits if finish.lanes == 1 else 0
-    shared = {"LANES": finish.lanes, "SERIAL": serial, "WIDE": wide, "WAIT": overlap, "RELEASE": chained}
+    shared = {
+        "LANES": finish.lanes,
+        "SERIAL": finish.lanes == 1,
+        "SPLITS": plan.splits,
+        "PITCH": pitch_of(problem),
+        "WIDE": wide,
+        "WAIT": overlap,
+        "RELEASE": chained,
+    }
     if epilogue.row is None:
         name, own, programs = (
             "finish_products",
@@ -127,6 +136,13 @@ def _finish_call(
     constants = own | shared | _row_constants(plan, epilogue, finish.row)
     grid = launchable(programs, problem.outputs, "matmul", "multiply")
     return Call(name, source, arguments, tuple(constants.items()), grid, finish.num_warps, 1, overlap)
+
+
+def pitch_of(problem: Contraction) -> int:
+    """Elements from one split's partial products to the next's: few numbers for many shapes, less than twice the results."""
+    outputs = max(1, problem.outputs)
+    step = power_above(outputs) if outputs <= LARGE_PITCH else power_above(outputs) // 16
+    return math.ceil(outputs / step) * step
 
 
 def _row_constants(plan: ContractPlan, epilogue: Epilogue, columns: int) -> dict[str, Any]:
@@ -178,6 +194,10 @@ def _tile_constants(plan: ContractPlan, problem: Contraction) -> dict[str, Any]:
         "BLOCK_M": tile.block_m,
         "BLOCK_N": tile.block_n,
         "BLOCK_K": tile.block_k,
+        "ACROSS": math.ceil(columns / tile.block_n),
+        "TALL": rows > tile.block_m,
+        "SPLITS": plan.splits,
+        "BATCHED": problem.batches > 1,
         "MASK_M": rows % tile.block_m != 0,
         "MASK_N": columns % tile.block_n != 0,
         "MASK_K": depth % tile.block_k != 0,

@@ -10,7 +10,7 @@ import torch
 
 from tilefold.backends.triton import cublas
 from tilefold.backends.triton.launch import check_dtypes, identities, interpret_call, launcher
-from tilefold.backends.triton.product_calls import product_calls
+from tilefold.backends.triton.product_calls import pitch_of, product_calls
 from tilefold.contract.choose import plan_product, plan_tensors
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype
 from tilefold.contract.operands import Contraction, canonical_product
@@ -43,7 +43,7 @@ def prepare(
     problem = canonical_product(a, b, extras)
     plan = plan or plan_tensors(a, b, extras, epilogue, precision, guarantee, device)
     made = product_calls(plan, problem, epilogue, interpret=False)
-    return Ready(plan, [launcher(c, a.device.index) for c in made], problem.outputs, epilogue, shape, a)
+    return Ready(plan, [launcher(c, a.device.index) for c in made], pitch_of(problem), epilogue, shape, a)
 
 
 class Ready:
@@ -57,7 +57,7 @@ class Ready:
         self,
         plan: ContractPlan,
         launches: Sequence[Callable[..., None]],
-        outputs: int,
+        pitch: int,
         epilogue: Epilogue,
         shape: Sequence[int],
         like: Tensor,
@@ -65,7 +65,7 @@ class Ready:
         self.plan, self.launches = plan, tuple(launches)
         self.device, self.index = like.device, like.device.index
         self.shape, self.dtype, self.row = tuple(shape), epilogue.result, epilogue.row
-        self.partials, self.accumulator = (plan.splits, outputs), accumulator_dtype(like.dtype)
+        self.partials, self.accumulator = (plan.splits, pitch), accumulator_dtype(like.dtype)
 
     def __call__(self, a: Tensor, b: Tensor, *extras: Tensor, out: Tensor | None = None) -> Any:
         """Multiply, on the current stream of the tensors' device, whichever device is current.
@@ -150,7 +150,7 @@ def run_interpreted(
     if plan.strategy == "cublas":
         interpret_call(first, [cublas.wide_product(a, b, accumulator), *extras], results)
         return
-    partials = torch.empty((plan.splits, problem.outputs), dtype=accumulator, device="cpu")
+    partials = torch.empty((plan.splits, pitch_of(problem)), dtype=accumulator, device="cpu")
     interpret_call(first, [a, b], [partials])
     interpret_call(later[0], [partials, *extras], results)
 

@@ -7,6 +7,9 @@ a value and the row's results and gives what is stored. y_ptrs are one pointer a
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.products import (
+    first_splits,
+    first_tiles,
+    fold_splits,
     load_extras,
     multiply_tiles,
     program_tile,
@@ -40,20 +43,21 @@ def store_rows(
 
 def product_rows(
     a, b, extras, c_ptr, y_ptrs, rows, columns, depth, batch_sizes,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr, LEVELS: tl.constexpr,
-    ORDERED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, TALL: tl.constexpr,
+    SPLITS: tl.constexpr, BATCHED: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M whole rows of results from all of K, finished and folded: BLOCK_N is not below the columns.
 
     CHAINED: as in `product_whole`.
     """
-    batch, tile_m, tile_n, split = program_tile(rows, columns, 1, BLOCK_M, BLOCK_N)
+    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, TALL, SPLITS, BATCHED)
+    at_a, at_b = first_tiles(a, b, batch, tile_m, tile_n, split, batch_sizes, depth, BLOCK_M, BLOCK_N, BLOCK_K, WIDE)
     if CHAINED:
         gdc_wait()
         gdc_launch_dependents()
     sums = multiply_tiles(
-        a, b, batch, tile_m, tile_n, split, rows, columns, depth, batch_sizes, depth,
+        a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, depth,
         BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
     )  # fmt: skip
     m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -67,9 +71,10 @@ def product_rows(
 
 
 def finish_rows(
-    p_ptr, extras, c_ptr, y_ptrs, rows, columns, batch_sizes, splits, outputs,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr, WIDE: tl.constexpr,
-    WAIT: tl.constexpr, RELEASE: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
+    p_ptr, extras, c_ptr, y_ptrs, rows, columns, batch_sizes,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr, SPLITS: tl.constexpr,
+    PITCH: tl.constexpr, WIDE: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr, LEVELS: tl.constexpr,
+    ORDERED: tl.constexpr,
 ):  # fmt: skip
     """Fold the partial products of whole rows over the splits, in a fixed order, finish the values and fold the rows.
 
@@ -86,8 +91,9 @@ def finish_rows(
     mask = (m < rows)[:, None] & (n < columns)[None, :]
     taken = load_extras(extras, batch, m[:, None], n[None, :], batch_sizes, mask)
     places = batch * rows * columns + (m[:, None] * columns + n[None, :])
+    begin, lanes, keep = first_splits(p_ptr, places, mask, PITCH, LANES, SERIAL)
     if WAIT:
         gdc_wait()
-    values = EPILOGUE(fold_splits(p_ptr, places, mask, splits, outputs, LANES, SERIAL), *taken)[0]
+    values = EPILOGUE(fold_splits(begin, lanes, keep, SPLITS, PITCH, LANES, SERIAL), *taken)[0]
     begin_y = batch * rows
     store_rows(c_ptr, y_ptrs, values, begin_y * columns, begin_y, m, n, rows, columns, ROWS, COLUMNS, LEVELS, ORDERED)

@@ -10,6 +10,12 @@ Arguments shared by the kernels, steps in elements:
     rows, columns, depth         M, N and K
     batch_sizes   dims that a and b both walk
     chunk         the share of K of each split but the last: a multiple of BLOCK_K
+
+    pitch         from one split's partial products to the next one's
+
+Constants say how programs are counted: ACROSS tiles of results side by side, TALL where there is more than one below the
+other, SPLITS of K, BATCHED where there is more than one matrix. PITCH is `pitch` where partial products are read, so that a
+thread's loads differ by constants. Addresses stand before the wait for the launch before: only data has to be waited for.
 """
 
 import triton.language as tl
@@ -17,14 +23,25 @@ import triton.language as tl
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
-def program_tile(rows, columns, splits, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """(batch, tile's row, tile's column, split) of this program: neighbours in launch order share a split's b."""
-    pid = tl.program_id(0)
-    across = (columns + (BLOCK_N - 1)) // BLOCK_N
-    tiles = (rows + (BLOCK_M - 1)) // BLOCK_M * across
-    tile = pid % tiles
-    rest = pid // tiles
-    return (rest // splits).to(tl.int64), tile // across, tile % across, rest % splits
+def program_tile(
+    rows, BLOCK_M: tl.constexpr, ACROSS: tl.constexpr, TALL: tl.constexpr, SPLITS: tl.constexpr, BATCHED: tl.constexpr
+):
+    """(batch, tile's row, tile's column, split) of this program: neighbours in launch order share a split's b.
+
+    Divided by constants: a division by a number that only the launch knows takes some thirty instructions, one after another.
+    """
+    rest = tl.program_id(0)
+    tile_n = rest % ACROSS
+    rest = rest // ACROSS
+    tile_m = 0 * rest
+    if TALL:
+        down = (rows + (BLOCK_M - 1)) // BLOCK_M
+        tile_m = rest % down
+        rest = rest // down
+    batch = 0 * rest
+    if BATCHED:
+        batch = rest // SPLITS
+    return batch.to(tl.int64), tile_m, tile_n, rest % SPLITS
 
 
 def load_part(pointers, keep, bound, MASK_KEEP: tl.constexpr, MASK_K: tl.constexpr):
@@ -40,32 +57,45 @@ def load_part(pointers, keep, bound, MASK_KEEP: tl.constexpr, MASK_K: tl.constex
     return part
 
 
-def multiply_tiles(
-    a, b, batch, tile_m, tile_n, split, rows, columns, depth, batch_sizes, chunk,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+def first_tiles(
+    a, b, batch, tile_m, tile_n, split, batch_sizes, chunk,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """[BLOCK_M, BLOCK_N] products summed over the split's share of K, step after step."""
+    """Pointers to a's [BLOCK_M, BLOCK_K] and b's [BLOCK_K, BLOCK_N] where the split's share of K begins."""
     offs_m = tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K)
-    keep_m = (offs_m < rows - tile_m * BLOCK_M)[:, None]
-    keep_n = (offs_n < columns - tile_n * BLOCK_N)[None, :]
+    if WIDE:
+        split = split.to(tl.int64)
+        offs_m = offs_m.to(tl.int64)
+        offs_n = offs_n.to(tl.int64)
+        offs_k = offs_k.to(tl.int64)
+    start = (split * chunk).to(tl.int64)
+    begin_a = outer_offset(batch, batch_sizes, a[1]) + (tile_m * BLOCK_M).to(tl.int64) * a[2] + start * a[3]
+    begin_b = outer_offset(batch, batch_sizes, b[1]) + (tile_n * BLOCK_N).to(tl.int64) * b[2] + start * b[3]
+    at_a = a[0] + begin_a + (offs_m[:, None] * a[2] + offs_k[None, :] * a[3])
+    at_b = b[0] + begin_b + (offs_k[:, None] * b[3] + offs_n[None, :] * b[2])
+    return at_a, at_b
+
+
+def multiply_tiles(
+    a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, chunk,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
+    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """[BLOCK_M, BLOCK_N] products summed over the split's share of K, step after step from its first tiles."""
+    keep_m = (tl.arange(0, BLOCK_M) < rows - tile_m * BLOCK_M)[:, None]
+    keep_n = (tl.arange(0, BLOCK_N) < columns - tile_n * BLOCK_N)[None, :]
+    offs_k = tl.arange(0, BLOCK_K)
     step_a = BLOCK_K * a[3]
     step_b = BLOCK_K * b[3]
     if WIDE:
         split = split.to(tl.int64)
         step_a = BLOCK_K * tl.cast(a[3], tl.int64)
         step_b = BLOCK_K * tl.cast(b[3], tl.int64)
-        offs_m = offs_m.to(tl.int64)
-        offs_n = offs_n.to(tl.int64)
         offs_k = offs_k.to(tl.int64)
     start = split * chunk
     stop = tl.minimum(start + chunk, depth)
-    begin_a = outer_offset(batch, batch_sizes, a[1]) + (tile_m * BLOCK_M).to(tl.int64) * a[2] + start.to(tl.int64) * a[3]
-    begin_b = outer_offset(batch, batch_sizes, b[1]) + (tile_n * BLOCK_N).to(tl.int64) * b[2] + start.to(tl.int64) * b[3]
-    at_a = a[0] + begin_a + (offs_m[:, None] * a[2] + offs_k[None, :] * a[3])
-    at_b = b[0] + begin_b + (offs_k[:, None] * b[3] + offs_n[None, :] * b[2])
     sums = ZEROS((BLOCK_M, BLOCK_N))[0]
     for k in range(start, stop, BLOCK_K):
         part_a = load_part(at_a, keep_m, (offs_k < stop - k)[None, :], MASK_M, MASK_K)
@@ -86,9 +116,10 @@ def load_extras(extras, batch, m, n, batch_sizes, mask):
 
 
 def product_partials(
-    a, b, p_ptr, rows, columns, depth, batch_sizes, chunk, splits, outputs,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    a, b, p_ptr, rows, columns, depth, batch_sizes, chunk, pitch,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, TALL: tl.constexpr,
+    SPLITS: tl.constexpr, BATCHED: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Partial products of one tile of results over one split of K.
 
@@ -96,37 +127,40 @@ def product_partials(
     K. It reads [BLOCK_M, BLOCK_K] of a and [BLOCK_K, BLOCK_N] of b a step and writes its sums to p[split], where the results
     lie as they will lie in the end. With WAIT it began beside the launch before, which may still write a and b.
     """
-    batch, tile_m, tile_n, split = program_tile(rows, columns, splits, BLOCK_M, BLOCK_N)
+    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, TALL, SPLITS, BATCHED)
+    at_a, at_b = first_tiles(a, b, batch, tile_m, tile_n, split, batch_sizes, chunk, BLOCK_M, BLOCK_N, BLOCK_K, WIDE)
     if WAIT:
         gdc_wait()
     if RELEASE:  # after the wait: the launch to come reads extra tensors that the one before may still write
         gdc_launch_dependents()
     sums = multiply_tiles(
-        a, b, batch, tile_m, tile_n, split, rows, columns, depth, batch_sizes, chunk,
+        a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, chunk,
         BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
     )  # fmt: skip
     m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
     n = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
-    begin = split.to(tl.int64) * outputs + batch * rows * columns
+    begin = split.to(tl.int64) * pitch + batch * rows * columns
     place = m.to(tl.int64) * columns + n if WIDE else m * columns + n
     tl.store(p_ptr + begin + place, sums, mask=(m < rows) & (n < columns))
 
 
 def product_whole(
     a, b, extras, c_ptr, rows, columns, depth, batch_sizes,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, TALL: tl.constexpr,
+    SPLITS: tl.constexpr, BATCHED: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """One tile of results from all of K, finished: a program owns BLOCK_M rows and BLOCK_N columns of one matrix.
 
     CHAINED: it began beside the launch before, and lets the next one do so.
     """
-    batch, tile_m, tile_n, split = program_tile(rows, columns, 1, BLOCK_M, BLOCK_N)
+    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, TALL, SPLITS, BATCHED)
+    at_a, at_b = first_tiles(a, b, batch, tile_m, tile_n, split, batch_sizes, depth, BLOCK_M, BLOCK_N, BLOCK_K, WIDE)
     if CHAINED:  # released after the wait: what comes next may read at once what the launch before wrote
         gdc_wait()
         gdc_launch_dependents()
     sums = multiply_tiles(
-        a, b, batch, tile_m, tile_n, split, rows, columns, depth, batch_sizes, depth,
+        a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, depth,
         BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
     )  # fmt: skip
     m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
@@ -139,35 +173,51 @@ def product_whole(
     tl.store(c_ptr + batch * rows * columns + (m * columns + n), results[0], mask=mask)
 
 
-def fold_splits(p_ptr, places, mask, splits, outputs, LANES: tl.constexpr, SERIAL: tl.constexpr):
-    """The partial products at some places of each split, summed.
-
-    Each of LANES lanes sums the splits LANES apart, one after another; lanes meet once, in a tree that follows how registers
-    are shared out, and so from strides. With SERIAL, the number of splits, all are loaded at once and summed one after
-    another, in an order that nothing else can change.
-    """
+def first_splits(p_ptr, places, mask, PITCH: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr):
+    """Pointers to the partial products that each of LANES lanes begins with, the lanes' numbers and the mask."""
     if SERIAL:
-        sums = tl.load(p_ptr + places, mask=mask, other=0.0)
-        for s in tl.static_range(1, SERIAL):
-            sums += tl.load(p_ptr + tl.cast(outputs, tl.int64) * s + places, mask=mask, other=0.0)
+        begin, lanes, keep = p_ptr + places, 0, mask
     else:
         lanes = tl.arange(0, LANES)
         for axis in tl.static_range(len(places.shape)):
             lanes = tl.expand_dims(lanes, axis + 1)
-        begin = p_ptr + lanes.to(tl.int64) * outputs + tl.expand_dims(places, 0)
+        begin = p_ptr + (lanes.to(tl.int64) * PITCH + tl.expand_dims(places, 0))
         keep = tl.expand_dims(mask, 0)
-        parts = tl.load(begin, mask=keep & (lanes < splits), other=0.0)
-        for s in range(LANES, splits, LANES):
-            begin += LANES * tl.cast(outputs, tl.int64)
-            parts += tl.load(begin, mask=keep & (lanes < splits - s), other=0.0)
+    return begin, lanes, keep
+
+
+def fold_splits(begin, lanes, keep, SPLITS: tl.constexpr, PITCH: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr):
+    """The partial products of each split, from those of the first on, summed.
+
+    Each of LANES lanes sums the splits LANES apart, one after another; lanes meet once, in a tree that follows how registers
+    are shared out, and so from strides. With SERIAL all are loaded at once and summed one after another, in an order that
+    nothing else can change.
+    """
+    if SERIAL:
+        sums = tl.load(begin, mask=keep, other=0.0)
+        for s in tl.static_range(1, SPLITS):
+            sums += tl.load(begin + s * PITCH, mask=keep, other=0.0)
+    else:
+        parts = load_splits(begin, lanes, keep, SPLITS, LANES)
+        for s in tl.static_range(LANES, SPLITS, LANES):
+            parts += load_splits(begin + s * PITCH, lanes, keep, SPLITS - s, LANES)
         sums = tl.reduce(parts, 0, BLOCK_SUM)
     return sums
 
 
+def load_splits(at, lanes, keep, LEFT: tl.constexpr, LANES: tl.constexpr):
+    """A lane's next partial products; a lane without any of those that are left adds nothing."""
+    if LEFT < LANES:
+        parts = tl.load(at, mask=keep & (lanes < LEFT), other=0.0)
+    else:
+        parts = tl.load(at, mask=keep, other=0.0)
+    return parts
+
+
 def finish_products(
-    p_ptr, extras, c_ptr, rows, columns, batch_sizes, splits, outputs,
-    BLOCK: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr, WIDE: tl.constexpr, WAIT: tl.constexpr,
-    RELEASE: tl.constexpr,
+    p_ptr, extras, c_ptr, rows, columns, batch_sizes, outputs,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr, SPLITS: tl.constexpr, PITCH: tl.constexpr,
+    WIDE: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the partial products of neighbouring results over the splits, in a fixed order, and finish them.
 
@@ -182,7 +232,8 @@ def finish_products(
     mask = x < outputs
     row = x // columns
     taken = load_extras(extras, row // rows, row % rows, x % columns, batch_sizes, mask)
+    begin, lanes, keep = first_splits(p_ptr, x, mask, PITCH, LANES, SERIAL)
     if WAIT:
         gdc_wait()
-    results = EPILOGUE(fold_splits(p_ptr, x, mask, splits, outputs, LANES, SERIAL), *taken)
+    results = EPILOGUE(fold_splits(begin, lanes, keep, SPLITS, PITCH, LANES, SERIAL), *taken)
     tl.store(c_ptr + x, results[0], mask=mask)
