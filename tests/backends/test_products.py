@@ -266,7 +266,7 @@ def _ptx_of(call: calls.Call, architecture: int) -> str:
 
 def test_a_skinny_product_divides_by_constants() -> None:
     """A division by what only the launch knows is thirty instructions on the way to the first load."""
-    for rows, divides in ((16, False), (300, True)):
+    for rows, divides in ((16, False), (33, False), (300, True)):
         a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((rows, 8192), (8192, 48)))
         problem = canonical_product(a, b, [])
         plan = ContractPlan("triton", "split", Tile(16, 16, 64, 1, 2), 7, Finish(32, 8, 1), True)
@@ -354,7 +354,22 @@ def test_a_step_of_k_beyond_32_bits_is_made_of_64(plan: str) -> None:
     ending = make_epilogue(None, None, (), torch.int8, None)
     first = product_calls(wide, problem, ending, interpret=False)[0]
     assert dict(first.constants)["WIDE"]
-    assert re.search(r"mul\.wide\.s32\s+%rd\d+, %r\d+, 256;", calls.compile_for(first, 90).asm["ptx"])
+    assert re.search(r"add\.s64\s+%rd\d+, %rd\d+, 2176000000;", calls.compile_for(first, 90).asm["ptx"])
+
+
+@pytest.mark.parametrize("lanes", [1, 64])
+def test_partial_products_lie_beyond_32_bits(lanes: int) -> None:
+    """Those of the split 64 are 2.4 billion elements from the first: a number that an unsigned word could hold."""
+    a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((1, 4096), (4096, 34_000_000)))
+    problem = canonical_product(a, b, [])
+    bytes_off = 64 * 4 * pitch_of(problem)
+    assert 1 << 31 <= bytes_off // 4 < 1 << 32
+    plan = ContractPlan("triton", "split", Tile(16, 128, 32, 4, 2), 65, Finish(128, lanes, 4))
+    ending = make_epilogue(None, None, (), torch.bfloat16, None)
+    last = product_calls(plan, problem, ending, interpret=False)[-1]
+    assert re.search(
+        rf"(add\.s64\s+%rd\d+, %rd\d+, |\+){bytes_off}\b", calls.compile_for(last, 90).asm["ptx"]
+    )
 
 
 @pytest.mark.parametrize("row", [None, (tilefold.monoids.SUM, None)], ids=["results", "rows"])

@@ -14,6 +14,7 @@ from tilefold.contract.plan import ContractPlan
 from tilefold.planner.view import power_above
 from tilefold.problem import Dim
 
+COUNTED_DOWN = 8  # tiles of results below each other: each number up to here has a kernel of its own
 LARGE_PITCH = 1 << 18  # results: a power of two, 1 MB of float32 a split, is left beyond
 
 
@@ -190,14 +191,16 @@ def _tile_constants(plan: ContractPlan, problem: Contraction) -> dict[str, Any]:
     tile = plan.tile
     assert tile is not None
     rows, columns, depth = _sizes(problem)
+    down = math.ceil(rows / tile.block_m)
     return {
         "BLOCK_M": tile.block_m,
         "BLOCK_N": tile.block_n,
         "BLOCK_K": tile.block_k,
         "ACROSS": math.ceil(columns / tile.block_n),
-        "TALL": rows > tile.block_m,
+        "DOWN": down if down <= COUNTED_DOWN else 0,
         "SPLITS": plan.splits,
         "BATCHED": problem.batches > 1,
+        "STEP_B": problem.depth.strides[1],
         "MASK_M": rows % tile.block_m != 0,
         "MASK_N": columns % tile.block_n != 0,
         "MASK_K": depth % tile.block_k != 0,

@@ -43,22 +43,25 @@ def store_rows(
 
 def product_rows(
     a, b, extras, c_ptr, y_ptrs, rows, columns, depth, batch_sizes,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, TALL: tl.constexpr,
-    SPLITS: tl.constexpr, BATCHED: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
+    SPLITS: tl.constexpr, BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
+    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr, LEVELS: tl.constexpr,
+    ORDERED: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M whole rows of results from all of K, finished and folded: BLOCK_N is not below the columns.
 
     CHAINED: as in `product_whole`.
     """
-    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, TALL, SPLITS, BATCHED)
-    at_a, at_b = first_tiles(a, b, batch, tile_m, tile_n, split, batch_sizes, depth, BLOCK_M, BLOCK_N, BLOCK_K, WIDE)
+    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, DOWN, SPLITS, BATCHED)
+    at_a, at_b = first_tiles(
+        a, b, batch, tile_m, tile_n, split, batch_sizes, depth, BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, WIDE
+    )
     if CHAINED:
         gdc_wait()
         gdc_launch_dependents()
     sums = multiply_tiles(
         a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, depth,
-        BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
+        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
     )  # fmt: skip
     m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.arange(0, BLOCK_N)

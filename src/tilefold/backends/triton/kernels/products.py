@@ -10,12 +10,12 @@ Arguments shared by the kernels, steps in elements:
     rows, columns, depth         M, N and K
     batch_sizes   dims that a and b both walk
     chunk         the share of K of each split but the last: a multiple of BLOCK_K
-
     pitch         from one split's partial products to the next one's
 
-Constants say how programs are counted: ACROSS tiles of results side by side, TALL where there is more than one below the
-other, SPLITS of K, BATCHED where there is more than one matrix. PITCH is `pitch` where partial products are read, so that a
-thread's loads differ by constants. Addresses stand before the wait for the launch before: only data has to be waited for.
+Constants say how programs are counted: ACROSS tiles of results side by side, DOWN below each other (0 where they are many),
+SPLITS of K, BATCHED where there is more than one matrix. So that a thread's loads differ by constants, STEP_B is b's step
+along K, and PITCH is `pitch` where partial products are read. Addresses stand before the wait for the launch before: only
+data has to be waited for.
 """
 
 import triton.language as tl
@@ -24,7 +24,7 @@ from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
 def program_tile(
-    rows, BLOCK_M: tl.constexpr, ACROSS: tl.constexpr, TALL: tl.constexpr, SPLITS: tl.constexpr, BATCHED: tl.constexpr
+    rows, BLOCK_M: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr, SPLITS: tl.constexpr, BATCHED: tl.constexpr
 ):
     """(batch, tile's row, tile's column, split) of this program: neighbours in launch order share a split's b.
 
@@ -33,11 +33,9 @@ def program_tile(
     rest = tl.program_id(0)
     tile_n = rest % ACROSS
     rest = rest // ACROSS
-    tile_m = 0 * rest
-    if TALL:
-        down = (rows + (BLOCK_M - 1)) // BLOCK_M
-        tile_m = rest % down
-        rest = rest // down
+    down = DOWN if DOWN else (rows + (BLOCK_M - 1)) // BLOCK_M
+    tile_m = rest % down
+    rest = rest // down
     batch = 0 * rest
     if BATCHED:
         batch = rest // SPLITS
@@ -59,7 +57,7 @@ def load_part(pointers, keep, bound, MASK_KEEP: tl.constexpr, MASK_K: tl.constex
 
 def first_tiles(
     a, b, batch, tile_m, tile_n, split, batch_sizes, chunk,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STEP_B: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Pointers to a's [BLOCK_M, BLOCK_K] and b's [BLOCK_K, BLOCK_N] where the split's share of K begins."""
     offs_m = tl.arange(0, BLOCK_M)
@@ -72,27 +70,26 @@ def first_tiles(
         offs_k = offs_k.to(tl.int64)
     start = (split * chunk).to(tl.int64)
     begin_a = outer_offset(batch, batch_sizes, a[1]) + (tile_m * BLOCK_M).to(tl.int64) * a[2] + start * a[3]
-    begin_b = outer_offset(batch, batch_sizes, b[1]) + (tile_n * BLOCK_N).to(tl.int64) * b[2] + start * b[3]
+    begin_b = outer_offset(batch, batch_sizes, b[1]) + (tile_n * BLOCK_N).to(tl.int64) * b[2] + start * STEP_B
     at_a = a[0] + begin_a + (offs_m[:, None] * a[2] + offs_k[None, :] * a[3])
-    at_b = b[0] + begin_b + (offs_k[:, None] * b[3] + offs_n[None, :] * b[2])
+    at_b = b[0] + begin_b + (offs_k[:, None] * STEP_B + offs_n[None, :] * b[2])
     return at_a, at_b
 
 
 def multiply_tiles(
     a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, chunk,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr,
+    MASK_N: tl.constexpr, MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """[BLOCK_M, BLOCK_N] products summed over the split's share of K, step after step from its first tiles."""
     keep_m = (tl.arange(0, BLOCK_M) < rows - tile_m * BLOCK_M)[:, None]
     keep_n = (tl.arange(0, BLOCK_N) < columns - tile_n * BLOCK_N)[None, :]
     offs_k = tl.arange(0, BLOCK_K)
     step_a = BLOCK_K * a[3]
-    step_b = BLOCK_K * b[3]
+    step_b = tl.cast(BLOCK_K * STEP_B, tl.int64)  # a constant from 2^31 on is unsigned, and an offset is not
     if WIDE:
         split = split.to(tl.int64)
         step_a = BLOCK_K * tl.cast(a[3], tl.int64)
-        step_b = BLOCK_K * tl.cast(b[3], tl.int64)
         offs_k = offs_k.to(tl.int64)
     start = split * chunk
     stop = tl.minimum(start + chunk, depth)
@@ -117,9 +114,9 @@ def load_extras(extras, batch, m, n, batch_sizes, mask):
 
 def product_partials(
     a, b, p_ptr, rows, columns, depth, batch_sizes, chunk, pitch,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, TALL: tl.constexpr,
-    SPLITS: tl.constexpr, BATCHED: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
+    SPLITS: tl.constexpr, BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
+    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Partial products of one tile of results over one split of K.
 
@@ -127,15 +124,17 @@ def product_partials(
     K. It reads [BLOCK_M, BLOCK_K] of a and [BLOCK_K, BLOCK_N] of b a step and writes its sums to p[split], where the results
     lie as they will lie in the end. With WAIT it began beside the launch before, which may still write a and b.
     """
-    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, TALL, SPLITS, BATCHED)
-    at_a, at_b = first_tiles(a, b, batch, tile_m, tile_n, split, batch_sizes, chunk, BLOCK_M, BLOCK_N, BLOCK_K, WIDE)
+    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, DOWN, SPLITS, BATCHED)
+    at_a, at_b = first_tiles(
+        a, b, batch, tile_m, tile_n, split, batch_sizes, chunk, BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, WIDE
+    )
     if WAIT:
         gdc_wait()
     if RELEASE:  # after the wait: the launch to come reads extra tensors that the one before may still write
         gdc_launch_dependents()
     sums = multiply_tiles(
         a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, chunk,
-        BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
+        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
     )  # fmt: skip
     m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
     n = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
@@ -146,22 +145,24 @@ def product_partials(
 
 def product_whole(
     a, b, extras, c_ptr, rows, columns, depth, batch_sizes,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, TALL: tl.constexpr,
-    SPLITS: tl.constexpr, BATCHED: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
+    SPLITS: tl.constexpr, BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
+    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """One tile of results from all of K, finished: a program owns BLOCK_M rows and BLOCK_N columns of one matrix.
 
     CHAINED: it began beside the launch before, and lets the next one do so.
     """
-    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, TALL, SPLITS, BATCHED)
-    at_a, at_b = first_tiles(a, b, batch, tile_m, tile_n, split, batch_sizes, depth, BLOCK_M, BLOCK_N, BLOCK_K, WIDE)
+    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, DOWN, SPLITS, BATCHED)
+    at_a, at_b = first_tiles(
+        a, b, batch, tile_m, tile_n, split, batch_sizes, depth, BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, WIDE
+    )
     if CHAINED:  # released after the wait: what comes next may read at once what the launch before wrote
         gdc_wait()
         gdc_launch_dependents()
     sums = multiply_tiles(
         a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, depth,
-        BLOCK_M, BLOCK_N, BLOCK_K, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
+        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
     )  # fmt: skip
     m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
     n = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
@@ -196,11 +197,11 @@ def fold_splits(begin, lanes, keep, SPLITS: tl.constexpr, PITCH: tl.constexpr, L
     if SERIAL:
         sums = tl.load(begin, mask=keep, other=0.0)
         for s in tl.static_range(1, SPLITS):
-            sums += tl.load(begin + s * PITCH, mask=keep, other=0.0)
+            sums += tl.load(begin + tl.cast(s * PITCH, tl.int64), mask=keep, other=0.0)
     else:
         parts = load_splits(begin, lanes, keep, SPLITS, LANES)
         for s in tl.static_range(LANES, SPLITS, LANES):
-            parts += load_splits(begin + s * PITCH, lanes, keep, SPLITS - s, LANES)
+            parts += load_splits(begin + tl.cast(s * PITCH, tl.int64), lanes, keep, SPLITS - s, LANES)
         sums = tl.reduce(parts, 0, BLOCK_SUM)
     return sums
 
