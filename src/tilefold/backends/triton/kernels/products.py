@@ -86,7 +86,7 @@ def multiply_tiles(
     keep_n = (tl.arange(0, BLOCK_N) < columns - tile_n * BLOCK_N)[None, :]
     offs_k = tl.arange(0, BLOCK_K)
     step_a = BLOCK_K * a[3]
-    step_b = tl.cast(BLOCK_K * STEP_B, tl.int64)  # a constant from 2^31 on is unsigned, and an offset is not
+    step_b = BLOCK_K * STEP_B
     if WIDE:
         split = split.to(tl.int64)
         step_a = BLOCK_K * tl.cast(a[3], tl.int64)
@@ -197,11 +197,11 @@ def fold_splits(begin, lanes, keep, SPLITS: tl.constexpr, PITCH: tl.constexpr, L
     if SERIAL:
         sums = tl.load(begin, mask=keep, other=0.0)
         for s in tl.static_range(1, SPLITS):
-            sums += tl.load(begin + tl.cast(s * PITCH, tl.int64), mask=keep, other=0.0)
+            sums += tl.load(begin + s * PITCH, mask=keep, other=0.0)
     else:
         parts = load_splits(begin, lanes, keep, SPLITS, LANES)
         for s in tl.static_range(LANES, SPLITS, LANES):
-            parts += load_splits(begin + tl.cast(s * PITCH, tl.int64), lanes, keep, SPLITS - s, LANES)
+            parts += load_splits(begin + s * PITCH, lanes, keep, SPLITS - s, LANES)
         sums = tl.reduce(parts, 0, BLOCK_SUM)
     return sums
 
