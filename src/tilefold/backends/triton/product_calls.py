@@ -72,6 +72,7 @@ def _partials_call(
         *_sizes(problem),
         _batch_sizes(problem),
         math.ceil(steps / plan.splits) * plan.tile.block_k,
+        plan.splits,
         pitch_of(problem),
     )
     constants = _tile_constants(plan, problem) | {"WAIT": chained, "RELEASE": overlap}
@@ -198,7 +199,6 @@ def _tile_constants(plan: ContractPlan, problem: Contraction) -> dict[str, Any]:
         "BLOCK_K": tile.block_k,
         "ACROSS": math.ceil(columns / tile.block_n),
         "DOWN": down if down <= COUNTED_DOWN else 0,
-        "SPLITS": plan.splits,
         "BATCHED": problem.batches > 1,
         "STEP_B": problem.depth.strides[1],
         "MASK_M": rows % tile.block_m != 0,

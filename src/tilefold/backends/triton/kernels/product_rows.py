@@ -44,15 +44,15 @@ def store_rows(
 def product_rows(
     a, b, extras, c_ptr, y_ptrs, rows, columns, depth, batch_sizes,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
-    SPLITS: tl.constexpr, BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr, LEVELS: tl.constexpr,
-    ORDERED: tl.constexpr,
+    BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M whole rows of results from all of K, finished and folded: BLOCK_N is not below the columns.
 
     CHAINED: as in `product_whole`.
     """
-    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, DOWN, SPLITS, BATCHED)
+    batch, tile_m, tile_n, _ = program_tile(rows, 1, BLOCK_M, ACROSS, DOWN, BATCHED)
+    split = 0 * tile_n  # the only one
     at_a, at_b = first_tiles(
         a, b, batch, tile_m, tile_n, split, batch_sizes, depth, BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, WIDE
     )

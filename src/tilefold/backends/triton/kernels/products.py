@@ -13,9 +13,9 @@ Arguments shared by the kernels, steps in elements:
     pitch         from one split's partial products to the next one's
 
 Constants say how programs are counted: ACROSS tiles of results side by side, DOWN below each other (0 where they are many),
-SPLITS of K, BATCHED where there is more than one matrix. So that a thread's loads differ by constants, STEP_B is b's step
-along K, and PITCH is `pitch` where partial products are read. Addresses stand before the wait for the launch before: only
-data has to be waited for.
+BATCHED where there is more than one matrix. So that a thread's loads differ by constants, STEP_B is b's step along K, and
+PITCH is `pitch` where partial products are read. Addresses stand before the wait for the launch before: only data has to be
+waited for.
 """
 
 import triton.language as tl
@@ -24,11 +24,11 @@ from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
 def program_tile(
-    rows, BLOCK_M: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr, SPLITS: tl.constexpr, BATCHED: tl.constexpr
+    rows, splits, BLOCK_M: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr, BATCHED: tl.constexpr
 ):
     """(batch, tile's row, tile's column, split) of this program: neighbours in launch order share a split's b.
 
-    Divided by constants: a division by a number that only the launch knows takes some thirty instructions, one after another.
+    Divided by constants: by a number that only the launch knows, a division takes some thirty instructions in a row.
     """
     rest = tl.program_id(0)
     tile_n = rest % ACROSS
@@ -37,9 +37,11 @@ def program_tile(
     tile_m = rest % down
     rest = rest // down
     batch = 0 * rest
+    split = rest
     if BATCHED:
-        batch = rest // SPLITS
-    return batch.to(tl.int64), tile_m, tile_n, rest % SPLITS
+        batch = rest // splits
+        split = rest % splits
+    return batch.to(tl.int64), tile_m, tile_n, split
 
 
 def load_part(pointers, keep, bound, MASK_KEEP: tl.constexpr, MASK_K: tl.constexpr):
@@ -113,10 +115,10 @@ def load_extras(extras, batch, m, n, batch_sizes, mask):
 
 
 def product_partials(
-    a, b, p_ptr, rows, columns, depth, batch_sizes, chunk, pitch,
+    a, b, p_ptr, rows, columns, depth, batch_sizes, chunk, splits, pitch,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
-    SPLITS: tl.constexpr, BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Partial products of one tile of results over one split of K.
 
@@ -124,7 +126,7 @@ def product_partials(
     K. It reads [BLOCK_M, BLOCK_K] of a and [BLOCK_K, BLOCK_N] of b a step and writes its sums to p[split], where the results
     lie as they will lie in the end. With WAIT it began beside the launch before, which may still write a and b.
     """
-    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, DOWN, SPLITS, BATCHED)
+    batch, tile_m, tile_n, split = program_tile(rows, splits, BLOCK_M, ACROSS, DOWN, BATCHED)
     at_a, at_b = first_tiles(
         a, b, batch, tile_m, tile_n, split, batch_sizes, chunk, BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, WIDE
     )
@@ -146,14 +148,15 @@ def product_partials(
 def product_whole(
     a, b, extras, c_ptr, rows, columns, depth, batch_sizes,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
-    SPLITS: tl.constexpr, BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr,
+    BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """One tile of results from all of K, finished: a program owns BLOCK_M rows and BLOCK_N columns of one matrix.
 
     CHAINED: it began beside the launch before, and lets the next one do so.
     """
-    batch, tile_m, tile_n, split = program_tile(rows, BLOCK_M, ACROSS, DOWN, SPLITS, BATCHED)
+    batch, tile_m, tile_n, _ = program_tile(rows, 1, BLOCK_M, ACROSS, DOWN, BATCHED)
+    split = 0 * tile_n  # the only one
     at_a, at_b = first_tiles(
         a, b, batch, tile_m, tile_n, split, batch_sizes, depth, BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, WIDE
     )
