@@ -30,6 +30,23 @@ def test_samples_begin_cold() -> None:
     assert cold.median_us > timing.graph_us(lambda: x.sum(), 5.0)
 
 
+def test_what_the_l2_was_asked_to_keep_is_cold_too() -> None:
+    """Read with an evict-last policy 16 MB were a tenth faster behind a flush that released nothing."""
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def reader(x, y, KEPT: tl.constexpr):
+        at = tl.program_id(0) * 4096 + tl.arange(0, 4096)
+        tl.store(y + tl.program_id(0), tl.sum(tl.load(x + at, eviction_policy="evict_last" if KEPT else "")))
+
+    x, y = torch.randn(1 << 22, device="cuda"), torch.empty(1 << 10, device="cuda")
+    watch = Stopwatch(DeviceClock(), Pace(5, 50))
+    calls = {str(kept): lambda kept=kept: reader[(1 << 10,)](x, y, kept) for kept in (False, True)}
+    times = {name: spread.median_us for name, spread in watch.time(calls).items()}
+    assert times["True"] > 0.96 * times["False"]
+
+
 def test_a_graph_costs_less_than_launches_do() -> None:
     x = torch.randn(1024, device="cuda")
     assert (

@@ -125,6 +125,34 @@ def test_a_device_sample_is_flush_event_call_event(monkeypatch: pytest.MonkeyPat
     assert read() == 2000.0  # two milliseconds, as events count
 
 
+def test_kept_lines_are_released_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time: the call before may have asked the L2 to keep what it read. What that costs the host needs no hiding."""
+    Event.seen, Event.late = [], []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
+    monkeypatch.setattr(timing.torch, "empty", lambda *size, dtype, device: torch.zeros(*size, dtype=dtype))
+    monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append("flush"))
+    monkeypatch.setattr(timing, "release_of_kept_lines", lambda: lambda: Event.seen.append("release"))
+    clock = timing.DeviceClock(flush_bytes=1 << 12)
+    clock.sample_us(lambda: Event.seen.append("call"))
+    assert Event.seen == ["release", "flush", "event", "call", "event"]
+    clock.__dict__["_release_us"] = 7000.0
+    clock.sample_us(lambda: None, host_us=1.0)  # learns that a flush takes 2000 us, by these events
+    for host_us, flushes in ((8999.0, 1), (9000.0, 2)):
+        Event.seen = []
+        clock.sample_us(lambda: None, host_us)
+        assert Event.seen == ["release", *["flush"] * flushes, "event", "event"]
+
+
+def test_without_a_driver_nothing_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(timing.ctypes, "CDLL", missing)
+    assert timing.release_of_kept_lines()() is None
+
+
 def test_a_clean_flush_reads_after_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other memory, as much of it: the L2 then has nothing of the flush to write back while the call runs."""
     Event.seen, Event.late = [], []
@@ -148,6 +176,7 @@ def test_a_slow_host_is_hidden_behind_more_flushes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(timing.torch, "empty", lambda *size, dtype, device: torch.zeros(*size, dtype=dtype))
     monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append("flush"))
     clock = timing.DeviceClock(flush_bytes=1 << 12)
+    clock.__dict__["_release_us"] = 0.0
     clock.sample_us(lambda: None, host_us=1.0)
     for host_us, flushes in ((1999.0, 1), (2000.0, 2), (9000.0, 5)):  # by these events a flush takes 2000 us
         Event.seen = []
