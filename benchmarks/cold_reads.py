@@ -28,6 +28,8 @@ from tilefold.bench.timing import DeviceClock, Pace, Stopwatch
 SOURCE = Path(__file__).with_suffix(".cu")
 MEGABYTES = (16, 32, 64)  # 32768 rows of 256 bf16, of 256 fp32, of 1024 bf16
 VECTOR = 16
+# A kernel: its name, what launches it, the source's macros, CTAs (0: one a tile), bytes of shared memory.
+Reader = tuple[str, Any, dict[str, Any], int, int]
 
 
 def shapes(cores: int) -> Iterator[tuple[str, dict[str, Any], int, int]]:
@@ -46,7 +48,7 @@ def shapes(cores: int) -> Iterator[tuple[str, dict[str, Any], int, int]]:
         yield f"bulk copies: {chunk} bytes, {stages} on their way", macros, cores, chunk * stages
 
 
-def readers(cores: int) -> list[tuple[str, Any, dict[str, Any], int, int]]:
+def readers(cores: int) -> list[Reader]:
     """The kernels, compiled."""
     made = []
     for name, macros, ctas, shared in shapes(cores):
@@ -58,9 +60,7 @@ def readers(cores: int) -> list[tuple[str, Any, dict[str, Any], int, int]]:
     return made
 
 
-def calls(
-    x: torch.Tensor, kernels: list[tuple[str, Any, dict[str, Any], int, int]]
-) -> dict[str, Callable[[], None]]:
+def calls(x: torch.Tensor, kernels: list[Reader]) -> dict[str, Callable[[], None]]:
     """A call of each kernel over x, each shown to read every element.
 
     Raises:

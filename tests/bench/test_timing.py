@@ -113,36 +113,44 @@ class Event:
         return float(end.place - self.place)
 
 
-def test_a_device_sample_is_flush_event_call_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but the call stands between the events, and the flush comes before the first."""
-    Event.seen, Event.late = [], []
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
-    monkeypatch.setattr(timing.torch, "empty", lambda *size, dtype, device: torch.zeros(*size, dtype=dtype))
-    monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append(f"flush {self.numel()}"))
-    read = timing.DeviceClock(flush_bytes=1 << 12).sample_us(lambda: Event.seen.append("call"))
-    assert Event.seen == ["flush 4096", "event", "call", "event"]
-    assert read() == 2000.0  # two milliseconds, as events count
-
-
-def test_kept_lines_are_released_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time: the call before may have asked the L2 to keep what it read. What that costs the host needs no hiding."""
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> timing.DeviceClock:
+    """A device's clock without a device. `Event.seen` says what it does; of what it notes, each takes a millisecond."""
     Event.seen, Event.late = [], []
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
-    monkeypatch.setattr(timing.torch, "empty", lambda *size, dtype, device: torch.zeros(*size, dtype=dtype))
-    monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append("flush"))
+    for name in ("empty", "zeros"):
+        monkeypatch.setattr(timing.torch, name, lambda size, dtype, device: torch.ones(size, dtype=dtype))
+    monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append(f"flush {self.numel()}"))
+    monkeypatch.setattr(torch.Tensor, "sum", lambda self: Event.seen.append(f"read {self.numel() * 8}"))
+    return timing.DeviceClock(flush_bytes=1 << 12)
+
+
+FLUSH = "flush 4096"
+
+
+def test_a_device_sample_is_flush_event_call_event(clock: timing.DeviceClock) -> None:
+    """Nothing but the call stands between the events, and the flush comes before the first."""
+    read = clock.sample_us(lambda: Event.seen.append("call"))
+    assert Event.seen == [FLUSH, "event", "call", "event"]
+    assert read() == 2000.0  # two milliseconds, as events count
+
+
+def test_kept_lines_are_released_before_the_flush(
+    clock: timing.DeviceClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time: the call before may have asked the L2 to keep what it read. What that costs the host needs no hiding."""
     monkeypatch.setattr(timing, "release_of_kept_lines", lambda: lambda: Event.seen.append("release"))
     clock = timing.DeviceClock(flush_bytes=1 << 12)
     clock.sample_us(lambda: Event.seen.append("call"))
-    assert Event.seen == ["release", "flush", "event", "call", "event"]
+    assert Event.seen == ["release", FLUSH, "event", "call", "event"]
     clock.__dict__["_release_us"] = 7000.0
     clock.sample_us(lambda: None, host_us=1.0)  # learns that a flush takes 2000 us, by these events
     for host_us, flushes in ((8999.0, 1), (9000.0, 2)):
         Event.seen = []
         clock.sample_us(lambda: None, host_us)
-        assert Event.seen == ["release", *["flush"] * flushes, "event", "event"]
+        assert Event.seen == ["release", *[FLUSH] * flushes, "event", "event"]
 
 
 def test_without_a_driver_nothing_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,46 +161,26 @@ def test_without_a_driver_nothing_is_released(monkeypatch: pytest.MonkeyPatch) -
     assert timing.release_of_kept_lines()() is None
 
 
-def test_a_clean_flush_reads_after_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("clock")
+def test_a_clean_flush_reads_after_it_wrote() -> None:
     """Other memory, as much of it: the L2 then has nothing of the flush to write back while the call runs."""
-    Event.seen, Event.late = [], []
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
-    for name in ("empty", "zeros"):
-        monkeypatch.setattr(timing.torch, name, lambda size, dtype, device: torch.ones(size, dtype=dtype))
-    monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append("write"))
-    monkeypatch.setattr(torch.Tensor, "sum", lambda self: Event.seen.append(f"read {self.numel() * 8}"))
-    clock = timing.DeviceClock(flush_bytes=1 << 12, clean=True)
-    clock.sample_us(lambda: Event.seen.append("call"))
-    assert Event.seen == ["write", "read 4096", "event", "call", "event"]
+    timing.DeviceClock(flush_bytes=1 << 12, clean=True).sample_us(lambda: Event.seen.append("call"))
+    assert Event.seen == [FLUSH, "read 4096", "event", "call", "event"]
 
 
-def test_a_slow_host_is_hidden_behind_more_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_host_is_hidden_behind_more_flushes(clock: timing.DeviceClock) -> None:
     """A launch that came after the first event would be timed with the host's delay."""
-    Event.seen, Event.late = [], []
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
-    monkeypatch.setattr(timing.torch, "empty", lambda *size, dtype, device: torch.zeros(*size, dtype=dtype))
-    monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append("flush"))
-    clock = timing.DeviceClock(flush_bytes=1 << 12)
     clock.__dict__["_release_us"] = 0.0
     clock.sample_us(lambda: None, host_us=1.0)
     for host_us, flushes in ((1999.0, 1), (2000.0, 2), (9000.0, 5)):  # by these events a flush takes 2000 us
         Event.seen = []
         clock.sample_us(lambda: None, host_us)
-        assert Event.seen == ["flush"] * flushes + ["event", "event"]
+        assert Event.seen == [FLUSH] * flushes + ["event", "event"]
 
 
-def test_a_sample_that_the_host_was_late_for_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_that_the_host_was_late_for_is_taken_again(clock: timing.DeviceClock) -> None:
     """Once: of a call that waits for the device itself every sample seems late."""
-    Event.seen = []
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(timing, "l2_bytes", lambda device: 1 << 10)
-    monkeypatch.setattr(timing.torch, "empty", lambda *size, dtype, device: torch.zeros(*size, dtype=dtype))
-    monkeypatch.setattr(torch.Tensor, "zero_", lambda self: Event.seen.append("flush"))
-    clock = timing.DeviceClock(flush_bytes=1 << 12)
-    again = ["flush", "event", "event"] + ["flush"] * timing.LATE_FLUSHES + ["event", "event"]
+    again = [FLUSH, "event", "event"] + [FLUSH] * timing.LATE_FLUSHES + ["event", "event"]
     for late, seen in (([False], again[:3]), ([False, True], again), ([True, True], again)):
         Event.seen, Event.late = [], late
         clock.sample_us(lambda: None)

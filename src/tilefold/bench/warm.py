@@ -33,10 +33,9 @@ class Job:
 def warm_caches(jobs: Sequence[Job], workers: int, told: Callable[[int, str], None]) -> None:
     """Run the jobs in `workers` processes; `told` hears how many are done, and what went wrong with one ("" if nothing).
 
-    Compiling is parallel, measuring is not: autotuners and drawn inputs take turns on the device
-    (`traps.tuned_one_at_a_time`). A job
-    that fails is compiled again, and reported, where it is timed. Workers still at it half a minute after the last deadline
-    are ended, as they are at Ctrl-C or whatever else is raised here.
+    Compiling is parallel, measuring is not: autotuners (`traps.tuned_one_at_a_time`) and inputs that are drawn take turns on
+    the device. A job that fails is compiled again, and reported, where it is timed. Workers still at it half a minute after
+    the last deadline are ended, as they are at Ctrl-C or whatever else is raised here.
     """
     # The workers are the parallelism. Set here too: it belongs to what Inductor looks its caches up by.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -92,8 +91,8 @@ def _compile(job: Job) -> str:
         variant = next(v for v in variants_of(suite, (job.variant,)) if v.name == job.variant)
         with _lock:  # so that nobody measures beside what this launches
             x = case.draw(job.device)
-            if x.is_cuda:
-                torch.cuda.synchronize(x.device)
+            if job.device != "cpu":
+                torch.cuda.synchronize()
         with traps.tuned_one_at_a_time(_lock):
             for choice in (variant.compiles or variant.build)(case, x):
                 choice.call(x)

@@ -113,24 +113,21 @@ def _finish_call(
         columns,
         _batch_sizes(problem),
     )
-    if epilogue.row is None:
-        arguments += (problem.outputs,)
     wide = max(problem.outputs, *_reaches(problem)) + finish.block > calls.NARROW
     shared = {
         "LANES": finish.lanes,
-        "SERIAL": finish.lanes == 1,
         "SPLITS": plan.splits,
-        "PITCH": pitch_of(problem),
+        "PITCH": pitch_of(problem)
+        if plan.splits > 1
+        else 1,  # of one split none is read: one kernel for all shapes
         "WIDE": wide,
         "WAIT": overlap,
         "RELEASE": chained,
     }
     if epilogue.row is None:
-        name, own, programs = (
-            "finish_products",
-            {"BLOCK": finish.block},
-            math.ceil(problem.outputs / finish.block),
-        )
+        name, own = "finish_products", {"BLOCK": finish.block}
+        arguments += (problem.outputs,)
+        programs = math.ceil(problem.outputs / finish.block)
     else:
         height = finish.block // finish.row
         name, own = "finish_rows", {"ROWS": height, "COLUMNS": finish.row}

@@ -60,7 +60,7 @@ def product_rows(
         gdc_wait()
         gdc_launch_dependents()
     sums = multiply_tiles(
-        a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, depth,
+        at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, depth,
         BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
     )  # fmt: skip
     m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -75,9 +75,8 @@ def product_rows(
 
 def finish_rows(
     p_ptr, extras, c_ptr, y_ptrs, rows, columns, batch_sizes,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr, SPLITS: tl.constexpr,
-    PITCH: tl.constexpr, WIDE: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr, LEVELS: tl.constexpr,
-    ORDERED: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LANES: tl.constexpr, SPLITS: tl.constexpr, PITCH: tl.constexpr,
+    WIDE: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
     """Fold the partial products of whole rows over the splits, in a fixed order, finish the values and fold the rows.
 
@@ -94,9 +93,9 @@ def finish_rows(
     mask = (m < rows)[:, None] & (n < columns)[None, :]
     taken = load_extras(extras, batch, m[:, None], n[None, :], batch_sizes, mask)
     places = batch * rows * columns + (m[:, None] * columns + n[None, :])
-    begin, lanes, keep = first_splits(p_ptr, places, mask, PITCH, LANES, SERIAL)
+    begin, lanes, keep = first_splits(p_ptr, places, mask, PITCH, LANES)
     if WAIT:
         gdc_wait()
-    values = EPILOGUE(fold_splits(begin, lanes, keep, SPLITS, PITCH, LANES, SERIAL), *taken)[0]
+    values = EPILOGUE(fold_splits(begin, lanes, keep, SPLITS, PITCH, LANES), *taken)[0]
     begin_y = batch * rows
     store_rows(c_ptr, y_ptrs, values, begin_y * columns, begin_y, m, n, rows, columns, ROWS, COLUMNS, LEVELS, ORDERED)

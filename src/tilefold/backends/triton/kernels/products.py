@@ -79,19 +79,19 @@ def first_tiles(
 
 
 def multiply_tiles(
-    a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, chunk,
+    at_a, at_b, a_step, tile_m, tile_n, split, rows, columns, depth, chunk,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr,
     MASK_N: tl.constexpr, MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """[BLOCK_M, BLOCK_N] products summed over the split's share of K, step after step from its first tiles."""
+    """[BLOCK_M, BLOCK_N] products summed over the split's share of K, from its first tiles on; `a_step` is a's along K."""
     keep_m = (tl.arange(0, BLOCK_M) < rows - tile_m * BLOCK_M)[:, None]
     keep_n = (tl.arange(0, BLOCK_N) < columns - tile_n * BLOCK_N)[None, :]
     offs_k = tl.arange(0, BLOCK_K)
-    step_a = BLOCK_K * a[3]
+    step_a = BLOCK_K * a_step
     step_b = BLOCK_K * STEP_B
     if WIDE:
         split = split.to(tl.int64)
-        step_a = BLOCK_K * tl.cast(a[3], tl.int64)
+        step_a = BLOCK_K * tl.cast(a_step, tl.int64)
         offs_k = offs_k.to(tl.int64)
     start = split * chunk
     stop = tl.minimum(start + chunk, depth)
@@ -135,7 +135,7 @@ def product_partials(
     if RELEASE:  # after the wait: the launch to come reads extra tensors that the one before may still write
         gdc_launch_dependents()
     sums = multiply_tiles(
-        a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, chunk,
+        at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, chunk,
         BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
     )  # fmt: skip
     m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
@@ -164,7 +164,7 @@ def product_whole(
         gdc_wait()
         gdc_launch_dependents()
     sums = multiply_tiles(
-        a, b, at_a, at_b, tile_m, tile_n, split, rows, columns, depth, depth,
+        at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, depth,
         BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
     )  # fmt: skip
     m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
@@ -177,9 +177,9 @@ def product_whole(
     tl.store(c_ptr + batch * rows * columns + (m * columns + n), results[0], mask=mask)
 
 
-def first_splits(p_ptr, places, mask, PITCH: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr):
+def first_splits(p_ptr, places, mask, PITCH: tl.constexpr, LANES: tl.constexpr):
     """Pointers to the partial products that each of LANES lanes begins with, the lanes' numbers and the mask."""
-    if SERIAL:
+    if LANES == 1:
         begin, lanes, keep = p_ptr + places, 0, mask
     else:
         lanes = tl.arange(0, LANES)
@@ -190,14 +190,14 @@ def first_splits(p_ptr, places, mask, PITCH: tl.constexpr, LANES: tl.constexpr, 
     return begin, lanes, keep
 
 
-def fold_splits(begin, lanes, keep, SPLITS: tl.constexpr, PITCH: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr):
+def fold_splits(begin, lanes, keep, SPLITS: tl.constexpr, PITCH: tl.constexpr, LANES: tl.constexpr):
     """The partial products of each split, from those of the first on, summed.
 
     Each of LANES lanes sums the splits LANES apart, one after another; lanes meet once, in a tree that follows how registers
-    are shared out, and so from strides. With SERIAL all are loaded at once and summed one after another, in an order that
-    nothing else can change.
+    are shared out, and so from strides. For a single lane all are loaded at once and summed one after another, in an order
+    that nothing else can change.
     """
-    if SERIAL:
+    if LANES == 1:
         sums = tl.load(begin, mask=keep, other=0.0)
         for s in tl.static_range(1, SPLITS):
             sums += tl.load(begin + s * PITCH, mask=keep, other=0.0)
@@ -220,8 +220,8 @@ def load_splits(at, lanes, keep, LEFT: tl.constexpr, LANES: tl.constexpr):
 
 def finish_products(
     p_ptr, extras, c_ptr, rows, columns, batch_sizes, outputs,
-    BLOCK: tl.constexpr, LANES: tl.constexpr, SERIAL: tl.constexpr, SPLITS: tl.constexpr, PITCH: tl.constexpr,
-    WIDE: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, SPLITS: tl.constexpr, PITCH: tl.constexpr, WIDE: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the partial products of neighbouring results over the splits, in a fixed order, and finish them.
 
@@ -236,8 +236,8 @@ def finish_products(
     mask = x < outputs
     row = x // columns
     taken = load_extras(extras, row // rows, row % rows, x % columns, batch_sizes, mask)
-    begin, lanes, keep = first_splits(p_ptr, x, mask, PITCH, LANES, SERIAL)
+    begin, lanes, keep = first_splits(p_ptr, x, mask, PITCH, LANES)
     if WAIT:
         gdc_wait()
-    results = EPILOGUE(fold_splits(begin, lanes, keep, SPLITS, PITCH, LANES, SERIAL), *taken)
+    results = EPILOGUE(fold_splits(begin, lanes, keep, SPLITS, PITCH, LANES), *taken)
     tl.store(c_ptr + x, results[0], mask=mask)
