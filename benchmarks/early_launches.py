@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python benchmarks/early_launches.py
 
-relu(a @ b), [M, K] @ [K, M], by the cost model's plan (no table) in three ways: its first launch not early; early; early with
-so much shared memory that a core holds one of its programs. Each is compared with float64, then timed in a CUDA graph and by
-do_bench, in turns, twice. Needs a GPU of sm_90 or later.
+relu(a @ b), [M, K] @ [K, M], by the cost model's plan (no table) and by plans of more programs than cores, in three ways:
+its first launch not early; early; early with so much shared memory that a core holds its share of the programs, no more. Each
+is compared with float64, then timed in a CUDA graph and by do_bench, in turns, twice. Needs a GPU of sm_90 or later.
 """
 
 from __future__ import annotations
@@ -18,10 +18,23 @@ from tilefold.backends.triton.products import prepare
 from tilefold.bench.timing import graph_us
 from tilefold.contract.choose import plan_tensors
 from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.plan import ContractPlan
+from tilefold.contract.plan import ContractPlan, Sizes, Tile
+from tilefold.contract.tiles import finish_of, spreading_bytes
 from tilefold.planner.device import device_of
 
 SHAPES = ((16, 8192), (16, 32768), (32, 16384), (48, 20480), (64, 8192), (64, 32768))
+# Two to four programs a core of an H200's 132.
+CROWDED = (
+    (torch.bfloat16, 16, 20480, Tile(16, 16, 128, 2, 3), 160),
+    (torch.bfloat16, 32, 8192, Tile(16, 16, 64, 2, 4), 64),
+    (torch.bfloat16, 64, 16384, Tile(64, 32, 64, 4, 4), 128),
+    (torch.float32, 32, 16384, Tile(16, 32, 32, 2, 3), 128),
+    (torch.float32, 48, 8192, Tile(16, 32, 32, 2, 3), 43),
+    (torch.float32, 48, 16384, Tile(16, 32, 32, 2, 3), 86),
+    (torch.float32, 48, 32768, Tile(16, 64, 32, 1, 3), 171),
+    (torch.float32, 64, 16384, Tile(32, 64, 32, 2, 3), 128),
+    (torch.float32, 64, 32768, Tile(32, 64, 32, 2, 3), 128),
+)
 TURNS = 2
 
 
@@ -30,12 +43,20 @@ def ways(plan: ContractPlan) -> dict[str, ContractPlan]:
     return {
         "not early": replace(plan, chained=False, reserved_bytes=0),
         "early": replace(plan, chained=True, reserved_bytes=0),
-        "early, a core each": plan,
+        "early, its share a core": plan,
     }
 
 
-def compare(rows: int, depth: int, dtype: torch.dtype) -> str:
-    """A line of times in microseconds.
+def crowded(tile: Tile, splits: int, sizes: Sizes) -> ContractPlan:
+    """A plan of more programs than cores, of which no core holds more than its share."""
+    device = device_of(0)
+    reserved = spreading_bytes(tile, splits, sizes, device)
+    finish = finish_of(sizes, splits)
+    return ContractPlan("triton", "split", tile, splits, finish, device.overlaps, True, reserved)
+
+
+def compare(rows: int, depth: int, dtype: torch.dtype, plan: ContractPlan | None = None) -> str:
+    """A line of times in microseconds, of a plan or of the cost model's.
 
     Raises:
         SystemExit: an answer is wrong.
@@ -48,7 +69,7 @@ def compare(rows: int, depth: int, dtype: torch.dtype) -> str:
     )
     ending = make_epilogue("relu", None, (), dtype, None)
     chip = replace(device_of(0), name="a chip without a table")
-    plan = plan_tensors(a, b, [], ending, "ieee", "run_to_run", chip)
+    plan = plan or plan_tensors(a, b, [], ending, "ieee", "run_to_run", chip)
     want = torch.relu(a.double() @ b.double())
     bound = depth * 2.0**-22 * (a.double().abs() @ b.double().abs()) + torch.finfo(dtype).eps * want
     times: dict[str, list[str]] = {}
@@ -61,17 +82,20 @@ def compare(rows: int, depth: int, dtype: torch.dtype) -> str:
             cold_us = 1e3 * float(do_bench(call, warmup=10, rep=40, return_mode="median"))
             times.setdefault(name, []).append(f"{graph_us(call, 5.0):.2f} (do_bench {cold_us:.2f})")
     parts = (f"{name} {' / '.join(each)}" for name, each in times.items())
-    return f"{dtype} {rows}x{rows}x{depth}: {'; '.join(parts)}"
+    return f"{dtype} {rows}x{rows}x{depth}, {plan.tile}, {plan.splits} splits: {'; '.join(parts)}"
 
 
 def main() -> int:
-    """Every shape in bfloat16 and in float32."""
+    """Every shape in bfloat16 and in float32, and the crowded plans."""
     if not torch.cuda.is_available():
         raise SystemExit("early_launches: needs a CUDA device, got none; run it where there is one")
     for dtype in (torch.bfloat16, torch.float32):
         for rows, depth in SHAPES:
             print(compare(rows, depth, dtype), flush=True)
             torch.cuda.empty_cache()  # each graph had memory of its own
+    for dtype, rows, depth, tile, splits in CROWDED:
+        plan = crowded(tile, splits, Sizes(rows, rows, depth, 1, dtype.itemsize))
+        print(compare(rows, depth, dtype, plan), flush=True)
     return 0
 
 

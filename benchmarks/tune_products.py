@@ -40,8 +40,8 @@ from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes
 from tilefold.contract.tiles import even_splits, finish_of, spreading_bytes
 from tilefold.planner.device import Device, device_of
 
-BREADTH = 32  # plans of the cost model that are timed
-BEAM = 3  # plans whose neighbours are timed
+BREADTH = 48  # plans of the cost model that are timed
+BEAM = 4  # plans whose neighbours are timed
 BOUNDARY_ROWS = (64, 256, 1024, 4096)
 BOUNDARY_SIDES = ((256, 4096), (1024, 1024), (4096, 4096))
 FOR_SEARCH = 0.7  # of the budget; the rest is for the finalists
@@ -145,7 +145,8 @@ def neighbours(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[Con
     for stages in (tile.num_stages - 1, tile.num_stages + 1, min(2 * tile.num_stages, MOST_STAGES)):
         yield from _valid(replace(plan, tile=replace(tile, num_stages=stages)), sizes, device)
     for splits in {plan.splits * 2, plan.splits * 3 // 2, plan.splits * 3 // 4, plan.splits // 2}:
-        yield from _valid(replace(plan, splits=splits, finish=None), sizes, device)
+        for other in (None, finish):  # what suits so many splits, and what was good for others
+            yield from _valid(replace(plan, splits=splits, finish=other), sizes, device)
     if device.overlaps:
         yield chained_or_not(replace(plan, chained=not plan.chained), sizes, device)
     if finish is not None and plan.strategy == "split":

@@ -25,7 +25,7 @@ import fit_products  # noqa: E402  # lives in benchmarks/
 import tune_products  # noqa: E402
 
 SIZES, ASKED = Sizes(32, 32, 16384, 1, 2), Asked(torch.bfloat16)
-TRUE = Costs(launch_us=1.1, dependent_us=0.5, load_us=0.3, core_gb_per_s=130.0, mma_tflops=0.8, cublas_us=7.5)
+TRUE = Costs(launch_us=1.1, dependent_us=0.5, load_us=0.3, core_gb_per_s=130.0, mma_tflops=3.8, cublas_us=7.5)
 BEST = ContractPlan(
     "triton", "split", Tile(32, 16, 128, 4, 5), 64, Finish(16, 32, 2), chained=True, reserved_bytes=114 * 1024
 )
@@ -54,7 +54,7 @@ def test_the_search_finds_what_the_cost_model_does_not_know() -> None:
         search.tell([tune_products.Final(far(plan), far(plan)) for plan in search.waiting])
     assert search.found[0] == BEST
     assert {"whole", "split", "cublas"} == {plan.strategy for plan in timed}
-    assert len(timed) == len(set(timed)) < 400
+    assert len(timed) == len(set(timed)) < 600
 
 
 def test_no_neighbour_is_impossible() -> None:
@@ -205,7 +205,7 @@ def log(tmp_path: Path) -> Path:
             sizes = Sizes(side, side, depth, 1, 2)
             plans = [
                 replace(p, time_us=plan_us(p, sizes, ASKED, H200, TRUE))
-                for p in (*candidates(sizes, ASKED, H200)[::4], ONE_STEP)
+                for p in (*candidates(sizes, ASKED, H200), ONE_STEP)
             ]
             entries = [tuned.Entry("bfloat16", "ieee", (side, side, depth, 1), True, p) for p in plans]
             shapes.append({"plans": [tuned.record_of(e) for e in entries]})

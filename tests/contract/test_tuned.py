@@ -67,12 +67,16 @@ def test_sizes_nearby_are_served_alike() -> None:
         assert plan_product(other, CHIP).tile != SPLIT.tile
 
 
-def test_a_launch_that_begins_early_keeps_a_core_to_a_program_or_waits() -> None:
-    """More programs than cores spread by themselves only where it was measured."""
+def test_a_launch_that_begins_early_keeps_a_core_to_its_share_or_waits() -> None:
+    """More programs than that spread by themselves only where it was measured."""
     near = plan_product(problem(16, 8192 + 640, 16), CHIP)
     assert near.chained
     assert near.reserved_bytes == CHIP.shared_bytes // 2
-    few = replace(CHIP, cores=16)  # by name the same chip, so the same table
+    some = plan_product(
+        problem(16, 8192 + 640, 16), replace(CHIP, cores=24)
+    )  # by name the same chip, so the same table
+    assert (some.tile, some.chained, some.reserved_bytes) == (SPLIT.tile, True, CHIP.shared_bytes // 3)
+    few = replace(CHIP, cores=8)
     crowded = plan_product(problem(16, 8192 + 640, 16), few)
     assert (crowded.tile, crowded.chained, crowded.reserved_bytes) == (SPLIT.tile, False, 0)
 
@@ -81,7 +85,7 @@ def test_a_chip_of_the_name_with_fewer_cores_gets_a_plan_of_its_own(tmp_path: Pa
     """An eighth of a chip: half its shared memory reserved for each of 48 programs would run them in turns."""
     (tmp_path / f"{table_name(CHIP.name)}.json").write_text(document(made={"cores": CHIP.cores}))
     table_of.cache_clear()
-    few = replace(CHIP, cores=16)
+    few = replace(CHIP, cores=8)
     assert "measured 1.5 us" in plan_product(problem(16, 8192, 16), CHIP).reason
     plan = plan_product(problem(16, 8192, 16), few)
     assert (plan.tile, plan.chained, plan.reserved_bytes) == (SPLIT.tile, False, 0)
@@ -105,7 +109,7 @@ def test_halves_serve_each_other_after_their_own(tmp_path: Path) -> None:
     assert [plan.splits for plan in asked.values()] == [64, 32, 64, 48]
 
 
-@pytest.mark.parametrize(("rows", "reserved"), [(48, CHIP.shared_bytes // 2), (96, 0)])
+@pytest.mark.parametrize(("rows", "reserved"), [(48, CHIP.shared_bytes // 2), (96, CHIP.shared_bytes // 3)])
 def test_a_whole_product_nearby_has_programs_of_its_own_number(rows: int, reserved: int) -> None:
     """96 to 192 programs of the tile that was measured with 128: some of them more than there are cores."""
     plan = plan_product(problem(rows, 256, 2048), CHIP)

@@ -114,7 +114,7 @@ def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None =
     """
     plans = [
         plan
-        for tile in tiles_of(sizes, asked)
+        for tile in tiles_of(sizes, asked, device)
         for splits in splits_of(sizes.depth, tile)
         if splits == 1 or splits * sizes.outputs * 4 <= PARTIAL_BYTES
         for plan in _tiled(tile, splits, sizes, asked, device)

@@ -1,12 +1,13 @@
 """What a product costs on a chip: a model of a few numbers, none of them measured at call time.
 
 tiles     a launch + waves of programs x (the way to the first data + steps of K x (loads + products))
-finish    a dependent launch + rounds of loads + the partial products' way through the L2
+finish    a dependent launch + what one of its programs reads + the partial products' way through the L2
 cuBLAS    its least time + its operands' way from memory or its products in tiles of 128 x 128, whichever takes longer
 
-A program waits for its first step, then each step's loads take what a core reads in that time, or a part of the latency. Its
+A program waits for its first steps, then each step's loads take what a core reads in that time, or a part of the latency. Its
 products come after them, unless they are `wgmma`'s, which run beside the loads of a step after the next: a program is a chain
-of steps, and few others are there to fill its gaps.
+of steps, and products on one accumulator wait for each other. Where programs share a core, the longer of that chain and of
+what they need of the core together counts, and a part of the shorter.
 """
 
 from __future__ import annotations
@@ -24,37 +25,54 @@ from tilefold.planner.device import Device
 class Costs:
     """A chip in the numbers that the choice turns on. The defaults were fitted to an H200 (benchmarks/fit_products.py).
 
-    `launch_us` is a launch in a graph, `dependent_us` one that began early, and `chained_us` what a first launch gains that
-    begins beside the end of what ran before. `latency_us` is a program's way to its first data, `load_us` that of a later
-    load, `step_us` what a step costs besides. `core_gb_per_s` is what one core reads through the L2, `partial_gb_per_s` what
-    of partial products all cores write and read. Of products a second: `core_tflops` of one core with `wgmma`, `mma_tflops`
-    with `mma.sync`, `warp_tflops` of one warp's `mma.sync`; `vector_tflops` and `vector_warp_tflops` the same of the vector
-    units, for tiles whose threads hold many results. `cublas_us` and `cublas_tflops` (a core) are cuBLAS's.
+    Launches: `launch_us` is one in a graph, `dependent_us` one that began early, `chained_us` what a first launch gains that
+    begins beside the end of what ran before, `crowded_us` the same where its programs share cores. `full_us` is lost where
+    nearly no core is left over, `share_us` for each further program of a core, `warp_us` for each warp of one.
+
+    Loads: `latency_us` is a program's way to its first data, `waited` the part of the steps on their way that it waits for,
+    `load_us` the way of a later load, `step_us` what a step costs besides, `core_gb_per_s` what a core reads through the L2.
+
+    Products, of a core a second: `core_tflops` with `wgmma`, `mma_tflops` with `mma.sync` (a warp a quarter of it),
+    `vector_tflops` and, of one warp, `vector_warp_tflops` on the vector units, for threads that hold many results: `few` of
+    them halve it. `wgmma_us` and `mma_us` is the way of one product of 16 of K. `unhidden` is the part of the shorter of
+    chain and core that still counts.
+
+    Finish: all cores write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `meet_us` is
+    its warps' exchange. `cublas_us` and `cublas_tflops` (a core) are cuBLAS's.
     """
 
-    launch_us: float = 1.09
-    dependent_us: float = 1.12
-    chained_us: float = 0.715
-    latency_us: float = 0.61
-    load_us: float = 0.085
-    step_us: float = 0.034
-    core_gb_per_s: float = 99.0
-    partial_gb_per_s: float = 1470.0
-    core_tflops: float = 7.4
-    mma_tflops: float = 1.18
-    warp_tflops: float = 0.37
-    vector_tflops: float = 0.457
-    vector_warp_tflops: float = 0.114
+    launch_us: float = 1.0
+    dependent_us: float = 0.803
+    chained_us: float = 0.538
+    crowded_us: float = 0.485
+    full_us: float = 0.098
+    share_us: float = 0.036
+    warp_us: float = 0.019
+    latency_us: float = 0.593
+    waited: float = 0.697
+    load_us: float = 0.073
+    step_us: float = 0.024
+    core_gb_per_s: float = 116.4
+    core_tflops: float = 5.45
+    mma_tflops: float = 5.67
+    vector_tflops: float = 0.337
+    vector_warp_tflops: float = 0.099
+    few: float = 4.13
+    wgmma_us: float = 0.008
+    mma_us: float = 0.022
+    unhidden: float = 0.106
+    partial_gb_per_s: float = 1953.0
+    finish_gb_per_s: float = 58.5
+    meet_us: float = 0.106
     cublas_us: float = 5.35
     cublas_tflops: float = 11.0
 
 
-LOADS = 32  # that a thread keeps in flight
 CORE_WARPS = 64  # that one core holds
 CORE_PROGRAMS = 32
 PROGRAM_BYTES = 1024  # of shared memory that each program takes besides its own
 VECTOR = 16  # times as long cuBLAS takes on the vector units as on tensor cores
-FEW = 8  # results of a thread that halve the vector units' rate: each product then waits for loads of shared memory
+MMA_DEPTH = 16  # of K in one product of the tensor cores
 
 
 def slowdown(dtype: torch.dtype, precision: str) -> float:
@@ -72,7 +90,8 @@ def plan_us(plan: ContractPlan, sizes: Sizes, asked: Asked, device: Device, cost
         return _cublas_us(sizes, asked, plan.finish is None, device, costs)
     time_us = _tiles_us(plan.tile, plan.splits, sizes, asked, device, costs)
     time_us += _finish_us(plan.finish, plan.splits, sizes, device, costs) if plan.finish else 0.0
-    return time_us - (costs.chained_us if plan.chained else 0.0)
+    crowded = programs_of(plan.tile, plan.splits, sizes) > device.cores
+    return time_us - ((costs.crowded_us if crowded else costs.chained_us) if plan.chained else 0.0)
 
 
 def programs_of(tile: Tile, splits: int, sizes: Sizes) -> int:
@@ -90,53 +109,63 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Devic
     bytes_a_step = (tile.block_m + tile.block_n) * tile.block_k * sizes.itemsize
     ahead = max(1, tile.num_stages - 1)
     held = max(1, device.shared_bytes // (bytes_a_step * ahead + PROGRAM_BYTES))
-    programs = math.ceil(programs_of(tile, splits, sizes) / device.cores)  # a core
-    sharing = min(programs, held, CORE_PROGRAMS, CORE_WARPS // tile.num_warps)
+    programs = programs_of(tile, splits, sizes)
+    share = math.ceil(programs / device.cores)  # of a core
+    sharing = min(share, held, CORE_PROGRAMS, CORE_WARPS // tile.num_warps)
     steps = math.ceil(math.ceil(sizes.depth / tile.block_k) / splits)
-    reading_us = bytes_a_step * sharing / costs.core_gb_per_s / 1e3
-    products = 2 * tile.block_m * tile.block_n * tile.block_k * sharing
-    products_us = products / _tflops(tile, sharing, asked, device, costs) / 1e6
+    reading_us = bytes_a_step / costs.core_gb_per_s / 1e3
     loads_us = max(costs.load_us / ahead, reading_us)
+    alone_us, together_us = _products_us(tile, sharing, asked, device, costs)
     beside = ahead > 1 and _is_wgmma(tile, asked, device)
-    step_us = max(loads_us, products_us) if beside else loads_us + products_us
-    wave_us = costs.latency_us + reading_us + steps * (step_us + costs.step_us)
-    return costs.launch_us + max(
-        sizes.operand_bytes / device.gb_per_s / 1e3, math.ceil(programs / sharing) * wave_us
-    )
+    step_us = (max(loads_us, alone_us) if beside else loads_us + alone_us) + costs.step_us
+    if sharing > 1:
+        needed_us = max(sharing * reading_us, together_us)
+        step_us = max(step_us, needed_us) + costs.unhidden * min(step_us, needed_us)
+    wave_us = costs.latency_us + costs.waited * min(ahead, steps) * sharing * reading_us + steps * step_us
+    wave_us += costs.share_us * (sharing - 1) + costs.warp_us * tile.num_warps
+    full_us = costs.full_us * (programs / (share * device.cores)) ** 4
+    memory_us = sizes.operand_bytes / device.gb_per_s / 1e3
+    return costs.launch_us + max(memory_us, math.ceil(share / sharing) * wave_us) + full_us
 
 
-def _tflops(tile: Tile, sharing: int, asked: Asked, device: Device, costs: Costs) -> float:
-    """What a core multiplies where `sharing` programs meet."""
-    warps = tile.num_warps * sharing
+def _products_us(tile: Tile, sharing: int, asked: Asked, device: Device, costs: Costs) -> tuple[float, float]:
+    """A step's products of a program by itself, and of `sharing` programs where only the core limits them."""
+    products = 2 * tile.block_m * tile.block_n * tile.block_k
+    warps = tile.num_warps
     slower = slowdown(asked.dtype, asked.precision)
-    if _is_vector(asked):
-        results = tile.block_m * tile.block_n / (32 * tile.num_warps)
-        rate = min(costs.vector_tflops, costs.vector_warp_tflops * warps) * results / (results + FEW)
+    if is_vector(asked):
+        results = (
+            tile.block_m * tile.block_n / (32 * warps)
+        )  # of a thread: the more, the fewer loads of shared memory
+        core, warp, way_us = costs.vector_tflops, costs.vector_warp_tflops, 0.0
+        slower *= (results + costs.few) / results
     elif _is_wgmma(tile, asked, device):
-        rate = costs.core_tflops
+        core, warp, way_us = costs.core_tflops, costs.core_tflops, costs.wgmma_us
     else:
-        rate = min(costs.mma_tflops, costs.warp_tflops * warps)
-    return rate / slower
+        core, warp, way_us = costs.mma_tflops, costs.mma_tflops / 4, costs.mma_us
+    one_us, all_us = (
+        number * products * slower / min(core, warp * warps * number) / 1e6 for number in (1, sharing)
+    )
+    return max(one_us, tile.block_k / MMA_DEPTH * way_us), all_us
 
 
-def _is_vector(asked: Asked) -> bool:
+def is_vector(asked: Asked) -> bool:
     """Whether products are made by the vector units."""
     return asked.dtype == torch.float64 or asked.true_float32
 
 
 def _is_wgmma(tile: Tile, asked: Asked, device: Device) -> bool:
     """Whether Triton takes the instruction that runs beside its warps."""
-    return device.capability >= 90 and tile.block_m >= 64 and tile.num_warps >= 4 and not _is_vector(asked)
+    return device.capability >= 90 and tile.block_m >= 64 and tile.num_warps >= 4 and not is_vector(asked)
 
 
 def _finish_us(finish: Finish, splits: int, sizes: Sizes, device: Device, costs: Costs) -> float:
     """The second launch of our own tiles."""
     begun_us = costs.dependent_us if device.overlaps else costs.launch_us + costs.latency_us
-    programs = math.ceil(sizes.outputs / finish.block)
-    at_once = finish.lanes if finish.lanes > 1 else LOADS
-    rounds = math.ceil(splits / at_once) * math.ceil(programs / (8 * device.cores))
+    rounds = math.ceil(math.ceil(sizes.outputs / finish.block) / (8 * device.cores))
+    reading_us = rounds * finish.block * splits * 4 / costs.finish_gb_per_s / 1e3
     partial_us = sizes.outputs * splits * 4 / costs.partial_gb_per_s / 1e3
-    return begun_us + (rounds - 1) * costs.latency_us + partial_us
+    return begun_us + reading_us + partial_us + (costs.meet_us if finish.num_warps > 1 else 0.0)
 
 
 def _cublas_us(sizes: Sizes, asked: Asked, finished: bool, device: Device, costs: Costs) -> float:
@@ -144,7 +173,7 @@ def _cublas_us(sizes: Sizes, asked: Asked, finished: bool, device: Device, costs
     tiles = math.ceil(sizes.rows / 128) * math.ceil(sizes.columns / 128) * sizes.batches
     idle = math.ceil(tiles / device.cores) * device.cores / tiles  # how far the last wave is from full
     slower = slowdown(asked.dtype, asked.precision)
-    if _is_vector(asked):
+    if is_vector(asked):
         slower *= VECTOR
     products = 2 * tiles * 128 * 128 * sizes.depth * slower
     multiplying_us = products * min(idle, 2.0) / (costs.cublas_tflops * device.cores) / 1e6

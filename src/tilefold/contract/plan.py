@@ -83,7 +83,7 @@ class ContractPlan:
     `splits` programs share the K of a tile. `finish` is the launch that ends a "split" product, or a "cublas" one that torch
     does not end itself; `overlap` begins it early (programmatic dependent launch); `chained` begins the first launch early
     too, beside the end of whatever ran before, and has it wait there before it reads. `reserved_bytes` is the shared memory
-    that a program of the first launch asks for at least: half of a core's keeps a core to one of them, so that those begun
+    that a program of the first launch asks for at least: so much that no core holds more than its share, so that those begun
     early spread over all cores. `time_us` is what the cost model expects (or a search measured), `reason` its words.
     """
 
@@ -119,7 +119,7 @@ class ContractPlan:
             lines.append(f"  2. {what} x {count(f.lanes, 'lane')} a program, {count(f.num_warps, 'warp')}")
         early = [str(i) for i, starts in ((1, self.chained), (2, self.overlap)) if starts]
         if early:
-            alone = ", a core to a program of launch 1" if self.reserved_bytes else ""
+            alone = ", no core to more than its share of launch 1" if self.reserved_bytes else ""
             which = f"launch{'es' * (len(early) > 1)} {' and '.join(early)} start{'s' * (len(early) == 1)}"
             lines.append(f"  {which} early (programmatic dependent launch){alone}")
         return "\n".join(lines)

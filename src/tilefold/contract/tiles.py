@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from tilefold.contract.costs import programs_of
+from tilefold.contract.costs import is_vector, programs_of
 from tilefold.contract.plan import Asked, Finish, Sizes, Tile
 from tilefold.planner.device import Device
 from tilefold.planner.view import power_above
@@ -18,26 +18,31 @@ STAGED_BYTES = 100 * 1024  # of the steps that are on their way
 
 SPILLING = 4096  # operands a step of float32's true products: unrolled on the vector units, more outgrow the registers
 
+MOST_SHARING = 3  # programs on a core that begin early
+
+LINE = 128  # bytes that memory hands over at once
+MANY = 4096  # results that are finished by more programs than a chip has cores
+LARGE = 64 * 64  # results of a tile whose products take longer than its loads
+
 _BLOCKS = (16, 32, 64, 128)
 _BLOCKS_K = (32, 64, 128, 256)
 _SPLITS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
-def tiles_of(sizes: Sizes, asked: Asked) -> Iterator[Tile]:
-    """Tiles no larger than the product needs, with as many steps on their way as shared memory holds."""
+def tiles_of(sizes: Sizes, asked: Asked, device: Device) -> Iterator[Tile]:
+    """Tiles no larger than the product needs, with as many steps on their way as shared memory holds.
+
+    A step takes a line of memory of each row and column, and more only of large tiles: a search of all found none faster by
+    more than 3 % (docs/measured.md).
+    """
+    line = min(max(_BLOCKS_K[0], LINE // sizes.itemsize), max(_BLOCKS_K[0], power_above(sizes.depth)))
     most_k = 64 if asked.dtype == torch.float64 else max(_BLOCKS_K)
-    for block_m, block_n, block_k in itertools.product(_BLOCKS, _BLOCKS, _BLOCKS_K):
+    for block_m, block_n, block_k in itertools.product(_rows_of(sizes, asked, device), _BLOCKS, _BLOCKS_K):
         if (
-            block_k > most_k
+            not line <= block_k <= (most_k if block_m * block_n >= LARGE else line)
             or (asked.true_float32 and (block_m + block_n) * block_k > SPILLING)
-            or any(
-                block > least and block >= 2 * size
-                for block, least, size in (
-                    (block_m, 16, sizes.rows),
-                    (block_n, 16, sizes.columns),
-                    (block_k, 32, sizes.depth),
-                )
-            )
+            or (block_n > 16 and block_n >= 2 * sizes.columns)
+            or (block_k > line and block_k >= 2 * sizes.depth)
         ):
             continue
         stages = min(4, STAGED_BYTES // ((block_m + block_n) * block_k * sizes.itemsize))
@@ -46,12 +51,21 @@ def tiles_of(sizes: Sizes, asked: Asked) -> Iterator[Tile]:
                 yield Tile(block_m, block_n, block_k, warps, stages)
 
 
+def _rows_of(sizes: Sizes, asked: Asked, device: Device) -> list[int]:
+    """Rows of a tile. Where tensor cores take 64 at once (`wgmma`), 32 are neither: too few for it, and slower than 16."""
+    if device.capability < 90 or is_vector(asked):
+        return [block for block in _BLOCKS if block == 16 or block < 2 * sizes.rows]
+    return [block for block, more_than in ((16, 0), (64, 16), (128, 64)) if sizes.rows > more_than]
+
+
 def _warps(results: int, asked: Asked) -> tuple[int, ...]:
     if results >= 128 * 128:
         return (8,)
     if asked.true_float32:
         return (2, 4)
-    return (4,) if results >= 1024 else (1, 2)
+    if results >= 1024:
+        return (4,)
+    return (1, 2) if results < 512 else (2,)
 
 
 def splits_of(depth: int, tile: Tile) -> list[int]:
@@ -67,26 +81,41 @@ def even_splits(depth: int, tile: Tile, splits: int) -> int:
 
 
 def spreading_bytes(tile: Tile, splits: int, sizes: Sizes, device: Device) -> int:
-    """The shared memory by which a core holds one program of the first launch; 0 where there are more than cores.
+    """The shared memory by which a core holds its share of the first launch's programs and no more; 0 where none does that.
 
-    Half of a core's: with the kilobyte that the chip takes for each program, two ask for more than there is.
+    A half of a core's for one program, a third for two, and so on: with the kilobyte that the chip takes for each program,
+    one more does not fit.
 
-    Programs that begin early find some cores still at work on what came before: two of them then start on one core while
-    others get none, and the launch takes twice as long (docs/measured.md). A core that has no room for two prevents it.
+    Programs that begin early find some cores still at work on what came before: more than their share then start on one core
+    while others get fewer, and the launch takes as long as the most of them (docs/measured.md). A core without room for
+    more prevents it.
     """
-    return device.shared_bytes // 2 if programs_of(tile, splits, sizes) <= device.cores else 0
+    share = math.ceil(programs_of(tile, splits, sizes) / device.cores)
+    reserved = device.shared_bytes // (share + 1)
+    own = (tile.block_m + tile.block_n) * tile.block_k * sizes.itemsize * (tile.num_stages - 1)
+    return reserved if share == 1 or (share <= MOST_SHARING and own <= reserved) else 0
 
 
 def finish_of(sizes: Sizes, splits: int, row: bool = False, in_order: bool = False) -> Finish:
-    """All splits of some results in one tile where they fit: the launch is a matter of latency."""
+    """The second launch of a product: its programs read a few kilobytes each, since nothing else hides the way to them.
+
+    Those for many splits are what a search took on an H200 (docs/measured.md): few results a program, and one warp where that
+    holds all of them, or where programs are more than cores: nobody then waits for other warps.
+    """
     lanes = 1 if in_order else min(128, power_above(splits))
     if row:
         return _row_finish(sizes, lanes)
     block = max(32, min(1024, 4096 // lanes))
     if sizes.outputs >= 1 << 20:
         return Finish(block, lanes, 4)
-    block = min(block, 32 if lanes >= 32 or in_order else 128)
-    return Finish(block, lanes, max(1, min(4, block * lanes // 256)))
+    if lanes < 32:
+        block = min(block, 32 if in_order else 128)
+        return Finish(block, lanes, max(1, min(4, block * lanes // 256)))
+    if splits <= 48:
+        return Finish(32, 32, 1)
+    if sizes.outputs >= MANY:
+        return Finish(16, lanes, 1)
+    return Finish(32, 64, 4) if splits <= 96 else Finish(16, 128, 4)
 
 
 def _row_finish(sizes: Sizes, lanes: int) -> Finish:
