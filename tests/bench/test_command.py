@@ -150,10 +150,13 @@ def test_parts_are_all_cases_once(tmp_path: Path) -> None:
     for part in ("1/2", "2/2"):
         quick = ["--operations", "sum", "--part", part, "--out", str(tmp_path / part[0])]
         assert run("host", *QUICK, *quick) == 0
-    files = [str(tmp_path / part / "host.json") for part in "12"]
-    assert run("merge", *files, "--out", str(tmp_path)) == 0
-    merged = read_results(tmp_path / "host.json")
-    assert sorted(case.name for case in merged.cases) == ["sum dim0 32x1024 fp32", "sum dim1 32x1024 fp32"]
+    files = [tmp_path / part / "host.json" for part in "12"]
+    names = ["sum dim1 32x1024 fp32", "sum dim0 32x1024 fp32"]
+    assert [case.name for file in files for case in read_results(file).cases] == names
+    for order in (files, files[::-1]):
+        assert run("merge", *map(str, order), "--out", str(tmp_path)) == 0
+        merged = read_results(tmp_path / "host.json")
+        assert [case.name for case in merged.cases] == names, "as the suite lists them"
     assert len(merged.runs) == 2
 
 

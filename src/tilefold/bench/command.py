@@ -378,10 +378,23 @@ def merge(argv: Sequence[str]) -> int:
     p.add_argument("results", type=Path, nargs="+", metavar="RESULT.json")
     p.add_argument("--out", type=Path, required=True)
     args = p.parse_args(argv)
-    merged = merge_results([read_results(path) for path in args.results])
+    merged = in_order(merge_results([read_results(path) for path in args.results]))
     written, _ = write_results(merged, args.out)
     _write("\n".join([*summary(merged), f"written: {written}"]))
     return 0
+
+
+def in_order(result: SuiteResult) -> SuiteResult:
+    """A result with its cases as its suite lists them, those of shapes that it does not list at the end."""
+    from dataclasses import replace
+
+    from tilefold.bench.suites import load_suite
+
+    suite = load_suite(result.suite)
+    listed = [case.name for size in ("full", "small") for case in suite.cases(size)]
+    places = {name: place for place, name in enumerate(listed)}
+    cases = sorted(result.cases, key=lambda case: places.get(case.name, len(places)))
+    return replace(result, cases=tuple(cases))
 
 
 def show(argv: Sequence[str]) -> int:
