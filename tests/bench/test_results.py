@@ -216,6 +216,9 @@ def test_parts_merge_and_keep_their_own_runs() -> None:
     assert len(merged.cases) == 2
     assert [case.measurements[0].time_us.median_us for case in merged.cases] == [5.0, 7.0]  # type: ignore[union-attr]  # all were timed
     assert [merged.runs[case.run].copy_gb_per_s for case in merged.cases] == [4000.0, 3000.0]
+    newer = replace(other, cases=tuple(replace(case, run=0) for case in merged.cases))
+    again = merge_results([first, newer])
+    assert again.runs == other.runs, "of the first no case is left"
 
 
 def test_other_suites_do_not_merge() -> None:

@@ -280,7 +280,9 @@ def _check_sense(result: SuiteResult) -> None:
 
 
 def merge_results(results: Sequence[SuiteResult]) -> SuiteResult:
-    """Several files of one suite as one: a later file's case replaces an earlier one's if it was run; all runs are kept.
+    """Several files of one suite as one: a later file's case replaces an earlier one's if it was run.
+
+    Runs are kept of which a case is left.
 
     Raises:
         ArgumentError: there are none, or they are of different suites.
@@ -297,4 +299,6 @@ def merge_results(results: Sequence[SuiteResult]) -> SuiteResult:
             if case.name not in merged or any(m.status != NOT_RUN for m in case.measurements):
                 merged[case.name] = dataclasses.replace(case, run=case.run + len(runs))
         runs += result.runs
-    return SuiteResult(SCHEMA, suites[0], tuple(runs), tuple(merged.values()))
+    left = sorted({case.run for case in merged.values()})
+    cases = (dataclasses.replace(case, run=left.index(case.run)) for case in merged.values())
+    return SuiteResult(SCHEMA, suites[0], tuple(runs[run] for run in left), tuple(cases))
