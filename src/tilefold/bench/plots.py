@@ -70,7 +70,7 @@ def file_name(name: str) -> str:
 
 def style_of(variants: Sequence[str]) -> dict[str, dict[str, Any]]:
     """A colour and a mark a variant, the same in every plot of a suite; ours is drawn widest, and those beyond the colours
-    with dots between their marks.
+    with dots between their marks, or stripes on their bars.
     """
     return {
         name: {
@@ -187,15 +187,19 @@ def draw_fractions(figure_class: Any, result: SuiteResult) -> Any:
     from tilefold.bench.statistics import geometric_mean
 
     groups = _bar_groups(result)
-    figure = figure_class(figsize=(max(7.0, 0.75 * len(groups) + 3), 4.6), layout="constrained")
-    axes = figure.add_subplot()
     variants = [v for v in result.variants if fractions(result.cases, v)]
+    across = len(groups) * max(0.75, 0.22 * len(variants))
+    figure = figure_class(figsize=(max(7.0, across + 3), 4.6), layout="constrained")
+    axes = figure.add_subplot()
     width = 0.8 / max(len(variants), 1)
     for number, name in enumerate(variants):
         heights = [geometric_mean(fractions(cases, name)) for cases in groups.values()]
         places = [i + (number - (len(variants) - 1) / 2) * width for i in range(len(groups))]
-        color = style_of(result.variants)[name]["color"]
-        axes.bar(places, [0 if h != h else h for h in heights], width, color=color, label=name)
+        style = style_of(result.variants)[name]
+        stripes = {"hatch": "////", "edgecolor": "white", "linewidth": 0} if style["linestyle"] == ":" else {}
+        axes.bar(
+            places, [0 if h != h else h for h in heights], width, color=style["color"], label=name, **stripes
+        )
     axes.axhline(1, color="black", linewidth=1, linestyle="--")
     axes.set_xticks(range(len(groups)), list(groups), rotation=30, ha="right", fontsize=8)
     axes.set_ylabel("fraction of the limit (1 = perfect)")
