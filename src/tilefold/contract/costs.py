@@ -23,7 +23,8 @@ from tilefold.planner.device import Device
 
 @dataclass(frozen=True)
 class Costs:
-    """A chip in the numbers that the choice turns on. The defaults were fitted to an H200 (benchmarks/fit_products.py).
+    """A chip in the numbers that the choice turns on. The defaults are an H200's: fitted to the times of 20,000 plans of two
+    searches, those near the fastest counting most (docs/measured.md). benchmarks/fit_products.py fits those of a chip.
 
     Launches: `launch_us` is one in a graph, `dependent_us` one that began early, `chained_us` what a first launch gains that
     begins beside the end of what ran before, `crowded_us` the same where its programs share cores. `full_us` is lost where
@@ -54,7 +55,7 @@ class Costs:
     step_us: float = 0.024
     core_gb_per_s: float = 116.4
     core_tflops: float = 5.45
-    mma_tflops: float = 5.67
+    mma_tflops: float = 2.4
     vector_tflops: float = 0.337
     vector_warp_tflops: float = 0.099
     few: float = 4.13
