@@ -135,9 +135,7 @@ def _products_us(tile: Tile, sharing: int, asked: Asked, device: Device, costs: 
     warps = tile.num_warps
     slower = slowdown(asked.dtype, asked.precision)
     if is_vector(asked):
-        results = (
-            tile.block_m * tile.block_n / (32 * warps)
-        )  # of a thread: the more, the fewer loads of shared memory
+        results = tile.block_m * tile.block_n / (32 * warps)  # of a thread
         core, warp, way_us = costs.vector_tflops, costs.vector_warp_tflops, 0.0
         slower *= (results + costs.few) / results
     elif _is_wgmma(tile, asked, device):
