@@ -1,4 +1,4 @@
-"""What a product gains when its first launch begins early, and what a core to each of its programs does to that.
+"""What a product gains when its first launch begins early, and what its share of each core does to that.
 
     PYTHONPATH=src python benchmarks/early_launches.py
 
@@ -89,13 +89,15 @@ def main() -> int:
     """Every shape in bfloat16 and in float32, and the crowded plans."""
     if not torch.cuda.is_available():
         raise SystemExit("early_launches: needs a CUDA device, got none; run it where there is one")
-    for dtype in (torch.bfloat16, torch.float32):
-        for rows, depth in SHAPES:
-            print(compare(rows, depth, dtype), flush=True)
-            torch.cuda.empty_cache()  # each graph had memory of its own
+    cases: list[tuple[int, int, torch.dtype, ContractPlan | None]] = [
+        (*shape, dtype, None) for dtype in (torch.bfloat16, torch.float32) for shape in SHAPES
+    ]
     for dtype, rows, depth, tile, splits in CROWDED:
-        plan = crowded(tile, splits, Sizes(rows, rows, depth, 1, dtype.itemsize))
-        print(compare(rows, depth, dtype, plan), flush=True)
+        sizes = Sizes(rows, rows, depth, 1, dtype.itemsize)
+        cases.append((rows, depth, dtype, crowded(tile, splits, sizes)))
+    for case in cases:
+        print(compare(*case), flush=True)
+        torch.cuda.empty_cache()  # each graph had memory of its own
     return 0
 
 

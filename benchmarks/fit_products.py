@@ -34,12 +34,13 @@ STEPS = (1.5, 1.2, 1.07, 1.02)  # factors by which a number is moved, one after 
 
 @dataclass(frozen=True)
 class Timed:
-    """The plans of one shape with their times, on a device; `fastest_us` is that of any plan of ours."""
+    """Plans of ours for one shape with their times, on a device, and cuBLAS's; `fastest_us` is that of any plan of ours."""
 
     sizes: Sizes
     asked: Asked
     device: Device
     plans: tuple[ContractPlan, ...]
+    cublas: tuple[ContractPlan, ...]
     fastest_us: float
 
 
@@ -53,27 +54,21 @@ def read_logs(paths: Sequence[Path]) -> list[Timed]:
             entries = list(map(tuned.entry_of, shape["plans"]))
             dtype = getattr(torch, entries[0].dtype)
             sizes, asked = Sizes(*entries[0].sizes, dtype.itemsize), Asked(dtype, entries[0].precision)
-            weighed = {_decisions(plan) for plan in candidates(sizes, asked, device)}
-            fastest_us = min(e.plan.time_us for e in entries if e.plan.tile)
-            kept = tuple(
-                e.plan
-                for e in entries
-                if not e.plan.tile or (_decisions(e.plan) in weighed and e.plan.time_us <= FAR * fastest_us)
-            )
-            if any(plan.tile for plan in kept):
-                shapes.append(Timed(sizes, asked, device, kept, fastest_us))
+            ours = [e.plan for e in entries if e.plan.tile]
+            cublas = tuple(e.plan for e in entries if not e.plan.tile)
+            weighed = {plan.decisions for plan in candidates(sizes, asked, device)}
+            fastest_us = min(plan.time_us for plan in ours)
+            near = tuple(p for p in ours if p.decisions in weighed and p.time_us <= FAR * fastest_us)
+            if near:
+                shapes.append(Timed(sizes, asked, device, near, cublas, fastest_us))
     return shapes
-
-
-def _decisions(plan: ContractPlan) -> ContractPlan:
-    return replace(plan, time_us=0.0, reason="")
 
 
 def error(costs: Costs, shapes: Sequence[Timed]) -> float:
     """The mean square of the logarithm of model over measured; cuBLAS counts as the fastest plan does."""
     total = weights = 0.0
     for shape in shapes:
-        for plan in shape.plans:
+        for plan in (*shape.plans, *shape.cublas):
             weight = math.exp((1 - plan.time_us / shape.fastest_us) / NEAR) if plan.tile else 1.0
             model_us = plan_us(plan, shape.sizes, shape.asked, shape.device, costs)
             total += weight * math.log(model_us / plan.time_us) ** 2
@@ -88,11 +83,10 @@ def expected(costs: Costs, shapes: Sequence[Timed]) -> float:
     """
     total = 0.0
     for shape in shapes:
-        plans = [plan for plan in shape.plans if plan.tile]
-        times = [plan_us(plan, shape.sizes, shape.asked, shape.device, costs) for plan in plans]
+        times = [plan_us(plan, shape.sizes, shape.asked, shape.device, costs) for plan in shape.plans]
         least = min(times)
         weights = [math.exp((least - time_us) / (SHARP * shape.fastest_us)) for time_us in times]
-        drawn = sum(w * plan.time_us for w, plan in zip(weights, plans, strict=True)) / sum(weights)
+        drawn = sum(w * plan.time_us for w, plan in zip(weights, shape.plans, strict=True)) / sum(weights)
         total += drawn / shape.fastest_us - 1
     return total / len(shapes)
 
@@ -106,8 +100,7 @@ def regret(costs: Costs, shapes: Sequence[Timed]) -> list[float]:
     """For each shape, the time of the plan of ours that the model would take over that of the fastest."""
     found = []
     for shape in shapes:
-        plans = [plan for plan in shape.plans if plan.tile]
-        taken = min(plans, key=lambda p: plan_us(p, shape.sizes, shape.asked, shape.device, costs))
+        taken = min(shape.plans, key=lambda p: plan_us(p, shape.sizes, shape.asked, shape.device, costs))
         found.append(taken.time_us / shape.fastest_us)
     return found
 

@@ -101,11 +101,12 @@ class Search:
         self.sizes, self.device = sizes, device
         self.known: dict[ContractPlan, Final] = {}
         first = sorted(candidates(sizes, asked, device, tuned.costs_of(device)), key=lambda p: p.time_us)
-        self.model = _plain(first[0])
+        self.model = first[0].decisions
         shipped = tuned.tuned_plan(sizes, asked, device, first[0])
         whole, cublas = ([p for p in first if p.strategy == name] for name in ("whole", "cublas"))
         start = [shipped] if shipped else []
-        self.waiting = list(dict.fromkeys(map(_plain, (*start, *first[:BREADTH], *whole[:4], *cublas))))
+        begin = (*start, *first[:BREADTH], *whole[:4], *cublas)
+        self.waiting = list(dict.fromkeys(plan.decisions for plan in begin))
 
     def tell(self, times: Sequence[Final]) -> None:
         """The times of the plans that waited, `NEVER` for one that cannot run."""
@@ -128,10 +129,6 @@ class Search:
     def found(self) -> list[ContractPlan]:
         """Timed plans, the fastest first."""
         return sorted(self.known, key=lambda plan: self.known[plan].both_us)
-
-
-def _plain(plan: ContractPlan) -> ContractPlan:
-    return replace(plan, time_us=0.0, reason="")
 
 
 def neighbours(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[ContractPlan]:
@@ -177,7 +174,7 @@ def _valid(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[Contrac
     """The plan with splits that are even and a second launch that suits them, if a core can hold it."""
     tile = plan.tile
     assert tile is not None
-    shared = (tile.block_m + tile.block_n) * tile.block_k * sizes.itemsize * (tile.num_stages - 1)
+    shared = tile.step_bytes(sizes.itemsize) * (tile.num_stages - 1)
     fits = (
         shared <= device.shared_bytes - PROGRAM_BYTES
         and 1 <= tile.num_stages <= MOST_STAGES

@@ -39,7 +39,7 @@ def test_every_entry_is_a_plan_that_the_chip_runs(entry: Entry) -> None:
     sizes = Sizes(*entry.sizes, getattr(torch, entry.dtype).itemsize)
     assert plan.splits == even_splits(sizes.depth, tile, plan.splits)
     assert (plan.splits == 1) == (plan.strategy == "whole") == (plan.finish is None)
-    held = (tile.block_m + tile.block_n) * tile.block_k * sizes.itemsize * (tile.num_stages - 1)
+    held = tile.step_bytes(sizes.itemsize) * (tile.num_stages - 1)
     assert held <= H200.shared_bytes - PROGRAM_BYTES
     if plan.reserved_bytes:
         assert plan.chained

@@ -72,9 +72,8 @@ def test_a_launch_that_begins_early_keeps_a_core_to_its_share_or_waits() -> None
     near = plan_product(problem(16, 8192 + 640, 16), CHIP)
     assert near.chained
     assert near.reserved_bytes == CHIP.shared_bytes // 2
-    some = plan_product(
-        problem(16, 8192 + 640, 16), replace(CHIP, cores=24)
-    )  # by name the same chip, so the same table
+    fewer = replace(CHIP, cores=24)  # by name the same chip, so the same table
+    some = plan_product(problem(16, 8192 + 640, 16), fewer)
     assert (some.tile, some.chained, some.reserved_bytes) == (SPLIT.tile, True, CHIP.shared_bytes // 3)
     few = replace(CHIP, cores=8)
     crowded = plan_product(problem(16, 8192 + 640, 16), few)
@@ -82,7 +81,7 @@ def test_a_launch_that_begins_early_keeps_a_core_to_its_share_or_waits() -> None
 
 
 def test_a_chip_of_the_name_with_fewer_cores_gets_a_plan_of_its_own(tmp_path: Path) -> None:
-    """An eighth of a chip: half its shared memory reserved for each of 48 programs would run them in turns."""
+    """A sixteenth of a chip: half its shared memory reserved for each of 48 programs would run them in turns."""
     (tmp_path / f"{table_name(CHIP.name)}.json").write_text(document(made={"cores": CHIP.cores}))
     table_of.cache_clear()
     few = replace(CHIP, cores=8)

@@ -7,6 +7,7 @@ import math
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -386,8 +387,6 @@ def merge(argv: Sequence[str]) -> int:
 
 def in_order(result: SuiteResult) -> SuiteResult:
     """A result with its cases as its suite lists them, those of shapes that it does not list at the end."""
-    from dataclasses import replace
-
     from tilefold.bench.suites import load_suite
 
     suite = load_suite(result.suite)

@@ -191,11 +191,11 @@ def draw_fractions(figure_class: Any, result: SuiteResult) -> Any:
     across = len(groups) * max(0.75, 0.22 * len(variants))
     figure = figure_class(figsize=(max(7.0, across + 3), 4.6), layout="constrained")
     axes = figure.add_subplot()
-    width = 0.8 / max(len(variants), 1)
+    width, styles = 0.8 / max(len(variants), 1), style_of(result.variants)
     for number, name in enumerate(variants):
         heights = [geometric_mean(fractions(cases, name)) for cases in groups.values()]
         places = [i + (number - (len(variants) - 1) / 2) * width for i in range(len(groups))]
-        style = style_of(result.variants)[name]
+        style = styles[name]
         stripes = {"hatch": "////", "edgecolor": "white", "linewidth": 0} if style["linestyle"] == ":" else {}
         axes.bar(
             places, [0 if h != h else h for h in heights], width, color=style["color"], label=name, **stripes

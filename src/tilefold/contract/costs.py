@@ -91,7 +91,7 @@ def plan_us(plan: ContractPlan, sizes: Sizes, asked: Asked, device: Device, cost
         return _cublas_us(sizes, asked, plan.finish is None, device, costs)
     time_us = _tiles_us(plan.tile, plan.splits, sizes, asked, device, costs)
     time_us += _finish_us(plan.finish, plan.splits, sizes, device, costs) if plan.finish else 0.0
-    crowded = programs_of(plan.tile, plan.splits, sizes) > device.cores
+    crowded = share_of(plan.tile, plan.splits, sizes, device) > 1
     return time_us - ((costs.crowded_us if crowded else costs.chained_us) if plan.chained else 0.0)
 
 
@@ -105,13 +105,17 @@ def programs_of(tile: Tile, splits: int, sizes: Sizes) -> int:
     )
 
 
+def share_of(tile: Tile, splits: int, sizes: Sizes, device: Device) -> int:
+    """How many of them a core has."""
+    return math.ceil(programs_of(tile, splits, sizes) / device.cores)
+
+
 def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Device, costs: Costs) -> float:
     """A launch of our own tiles: programs in waves, each a chain of steps."""
-    bytes_a_step = (tile.block_m + tile.block_n) * tile.block_k * sizes.itemsize
+    bytes_a_step = tile.step_bytes(sizes.itemsize)
     ahead = max(1, tile.num_stages - 1)
     held = max(1, device.shared_bytes // (bytes_a_step * ahead + PROGRAM_BYTES))
-    programs = programs_of(tile, splits, sizes)
-    share = math.ceil(programs / device.cores)  # of a core
+    share = share_of(tile, splits, sizes, device)
     sharing = min(share, held, CORE_PROGRAMS, CORE_WARPS // tile.num_warps)
     steps = math.ceil(math.ceil(sizes.depth / tile.block_k) / splits)
     reading_us = bytes_a_step / costs.core_gb_per_s / 1e3
@@ -124,7 +128,7 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Devic
         step_us = max(step_us, needed_us) + costs.unhidden * min(step_us, needed_us)
     wave_us = costs.latency_us + costs.waited * min(ahead, steps) * sharing * reading_us + steps * step_us
     wave_us += costs.share_us * (sharing - 1) + costs.warp_us * tile.num_warps
-    full_us = costs.full_us * (programs / (share * device.cores)) ** 4
+    full_us = costs.full_us * (programs_of(tile, splits, sizes) / (share * device.cores)) ** 4
     memory_us = sizes.operand_bytes / device.gb_per_s / 1e3
     return costs.launch_us + max(memory_us, math.ceil(share / sharing) * wave_us) + full_us
 

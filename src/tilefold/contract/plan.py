@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -61,6 +61,10 @@ class Tile:
     num_warps: int
     num_stages: int
 
+    def step_bytes(self, itemsize: int) -> int:
+        """What a program reads a step of K."""
+        return (self.block_m + self.block_n) * self.block_k * itemsize
+
 
 @dataclass(frozen=True)
 class Finish:
@@ -99,6 +103,11 @@ class ContractPlan:
     guarantee: str = "run_to_run"
     time_us: float = 0.0
     reason: str = ""
+
+    @property
+    def decisions(self) -> ContractPlan:
+        """The plan without what is only said of it."""
+        return replace(self, time_us=0.0, reason="")
 
     @property
     def launches(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from tilefold.contract.costs import is_vector, programs_of
+from tilefold.contract.costs import is_vector, share_of
 from tilefold.contract.plan import Asked, Finish, Sizes, Tile
 from tilefold.planner.device import Device
 from tilefold.planner.view import power_above
@@ -90,9 +90,9 @@ def spreading_bytes(tile: Tile, splits: int, sizes: Sizes, device: Device) -> in
     while others get fewer, and the launch takes as long as the most of them (docs/measured.md). A core without room for
     more prevents it.
     """
-    share = math.ceil(programs_of(tile, splits, sizes) / device.cores)
+    share = share_of(tile, splits, sizes, device)
     reserved = device.shared_bytes // (share + 1)
-    own = (tile.block_m + tile.block_n) * tile.block_k * sizes.itemsize * (tile.num_stages - 1)
+    own = tile.step_bytes(sizes.itemsize) * (tile.num_stages - 1)
     return reserved if share == 1 or (share <= MOST_SHARING and own <= reserved) else 0
 
 

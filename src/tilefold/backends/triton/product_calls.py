@@ -114,12 +114,13 @@ def _finish_call(
         _batch_sizes(problem),
     )
     wide = max(problem.outputs, *_reaches(problem)) + finish.block > calls.NARROW
+    pitch = (
+        pitch_of(problem) if plan.splits > 1 else 1
+    )  # of one split none is read: one kernel for all shapes
     shared = {
         "LANES": finish.lanes,
         "SPLITS": plan.splits,
-        "PITCH": pitch_of(problem)
-        if plan.splits > 1
-        else 1,  # of one split none is read: one kernel for all shapes
+        "PITCH": pitch,
         "WIDE": wide,
         "WAIT": overlap,
         "RELEASE": chained,
