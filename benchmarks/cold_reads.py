@@ -32,7 +32,7 @@ VECTOR = 16
 Reader = tuple[str, Any, dict[str, Any], int, int]
 
 
-def shapes(cores: int) -> Iterator[tuple[str, dict[str, Any], int, int]]:
+def shapes(sms: int) -> Iterator[tuple[str, dict[str, Any], int, int]]:
     """(name, the source's macros, CTAs or 0 for one a tile, bytes of shared memory)."""
     for policy, threads, loads in itertools.product(
         (None, "evict_first", "evict_unchanged"), (256, 512, 1024), (4, 8, 16)
@@ -40,18 +40,18 @@ def shapes(cores: int) -> Iterator[tuple[str, dict[str, Any], int, int]]:
         if threads * loads > 8192 or (policy != "evict_first" and (threads, loads) != (512, 8)):
             continue
         hint = {} if policy is None else {"POLICY": f'"{policy}"'}
-        for ctas in (0, cores, 2 * cores, 4 * cores):
+        for ctas in (0, sms, 2 * sms, 4 * sms):
             name = f"loads: {policy or 'as usual'}, {threads} threads, {loads} a thread, {ctas or 'all'} CTAs"
             yield name, {"THREADS": threads, "LOADS": loads, **hint}, ctas, 0
     for chunk, stages in ((8192, 12), (16384, 8), (16384, 12), (32768, 6)):
         macros = {"THREADS": 512, "BULK": 1, "CHUNK": chunk, "STAGES": stages}
-        yield f"bulk copies: {chunk} bytes, {stages} on their way", macros, cores, chunk * stages
+        yield f"bulk copies: {chunk} bytes, {stages} on their way", macros, sms, chunk * stages
 
 
-def readers(cores: int) -> list[Reader]:
+def readers(sms: int) -> list[Reader]:
     """The kernels, compiled."""
     made = []
-    for name, macros, ctas, shared in shapes(cores):
+    for name, macros, ctas, shared in shapes(sms):
         options = ("-std=c++17", *(f"-D{key}={value}" for key, value in macros.items()))
         kernel = cupy.RawModule(code=SOURCE.read_text(encoding="utf-8"), options=options).get_function("read")
         if shared:

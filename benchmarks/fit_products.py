@@ -22,7 +22,7 @@ import torch
 from tilefold.contract import tuned
 from tilefold.contract.choose import candidates
 from tilefold.contract.costs import Costs, plan_us
-from tilefold.contract.plan import Asked, ContractPlan, Sizes
+from tilefold.contract.plan import Asked, Candidate, Sizes
 from tilefold.planner.device import Device
 
 FAR = 1.7  # times the fastest plan's time: slower ones are no choice
@@ -39,8 +39,8 @@ class Timed:
     sizes: Sizes
     asked: Asked
     device: Device
-    plans: tuple[ContractPlan, ...]
-    cublas: tuple[ContractPlan, ...]
+    plans: tuple[Candidate, ...]
+    cublas: tuple[Candidate, ...]
     fastest_us: float
 
 

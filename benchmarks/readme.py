@@ -11,7 +11,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from tilefold.bench.plots import shape_label
+from tilefold.bench.plot_labels import shape_label
 from tilefold.bench.results import CaseResult, Run, SuiteResult, read_results
 from tilefold.bench.statistics import geometric_mean
 from tilefold.bench.summary import (

@@ -27,18 +27,21 @@ from typing import Any
 import torch
 
 from tilefold.backends.triton.call import Call, compile_for, options_of, source_of
-from tilefold.backends.triton.product_calls import product_calls
+from tilefold.backends.triton.lower import calls_of
 from tilefold.bench.cases import DTYPES
-from tilefold.bench.products import ProductCase
+from tilefold.bench.product_cases import ProductCase
 from tilefold.bench.suites import load_suite
 from tilefold.contract import tuned
 from tilefold.contract.choose import PARTIAL_BYTES, candidates
 from tilefold.contract.costs import PROGRAM_BYTES
 from tilefold.contract.epilogue import Epilogue, make_epilogue
 from tilefold.contract.operands import Contraction, canonical_product
-from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes
+from tilefold.contract.plan import Asked, Candidate, Finish, Sizes
+from tilefold.contract.steps import product_plan
 from tilefold.contract.tiles import even_splits, finish_of, spreading_bytes
+from tilefold.dispatch import compiled
 from tilefold.planner.device import Device, device_of
+from tilefold.requests import Product
 
 BREADTH = 48  # plans of the cost model that are timed
 BEAM = 4  # plans whose neighbours are timed
@@ -99,7 +102,7 @@ class Search:
 
     def __init__(self, sizes: Sizes, asked: Asked, device: Device) -> None:
         self.sizes, self.device = sizes, device
-        self.known: dict[ContractPlan, Final] = {}
+        self.known: dict[Candidate, Final] = {}
         first = sorted(candidates(sizes, asked, device, tuned.costs_of(device)), key=lambda p: p.time_us)
         self.model = first[0].decisions
         shipped = tuned.tuned_plan(sizes, asked, device, first[0])
@@ -119,19 +122,19 @@ class Search:
         ]
         self.waiting = list(dict.fromkeys(around))
 
-    def finalists(self) -> list[ContractPlan]:
+    def finalists(self) -> list[Candidate]:
         """The fastest plans, those that are the fastest cold, cuBLAS, and what the cost model takes."""
         cold = sorted(self.known, key=lambda plan: self.known[plan].cold_us)[: FINALISTS // 2]
         cublas = [plan for plan in self.known if plan.strategy == "cublas"]
         return list(dict.fromkeys([*self.found[:FINALISTS], *cold, *cublas, self.model]))
 
     @property
-    def found(self) -> list[ContractPlan]:
+    def found(self) -> list[Candidate]:
         """Timed plans, the fastest first."""
         return sorted(self.known, key=lambda plan: self.known[plan].both_us)
 
 
-def neighbours(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[ContractPlan]:
+def neighbours(plan: Candidate, sizes: Sizes, device: Device) -> Iterator[Candidate]:
     """Plans that differ from one in a single decision."""
     tile, finish = plan.tile, plan.finish
     if tile is None:
@@ -150,8 +153,8 @@ def neighbours(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[Con
         yield from (replace(plan, finish=other) for other in _finishes(finish))
 
 
-def chained_or_not(plan: ContractPlan, sizes: Sizes, device: Device) -> ContractPlan:
-    """The plan with a core to each program of a launch that begins early, where cores suffice."""
+def chained_or_not(plan: Candidate, sizes: Sizes, device: Device) -> Candidate:
+    """The plan with an SM to each program of a launch that begins early, where SMs suffice."""
     assert plan.tile is not None
     reserved = spreading_bytes(plan.tile, plan.splits, sizes, device) if plan.chained else 0
     return replace(plan, reserved_bytes=reserved)
@@ -170,8 +173,8 @@ def _finishes(finish: Finish) -> Iterator[Finish]:
                 yield other
 
 
-def _valid(plan: ContractPlan, sizes: Sizes, device: Device) -> Iterator[ContractPlan]:
-    """The plan with splits that are even and a second launch that suits them, if a core can hold it."""
+def _valid(plan: Candidate, sizes: Sizes, device: Device) -> Iterator[Candidate]:
+    """The plan with splits that are even and a second launch that suits them, if an SM can hold it."""
     tile = plan.tile
     assert tile is not None
     shared = tile.step_bytes(sizes.itemsize) * (tile.num_stages - 1)
@@ -217,22 +220,23 @@ class Stand:
         self.search = Search(shape.sizes, Asked(dtype, finished=not shape.relu), device)
         self.wrong: list[str] = []
 
-    def ready(self, plan: ContractPlan) -> Any:
+    def ready(self, plan: Candidate) -> Any:
         """A plan compiled, as a call without arguments."""
-        from tilefold.backends.triton.products import prepare
-
         size = (self.shape.rows, self.shape.columns)
-        made = prepare(self.a, self.b, [], self.ending, "ieee", "run_to_run", size, plan=self.full(plan))
-        return lambda: made(self.a, self.b)
+        request = Product(self.ending, "ieee", "run_to_run", size)
+        planned = self.problem, product_plan(self.full(plan), self.problem, self.ending)
+        call = compiled(request, [self.a, self.b], planned).call
+        return lambda: call(self.a, self.b)[0]
 
-    def full(self, plan: ContractPlan) -> ContractPlan:
+    def full(self, plan: Candidate) -> Candidate:
         """The plan as the planner would hand it on."""
         return replace(plan, overlap=plan.strategy == "split" and self.device.overlaps)
 
-    def calls(self, plans: Iterable[ContractPlan]) -> list[Call]:
+    def calls(self, plans: Iterable[Candidate]) -> list[Call]:
         """The kernels of plans."""
         full = map(self.full, plans)
-        return [c for p in full for c in product_calls(p, self.problem, self.ending, interpret=False)]
+        plans = (product_plan(candidate, self.problem, self.ending) for candidate in full)
+        return [c for plan in plans for c in calls_of(plan, self.problem, self.ending)]
 
     def time_waiting(self, until: float) -> None:
         """Time the plans that wait, a quick look at each; those for which no time is left are passed over."""
@@ -244,7 +248,7 @@ class Stand:
             ]
         )
 
-    def time(self, plan: ContractPlan, cold_ms: float, **pace: int) -> Final:
+    def time(self, plan: Candidate, cold_ms: float, **pace: int) -> Final:
         """Microseconds in a CUDA graph, and by do_bench, the L2 cold; `NEVER` for a plan that cannot run here."""
         from triton.testing import do_bench
 
@@ -256,7 +260,7 @@ class Stand:
         cold_us = 1e3 * float(do_bench(call, warmup=2, rep=cold_ms, return_mode="median"))
         return Final(graph_us(call, 5.0, **pace), cold_us)
 
-    def _checked(self, plan: ContractPlan) -> Any:
+    def _checked(self, plan: Candidate) -> Any:
         """A plan as a call whose answer is right; None where it cannot run.
 
         Raises:
@@ -273,7 +277,7 @@ class Stand:
             raise SystemExit(f"WRONG ANSWER at {self.shape}: {plan}")
         return call
 
-    def finals(self, plans: Sequence[ContractPlan]) -> dict[ContractPlan, Final]:
+    def finals(self, plans: Sequence[Candidate]) -> dict[Candidate, Final]:
         """Both clocks of each plan, medians of several turns: a plan that is fast at times only is not fast."""
         turns = [[self.time(plan, COLD_MS) for plan in plans] for _ in range(AGAIN)]
         return {
@@ -311,7 +315,7 @@ class Compiler:
 
 
 def search_all(stands: Sequence[Stand], compiler: Compiler, until: float) -> None:
-    """Rounds over all shapes: what one round of them needs is compiled at once, so that all cores have something to do."""
+    """Rounds over all shapes: what one round of them needs is compiled at once, so that all SMs have something to do."""
     while time.time() < until and any(stand.search.waiting for stand in stands):
         compiler.compile(call for stand in stands for call in stand.calls(stand.search.waiting))
         for stand in stands:
@@ -353,7 +357,7 @@ def result(stand: Stand) -> tuple[tuned.Entry, dict[str, Any]]:
     return entry, log
 
 
-def chosen(times: dict[ContractPlan, Final]) -> ContractPlan:
+def chosen(times: dict[Candidate, Final]) -> Candidate:
     """The fastest plan of those that are no slower than cuBLAS by either clock; cuBLAS itself is one."""
     limits = [final for plan, final in times.items() if plan.strategy == "cublas"]
     fair = [
@@ -408,7 +412,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,
         "triton": __import__("triton").__version__,
-        "cores": device.cores,
+        "cores": device.sms,
     }
     entries, logs = [], []
     context = multiprocessing.get_context("spawn")

@@ -17,7 +17,7 @@ import torch
 from tilefold import Monoid, math, monoids
 
 INF, NAN = float("inf"), float("nan")
-BACKENDS = ("auto", "lanes", "reference")
+BACKENDS = ("auto", "cpu", "reference")
 GUARANTEES = ("run_to_run", "batch_invariant", "none")
 Elements = Sequence[tuple[Any, ...]]
 

@@ -98,7 +98,7 @@ def poison(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.fill_(value)
 
 
-@pytest.fixture(params=["auto", "lanes"])
+@pytest.fixture(params=["auto", "cpu"])
 def cpu(request):
     """The two ways of a user on a CPU: whatever is best, and the lanes forced."""
     with tilefold.backend(request.param):

@@ -60,7 +60,7 @@ def test_every_corner_has_its_tests():
             assert name in {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}, test
 
 
-@pytest.fixture(autouse=True, params=["auto", "lanes"])
+@pytest.fixture(autouse=True, params=["auto", "cpu"])
 def cpu(request):
     with tf.backend(request.param):
         yield
@@ -159,6 +159,7 @@ def test_nan():
     assert tf.any(torch.tensor([NAN]))
 
 
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom:UserWarning")  # one element, as torch says too
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 1025])
 def test_nan_in_every_place(length, dtype):
@@ -249,7 +250,7 @@ def test_half_types():
 
 @pytest.mark.parametrize("name", ["amax", "sum", "logsumexp", "any", "norm", "mean"])
 def test_complex_is_refused(name):
-    with pytest.raises(RuntimeError, match=r"view_as_real|must be floats"):
+    with pytest.raises(RuntimeError, match=r"view_as_real|must be floating point"):
         getattr(tf, name)(torch.ones(2, dtype=torch.complex64), dim=0)
 
 

@@ -19,7 +19,7 @@ SPACING = 2.0**-149  # of denormal numbers: a quotient among them is rounded to 
 LENGTHS = [63, 1025, 4099, 2**17 + 1]
 
 
-@pytest.fixture(autouse=True, params=["auto", "lanes"])
+@pytest.fixture(autouse=True, params=["auto", "cpu"])
 def cpu(request):
     with tf.backend(request.param):
         yield
@@ -168,7 +168,7 @@ def test_variance_that_overflows_is_infinite():
     x = hostile("huge", 1025)
     for got, want in zip(tf.var_mean(x), torch.var_mean(x), strict=True):
         torch.testing.assert_close(got, want)
-    assert tf.std(x) == INF
+    torch.testing.assert_close(tf.std(x), torch.std(x))  # the root of what float32 does not hold
     got = tf.reduce(x, tf.monoids.WELFORD)
     assert got.M2 == INF
     torch.testing.assert_close(got.mean, x.mean())
@@ -283,6 +283,7 @@ def test_the_default_of_keepdim_reads_as_torch_s(name):
     assert repr(inspect.signature(getattr(tf, name)).parameters["keepdim"].default) == "False"
 
 
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom:UserWarning")
 @pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
 @pytest.mark.parametrize("correction", [0, 1, -1, -2.5])
 def test_the_variance_of_nothing_is_nan(name, correction):
@@ -394,7 +395,7 @@ def test_parameters_have_torch_s_names(name):
     assert list(inspect.signature(getattr(tf, name)).parameters)[:2] == ["input", "dim"]
 
 
-@pytest.mark.parametrize("name", ["auto", "lanes"])
+@pytest.mark.parametrize("name", ["auto", "cpu"])
 @pytest.mark.parametrize("place", [0, 1, -1])
 @pytest.mark.parametrize("n", [1000, 1 << 17, 300_001])
 def test_variance_of_one_huge_value_among_small_ones(n, place, name):

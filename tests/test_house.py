@@ -103,7 +103,7 @@ def test_the_walk(width: str) -> None:
 
 # -------------------------------------------------------------------------------------------------------- pages
 
-DOCS = [f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = ["README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md", *DOCS]
 CODE = [page for page in PAGES if "```python" in (ROOT / page).read_text(encoding="utf-8")]
 
@@ -131,6 +131,17 @@ def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), f"{page} links to {target}"
+
+
+RECORDS = sorted((ROOT / "docs" / "experiments").glob("*.md"))
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=[path.stem for path in RECORDS])
+def test_a_record_has_its_four_sections_and_stands_in_the_index(path: Path) -> None:
+    sections = re.findall(r"^## (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sections == ["Question", "Tried", "Result", "Decision"]
+    index = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
+    assert index.count(f"(experiments/{path.name})") >= 1
 
 
 def test_commands_that_pages_name_exist() -> None:
@@ -231,7 +242,7 @@ def shows(text: str, value: float) -> bool:
 def test_the_table_of_or_is_the_committed_run() -> None:
     run = read_results(ROOT / "benchmarks" / "results" / "h200" / "or-small-axis.json")
     cases = {f"{case.dtype} {'x'.join(map(str, case.shape))}": case for case in run.cases}
-    rows = tables_of("docs/measured.md", "| | ours | tree in registers")
+    rows = tables_of("docs/experiments/or-short-axis.md", "| | ours | tree in registers")
     assert [row[0] for row in rows] == list(cases)
     order = ("ours", "register tree", "reduce flat", "reduce 3-D", "unrolled loads", "compile")
     for name, *times, share in rows:
@@ -244,7 +255,7 @@ def test_the_table_of_the_cpu_is_the_committed_run() -> None:
     run = read_results(ROOT / "benchmarks" / "results" / "epyc-2-cores" / "cpu.json")
     found = {(case.operation, case.shape, case.dim): case for case in run.cases}
     layouts = [((1, 1 << 26), 1), ((8192, 8192), 1), ((8192, 8192), 0), ((1 << 20, 64), 1)]
-    rows = tables_of("docs/measured.md", "| fold | 1-D | 8192x8192 dim 1")
+    rows = tables_of("docs/experiments/cpu-folds.md", "| fold | 1-D | 8192x8192 dim 1")
     assert len(rows) * len(layouts) == len(run.cases)
     for name, *cells in rows:
         for (shape, dim), cell in zip(layouts, cells, strict=True):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tilefold
-from tilefold import inductor
+from tilefold import inductor, registered
 from tilefold.bench.inductor_choices import choices_noted
 from tilefold.errors import BackendError
 
@@ -31,7 +31,7 @@ def as_before() -> Iterator[None]:
     graphs = torch._inductor.config.patch(fx_graph_cache=False)
     with graphs, torch._functorch.config.patch(enable_autograd_cache=False):
         yield
-    inductor._registered = False
+    registered.tuned = False
     table.clear()
     table.update(before)
 

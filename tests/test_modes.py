@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -67,14 +68,139 @@ def test_what_cannot_be_recorded_says_so(function: Callable[..., Any], mode: str
         make_fx(lambda a, b: function(a, b), tracing_mode=mode)(A, B)
 
 
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2]
+HALVES = pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
+
+
+def outcome(function: Callable[[], torch.Tensor]) -> torch.Tensor | type:
+    """A result, or that there is none."""
+    try:
+        return function()
+    except (RuntimeError, TypeError):
+        return RuntimeError
+
+
+def assert_alike(got: Any, want: Any, case: object) -> None:
+    """The same dtype, and values that differ by a rounding; or no result at all."""
+    assert type(got) is type(want), (case, got, want)
+    if isinstance(got, torch.Tensor):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape), case
+        torch.testing.assert_close(got, want, rtol=2**-7, atol=2**-4, msg=str(case))
+
+
+def in_dtype(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return x.to(dtype) if dtype.is_floating_point else (9 * x).to(torch.int64).to(dtype)
+
+
+@HALVES
+def test_autocast_of_all_dtypes_is_torchs(half: torch.dtype) -> None:
+    dtypes = [*FLOATS, torch.uint8, torch.int16, torch.bool]
+    for left, right in itertools.product(dtypes, dtypes):
+        a, b = in_dtype(A, left), in_dtype(B, right)
+        with torch.autocast("cpu", dtype=half):
+            got = outcome(lambda a=a, b=b: tilefold.matmul(a, b))
+            want = outcome(lambda a=a, b=b: torch.matmul(a, b))
+            assert_alike(got, want, (left, right))
+            if not (left.is_floating_point and right.is_floating_point):
+                continue
+            for third in FLOATS:
+                bias = b[0].to(third)
+                got = outcome(lambda a=a, b=b, c=bias: tilefold.matmul(a, b, bias=c))
+                want = outcome(lambda a=a, b=b, c=bias: torch.nn.functional.linear(a, b.mT, c))
+                if third != torch.float64 and torch.float64 not in (
+                    left,
+                    right,
+                ):  # of others torch wants one dtype
+                    assert_alike(got, want, (left, right, third))
+
+
+@HALVES
 @pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float8_e4m3fn], ids=str)
-def test_autocast_changes_no_product(dtype: torch.dtype, guarantee: str) -> None:
-    a, b = A.to(dtype), B.to(dtype)
-    want = tilefold.matmul(a, b, guarantee=guarantee, out_dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        got = tilefold.matmul(a, b, guarantee=guarantee, out_dtype=torch.float32)
-        layer, theirs = tilefold.nn.Linear(300, 7), torch.nn.Linear(300, 7)
-        theirs.load_state_dict(layer.state_dict())
+def test_autocast_converts_and_changes_nothing_else(
+    dtype: torch.dtype, guarantee: str, half: torch.dtype
+) -> None:
+    a, b, bias, residual = A.to(dtype), B.to(dtype), B[0], torch.randn(5, 7, dtype=torch.float64)
+    options: dict[str, Any] = {
+        "epilogue": lambda x, r: x * r,
+        "epilogue_args": (residual,),
+        "guarantee": guarantee,
+    }
+    rows = (MAX_WITH_INDEX, None)
+    want = tilefold.matmul(a.to(half), b.to(half), bias=bias.to(half), **options)
+    wide = tilefold.matmul(a.to(half), b.to(half), guarantee=guarantee, out_dtype=torch.float32)
+    whole, top = tilefold.matmul(a.to(half), b.to(half), row=rows, guarantee=guarantee)
+    with torch.autocast("cpu", dtype=half):
+        assert torch.equal(tilefold.matmul(a, b, bias=bias, **options), want)
+        assert torch.equal(tilefold.matmul(a, b, guarantee=guarantee, out_dtype=torch.float32), wide)
+        values, best = tilefold.matmul(a, b, row=rows, guarantee=guarantee)
+        assert torch.equal(values, whole)
+        assert torch.equal(best.values, top.values)
+        assert best.values.dtype == torch.float32
+        with torch.autocast("cpu", enabled=False):
+            assert tilefold.matmul(a, b).dtype == dtype
+
+
+@HALVES
+def test_autocast_leaves_a_product_into_out_alone(half: torch.dtype) -> None:
+    """As torch's operations: those that are given `out` convert nothing."""
+    want, plan = tilefold.matmul(A, B), tilefold.explain_plan((A, B), tilefold.matmul)
+    narrow = tilefold.explain_plan((A.to(half), B.to(half)), tilefold.matmul)
+    with torch.autocast("cpu", dtype=half):
+        out = torch.empty(5, 7)
+        assert torch.equal(tilefold.matmul(A, B, out=out), want)
+        assert torch.equal(torch.matmul(A, B, out=torch.empty(5, 7)).dtype == out.dtype and out, want)
+        assert tilefold.explain_plan((A, B), tilefold.matmul, out=out) == plan
+        assert tilefold.explain_plan((A, B), tilefold.matmul) == narrow
+        with pytest.raises(RuntimeError, match="one dtype"):
+            tilefold.matmul(A, B.to(half), out=out)
+
+
+@HALVES
+def test_autocast_of_tf32_and_layers(half: torch.dtype) -> None:
+    torch.manual_seed(
+        0
+    )  # sums in two orders: of other weights, one result in thousands lies between two numbers of 16 bits
+    layer, theirs = tilefold.nn.Linear(300, 7, precision="tf32"), torch.nn.Linear(300, 7)
+    theirs.load_state_dict(layer.state_dict())
+    with torch.autocast("cpu", dtype=half):
         assert torch.equal(layer(A), theirs(A)), "rounded once"
+        assert tilefold.matmul(A, B, precision="tf32").dtype == half
+        for given in (A.half(), A.double()):
+            with pytest.raises(ValueError, match="must be asked of float32 operands"):
+                tilefold.matmul(given, B.to(given.dtype), precision="tf32")
+        with pytest.raises(ValueError, match="one of ieee, tf32 or None, got 'fast'"):
+            tilefold.matmul(A, B, precision="fast")
+
+
+@HALVES
+@pytest.mark.parametrize("name", list(UNNAMED))
+def test_autocast_of_products_between_graphs(name: str, half: torch.dtype) -> None:
+    torch._dynamo.reset()
+    with torch.autocast("cpu", dtype=half):
+        want = UNNAMED[name](A, B)
+        got = torch.compile(UNNAMED[name], backend="aot_eager")(A, B)
+    assert got.dtype == want.dtype
     assert torch.equal(got, want)
+
+
+@HALVES
+@pytest.mark.parametrize("name", list(NAMED))
+def test_autocast_of_compiled_and_recorded_products(name: str, half: torch.dtype) -> None:
+    torch._dynamo.reset()
+    function = NAMED[name]
+    plain = function(A, B)
+    with torch.autocast("cpu", dtype=half):
+        want = function(A, B)
+        graph = make_fx(lambda a, b: function(a, b))(A, B)
+        for made in (torch.compile(function, backend="aot_eager"), graph):
+            assert_alike(made(A, B), want, name)
+        assert torch.equal(torch.ops.tilefold.own_matmul(A, B), tilefold.inductor.own_matmul(A, B))
+        assert (
+            torch.ops.tilefold.own_matmul(A, B).dtype
+            == torch.ops.tilefold.matmul(A, B).dtype
+            == torch.float32
+        )
+    assert want.dtype == half
+    assert_alike(graph(A, B), want, "the graph holds its conversions")
+    assert torch.equal(torch.compile(function, backend="aot_eager")(A, B), plain)

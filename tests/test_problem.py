@@ -30,10 +30,10 @@ def walked(problem: Problem) -> dict[tuple[int, int], tuple[int, ...]]:
     """(offset of the result, position) -> each input's offset, as a kernel would walk the canonical dims."""
     visits: dict[tuple[int, int], tuple[int, ...]] = {}
     inputs = len(problem.dtypes)
-    for place in itertools.product(*(range(d.size) for d in (*problem.kept, *problem.folded))):
-        steps = list(zip(place, (*problem.kept, *problem.folded), strict=True))
-        result = sum(k * d.other for k, d in steps[: len(problem.kept)])
-        position = sum(k * d.other for k, d in steps[len(problem.kept) :])
+    for place in itertools.product(*(range(d.size) for d in problem.dims)):
+        steps = list(zip(place, problem.dims, strict=True))
+        result = sum(k * d.output for k, d in steps)
+        position = sum(k * d.position for k, d in steps)
         assert (result, position) not in visits, "an element is visited twice"
         visits[result, position] = tuple(sum(k * d.strides[i] for k, d in steps) for i in range(inputs))
     return visits
@@ -73,10 +73,10 @@ def test_every_element_is_visited_once_at_its_result_and_position(call):
 def test_what_one_stride_can_walk_is_one_dim(call):
     tensors, dims, ordered = call
     problem = canonical(tensors, dims, ordered=ordered)
-    for side in (problem.kept, problem.folded):
+    for side in (problem.output_dims, problem.reduced_dims):
         assert all(d.size != 1 for d in side)
         for outer, inner in itertools.pairwise(side):
-            far, near = (*outer.strides, outer.other), (*inner.strides, inner.other)
+            far, near = outer.steps, inner.steps
             assert any(f != n * inner.size for f, n in zip(far, near, strict=True))
 
 
@@ -85,8 +85,8 @@ def test_folded_dims_are_in_order_where_order_matters(call):
     tensors, dims, _ = call
     problem = canonical(tensors, dims, ordered=True)
     positions = [
-        sum(k * d.other for k, d in zip(place, problem.folded, strict=True))
-        for place in itertools.product(*(range(d.size) for d in problem.folded))
+        sum(k * d.position for k, d in zip(place, problem.reduced_dims, strict=True))
+        for place in itertools.product(*(range(d.size) for d in problem.reduced_dims))
     ]
     assert positions == list(range(problem.length))
 
@@ -99,7 +99,7 @@ def reach(dim: Dim) -> int:
 def test_the_nearest_dims_come_last(call):
     tensors, dims, _ = call
     problem = canonical(tensors, dims, ordered=False)
-    for side in (problem.kept, problem.folded):
+    for side in (problem.output_dims, problem.reduced_dims):
         reaches = [reach(d) for d in side]
         assert reaches == sorted(reaches, reverse=True)
 
@@ -138,21 +138,21 @@ def test_compulsory_bytes_count_what_broadcasts_once(call):
 )
 def test_dims_of_contiguous_tensors(shape, dims, kept, folded):
     problem = canonical([torch.empty(shape)], dims, ordered=True)
-    assert [d.size for d in problem.kept] == kept
-    assert [d.size for d in problem.folded] == folded
+    assert [d.size for d in problem.output_dims] == kept
+    assert [d.size for d in problem.reduced_dims] == folded
 
 
 def test_a_transposed_tensor_folds_as_one_run_unless_order_matters():
     x = torch.empty(6, 7).t()
-    assert [d.size for d in canonical([x], (0, 1), ordered=False).folded] == [6, 7]
-    assert canonical([x], (0, 1), ordered=False).folded[-1].strides == (1,)
-    assert canonical([x], (0, 1), ordered=True).folded[-1].strides == (7,)
+    assert [d.size for d in canonical([x], (0, 1), ordered=False).reduced_dims] == [6, 7]
+    assert canonical([x], (0, 1), ordered=False).reduced_dims[-1].strides == (1,)
+    assert canonical([x], (0, 1), ordered=True).reduced_dims[-1].strides == (7,)
 
 
 def test_an_expanded_dim_joins_what_lies_beside_it_only_where_both_stand_still():
     x = torch.empty(5, 1, 1).expand(5, 3, 4)
     problem = canonical([x], (1, 2), ordered=True)
-    assert [(d.size, d.strides) for d in problem.folded] == [(12, (0,))]
+    assert [(d.size, d.strides) for d in problem.reduced_dims] == [(12, (0,))]
     assert problem.bytes_read == 5 * 4
 
 
@@ -167,7 +167,7 @@ def test_alone_a_row_does_not_know_its_neighbours(rows, length, dtype, data):
     start = data.draw(st.integers(0, rows - 1))
     some = x[start : data.draw(st.integers(start + 1, rows))]
     whole, part = (canonical([t], (1,), ordered=False).alone() for t in (x, some))
-    assert whole.folded == part.folded
+    assert whole.reduced_dims == part.reduced_dims
     assert whole.aligned == part.aligned
 
 

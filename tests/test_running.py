@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 import tilefold as tf
 from answers import GUARANTEES, NAME, NOBODY_S
-from tilefold import Monoid, fold, monoids
+from tilefold import Monoid, dispatch, fold, monoids
 from tilefold.errors import ArgumentError, BackendError, TilefoldError
 from tilefold.planner.device import H200, Device
 
@@ -26,13 +26,13 @@ from tilefold.planner.device import H200, Device
 
 def test_last_plan_says_what_ran():
     x = torch.ones(3, 4)
-    for name in ("lanes", "reference"):
+    for name in ("cpu", "reference"):
         with tf.backend(name):
             tf.reduce(x, monoids.LOGSUMEXP, 1, guarantee="batch_invariant")
         assert tf.last_plan().backend == name
         assert tf.last_plan().guarantee == "batch_invariant"
     tf.reduce(x, NOBODY_S, 1)
-    assert tf.last_plan().backend == "lanes", "torch has no such fold"
+    assert tf.last_plan().backend == "cpu", "torch has no such fold"
 
 
 def test_last_plan_belongs_to_its_thread():
@@ -44,12 +44,12 @@ def test_last_plan_belongs_to_its_thread():
 def test_a_backend_holds_inside_its_block_only():
     x = torch.ones(3)
     with tf.backend("reference"):
-        with tf.backend("lanes"):
+        with tf.backend("cpu"):
             tf.reduce(x, monoids.SUM)
-            assert tf.last_plan().backend == "lanes"
+            assert tf.last_plan().backend == "cpu"
         tf.reduce(x, monoids.SUM)
         assert tf.last_plan().backend == "reference"
-        with pytest.raises(ArgumentError, match="guarantee"), tf.backend("lanes"):
+        with pytest.raises(ArgumentError, match="guarantee"), tf.backend("cpu"):
             tf.reduce(x, monoids.SUM, guarantee="always")
         tf.reduce(x, monoids.SUM)
         assert tf.last_plan().backend == "reference"
@@ -58,7 +58,7 @@ def test_a_backend_holds_inside_its_block_only():
 
 
 def test_torch_is_refused_where_it_has_no_such_fold():
-    with tf.backend("torch"), pytest.raises(BackendError, match=r"torch's own fold must be known.*lanes"):
+    with tf.backend("torch"), pytest.raises(BackendError, match=r"torch's own fold must be known.*cpu"):
         tf.reduce(torch.ones(3), NOBODY_S)
 
 
@@ -82,7 +82,7 @@ def test_torch_is_refused_where_its_fold_is_not_known_to_be_the_promised_one(fol
 
 
 def test_triton_is_refused_for_cpu_tensors():
-    with tf.backend("triton"), pytest.raises(BackendError, match=r"CUDA tensors, got cpu.*lanes"):
+    with tf.backend("triton"), pytest.raises(BackendError, match=r"CUDA tensors, got cpu; move.*cpu"):
         tf.reduce(torch.ones(3), monoids.SUM)
 
 
@@ -111,7 +111,7 @@ print(tf.last_plan().backend)
 x = torch.arange(2.0**20) % 7
 def folds():
     results = []
-    for name in ("auto", "lanes"):
+    for name in ("auto", "cpu"):
         with tf.backend(name):
             results += [float(tf.reduce(x, m)) for m in (tf.monoids.SUM, tf.monoids.LAST, tf.monoids.ARGMAX)]
     print(tf.last_plan().backend, flush=True)
@@ -125,13 +125,13 @@ if child == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     done = run(program, TILEFOLD_BACKEND="reference")
-    assert done.stdout.split() == ["reference", "lanes", "lanes", "0"], done.stderr
+    assert done.stdout.split() == ["reference", "cpu", "cpu", "0"], done.stderr
 
 
 def test_a_wrong_name_in_the_environment_is_said():
     program = "import torch, tilefold as tf; tf.reduce(torch.ones(3), tf.monoids.SUM)"
     last_line = run(program, TILEFOLD_BACKEND="fast").stderr.rstrip().splitlines()[-1]
-    assert "TILEFOLD_BACKEND: the name must be one of auto, torch, lanes" in last_line
+    assert "TILEFOLD_BACKEND: the name must be one of auto, torch, cpu" in last_line
     assert "got 'fast'; take" in last_line
 
 
@@ -217,7 +217,7 @@ def threads():
 @pytest.mark.parametrize("monoid", [monoids.SUM, monoids.LOGSUMEXP, monoids.WELFORD], ids=NAME)
 def test_lanes_bits_do_not_depend_on_the_number_of_threads(monoid, guarantee, threads):
     x = hard(3, 400001)
-    with tf.backend("lanes"):
+    with tf.backend("cpu"):
         seen = []
         for count in (1, 2, 3):
             threads(count)
@@ -228,7 +228,7 @@ def test_lanes_bits_do_not_depend_on_the_number_of_threads(monoid, guarantee, th
 # ------------------------------------------------------------------------------ torch's modes, threads and forks
 
 
-@pytest.mark.parametrize("name", ["auto", "lanes"])
+@pytest.mark.parametrize("name", ["auto", "cpu"])
 def test_compiled_code_calls_the_fold_that_it_names(name):
     """Traced, folds of one shape by different monoids were taken for each other."""
     torch._dynamo.reset()
@@ -340,25 +340,25 @@ def test_other_kinds_of_tensors_fold_or_are_refused_by_name(mode, cpu):
     ids=["bool", "float", "a float among", "tensor", "set", "text", "sparse"],
 )  # fmt: skip
 def test_a_call_that_must_be_checked_is_known_by_no_key(x: torch.Tensor, dim: Any) -> None:
-    assert fold._known(x, monoids.SUM, dim, False, None, None, "run_to_run")[0] is None
+    assert fold._key(x, monoids.SUM, dim, False, None, None, "run_to_run") is None
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_nested_tensor_is_known_by_no_key() -> None:
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     assert type(nested) is torch.Tensor
-    assert fold._known(nested, monoids.SUM, 0, False, None, None, "run_to_run")[0] is None
+    assert fold._key(nested, monoids.SUM, 0, False, None, None, "run_to_run") is None
 
 
 def test_a_plain_call_is_known_by_what_its_plan_depends_on() -> None:
     x = torch.ones(4, 6)
     rest = (False, None, None, "run_to_run")
-    key = fold._known(x, monoids.SUM, (0,), *rest)[0]
+    key = fold._key(x, monoids.SUM, (0,), *rest)
     assert key is not None
-    assert key == fold._known(torch.ones(4, 6), monoids.SUM, [0], *rest)[0]
-    assert key != fold._known(x[:, 1:], monoids.SUM, (0,), *rest)[0]
-    assert key != fold._known(torch.ones(25)[1:].view(4, 6), monoids.SUM, (0,), *rest)[0], "alignment"
-    assert fold._known(x, monoids.SUM, 0, False, None, None, ["run_to_run"])[0] is None
+    assert key == fold._key(torch.ones(4, 6), monoids.SUM, [0], *rest)
+    assert key != fold._key(x[:, 1:], monoids.SUM, (0,), *rest)
+    assert key != fold._key(torch.ones(25)[1:].view(4, 6), monoids.SUM, (0,), *rest), "alignment"
+    assert dispatch.known(fold._key(x, monoids.SUM, 0, False, None, None, ["run_to_run"])) is None
     seen: list[Any] = []
-    torch.vmap(lambda row: (seen.append(fold._known(row, monoids.SUM, 0, *rest)[0]), row)[1])(x)
+    torch.vmap(lambda row: (seen.append(fold._key(row, monoids.SUM, 0, *rest)), row)[1])(x)
     assert seen == [None]

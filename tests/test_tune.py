@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tilefold.backends.triton.product_calls import product_calls
+from plans import product_calls
 from tilefold.contract import tuned
 from tilefold.contract.costs import Costs, plan_us
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes, Tile
+from tilefold.contract.plan import Asked, Candidate, Finish, Sizes, Tile
 from tilefold.planner.device import H200, Device
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "benchmarks")]
@@ -26,8 +26,8 @@ import tune_products  # noqa: E402
 
 SIZES, ASKED = Sizes(32, 32, 16384, 1, 2), Asked(torch.bfloat16)
 TRUE = Costs(launch_us=1.1, dependent_us=0.5, load_us=0.3, core_gb_per_s=130.0, mma_tflops=0.8, cublas_us=7.5)
-BEST = ContractPlan(
-    "triton", "split", Tile(32, 16, 128, 4, 5), 64, Finish(16, 32, 2), chained=True, reserved_bytes=114 * 1024
+BEST = Candidate(
+    "split", Tile(32, 16, 128, 4, 5), 64, Finish(16, 32, 2), chained=True, reserved_bytes=114 * 1024
 )
 
 ONE_STEP = replace(
@@ -35,7 +35,7 @@ ONE_STEP = replace(
 )  # a neighbour that no planner would take: nothing loads ahead
 
 
-def far(plan: ContractPlan) -> float:
+def far(plan: Candidate) -> float:
     """A made-up time: how many decisions lie between a plan and the best one."""
     if plan.tile is None or plan.finish is None:
         return 50.0
@@ -51,7 +51,7 @@ def test_the_search_finds_what_the_cost_model_does_not_know(monkeypatch: pytest.
     """Also one that looks at fewer plans than we do, and so times few."""
     monkeypatch.setattr(tune_products, "BREADTH", 32)
     monkeypatch.setattr(tune_products, "BEAM", 3)
-    search, timed = tune_products.Search(SIZES, ASKED, H200), list[ContractPlan]()
+    search, timed = tune_products.Search(SIZES, ASKED, H200), list[Candidate]()
     while search.waiting:
         timed += search.waiting
         search.tell([tune_products.Final(far(plan), far(plan)) for plan in search.waiting])
@@ -91,10 +91,10 @@ class MadeUp(tune_products.Stand):
     def __init__(self, shape: tune_products.Shape) -> None:
         self.shape, self.search = shape, tune_products.Search(shape.sizes, ASKED, H200)
 
-    def calls(self, plans: Iterable[ContractPlan]) -> list[object]:
+    def calls(self, plans: Iterable[Candidate]) -> list[object]:
         return list(plans)
 
-    def time(self, plan: ContractPlan, cold_ms: float, **pace: int) -> tune_products.Final:
+    def time(self, plan: Candidate, cold_ms: float, **pace: int) -> tune_products.Final:
         """Deeper pipelines are better where memory is cold."""
         return tune_products.Final(far(plan), 12.0 - (plan.tile.num_stages if plan.tile else 0))
 
@@ -144,7 +144,7 @@ def test_no_plan_is_slower_than_cublas_by_either_clock() -> None:
     warm, cold, slow = (tune_products.Final(*us) for us in ((3.0, 9.1), (5.0, 8.0), (6.5, 7.0)))
     times = dict(zip(plans, (warm, cold, slow), strict=True))
     assert tune_products.chosen(times) == plans[0]
-    cublas = ContractPlan("triton", "cublas")
+    cublas = Candidate("cublas")
     times[cublas] = tune_products.Final(6.0, 9.0)
     assert tune_products.chosen(times) == plans[1]
     times[cublas] = tune_products.Final(2.0, 7.5)
@@ -154,7 +154,7 @@ def test_no_plan_is_slower_than_cublas_by_either_clock() -> None:
 def test_kernels_that_differ_in_numbers_alone_are_compiled_once() -> None:
     problems = [canonical_product(torch.empty(32, k), torch.empty(k, 32), []) for k in (16384, 8192)]
     ending = make_epilogue("relu", None, (), torch.float32, None)
-    calls = [c for p in problems for c in product_calls(BEST, p, ending, interpret=False)]
+    calls = [c for p in problems for c in product_calls(BEST, p, ending)]
     asked: list[object] = []
 
     class Pool:

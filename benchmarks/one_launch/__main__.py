@@ -31,18 +31,21 @@ import cluster
 import torch
 import triton_forms
 
-from tilefold.backends.triton.products import prepare
 from tilefold.bench import gate, timing
 from tilefold.bench.cases import Choice, Suite, Variant
 from tilefold.bench.kernels import one_launch
 from tilefold.bench.measure import measure_case
+from tilefold.bench.product_cases import ProductCase, product_case
 from tilefold.bench.product_variants import CUBLAS, OURS
-from tilefold.bench.products import ProductCase, product_case
 from tilefold.bench.results import CaseResult
 from tilefold.bench.run import Options, new_bench
-from tilefold.contract.choose import plan_tensors
+from tilefold.contract.choose import choose_product
 from tilefold.contract.epilogue import make_epilogue
+from tilefold.contract.operands import canonical_product
+from tilefold.contract.steps import product_plan
+from tilefold.dispatch import compiled
 from tilefold.planner.device import device_of
+from tilefold.requests import Product
 
 Tensor = torch.Tensor
 Tried = tuple[str, Callable[[], tuple[Callable[[], Tensor], Tensor | None]]]
@@ -86,7 +89,7 @@ def build_counter_form(name: str) -> Callable[[Any, Tensor], Sequence[Choice]]:
         (a, b), kernel = case.pair(x), getattr(one_launch, name)
         tried = [
             (str(config), lambda config=config: triton_forms.launcher(kernel, config, a, b))
-            for config in triton_forms.configurations(*case.shape, device_of(0).cores)
+            for config in triton_forms.configurations(*case.shape, device_of(0).sms)
         ]
         return fastest(case, name, x, tried)
 
@@ -98,7 +101,7 @@ def build_cluster(case: Any, x: Tensor) -> Sequence[Choice]:
     a, b = case.pair(x)
     tried = [
         (f"{config} x {clusters}", lambda config=config, n=clusters: cluster.launcher(config, n, a, b))
-        for config, clusters in cluster.configurations(*case.shape, device_of(0).cores)
+        for config, clusters in cluster.configurations(*case.shape, device_of(0).sms)
     ]
     return fastest(case, "cluster", x, tried)
 
@@ -107,12 +110,14 @@ def build_waiting(case: Any, x: Tensor) -> Sequence[Choice]:
     """The library's plan, begun when the call before has ended."""
     a, b = case.pair(x)
     ending = make_epilogue("relu", None, (), a.dtype, None)
-    plan = plan_tensors(a, b, [], ending, "ieee", "run_to_run")
+    problem = canonical_product(a, b, [])
+    plan = choose_product(problem, device_of(0))
     if plan.strategy != "split":
         return []
     waiting = replace(plan, chained=False, reserved_bytes=0)
-    made = prepare(a, b, [], ending, "ieee", "run_to_run", case.shape[:2], plan=waiting)
-    return [Choice("not early", lambda x: made(a, b))]
+    request = Product(ending, "ieee", "run_to_run", case.shape[:2])
+    made = compiled(request, [a, b], (problem, product_plan(waiting, problem, ending))).call
+    return [Choice("not early", lambda x: made(a, b)[0])]
 
 
 VARIANTS = (
@@ -126,14 +131,14 @@ VARIANTS = (
 
 def compile_all(cases: Sequence[ProductCase], jobs: int) -> None:
     """Every configuration, in worker processes."""
-    cores = device_of(0).cores
+    sms = device_of(0).sms
     kernels = {
         (name, config): case.shape
         for case in cases
         for name in ("counted", "added")
-        for config in triton_forms.configurations(*case.shape, cores)
+        for config in triton_forms.configurations(*case.shape, sms)
     }
-    clusters = list({config for case in cases for config, _ in cluster.configurations(*case.shape, cores)})
+    clusters = list({config for case in cases for config, _ in cluster.configurations(*case.shape, sms)})
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         names, configs = zip(*kernels, strict=True)
         troubles = pool.map(triton_forms.compile_one, names, configs, kernels.values())

@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 SOURCE = Path(__file__).with_name("cluster.cu")
 STEP = 64  # of K, as in the source
 SHARED_BYTES = 220 * 1024  # that one CTA may have
-RESIDENT = 2  # CTAs a core that are tried at most
+RESIDENT = 2  # CTAs an SM that are tried at most
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Config:
         return self.WARPS * warp + tile * (1 if self.FOLD_FIRST else self.WARPS)
 
 
-def configurations(rows: int, columns: int, depth: int, cores: int) -> Iterator[tuple[Config, int]]:
+def configurations(rows: int, columns: int, depth: int, sms: int) -> Iterator[tuple[Config, int]]:
     """Kernels, and how many clusters share a tile: no more CTAs than fit at once, all of K on its way where it fits."""
     tiles = [
         (m, n)
@@ -51,7 +51,7 @@ def configurations(rows: int, columns: int, depth: int, cores: int) -> Iterator[
         ctas = -(-rows // m) * -(-columns // n) * cluster * clusters
         steps = -(-depth // STEP // (cluster * clusters * warps))
         if (
-            not 8 <= ctas <= RESIDENT * cores
+            not 8 <= ctas <= RESIDENT * sms
             or depth // STEP < cluster * clusters * warps
             or m * n * warps > 1 << 15
         ):

@@ -32,12 +32,12 @@ class Config:
         return max(1, min(self.splits, FOLDED // (self.m * self.n)))
 
 
-def configurations(rows: int, columns: int, depth: int, cores: int) -> Iterator[Config]:
+def configurations(rows: int, columns: int, depth: int, sms: int) -> Iterator[Config]:
     """Tiles no larger than the product, splits that fill the chip up to four times."""
     tiles = [(m, n) for m, n in ((16, 16), (32, 32), (64, 32), (64, 64)) if m < 2 * rows and n < 2 * columns]
     for (m, n), k, splits in itertools.product(tiles, (128, 256), (16, 32, 64, 128)):
         programs = -(-rows // m) * -(-columns // n) * splits
-        if depth % (splits * k) or not 16 <= programs <= 4 * cores:
+        if depth % (splits * k) or not 16 <= programs <= 4 * sms:
             continue
         for warps, chained in itertools.product((2, 4) if m * n == 256 else (4, 8), (False, True)):
             yield Config(m, n, k, splits, warps, chained)

@@ -12,9 +12,9 @@ from tilefold.xray import Report
 from tilefold.xray.chips import chip_of
 from tilefold.xray.compile.folds import fold_jobs
 from tilefold.xray.compile.job import Job
+from tilefold.xray.examine import examine
 from tilefold.xray.explain import make_job
 from tilefold.xray.machine import all_programs
-from tilefold.xray.report.build import examine
 
 TARGET = "sm_90"
 

@@ -130,8 +130,8 @@ Every launch with its arguments, observations and counts is in `benchmarks/xray_
 How: Triton's launch is replaced. A package's wrapper is called with tensors on the host and decides grid, warps and
 constants as always (an autotuned kernel gets the first configuration that compiles); the launch asks
 `tilefold.xray.explain` for the report, executes every program of the grid in the interpreter, and writes into the
-tensors what they stored. The chip that wrappers see is an H200 with 8 cores in place of 132, so that kernels that spread
-over cores stay small. Inductor compiles its graphs for fake CUDA tensors; its wrapper code then runs as it stands.
+tensors what they stored. The chip that wrappers see is an H200 with 8 SMs in place of 132, so that kernels that spread
+over SMs stay small. Inductor compiles its graphs for fake CUDA tensors; its wrapper code then runs as it stands.
 Autograd's backward passes are launched and compared in the same way.
 
 What is not in the table: wrappers that refuse tensors that are on no CUDA device and so launch nothing (FlagGems' `where`,

@@ -6,19 +6,21 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tilefold.modes import outside_modes
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def kept_by_arguments(function: Function) -> Function:
-    """A function whose latest 1024 results are kept; where an argument has no hash it is called each time."""
-    kept = functools.lru_cache(maxsize=1024)(function)
+def kept_outside_modes(most: int) -> Callable[[Function], Function]:
+    """A function whose latest `most` results are kept, each made outside the modes of the caller who asked first."""
 
-    @functools.wraps(function)
-    def called(*arguments: Any) -> Any:
-        try:
-            hash(arguments)
-        except TypeError:
-            return function(*arguments)
-        return kept(*arguments)
+    def decorate(function: Function) -> Function:
+        @functools.lru_cache(maxsize=most)
+        @functools.wraps(function)
+        def made(*arguments: Any, **named: Any) -> Any:
+            with outside_modes():
+                return function(*arguments, **named)
 
-    return called  # type: ignore[return-value]  # of the same signature, by position
+        return made  # type: ignore[return-value]  # of the same signature
+
+    return decorate

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from tilefold import monoids
 from tilefold.algebra.typing import check_foldable
 from tilefold.errors import DtypeError, FileError, TilefoldError
-from tilefold.fold import fold_tensors
-from tilefold.tensor_files import Load, reason_of, tensors_of
+from tilefold.file_kinds import reason_of
+from tilefold.streams import Load, Stream
+from tilefold.summary import Summary, summarize, summarize_chunks
+from tilefold.tensor_files import tensors_of
 
 SCHEMA = 1
 COUNTS = ("count", "nans", "infs", "zeros")
-# Squares of any scaled float64 can be summed; what it loses is too small to be seen beside what overflows unscaled.
-SCALE = 2.0**-600
 Progress = Callable[[str, int], None]
+Known = WeakTensorKeyDictionary  # reports of tensors that occur again under another name
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ class FileReport:
         """Whether no tensor holds NaN or an infinity."""
         return all(t.finite for t in self.tensors)
 
+    @property
+    def names(self) -> set[str]:
+        """The names of all tensors, described or not."""
+        return {t.name for t in self.tensors} | {r.name for r in self.refused}
+
     def as_json(self) -> dict[str, Any]:
         """The report as plain data; docs/describe.md has its schema."""
         return {**asdict(self), "totals": totals(self.tensors)}
@@ -87,12 +93,12 @@ def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str 
     """Fold one tensor of any shape, strides and foldable dtype with DESCRIBE, on `device`.
 
     Statistics are carried in float32 for floats of 32 bits or fewer and integers of 16 or fewer, in float64 for others
-    and where float32 overflows; where float64 does, of the elements scaled down. The counts are exact; mean and std err
-    by a few units in the last place of what carries them. The same tensor gives the same bits on the same device
-    ("run_to_run").
+    and where squares leave float32; where they leave float64, of the elements scaled. The counts are exact; mean and std
+    err by a few units in the last place of what carries them. Elements that stand at many places of a view are looked at
+    once. The same tensor gives the same bits on the same device ("run_to_run").
 
     Raises:
-        DtypeError: the dtype or layout has no fold (complex or sparse, say).
+        DtypeError: the dtype or layout has no fold (complex or sparse, say), or dims overlap too far.
 
     Example:
         >>> describe_tensor("x", torch.tensor([1.0, 3.0, float("nan")])).mean
@@ -100,48 +106,30 @@ def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str 
     """
     check_foldable(tensor.dtype, f"describe: {name}")
     if tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
-        nested = "a nested tensor" if tensor.is_nested else f"layout {tensor.layout}"
-        kind = "no data (meta)" if tensor.is_meta else nested
+        strided = "no data (meta)" if tensor.layout == torch.strided else f"layout {tensor.layout}"
+        kind = "a nested tensor" if tensor.is_nested else strided
         raise DtypeError(f"describe: {name}: elements must be dense (strided), got {kind}; save it dense")
+    try:
+        found = summarize(tensor, device)
+    except DtypeError as error:
+        raise DtypeError(f"describe: {name}: {error}") from error
+    return _report(name, tensor.dtype, tuple(tensor.shape), found)
+
+
+def _report(name: str, dtype: torch.dtype, shape: tuple[int, ...], found: Summary) -> TensorReport:
     values: dict[str, Any] = dict.fromkeys(("min", "max", "absmax", "mean", "std"))
-    counts = dict.fromkeys(COUNTS, 0)
-    if tensor.numel():
-        result = _statistics(tensor.detach().to(device))
-        counts = {key: int(result[key]) for key in COUNTS}
-        if counts["count"] > counts["nans"] + counts["infs"]:
-            values = {key: _number(result[key], tensor.dtype, key) for key in values}
+    if found.finite:
+        absmax = max(abs(found.least), abs(found.most))
+        numbers = (found.least, found.most, absmax, found.mean, found.std)
+        values = {key: _number(v, dtype, key) for key, v in zip(values, numbers, strict=True)}
     return TensorReport(
         name,
-        str(tensor.dtype).removeprefix("torch."),
-        tuple(tensor.shape),
-        tensor.numel() * tensor.element_size(),
-        **counts,
+        str(dtype).removeprefix("torch."),
+        shape,
+        math.prod(shape) * dtype.itemsize,
+        *(getattr(found, key) for key in COUNTS),
         **values,
     )
-
-
-def _statistics(tensor: torch.Tensor) -> dict[str, float]:
-    """DESCRIBE's fields as Python numbers, in float64 where float32 is too narrow for the elements or their squares.
-
-    Where float64 is too narrow as well, the mean and std are those of the elements scaled down.
-    """
-    kind = tensor.dtype
-    wide = kind == torch.float64 or (not kind.is_floating_point and kind.itemsize >= 4)
-    result = _fold(tensor, torch.float64 if wide else torch.float32)
-    if not wide and not math.isfinite(result["std"]):  # overflow, or nothing finite
-        return _fold(tensor, torch.float64)
-    if kind == torch.float64 and not math.isfinite(result["std"]):
-        scaled = _fold(tensor * SCALE, torch.float64)
-        result |= {key: scaled[key] / SCALE for key in ("mean", "std")}
-    return result
-
-
-def _fold(tensor: torch.Tensor, carried: torch.dtype) -> dict[str, float]:
-    convert = carried if carried == torch.float64 else None
-    folded = fold_tensors(
-        [tensor], monoids.DESCRIBE, None, False, dtype=carried, convert=convert, call="describe"
-    )
-    return {key: value.item() for key, value in monoids.DESCRIBE.pack(folded)._asdict().items()}
 
 
 def _number(value: float, dtype: torch.dtype, key: str) -> float | None:
@@ -162,11 +150,12 @@ def describe_file(
         FileError: the file is missing, unreadable, truncated, of another format, or needs code to be read.
     """
     reports, refused, done = [], [], 0
+    known: Known = WeakTensorKeyDictionary()
     try:
         for name, load in tensors_of(path):
             if progress is not None:
                 progress(name, done)
-            outcome = _describe_one(name, load, device)
+            outcome = _describe_one(name, load, device, known)
             if isinstance(outcome, Refusal):
                 refused.append(outcome)
             else:
@@ -177,10 +166,17 @@ def describe_file(
     return FileReport(str(path), tuple(reports), tuple(refused))
 
 
-def _describe_one(name: str, load: Load, device: torch.device | str) -> TensorReport | Refusal:
+def _describe_one(name: str, load: Load, device: torch.device | str, known: Known) -> TensorReport | Refusal:
     """A report, or why there is none: one tensor's trouble does not keep the others from being described."""
     try:
-        return describe_tensor(name, load(), device)
+        loaded = load()
+        if isinstance(loaded, Stream):
+            check_foldable(loaded.dtype, f"describe: {name}")
+            return _report(name, loaded.dtype, loaded.shape, summarize_chunks(loaded.chunks, device))
+        report: TensorReport | None = known.get(loaded)  # type: ignore[no-untyped-call]  # torch's own
+        if report is None:
+            report = known[loaded] = describe_tensor(name, loaded, device)
+        return replace(report, name=name)
     except TilefoldError as error:
         return Refusal(name, str(error).removeprefix(f"describe: {name}: "))
     except (MemoryError, torch.OutOfMemoryError):

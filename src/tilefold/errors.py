@@ -3,6 +3,7 @@
     TilefoldError
     |-- MonoidError            the algebra is wrong
     |   |-- TraceError         a function cannot be traced: Python control flow, foreign operation (also TypeError)
+    |   |   `-- MemberError    a traced value or a state has no such attribute (also AttributeError)
     |   |-- ArityError         a function takes or returns the wrong number of values (also TypeError)
     |   `-- LawError           identity, associativity or a declared property does not hold (also ValueError)
     |-- ArgumentError          a call is wrong (also ValueError)
@@ -40,6 +41,10 @@ class MonoidError(TilefoldError):
 
 class TraceError(MonoidError, TypeError):
     """A monoid's function does something that cannot be traced."""
+
+
+class MemberError(TraceError, AttributeError):
+    """A traced value, a state or `tilefold.math` has no attribute of that name."""
 
 
 class ArityError(MonoidError, TypeError):

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from tilefold.algebra.monoid import Monoid
-from tilefold.contract.matmul import explain_product, matmul
-from tilefold.contract.plan import ContractPlan
 from tilefold.errors import ArgumentError, KindError
 from tilefold.fold import explain_fold
+from tilefold.multiply import explain_product
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
+from tilefold.product import matmul
 
 # Of `matmul` alone.
 OPTIONS = [
@@ -30,7 +30,7 @@ def explain_plan(
     guarantee: str = "run_to_run",
     device: Any = None,
     **options: Any,
-) -> Plan | ContractPlan:
+) -> Plan:
     """How `reduce` would fold these tensors on a GPU, or `matmul` multiply them, and why, without running anything.
 
         plan = a pure function of (shape, strides, dtypes, alignment; operation and options; chip and its table; guarantee)
@@ -42,7 +42,7 @@ def explain_plan(
         dim: of a fold: one dim, several, or None for all.
         guarantee: as in the call; "batch_invariant" plans without regard to how many results there are.
         device: a `tilefold.planner.device.Device`; by default the inputs' own chip, or an H200 where they are not on a GPU.
-        options: of `matmul`: bias, epilogue, epilogue_args, row, out_dtype, precision (and out, which changes nothing).
+        options: of `matmul`: bias, epilogue, epilogue_args, row, out_dtype, precision and out.
 
     Returns:
         The plan: frozen, comparable, and readable when printed. Of nothing it has no stages.
@@ -73,7 +73,6 @@ def explain_plan(
     if not isinstance(inputs, tuple | list) or len(inputs) != 2:
         got = f"{len(inputs)} values" if isinstance(inputs, tuple | list) else f"one {type(inputs).__name__}"
         raise KindError(f"explain_plan: matmul must be given two operands, got {got}; write (a, b)")
-    options.pop("out", None)  # where a result is written changes no plan
     if unknown := options.keys() - set(OPTIONS):
         raise ArgumentError(
             f"explain_plan: options of matmul must be of {', '.join(OPTIONS)}, got {', '.join(sorted(unknown))}; "

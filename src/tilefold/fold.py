@@ -1,24 +1,26 @@
-"""`reduce`: validate, make the problem, plan, run. Also the switch of backends and the last plan."""
+"""`reduce`: validate, make a request, dispatch."""
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
+# By these names alone: looking each up in torch costs as much as asking it.
+from torch import Tensor, get_num_threads
+from torch._C import _is_any_autocast_enabled as _any_autocast
+
+from tilefold import dispatch
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
-from tilefold.algebra.program import Program
-from tilefold.errors import ArgumentError, BackendError, EmptyError
-from tilefold.modes import as_given, check_not_recorded
+from tilefold.errors import EmptyError
+from tilefold.modes import check_not_recorded
+from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.planner.plan import Plan
 from tilefold.problem import broadcast_shape, normalize_dims
+from tilefold.requests import Reduction
+from tilefold.switch import layout
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import (
     as_dtype,
@@ -28,80 +30,7 @@ from tilefold.validate import (
     check_out,
     is_abstract,
     plain,
-    shares,
 )
-
-if TYPE_CHECKING:
-    from tilefold.contract.plan import ContractPlan
-
-BACKENDS = ("auto", "torch", "lanes", "reference", "interpret", "triton")
-
-_ENVIRONMENT = (
-    os.environ.get("TILEFOLD_BACKEND") or "auto"
-)  # read once: looking it up costs a tenth of a GPU call
-_forced: contextvars.ContextVar[str | None] = contextvars.ContextVar("tilefold_backend", default=None)
-_last = threading.local()
-
-
-@contextlib.contextmanager
-def backend(name: str) -> Iterator[None]:
-    """Force a backend inside a `with` block.
-
-    "torch" (torch's own fold, where it gives the promised answers), "lanes" (CPU), "triton" (CUDA), "interpret" (Triton's
-    interpreter), "reference" (one element after another); "auto" chooses: triton for CUDA tensors, else torch or lanes.
-    Blocks nest, the inner one holds, and a thread started inside begins without. The environment variable TILEFOLD_BACKEND,
-    read at import, does the same for a process; a block overrides it. What each backend guarantees stands in
-    docs/guarantees.md. A forced backend never falls back to another.
-
-    Raises:
-        ArgumentError: no backend has that name.
-        BackendError: from a fold inside: torch has none that is known to give the promised answers, or "triton" is given
-            tensors on a CPU.
-
-    Example:
-        >>> with tilefold.backend("reference"):
-        ...     total = tilefold.sum(torch.tensor([1, 2, 3]))
-        >>> total, tilefold.last_plan().backend
-        (tensor(6), 'reference')
-    """
-    token = _forced.set(_known_backend(name, "backend"))
-    try:
-        yield
-    finally:
-        _forced.reset(token)
-
-
-def _known_backend(name: str, where: str) -> str:
-    if name not in BACKENDS:
-        raise ArgumentError(
-            f"{where}: the name must be one of {', '.join(BACKENDS)}, got {name!r}; take one of these"
-        )
-    return name
-
-
-def forced_backend() -> str:
-    """The backend in force here: from `backend(...)`, from TILEFOLD_BACKEND, or "auto"."""
-    return _forced.get() or _known_backend(_ENVIRONMENT, "TILEFOLD_BACKEND")
-
-
-def last_plan() -> Plan | ContractPlan | None:
-    """The plan of this thread's most recent fold or product, or None before the first.
-
-    Frozen, comparable, and readable when printed; `explain_plan` gives one without running. Folds of tensors without data
-    (on "meta") leave the plan before them.
-
-    Example:
-        >>> with tilefold.backend("lanes"):
-        ...     most = tilefold.amax(torch.tensor([1, 2, 3]))
-        >>> print(tilefold.last_plan())
-        lanes: lanes, boxes of 3 elements
-    """
-    return getattr(_last, "plan", None)
-
-
-def remember_plan(plan: Plan | ContractPlan) -> None:
-    """Note which plan made this thread's latest result."""
-    _last.plan = plan
 
 
 @uncompiled
@@ -147,9 +76,19 @@ def reduce(
         >>> tilefold.reduce(torch.tensor([[3, 5], [8, 1]]), tilefold.monoids.BITWISE_OR, dim=1)
         tensor([7, 9])
     """
+    if type(inputs) is Tensor and out is None and type(monoid) is Monoid and not overridden(inputs):
+        return monoid.pack(fold_tensors([inputs], monoid, dim, keepdim, dtype=dtype, guarantee=guarantee))
+    return _reduce(inputs, monoid, dim, keepdim, dtype=dtype, out=out, guarantee=guarantee)
+
+
+def _reduce(inputs: Any, monoid: Monoid, *arguments: Any, **options: Any) -> Any:
+    """`reduce` of several tensors, and of those that may have classes of their own, or into such."""
     tensors = as_inputs(inputs, monoid, "reduce")
-    results = fold_tensors(tensors, monoid, dim, keepdim, dtype=dtype, guarantee=guarantee, out=out)
-    return monoid.pack(results)
+    relevant = [*tensors, *listed(options["out"])]
+    if overridden(*relevant):
+        return override(reduce, relevant, inputs, monoid, *arguments, **options)
+    results = monoid.pack(fold_tensors(tensors, monoid, *arguments, **options))
+    return rebuildable(results) if classed(relevant) else results
 
 
 @uncompiled
@@ -169,14 +108,12 @@ def fold_tensors(
     if keepdim is not True and keepdim is not False:
         check_keepdim(keepdim, call)  # before calls are compared: 1 == True
     key = None
-    x = tensors[0] if len(tensors) == 1 and out is None else None
-    plain_call = forward_ad._current_level < 0 and not torch._C._len_torch_dispatch_stack()
-    if type(x) is torch.Tensor and x.is_cuda and plain_call and not x.is_neg():
-        key, ready = _known(x, monoid, dim, keepdim, dtype, convert, guarantee)
-        if ready is not None and _forced.get() is None and not (x.requires_grad and torch.is_grad_enabled()):
-            _last.plan = ready.plan
-            repeated: list[torch.Tensor] = ready.call(x)
-            return repeated
+    if len(tensors) == 1 and out is None and type(x := tensors[0]) is Tensor:
+        key = _key(x, monoid, dim, keepdim, dtype, convert, guarantee)
+        if key is not None and (executable := dispatch.known(key)) is not None:
+            made = executable.call(x)
+            if made is not None:
+                return made
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
@@ -191,109 +128,39 @@ def fold_tensors(
     result_shape = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
     targets = check_out(out, program.outputs, result_shape, tensors, call)
     abstract = next((t for t in tensors if is_abstract(t)), None)
-    check_not_recorded(call)
+    check_not_recorded(call, tensors[0].is_cuda)
     if abstract is not None:
         empty = [abstract.new_empty(result_shape, dtype=d) for d in program.outputs]
         return empty if targets is None else list(targets)
     # A view that negates has no memory of its own values.
-    expanded = [plain(t).resolve_neg() for t in expanded]
+    # Other tensors stay as they are: inside torch.func.jvp an operation would wrap even one that has no derivative.
+    expanded = [plain(t).resolve_neg() if t.is_neg() else plain(t) for t in expanded]
     if key is None and tensors[0].is_cuda:
         layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in expanded)
         key = (monoid, layouts, tensors[0].device, dims, keepdim, dtype, convert, guarantee)
-    results = _run(expanded, program, dims, guarantee, result_shape, key)
-    results = [r if list(r.shape) == result_shape else r.reshape(result_shape) for r in results]
-    if targets is None:
-        return results
-    for target, result in zip(targets, results, strict=True):
-        target.copy_(result)
-    return list(targets)
+    request = Reduction(program, dims, guarantee, tuple(result_shape))
+    return dispatch.run(request, expanded, key, targets)
 
 
-# Launchers of repeated GPU calls, by all that a plan and its code depend on: plain calls of one tensor by what they were
-# given, others by what it means once checked.
-_ready: dict[Any, Any] = {}
-
-
-def _known(x: torch.Tensor, monoid: Monoid, dim: Any, *rest: Any) -> tuple[Any, Any]:
-    """What a plain call is known by and its launcher; None where there is none, or arguments must be checked every time.
+def _key(x: Tensor, monoid: Monoid, dim: Any, *rest: Any) -> tuple[Any, ...] | None:
+    """What a plain call is known by; None where the call must be checked every time.
 
     Numbers of other kinds may equal a dim (True, 1.0) or change (a tensor), so only ints count.
     """
+    seen = layout(x)
+    if seen is None:
+        return None
     if dim is not None and type(dim) is not int:
-        if not isinstance(dim, (tuple, list)) or any(type(d) is not int for d in dim):
-            return None, None
+        if not isinstance(dim, (tuple, list)):
+            return None
+        for d in dim:
+            if type(d) is not int:
+                return None
         dim = tuple(dim)
-    try:
-        key = (monoid, x.shape, x.stride(), x.dtype, x.data_ptr() & 15, x.device, dim, *rest)
-        return key, _ready.get(key)
-    except (RuntimeError, TypeError):  # nested, sparse or mapped; no dtype, no guarantee: the checks say so
-        return None, None
-
-
-def kept(cache: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
-    """What a cache holds under a key, made where it is missing; a key of None is no key. A full cache begins anew."""
-    found = cache.get(key) if key is not None else None
-    if found is None:
-        found = make()
-        if key is not None:
-            if len(cache) >= 4096:
-                cache.clear()
-            cache[key] = found
-    return found
-
-
-def _run(
-    tensors: Sequence[torch.Tensor],
-    program: Program,
-    dims: tuple[int, ...],
-    guarantee: str,
-    shape: Sequence[int],
-    key: Any = None,
-) -> list[torch.Tensor]:
-    """Choose the backend and run. On a GPU nothing else stands in for Triton."""
-    chosen = forced_backend()
-    if chosen in ("triton", "interpret") or (chosen == "auto" and tensors[0].is_cuda):
-        from tilefold.backends.triton import launch
-
-        if chosen == "interpret":
-            return launch.interpret(tensors, program, dims, guarantee)
-        ready = kept(_ready, key, lambda: launch.prepare(tensors, program, dims, guarantee, shape))
-        remember_plan(ready.plan)
-        made: list[torch.Tensor] = ready(*tensors)
-        return made
-    if chosen == "reference":
-        from tilefold.backends import reference
-
-        remember_plan(Plan("reference", (), guarantee=guarantee, reason="one element after another"))
-        return reference.fold(tensors, program, dims)
-    with as_given(tensors[0].device):
-        return _run_on_torch(chosen, tensors, program, dims, guarantee)
-
-
-def _run_on_torch(
-    chosen: str, tensors: Sequence[torch.Tensor], program: Program, dims: tuple[int, ...], guarantee: str
-) -> list[torch.Tensor]:
-    """By torch's own fold, or by lanes of its operations."""
-    from tilefold.backends import lanes, native
-
-    if chosen in ("auto", "torch"):
-        results = native.fold(tensors, program, dims, guarantee, forced=chosen == "torch")
-        if results is not None:
-            remember_plan(Plan("torch", (), guarantee=guarantee, reason="torch has this fold"))
-            return results
-        if chosen == "torch":
-            fields, dtypes = ", ".join(program.algebra.fields), ", ".join(str(t.dtype) for t in tensors)
-            raise BackendError(
-                "backend: torch's own fold must be known to give the promised answers (accuracy, dtypes, guarantee), got "
-                f'({fields}) of {dtypes} over dims {list(dims)}, "{guarantee}", without one; use "lanes" or "auto"'
-            )
-    results, plan = lanes.fold(tensors, program, dims, guarantee)
-    remember_plan(plan)
-    # A fold of one element may come back as the input itself: a result owns its memory.
-    return [
-        r.clone(memory_format=torch.contiguous_format) if any(shares(r, t) for t in tensors) else r
-        for r in results
-    ]
+    if x.is_cuda:
+        return (monoid, seen, dim, rest)
+    # On a CPU plans follow the number of threads, and autocast must be left around each call.
+    return (monoid, seen, dim, rest, get_num_threads()) if x.is_cpu and not _any_autocast() else None
 
 
 def explain_fold(
@@ -304,13 +171,10 @@ def explain_fold(
     device: Any,
 ) -> Plan:
     """`explain_plan` of a monoid."""
-    from tilefold.planner.choose import plan_tensors
-    from tilefold.planner.device import H200, device_of
-
     tensors = as_inputs(inputs, monoid, "explain_plan")
     check_inputs(tensors, monoid, guarantee, "explain_plan")
     shape = broadcast_shape(tensors, "explain_plan")
     dims = normalize_dims(dim, len(shape), "explain_plan")
     program = programs.specialize(monoid.total, tuple(t.dtype for t in tensors))
-    chip = device or (device_of(tensors[0].device.index) if tensors[0].is_cuda else H200)
-    return plan_tensors([t.expand(shape) for t in tensors], program, dims, chip, guarantee)[1]
+    request = Reduction(program, dims, guarantee, ())
+    return dispatch.plan_for(request, [t.expand(shape) for t in tensors], device)

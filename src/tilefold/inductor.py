@@ -1,7 +1,4 @@
-"""tilefold inside torch.compile: an operation that graphs keep whole, and candidates for Inductor to choose among.
-
-    tilefold::own_matmul   what `tilefold.matmul` is in a graph, and what runs there
-    tilefold::matmul       the same after `register`: Inductor may replace it
+"""tilefold inside torch.compile: candidates for Inductor to choose among, for the operations of `registered`.
 
 Candidates of a product: torch's own with the epilogue after it, as Inductor lowers it; one Decompose-K for each split that
 divides K; and ours. Which is fastest Inductor measures when it compiles.
@@ -18,86 +15,22 @@ from typing import Any
 
 import torch
 
-import tilefold.contract.matmul as products
+from tilefold import registered
 from tilefold.contract import cublas
 from tilefold.contract.epilogue import IN_TORCH, accumulator_dtype
 from tilefold.errors import BackendError
-from tilefold.validate import is_abstract
+from tilefold.multiply import explain_product
+from tilefold.registered import own_matmul as own_matmul
+from tilefold.registered import recorded_matmul
+from tilefold.registered import tuned_matmul as tuned_matmul
 
 Tensor = torch.Tensor
+
+matmul = recorded_matmul  # `tilefold.matmul` for code that is compiled
 
 SPLITS = tuple(1 << s for s in range(1, 9))
 SPLIT_POINTS = (1, 8, 32, 128, 512)
 UNBOUNDED = 1024  # rows of the product that stands for the last, open range when it is timed
-
-
-@torch.library.custom_op("tilefold::own_matmul", mutates_args=())
-def own_matmul(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None = None,
-    epilogue: str | None = None,
-    precision: str | None = None,
-    guarantee: str = "run_to_run",
-) -> Tensor:
-    """`tilefold.matmul` as one operation of torch, for graphs: a [.., M, K] @ b [K, N] and a named epilogue."""
-    made: Tensor = products.matmul(
-        a, b, bias=bias, epilogue=epilogue, precision=precision, guarantee=guarantee
-    )
-    return made
-
-
-@torch.library.custom_op("tilefold::matmul", mutates_args=())
-def tuned_matmul(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None = None,
-    epilogue: str | None = None,
-    precision: str | None = None,
-) -> Tensor:
-    """The same for "run_to_run" alone, which Inductor may replace.
-
-    Torch 2.11 traces this function where the operation itself is the fastest candidate: the graph then holds the other one.
-    """
-    made: Tensor
-    if torch.compiler.is_dynamo_compiling() or is_abstract(a):
-        made = own_matmul(a, b, bias, epilogue, precision)
-    else:
-        made = products.matmul(a, b, bias=bias, epilogue=epilogue, precision=precision)
-    return made
-
-
-_registered = False  # graphs are guarded by it: they are compiled again after `register`
-
-# On tensors without data `tilefold.matmul` gives one of the result's shape and dtype.
-own_matmul.register_fake(own_matmul._init_fn)
-tuned_matmul.register_fake(own_matmul._init_fn)
-
-
-def matmul(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None = None,
-    epilogue: str | None = None,
-    precision: str | None = None,
-    guarantee: str = "run_to_run",
-) -> Tensor:
-    """`tilefold.matmul` with a named epilogue for code that is compiled: inside torch.compile that function comes here.
-
-    After `register` Inductor may replace products [.., M, K] @ [K, N] under "run_to_run": all rows of a are one matrix then,
-    which a bias of columns serves at any number of rows. Products with another bias run as ours.
-
-    Raises:
-        As `tilefold.matmul`.
-    """
-    made: Tensor
-    one_matrix = b.ndim == 2 and (bias is None or bias.ndim < 2)
-    if guarantee == "run_to_run" and _registered and one_matrix:
-        rows = a[None] if a.ndim == 1 else a.flatten(0, -2)
-        made = tuned_matmul(rows, b, bias, epilogue, precision)
-        return made.reshape(*a.shape[:-1], b.shape[1])
-    made = own_matmul(a, b, bias, epilogue, precision, guarantee)
-    return made
 
 
 @dataclass(frozen=True)
@@ -146,12 +79,11 @@ def register(
     Raises:
         BackendError: this torch's Inductor has no autotuning of custom operations.
     """
-    global _registered
     room, off = _custom_ops(), list[str]()
     if "benchmark_with_cudagraphs" not in inspect.signature(room.register_custom_op_autotuning).parameters:
         off.append(f"candidates are not timed inside CUDA graphs: torch {torch.__version__} cannot")
     tune(tuned_matmul, torch.ops.tilefold.matmul.default, split_points=split_points, unbounded=unbounded)
-    _registered = True
+    registered.tuned = True
     plain = mm and _register_mm(room, _ranges(split_points, unbounded), off)
     return Registered(True, True, plain, tuple(off))
 
@@ -337,7 +269,7 @@ def _mm_choices(tensors: dict[str, Tensor]) -> list[Any]:
         return []
     shapes = (rows if isinstance(rows, int) else 1, depth), (depth, columns)
     whole = [torch.empty(shape, dtype=a.dtype, device="meta") for shape in shapes]
-    if not cublas.multiplies(a.dtype, "ieee") or products.explain_product(*whole).strategy == "cublas":
+    if not cublas.multiplies(a.dtype, "ieee") or explain_product(*whole).strategy == "cublas":
         return []
     config = _custom_ops().CustomOpConfig
     return [config(_ours), *(config(decomposed, k_splits=s) for s in SPLITS if divides(s, int(depth)))]

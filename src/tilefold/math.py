@@ -6,20 +6,22 @@ block of elements into one value.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tilefold.algebra.advice import instead_of
+from tilefold.algebra.dtypes import CARRIED
 from tilefold.algebra.expression import apply
-from tilefold.errors import TraceError
+from tilefold.algebra.operations import OPS
+from tilefold.errors import MemberError, TraceError
 
 __all__ = [
     "abs", "block_count", "block_first", "block_max", "block_min", "block_sum", "cast", "ceil", "cos", "erf", "exp", "exp2",
     "expm1", "floor", "isfinite", "isinf", "isnan", "log", "log1p", "log2", "maximum", "minimum", "pow", "rsqrt", "sigmoid",
     "sign", "sin", "sqrt", "tanh", "where",
 ]  # fmt: skip
-
-_REGISTERS = (torch.bool, torch.int32, torch.int64, torch.uint64, torch.float32, torch.float64)
 
 
 def exp(x: Any) -> Any:
@@ -143,9 +145,12 @@ def isfinite(x: Any) -> Any:
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:
-    """X converted to `dtype` (bool, or a signed integer or float of 32 or 64 bits, or uint64)."""
-    if dtype not in _REGISTERS:
-        names = ", ".join(str(d).removeprefix("torch.") for d in _REGISTERS)
+    """X converted to `dtype` (bool, or a signed integer or float of 32 or 64 bits, or uint64).
+
+    A float's fraction is cut off; beyond a whole dtype's limits it is the limit, and NaN is 0.
+    """
+    if dtype not in CARRIED:
+        names = ", ".join(str(d).removeprefix("torch.") for d in CARRIED)
         raise TraceError(
             f"cast: the dtype must be one that a register holds ({names}), got {dtype!r}; results are rounded to "
             "narrower dtypes once, at the end"
@@ -176,3 +181,24 @@ def block_first(x: Any) -> Any:
 def block_count(x: Any) -> Any:
     """How many elements the block holds (in `absorb` only): a number once the block's size is known."""
     return apply("block_count", x)
+
+
+def _of_the_table(name: str) -> Callable[..., Any]:
+    """A row's function, of a row that has none here."""
+
+    def function(*operands: Any) -> Any:
+        return apply(name, *operands)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The table's operation {name!r}, of {OPS[name].arity} operands."
+    return function
+
+
+if not TYPE_CHECKING:  # a checker knows the functions above
+
+    def __getattr__(name: str) -> Any:
+        if name in OPS:
+            return _of_the_table(name)
+        raise MemberError(
+            f"math: a function must be one of the table's or made of them, got tilefold.math.{name}; {instead_of(name)}"
+        )

@@ -1,20 +1,61 @@
-"""What torch has switched on around a call: automatic conversions, transforms, and graphs that are recorded."""
+"""What torch has switched on around a call: automatic conversions, transforms, graphs that are recorded; and leaving them."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tilefold.errors import BackendError
 
+_set_tracing_state: Any = torch._C._set_tracing_state  # type: ignore[attr-defined]  # in no stub
 # Asked once, at import: Dynamo of torch 2.11 cannot trace the question.
 _CONVERTIBLE = frozenset(
     kind
     for kind in ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "maia", "ipu", "xla")
     if torch.amp.is_autocast_available(kind)
 )
+
+
+@contextlib.contextmanager
+def outside_modes() -> Iterator[None]:
+    """A context in which torch's operations do what they do alone, whatever the caller has switched on.
+
+    What is kept for later calls is made in it: inside the caller's modes it would be a fake tensor, an inference tensor,
+    one of a transform, of another device or of another precision, and every later call would meet it. Left are modes of
+    dispatch (FakeTensorMode, make_fx) and of functions (a default device is one), transforms (vmap, functionalize, grad),
+    inference mode, gradients, autocast and torch.jit's trace. The default dtype is no mode but one of the whole process,
+    which other threads see: what is made names its dtype.
+    """
+    with (
+        torch._C.DisableTorchFunction(),
+        temporarily_clear_interpreter_stack(),
+        _disable_current_modes(),
+        torch.inference_mode(False),
+        torch.no_grad(),
+        torch.autocast("cpu", enabled=False),
+        _untraced(),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _untraced() -> Iterator[None]:
+    state = torch._C._get_tracing_state()
+    # Inside an operation that torch dispatches, the key is excluded: nothing is traced, and torch refuses to set the state.
+    if state is None or torch._C._dispatch_tls_is_dispatch_key_excluded("Tracer"):
+        yield
+        return
+    _set_tracing_state(None)
+    try:
+        yield
+    finally:
+        _set_tracing_state(state)
 
 
 def as_given(device: torch.device) -> contextlib.AbstractContextManager[object]:
@@ -27,6 +68,17 @@ def as_given(device: torch.device) -> contextlib.AbstractContextManager[object]:
 def is_converted(device: torch.device) -> bool:
     """Whether torch.autocast converts what products of this device are given."""
     return device.type in _CONVERTIBLE and torch.is_autocast_enabled(device.type)
+
+
+def is_faked() -> bool:
+    """Whether operations give tensors without data, whatever they are given: in a FakeTensorMode."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
+def converted(t: torch.Tensor) -> torch.Tensor:
+    """A tensor as torch.autocast, where it is on, gives it to a product: float64 and what is no float stay."""
+    stays = t.dtype == torch.float64 or not t.is_floating_point() or not is_converted(t.device)
+    return t if stays else t.to(torch.get_autocast_dtype(t.device.type))
 
 
 def is_recorded() -> bool:
@@ -43,14 +95,16 @@ def is_transformed() -> bool:
     return forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
 
 
-def check_not_recorded(call: str) -> None:
+def check_not_recorded(call: str, on_gpu: bool = False) -> None:
     """Refuse what a recorded graph would hold as memory that nothing was written to.
+
+    torch.jit.trace sees a CPU's folds as the torch operations that they are made of, and nothing of a GPU's.
 
     Raises:
         BackendError: operations are being recorded.
     """
-    if is_recorded():
+    if is_recorded() or (on_gpu and torch._C._is_tracing()):
         raise BackendError(
-            f"{call}: a fold must be called, not recorded (make_fx, torch.export), got one that is; use "
-            "torch.compile, which calls it between its graphs"
+            f"{call}: a fold must be called, not recorded (make_fx, torch.export, torch.jit.trace on a GPU), got one that "
+            "is; use torch.compile, which calls it between its graphs"
         )

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from tilefold.contract.epilogue import NAMED
-from tilefold.contract.matmul import matmul
+from tilefold.contract.operands import as_autocast
 from tilefold.errors import ArgumentError
-from tilefold.modes import is_converted, is_transformed
+from tilefold.modes import is_transformed
+from tilefold.product import matmul
 
 Tensor = torch.Tensor
 
@@ -41,11 +42,11 @@ class Linear(torch.nn.Linear):
 
     Shapes:
         x [.., in_features], any strides, read in place -> y [.., out_features], contiguous, in x's dtype. Inside
-        torch.autocast x and the parameters are converted to its dtype first, as torch.nn.Linear does.
+        torch.autocast x and the parameters are converted to its dtype first, as torch.nn.Linear does, whatever `precision`.
 
     Where a gradient is asked for, it is that of torch's own operations: backward multiplies by torch.matmul, and computes
     what comes before the activation again. It can be differentiated further, forward too, and by torch.func (grad, jvp,
-    vmap over rows or over stacked parameters).
+    vmap over rows or over stacked parameters, nested too).
 
     Raises:
         ArgumentError: an activation that is none of these.
@@ -82,10 +83,8 @@ class Linear(torch.nn.Linear):
         """The layer's result for rows of features."""
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
-        if is_converted(input.device):
-            input, weight = _autocast(input), _autocast(weight)
-            bias = None if bias is None else _autocast(bias)
-        options = (self.activation, self.precision, self.guarantee)
+        input, weight, bias, precision = as_autocast(input, weight, bias, self.precision)
+        options = (self.activation, precision, self.guarantee)
         needed = [t for t in (input, weight, bias) if t is not None and t.requires_grad]
         if (torch.is_grad_enabled() and needed) or is_transformed():
             return _layer(input, weight, bias, *options)
@@ -97,12 +96,6 @@ class Linear(torch.nn.Linear):
         said = "".join(f", {name}={value}" for name, value in options.items() if value is not None)
         promised = "" if self.guarantee == "run_to_run" else f", guarantee={self.guarantee}"
         return f"{super().extra_repr()}{said}{promised}"
-
-
-def _autocast(t: Tensor) -> Tensor:
-    """A tensor as torch.autocast gives it to a product: float64 and integers stay."""
-    stays = t.dtype == torch.float64 or not t.is_floating_point()
-    return t if stays else t.to(torch.get_autocast_dtype(t.device.type))
 
 
 def _multiply(
@@ -120,7 +113,11 @@ def _multiply(
 
 
 class _Differentiable(torch.autograd.Function):
-    """The layer's result with torch's own derivative; a weight may have dims before its own, as an x of as many has."""
+    """The layer's result with torch's own derivative, of x [.., in], weight [out, in] and bias [out].
+
+    Or of several layers, each with rows of its own: x [*layers, rows, in], weight [*layers, out, in], bias [*layers, 1, out],
+    which is what torch.vmap over parameters makes of them, a dim more each time.
+    """
 
     @staticmethod
     def forward(
@@ -140,21 +137,22 @@ class _Differentiable(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
         """Rows of a batch are more rows; parameters of a batch are a batch of products."""
         (x, weight, bias), options = inputs[:3], inputs[3:]
-        of_x, of_weight, of_bias = in_dims[:3]
-        x = x.expand(info.batch_size, *x.shape) if of_x is None else x.movedim(of_x, 0)
-        if of_weight is None and of_bias is None:
+        of_x, *of_parameters = in_dims[:3]
+        several = weight.ndim - (of_parameters[0] is not None) > 2
+        x, size = _in_front(x, of_x, info.batch_size), info.batch_size
+        if of_parameters == [None, None]:
+            if not several:
+                return _layer(x, weight, bias, *options), 0
+            rows = x.movedim(0, -3)
+            joined = rows.reshape(*rows.shape[:-3], rows.shape[-3] * rows.shape[-2], rows.shape[-1])
+            made = _layer(joined, weight, bias, *options)
+            return made.reshape(*rows.shape[:-1], made.shape[-1]), made.ndim - 2
+        weight = _in_front(weight, of_parameters[0], size)
+        bias = None if bias is None else _in_front(bias, of_parameters[1], size)
+        if several:
             return _layer(x, weight, bias, *options), 0
-        rows = x.reshape(info.batch_size, -1, x.shape[-1])
-        weight = (
-            weight.expand(info.batch_size, *weight.shape)
-            if of_weight is None
-            else weight.movedim(of_weight, 0)
-        )
-        if bias is not None:
-            bias = (bias if of_bias is None else bias.movedim(of_bias, 0)[:, None]).expand(
-                info.batch_size, 1, -1
-            )
-        made = _layer(rows, weight, bias, *options)
+        rows = x.reshape(size, x.shape[1:-1].numel(), x.shape[-1])
+        made = _layer(rows, weight, None if bias is None else bias[:, None], *options)
         return made.reshape(*x.shape[:-1], made.shape[-1]), 0
 
     @staticmethod
@@ -189,6 +187,11 @@ class _Transformed(_Differentiable):
         tangent = tangent if of_bias is None else tangent + of_bias
         shape = [*x.shape[:-1], weight.shape[-2]]
         return _before_activation(ctx.activation, tangent.expand(shape), x, weight, bias)
+
+
+def _in_front(t: Tensor, dim: int | None, size: int) -> Tensor:
+    """A tensor with a batch's dim before its own; one that has none is seen as often."""
+    return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
 
 
 def _as_rows(t: Tensor) -> Tensor:

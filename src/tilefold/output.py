@@ -14,6 +14,10 @@ def run_command(command: Callable[[], object]) -> None:
     Who reads no further, like `head`, ends the process by SIGPIPE, as with other Unix tools; a traceback or an exit code
     of 1 would say something else. Output that cannot be written is one line on stderr and exit code 2.
     """
+    if sys.stdout is None:  # closed by the caller; Python then prints nothing, and says nothing
+        if sys.stderr is not None:
+            complain("tilefold: the output must be open, got a closed one; write to a file or to /dev/null")
+        sys.exit(2)
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     # A name in a file may hold what the terminal's encoding lacks: shown escaped, never a crash.
@@ -26,11 +30,19 @@ def run_command(command: Callable[[], object]) -> None:
         finally:
             sys.stdout.flush()
     except OSError as error:  # a full disk, say
-        from tilefold.tables import printable
-
         said = f"tilefold: the output must be writable, got {error.strerror or error}; make room or write elsewhere"
         sys.stderr.write(printable(said) + "\n")
         # Python's own last flush would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
     sys.exit(code)  # type: ignore[arg-type]  # None or a number
+
+
+def complain(line: str) -> None:
+    """One line on stderr, whatever its length and whatever a file put into it."""
+    print(printable(line), file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    """Text from a file made safe for a terminal: control characters are shown, not obeyed."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

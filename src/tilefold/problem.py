@@ -1,73 +1,94 @@
 """A call made canonical: which elements meet which, as few dims as the strides allow, in a frozen value.
 
-    x[2, 3, 4] contiguous, dim=1   ->   kept [2, 4], folded [3]
-    x[2, 3, 4] contiguous, dim=None ->  kept [],     folded [24]
+    x[2, 3, 4] contiguous, dim=1   ->   output dims [2, 4], reduced dims [3]
+    x[2, 3, 4] contiguous, dim=None ->  output dims [],     reduced dims [24]
 
-Dims of length 1 vanish. Neighbouring dims that one stride can walk become one. Kept dims are ordered by stride, so that
-the last is the one to run along; folded dims too when order does not matter, with `position_stride` remembering which
-element each is.
+Dims of length 1 vanish. Neighbouring dims that one stride can walk become one (`merged`). Output dims are ordered by stride
+(`by_stride`), so that the last is the one to run along; reduced dims too when order does not matter, with `Dim.position`
+remembering which element each is.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 
 from tilefold.errors import DimError, KindError, RepeatedDimError, ShapeError
 
+Role = Literal["map", "reduce", "scan", "segment", "shard"]
+
 
 @dataclass(frozen=True)
 class Dim:
-    """One canonical dim: its length, a stride (in elements) for each input, and one for what it walks besides.
+    """One canonical dim: what happens along it, its length, and how far one step along it is, in elements.
 
-    `other` is the output's stride for a kept dim, the position's stride for a folded one.
+    `strides` are those of the inputs, `output` is that of the results (0 along a reduced dim), `position` that of an
+    element's row-major position among the elements of its result (0 along an output dim). Problems of today have the
+    roles "map" (an output dim) and "reduce".
     """
 
+    role: Role
     size: int
     strides: tuple[int, ...]
-    other: int
+    output: int = 0
+    position: int = 0
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Every stride: the inputs', the results' and the position's."""
+        return (*self.strides, self.output, self.position)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a fold is over: kept and folded dims of every input, and how far each input's storage is aligned.
+    """What a call works on: the dims of all inputs together, output dims first, and how each input's storage is aligned.
 
     `aligned` holds, for each input, the largest power of two up to 16 that divides its address in bytes; `residues` the
     address modulo 16.
     """
 
-    kept: tuple[Dim, ...]
-    folded: tuple[Dim, ...]
+    dims: tuple[Dim, ...]
     dtypes: tuple[torch.dtype, ...]
     aligned: tuple[int, ...]
     residues: tuple[int, ...] = ()
 
+    @functools.cached_property
+    def output_dims(self) -> tuple[Dim, ...]:
+        """The dims that results have."""
+        return tuple(d for d in self.dims if d.role == "map")
+
+    @functools.cached_property
+    def reduced_dims(self) -> tuple[Dim, ...]:
+        """The dims along which elements meet in one result."""
+        return tuple(d for d in self.dims if d.role == "reduce")
+
     @property
     def outputs(self) -> int:
         """How many results there are."""
-        return math.prod(d.size for d in self.kept)
+        return math.prod(d.size for d in self.output_dims)
 
     @property
     def length(self) -> int:
         """How many elements meet in one result."""
-        return math.prod(d.size for d in self.folded)
+        return math.prod(d.size for d in self.reduced_dims)
 
     @property
     def positions_ascend(self) -> bool:
-        """Whether elements are walked in the order of their positions: folded dims may be sorted by stride."""
-        steps = [d.other for d in self.folded]
+        """Whether elements are walked in the order of their positions: reduced dims may be sorted by stride."""
+        steps = [d.position for d in self.reduced_dims]
         return steps == sorted(steps, reverse=True)
 
     @property
     def bytes_read(self) -> int:
         """Bytes of input that must be read once (dims of stride 0 are read once)."""
-        dims = (*self.kept, *self.folded)
         return sum(
-            dtype.itemsize * math.prod(d.size for d in dims if d.strides[i] != 0)
+            dtype.itemsize * math.prod(d.size for d in self.dims if d.strides[i] != 0)
             for i, dtype in enumerate(self.dtypes)
         )
 
@@ -134,19 +155,15 @@ def canonical(
 ) -> Problem:
     """Make the problem of folding `dims` of tensors of one (broadcast) shape.
 
-    With `ordered`, folded dims keep their order: the fold is not commutative. With `batches`, kept dims of length 1 stay:
+    With `ordered`, reduced dims keep their order: the fold is not commutative. With `batches`, output dims of length 1 stay:
     their strides say how the results' elements would lie if there were more.
     """
     shape = tensors[0].shape
     strides = [t.stride() for t in tensors]
-    kept = _walk([d for d in range(len(shape)) if d not in dims], shape, strides, ones=batches)
-    folded = _walk(list(dims), shape, strides)
-    if not ordered:
-        folded.sort(key=_reach, reverse=True)
-    kept.sort(key=_reach, reverse=True)
+    outer = _walk("map", [d for d in range(len(shape)) if d not in dims], shape, strides, ones=batches)
+    inner = _walk("reduce", list(dims), shape, strides)
     return Problem(
-        kept=coalesce(kept),
-        folded=coalesce(folded),
+        dims=merged(by_stride(outer)) + merged(inner if ordered else by_stride(inner)),
         dtypes=tuple(t.dtype for t in tensors),
         aligned=tuple(alignment(t.data_ptr()) for t in tensors),
         residues=tuple(t.data_ptr() % 16 for t in tensors),
@@ -154,36 +171,50 @@ def canonical(
 
 
 def _walk(
-    dims: list[int], shape: Sequence[int], strides: Sequence[Sequence[int]], ones: bool = False
+    role: Role, dims: list[int], shape: Sequence[int], strides: Sequence[Sequence[int]], ones: bool = False
 ) -> list[Dim]:
     """The dims with their row-major step among themselves; those of length 1 only on request."""
     walk, step = [], 1
+    along = "position" if role == "reduce" else "output"
     for d in reversed(dims):
         if ones or shape[d] != 1:
-            walk.append(Dim(shape[d], tuple(s[d] for s in strides), step))
+            walk.append(Dim(role, shape[d], tuple(s[d] for s in strides), **{along: step}))
         step *= shape[d]
     return walk[::-1]
 
 
-def _reach(dim: Dim) -> tuple[int, int]:
-    """Sort key: far strides first; a dim that only broadcasts counts by what else it walks."""
-    return max(abs(s) for s in dim.strides), dim.other
+def by_stride(dims: Sequence[Dim]) -> list[Dim]:
+    """Dims in the order of memory: far strides first; one that only broadcasts counts by what else it walks."""
+    return sorted(dims, key=lambda d: (max(map(abs, d.strides)), d.output + d.position), reverse=True)
 
 
-def coalesce(dims: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Join neighbours where the outer stride is the inner stride times the inner size, for every operand."""
+def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Neighbours of one role as one dim, where every outer stride is the inner stride times the inner size."""
     joined: list[Dim] = []
     for dim in dims:
-        if joined and _joins(joined[-1], dim):
+        if joined and _merges(joined[-1], dim):
             outer = joined.pop()
-            dim = Dim(outer.size * dim.size, dim.strides, dim.other)
+            dim = replace(dim, size=outer.size * dim.size)
         joined.append(dim)
     return tuple(joined)
 
 
-def _joins(outer: Dim, inner: Dim) -> bool:
-    strides = zip((*outer.strides, outer.other), (*inner.strides, inner.other), strict=True)
-    return all(far == near * inner.size for far, near in strides)
+def _merges(outer: Dim, inner: Dim) -> bool:
+    return outer.role == inner.role and all(
+        far == near * inner.size for far, near in zip(outer.steps, inner.steps, strict=True)
+    )
+
+
+def split(dim: Dim, length: int) -> tuple[Dim, Dim]:
+    """One dim as two: whole parts of `length` elements, and the elements of a part. What is left at its end is dropped."""
+    parts = replace(
+        dim,
+        size=dim.size // length,
+        strides=tuple(s * length for s in dim.strides),
+        output=dim.output * length,
+        position=dim.position * length,
+    )
+    return parts, replace(dim, size=length)
 
 
 def alignment(address: int) -> int:

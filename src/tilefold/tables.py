@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilefold.describe import FileReport, TensorReport, totals
+from tilefold.output import printable as printable
 
 HEADS = ("tensor", "dtype", "shape", "count", "nan", "inf", "zero", "min", "max", "absmax", "mean", "std")
 # What goes first where there is little room: the shape tells the count, min and max tell absmax.
@@ -207,8 +208,3 @@ def bytes_text(count: int) -> str:
 def plural(count: int, noun: str) -> str:
     """A count with its noun."""
     return f"{count} {noun}{'s' * (count != 1)}"
-
-
-def printable(text: str) -> str:
-    """Text from a file made safe for a terminal: control characters are shown, not obeyed."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

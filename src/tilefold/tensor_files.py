@@ -1,13 +1,13 @@
-"""The tensors of a file, one at a time: .safetensors, .npy, .npz, and .pt / .pth read with `weights_only`.
+"""The tensors of a file, one at a time, whatever its name: safetensors, npy, npz, and torch.save's read with `weights_only`.
 
-Nothing is unpickled but what `weights_only` admits, and no code in a file runs. Files are mapped into memory where their
-format allows it, so that only the tensor at hand needs to be there.
+Nothing is unpickled but what `weights_only` admits, and no code in a file runs. Files are mapped into memory or read in
+chunks, so that only the tensor at hand needs to be there, and of compressed ones a chunk.
 """
 
 from __future__ import annotations
 
 import contextlib
-import pickle
+import math
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
+from tilefold import torch_files
 from tilefold.errors import FileError
-
-Load = Callable[[], torch.Tensor]
-Entries = Iterator[tuple[str, Load]]
+from tilefold.file_kinds import LEGACY, NPY, NPZ, SAFETENSORS, TORCH, WORDS, kind_of, reason_of
+from tilefold.streams import CHUNK, Entries, Stream, check_apart, numpy_refusals, python_objects, whole_array
 
 
 def tensors_of(path: str | Path) -> Entries:
@@ -32,67 +32,47 @@ def tensors_of(path: str | Path) -> Entries:
             raises it too, for a tensor that is no array of numbers.
     """
     path = Path(path)
-    check_readable(path)
+    kind = kind_of(path)
+    if kind not in READERS:
+        raise FileError("the file must hold tensors, got JSON; name the shards of an index, or checkpoints")
     try:
-        yield from READERS[path.suffix.lower()](path)
-    except (FileError, GeneratorExit):
+        yield from READERS[kind](path)
+    except (FileError, GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
     except MemoryError as error:
         raise FileError(
             "the file must fit into memory, got no more of it; use a machine with more"
         ) from error
-    except Exception as error:  # every reader has its own kinds; one line for all
+    except (
+        BaseException
+    ) as error:  # every reader has its own kinds, panics of Rust among them; one line for all
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise FileError(
-            f"the file must be a whole {path.suffix} file, got one that cannot be read ({reason_of(error)}); "
+            f"the file must be a whole {WORDS[kind]}, got one that cannot be read ({reason_of(error)}); "
             "download or save it again"
         ) from error
-
-
-def check_readable(path: Path) -> None:
-    """Refuse what is no file, cannot be opened, or has a format of no reader.
-
-    Raises:
-        FileError: see `tensors_of`.
-    """
-    if path.is_dir():
-        raise FileError("the path must name a file, got a directory; name the files in it")
-    if not path.exists():
-        raise FileError("the file must exist, got nothing there; check the path")
-    if not path.is_file():
-        raise FileError("the path must name a regular file, got a device or a pipe; save it to a file first")
-    if path.suffix.lower() not in READERS:
-        raise FileError(
-            f"the name must end in {', '.join(READERS)}, got {path.name!r}; convert the file first"
-        )
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise FileError(
-            f"the file must be readable, got {error.strerror!r}; change its permissions"
-        ) from error
-
-
-def reason_of(error: BaseException) -> str:
-    """A foreign error in a few words on one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 120 else text[:119].rstrip() + "…"
 
 
 def payload_bytes(path: str | Path) -> int:
     """About how many bytes of tensors a file holds, for a progress bar; 0 where that cannot be told."""
     path = Path(path)
     try:
-        if path.suffix.lower() == ".npz":
+        if kind_of(path) == NPZ:
             with zipfile.ZipFile(path) as archive:
                 return sum(member.file_size for member in archive.infolist())
         return path.stat().st_size
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, FileError, zipfile.BadZipFile, ValueError, NotImplementedError):
         return 0
 
 
 def _safetensors(path: Path) -> Entries:
-    from safetensors import safe_open
-
+    try:
+        from safetensors import safe_open
+    except ImportError:
+        raise FileError(
+            "the package safetensors must be there to read this file, got none; pip install 'tilefold[cli]'"
+        ) from None
     with safe_open(str(path), framework="pt") as file:
         for name in file.keys():  # noqa: SIM118  # not a dict: keys() is its only listing
             yield name, lambda name=name: _safetensor(file, name)  # type: ignore[misc]  # the default binds the name
@@ -111,36 +91,69 @@ def _safetensor(file: Any, name: str) -> torch.Tensor:
 def _npy(path: Path) -> Entries:
     import numpy as np
 
-    with _quietly(), _numpy_refusals():
+    with _quietly(), numpy_refusals():
         # Not np.load, which would try other formats, pickle among them.
-        array = np.lib.format.open_memmap(path, mode="c")  # type: ignore[no-untyped-call]  # numpy has no types for it
-    yield path.stem, lambda: _from_numpy(array)
+        array = np.lib.format.open_memmap(path, mode="r")  # type: ignore[no-untyped-call]  # numpy has no types for it
+    yield path.stem, lambda: Stream(array.shape, _torch_dtype(array.dtype), _chunks_of(array))
+
+
+def _chunks_of(array: Any) -> Iterator[torch.Tensor]:
+    """A mapped array's elements as its memory has them."""
+    flat = array.T.reshape(-1) if array.flags.f_contiguous else array.reshape(-1)
+    length = max(1, CHUNK // max(1, array.itemsize))
+    for start in range(0, flat.size, length):
+        yield _from_numpy(flat[start : start + length])
 
 
 def _npz(path: Path) -> Entries:
     # Not np.load, which finds members by name: of two with one name it reads the last twice.
     with zipfile.ZipFile(path) as archive:
+        check_apart(archive)
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
             yield name, lambda member=member: _npz_member(archive, member)  # type: ignore[misc]  # the default binds it
 
 
-def _npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> torch.Tensor:
+def _npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Stream:
     import numpy as np
 
-    try:
-        with archive.open(member) as file:
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise FileError("the member must be stored or deflated, got another compression; save it with numpy")
+    with whole_array():
+        file = archive.open(member)
+        with _quietly():
             if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
                 raise FileError("the member must be an .npy array, got something else; save arrays only")
-        with archive.open(member) as file, _quietly(), _numpy_refusals():
-            array = np.lib.format.read_array(file, allow_pickle=False)  # type: ignore[no-untyped-call]  # numpy's own
-    except (FileError, MemoryError):
-        raise
-    except Exception as error:  # zipfile, zlib and numpy have their own kinds
+            file.seek(0)
+            version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]  # numpy's own
+            if version not in ((1, 0), (2, 0)):
+                raise FileError(
+                    "the array must hold numbers, got names of fields beyond Latin; save its fields apart"
+                )
+            formats = np.lib.format
+            header = formats.read_array_header_1_0 if version == (1, 0) else formats.read_array_header_2_0
+            shape, _, kind = header(file)  # type: ignore[no-untyped-call]  # numpy's own
+    dtype, count = _torch_dtype(kind), math.prod(shape)
+    if member.file_size - file.tell() != count * kind.itemsize:
         raise FileError(
-            f"the array must be whole, got a damaged one ({reason_of(error)}); save it again"
-        ) from error
-    return _from_numpy(array)
+            f"the array must be whole, got {member.file_size - file.tell()} bytes for {count} of {kind}; save it again"
+        )
+    return Stream(tuple(shape), dtype, _chunks_in(file, kind))
+
+
+def _chunks_in(file: Any, kind: Any) -> Iterator[torch.Tensor]:
+    import numpy as np
+
+    length = max(1, CHUNK // max(1, kind.itemsize)) * kind.itemsize
+    with file:
+        while True:
+            with whole_array():
+                data = file.read(length)
+            if not data:
+                return
+            if len(data) % kind.itemsize:
+                raise FileError("the array must be whole, got a part of an element at its end; save it again")
+            yield _from_numpy(np.frombuffer(data, kind))
 
 
 @contextlib.contextmanager
@@ -151,77 +164,39 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _numpy_refusals() -> Iterator[None]:
-    """Arrays of Python objects would need pickle."""
+def _torch_dtype(kind: Any) -> torch.dtype:
+    import numpy as np
+
+    if kind.hasobject:
+        raise python_objects()
     try:
-        yield
-    except ValueError as error:
-        if "allow_pickle" not in str(error) and "Python objects" not in str(error):
-            raise
+        return torch.from_numpy(np.empty(0, kind.newbyteorder("="))).dtype
+    except TypeError as error:
         raise FileError(
-            "the array must hold numbers, got Python objects, which only pickle reads; "
-            "save it with a number's dtype"
+            f"the array must have a number's dtype that torch knows, got {reason_of_dtype(kind)}; convert it with astype"
         ) from error
+
+
+def reason_of_dtype(kind: Any) -> str:
+    """A dtype of numpy's on one line of bounded length."""
+    text = " ".join(str(kind).split())
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _from_numpy(array: Any) -> torch.Tensor:
     kind = array.dtype
-    try:
+    with _quietly():  # that it cannot be written
         return torch.from_numpy(array if kind.isnative else array.astype(kind.newbyteorder("=")))
-    except TypeError as error:
-        raise FileError(
-            f"the array must have a number's dtype that torch knows, got {kind}; convert it with astype"
-        ) from error
 
 
 def _torch(path: Path) -> Entries:
-    zipped = zipfile.is_zipfile(path)
-    if zipped and _is_program(path):
-        raise FileError(
-            "the file must hold tensors and plain containers only, got a TorchScript program, which is code; "
-            "save its state_dict()"
-        )
-    try:
-        with _quietly():
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
-    except pickle.UnpicklingError as error:
-        if "GLOBAL" not in str(error) and not (zipped and "Unsupported" in str(error)):
-            raise  # bytes that only look like a pickle
-        raise FileError(
-            f"the file must hold tensors and plain containers only, got {_refused_global(str(error))}, which "
-            "would need code to run; save its state_dict()"
-        ) from error
-    for name, tensor in _flatten("", content, set()):
-        yield name, lambda tensor=tensor: tensor  # type: ignore[misc]  # the default binds the tensor
-
-
-def _is_program(path: Path) -> bool:
-    """Whether a zipped file was saved by torch.jit, which alone keeps constants."""
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
-
-
-def _refused_global(text: str) -> str:
-    """The name that `weights_only` refused, from torch's message."""
-    words = text.partition("GLOBAL ")[2].split()
-    return repr(words[0]) if words else "another object"
-
-
-def _flatten(prefix: str, content: Any, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in nested containers, by dotted names; a container that occurs twice is walked once."""
-    if isinstance(content, torch.Tensor):
-        yield prefix or "tensor", content
-    elif isinstance(content, dict | list | tuple) and id(content) not in seen:
-        seen.add(id(content))
-        for key, value in content.items() if isinstance(content, dict) else enumerate(content):
-            yield from _flatten(f"{prefix}.{key}" if prefix else str(key), value, seen)
+    yield from torch_files.entries(path)
 
 
 READERS: dict[str, Callable[[Path], Entries]] = {
-    ".safetensors": _safetensors,
-    ".npy": _npy,
-    ".npz": _npz,
-    ".pt": _torch,
-    ".pth": _torch,
+    SAFETENSORS: _safetensors,
+    NPY: _npy,
+    NPZ: _npz,
+    TORCH: _torch,
+    LEGACY: _torch,
 }

@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import FOLDABLE, check_foldable
 from tilefold.errors import ArgumentError, DeviceError, DtypeError, GradientError, KindError, ShapeError
+from tilefold.modes import is_faked
 
 GUARANTEES = ("run_to_run", "batch_invariant", "none")
 
@@ -91,7 +92,9 @@ def _check_memory(t: torch.Tensor, call: str) -> None:
             "fold what it wraps"
         )
     if t.ndim > 64:
-        raise ShapeError(f"{call}: tensors may have up to 64 dims, got {t.ndim}; reshape the input")
+        raise ShapeError(
+            f"{call}: only tensors with up to 64 dims are supported, got {t.ndim}; reshape the input"
+        )
 
 
 def check_guarantee(guarantee: str, call: str) -> None:
@@ -109,7 +112,7 @@ def check_guarantee(guarantee: str, call: str) -> None:
 def _is_wrapper(t: torch.Tensor) -> bool:
     """Whether a tensor's class says itself what operations do: its own memory, if there is any, tells nothing."""
     own = type(t) is torch.Tensor or type(t).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-    return not own and not is_abstract(t)
+    return not own and not _has_no_data(t)
 
 
 _PYTHON_DTYPES = {float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128}
@@ -210,8 +213,9 @@ def _check_target(
             f"{call}: `out` must be dense (strided), with memory of its own, got {kind}; pass torch.empty(...)"
         )
     if target.dtype != dtype:
+        only = f", as {call} only supports bool tensor for result" if dtype == torch.bool else ""
         raise DtypeError(
-            f"{call}: `out` must have the result's dtype {dtype}, got {target.dtype}; pass dtype= or another out"
+            f"{call}: `out` must have the result's dtype {dtype}{only}, got {target.dtype}; pass dtype= or another out"
         )
     if list(target.shape) != list(shape):
         raise ShapeError(
@@ -221,7 +225,7 @@ def _check_target(
         raise DeviceError(
             f"{call}: `out` must be on the inputs' device {tensors[0].device}, got {target.device}; make it there"
         )
-    if is_abstract(target) and not any(map(is_abstract, tensors)):
+    if _has_no_data(target) and not any(map(is_abstract, tensors)):
         raise KindError(
             f"{call}: `out` must hold data as the inputs do, got a {type(target).__name__}; pass torch.empty(...)"
         )
@@ -232,7 +236,8 @@ def _check_target(
         )
     if _overlaps_itself(target):
         raise ShapeError(
-            f"{call}: `out` must not overlap itself, got strides {list(target.stride())}; use a fresh tensor"
+            f"{call}: `out` must not overlap itself (more than one element refers to a single memory location), got strides "
+            f"{list(target.stride())}; use a fresh tensor"
         )
     if any(_overlap(target, t) for t in tensors):
         raise ShapeError(f"{call}: `out` must not overlap an input, got memory of one; use a fresh tensor")
@@ -240,7 +245,7 @@ def _check_target(
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether the bytes from first to last element meet. Neighbours in one buffer do not; interleaved ones count as if."""
-    if a.numel() == 0 or b.numel() == 0 or is_abstract(a) or is_abstract(b):
+    if a.numel() == 0 or b.numel() == 0 or _has_no_data(a) or _has_no_data(b):
         return False
     (first_a, last_a), (first_b, last_b) = _extent(a), _extent(b)
     return first_a < last_b and first_b < last_a
@@ -264,7 +269,11 @@ def _overlaps_itself(t: torch.Tensor) -> bool:
 
 
 def is_abstract(t: torch.Tensor) -> bool:
-    """Whether a tensor has a shape but no data: on the meta device, or torch's fake tensors."""
+    """Whether operations give a tensor a shape but no data: on the meta device, of torch's fake ones, or in their mode."""
+    return _has_no_data(t) or is_faked()
+
+
+def _has_no_data(t: torch.Tensor) -> bool:
     if t.device.type == "meta":
         return True
     if type(t) is torch.Tensor:
@@ -275,12 +284,15 @@ def is_abstract(t: torch.Tensor) -> bool:
 
 
 def plain(t: torch.Tensor) -> torch.Tensor:
-    """The tensor without the Python class that it may have: every backend folds and returns plain ones."""
+    """The tensor without the Python class that it may have: backends know plain ones, `overrides` puts a class on again."""
     return t if type(t) is torch.Tensor else t.as_subclass(torch.Tensor)
 
 
 def shares(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors with elements are views of one storage."""
+    """Whether two tensors with elements are views of one storage, or may be: those of functionalize do not say."""
     if a.numel() == 0 or b.numel() == 0:
         return False
-    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    try:
+        return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    except RuntimeError:
+        return True

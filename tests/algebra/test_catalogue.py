@@ -159,7 +159,7 @@ def test_first_and_last():
 
 # ------------------------------------------------------------------------------------------- on every CPU path
 
-BACKENDS = ["auto", "lanes", "reference"]
+BACKENDS = ["auto", "cpu", "reference"]
 EVERY_PATH = pytest.mark.parametrize(
     ("name", "guarantee"),
     [(b, g) for b in BACKENDS for g in ("run_to_run", "batch_invariant")],

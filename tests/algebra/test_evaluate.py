@@ -161,3 +161,32 @@ def test_numbers_alone_give_numbers(function, numbers, want):
 @pytest.mark.parametrize(("function", "x"), [(math.sqrt, -1), (math.sin, INF), (math.log, -1)])
 def test_numbers_outside_a_domain_give_nan(function, x):
     assert function(x) != function(x)
+
+
+@pytest.mark.parametrize(
+    ("choices", "dtype"),
+    [((0.1, 0.7), torch.float64), ((1 << 60, -1), torch.int64), ((True, False), torch.bool), ((1, 2), torch.int32)],
+    ids=str,
+)  # fmt: skip
+def test_a_choice_of_two_numbers_has_all_their_bits(choices, dtype) -> None:
+    """torch.where of two numbers is of its default dtype: 0.1 would be float32's."""
+    x = torch.tensor([1, 0]).to(dtype)
+    got = run(lambda a: math.where(a > 0, *choices), x)
+    assert got.tolist() == list(choices)
+
+
+def test_a_divisor_that_wraps_to_0_is_refused() -> None:
+    """As 0 itself is: torch would raise a ZeroDivisionError of its own, a GPU give any number."""
+    with pytest.raises(
+        DtypeError, match=r"cannot be divided by 0, got mod\(torch.int32, 8589934592\), which is 0 in"
+    ):
+        typing.infer(trace(lambda a: a % (1 << 33), 1), [torch.int32])
+    assert typing.infer(trace(lambda a: a % (1 << 33), 1), [torch.int64]).output_dtypes == (torch.int64,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_number_divided_by_a_value_is_rounded_once(dtype: torch.dtype) -> None:
+    """torch's own `3 / x` is the reciprocal times 3."""
+    x = torch.linspace(-7, 9, 10_000, dtype=dtype)
+    (got,) = evaluate(typing.infer(trace(lambda v: 3.0 / v, 1), [dtype]), [x])
+    assert torch.equal(got, torch.full_like(x, 3.0) / x)

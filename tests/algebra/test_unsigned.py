@@ -18,7 +18,7 @@ pytestmark = [  # of numpy's, in Triton's interpreter
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-BACKENDS = ["lanes", "reference", "interpret"]
+BACKENDS = ["cpu", "reference", "interpret"]
 HALF = 1 << 63
 VALUES = [0, 1, 2, 3, 5, 63, 64, 1 << 40, HALF - 1, HALF, HALF + 5, (1 << 64) - 2, (1 << 64) - 1]
 CONSTANTS = [1, 3, 5, 63, -1, -3, HALF - 1, HALF, HALF + 3, (1 << 64) - 1]

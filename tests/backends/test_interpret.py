@@ -81,6 +81,15 @@ def test_ties_go_to_the_first_whatever_the_strides(
     assert torch.equal(got, want)
 
 
+@pytest.mark.parametrize("shape", [(2, 300), (300, 2), (3, 2048)], ids=str)
+def test_ties_within_a_lane_go_to_the_first(shape: tuple[int, int]) -> None:
+    """A lane's own elements come in order, which settles comparisons of positions where code is generated."""
+    dim = 1 if shape[1] > 2 else 0
+    with tilefold.backend("interpret"):
+        got = tilefold.reduce(torch.zeros(shape), MONOIDS["argmax"], dim)
+    assert not got.any()
+
+
 @pytest.mark.parametrize(
     ("shape", "launches"),
     [((3, 65), 1), ((1, 70000), 2), ((2, 0), 0)],
@@ -131,3 +140,26 @@ def test_whole_numbers_divide_as_pythons(dtype: torch.dtype, divide: Callable[[A
     assert [list(row) for row in zip(*(g.tolist() for g in got), strict=True)] == [
         list(lift(n)) for n in numbers
     ]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool, torch.uint8], ids=str)
+def test_whole_numbers_are_stored_as_bfloat16_rounded_once(dtype: torch.dtype) -> None:
+    """Ties to even, beyond 2^24 as torch rounds; the interpreter itself stores the low bits of the number."""
+    numbers = [0, 1, -1, 3, 255, 256, 257, 258, 259, -771, 1 << 20, (1 << 40) + 3, -(1 << 40)]
+    least, greatest = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    x = torch.tensor([n for n in numbers if least <= n <= greatest], dtype=dtype)
+    total = tilefold.Monoid(lambda a, b: a + b, 0)
+    with tilefold.backend("interpret"):
+        got = tilefold.reduce(x[:, None], total, 1, dtype=torch.bfloat16)
+    assert torch.equal(got, x.to(torch.int64).to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["above 0", "below 0"])
+@pytest.mark.parametrize("shape", [(1, 100), (3, 5)], ids=str)
+def test_what_is_absent_is_no_extreme(shape: tuple[int, int], sign: int) -> None:
+    """A block's last elements are absent: neither 0 nor anything else stands for them among numbers of one sign."""
+    x = sign * torch.arange(1.0, 1 + shape[0] * shape[1]).view(shape)
+    with tilefold.backend("interpret"):
+        got = tilefold.reduce(x, MONOIDS["describe"], 1)
+    assert torch.equal(got.min, x.amin(1))
+    assert torch.equal(got.max, x.amax(1))

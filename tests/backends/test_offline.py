@@ -17,7 +17,7 @@ from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.emit import emit
-from tilefold.backends.triton.launch import stage_calls
+from tilefold.backends.triton.lower import calls_of
 from tilefold.planner import columns
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200, Device
@@ -39,7 +39,7 @@ def test_compiles(case: Case, name: str, architecture: int) -> None:
     dims = tuple(range(inputs[0].ndim)) if case.dims is None else case.dims
     problem = canonical(inputs, dims, ordered=not monoid.commutative)
     plan = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run")
-    for call in stage_calls(plan, problem, program, interpret=False):
+    for call in calls_of(plan, problem, program):
         kernel = calls.compile_for(call, architecture)
         assert "cubin" in kernel.asm
         assert "ld.local" not in kernel.asm["ptx"], "no array may live in local memory"
@@ -57,9 +57,9 @@ def test_tiles_on_their_way(
     problem = canonical([x], (0,), ordered=False)
     plan = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run")
     assert plan.stages[0].num_stages == 3
-    first = calls.compile_for(stage_calls(plan, problem, program, interpret=False)[0], architecture)
+    first = calls.compile_for(calls_of(plan, problem, program)[0], architecture)
     assert "cp.async" in first.asm["ptx"]
-    assert first.metadata.shared <= 99 * 1024, "two programs and more a core, on every chip"
+    assert first.metadata.shared <= 99 * 1024, "two programs and more an SM, on every chip"
 
 
 @pytest.mark.parametrize("name", list(MONOIDS))
@@ -78,9 +78,7 @@ def test_dtypes_compile(name: str, dtype: torch.dtype) -> None:
     x = torch.empty(64, 1000, dtype=dtype)
     program = programs.specialize(monoid.total, (dtype,))
     problem = canonical([x], (1,), ordered=False)
-    for call in stage_calls(
-        plan_fold(problem, program, H200, "run_to_run"), problem, program, interpret=False
-    ):
+    for call in calls_of(plan_fold(problem, program, H200, "run_to_run"), problem, program):
         calls.compile_for(call, 90)
 
 
@@ -94,11 +92,12 @@ def test_a_derived_block_form_halves_the_exponentials(name: str, architecture: i
     problem = canonical(inputs, (1,), ordered=False)
     absorbed = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run")
     assert absorbed.stages[0].absorb
-    combined = replace(absorbed, stages=(replace(absorbed.stages[0], absorb=False),))
+    (step,) = absorbed.launched
+    combined = replace(absorbed, steps=(replace(step, settings=replace(step.settings, absorb=False)),))
     exponentials = [
         calls.compile_for(call, architecture).asm["ptx"].count("ex2.approx")
         for plan in (absorbed, combined)
-        for call in stage_calls(plan, problem, program, interpret=False)
+        for call in calls_of(plan, problem, program)
     ]
     assert exponentials[0] <= 0.6 * exponentials[1]
 
@@ -121,7 +120,7 @@ def test_states_of_many_fields_stay_in_registers(
     program = programs.specialize(monoids.DESCRIBE.total, (dtype,))
     problem = canonical([x], (0,), ordered=False)
     plan = plan_fold(problem, program, Device("any", 132, architecture), "run_to_run")
-    for call in stage_calls(plan, problem, program, interpret=False):
+    for call in calls_of(plan, problem, program):
         (tmp_path / "cubin").write_bytes(calls.compile_for(call, architecture).asm["cubin"])
         tool = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(tmp_path / "cubin")]
         usage = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
@@ -135,7 +134,7 @@ def test_what_needs_no_order_pays_for_none(name: str) -> None:
     """Where lanes meet, a combine whose order no bit tells is that combine and nothing more."""
     monoid = MONOIDS[name]
     program = programs.specialize(monoid.total, (torch.float32,) * monoid.total.inputs)
-    body = emit(program, index=torch.int32).partition("def MEET(")[2].partition("\n\n")[0]
+    body = emit(program, index=torch.int32).partition("def COMBINE_SYMMETRIC(")[2].partition("\n\n")[0]
     assert [line.split()[0] for line in body.splitlines()[1:]] == ["return"]
 
 
@@ -155,5 +154,5 @@ def test_constants_on_either_side_of_a_division_compile(dtype: torch.dtype) -> N
     program = programs.specialize(monoid.total, (dtype,))
     problem = canonical([torch.empty(64, 1000, dtype=dtype)], (1,), ordered=False)
     plan = plan_fold(problem, program, H200, "run_to_run")
-    for call in stage_calls(plan, problem, program, interpret=False):
+    for call in calls_of(plan, problem, program):
         assert "cubin" in calls.compile_for(call, 90).asm

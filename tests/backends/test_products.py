@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilefold
+from plans import product_calls, run_interpreted
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton import launch
-from tilefold.backends.triton.product_calls import pitch_of, product_calls
-from tilefold.backends.triton.products import run_interpreted
-from tilefold.contract.choose import plan_product
+from tilefold.contract.choose import choose_product
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype, make_epilogue
 from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import ContractPlan, Finish, Sizes, Tile
+from tilefold.contract.plan import Candidate, Finish, Sizes, Tile
+from tilefold.contract.steps import pitch_of
 from tilefold.contract.tiles import even_splits, finish_of
 from tilefold.planner.device import Device
 
@@ -29,11 +29,11 @@ Tensor = torch.Tensor
 
 interpreted = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
 
-WHOLE = ContractPlan("triton", "whole", Tile(16, 16, 32, 1, 2))
-SPLIT = ContractPlan("triton", "split", Tile(16, 32, 32, 1, 2), 3, Finish(32, 2, 1))
-ONE_LANE = ContractPlan("triton", "split", Tile(32, 16, 64, 1, 2), 2, Finish(128, 1, 1))
-LARGE_FINISH = ContractPlan("triton", "split", Tile(16, 16, 16, 1, 2), 5, Finish(16, 8, 1))
-CUBLAS = ContractPlan("triton", "cublas", finish=Finish(64, 1, 1))
+WHOLE = Candidate("whole", Tile(16, 16, 32, 1, 2))
+SPLIT = Candidate("split", Tile(16, 32, 32, 1, 2), 3, Finish(32, 2, 1))
+ONE_LANE = Candidate("split", Tile(32, 16, 64, 1, 2), 2, Finish(128, 1, 1))
+LARGE_FINISH = Candidate("split", Tile(16, 16, 16, 1, 2), 5, Finish(16, 8, 1))
+CUBLAS = Candidate("cublas", finish=Finish(64, 1, 1))
 PLANS = {
     "whole": WHOLE,
     "split": SPLIT,
@@ -57,14 +57,14 @@ def filled(shape: Sequence[int], dtype: torch.dtype = torch.float32, seed: int =
 
 
 def run(
-    plan: ContractPlan, a: Tensor, b: Tensor, extras: Sequence[Tensor] = (), epilogue: Epilogue | None = None
+    plan: Candidate, a: Tensor, b: Tensor, extras: Sequence[Tensor] = (), epilogue: Epilogue | None = None
 ) -> Tensor:
     """Any plan under the interpreter, whatever the planner would have chosen."""
     ending = epilogue or make_epilogue(None, None, (), a.dtype, accumulator_dtype(a.dtype))
     shape = torch.matmul(a.to("meta").float(), b.to("meta").float()).shape
     result = torch.empty(shape, dtype=ending.result)
     seen = [e.expand(shape) for e in extras]
-    run_interpreted(plan, canonical_product(a, b, seen), ending, a, b, seen, [result])
+    run_interpreted(plan, [a, b, *seen], ending, [result])
     return result
 
 
@@ -86,14 +86,14 @@ ROUNDING = {torch.float16: 2.0**-11, torch.float32: 2.0**-24, torch.float64: 2.0
 
 
 @st.composite
-def plans(draw: st.DrawFn, depth: int) -> ContractPlan:
+def plans(draw: st.DrawFn, depth: int) -> Candidate:
     """Any tile, any even number of splits, any second launch."""
     power = lambda low, high: 1 << draw(st.integers(low, high))  # noqa: E731
     tile = Tile(power(4, 6), power(4, 6), power(4, 7), 1, 2)
     splits = even_splits(depth, tile, draw(st.integers(1, 9)))
     if splits == 1 and draw(st.booleans()):
-        return ContractPlan("triton", "whole", tile)
-    return ContractPlan("triton", "split", tile, splits, Finish(power(3, 8), power(0, 4), 1))
+        return Candidate("whole", tile)
+    return Candidate("split", tile, splits, Finish(power(3, 8), power(0, 4), 1))
 
 
 @interpreted
@@ -189,9 +189,7 @@ def test_products_beyond_32_bits_compile(plan: str) -> None:
         torch.empty(s, dtype=torch.float16, device="meta") for s in ((1 << 17, 1 << 15), (1 << 15, 1 << 15))
     )
     problem = canonical_product(a, b, [])
-    for call in product_calls(
-        PLANS[plan], problem, make_epilogue(None, None, (), torch.float16, None), interpret=False
-    ):
+    for call in product_calls(PLANS[plan], problem, make_epilogue(None, None, (), torch.float16, None)):
         assert dict(call.constants)["WIDE"]
         calls.compile_for(call, 90)
 
@@ -230,16 +228,14 @@ def test_compiles(strategy: str, dtype: torch.dtype, architecture: int) -> None:
     a, b = (torch.empty(s, dtype=dtype, device="meta") for s in ((16, 8192), (8192, 48)))
     bias = torch.empty(48, device="meta").expand(16, 48)
     problem = canonical_product(a, b, [bias])
-    plan = plan_product(problem, Device("any", 132, architecture, 4000.0), cublas=False)
+    plan = choose_product(problem, Device("any", 132, architecture, 4000.0), cublas=False)
     assert plan.strategy == "split"
     plan = replace(plan, chained=False)
     if strategy == "whole":
-        plan = ContractPlan("triton", "whole", Tile(32, 32, 32, 4, 2))
+        plan = Candidate("whole", Tile(32, 32, 32, 4, 2))
     if strategy == "cublas":
-        plan = ContractPlan("triton", "cublas", finish=finish_of(Sizes(16, 48, 8192, 1, 2), 1))
-    for call in product_calls(
-        plan, problem, make_epilogue("gelu", torch.float32, (), dtype, None), interpret=False
-    ):
+        plan = Candidate("cublas", finish=finish_of(Sizes(16, 48, 8192, 1, 2), 1))
+    for call in product_calls(plan, problem, make_epilogue("gelu", torch.float32, (), dtype, None)):
         ptx = ptx_of(call, architecture)
         assert "ld.local" not in ptx, "no array may live in local memory"
         waits, releases = ("griddepcontrol.wait", "griddepcontrol.launch_dependents")
@@ -269,9 +265,9 @@ def test_a_skinny_product_divides_by_constants() -> None:
     for rows, divides in ((16, False), (33, False), (300, True)):
         a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((rows, 8192), (8192, 48)))
         problem = canonical_product(a, b, [])
-        plan = ContractPlan("triton", "split", Tile(16, 16, 64, 1, 2), 7, Finish(32, 8, 1), True)
+        plan = Candidate("split", Tile(16, 16, 64, 1, 2), 7, Finish(32, 8, 1), True)
         made = make_epilogue("relu", None, (), torch.bfloat16, None)
-        for call in product_calls(plan, problem, made, interpret=False):
+        for call in product_calls(plan, problem, made):
             ptx = calls.compile_for(call, 90).asm["ptx"]
             found = re.search(r"\b(div|rem)\.[su](32|64)", ptx) is not None
             assert found == (divides and call.kernel == "product_partials"), (rows, call.kernel)
@@ -290,12 +286,10 @@ def test_a_chained_plan_waits_before_it_reads() -> None:
     """The first launch waits, then releases: the second one may read extra tensors at once."""
     a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((16, 8192), (8192, 48)))
     problem = canonical_product(a, b, [])
-    plan = replace(plan_product(problem, Device("any", 132, 90, 4000.0)), chained=True)
+    plan = replace(choose_product(problem, Device("any", 132, 90, 4000.0)), chained=True)
     first, second = (
         calls.compile_for(c, 90).asm["ptx"]
-        for c in product_calls(
-            plan, problem, make_epilogue("relu", None, (), torch.bfloat16, None), interpret=False
-        )
+        for c in product_calls(plan, problem, make_epilogue("relu", None, (), torch.bfloat16, None))
     )
     waits, releases = ("griddepcontrol.wait", "griddepcontrol.launch_dependents")
     assert first.index(waits) < first.index(releases) < first.index("cp.async")
@@ -307,9 +301,9 @@ def test_a_chained_plan_waits_before_it_reads() -> None:
 def test_a_chained_launch_of_its_own_waits_before_it_reads(row: object) -> None:
     """Its operands, and extra tensors with them, may be what the launch before writes."""
     a, b, r = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((16, 512), (512, 32), (16, 32)))
-    plan = ContractPlan("triton", "whole", Tile(16, 32, 64, 4, 3), chained=True, reserved_bytes=1 << 16)
+    plan = Candidate("whole", Tile(16, 32, 64, 4, 3), chained=True, reserved_bytes=1 << 16)
     ending = make_epilogue(lambda x, y: x + y, None, (torch.bfloat16,), torch.bfloat16, None, row)  # type: ignore[arg-type]
-    (call,) = product_calls(plan, canonical_product(a, b, [r]), ending, interpret=False)
+    (call,) = product_calls(plan, canonical_product(a, b, [r]), ending)
     text = calls.compile_for(call, 90).asm["ptx"]
     first_read = min(text.index(read) for read in ("cp.async", "ld.global"))
     assert text.index("griddepcontrol.wait") < text.index("griddepcontrol.launch_dependents") < first_read
@@ -320,11 +314,11 @@ def test_a_launch_asks_for_what_is_reserved_and_never_for_less_than_it_uses() ->
     """Packed as Triton packs what it launches with, whatever else that holds."""
     a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((16, 512), (512, 32)))
     ending, problem = make_epilogue(None, None, (), torch.bfloat16, None), canonical_product(a, b, [])
-    plan = ContractPlan("triton", "whole", Tile(16, 32, 64, 4, 3))
-    used = calls.compile_for(product_calls(plan, problem, ending, interpret=False)[0], 90).metadata.shared
+    plan = Candidate("whole", Tile(16, 32, 64, 4, 3))
+    used = calls.compile_for(product_calls(plan, problem, ending)[0], 90).metadata.shared
     assert used > 0
     for reserved, asked in ((0, used), (used - 1, used), (114 * 1024, 114 * 1024)):
-        (call,) = product_calls(replace(plan, reserved_bytes=reserved), problem, ending, interpret=False)
+        (call,) = product_calls(replace(plan, reserved_bytes=reserved), problem, ending)
         kernel = calls.compile_for(call, 90)
         launch._reserve(kernel, call.shared_bytes)
         assert kernel.metadata.shared == asked
@@ -335,10 +329,8 @@ def test_a_launch_asks_for_what_is_reserved_and_never_for_less_than_it_uses() ->
 @pytest.mark.parametrize(("precision", "rounds"), [("ieee", False), ("tf32", True)])
 def test_float32_is_true_unless_asked(precision: str, rounds: bool, architecture: int) -> None:
     problem = canonical_product(torch.empty(64, 512, device="meta"), torch.empty(512, 64, device="meta"), [])
-    plan = ContractPlan("triton", "whole", Tile(64, 64, 32, 4, 2), precision=precision)
-    (call,) = product_calls(
-        plan, problem, make_epilogue(None, None, (), torch.float32, None), interpret=False
-    )
+    plan = Candidate("whole", Tile(64, 64, 32, 4, 2), precision=precision)
+    (call,) = product_calls(plan, problem, make_epilogue(None, None, (), torch.float32, None))
     assert ("tf32" in calls.compile_for(call, architecture).asm["ptx"]) == rounds
 
 
@@ -352,7 +344,7 @@ def test_a_step_of_k_beyond_32_bits_is_made_of_64(plan: str) -> None:
     problem = canonical_product(a, b[:, :3], [])
     wide = replace(PLANS[plan], tile=Tile(16, 16, 256, 1, 2), splits=1 if plan == "whole" else 2)
     ending = make_epilogue(None, None, (), torch.int8, None)
-    first = product_calls(wide, problem, ending, interpret=False)[0]
+    first = product_calls(wide, problem, ending)[0]
     assert dict(first.constants)["WIDE"]
     assert re.search(r"add\.s64\s+%rd\d+, %rd\d+, 2176000000;", calls.compile_for(first, 90).asm["ptx"])
 
@@ -364,9 +356,9 @@ def test_partial_products_lie_beyond_32_bits(lanes: int) -> None:
     problem = canonical_product(a, b, [])
     bytes_off = 64 * 4 * pitch_of(problem)
     assert 1 << 31 <= bytes_off // 4 < 1 << 32
-    plan = ContractPlan("triton", "split", Tile(16, 128, 32, 4, 2), 65, Finish(128, lanes, 4))
+    plan = Candidate("split", Tile(16, 128, 32, 4, 2), 65, Finish(128, lanes, 4))
     ending = make_epilogue(None, None, (), torch.bfloat16, None)
-    last = product_calls(plan, problem, ending, interpret=False)[-1]
+    last = product_calls(plan, problem, ending)[-1]
     assert re.search(
         rf"(add\.s64\s+%rd\d+, %rd\d+, |\+){bytes_off}\b", calls.compile_for(last, 90).asm["ptx"]
     )
@@ -381,7 +373,7 @@ def test_no_layout_of_registers_orders_a_batch_invariant_sum(columns: int, row: 
         a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((rows, 7168), (7168, columns)))
         problem = canonical_product(a, b, [])
         options = {"guarantee": "batch_invariant", "row": row is not None}
-        plan = plan_product(problem, Device("any", 132, 90, 4000.0), **options)  # type: ignore[arg-type]
-        first, last = product_calls(plan, problem, ending, interpret=False)
+        plan = choose_product(problem, Device("any", 132, 90, 4000.0), **options)  # type: ignore[arg-type]
+        first, last = product_calls(plan, problem, ending)
         for call in (first, last):
             assert "tt.reduce" not in calls.compile_for(call, 90).asm["ttgir"]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
+import weakref
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 import tilefold
 from backends.test_products import LAYOUTS, filled
-from tilefold.backends.triton import products
+from plans import compiled
+from tilefold import dispatch
 from tilefold.backends.triton.cublas import wide_product
-from tilefold.contract import matmul as room
 from tilefold.contract.epilogue import make_epilogue
-from tilefold.contract.plan import ContractPlan, Sizes, Tile
+from tilefold.contract.plan import Candidate, Sizes, Tile
 from tilefold.contract.tiles import finish_of
 from tilefold.errors import BackendError
 from tilefold.math import exp
@@ -22,6 +27,7 @@ from tilefold.monoids import LOGSUMEXP, MAX_WITH_INDEX
 pytestmark = pytest.mark.gpu
 
 SHIFTED = lambda x, total: exp(x - total)  # noqa: E731  # one function: repeated calls are known by it
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2]
 ROUNDING = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
 
 
@@ -105,14 +111,14 @@ def test_graphs_and_streams_share_nothing() -> None:
 
 
 def test_repeated_calls_are_known_by_all_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_ready", {})
+    monkeypatch.setattr(dispatch, "_executables", {})
     a, b = filled((16, 8192)).cuda(), filled((8192, 16), seed=1).cuda()
     bias = filled((16,), seed=2).cuda()
     near(tilefold.matmul(a, b), a, b)
     near(tilefold.matmul(a.mT.contiguous().mT, b), a, b)
     torch.testing.assert_close(tilefold.matmul(a, b, bias=bias), tilefold.matmul(a, b) + bias)
     assert tilefold.matmul(a, b, out_dtype=torch.float16).dtype == torch.float16
-    assert len(room._ready) == 4
+    assert len(dispatch._executables) == 4
     with (
         pytest.raises(BackendError, match='"triton" runs on CUDA tensors, got cpu'),
         tilefold.backend("triton"),
@@ -121,7 +127,7 @@ def test_repeated_calls_are_known_by_all_that_matters(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("splits", [1, 4], ids=["one launch", "two launches"])
-@pytest.mark.parametrize("reserved", [0, 114 * 1024], ids=["sharing cores", "a core each"])
+@pytest.mark.parametrize("reserved", [0, 114 * 1024], ids=["sharing SMs", "an SM each"])
 def test_a_chain_of_early_launches_reads_what_was_written(splits: int, reserved: int) -> None:
     """Each product's result is the next one's operand and extra tensor, all launches begun early."""
     b, a = (
@@ -129,29 +135,20 @@ def test_a_chain_of_early_launches_reads_what_was_written(splits: int, reserved:
         filled((16, 8192), torch.bfloat16, 1).cuda(),
     )
     ending = make_epilogue(lambda x, r: x + r, None, (torch.bfloat16,), torch.bfloat16, None)
-    chosen = ContractPlan("triton", "whole", Tile(16, 64, 64, 4, 4), reserved_bytes=reserved)
+    chosen = Candidate("whole", Tile(16, 64, 64, 4, 4), reserved_bytes=reserved)
     if splits > 1:
         finish = finish_of(Sizes(16, 8192, 8192, 1, 2), splits)
         chosen = replace(chosen, strategy="split", splits=splits, finish=finish)
     plain, chained = (
-        products.prepare(
-            a,
-            b,
-            [a],
-            ending,
-            "ieee",
-            "run_to_run",
-            a.shape,
-            replace(chosen, overlap=early and splits > 1, chained=early),
-        )
+        compiled(replace(chosen, overlap=early and splits > 1, chained=early), [a, b, a], ending, a.shape)
         for early in (False, True)
     )
     want = got = a
     for _ in range(100):
-        want = plain(want, b, want)
+        (want,) = plain.call(want, b, want)
         torch.cuda.synchronize()
     for _ in range(100):
-        got = chained(got, b, got)
+        (got,) = chained.call(got, b, got)
     assert torch.equal(got, want)
 
 
@@ -244,7 +241,7 @@ def test_errors_are_within_twice_cublass(dtype: torch.dtype) -> None:
         for depth in range(8192, 32769, 4096):
             a, b = filled((side, depth), dtype).cuda(), filled((depth, side), dtype, 1).cuda()
             want = a.double() @ b.double()
-            theirs = furthest(wide_product(a, b, torch.float32), want)
+            theirs = furthest(wide_product(a, b), want)
             ours = furthest(tilefold.matmul(a, b, out_dtype=torch.float32), want)
             assert ours <= 2 * theirs + 2.0**-23 * want.abs().max(), (side, depth)
 
@@ -257,16 +254,14 @@ def test_every_split_is_within_twice_cublass(sizes: tuple[int, int, int], dtype:
     a, b = filled((rows, depth), dtype).cuda(), filled((depth, columns), dtype, 1).cuda()
     want = a.double() @ b.double()
     theirs, size = (
-        furthest(wide_product(a, b, torch.float32), want),
+        furthest(wide_product(a, b), want),
         (a.double().abs() @ b.double().abs()).max(),
     )
     ending = make_epilogue(None, None, (), dtype, torch.float32)
     for splits in (2, 3, 8, 32, 64, 128):
         whole = Sizes(rows, columns, depth, 1, dtype.itemsize)
-        plan = ContractPlan(
-            "triton", "split", Tile(16, 16, 64, 2, 3), splits, finish_of(whole, splits), overlap=True
-        )
-        made = products.prepare(a, b, [], ending, "ieee", "run_to_run", (rows, columns), plan=plan)(a, b)
+        plan = Candidate("split", Tile(16, 16, 64, 2, 3), splits, finish_of(whole, splits), overlap=True)
+        (made,) = compiled(plan, [a, b], ending, (rows, columns)).call(a, b)
         near(made, a, b)
         chained = 2.0**-24 * (depth / splits + splits) ** 0.5 * size
         assert furthest(made, want) <= 2 * theirs + chained, splits
@@ -294,13 +289,106 @@ def test_nan_and_infinity_come_through(
 
 
 @pytest.mark.parametrize("sizes", [(16, 8192, 48), (2048, 1024, 2048), (4096, 2048, 4096)], ids=str)
-def test_autocast_changes_no_product(sizes: tuple[int, int, int]) -> None:
-    """torch's own product would come back in half precision, of which the second launch knows nothing."""
+def test_autocast_converts_and_changes_nothing_else(sizes: tuple[int, int, int]) -> None:
+    """Inside and outside by turns, so that what is known of one is not taken for the other; into `out` nothing converts."""
     rows, depth, columns = sizes
     a, b = filled((rows, depth)).cuda(), filled((depth, columns), seed=1).cuda()
     for epilogue in ("relu", None):
-        want = tilefold.matmul(a, b, epilogue=epilogue)
-        room._ready.clear()
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        wide = tilefold.matmul(a, b, epilogue=epilogue)
+        narrow = tilefold.matmul(a.bfloat16(), b.bfloat16(), epilogue=epilogue)
+        dispatch._executables.clear()
+        for _ in range(2):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                assert torch.equal(tilefold.matmul(a, b, epilogue=epilogue), narrow)
+                assert torch.equal(tilefold.matmul(a, b, epilogue=epilogue, out=torch.empty_like(wide)), wide)
+            assert torch.equal(tilefold.matmul(a, b, epilogue=epilogue), wide)
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast_of_all_dtypes_is_torchs(half: torch.dtype) -> None:
+    for left, right in itertools.product([*FLOATS, torch.float64], repeat=2):
+        a, b = filled((16, 256)).to(left).cuda(), filled((256, 32), seed=1).to(right).cuda()
+        with torch.autocast("cuda", dtype=half):
+            if (left == torch.float64) != (right == torch.float64):
+                for function in (tilefold.matmul, torch.matmul):
+                    with pytest.raises(RuntimeError, match="dtype"):
+                        function(a, b)
+                continue
             for _ in range(2):
-                assert torch.equal(tilefold.matmul(a, b, epilogue=epilogue), want)
+                got, want = tilefold.matmul(a, b), torch.matmul(a, b)
+                assert got.dtype == want.dtype, (left, right)
+                torch.testing.assert_close(got, want, rtol=2**-7, atol=2**-3)
+            bias = filled((32,), seed=2).to(right).cuda()
+            got, want = tilefold.matmul(a, b, bias=bias), torch.nn.functional.linear(a, b.mT, bias)
+            assert got.dtype == want.dtype, (left, right)
+            torch.testing.assert_close(got, want, rtol=2**-7, atol=2**-3)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (16, 8192, 48), (63, 1000, 65), (300, 500, 700)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16], ids=str)
+def test_whole_numbers_are_exact(dtype: torch.dtype, sizes: tuple[int, int, int]) -> None:
+    rows, depth, columns = sizes
+    limits = torch.iinfo(dtype)
+    a = torch.randint(limits.min, limits.max + 1, (rows, depth), dtype=dtype)
+    b = torch.randint(limits.min, limits.max + 1, (depth, columns), dtype=dtype).mT.contiguous().mT
+    exact, bias = a.long() @ b.long(), torch.arange(columns)
+    for _ in range(2):
+        assert torch.equal(tilefold.matmul(a.cuda(), b.cuda()).cpu(), exact.to(dtype))
+        assert torch.equal(tilefold.matmul(a.cuda(), b.cuda(), out_dtype=torch.int64).cpu(), exact)
+        finished = tilefold.matmul(
+            a.cuda(), b.cuda(), bias=bias.cuda(), epilogue="relu", guarantee="batch_invariant"
+        )
+        assert torch.equal(finished.cpu(), (exact + bias).clamp(min=0).to(dtype))
+        _, top = tilefold.matmul(a.cuda(), b.cuda(), row=(MAX_WITH_INDEX, None))
+        assert torch.equal(top.values.cpu(), exact.amax(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_whole_numbers_that_no_kernel_multiplies(dtype: torch.dtype) -> None:
+    a = torch.ones(4, 4, dtype=dtype, device="cuda")
+    with pytest.raises(RuntimeError, match=r"on a GPU must be of int8, uint8 or int16, got .*; convert"):
+        tilefold.matmul(a, a)
+
+
+class Scale:
+    """Equal and hashed alike where its factors are equal."""
+
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def __call__(self, x: Any, *others: Any) -> Any:
+        return x * self.by
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scale) and self.by == other.by
+
+    def __hash__(self) -> int:
+        return hash(self.by)
+
+
+def scaled(scale: Scale) -> list[Callable[..., Any]]:
+    """Functions that read one object, each in its own way."""
+    return [scale, scale.__call__, lambda x, *_: x * scale.by]
+
+
+@pytest.mark.parametrize("where", ["epilogue", "row"])
+def test_a_repeated_call_reads_what_its_function_reads_now(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "_executables", {})
+    a, b = filled((16, 512)).round().cuda(), filled((512, 16), seed=1).round().cuda()  # exact in any order
+    plain, scale = tilefold.matmul(a, b), Scale(2.0)
+    for by in (2.0, 4.0, 2.0, 8.0):
+        scale.by = by
+        for function in 2 * scaled(scale):
+            if where == "epilogue":
+                got = tilefold.matmul(a, b, epilogue=function)
+            else:
+                got, top = tilefold.matmul(a, b, row=(MAX_WITH_INDEX, function))
+                assert torch.equal(top.values, plain.amax(1))
+            assert torch.equal(got, plain * by)
+    assert len(dispatch._executables) == 4, "the plain product, and one for each factor"
+    watched = weakref.ref(scale)
+    del scale, function
+    gc.collect()
+    assert watched() is None

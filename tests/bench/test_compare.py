@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from made import RUN, case_result, measurement, suite_result
 
-from tilefold.bench.command import main
+from tilefold import cli
 from tilefold.bench.compare import compare_results
 from tilefold.bench.results import Measurement, SuiteResult, write_results
 from tilefold.errors import ArgumentError
@@ -108,12 +108,12 @@ def test_the_command_exits_by_what_it_found(
 ) -> None:
     before, _ = write_results(OLD, tmp_path / "old")
     after, _ = write_results(new(ours), tmp_path / "new")
-    assert main(["compare", str(before), str(after)]) == code
+    assert cli.run(["bench", "compare", str(before), str(after)]) == code
     assert f"2 compared: {code} worse, 0 faster" in capsys.readouterr().out
 
 
 def test_a_missing_file_is_one_line_and_exit_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert cli.run(["bench", "compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

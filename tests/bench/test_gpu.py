@@ -8,7 +8,8 @@ import pytest
 import torch
 from made import small_case
 
-from tilefold.bench import command, gate, limits, timing, traps
+from tilefold import cli
+from tilefold.bench import gate, limits, timing, traps
 from tilefold.bench.clocks import NoClocks, clock_reader
 from tilefold.bench.operations import fold_case
 from tilefold.bench.peers import known_peers
@@ -119,7 +120,7 @@ def test_a_peer_that_is_here_is_right(name: str, operation: str) -> None:
 
 def test_a_small_run_with_torch_and_compile(tmp_path: Path) -> None:
     argv = "folds --size small --shapes 4096x8,4x8x4 --operations sum,argmax,bitwise_or --against torch,compile --jobs 2"
-    assert command.main([*argv.split(), "--out", str(tmp_path)]) == 0
+    assert cli.run(["bench", *argv.split(), "--out", str(tmp_path)]) == 0
     for case in read_results(tmp_path / "folds.json").cases:
         for variant in ("ours", "torch", "compile"):
             row = case.of(variant)
@@ -132,7 +133,7 @@ def test_a_small_run_with_torch_and_compile(tmp_path: Path) -> None:
 
 def test_every_or_form_is_timed(tmp_path: Path) -> None:
     argv = "or-small-axis --shapes 256x512x16 --dtype int64 --jobs 4"
-    assert command.main([*argv.split(), "--out", str(tmp_path)]) == 0
+    assert cli.run(["bench", *argv.split(), "--out", str(tmp_path)]) == 0
     (case,) = read_results(tmp_path / "or-small-axis.json").cases
     assert [m.status for m in case.measurements] == ["ok"] * 6
 
@@ -149,7 +150,7 @@ def test_every_way_to_multiply_is_timed_and_says_what_was_chosen(
     suite: str, only: str, shapes: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
     argv = f"{suite} --size small {only} --jobs 4"
-    assert command.main([*argv.split(), "--out", str(tmp_path)]) == 0
+    assert cli.run(["bench", *argv.split(), "--out", str(tmp_path)]) == 0
     cases = read_results(tmp_path / f"{suite}.json").cases
     assert [case.shape for case in cases] == shapes
     for case in cases:

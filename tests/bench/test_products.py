@@ -16,7 +16,7 @@ from tilefold.bench import gate, summary, traps
 from tilefold.bench import product_variants as ways
 from tilefold.bench.cases import DTYPES, Variant
 from tilefold.bench.inductor_choices import winners
-from tilefold.bench.products import ProductCase, product_case
+from tilefold.bench.product_cases import ProductCase, product_case
 from tilefold.bench.suites import decompose_k, router
 
 ROOT = Path(__file__).parents[2]
@@ -116,7 +116,7 @@ def test_both_reducers_are_right_in_the_interpreter() -> None:
     code = """
 from tilefold.bench import gate
 from tilefold.bench.product_variants import SERIAL, SERIAL_APART, VECTOR, VECTOR_APART
-from tilefold.bench.products import product_case
+from tilefold.bench.product_cases import product_case
 for relu in (True, False):
     case = product_case(48, 20, 256, "fp32", relu, "x")
     probes = gate.probes_of(case, "cpu")

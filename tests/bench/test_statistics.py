@@ -54,3 +54,14 @@ def test_slower_beyond_noise(new: Quartiles, expected: bool) -> None:
 
 def test_small_times_have_an_absolute_noise() -> None:
     assert not slower(Quartiles(4.0, 3.99, 4.01, 9), Quartiles(4.2, 4.19, 4.21, 9), 0.03, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [(100.0, 104.0, True), (100.0, 102.9, False), (4.0, 4.35, True), (4.0, 4.29, False)],
+    ids=["beyond the share", "within the share", "beyond the absolute", "within the absolute"],
+)
+def test_the_larger_of_both_noises_counts_and_not_their_sum(old: float, new: float, expected: bool) -> None:
+    """3 % of 100 and 2 us, of 4 us and 0.3 us: a sum would forgive 5 and 0.42."""
+    before, after = (Quartiles(m, m - 0.01, m + 0.01, 9) for m in (old, new))
+    assert slower(before, after, 0.03, 2.0 if old == 100 else 0.3) is expected

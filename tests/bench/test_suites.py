@@ -32,7 +32,9 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "folds",
         "host",
         "or-small-axis",
+        "real",
         "router",
+        "shapes",
         "two-words",
     ]
     assert load_suite("two-words").name == "host"

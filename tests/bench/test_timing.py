@@ -230,7 +230,9 @@ def test_a_rows_fraction_is_limit_over_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_bytes_are_inputs_and_outputs_once() -> None:
     assert small_case("sum", (8, 256)).compulsory_bytes == 8 * 256 * 4 + 8 * 4
-    assert small_case("max", (8, 256), "bf16").compulsory_bytes == 8 * 256 * 2 + 8 * (2 + 8)
+    # A sector holds 32 bytes: the eight values of 2 bytes take one, whole.
+    assert small_case("max", (8, 256), "bf16").compulsory_bytes == 8 * 256 * 2 + 32 + 8 * 8
+    assert small_case("sum", (3, 7)).compulsory_bytes == 96 + 32
     assert small_case("logsumexp", (8, 256)).operations == 8 * 256 * 4
 
 

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from tilefold.bench import traps, warm
+from tilefold.bench.selection import Selection
 from tilefold.bench.suites import or_small_axis
 
 LATER = 4e9
+SMALL = Selection("small")
 
 
 def job(deadline: float, case: str = "quick") -> warm.Job:
-    return warm.Job("host", "small", case, "ours", "cpu", deadline)
+    return warm.Job("host", case, "ours", "cpu", deadline, SMALL)
 
 
 def hang(job: warm.Job) -> str:
@@ -57,9 +59,9 @@ def test_workers_compile_and_report(capfd: pytest.CaptureFixture[str]) -> None:
     later = time.time() + 300
     case = or_small_axis.cases("small")[0].name
     jobs = [
-        warm.Job("or-small-axis", "small", case, "ours", "cpu", later),
-        warm.Job("or-small-axis", "small", case, "ours", "cpu", 0.0),
-        warm.Job("or-small-axis", "small", case, "torch", "nowhere", later),
+        warm.Job("or-small-axis", case, "ours", "cpu", later, SMALL),
+        warm.Job("or-small-axis", case, "ours", "cpu", 0.0, SMALL),
+        warm.Job("or-small-axis", case, "torch", "nowhere", later, SMALL),
     ]
     told: list[tuple[int, str]] = []
     warm.warm_caches(jobs, 1, lambda done, trouble: told.append((done, trouble)))

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilefold
-from tilefold import math
+from tilefold import math, switch
+from tilefold.requests import Product
 
 Tensor = torch.Tensor
 
@@ -103,6 +104,118 @@ def test_int8_is_exact(depth: int) -> None:
     assert got.dtype == torch.int32
     assert torch.equal(got, (a.double() @ b.double()).int())
     assert tilefold.matmul(a, b, epilogue="tanh").dtype == torch.float32
+
+
+WHOLE = [torch.uint8, torch.int16, torch.int32, torch.int64]
+# On a GPU and so under the interpreter.
+DEVICE = [torch.uint8, torch.int16]
+RAN = [*((d, "auto") for d in WHOLE), *((d, "interpret") for d in DEVICE)]
+interpreted = pytest.mark.filterwarnings(
+    "ignore::RuntimeWarning", "ignore::DeprecationWarning"
+)  # Triton's own
+
+
+def whole(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> Tensor:
+    """Integers of the whole range, the least and the greatest among them."""
+    limits, generator = torch.iinfo(dtype), torch.Generator().manual_seed(seed)
+    made = torch.randint(limits.min, limits.max, shape, generator=generator, dtype=dtype)
+    made.view(-1)[::3] = limits.max
+    made.view(-1)[1::5] = limits.min
+    return made
+
+
+@interpreted
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((5,), (5,)), ((5,), (5, 3)), ((4, 5), (5,)), ((9, 300), (300, 7)), ((2, 1, 4, 5), (3, 5, 2)), ((2, 4, 5), (5, 3)),
+     ((0, 4, 5), (5, 3)), ((2, 4, 0), (0, 3)), ((3, 5), (5, 0))],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize(("dtype", "backend"), RAN, ids=str)
+def test_whole_numbers_are_torchs(
+    dtype: torch.dtype, backend: str, left: tuple[int, ...], right: tuple[int, ...], guarantee: str
+) -> None:
+    """They wrap alike."""
+    a, b = whole(left, dtype), whole(right, dtype, 1)
+    with tilefold.backend(backend):
+        got = tilefold.matmul(a, b, guarantee=guarantee)
+    want = torch.matmul(a, b)
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    assert torch.equal(got, want)
+
+
+@interpreted
+@pytest.mark.parametrize("layout", list(LAYOUTS))
+@pytest.mark.parametrize(("dtype", "backend"), RAN, ids=str)
+def test_layouts_of_whole_numbers(dtype: torch.dtype, backend: str, layout: str) -> None:
+    a, b = LAYOUTS[layout](whole((6, 40), dtype)), LAYOUTS[layout](whole((40, 9), dtype, 1))
+    with tilefold.backend(backend):
+        assert torch.equal(tilefold.matmul(a, b), a @ b)
+
+
+@interpreted
+@pytest.mark.parametrize(("dtype", "backend"), RAN, ids=str)
+def test_what_follows_a_product_of_whole_numbers(dtype: torch.dtype, backend: str) -> None:
+    """An epilogue sees the sum as int64, before it wraps to the result's dtype."""
+    a, b, bias = whole((4, 20), dtype), whole((20, 6), dtype, 1), torch.arange(-2, 4)
+    exact = a.long() @ b.long()
+    with tilefold.backend(backend):
+        assert torch.equal(tilefold.matmul(a, b, bias=bias), (exact + bias).to(dtype))
+        assert torch.equal(tilefold.matmul(a, b, out_dtype=torch.int64), exact)
+        clipped = tilefold.matmul(a, b, epilogue=lambda x: math.minimum(math.maximum(x, 0), 100))
+        assert torch.equal(clipped, exact.clamp(0, 100).to(dtype))
+        assert torch.equal(tilefold.matmul(a, b, epilogue=lambda x: x > 7), exact > 7)
+        scaled = tilefold.matmul(a, b, epilogue=lambda x: x * 0.5)
+        assert torch.equal(scaled, exact * 0.5)
+        values, top = tilefold.matmul(a, b, row=(tilefold.monoids.MAX_WITH_INDEX, None))
+        assert torch.equal(values, exact.to(dtype))
+        assert torch.equal(top.values, exact.amax(1))
+        assert torch.equal(top.indices, exact.argmax(1))
+        out = torch.empty(6, 4, dtype=dtype).T
+        assert torch.equal(tilefold.matmul(a, b, out=out), exact.to(dtype))
+    meta = tilefold.matmul(a.to("meta"), b.to("meta"))
+    assert (meta.dtype, meta.shape) == (dtype, (4, 6))
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.uint8], ids=str)
+def test_sums_that_float64_does_not_hold(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilefold.backends import torch_product
+    from tilefold.contract import operands
+
+    monkeypatch.setitem(torch_product.EXACT_IN_FLOAT64, dtype, 19)
+    a, b = whole((4, 20), dtype), whole((20, 6), dtype, 1)
+    assert torch.equal(tilefold.matmul(a, b), a @ b)
+    for call in (tilefold.matmul, lambda a, b: tilefold.explain_plan((a, b), tilefold.matmul)):
+        with (
+            tilefold.backend("interpret"),
+            pytest.raises(RuntimeError, match=r"K of at most 19, got 20; split K"),
+        ):
+            call(a, b)
+    assert operands.EXACT_IN_FLOAT64 is torch_product.EXACT_IN_FLOAT64
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_whole_numbers_that_no_kernel_multiplies(dtype: torch.dtype) -> None:
+    a, b = whole((4, 20), dtype), whole((20, 6), dtype, 1)
+    with (
+        tilefold.backend("interpret"),
+        pytest.raises(TypeError, match=r"must be of int8, uint8 or int16, got .*; convert"),
+    ):
+        tilefold.matmul(a, b)
+    with pytest.raises(RuntimeError, match="or multiply on a CPU"):
+        tilefold.explain_plan((a, b), tilefold.matmul)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint16, torch.uint32, torch.uint64], ids=str)
+def test_whole_numbers_that_torch_does_not_multiply(dtype: torch.dtype) -> None:
+    a, b = torch.ones(2, 3).to(dtype), torch.ones(3, 4).to(dtype)
+    with pytest.raises(RuntimeError):
+        torch.matmul(a, b)
+    with pytest.raises(
+        RuntimeError, match=r"operands must be of .*uint8, int16, int32, int64.*; convert both"
+    ):
+        tilefold.matmul(a, b)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
@@ -197,3 +310,19 @@ def test_out_and_tensors_without_data() -> None:
     got = tilefold.matmul(a.to("meta"), b.to("meta"), out_dtype=torch.float64)
     assert (got.shape, got.dtype, got.device.type) == ((4, 3), torch.float64, "meta")
     assert tilefold.last_plan().backend == "torch"
+
+
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+def test_a_backend_that_products_do_not_have(name: str) -> None:
+    """The error names those that they have, and each of these is one."""
+    a, b = torch.randn(3, 4), torch.randn(4, 5)
+    layer = tilefold.nn.Linear(4, 2)
+    for call in (lambda: tilefold.matmul(a, b), lambda: layer(a), lambda: tilefold.inductor.own_matmul(a, b)):
+        with (
+            tilefold.backend(name),
+            pytest.raises(tilefold.errors.BackendError, match=f'got "{name}"') as caught,
+        ):
+            call()
+        for other in ("auto", "torch", "triton", "interpret"):
+            assert f'"{other}"' in str(caught.value)
+    assert set(Product.backends) < set(switch.BACKENDS)

@@ -11,13 +11,15 @@ from torch.overrides import TorchFunctionMode
 import tilefold
 from tilefold.backends.triton.cublas import finished_product
 from tilefold.contract import cublas
-from tilefold.contract.choose import PARTIAL_BYTES, candidates, plan_product
+from tilefold.contract.choose import PARTIAL_BYTES, candidates, choose_product
 from tilefold.contract.costs import PROGRAM_BYTES
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import Contraction, canonical_product
-from tilefold.contract.plan import Asked, ContractPlan, Sizes
+from tilefold.contract.plan import Asked, Sizes
+from tilefold.contract.steps import product_plan
 from tilefold.contract.tiles import MOST_SHARING
 from tilefold.planner.device import H200, Device
+from tilefold.planner.plan import Plan
 
 A100 = Device("NVIDIA A100", 108, 80, 2000.0)
 
@@ -41,18 +43,18 @@ def problem(rows: int, depth: int, columns: int, dtype: torch.dtype = torch.bflo
 )
 def test_strategies(sizes: tuple[int, int, int], strategy: str) -> None:
     """As the cost model has it: this chip has no table."""
-    assert plan_product(problem(*sizes), replace(H200, name="another")).strategy == strategy
+    assert choose_product(problem(*sizes), replace(H200, name="another")).strategy == strategy
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.int8])
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (16, 8191, 16), (63, 100_003, 33), (700, 65, 1000)], ids=str)
 def test_no_split_is_without_elements(sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
-    plan = plan_product(problem(*sizes, dtype), H200, cublas=False)
+    plan = choose_product(problem(*sizes, dtype), H200, cublas=False)
     assert plan.tile is not None
     steps = -(-sizes[1] // plan.tile.block_k)
     chunk = -(-steps // plan.splits) * plan.tile.block_k
     assert (plan.splits - 1) * chunk < sizes[1]
-    assert plan.launches == (2 if plan.splits > 1 else 1)
+    assert (plan.finish is not None) == (plan.splits > 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -61,13 +63,13 @@ def test_a_batch_invariant_plan_sees_neither_rows_nor_cores(
     depth: int, columns: int, dtype: torch.dtype
 ) -> None:
     def plan(rows: int, device: Device) -> tuple[object, ...]:
-        made = plan_product(problem(rows, depth, columns, dtype), device, guarantee="batch_invariant")
+        made = choose_product(problem(rows, depth, columns, dtype), device, guarantee="batch_invariant")
         return made.strategy, made.tile, made.splits, made.finish
 
     assert len({plan(rows, H200) for rows in (1, 2, 16, 63, 512, 10_000)}) == 1
     assert plan(1, H200) == plan(1, A100)
     assert plan(1, H200)[0] != "cublas"
-    said = plan_product(problem(16, depth, columns, dtype), H200, guarantee="batch_invariant").reason
+    said = choose_product(problem(16, depth, columns, dtype), H200, guarantee="batch_invariant").reason
     assert said.startswith(f"whatever the rows, as for 64 x {columns} results")
 
 
@@ -82,28 +84,29 @@ def test_batches_of_a_join_its_rows_where_strides_allow() -> None:
 
 
 def test_a_plan_reads_well() -> None:
-    text = str(plan_product(problem(16, 32768, 16), H200))
+    text = str(planned(16, 32768, 16, H200))
     for part in (
         "triton: split",
         "K = 32768",
         "splits",
         "launches 1 and 2 start early",
-        "no core to more than its share",
+        "no SM to more than its share",
     ):
         assert part in text
-    alone = str(plan_product(problem(8, 64, 8), H200))
-    assert (
-        "launch 1 starts early (programmatic dependent launch), no core to more than its share of launch 1"
-        in alone
-    )
-    assert "early" not in str(plan_product(problem(16, 32768, 16), A100))
-    assert ContractPlan("torch", "torch.matmul").launches == 0
+    assert "launch 1 starts early (programmatic dependent launch)" in str(planned(8, 64, 8, H200))
+    assert "early" not in str(planned(16, 32768, 16, A100))
+
+
+def planned(rows: int, depth: int, columns: int, device: Device) -> Plan:
+    sizes = problem(rows, depth, columns)
+    ending = make_epilogue(None, None, (), torch.bfloat16, None)
+    return product_plan(choose_product(sizes, device), sizes, ending)
 
 
 def test_no_limit_on_memory_changes_a_batch_invariant_plan() -> None:
     """The partial products of a million rows are far beyond what "run_to_run" would hold."""
     plans = [
-        plan_product(problem(rows, 8192, 4096), H200, guarantee="batch_invariant") for rows in (1, 1 << 20)
+        choose_product(problem(rows, 8192, 4096), H200, guarantee="batch_invariant") for rows in (1, 1 << 20)
     ]
     assert plans[0] == plans[1]
     assert plans[0].splits * (1 << 20) * 4096 * 4 > PARTIAL_BYTES
@@ -111,32 +114,32 @@ def test_no_limit_on_memory_changes_a_batch_invariant_plan() -> None:
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_cublas_ends_what_it_can_itself(finished: bool) -> None:
-    plan = plan_product(problem(4096, 4096, 4096), replace(H200, name="another"), finished=finished)
-    assert (plan.strategy, plan.launches) == ("cublas", 1 if finished else 2)
+    plan = choose_product(problem(4096, 4096, 4096), replace(H200, name="another"), finished=finished)
+    assert (plan.strategy, plan.finish is None) == ("cublas", finished)
 
 
 @pytest.mark.parametrize("columns", [3, 48, 256, 5000])
 @pytest.mark.parametrize("rows", [1, 300])
 def test_rows_that_are_folded_are_held_whole(rows: int, columns: int) -> None:
-    plan = plan_product(problem(rows, 7168, columns), H200, row=True)
+    plan = choose_product(problem(rows, 7168, columns), H200, row=True)
     held = plan.finish.row if plan.finish else plan.tile.block_n if plan.tile else 0
     assert held >= columns
 
 
-@pytest.mark.parametrize("cores", [64, 132, 264])
-def test_of_programs_that_begin_early_no_core_holds_more_than_its_share(cores: int) -> None:
-    """One more does not fit: they spread over all cores, also where some are still at work."""
-    chip = replace(H200, name="another", cores=cores)
+@pytest.mark.parametrize("sms", [64, 132, 264])
+def test_of_programs_that_begin_early_no_sm_holds_more_than_its_share(sms: int) -> None:
+    """One more does not fit: they spread over all SMs, also where some are still at work."""
+    chip = replace(H200, name="another", sms=sms)
     for sizes in ((16, 8192, 16), (64, 32768, 64), (48, 20480, 48), (8, 64, 8)):
-        plan = plan_product(problem(*sizes), chip)
+        plan = choose_product(problem(*sizes), chip)
         assert plan.tile is not None
         assert plan.chained
         tiles = -(-sizes[0] // plan.tile.block_m) * -(-sizes[2] // plan.tile.block_n)
-        share = -(-tiles * plan.splits // cores)
+        share = -(-tiles * plan.splits // sms)
         assert share <= MOST_SHARING
         assert (share + 1) * (plan.reserved_bytes + PROGRAM_BYTES) > chip.shared_bytes
         assert share * (plan.reserved_bytes + PROGRAM_BYTES) <= chip.shared_bytes
-    assert not plan_product(problem(16, 8192, 16), A100).chained
+    assert not choose_product(problem(16, 8192, 16), A100).chained
 
 
 @pytest.mark.parametrize(("precision", "large"), [("ieee", False), ("tf32", True)])
@@ -182,7 +185,7 @@ def test_cublas_is_asked_for_full_sums(extras: list[torch.Tensor]) -> None:
             return func(*args, **(kwargs or {}))
 
     with Watch():
-        finished_product(a, b, [e.bfloat16() for e in extras], out)
+        finished_product(a, b, *(e.bfloat16() for e in extras), out)
     assert seen[-1] is False
     assert settings.allow_bf16_reduced_precision_reduction
     assert torch.equal(out, (a.float() @ b.float() + sum(extras)).bfloat16())
@@ -205,8 +208,7 @@ def test_cublas_multiplies_as_torch_is_set() -> None:
 def test_explain_plan_of_a_product() -> None:
     a, b = torch.empty(16, 32768, device="meta"), torch.empty(32768, 16, device="meta")
     plan = tilefold.explain_plan((a, b), tilefold.matmul, epilogue="relu", precision="tf32")
-    assert isinstance(plan, ContractPlan)
-    assert (plan.strategy, plan.precision, plan.guarantee) == ("split", "tf32", "run_to_run")
+    assert (plan.strategy, plan.stages[0].precision, plan.guarantee) == ("split", "tf32", "run_to_run")
     assert plan == tilefold.explain_plan(
         (a, b), tilefold.matmul, epilogue="silu", precision="tf32", device=H200
     )

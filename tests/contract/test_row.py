@@ -10,14 +10,13 @@ import torch
 
 import tilefold
 from backends.test_products import filled, interpreted
+from plans import product_calls, run_interpreted
 from tilefold import Monoid, monoids
 from tilefold.backends.triton import call as calls
-from tilefold.backends.triton.product_calls import product_calls
-from tilefold.backends.triton.products import run_interpreted
-from tilefold.contract.choose import plan_product
+from tilefold.contract.choose import choose_product
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import ContractPlan, Finish, Tile
+from tilefold.contract.plan import Candidate, Finish, Tile
 from tilefold.errors import EmptyError
 from tilefold.math import exp
 from tilefold.planner.device import Device
@@ -28,10 +27,10 @@ Row = tuple[Monoid, Callable[..., Any] | None]
 SOFTMAX: Row = (monoids.LOGSUMEXP, lambda x, total: exp(x - total))
 TOP: Row = (monoids.MAX_WITH_INDEX, None)
 PLANS = {
-    "whole": ContractPlan("triton", "whole", Tile(16, 32, 32, 1, 2)),
-    "split": ContractPlan("triton", "split", Tile(16, 16, 32, 1, 2), 3, Finish(64, 2, 1, 32)),
-    "one split": ContractPlan("triton", "split", Tile(16, 16, 64, 1, 2), 1, Finish(32, 1, 1, 32)),
-    "cublas": ContractPlan("triton", "cublas", finish=Finish(128, 1, 1, 32)),
+    "whole": Candidate("whole", Tile(16, 32, 32, 1, 2)),
+    "split": Candidate("split", Tile(16, 16, 32, 1, 2), 3, Finish(64, 2, 1, 32)),
+    "one split": Candidate("split", Tile(16, 16, 64, 1, 2), 1, Finish(32, 1, 1, 32)),
+    "cublas": Candidate("cublas", finish=Finish(128, 1, 1, 32)),
 }
 
 
@@ -79,7 +78,7 @@ def test_every_plan(left: tuple[int, ...], right: tuple[int, ...], plan: str, ro
     results = [torch.empty(value.shape)]
     results += [torch.empty(value.shape[:-1], dtype=d) for d in ending.row.program.outputs]
     seen = [residual.expand(value.shape)]
-    run_interpreted(PLANS[plan], canonical_product(a, b, seen), ending, a, b, seen, results)
+    run_interpreted(PLANS[plan], [a, b, *seen], ending, results)
     monoid, apply = row
     folded = tilefold.reduce(value, monoid, -1)
     parts = folded if isinstance(folded, tuple) else (folded,)
@@ -161,7 +160,7 @@ def test_compiles(columns: int, row: Row, architecture: int) -> None:
     a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((16, 7168), (7168, columns)))
     problem, chip = canonical_product(a, b, []), Device("any", 132, architecture, 4000.0)
     ending = make_epilogue(None, None, (), torch.bfloat16, None, row)
-    whole = ContractPlan("triton", "whole", Tile(16, 64, 64, 4, 3))
-    for plan in (plan_product(problem, chip, cublas=False, row=True), *([whole] if columns == 48 else [])):
-        for call in product_calls(plan, problem, ending, interpret=False):
+    whole = Candidate("whole", Tile(16, 64, 64, 4, 3))
+    for plan in (choose_product(problem, chip, cublas=False, row=True), *([whole] if columns == 48 else [])):
+        for call in product_calls(plan, problem, ending):
             assert "ld.local" not in calls.compile_for(call, architecture).asm["ptx"]

@@ -43,15 +43,15 @@ def test_every_entry_is_a_plan_that_the_chip_runs(entry: Entry) -> None:
     assert held <= H200.shared_bytes - PROGRAM_BYTES
     if plan.reserved_bytes:
         assert plan.chained
-        share = math.ceil(programs_of(tile, plan.splits, sizes) / H200.cores)
+        share = math.ceil(programs_of(tile, plan.splits, sizes) / H200.sms)
         assert (share + 1) * (plan.reserved_bytes + PROGRAM_BYTES) > H200.shared_bytes, (
-            "one more fits on a core"
+            "one more fits on an SM"
         )
         assert share <= MOST_SHARING
 
 
 def test_the_docs_say_what_was_measured() -> None:
-    page = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "experiments" / "product-plans.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (16|32|48|64) \| (8192|32768) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
     assert len(rows) == 8
     times = {(e.dtype, e.sizes): e.plan.time_us for e in ENTRIES}

@@ -10,21 +10,17 @@ import pytest
 import torch
 
 from tilefold.contract import tuned
-from tilefold.contract.choose import _chosen, plan_product
+from tilefold.contract.choose import _chosen, choose_product
 from tilefold.contract.costs import Costs
 from tilefold.contract.operands import Contraction, canonical_product
-from tilefold.contract.plan import ContractPlan, Finish, Tile
+from tilefold.contract.plan import Candidate, Finish, Tile
 from tilefold.contract.tuned import NOTHING, Entry, read_table, record_of, table_name, table_of
 from tilefold.planner.device import H200, Device
 
 CHIP = Device("Chip of Tests", 132, 90, 4000.0)
-SPLIT = ContractPlan(
-    "triton", "split", Tile(16, 32, 64, 2, 3), 48, Finish(16, 64, 2), chained=True, time_us=1.5
-)
-WHOLE = ContractPlan(
-    "triton", "whole", Tile(16, 64, 64, 4, 3), chained=True, reserved_bytes=114 * 1024, time_us=2.0
-)
-CUBLAS = ContractPlan("triton", "cublas", finish=Finish(32, 1, 1), time_us=9.0)
+SPLIT = Candidate("split", Tile(16, 32, 64, 2, 3), 48, Finish(16, 64, 2), chained=True, time_us=1.5)
+WHOLE = Candidate("whole", Tile(16, 64, 64, 4, 3), chained=True, reserved_bytes=114 * 1024, time_us=2.0)
+CUBLAS = Candidate("cublas", finish=Finish(32, 1, 1), time_us=9.0)
 ENTRIES = [
     Entry("bfloat16", "ieee", (16, 16, 8192, 1), True, SPLIT),
     Entry("bfloat16", "ieee", (1024, 1024, 1024, 1), True, CUBLAS),
@@ -51,49 +47,49 @@ def problem(rows: int, depth: int, columns: int, dtype: torch.dtype = torch.bflo
 
 
 def test_what_was_measured_is_taken() -> None:
-    plan = plan_product(problem(16, 8192, 16), CHIP)
+    plan = choose_product(problem(16, 8192, 16), CHIP)
     assert (plan.tile, plan.splits, plan.finish) == (SPLIT.tile, SPLIT.splits, SPLIT.finish)
     assert plan.overlap
     assert "measured 1.5 us" in plan.reason
-    assert plan_product(problem(1024, 1024, 1024), CHIP).finish == Finish(32, 1, 1)
+    assert choose_product(problem(1024, 1024, 1024), CHIP).finish == Finish(32, 1, 1)
 
 
 def test_sizes_nearby_are_served_alike() -> None:
-    plan = plan_product(problem(16, 8192 + 640, 16), CHIP)
+    plan = choose_product(problem(16, 8192 + 640, 16), CHIP)
     assert plan.tile == SPLIT.tile
     assert "as measured at 16 x 16 x 8192" in plan.reason
     assert (plan.splits - 1) * 64 * 3 < 8192 + 640 <= plan.splits * 64 * 3
     for other in (problem(16, 32768, 16), problem(16, 8192, 16, torch.float32)):
-        assert plan_product(other, CHIP).tile != SPLIT.tile
+        assert choose_product(other, CHIP).tile != SPLIT.tile
 
 
 def test_a_launch_that_begins_early_keeps_a_core_to_its_share_or_waits() -> None:
     """More programs than that spread by themselves only where it was measured."""
-    near = plan_product(problem(16, 8192 + 640, 16), CHIP)
+    near = choose_product(problem(16, 8192 + 640, 16), CHIP)
     assert near.chained
     assert near.reserved_bytes == CHIP.shared_bytes // 2
-    fewer = replace(CHIP, cores=24)  # by name the same chip, so the same table
-    some = plan_product(problem(16, 8192 + 640, 16), fewer)
+    fewer = replace(CHIP, sms=24)  # by name the same chip, so the same table
+    some = choose_product(problem(16, 8192 + 640, 16), fewer)
     assert (some.tile, some.chained, some.reserved_bytes) == (SPLIT.tile, True, CHIP.shared_bytes // 3)
-    few = replace(CHIP, cores=8)
-    crowded = plan_product(problem(16, 8192 + 640, 16), few)
+    few = replace(CHIP, sms=8)
+    crowded = choose_product(problem(16, 8192 + 640, 16), few)
     assert (crowded.tile, crowded.chained, crowded.reserved_bytes) == (SPLIT.tile, False, 0)
 
 
 def test_a_chip_of_the_name_with_fewer_cores_gets_a_plan_of_its_own(tmp_path: Path) -> None:
     """A sixteenth of a chip: half its shared memory reserved for each of 48 programs would run them in turns."""
-    (tmp_path / f"{table_name(CHIP.name)}.json").write_text(document(made={"cores": CHIP.cores}))
+    (tmp_path / f"{table_name(CHIP.name)}.json").write_text(document(made={"cores": CHIP.sms}))
     table_of.cache_clear()
-    few = replace(CHIP, cores=8)
-    assert "measured 1.5 us" in plan_product(problem(16, 8192, 16), CHIP).reason
-    plan = plan_product(problem(16, 8192, 16), few)
+    few = replace(CHIP, sms=8)
+    assert "measured 1.5 us" in choose_product(problem(16, 8192, 16), CHIP).reason
+    plan = choose_product(problem(16, 8192, 16), few)
     assert (plan.tile, plan.chained, plan.reserved_bytes) == (SPLIT.tile, False, 0)
 
 
 def test_halves_serve_each_other_after_their_own(tmp_path: Path) -> None:
     """So do products with and without an epilogue."""
     fp16, plain, both = (problem(16, 8192, 16, torch.float16), replace(SPLIT, splits=64), [])
-    assert "measured 1.5 us" in plan_product(fp16, CHIP).reason
+    assert "measured 1.5 us" in choose_product(fp16, CHIP).reason
     for dtype, epilogue, splits in (("bfloat16", False, 64), ("float16", True, 32), ("bfloat16", True, 48)):
         entry = Entry(dtype, "ieee", (16, 16, 8192, 1), epilogue, replace(plain, splits=splits))
         both.append(record_of(entry))
@@ -101,7 +97,7 @@ def test_halves_serve_each_other_after_their_own(tmp_path: Path) -> None:
     for cache in (table_of, _chosen):
         cache.cache_clear()
     asked = {
-        (p, f): plan_product(p, CHIP, finished=f)
+        (p, f): choose_product(p, CHIP, finished=f)
         for p in (fp16, problem(16, 8192, 16))
         for f in (True, False)
     }
@@ -110,8 +106,8 @@ def test_halves_serve_each_other_after_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rows", "reserved"), [(48, CHIP.shared_bytes // 2), (96, CHIP.shared_bytes // 3)])
 def test_a_whole_product_nearby_has_programs_of_its_own_number(rows: int, reserved: int) -> None:
-    """96 to 192 programs of the tile that was measured with 128: some of them more than there are cores."""
-    plan = plan_product(problem(rows, 256, 2048), CHIP)
+    """96 to 192 programs of the tile that was measured with 128: some of them more than there are SMs."""
+    plan = choose_product(problem(rows, 256, 2048), CHIP)
     assert (plan.strategy, plan.tile, plan.finish) == ("whole", WHOLE.tile, None)
     assert (plan.chained, plan.reserved_bytes) == (reserved > 0, reserved)
 
@@ -119,15 +115,15 @@ def test_a_whole_product_nearby_has_programs_of_its_own_number(rows: int, reserv
 def test_who_does_not_look() -> None:
     """Another chip, a guarantee that knows no chip, rows that are folded."""
     for options in ({"guarantee": "batch_invariant"}, {"row": True}):
-        assert plan_product(problem(16, 8192, 16), CHIP, **options).tile != SPLIT.tile  # type: ignore[arg-type]
-    assert plan_product(problem(16, 8192, 16), Device("Other", 132, 90)).tile != SPLIT.tile
+        assert choose_product(problem(16, 8192, 16), CHIP, **options).tile != SPLIT.tile  # type: ignore[arg-type]
+    assert choose_product(problem(16, 8192, 16), Device("Other", 132, 90)).tile != SPLIT.tile
 
 
 def test_what_cublas_finishes_itself_was_timed_apart() -> None:
     """Our plan serves where the cost model prefers it to a cuBLAS of one launch, too."""
-    assert plan_product(problem(16, 8192, 16), CHIP, finished=True).tile == SPLIT.tile
-    assert plan_product(problem(1024, 1024, 1024), CHIP, finished=True).finish != Finish(32, 1, 1)
-    assert plan_product(problem(1024, 1024, 1024), CHIP, cublas=False).finish != Finish(32, 1, 1)
+    assert choose_product(problem(16, 8192, 16), CHIP, finished=True).tile == SPLIT.tile
+    assert choose_product(problem(1024, 1024, 1024), CHIP, finished=True).finish != Finish(32, 1, 1)
+    assert choose_product(problem(1024, 1024, 1024), CHIP, cublas=False).finish != Finish(32, 1, 1)
 
 
 def test_an_entry_is_read_as_it_was_written() -> None:

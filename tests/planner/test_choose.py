@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 import tilefold
 from tilefold import monoids
+from tilefold.algebra.program import specialize
+from tilefold.planner.choose import plan_tensors
 from tilefold.planner.device import H200, Device
+from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Plan, Stage
 
 A100 = Device("NVIDIA A100", 108, 80)
@@ -75,10 +78,10 @@ TWO = tilefold.Monoid(
 
 
 def check_stage(stage: Stage) -> None:
-    sizes = (stage.block_kept, stage.lanes, stage.run, stage.unroll, stage.num_warps)
+    sizes = (stage.block_outputs, stage.lanes, stage.run, stage.unroll, stage.num_warps)
     assert all(n >= 1 and n & (n - 1) == 0 for n in sizes), "Triton's tiles are powers of two"
     assert stage.num_warps <= 32
-    assert stage.block_kept * stage.step <= 65536
+    assert stage.block_outputs * stage.step <= 65536
 
 
 @given(rows=st.integers(2, 5000), length=st.integers(2, 1 << 22), dim=st.integers(0, 1))
@@ -147,3 +150,26 @@ def test_a_wide_scalar_beside_narrow_elements(
     for dim in range(len(shape)):
         for stage in tilefold.explain_plan((x, scale), DOT, dim, guarantee=guarantee).stages:
             check_stage(stage)
+
+
+def test_dims_that_only_positions_keep_apart_are_one() -> None:
+    """All of a permuted tensor is one run of memory to a monoid that sees no positions."""
+    x = torch.empty(7, 40, 50, dtype=torch.bfloat16, device="meta").permute(1, 0, 2)
+    for monoid, dims in ((monoids.SUM, 1), (monoids.LOGSUMEXP, 1), (monoids.ARGMAX, 3)):
+        program = narrowed(specialize(monoid.total, (x.dtype,)), x.numel())
+        problem, _ = plan_tensors([x], program, (0, 1, 2), H200, "run_to_run")
+        assert len(problem.reduced_dims) == dims
+
+
+# Triton's interpreter computes in numpy, which warns of overflow, and of arrays of one element taken as numbers.
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["SUM", "LOGSUMEXP", "MAX", "LAST"])
+@pytest.mark.parametrize("dims", [(0, 1, 2), (0, 2), (1, 2)], ids=str)
+def test_permuted_inputs_fold_to_the_same(name: str, dims: tuple[int, ...]) -> None:
+    x = torch.randint(-50, 50, (5, 12, 17)).float().permute(1, 2, 0)
+    monoid = getattr(monoids, name)
+    with tilefold.backend("interpret"):
+        got = tilefold.reduce(x, monoid, dims)
+    with tilefold.backend("reference"):
+        want = tilefold.reduce(x, monoid, dims)
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)

@@ -14,6 +14,7 @@ from tilefold.errors import (
     ArityError,
     DtypeError,
     LawError,
+    MemberError,
     MonoidError,
     OrderError,
     TraceError,
@@ -43,13 +44,13 @@ CASES = [
         "if",
         traced(lambda x: 1 if x else 0),
         TraceError,
-        r"control flow.*got <traced input %0>; use tilefold.math.where",
+        r"control flow.*got <traced input %0>; use tilefold.math.where.*maximum",
     ),
     Case(
         "torch function",
         traced(torch.exp),
         TraceError,
-        r"torch.exp works on tensors.*got a traced value; use",
+        r"torch.exp works on tensors.*got a traced value; use tilefold.math.exp\(x\)",
     ),
     Case(
         "tensor operand",
@@ -73,7 +74,7 @@ CASES = [
         "returns none",
         traced(lambda x: None),
         ArityError,
-        r"return a value or a tuple of values, got NoneType; return",
+        r"return a value or a tuple of values, got NoneType; return something: .* a def needs",
     ),
     # algebra/monoid.py
     Case(
@@ -82,12 +83,12 @@ CASES = [
         ArityError,
         r"one value or more, got none; leave project out",
     ),
-    Case("lift of none", made(lift=lambda: 0), ArityError, r"at least one element, got 0; add"),
+    Case("lift of none", made(lift=lambda: 0), ArityError, r"at least one element, got 0; write lift\(x\)"),
     Case(
         "combine gives two",
         made(lambda a, b: (a, b)),
         ArityError,
-        r"combine must return one value, got 2; return",
+        r"combine must return one value, got 2; return one, or name 2 fields with fields=",
     ),
     Case(
         "block in combine",
@@ -174,7 +175,7 @@ CASES = [
         "lift of a keyword",
         made(lift=lambda x, *, y: x),
         ArityError,
-        r"lift must take 1 argument, got a signature with: missing .*'y'; mend",
+        r"lift must take 1 argument, got \(x, \*, y\): missing .*'y'; write lift\(x\)",
     ),
     Case(
         "absorb is True",
@@ -263,13 +264,128 @@ CASES = [
         "combine of one",
         made(lambda a: a),
         ArityError,
-        r"combine must take 2 arguments, got a signature with: too many.*; mend",
+        r"combine must take 2 arguments, got \(a\): too many.*; write combine\(a, b\)",
     ),
     Case(
         "pickled with a class that has no place",
         lambda: pickle.dumps(made(project=local_result())()),
         MonoidError,
         r"found by its name to be pickled, got Result; define",
+    ),
+    Case(
+        "a method",
+        traced(lambda x: x.max()),
+        MemberError,
+        r"has no attributes, got .max of <traced input %0>; use tilefold.math.maximum\(a, b\) .*block_max",
+    ),
+    Case(
+        "a misspelt function",
+        lambda: math.expp,
+        MemberError,
+        r"one of the table's .*, got tilefold.math.expp; use tilefold.math.exp\(",
+    ),
+    Case(
+        "an element is assigned",
+        traced(lambda x: x.__setitem__(0, 1)),
+        TraceError,
+        r"assignment to an element .*got <traced input %0>; use tilefold.math.where",
+    ),
+    Case("divmod", traced(lambda x: divmod(x, 2)), TraceError, r"divmod\(\) .*got .*; use a // b and a % b"),
+    Case(
+        "a product of matrices",
+        traced(lambda x: 2 @ x),
+        TraceError,
+        r"@ .*got .*; use a \* b .*tilefold.matmul",
+    ),
+    Case(
+        "a key",
+        traced(lambda x: {x: 1}),
+        TraceError,
+        r"a key of a dict.*got .*; use tilefold.math.where\(x == key",
+    ),
+    Case(
+        "a state as an operand",
+        made(lambda a, b: math.exp(a), (0, 0)),
+        TraceError,
+        r"got a state; use its fields, .field0, .field1",
+    ),
+    Case(
+        "a tuple's method as a field",
+        made(lambda a, b: (a.m * b.count, a.m), (0, 0), fields=("n", "m")),
+        TraceError,
+        r"got the method .count of a state; use its fields, .n, .m",
+    ),
+    Case(
+        "a misspelt field",
+        made(lambda a, b: (a.totl, a.m), (0, 0), fields=("total", "m")),
+        MemberError,
+        r"a field must be one of .total, .m, got .totl; use .total",
+    ),
+    Case(
+        "a field that nobody named",
+        made(lambda a, b: (a.z, a.m), (0, 0), fields=("total", "m")),
+        MemberError,
+        r"a field must be one of .total, .m, got .z; use one of them, or name it in fields=",
+    ),
+    Case(
+        "returns a state within a state",
+        traced(lambda x: (x, (x, 1))),
+        ArityError,
+        r"got tuple; return one flat tuple",
+    ),
+    Case(
+        "returns half a state",
+        made(lambda a, b: a.m, (0, 0), fields=("m", "l")),
+        ArityError,
+        r"combine must return 2 values, one for each state field, got 1; return \(m, l\)",
+    ),
+    Case(
+        "absorb of two",
+        made(lambda a, b: a + b, 0, lift=lambda x, i: x, index=True, absorb=lambda s, x: s),
+        ArityError,
+        r"absorb must take 3 arguments, got \(s, x\): too many.*; write absorb\(state, x, i\)",
+    ),
+    Case(
+        "begin of none",
+        made(absorb=(lambda: 0, lambda s, x: s)),
+        ArityError,
+        r"absorb's begin must take 1 argument, got \(\): too many.*; write begin\(x\)",
+    ),
+    Case(
+        "unchecked and of no known order",
+        made(lambda a, b: a - b, None, commutative=None),
+        MonoidError,
+        r"with check=False, whether order matters must be declared.*, got commutative=None; pass commutative=True, or False",
+    ),
+    # algebra/domain.py
+    Case(
+        "domain of no name",
+        made(domain="non-negative"),
+        MonoidError,
+        r"a domain must be \(low, high\).*one of any, finite.*, got 'non-negative'; write 'nonnegative'",
+    ),
+    Case("domain of no kind", made(domain=0), MonoidError, r"a domain must be .*, got 0; write \(0, None\)"),
+    Case("domain of NaN", made(domain=(NAN, 1)), MonoidError, r"with low <= high.*, got \(nan, 1\); write"),
+    Case(
+        "domain without numbers", made(domain=(2, 1)), MonoidError, r"with low <= high.*, got \(2, 1\); write"
+    ),
+    Case(
+        "domains of more inputs",
+        made(domain=("positive", None)),
+        MonoidError,
+        r"one for all inputs or one for each of the 1, got 2; give as many",
+    ),
+    Case(
+        "a domain that does not help",
+        made(lambda a, b: a - b, None, check=True, domain="positive"),
+        LawError,
+        r"must be associative, got .*\(float64 elements in the domain 'positive'\); carry",
+    ),
+    Case(
+        "a law that holds in a domain",
+        made(math.maximum, 0, check=True),
+        LawError,
+        r"combine\(identity, s\) must be s, got .*; give .*, or declare domain='nonnegative' if no input",
     ),
     # algebra/laws.py
     Case(
@@ -352,6 +468,15 @@ CASES = [
         ),
         DtypeError,
         r"laws hold for floats alone.* must fold floats, got torch.int32; give .*dtypes=torch.float32, or convert",
+    ),
+    Case(
+        "bits of a label beside floats",
+        reduced(
+            (X, X.long()),
+            Monoid(math.maximum, None, lift=lambda x, k: math.where(x > 0, k, -1.0), name="label"),
+        ),
+        DtypeError,
+        r"reduce: whole numbers must fit .*, got torch.int64 in lift for value, which is torch.float32; give .* dtypes=",
     ),
     Case(
         "identity NaN",

@@ -24,12 +24,12 @@ from tilefold.problem import normalize_dims
 
 CASES = [
     # fold.py
-    Case("backend", with_backend("fast"), ArgumentError, r"backend: .*one of auto, torch, lanes.*got 'fast'"),
+    Case("backend", with_backend("fast"), ArgumentError, r"backend: .*one of auto, torch, cpu.*got 'fast'"),
     Case(
         "backend torch",
         with_backend("torch"),
         BackendError,
-        r"torch's own fold must be known to give.*, got \(.*\) of torch.float32 over dims \[0, 1\], .*; use \"lanes\"",
+        r"torch's own fold must be known to give.*, got \(.*\) of torch.float32 over dims \[0, 1\], .*; use \"cpu\"",
     ),
     Case(
         "guarantee",
@@ -50,7 +50,7 @@ CASES = [
         "complex",
         lambda: tf.sum(X + 0j),
         DtypeError,
-        r"sum: elements must be real.*got torch.complex64; fold",
+        r"sum: folds are not implemented for elements other than real.*got torch.complex64; fold",
     ),
     Case("a number", reduced(5, monoids.SUM), KindError, r"a tensor or a sequence of tensors, got int; use"),
     Case("no monoid", reduced(X, torch.sum), KindError, r"with a tilefold.Monoid, got .*; take"),
@@ -65,7 +65,7 @@ CASES = [
         "out overlaps itself in part",
         reduced(torch.ones(2, 5, 6), monoids.SUM, 2, out=torch.empty(20).as_strided((2, 5), (1, 1))),
         ShapeError,
-        r"not overlap itself, got strides \[1, 1\]; use",
+        r"not overlap itself .*, got strides \[1, 1\]; use",
     ),
     Case(
         "two devices",
@@ -111,7 +111,7 @@ CASES = [
         "out expanded",
         reduced(X, monoids.SUM, 1, out=torch.ones(1).expand(2)),
         ShapeError,
-        r"not overlap itself, got strides \[0\]; use",
+        r"not overlap itself .*, got strides \[0\]; use",
     ),
     Case(
         "out sparse",
@@ -135,7 +135,7 @@ CASES = [
         "65 dims",
         lambda: tf.sum(torch.ones((1,) * 65)),
         ShapeError,
-        r"sum: tensors may have up to 64 dims, got 65; reshape",
+        r"sum: only tensors with up to 64 dims are supported, got 65; reshape",
     ),
     Case("out kind", lambda: tf.sum(X, out=3), KindError, r"sum: `out` must be a tensor.*, got int; pass"),
     Case(

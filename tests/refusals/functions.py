@@ -22,7 +22,7 @@ CASES = [
         "amax of nothing",
         lambda: tf.amax(torch.ones(2, 0), 1),
         EmptyError,
-        r"at least one element, got shape \[2, 0\]; fold",
+        r"at least one element, got shape \[2, 0\] .*; fold",
     ),
     Case(
         "keepdim alone",
@@ -52,13 +52,13 @@ CASES = [
         "var of ints",
         lambda: tf.var(X.int()),
         DtypeError,
-        r"var: elements must be floats, got torch.int32; convert",
+        r"var: elements must be floating point, got torch.int32; convert",
     ),
     Case(
         "mean of ints",
         lambda: tf.mean(X.int()),
         DtypeError,
-        r"mean: elements must be floats, got torch.int32; pass",
+        r"mean: could not infer output dtype, elements must be floating point, got torch.int32; pass",
     ),
     Case(
         "mean out dtype",
@@ -88,7 +88,7 @@ CASES = [
         "mean out overlaps itself in part",
         lambda: tf.mean(torch.ones(2, 5, 6), 2, out=torch.empty(20).as_strided((2, 5), (1, 1))),
         ShapeError,
-        r"mean: .*not overlap itself, got strides \[1, 1\]; use",
+        r"mean: .*not overlap itself .*, got strides \[1, 1\]; use",
     ),
     Case(
         "max of a tensor along a dim",
@@ -135,13 +135,23 @@ CASES = [
         KindError,
         r"`var\(x, True\)` takes no other arguments, got more; pass dim=None, unbiased=True",
     ),
-    Case("norm of no order", lambda: tf.vector_norm(X, "2"), OrderError, r"a real number, got '2'; 2 is"),
-    Case("norm of complex order", lambda: tf.norm(X, 1j), OrderError, r"a real number, got 1j; 2 is"),
+    Case(
+        "norm of no order",
+        lambda: tf.vector_norm(X, "2"),
+        OrderError,
+        r"a real number, a non-complex scalar, got '2'; 2 is",
+    ),
+    Case(
+        "norm of complex order",
+        lambda: tf.norm(X, 1j),
+        OrderError,
+        r"a real number, a non-complex scalar, got 1j; 2 is",
+    ),
     Case(
         "norm of the order of a tensor of several",
         lambda: tf.norm(X, X),
         OrderError,
-        r"norm: the order must be a real number, got Tensor of shape \[2, 3\]; 2 is",
+        r"norm: the order must be a real number, a non-complex scalar, got Tensor of shape \[2, 3\]; 2 is",
     ),
     Case(
         "mean dtype kind",
@@ -153,13 +163,13 @@ CASES = [
         "amax of 65 dims",
         lambda: tf.amax(torch.ones((1,) * 65)),
         ShapeError,
-        r"up to 64 dims, got 65; reshape",
+        r"up to 64 dims are supported, got 65; reshape",
     ),
     Case(
         "argmax of 65 dims",
         lambda: tf.argmax(torch.ones((1,) * 65)),
         ShapeError,
-        r"up to 64 dims, got 65; reshape",
+        r"up to 64 dims are supported, got 65; reshape",
     ),
     Case(
         "unbiased and correction",

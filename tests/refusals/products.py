@@ -18,6 +18,7 @@ from tilefold.errors import (
     TraceError,
 )
 
+SHORT, LONG = torch.ones((), dtype=torch.int16), (1 << 23) + 1
 CASES = [
     # contract/
     Case("product kinds", multiplied(A, [1]), KindError, r"must be tensors, got list; use torch.as_tensor"),
@@ -28,10 +29,22 @@ CASES = [
         r"one dtype, got torch.float32 and torch.float16",
     ),
     Case(
-        "product of ints",
-        multiplied(A.int(), B.int()),
+        "product of truth values",
+        multiplied(A.bool(), B.bool()),
         DtypeError,
-        r"of float16, .*int8.*, got torch.int32; convert",
+        r"of float16, .*int8.*, got torch.bool; convert",
+    ),
+    Case(
+        "product of ints on a GPU",
+        lambda: tf.explain_plan((A.int(), B.int()), tf.matmul),
+        DtypeError,
+        r"on a GPU must be of int8, uint8 or int16, got torch.int32; convert",
+    ),
+    Case(
+        "product too long to be exact",
+        lambda: tf.explain_plan((SHORT.expand(2, LONG), SHORT.expand(LONG, 2)), tf.matmul),
+        ShapeError,
+        r"on a GPU are exact for K of at most 8388608, got 8388609; split K",
     ),
     Case(
         "product of a number",
@@ -224,6 +237,6 @@ CASES = [
         "product backend",
         multiplied(),
         BackendError,
-        r"\"auto\", \"torch\", .*, got 'lanes'; products have no other",
+        r'in force must be one that it has \("auto", "torch", "triton", "interpret"\), got "cpu"; run it under one of these',
     ),
 ]

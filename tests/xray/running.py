@@ -16,16 +16,19 @@ from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tilefold.algebra.program import Program
+from tilefold.backends.steps import run_steps
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
-from tilefold.backends.triton.launch import stage_calls
-from tilefold.backends.triton.product_calls import pitch_of, product_calls
-from tilefold.contract.epilogue import Epilogue, accumulator_dtype
+from tilefold.backends.triton.executable import fill
+from tilefold.backends.triton.lower import calls_of
+from tilefold.contract.epilogue import Epilogue
 from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import ContractPlan
+from tilefold.contract.plan import Candidate
+from tilefold.contract.steps import product_plan
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
-from tilefold.problem import canonical
+from tilefold.planner.plan import Plan
+from tilefold.problem import Problem, canonical
 from tilefold.xray.machine import Kernel, Memory, Outcome, TensorMap, all_programs, execute, load
 from tilefold.xray.ptx import parse
 
@@ -222,17 +225,31 @@ def fold(
     plan = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run")
     shape = [n for d, n in enumerate(inputs[0].shape) if d not in dims]
     results = [torch.empty(shape, dtype=dtype) for dtype in program.outputs]
-    first, *later = stage_calls(plan, problem, program, interpret=False)
-    if not later:
-        return results, run_call(first, inputs, results, architecture, through)
-    stored = calls.partial_dtypes(calls.narrowed(program, problem.length))
-    partials = [torch.empty((plan.stages[0].splits, problem.outputs), dtype=dtype) for dtype in stored]
-    outcomes = run_call(first, inputs, partials, architecture, through)
-    return results, outcomes + run_call(later[0], partials, results, architecture, through)
+    return results, run_plan(plan, problem, program, inputs, results, architecture, through)
+
+
+def run_plan(
+    plan: Plan,
+    problem: Problem,
+    computation: Program | Epilogue,
+    inputs: Sequence[torch.Tensor],
+    results: Sequence[torch.Tensor],
+    architecture: int,
+    through: Through = kernel_of,
+) -> list[Outcome]:
+    """Every launch of a plan without library calls, executed; what each program did."""
+    outcomes: list[Outcome] = []
+
+    def launch(call: Call, reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]) -> None:
+        outcomes.extend(run_call(call, reads, writes, architecture, through))
+
+    launches = [functools.partial(launch, call) for call in calls_of(plan, problem, computation)]
+    run_steps(plan, inputs, results, launches, {}, functools.partial(fill, computation))
+    return outcomes
 
 
 def product(
-    plan: ContractPlan,
+    plan: Candidate,
     a: torch.Tensor,
     b: torch.Tensor,
     extras: Sequence[torch.Tensor],
@@ -245,11 +262,7 @@ def product(
     result = torch.empty(torch.matmul(a.to("meta").float(), b.to("meta").float()).shape, dtype=ending.result)
     seen = [e.expand(result.shape) for e in extras]
     problem = canonical_product(a, b, seen)
-    first, *later = product_calls(plan, problem, ending, interpret=False)
-    if not later:
-        run_call(first, [a, b, *seen], [result], architecture, through)
-        return result
-    partials = torch.empty((plan.splits, pitch_of(problem)), dtype=accumulator_dtype(a.dtype))
-    run_call(first, [a, b], [partials], architecture, through)
-    run_call(later[0], [partials, *seen], [result], architecture, through)
+    run_plan(
+        product_plan(plan, problem, ending), problem, ending, [a, b, *seen], [result], architecture, through
+    )
     return result

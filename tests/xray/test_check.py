@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from plans import product_calls
 from tilefold import xray
-from tilefold.backends.triton.product_calls import product_calls
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import ContractPlan, Finish, Tile
+from tilefold.contract.plan import Candidate, Finish, Tile
 from tilefold.xray.check import UnmetError
 from tilefold.xray.chips import chip_of
 from tilefold.xray.compile import Job
 from tilefold.xray.compile.folds import job_of
-from tilefold.xray.report.build import examine
+from tilefold.xray.examine import examine
 from xray.observe import planted
 
 pytest_plugins = ["tilefold.xray.pytest_plugin"]
@@ -49,7 +49,7 @@ def test_a_kernel_that_meets_all_demands() -> None:
         (
             "occupancy",
             {"occupancy": 0.5},
-            r"at least 50% of a core's warps were asked for, got \d+%, limited by",
+            r"at least 50% of an SM's warps were asked for, got \d+%, limited by",
         ),
         ("wrong-fill", {"without": ("wrong-fill",)}, r"line \d+: no wrong-fill was allowed: masked elements"),
     ],
@@ -111,8 +111,8 @@ def test_folds_on_the_newest_chip(fold: str) -> None:
 
 
 TILES = {
-    "split": ContractPlan("triton", "split", Tile(64, 64, 64, 4, 3), 2, Finish(128, 1, 1)),
-    "whole": ContractPlan("triton", "whole", Tile(64, 128, 64, 4, 3)),
+    "split": Candidate("split", Tile(64, 64, 64, 4, 3), 2, Finish(128, 1, 1)),
+    "whole": Candidate("whole", Tile(64, 128, 64, 4, 3)),
 }
 
 
@@ -120,7 +120,7 @@ def product_jobs(plan: str, target: str) -> list[Job]:
     """The launches of relu(a @ b) in bf16, a of 64 rows."""
     a, b = (torch.empty(n, m, dtype=torch.bfloat16, device="meta") for n, m in ((64, 512), (512, 256)))
     ending = make_epilogue("relu", None, (), torch.bfloat16, torch.float32)
-    made = product_calls(TILES[plan], canonical_product(a, b, []), ending, interpret=False)
+    made = product_calls(TILES[plan], canonical_product(a, b, []), ending)
     return [job_of(call, f"{plan}, launch {i}", chip_of(target)) for i, call in enumerate(made)]
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tilefold.xray.command import main, read_reports
+from tilefold import cli
+from tilefold.cli.xray import read_reports
 from xray import kernels
 
 FILE = kernels.__file__
@@ -23,6 +24,10 @@ SOFTMAX = [
     "--const",
     "BLOCK=1024",
 ]
+
+
+def main(arguments: list[str]) -> int:
+    return cli.run(["xray", *arguments])
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
@@ -55,8 +60,9 @@ def test_json_and_its_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert main([*arguments, "--json", str(tmp_path / f"{name}.json")]) == 0
     assert capsys.readouterr().out == ""
     document = json.loads((tmp_path / "a.json").read_text())
-    assert document["schema"] == 1
-    assert [o["code"] for o in document["reports"][0]["observations"]][:2] == ["scalar-access"] * 2
+    assert document["schema"] == 2
+    first, *_ = document["reports"][0]["observations"]
+    assert (first["code"], len(first["also"])) == ("scalar-access", 1)
     assert document["reports"][0]["observations"][0]["line"] > 0
     assert len(read_reports(tmp_path / "b.json")) == 1
     assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
@@ -93,14 +99,16 @@ def test_cuda(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ([*SOFTMAX, "--arg", "z=i32:1"], "--arg must name one of softmax"),
         ([*SOFTMAX, "--arg", "n"], "must be written NAME="),
         ([*SOFTMAX, "--const", "BLOCK=tl.nothing"], "a name of triton.language"),
-        ([*SOFTMAX, "--grid", "a"], "--grid must be one to three numbers"),
+        ([*SOFTMAX, "--grid", "a"], "--grid must be one to three numbers, got 'a'"),
+        ([*SOFTMAX, "--num-warps", "two"], "--num-warps must be a whole number from 0 on, got 'two'"),
+        (["--fold", "sum 0x8 fp32"], "a fold must have elements"),
         ([*SOFTMAX, "--program", "7"], "must lie in the grid"),
         ([*SOFTMAX, "--target", "sm_70"], "must be one of sm_80"),
         ([*SOFTMAX, "--case", "x"], "--case brings its own arguments"),
         ([*SOFTMAX, "--const", "BLOCK=1000"], "must compile for sm_90"),
         (["--fold", "sum dim=0 8 fp32", "--grid", "8"], "--fold plans its own kernels, got also grid"),
         ([*SOFTMAX, "--static", "--json", "/nowhere/x.json"], "a file that can be written"),
-        (["diff", "a.json"], "compares two reports, got 1"),
+        (["diff", "a.json"], "required: B; tilefold xray diff --help has all"),
         (["diff", "/nowhere/a.json", "/nowhere/b.json"], "must be a file that --json wrote"),
     ],
 )
@@ -112,3 +120,45 @@ def test_what_cannot_be_done_is_one_message_and_exit_code_2(
     assert out == ""
     assert rule in said
     assert "Traceback" not in said
+
+
+def test_tritons_own_message_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SOFTMAX, "--const", "BLOCK=1000"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("xray: ")
+    assert len(said.splitlines()) > 1
+    assert "\\n" not in said
+
+
+FOLD = ["--fold", "logsumexp dim=1 64x512 fp32"]
+
+
+@pytest.mark.parametrize(("what", "code"), [("error", 0), ("approximate-math", 1)])
+def test_a_run_fails_on_what_it_is_told_to(what: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*FOLD, "--fail-on", what]) == code
+    said = capsys.readouterr().err.splitlines()
+    assert all(line.startswith(f"xray: note {what} at ") for line in said)
+    assert bool(said) == bool(code)
+
+
+def test_notes_with_nothing_to_do_are_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(FOLD) == 0
+    assert "Nothing to do about approximate-math" in capsys.readouterr().out
+    assert main([*FOLD, "--all"]) == 0
+    shown = capsys.readouterr().out
+    assert "Nothing to do about" not in shown
+    assert "approximate-math" in shown
+
+
+@pytest.mark.parametrize(("kind", "word"), [("ttgir", "tt.func"), ("ptx", ".entry"), ("sass", "EXIT")])
+def test_the_texts_that_a_report_cites(
+    kind: str, word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"kernel.{kind}"
+    assert main([*FOLD, "--static", f"--{kind}", str(file)]) == 0
+    rows = file.read_text(encoding="utf-8").splitlines()
+    assert [int(row.split()[0]) for row in rows] == list(range(1, len(rows) + 1))
+    assert any(word in row for row in rows)
+    capsys.readouterr()
+    assert main([*FOLD, "--static", f"--{kind}", "-"]) == 0
+    assert capsys.readouterr().out.splitlines() == rows

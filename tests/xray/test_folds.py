@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from algebra.test_derive import PLACED
 from backends.triton_cases import LARGE, MONOIDS, SMALL, Case, compare
+from magnitudes import elements
+from tilefold import Monoid, math, monoids
 from tilefold.algebra import program as programs
 from tilefold.backends import reference
+from tilefold.functional import moments
 from tilefold.planner import columns
 from tilefold.xray.machine import Kernel
 from xray.running import Through, fold, kernel_of
@@ -92,3 +96,91 @@ def test_tiles_on_their_way_through_shared_memory(
     got, _, inputs = folded(case, name, torch.float32, architecture, through)
     compare(MONOIDS[name], tuple(got), inputs, case.dims)
     assert any(i.name.startswith("cp.async.cg") for i in kernels[0].entry.instructions)
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_fields_that_wrap_or_hold_limits_fold_as_they_combine(name: str) -> None:
+    """Block forms of them, executed: more than one tile a result."""
+    length = 100 if name == "weighted-torch.int8" else 700  # weights of more would wrap to another mean
+    x = torch.randint(0, 9, (2, length)).float()
+    monoid = PLACED[name]
+    program = programs.specialize(monoid.total, (x.dtype,))
+    got, _ = fold([x], program, (1,), 90, ordered=not monoid.commutative)
+    for one, want in zip(got, reference.fold([x], program, (1,)), strict=True):
+        torch.testing.assert_close(one.double(), want.double(), rtol=1e-5, atol=1e-5)
+
+
+def test_the_last_value_above_a_bound_is_kept() -> None:
+    """A monoid that no sample but its own constant tells from a commutative one."""
+    monoid = Monoid(
+        lambda a, b: math.where(b > 10, b, a),
+        0,
+        lift=lambda x: math.where(x > 10, x, 0),
+        name="last above 10",
+    )
+    x = torch.randperm(1400).reshape(2, 700).float()
+    program = programs.specialize(monoid.total, (x.dtype,))
+    (got,), _ = fold([x], program, (1,), 90, ordered=not monoid.commutative)
+    assert got.tolist() == [[v for v in row if v > 10][-1] for row in x.tolist()]
+
+
+@pytest.mark.parametrize("name", ["std", "norm"])
+@pytest.mark.parametrize("magnitude", [1e-18, 1e-19, 1e-20, 1e-21])
+def test_roots_of_subnormal_numbers(magnitude: float, name: str) -> None:
+    """A square is rounded by half the spacing of subnormal numbers at most, and so is what follows."""
+    x = elements(torch.float32, str(magnitude))
+    monoid = monoids.NORM(2) if name == "norm" else moments._moments(1.0, True, False)
+    (got,), _ = fold([x], programs.specialize(monoid.total, (torch.float32,)), (1,), 90, ordered=False)
+    want = torch.linalg.vector_norm(x.double(), dim=1) if name == "norm" else x.double().std(1)
+    square = x.shape[1] * 2.0**-149 / (1 if name == "norm" else x.shape[1] - 1)
+    assert ((got.double() - want).abs() <= square / want + 20 * 2.0**-24 * want).all()
+
+
+@pytest.mark.parametrize("magnitude", [1e6, 1e9, 2e9, 1e10, 1e20, 3.4e38])
+def test_logarithms_of_sums_of_huge_elements(magnitude: float) -> None:
+    x = elements(torch.float32, str(magnitude))
+    x[0, :5], x[1, 3], x[2] = magnitude, float("inf"), -magnitude
+    program = programs.specialize(MONOIDS["logsumexp"].total, (torch.float32,))
+    (got,), _ = fold([x], program, (1,), 90, ordered=False)
+    want = x.double().logsumexp(1)
+    assert ((got - want).abs()[want.isfinite()] <= 4 * 2.0**-24 * magnitude).all()
+    assert torch.equal(got.isinf(), want.isinf())
+
+
+@pytest.mark.parametrize("name", ["max", "argmax"])
+def test_a_nan_is_the_largest_of_its_row(name: str) -> None:
+    """tl.maximum drops NaN unless it is told not to; a chip shows it and the interpreter does not."""
+    x = torch.arange(400.0).view(2, 200)
+    x[1, 77] = float("nan")
+    program = programs.specialize(MONOIDS[name].total, (x.dtype,))
+    (got, *_), _ = fold([x], program, (1,), 90, ordered=False)
+    want = x.amax(1) if name == "max" else x.argmax(1)
+    assert torch.equal(got.nan_to_num(-1.0), want.nan_to_num(-1.0))
+
+
+@pytest.mark.parametrize(("p", "magnitude"), [(-2, "1e19"), (-2, "1e20"), (3, "2e-13"), (-0.5, "1e38")])
+def test_powers_below_the_least_normal_number(p: float, magnitude: str) -> None:
+    """libdevice's power is 0 there; each is rounded by half the spacing of subnormal numbers at most."""
+    x = elements(torch.float32, magnitude)
+    (got,), _ = fold(
+        [x], programs.specialize(monoids.NORM(p).total, (torch.float32,)), (1,), 90, ordered=False
+    )
+    want = torch.linalg.vector_norm(x.double(), p, dim=1)
+    powers = x.double().abs() ** p
+    lost = x.shape[1] * 2.0**-149 / powers.sum(1) / abs(p)
+    assert ((got.double() - want).abs() <= (lost + 50 * 2.0**-24) * want).all()
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "where", "sum"])
+def test_constants_beside_float64_keep_all_their_bits(name: str) -> None:
+    """Triton reads a number that tl.maximum is given as a float32."""
+    lift = {
+        "maximum": lambda x: math.maximum(x, 0.1),
+        "minimum": lambda x: math.minimum(0.1, x),
+        "where": lambda x: math.where(x > 0, 0.1, x),
+        "sum": lambda x: x + 0.1,
+    }[name]
+    x = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
+    program = programs.specialize(Monoid(lambda a, b: a + b, 0, lift=lift).total, (x.dtype,))
+    (got,), _ = fold([x], program, (1,), 90, ordered=False)
+    assert torch.equal(got, reference.fold([x], program, (1,))[0])

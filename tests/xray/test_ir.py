@@ -7,7 +7,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tilefold.xray.ir import Tensor, read, tensor_type, tensors
+from tilefold.xray.ir import Tensor, read, spelled, tensor_type, tensors
 from xray import kernels
 
 TEXT = """\
@@ -79,3 +79,46 @@ def test_what_triton_prints_is_read(architecture: int) -> None:
         known = {r for o in function.walk() for r in o.results} | set(function.parameters)
         known |= {a for o in function.walk() for b in o.blocks for a in b.arguments}
         assert {v for o in function.walk() for v in o.operands} <= known
+
+
+SIBLINGS = """
+module {
+  tt.func public @k(%x: !tt.ptr<f32>, %n: i32) attributes {noinline = false} {
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %a:2 = scf.for %i = %c0 to %n step %c1 iter_args(%s = %c0, %t = %c1) -> (i32, i32)  : i32 {
+      %v = arith.addi %s, %i : i32
+      scf.yield %v, %t : i32, i32
+    }
+    %b = scf.for %i = %c0 to %n step %c1 iter_args(%s = %c1) -> (i32)  : i32 {
+      %v = arith.muli %s, %a#0 : i32
+      scf.yield %v : i32
+    }
+    tt.return
+  }
+}
+"""
+
+
+def test_values_of_sibling_regions_have_names_of_their_own() -> None:
+    function = read(SIBLINGS)
+    results = [r for o in function.walk() for r in o.results]
+    assert len(results) == len(set(results))
+    added, multiplied = (
+        next(o for o in function.walk() if o.name == n) for n in ("arith.addi", "arith.muli")
+    )
+    assert added.results != multiplied.results
+    assert spelled(added.results[0]) == spelled(multiplied.results[0]) == "%v"
+    assert [spelled(v) for v in multiplied.operands] == ["%s", "%a#0"]
+    assert multiplied.operands[0] != added.operands[0]
+
+
+def test_what_a_loop_s_variable_comes_from() -> None:
+    function = read(SIBLINGS)
+    first, second = (o for o in function.walk() if o.name == "scf.for")
+    counter, *carried = first.blocks[0].arguments
+    assert function.reached_from([counter]) == {counter, "%c0", "%n", "%c1"}
+    assert "%n" not in function.reached_from([carried[1]])
+    assert "%n" in function.reached_from([carried[0]])
+    assert {"%a#0", "%c1"} <= function.reached_from(second.results)
+    assert "%a#1" not in function.reached_from(second.results)

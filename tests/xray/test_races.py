@@ -8,14 +8,14 @@ import torch
 from backends.triton_cases import MONOIDS, SMALL, Case
 from tilefold import monoids
 from tilefold.algebra import program as programs
-from tilefold.backends.triton.product_calls import pitch_of, product_calls
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import canonical_product
-from tilefold.contract.plan import ContractPlan, Finish, Tile
+from tilefold.contract.plan import Candidate, Finish, Tile
+from tilefold.contract.steps import product_plan
 from tilefold.xray.machine import Memory, load, run
 from tilefold.xray.machine.races import Race, races
 from tilefold.xray.ptx import parse
-from xray.running import fold, run_call
+from xray.running import fold, run_plan
 from xray.snippets import module
 
 UNORDERED = [name for name, monoid in MONOIDS.items() if monoid.commutative]
@@ -53,6 +53,17 @@ def test_two_stores_meet_unless_a_barrier_parts_them() -> None:
     assert len(found.instructions) == 2
     assert found.shared == 256
     assert found.differing == 64
+
+
+def test_a_barrier_of_a_warp_orders_its_lanes_and_no_other_warp_s() -> None:
+    place = "shl.b32 %r0, {lane}, 2; mov.u32 %r1, room; add.u32 %r2, %r0, %r1; st.shared.b32 [%r2], %tid_;"
+    own, other = place.format(lane="%tid_"), "xor.b32 %r3, %tid_, 1;" + place.format(lane="%r3")
+    assert raced(own + "bar.warp.sync -1;" + other) == ()
+    (found,) = raced(own + other)
+    assert found.differing == 64
+    far = "xor.b32 %r3, %tid_, 32;" + place.format(lane="%r3")
+    (found,) = raced(own + "bar.warp.sync -1;" + far)
+    assert (found.differing, found.threads) == (64, (0, 32))
 
 
 def found_in(case: Case, name: str, dtype: torch.dtype, architecture: int) -> list[Race]:
@@ -96,10 +107,10 @@ def test_partial_states_that_meet() -> None:
 
 
 @pytest.mark.parametrize("plan", [
-    ContractPlan("triton", "whole", Tile(16, 32, 32, 4, 2)),
-    ContractPlan("triton", "split", Tile(16, 32, 32, 4, 2), 2, Finish(64, 4, 1, 32)),
+    Candidate("whole", Tile(16, 32, 32, 4, 2)),
+    Candidate("split", Tile(16, 32, 32, 4, 2), 2, Finish(64, 4, 1, 32)),
 ], ids=lambda p: p.strategy)  # fmt: skip
-def test_rows_of_a_product(plan: ContractPlan) -> None:
+def test_rows_of_a_product(plan: Candidate) -> None:
     """Each row's moments, held by the threads that share the row."""
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(shape, generator=generator) for shape in ((20, 64), (64, 30)))
@@ -107,11 +118,6 @@ def test_rows_of_a_product(plan: ContractPlan) -> None:
     problem = canonical_product(a, b, [])
     assert ending.row is not None
     results = [torch.empty(20, 30), *(torch.empty(20, dtype=d) for d in ending.row.program.outputs)]
-    first, *later = product_calls(plan, problem, ending, interpret=False)
-    if later:
-        partials = torch.empty(plan.splits, pitch_of(problem))
-        outcomes = run_call(first, [a, b], [partials], 90) + run_call(later[0], [partials], results, 90)
-    else:
-        outcomes = run_call(first, [a, b], results, 90)
+    outcomes = run_plan(product_plan(plan, problem, ending), problem, ending, [a, b], results, 90)
     torch.testing.assert_close(results[2], (a @ b).mean(1), rtol=1e-2, atol=1e-1)
     assert not any(race.differing for outcome in outcomes for race in races(outcome))

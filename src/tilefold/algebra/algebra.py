@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from tilefold.algebra import expression
+from tilefold.algebra.domain import Domain
 from tilefold.algebra.expression import Graph, Node
-from tilefold.algebra.operations import Number
+from tilefold.algebra.flows import TAKES, meets_infinity
+from tilefold.algebra.numbers import Number
+from tilefold.algebra.operations import COMPARISONS
 
 FieldDtype = str | torch.dtype
 
@@ -24,6 +28,9 @@ class Algebra:
     `absorb` takes n, then k blocks (and their indices) and gives n; `begin` takes the blocks alone and gives n; `project`
     takes n and gives the outputs. `derives`: without `absorb`, a block form may be derived from `combine`.
     `folds_integers`: not where the laws hold for floats alone, an infinity being no number that integers have.
+    `trusted` takes n and gives one bool: whether a state carried in float32 holds its result to float32's own rounding. It
+    does not where squares left the range of float32's exponents; a CPU folds those results again in float64.
+    `domain`: what each input is declared to be.
     """
 
     fields: tuple[str, ...]
@@ -39,6 +46,8 @@ class Algebra:
     begin: Graph | None = None
     derives: bool = True
     folds_integers: bool = True
+    trusted: Graph | None = None
+    domain: Domain | None = None
 
     @property
     def identity_numbers(self) -> tuple[Number, ...] | None:
@@ -80,8 +89,21 @@ def number_text(number: Number) -> str:
     return f"{type(number).__name__} {number!r}"
 
 
-_MOVES = {"where", "minimum", "maximum", "block_min", "block_max", "block_first"}
-_TESTS = {"lt", "le", "gt", "ge", "eq", "ne"}
+def with_positions(algebra: Algebra) -> Algebra:
+    """The algebra whose "compute" fields of positions, which are only chosen and compared, are "index" fields."""
+    numbers = algebra.identity_numbers or (0,) * len(algebra.fields)
+    starts = [math.isinf(n) or n == math.floor(n) if n == n else False for n in numbers]
+    found = [f for f, rule in enumerate(algebra.dtypes) if rule == "compute" and starts[f] and algebra.index]
+    while found:
+        dtypes = tuple("index" if f in found else rule for f, rule in enumerate(algebra.dtypes))
+        labels = [f for f, rule in enumerate(dtypes) if rule == "index"]
+        flows = algebra._index_flows(labels)
+        kept = [f for f in found if all(_labels(graph, inputs)[f] for graph, inputs in flows)]
+        if kept == found:
+            alone = all(_only_moves(g, i, labels) and not meets_infinity(g, i) for g, i in flows)
+            return replace(algebra, dtypes=dtypes) if alone else algebra
+        found = kept
+    return algebra
 
 
 def _only_moves(graph: Graph, tainted_inputs: frozenset[int], label_outputs: Sequence[int]) -> bool:
@@ -97,9 +119,9 @@ def _only_moves(graph: Graph, tainted_inputs: frozenset[int], label_outputs: Seq
         elif any(a in tainted for a in node.args):
             if any(_is_long(graph.nodes[a]) for a in node.args):
                 return False
-            if node.op in _MOVES:
+            if node.op in TAKES:
                 tainted.add(position)
-            elif node.op not in _TESTS:
+            elif node.op not in COMPARISONS:
                 return False
     return all(o not in tainted or i in label_outputs for i, o in enumerate(graph.outputs))
 
@@ -113,7 +135,7 @@ def _labels(graph: Graph, label_inputs: frozenset[int]) -> list[bool]:
     label: list[bool] = []
     for node in graph.nodes:
         chosen = node.args[1:] if node.op == "where" else node.args
-        moved = node.op in _MOVES and all(label[a] for a in chosen)
+        moved = node.op in TAKES and all(label[a] for a in chosen)
         label.append(node.value in label_inputs if node.op == "input" else moved)
     return [label[o] for o in graph.outputs]
 
@@ -153,4 +175,5 @@ def completed(algebra: Algebra) -> Algebra:
         project=expression.trace(project, n + 1),
         absorb=None,
         folds_integers=algebra.folds_integers,
+        domain=algebra.domain,
     )

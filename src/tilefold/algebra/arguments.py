@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from tilefold.algebra import typing
 from tilefold.algebra.algebra import FieldDtype
+from tilefold.algebra.dtypes import FOLDABLE, carried_dtype, concrete
 from tilefold.algebra.expression import Graph
-from tilefold.algebra.operations import Number, fits_a_float, plain_number, short_text
+from tilefold.algebra.numbers import Number, fits_a_float, plain_number, short_text
 from tilefold.errors import ArityError, DtypeError, MonoidError
 
 _NAME = re.compile(r"[A-Za-z]\w{0,63}\Z", re.ASCII)
@@ -54,12 +54,17 @@ def state_shape(
     monoid: str, identity: Number | Sequence[Number] | None, fields: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[Number, ...] | None]:
     """The names of the fields, and the identity one number a field."""
-    identities = (
+    given = (
         None if identity is None else tuple(identity) if isinstance(identity, tuple | list) else (identity,)
     )
+    names = _field_names(monoid, fields, 1 if given is None else len(given))
+    return names, None if given is None else _identities(monoid, given, names)
+
+
+def _field_names(monoid: str, fields: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    """The fields as they were named, or so many by their numbers."""
     if fields is None:
-        names = tuple(f"field{i}" for i in range(len(identities or (0,))))
-        names = ("value",) if len(names) == 1 else names
+        names = ("value",) if count == 1 else tuple(f"field{i}" for i in range(count))
     elif isinstance(fields, str):
         names = (fields,)
     elif isinstance(fields, Iterable):
@@ -73,25 +78,28 @@ def state_shape(
             )
     if not names or len(set(names)) != len(names):
         raise MonoidError(f"{monoid}: fields must be distinct and at least one, got {names}; name each once")
-    if identities is not None:
-        for number in identities:
-            if not isinstance(number, bool | int | float):
-                raise MonoidError(
-                    f"{monoid}: the identity must be a Python number for each field, got {type(number).__name__}; "
-                    "write a number, or None where there is no identity"
-                )
-            if not fits_a_float(number):
-                raise MonoidError(
-                    f"{monoid}: the identity must be a number that a float or 64 bits can hold, got {short_text(number)}; "
-                    "write an infinity"
-                )
-        identities = tuple(map(plain_number, identities))
-        if len(identities) != len(names):
-            raise ArityError(
-                f"{monoid}: the identity must have one number for each of the fields {names}, got {len(identities)}; "
-                "give as many, or name as many fields"
+    return names
+
+
+def _identities(monoid: str, given: tuple[Any, ...], names: tuple[str, ...]) -> tuple[Number, ...]:
+    """The identity as plain numbers, one a field."""
+    for number in given:
+        if not isinstance(number, bool | int | float):
+            raise MonoidError(
+                f"{monoid}: the identity must be a Python number for each field, got {type(number).__name__}; "
+                "write a number, or None where there is no identity"
             )
-    return names, identities
+        if not fits_a_float(number):
+            raise MonoidError(
+                f"{monoid}: the identity must be a number that a float or 64 bits can hold, got {short_text(number)}; "
+                "write an infinity"
+            )
+    if len(given) != len(names):
+        raise ArityError(
+            f"{monoid}: the identity must have one number for each of the fields {names}, got {len(given)}; "
+            "give as many, or name as many fields"
+        )
+    return tuple(map(plain_number, given))
 
 
 def field_dtypes(
@@ -111,7 +119,7 @@ def field_dtypes(
                 f'{monoid}: a field dtype must be "compute", "input", "index" or a torch dtype, got {dtype!r}; '
                 "choose one of them"
             )
-        if isinstance(dtype, torch.dtype) and dtype not in typing.FOLDABLE:
+        if isinstance(dtype, torch.dtype) and dtype not in FOLDABLE:
             fix = "carry real and imaginary parts in two fields" if dtype.is_complex else "choose another"
             raise DtypeError(f"{monoid}: a field dtype must be of real numbers or bool, got {dtype}; {fix}")
     return each
@@ -124,7 +132,7 @@ def check_identity_fits(
     for name, number, dtype in zip(names, identities or (), dtypes, strict=identities is not None):
         own = torch.int64 if dtype == "index" else dtype
         if isinstance(own, torch.dtype):
-            typing.concrete(number, typing.carried_dtype(own), f"{monoid}: {name}")
+            concrete(number, carried_dtype(own), f"{monoid}: {name}")
 
 
 def take_elements(n: int) -> Callable[..., Any]:
@@ -149,18 +157,57 @@ def positional_count(monoid: str, role: str, function: Callable[..., Any]) -> in
     return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters)
 
 
-def expect_arguments(monoid: str, role: str, function: Callable[..., Any] | None, expected: int) -> None:
-    """One clear line instead of Python's TypeError from inside the trace."""
+def count_inputs(monoid: str, lift: Callable[..., Any], *, index: bool) -> int:
+    """How many inputs there are: as many as `lift` takes elements."""
+    inputs = positional_count(monoid, "lift", lift) - index
+    if inputs < 1:
+        before = " before the index" if index else ""
+        raise ArityError(
+            f"{monoid}: lift must take at least one element{before}, got {inputs}; "
+            f"write lift({', '.join(argument_names(1, index=index))})"
+        )
+    return inputs
+
+
+def argument_names(inputs: int, *, index: bool) -> tuple[str, ...]:
+    """What one calls the elements of so many inputs, and their position."""
+    names = ("x", "y", "z")[:inputs] if inputs <= 3 else tuple(f"x{i}" for i in range(inputs))
+    return (*names, *(["i"] if index else []))
+
+
+def expect_arguments(
+    monoid: str, role: str, function: Callable[..., Any] | None, arguments: Sequence[str]
+) -> None:
+    """One clear line instead of Python's TypeError from inside the trace. `arguments` are what it will be given."""
     if function is None:
         return
     try:
-        inspect.signature(function).bind(*range(expected))
-    except TypeError as error:
-        raise ArityError(
-            f"{monoid}: {role} must take {expected} argument{'s' * (expected > 1)}, got a signature with: {error}; mend it"
-        ) from None
+        signature = inspect.signature(function)
     except ValueError:  # a builtin like max tells no signature: tracing it says what is wrong
         return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        count, written = len(arguments), ", ".join(arguments)
+        raise ArityError(
+            f"{monoid}: {role} must take {count} argument{'s' * (count > 1)}, got {signature}: {error}; "
+            f"write {role.split()[-1]}({written})"
+        ) from None
+
+
+def check_returns(monoid: str, role: str, got: int, names: Sequence[str], *, scalar: bool) -> None:
+    """Refuse a function that does not return one value for each field of the state."""
+    if got == len(names):
+        return
+    if scalar:
+        raise ArityError(
+            f"{monoid}: {role} must return one value, got {got}; return one, or name {max(got, 2)} fields with fields=(...) "
+            "and give the identity a number for each"
+        )
+    raise ArityError(
+        f"{monoid}: {role} must return {len(names)} value{'s' * (len(names) > 1)}, one for each state field, got {got}; "
+        f"return ({', '.join(names)}{',' * (len(names) == 1)})"
+    )
 
 
 def gives_elements(graph: Graph, first: int) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import numbers
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
 from tilefold import math
+from tilefold.algebra import expression
 from tilefold.algebra.monoid import Monoid
+from tilefold.caching import kept_outside_modes
 from tilefold.errors import OrderError
 
 __all__ = [
@@ -22,7 +24,21 @@ __all__ = [
 INFINITY = float("inf")
 LOG2_E = 1.4426950408889634
 
-_monoid = functools.partial(Monoid, commutative=True, check=False)
+# Sums of squares are trusted in float32 where what underflows, at most 2^-150 a square, is far below a rounding error.
+LEAST_SQUARE = 2.0**-110  # on average
+LEAST_POWERS = 2.0**-80  # in all, for up to 2^40 elements
+
+
+def _monoid(
+    combine: Callable[..., Any], identity: Any, *, trusted: Callable[..., Any] | None = None, **options: Any
+) -> Monoid:
+    """A commutative monoid; `trusted` as in `Algebra`."""
+    made = Monoid(combine, identity, commutative=True, check=False, **options)
+    if trusted is not None:
+        graph = expression.trace(trusted, len(made.fields))
+        made.algebra = made.total = replace(made.algebra, trusted=graph)
+    return made
+
 
 SUM = _monoid(lambda a, b: a + b, 0, name="sum")
 PROD = _monoid(lambda a, b: a * b, 1, name="prod")
@@ -114,11 +130,15 @@ def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
 
     The maxima's difference is taken before the product, so that a maximum that stays rescales by 1 exactly: `max * LOG2_E -
     shift`, fused, is the shift's own rounding, and a factor a little off 1 at every step would add up.
+    That rounding, and an overflow of `x * LOG2_E`, would be all that is left of huge elements. Where 64 is lost beside them,
+    they are equal or differ by as much: the factor is then left out, and what remains is exact.
     """
     largest = math.maximum(state.max, math.block_max(x))
-    shift = math.where(abs(largest) == INFINITY, 0.0, largest) * LOG2_E
+    finite = math.where(abs(largest) == INFINITY, 0.0, largest)
+    scale = math.where(finite + 64.0 != finite, LOG2_E, 1.0)
+    shift = finite * scale
     kept = state.sum * math.exp2(math.where(state.max == largest, 0.0, state.max - largest) * LOG2_E)
-    return largest, kept + math.block_sum(math.exp2(x * LOG2_E - shift))
+    return largest, kept + math.block_sum(math.exp2(x * scale - shift))
 
 
 LOGSUMEXP = _monoid(
@@ -191,6 +211,12 @@ def _mean_and_squares(count: Any, pivot: Any, total: Any, squares: Any) -> tuple
     return pivot + mean, math.where(math.isfinite(total), about_mean, float("nan"))
 
 
+def _moments_hold(count: Any, pivot: Any, total: Any, squares: Any) -> Any:
+    """Whether no square was lost that counts, and no sum overflowed. One element has no deviation."""
+    about_mean = _mean_and_squares(count, pivot, total, squares)[1]
+    return (about_mean >= (count - 1.0) * LEAST_SQUARE) & (about_mean < INFINITY)
+
+
 def welford(project: Callable[..., Any], name: str) -> Monoid:
     """WELFORD with another projection, `project(count, mean, M2)`, and the count as a float alone."""
     return _monoid(
@@ -202,6 +228,7 @@ def welford(project: Callable[..., Any], name: str) -> Monoid:
             count, *_mean_and_squares(count, pivot, total, squares)
         ),
         absorb=(_welford_begin, _welford_absorb),
+        trusted=_moments_hold,
         name=name,
     )
 
@@ -222,6 +249,7 @@ WELFORD = _monoid(
         lambda x: (math.block_count(x), *_welford_begin(x)),
         lambda state, x: (state.elements + math.block_count(x), *_welford_absorb(state, x)),
     ),
+    trusted=lambda elements, *sums: _moments_hold(*sums),
     name="welford",
 )
 
@@ -233,7 +261,11 @@ def NORM(p: float = 2.0) -> Monoid:  # noqa: N802  # a catalogue entry among con
     return _norm(float(p))
 
 
-@functools.lru_cache(maxsize=64)
+def _powers_hold(total: Any) -> Any:
+    return (total >= LEAST_POWERS) & (total < INFINITY)
+
+
+@kept_outside_modes(64)
 def _norm(p: float) -> Monoid:
     if p == INFINITY:
         return _monoid(math.maximum, 0, lift=abs, name="norm(inf)")
@@ -244,12 +276,20 @@ def _norm(p: float) -> Monoid:
     if p == 1:
         return _monoid(lambda a, b: a + b, 0, lift=abs, name="norm(1)")
     if p == 2:
-        return _monoid(lambda a, b: a + b, 0, lift=lambda x: x * x, project=math.sqrt, name="norm(2)")
+        return _monoid(
+            lambda a, b: a + b,
+            0,
+            lift=lambda x: x * x,
+            project=math.sqrt,
+            trusted=_powers_hold,
+            name="norm(2)",
+        )
     return _monoid(
         lambda a, b: a + b,
         0,
         lift=lambda x: math.pow(abs(x), p),
         project=lambda s: math.pow(s, 1.0 / p),
+        trusted=_powers_hold,
         name=f"norm({p:g})",
     )
 
@@ -379,16 +419,24 @@ def _describe_project(
 
 
 _COUNTS = (torch.int64,) * 4
-DESCRIBE = _monoid(
-    _describe_combine,
-    (0, 0, 0, 0, INFINITY, -INFINITY, 0, 0, 0, 0),
-    fields=("count", "nans", "infs", "zeros", "min", "max", "finite", "pivot", "sum", "squares"),
-    dtypes=(*_COUNTS, *("compute",) * 6),
-    lift=_describe_lift,
-    absorb=(_describe_begin, _describe_absorb),
-    project=_describe_project,
-    name="describe",
-)
+
+
+def describe_of(element: Callable[[Any], Any], name: str) -> Monoid:
+    """DESCRIBE of `element(x)` for every element x."""
+    return _monoid(
+        _describe_combine,
+        (0, 0, 0, 0, INFINITY, -INFINITY, 0, 0, 0, 0),
+        fields=("count", "nans", "infs", "zeros", "min", "max", "finite", "pivot", "sum", "squares"),
+        dtypes=(*_COUNTS, *("compute",) * 6),
+        lift=lambda x: _describe_lift(element(x)),
+        absorb=(lambda x: _describe_begin(element(x)), lambda state, x: _describe_absorb(state, element(x))),
+        project=_describe_project,
+        trusted=lambda count, nans, infs, zeros, least, most, *sums: (least >= most) | _moments_hold(*sums),
+        name=name,
+    )
+
+
+DESCRIBE = describe_of(lambda x: x, "describe")
 
 AFFINE = Monoid(
     lambda f, g: (g.a * f.a, g.a * f.b + g.b),
@@ -409,3 +457,14 @@ MATMUL2X2 = Monoid(
     name="matmul2x2",
 )
 """The product of 2 x 2 matrices [[a, b], [c, d]] from left to right; folds four tensors."""
+
+
+def member(name: str) -> Monoid:
+    """A monoid of the catalogue by its name: what pickles of it say."""
+    found: Monoid = globals()[name]
+    return found
+
+
+for _name in __all__:
+    if isinstance(globals()[_name], Monoid):
+        globals()[_name]._by_name = (member, (_name,))

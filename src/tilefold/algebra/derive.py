@@ -23,6 +23,9 @@ d(b, e; S) = -P(e; S). Where S is one maximum or minimum, a and b or b and c alo
 d(a, b; S) = -P(e; S) always: (1) holds if P(e; S) = 0, as it is with l = 0 in (m, l). Without that it need not hold:
 a + b - 1 with identity 1 obeys the laws and is (a - 1/2) + (b - 1/2), which is off by 1/2 a step.
 
+A sum that is stored modulo 2**bits of a narrow integer is of the form too: a block's sum is cut the same way at its end. Not
+so where another field's term reads it, as it is before it is cut.
+
 So what the structure suggests is tried before it is used: `laws.blocks_agree` compares it with combining one by one, on the
 samples of the laws and on NaN. Where they differ, or where nothing could be compared, the fold stays as it is. What
 is assumed beyond the samples is what every fold assumes, that the laws hold. The terms are the combine's own, added up in
@@ -34,6 +37,7 @@ Where no term reads a combined field, as in any fold with one field, nothing is 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,9 +45,12 @@ from typing import Any
 import torch
 
 from tilefold.algebra import typing
-from tilefold.algebra.expression import Graph, apply, trace
-from tilefold.algebra.operations import Number
-from tilefold.algebra.program import Program
+from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.expression import Graph, Node, apply, needed, trace
+from tilefold.algebra.narrow import what_is_wrapped
+from tilefold.algebra.numbers import Number
+from tilefold.algebra.written import Program
+from tilefold.caching import kept_outside_modes
 
 _BLOCKS = {"add": "block_sum", "maximum": "block_max", "minimum": "block_min"}
 
@@ -53,6 +60,7 @@ class Part:
     """One field of a combine: `op` of one term of either side.
 
     `term` is the left side's node, `own` the fields of its side that it reads, `rescales` whether it reads combined ones.
+    `met` is the node where the sides meet, and `output` what becomes of it: the same, or its value modulo a narrower dtype's.
     """
 
     field: int
@@ -60,90 +68,111 @@ class Part:
     term: int
     own: frozenset[int]
     rescales: bool
+    met: int
+    output: int
 
 
-@functools.lru_cache(maxsize=256)
-def parts(combine: Graph) -> tuple[Part, ...] | None:
-    """Every field of a combine as a part, those that others need first; None where one has another form."""
-    n = len(combine.outputs)
+@dataclass(frozen=True)
+class Form:
+    """A combine as parts, those that others need first. Their nodes are those of `graph`, and mean nothing in another one."""
+
+    graph: Graph
+    parts: tuple[Part, ...]
+
+
+@kept_outside_modes(256)
+def form_of(combine: Graph) -> Form | None:
+    """Every field of a combine as a part; None where one has another form."""
     found: dict[int, Part] = {}
-    while len(found) < n:
-        shared = frozenset(combine.outputs[i] for i in found)
-        more = {i: p for i in range(n) if i not in found and (p := _part(combine, i, shared)) is not None}
+    while len(found) < len(combine.outputs):
+        more = _more_parts(combine, found)
         if not more:
             return None
         found |= more
-    return tuple(found.values())
+    return Form(combine, tuple(found.values()))
 
 
-def _part(combine: Graph, field: int, shared: frozenset[int]) -> Part | None:
-    root = combine.nodes[combine.outputs[field]]
-    if root.op not in _BLOCKS:
+def _more_parts(combine: Graph, found: dict[int, Part]) -> dict[int, Part]:
+    """The fields that are parts given those found, whose combined values terms may read."""
+    terms = _Terms(combine, frozenset(part.output for part in found.values()))
+    more: dict[int, Part] = {}
+    for field, output in enumerate(combine.outputs):
+        part = None if field in found else _part(terms, field, output)
+        if part is not None:
+            more[field] = part
+    return more
+
+
+def _part(terms: _Terms, field: int, output: int) -> Part | None:
+    met = what_is_wrapped(terms.combine, output)
+    root = terms.combine.nodes[met]
+    if root.op not in _BLOCKS or (
+        root.op != "add" and met != output
+    ):  # of values modulo a number, only sums are sums
         return None
     for term, other in (root.args, root.args[::-1]):
-        own = _own_fields(combine, term, other, shared)
-        if own is not None and field in own:
-            return Part(field, root.op, term, own, _meets(combine, term, shared))
+        own = terms.own_fields(term)
+        if terms.mirror[term] == other and own is not None and field in own:
+            return Part(field, root.op, term, own, terms.meets[term], met, output)
     return None
 
 
-def _meets(combine: Graph, position: int, shared: frozenset[int]) -> bool:
-    return position in shared or any(_meets(combine, a, shared) for a in combine.nodes[position].args)
+class _Terms:
+    """What each node of a combine is as a term, with some combined values shared by both sides.
 
+    For each node, in one pass: `mirror`, the same term of the other side, if there is one; `read`, the inputs that it reads
+    (as bits), and `meets`, whether it reads what is shared. Equal nodes are one in a graph, so that the mirrored term is
+    found by its operands.
+    """
 
-def _own_fields(combine: Graph, left: int, right: int, shared: frozenset[int]) -> frozenset[int] | None:
-    """The fields that a term reads of its own side, if the other is the same term of the other side; else None."""
-    n = len(combine.outputs)
-    if left in shared or right in shared:
-        return frozenset() if left == right else None
-    a, b = combine.nodes[left], combine.nodes[right]
-    if a.op == "input":
-        return frozenset([a.value]) if b.op == "input" and a.value < n and b.value == a.value + n else None
-    if (a.op, a.key, len(a.args)) != (b.op, b.key, len(b.args)):
-        return None
-    read = [_own_fields(combine, *pair, shared) for pair in zip(a.args, b.args, strict=True)]
-    return None if None in read else frozenset[int]().union(*(r for r in read if r is not None))
+    def __init__(self, combine: Graph, shared: frozenset[int]) -> None:
+        self.combine, self.sides = combine, len(combine.outputs)
+        places = {(node.op, node.key, node.args): position for position, node in enumerate(combine.nodes)}
+        self.mirror: list[int | None] = []
+        self.read: list[int] = []
+        self.meets: list[bool] = []
+        for position, node in enumerate(combine.nodes):
+            inside = position not in shared
+            args = node.args if inside else ()
+            self.meets.append(not inside or any(self.meets[a] for a in args))
+            own = 1 << node.value if node.op == "input" else 0
+            self.read.append(functools.reduce(operator.or_, (self.read[a] for a in args), own))
+            self.mirror.append(self._mirrored(node, places) if inside else position)
+
+    def _mirrored(self, node: Node, places: dict[tuple[str, str, tuple[int, ...]], int]) -> int | None:
+        if node.op == "input":
+            return places.get(("input", str((node.value + self.sides) % (2 * self.sides)), ()))
+        args = [mirrored for a in node.args if (mirrored := self.mirror[a]) is not None]
+        return places.get((node.op, node.key, tuple(args))) if len(args) == len(node.args) else None
+
+    def own_fields(self, term: int) -> frozenset[int] | None:
+        """The fields that a term of the left side reads of it; None where it reads the right side's too."""
+        read = self.read[term]
+        return frozenset(f for f in range(self.sides) if read >> f & 1) if read < 1 << self.sides else None
 
 
 def by_field(combine: Graph) -> tuple[str, ...] | None:
     """The block operation of each field, where combining is nothing but a.f ⊕ b.f field by field; else None."""
-    found = parts(combine) or ()
-    plain = {
-        p.field: _BLOCKS[p.op] for p in found if p.own == {p.field} and combine.nodes[p.term].op == "input"
-    }
-    return (
-        tuple(plain[f] for f in range(len(combine.outputs))) if len(plain) == len(combine.outputs) else None
-    )
-
-
-def absorbing(program: Program) -> Program:
-    """The program with derived `absorb` and `begin`, where its combine allows them and samples agree; else as it is."""
-    from tilefold.algebra import laws, samples  # need torch evaluation
-
-    derived = with_blocks(program)
-    if derived is None:
-        return program
-    with samples.real_samples():
-        agree = laws.blocks_agree(program.algebra, _sampled_as(program.elements))
-    return derived if agree else program
-
-
-def _sampled_as(elements: Sequence[torch.dtype]) -> tuple[torch.dtype, ...]:
-    """The dtypes of samples that stand for these elements."""
-    return tuple(
-        torch.float64 if typing.is_float(e) else torch.bool if e == torch.bool else torch.int64
-        for e in elements
-    )
+    form = form_of(combine)
+    if form is None or not all(
+        part.own == {part.field} and combine.nodes[part.term].op == "input" and part.met == part.output
+        for part in form.parts
+    ):
+        return None
+    operations = {part.field: _BLOCKS[part.op] for part in form.parts}
+    return tuple(operations[f] for f in range(len(operations)))
 
 
 def with_blocks(program: Program) -> Program | None:
     """The program with `absorb` and `begin` as its combine's structure suggests them, not tried yet; None without such."""
-    found = parts(program.algebra.combine)
-    if found is None or not any(p.rescales for p in found) or program.combine.output_dtypes != program.state:
+    form = form_of(program.combine.graph)
+    if form is None or program.combine.output_dtypes != program.state:
+        return None
+    blocks = _Blocks(program, form)
+    if not any(part.rescales for part in form.parts) or blocks.round_what_they_wrap:
         return None
     n, lifted = len(program.state), program.lift.input_dtypes
-    blocks = _Blocks(program, found)
-    if any(isinstance(c, float) and c - c != 0 and not typing.is_float(d) for c, d in blocks.constants):
+    if any(isinstance(c, float) and c - c != 0 and not is_float(d) for c, d in blocks.constants):
         return None  # an infinity that means a whole number's limit
     absorb = trace(lambda *values: blocks.taken(values[n:], values[:n]), n + len(lifted))
     begin = trace(lambda *elements: blocks.taken(elements, None), len(lifted))
@@ -155,13 +184,18 @@ def with_blocks(program: Program) -> Program | None:
 
 
 class _Blocks:
-    """Writes absorb and begin of a program whose combine has these parts."""
+    """Writes absorb and begin of a program whose combine has this form."""
 
-    def __init__(self, program: Program, found: Sequence[Part]) -> None:
-        self.program, self.parts = program, found
-        self.combine = program.combine
+    def __init__(self, program: Program, form: Form) -> None:
+        self.program, self.form = program, form
+        self.dtypes = typing.infer(form.graph, program.combine.input_dtypes).dtypes
         lift = program.lift.graph
         self.varies = [bool(lift.reads(i)) for i in range(len(program.state))]
+
+    @property
+    def round_what_they_wrap(self) -> bool:
+        """Whether a sum that wraps is one of floats, of which each step keeps the whole part alone."""
+        return any(part.met != part.output and is_float(self.dtypes[part.met]) for part in self.form.parts)
 
     @property
     def constants(self) -> list[tuple[Number, torch.dtype]]:
@@ -173,17 +207,19 @@ class _Blocks:
     def taken(self, elements: Sequence[Any], state: Sequence[Any] | None) -> tuple[Any, ...]:
         """A block of elements taken into a state, or made one."""
         lifted = self._lifted(elements)
-        results: dict[int, Any] = {}
-        for part in self.parts:
-            value = self._term(part.term, lifted, results)
+        block: dict[int, Any] = {}  # the terms of lifted elements, and of the state, by their nodes
+        before: dict[int, Any] = {}
+        for part in self.form.parts:
+            value = self._term(part.term, lifted, block)
             if any(self.varies[f] for f in part.own):
                 value = apply(_BLOCKS[part.op], value)
             elif part.op == "add":
                 value = _product(apply("block_count", elements[0]), value)
             if state is not None:
-                value = apply(part.op, self._term(part.term, state, results), value)
-            results[self.combine.graph.outputs[part.field]] = value
-        return tuple(results[o] for o in self.combine.graph.outputs)
+                value = apply(part.op, self._term(part.term, state, before), value)
+            value = self._term(part.output, (), {part.met: value})
+            block[part.output] = before[part.output] = value
+        return tuple(block[o] for o in self.form.graph.outputs)
 
     def _lifted(self, elements: Sequence[Any]) -> list[Any]:
         """The lifted elements in the dtypes that a state carries."""
@@ -193,19 +229,22 @@ class _Blocks:
             v if source == d and not _is_number(v) else apply("cast", v, value=d) for v, source, d in typed
         ]
 
-    def _term(self, position: int, own: Sequence[Any], results: dict[int, Any]) -> Any:
-        """A term of one side's fields, and of the results so far."""
-        if position in results:
-            return results[position]
-        node = self.combine.graph.nodes[position]
+    def _term(self, position: int, own: Sequence[Any], known: dict[int, Any]) -> Any:
+        """A term of one side's fields; `known` are the nodes that have values, and gets those that this one needed."""
+        for needs in needed(self.form.graph.nodes, [position], known):
+            known[needs] = self._step(needs, own, known)
+        return known[position]
+
+    def _step(self, position: int, own: Sequence[Any], known: dict[int, Any]) -> Any:
+        node = self.form.graph.nodes[position]
         if node.op == "input":
             return own[node.value]
         if node.op == "const":
             return node.value
-        operands = [self._term(a, own, results) for a in node.args]
+        operands = [known[a] for a in node.args]
         if node.op == "mul":
             for factor, other, place in zip(operands, operands[::-1], node.args[::-1], strict=True):
-                same = self.combine.dtypes[place] == self.combine.dtypes[position]
+                same = self.dtypes[place] == self.dtypes[position]
                 if same and _is_number(factor) and factor == 1:
                     return other
         return apply(node.op, *operands, value=node.value)

@@ -2,107 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-from tilefold.algebra import unsigned
-from tilefold.algebra.typing import TypedGraph, integer_limits, is_float
+from tilefold.algebra import arithmetic, unsigned
+from tilefold.algebra.columns import Torch
+from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.numbers import float_number, whole_number
+from tilefold.algebra.operations import OPS
+from tilefold.algebra.typing import TypedGraph
 
 Tensor = torch.Tensor
 Operand = Tensor | bool | int | float
-
-
-def _where(condition: Operand, a: Operand, b: Operand) -> Operand:
-    if not isinstance(condition, Tensor):
-        return a if condition else b
-    if condition.dtype != torch.bool:
-        condition = condition != 0
-    return torch.where(condition, a, b)
-
-
-def _extreme(tensor_op: Callable[..., Tensor]) -> Callable[[Operand, Operand], Tensor]:
-    def apply(a: Operand, b: Operand) -> Tensor:
-        if not isinstance(a, Tensor):
-            a, b = b, a
-        assert isinstance(a, Tensor)
-        if isinstance(b, Tensor):
-            return tensor_op(a, b)
-        return tensor_op(a, torch.tensor(b, dtype=a.dtype, device=a.device))
-
-    return apply
-
-
-def _tensors(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Let a torch function that wants tensors take a number in any place."""
-
-    def apply(*operands: Operand) -> Tensor:
-        like = next(o for o in operands if isinstance(o, Tensor))
-        return function(
-            *(
-                o
-                if isinstance(o, Tensor)
-                else torch.tensor(
-                    o,
-                    device=like.device,
-                    dtype=like.dtype if isinstance(o, float) and like.is_floating_point() else None,
-                )
-                for o in operands
-            )
-        )
-
-    return apply
-
-
-_OPS: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b,
-    "mod": _tensors(torch.remainder),
-    "maximum": _extreme(torch.maximum),
-    "minimum": _extreme(torch.minimum),
-    "neg": lambda a: -a,
-    "abs": torch.abs,
-    "floor": lambda a: torch.floor(a) if is_float(a.dtype) else a,
-    "ceil": lambda a: torch.ceil(a) if is_float(a.dtype) else a,
-    "truediv": lambda a, b: a / b,
-    "pow": _tensors(torch.pow),
-    "exp": torch.exp,
-    "exp2": torch.exp2,
-    "expm1": torch.expm1,
-    "log": torch.log,
-    "log2": torch.log2,
-    "log1p": torch.log1p,
-    "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt,
-    "sin": torch.sin,
-    "cos": torch.cos,
-    "tanh": torch.tanh,
-    "erf": torch.erf,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "isnan": torch.isnan,
-    "isinf": torch.isinf,
-    "isfinite": torch.isfinite,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-    "lshift": lambda a, b: a << b,
-    "rshift": lambda a, b: a >> b,
-    "invert": lambda a: ~a,
-    "where": _where,
-}
-# Of uint64, held as int64 bits; what orders them flips them first.
-_UNSIGNED: dict[str, Callable[..., Any]] = {
-    **{op: _tensors(function) for op, function in unsigned.OPERATIONS.items()},
-    "abs": lambda a: a,
-}
 
 
 def stored(dtype: torch.dtype) -> torch.dtype:
@@ -113,15 +25,22 @@ def stored(dtype: torch.dtype) -> torch.dtype:
 def convert(operand: Operand, dtype: torch.dtype) -> Operand:
     """To `dtype`; uint64 is held as the int64 of the same bits. Numbers stay numbers, in that dtype's kind."""
     if isinstance(operand, Tensor):
-        if dtype == torch.uint64 and is_float(operand.dtype):
-            return unsigned.from_float(operand)
+        if is_float(operand.dtype) and not is_float(dtype) and dtype != torch.bool:
+            return arithmetic.whole(operand, dtype)
         return operand if operand.dtype == stored(dtype) else operand.to(stored(dtype))
     if is_float(dtype):
-        return float(operand)
-    if dtype == torch.bool:
-        return bool(operand)
-    least, greatest = integer_limits(torch.int64 if dtype == torch.uint64 else dtype)
-    return (int(operand) - least) % (greatest - least + 1) + least
+        return float_number(operand, dtype)
+    number = whole_number(operand, dtype)
+    return whole_number(number, torch.int64) if dtype == torch.uint64 else number
+
+
+def as_stored(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor of that very dtype, converted as `convert` does: uint64 is itself here."""
+    if value.dtype == dtype:
+        return value
+    made = convert(value, dtype)
+    assert isinstance(made, Tensor)
+    return made.view(torch.uint64) if dtype == torch.uint64 else made
 
 
 def evaluate(
@@ -139,7 +58,7 @@ def evaluate(
         elif node.op == "const":
             value = node.value
         elif node.op == "cast":
-            value = _cast(values[node.args[0]], typed.operand_dtypes[position], typed.dtypes[position])
+            value = cast(values[node.args[0]], typed.operand_dtypes[position], typed.dtypes[position])
         else:
             value = _step(typed, position, values, block_dims)
         values.append(value)
@@ -156,7 +75,7 @@ def evaluate_as(
 ) -> list[Operand]:
     """`evaluate` with its outputs converted; the bits of uint64 are then the numbers that they mean."""
     outputs = zip(evaluate(typed, arguments, block_dims), typed.output_dtypes, dtypes, strict=True)
-    return [_cast(value, source, dtype) for value, source, dtype in outputs]
+    return [cast(value, source, dtype) for value, source, dtype in outputs]
 
 
 def _last_uses(typed: TypedGraph) -> dict[int, list[int]]:
@@ -165,13 +84,15 @@ def _last_uses(typed: TypedGraph) -> dict[int, list[int]]:
         for argument in node.args:
             last[argument] = position
     uses: dict[int, list[int]] = {}
+    kept = set(typed.graph.outputs)
     for argument, position in last.items():
-        if argument not in typed.graph.outputs and typed.graph.nodes[argument].op != "const":
+        if argument not in kept and typed.graph.nodes[argument].op != "const":
             uses.setdefault(position, []).append(argument)
     return uses
 
 
-def _cast(value: Operand, source: torch.dtype, target: torch.dtype) -> Operand:
+def cast(value: Operand, source: torch.dtype, target: torch.dtype) -> Operand:
+    """A value from one dtype to another; the bits of uint64 are then the number that they mean."""
     if source == torch.uint64 and is_float(target):
         return unsigned.to_float(value, target) if isinstance(value, Tensor) else float(value % (1 << 64))
     return convert(value, target)
@@ -180,61 +101,74 @@ def _cast(value: Operand, source: torch.dtype, target: torch.dtype) -> Operand:
 def _step(
     typed: TypedGraph, position: int, values: Sequence[Operand], block_dims: tuple[int, ...]
 ) -> Operand:
-    node, operand_dtype = typed.graph.nodes[position], typed.operand_dtypes[position]
+    node, dtype = typed.graph.nodes[position], typed.operand_dtypes[position]
     operands = [values[i] for i in node.args]
     sources = [typed.dtypes[i] for i in node.args]
-    if node.op.startswith("block_"):
-        return _block(node.op, operands[0], operand_dtype, block_dims)
-    if node.op == "where":
-        branches = [_cast(v, s, operand_dtype) for v, s in zip(operands[1:], sources[1:], strict=True)]
-        result = _where(operands[0], *branches)
-        return _as_tensor(result, operand_dtype, operands[0])
-    converted = [_cast(v, s, operand_dtype) for v, s in zip(operands, sources, strict=True)]
-    if not any(isinstance(v, Tensor) for v in converted):
-        converted[0] = torch.tensor(
-            converted[0], dtype=torch.int64 if operand_dtype == torch.uint64 else operand_dtype, device="cpu"
-        )
-    apply = _OPS[node.op]
-    if operand_dtype == torch.uint64:
-        apply = _UNSIGNED.get(node.op, apply)
-        if node.op in ("lt", "le", "gt", "ge", "maximum", "minimum"):
-            flipped: Tensor = apply(*(_flip(v) for v in converted))
-            return flipped ^ unsigned.SIGN if node.op in ("maximum", "minimum") else flipped
-    computed: Tensor = apply(*converted)
-    return computed
+    row = OPS[node.op]
+    assert row.torch is not None, "casts are conversions"
+    if row.kind == "block":
+        return _block(row.torch, operands[0], dtype, block_dims)
+    if row.kind == "select":
+        branches = [cast(v, s, dtype) for v, s in zip(operands[1:], sources[1:], strict=True)]
+        return _where(row.torch, operands[0], branches, dtype)
+    converted = [cast(v, s, dtype) for v, s in zip(operands, sources, strict=True)]
+    if dtype in row.torch.leaves:
+        return converted[0]
+    return _applied(row.torch, _tensors(converted, dtype, numbers=row.torch.numbers), dtype)
 
 
-def _flip(value: Operand) -> Operand:
+def _tensors(operands: Sequence[Operand], dtype: torch.dtype, *, numbers: bool) -> list[Operand]:
+    """Operands of one dtype as tensors; with `numbers` a number in the last place stays one."""
+    device = next((o.device for o in operands if isinstance(o, Tensor)), torch.device("cpu"))
+    made: list[Operand] = [_tensor(o, dtype, device) for o in operands]
+    return [*made[:-1], operands[-1]] if numbers else made
+
+
+def _tensor(operand: Operand, dtype: torch.dtype, device: torch.device) -> Tensor:
+    if isinstance(operand, Tensor):
+        return operand
+    return torch.tensor(operand, dtype=stored(dtype), device=device)
+
+
+def _applied(row: Torch, operands: Sequence[Operand], dtype: torch.dtype) -> Tensor:
+    """A function of the table on operands of one dtype."""
+    if dtype == torch.uint64 and row.orders:
+        return _unflipped(row.function(*(_flipped(o) for o in operands if isinstance(o, Tensor))))
+    function = row.unsigned if dtype == torch.uint64 and row.unsigned is not None else row.function
+    result: Tensor = function(*operands)
+    return result
+
+
+def _flipped(value: Tensor) -> Tensor:
     """The same uint64 bits, placed so that signed comparison orders them as unsigned ones."""
-    return value ^ unsigned.SIGN if isinstance(value, Tensor) else int(value) ^ unsigned.SIGN
+    return value ^ unsigned.SIGN
 
 
-def _as_tensor(value: Operand, dtype: torch.dtype, like: Operand) -> Operand:
-    """torch.where of two numbers picks a dtype of its own: put it right."""
-    if isinstance(value, Tensor):
-        stored = torch.int64 if dtype == torch.uint64 else dtype
-        return value if value.dtype == stored else value.to(stored)
+def _unflipped(value: Tensor) -> Tensor:
+    return value if value.dtype == torch.bool else value ^ unsigned.SIGN
+
+
+def _where(row: Torch, condition: Operand, branches: Sequence[Operand], dtype: torch.dtype) -> Operand:
+    if not isinstance(condition, Tensor):
+        return _as_tensor(branches[0] if condition else branches[1], dtype)
+    if not any(isinstance(v, Tensor) for v in branches):
+        # of two numbers torch makes a tensor of the default dtype, which may have fewer digits
+        branches = [_tensor(branches[0], dtype, condition.device), branches[1]]
+    chosen = row.function(condition if condition.dtype == torch.bool else condition != 0, *branches)
+    return _as_tensor(chosen, dtype)
+
+
+def _as_tensor(value: Operand, dtype: torch.dtype) -> Operand:
+    """torch.where of a tensor and a number may pick a dtype of its own: put it right."""
+    if isinstance(value, Tensor) and value.dtype != stored(dtype):
+        return value.to(stored(dtype))
     return value
 
 
-def _block(op: str, value: Operand, dtype: torch.dtype, dims: tuple[int, ...]) -> Operand:
-    if not isinstance(value, Tensor):
-        raise AssertionError("a block operation needs the block's tensor")
-    if op == "block_count":
-        count = 1
-        for dim in dims:
-            count *= value.shape[dim]
-        return count
-    value = value.to(torch.int64 if dtype == torch.uint64 else dtype)
-    if op == "block_first":
-        for dim in dims:
-            value = value.narrow(dim, 0, 1)
-        return value
-    if op == "block_sum":
-        return value.sum(dims, keepdim=True, dtype=value.dtype)
-    if dtype == torch.uint64:
-        flipped = value ^ unsigned.SIGN
-        return (
-            flipped.amax(dims, keepdim=True) if op == "block_max" else flipped.amin(dims, keepdim=True)
-        ) ^ unsigned.SIGN
-    return value.amax(dims, keepdim=True) if op == "block_max" else value.amin(dims, keepdim=True)
+def _block(row: Torch, value: Operand, dtype: torch.dtype, dims: tuple[int, ...]) -> Operand:
+    assert isinstance(value, Tensor), "a block operation needs the block's tensor"
+    value = value.to(stored(dtype))
+    if dtype == torch.uint64 and row.orders:
+        return _unflipped(row.function(_flipped(value), dims))
+    result: Operand = row.function(value, dims)
+    return result

@@ -6,13 +6,14 @@ inputs. Two graphs with the same structure are equal and hash alike, so compiled
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from tilefold.algebra.advice import instead_of
+from tilefold.algebra.numbers import Number, fits_a_float, plain_number, short_text
 from tilefold.algebra.operations import OPS as OPS  # the products find it here
-from tilefold.algebra.operations import Number, fits_a_float, plain_number, short_text
-from tilefold.errors import ArityError, TraceError
+from tilefold.errors import ArityError, MemberError, TraceError
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,7 @@ class Graph:
 
     def reads(self, output: int) -> frozenset[int]:
         """Which inputs (by position) one output depends on."""
-        pending, seen = [self.outputs[output]], set[int]()
-        while pending:
-            position = pending.pop()
-            if position not in seen:
-                seen.add(position)
-                pending.extend(self.nodes[position].args)
+        seen = needed(self.nodes, [self.outputs[output]])
         return frozenset(self.nodes[i].value for i in seen if self.nodes[i].op == "input")
 
     def __str__(self) -> str:
@@ -73,18 +69,37 @@ class Graph:
         return "\n".join([*lines, "return " + ", ".join(f"%{i}" for i in self.outputs)])
 
 
+def needed(nodes: Sequence[Node], positions: Iterable[int], known: Container[int] = ()) -> list[int]:
+    """These nodes and all that they are made of, in order; what is `known`, and all behind it, is left out."""
+    pending = [p for p in dict.fromkeys(positions) if p not in known]
+    seen = set(pending)
+    while pending:
+        for argument in nodes[pending.pop()].args:
+            if argument not in seen and argument not in known:
+                seen.add(argument)
+                pending.append(argument)
+    return sorted(seen)
+
+
 class _Tracer:
     """Collects nodes while a function runs; equal nodes are shared, constant operations are done at once."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.positions: dict[Node, int] = {}
+        self.truths: list[bool] = []  # whether a node is a truth value
 
     def add(self, node: Node) -> Value:
         position = self.positions.setdefault(node, len(self.nodes))
         if position == len(self.nodes):
             self.nodes.append(node)
+            self.truths.append(self._is_truth(node))
         return Value(self, position)
+
+    def _is_truth(self, node: Node) -> bool:
+        if node.op in ("and", "or", "xor", "invert"):
+            return all(self.truths[a] for a in node.args)
+        return OPS[node.op].kind in ("compare", "test") if node.op in OPS else isinstance(node.value, bool)
 
     def constant(self, number: Number) -> Value:
         number = plain_number(number)
@@ -111,7 +126,6 @@ class Value:
     """A scalar inside a traced function: supports arithmetic, comparison and `tilefold.math`, but not `if`."""
 
     __slots__ = ("position", "tracer")
-    __hash__ = None  # type: ignore[assignment]  # == builds a node, so a Value cannot be a key
 
     def __init__(self, tracer: _Tracer, position: int) -> None:
         self.tracer = tracer
@@ -130,10 +144,16 @@ class Value:
             f"trace: {what} needs a number, but a monoid's functions are traced once with symbols, got {self!r}; {fix}"
         )
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise MemberError(
+            f"trace: a traced value must be used by operators and functions, it has no attributes, got .{name} of {self!r}; "
+            f"{instead_of(name)}"
+        )
+
     def __bool__(self) -> bool:
         self._refuse(
-            "Python control flow (if, and, or, not, while)",
-            "use tilefold.math.where(condition, a, b), or & | ~",
+            "Python control flow (if, and, or, not, while, max, min)",
+            "use tilefold.math.where(condition, a, b), maximum or minimum, or & | ~",
         )
 
     def __iter__(self) -> NoReturn:
@@ -142,8 +162,18 @@ class Value:
     def __getitem__(self, key: object) -> NoReturn:
         self._refuse("indexing", "a traced value is a scalar; the whole tensor is not there")
 
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        self._refuse("assignment to an element", "use tilefold.math.where(condition, new, old) and return it")
+
     def __len__(self) -> int:
         self._refuse("len()", "a traced value is a scalar")
+
+    def __hash__(self) -> int:
+        # == builds a node, so that a value cannot be a key
+        self._refuse(
+            "a key of a dict, a set or a cache of calls",
+            "use tilefold.math.where(x == key, value, other) for each key, and the __wrapped__ of what is cached",
+        )
 
     def __float__(self) -> float:
         self._refuse(
@@ -157,6 +187,16 @@ class Value:
     def __complex__(self) -> complex:
         self._refuse("conversion to a complex number", "carry the real and imaginary parts in two fields")
 
+    def __divmod__(self, other: object) -> NoReturn:
+        self._refuse("divmod()", "use a // b and a % b")
+
+    __rdivmod__ = __divmod__
+
+    def __matmul__(self, other: object) -> NoReturn:
+        self._refuse("@", "use a * b of two values, and tilefold.matmul of whole tensors")
+
+    __rmatmul__ = __matmul__
+
     def __round__(self, digits: int | None = None) -> NoReturn:
         self._refuse("round()", "use tilefold.math.floor(x + 0.5)")
 
@@ -167,13 +207,17 @@ class Value:
         self._refuse("use as an index", "a traced value has no number yet")
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
-        self._refuse("a numpy function", "use the function of that name in tilefold.math")
+        self._refuse(
+            "a numpy function or number",
+            "use the function of that name in tilefold.math, and write numpy's numbers as float(...) or int(...)",
+        )
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        name = getattr(function, "__name__", str(function))
         raise TraceError(
-            f"trace: torch.{getattr(function, '__name__', function)} works on tensors, but a monoid's functions are "
-            "traced with scalar symbols, got a traced value; use the function of that name in tilefold.math"
+            f"trace: torch.{name} works on tensors, but a monoid's functions are traced with scalar symbols, got a traced "
+            f"value; {instead_of(name)}"
         )
 
     def __add__(self, other: Any) -> Value:
@@ -282,11 +326,24 @@ def _step(op: str, *operands: Any) -> Value:
 
 
 def _check_operand(op: str, operand: Any) -> None:
-    if not isinstance(operand, Value | bool | int | float):
-        raise TraceError(
-            f"trace: {op} takes traced values and Python numbers, got {type(operand).__name__}; "
+    if isinstance(operand, Value | bool | int | float):
+        return
+    state = getattr(operand, "__self__", operand)
+    got, fix = (
+        type(operand).__name__,
+        (
             "give tensors to the fold as inputs, not to the monoid's functions, and other numbers as float(...) or int(...)"
-        )
+        ),
+    )
+    if isinstance(state, tuple):  # a whole state, or a method that every tuple has (count, index)
+        got = "a state" if state is operand else f"the method .{operand.__name__} of a state"
+        fix = f"use its fields, {named(getattr(state, '_fields', ()))}"
+    raise TraceError(f"trace: {op} takes traced values and Python numbers, got {got}; {fix}")
+
+
+def named(fields: Sequence[str]) -> str:
+    """Fields for a message, as one writes them."""
+    return ", ".join(f".{field}" for field in fields) or "[0], [1] ..."
 
 
 def _apply(op: str, operands: Sequence[Any], value: Any = None) -> Any:
@@ -335,16 +392,13 @@ def _computed(op: str, numbers: Sequence[Number], value: Any) -> Number:
 def _settled_logic(op: str, nodes: Sequence[Value]) -> Value | None:
     """Shorten x & True, x | False and the like, for x that is a truth value."""
     for constant, other in (nodes, nodes[::-1]):
-        if isinstance(constant.node.value, bool) and constant.node.op == "const" and _is_truth(other):
+        if (
+            isinstance(constant.node.value, bool)
+            and constant.node.op == "const"
+            and other.tracer.truths[other.position]
+        ):
             return other if constant.node.value == (op == "and") else constant
     return None
-
-
-def _is_truth(value: Value) -> bool:
-    node = value.node
-    if node.op in ("and", "or", "xor", "invert"):
-        return all(_is_truth(Value(value.tracer, a)) for a in node.args)
-    return OPS[node.op].kind in ("compare", "test") if node.op in OPS else isinstance(node.value, bool)
 
 
 def apply(op: str, *operands: Any, value: Any = None) -> Any:
@@ -367,26 +421,36 @@ def trace(
     outputs = list(result) if isinstance(result, tuple | list) else [result]
     for output in outputs:
         if not isinstance(output, Value | bool | int | float):
-            name = getattr(function, "__name__", "function")
+            name, got = getattr(function, "__name__", "function"), type(output).__name__
             raise ArityError(
-                f"{name}: a monoid's function must return a value or a tuple of values, got {type(output).__name__}; "
-                "return expressions of its arguments"
+                f"{name}: a monoid's function must return a value or a tuple of values, got {got}; {_returning(output)}"
             )
     return _prune(arity, tracer.nodes, [tracer.as_value(o).position for o in outputs])
 
 
+def _returning(output: object) -> str:
+    """What to return instead."""
+    if output is None:
+        return "return something: a lambda does, a def needs the word"
+    if isinstance(output, tuple | list):
+        return "return one flat tuple with a value for each field"
+    return "return expressions of its arguments, and other numbers as float(...) or int(...)"
+
+
+def with_outputs(graph: Graph, which: Sequence[int]) -> Graph:
+    """The graph that gives these of the outputs alone."""
+    return _prune(graph.arity, graph.nodes, [graph.outputs[i] for i in which])
+
+
 def _prune(arity: int, nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
     """Keep the nodes that an output needs, in order, so that equal functions give equal graphs."""
-    needed, pending = set[int](), list(outputs)
-    while pending:
-        position = pending.pop()
-        if position not in needed:
-            needed.add(position)
-            pending.extend(nodes[position].args)
-    renumber = {old: new for new, old in enumerate(sorted(needed))}
-    kept = (nodes[old] for old in sorted(needed))
+    kept = needed(nodes, outputs)
+    renumber = {old: new for new, old in enumerate(kept)}
     return Graph(
         arity,
-        tuple(Node(n.op, tuple(renumber[a] for a in n.args), n.value, n.key) for n in kept),
+        tuple(
+            Node(n.op, tuple(renumber[a] for a in n.args), n.value, n.key)
+            for n in map(nodes.__getitem__, kept)
+        ),
         tuple(renumber[o] for o in outputs),
     )

@@ -1,12 +1,14 @@
 """Laws checked by example: identity, associativity, a declared commutativity, and that absorb means what combine means.
 
 Only reachable states are tried: lifted samples, combinations of those, and the identity. Every triple of states is one
-row of a tensor, so that a few hundred cost as much as one. Samples come in three pools:
+row of a tensor, so that a few hundred cost as much as one. Samples come in four pools:
 
     moderate   small dyadic numbers with many ties; nothing overflows, so any difference breaks a law
     infinite   the same with infinities; rows that make NaN (inf - inf) prove nothing, infinities must agree exactly
-    huge       far larger numbers; rows that overflow prove nothing, and floats are only combined with the identity:
-               cancellation inside a combine may lose all digits, in one grouping and not in another
+    huge       far larger numbers; rows that overflow prove nothing, and floats are only combined with the identity and
+               with sides exchanged: cancellation inside a combine may lose all digits, in one grouping and not in another
+    near       the constants of the monoid's own graphs and their neighbours, in rows of their own: a law may break at 1000
+               and nowhere else; rows that overflow prove nothing here either
 
 NaN is no sample. What a fold of NaN gives is the author's choice, and one made with a bare comparison
 (where(b > a, b, a)) drops or keeps it by the order of the elements, which a law could only forbid. `tilefold.math.maximum`
@@ -14,20 +16,26 @@ and `minimum` keep it; the catalogue's rules are torch's, and tested against tor
 A block form that was derived, though, is tried with NaN too: it must do what its combine does.
 
 A grouping may round differently: floats agree when they differ by less than the rounding of two combines, relative to
-the largest number in the states involved.
+the largest number in the states involved; of huge ones and those near constants, to the largest that came up in between.
+
+Samples refuse, they do not show: a combine that agrees with its exchanged sides in every sample may still not commute. So
+`is_commutative` asks the graph first (`commute`), and what the graph does not show is ordered.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
 from tilefold.algebra import derive
 from tilefold.algebra.algebra import PRESENT, Algebra, completed
+from tilefold.algebra.commute import shown_commutative
+from tilefold.algebra.domain import ANY, NAMES, Domain, domain_text
+from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import Operand, evaluate_as
-from tilefold.algebra.program import Program, as_written
 from tilefold.algebra.samples import (
     ELEMENTS,
     MORE_SAMPLES,
@@ -36,10 +44,12 @@ from tilefold.algebra.samples import (
     Pool,
     State,
     as_state,
+    kinds_of,
     pool_of,
     pools_of,
 )
-from tilefold.algebra.typing import is_float
+from tilefold.algebra.written import Program, as_written
+from tilefold.caching import kept_outside_modes
 from tilefold.errors import DtypeError, LawError
 
 INFINITY = float("inf")
@@ -53,9 +63,36 @@ def verify(algebra: Algebra, name: str) -> bool:
         laws that hold for floats and break for whole numbers then say that there is no such fold.
 
     Raises:
-        LawError: a law fails; the message shows the states and both results.
+        LawError: a law fails; the message shows the states and both results, and a domain in which the laws hold, if one
+            of the usual ones is.
         DtypeError: the monoid folds none of the sampled dtypes.
     """
+    try:
+        return _verified(algebra, name)
+    except LawError as error:
+        domain = None if algebra.domain is not None else _lawful_domain(algebra, name)
+        if domain is None:
+            raise
+        raise LawError(
+            f"{error}, or declare domain={domain_text(domain)} if no input is ever outside of it: the laws hold there"
+        ) from None
+
+
+def _lawful_domain(algebra: Algebra, name: str) -> Domain | None:
+    """One input, or all of them, in the first of the usual ranges that makes a monoid of it."""
+    each = [{number} for number in range(algebra.inputs)]
+    for inputs in [*each, *([set(range(algebra.inputs))] if algebra.inputs > 1 else [])]:
+        for usual in ("finite", "nonnegative", "positive"):
+            domain = tuple(NAMES[usual] if number in inputs else ANY for number in range(algebra.inputs))
+            try:
+                _verified(replace(algebra, domain=domain), name)
+            except (LawError, DtypeError):
+                continue
+            return domain
+    return None
+
+
+def _verified(algebra: Algebra, name: str) -> bool:
     tried = set[bool]()
     infinite = _begins_infinite(algebra)
     for pool in pools_of(completed(algebra)):
@@ -75,12 +112,11 @@ def verify(algebra: Algebra, name: str) -> bool:
 
 def _check(pool: Pool, name: str) -> None:
     _check_identity(pool, name)
-    if pool.cancels:
-        return
-    _check_associativity(pool, name)
+    if not pool.cancels:
+        _check_associativity(pool, name)
     if pool.program.algebra.commutative:
         _check_commutativity(pool, name)
-    if pool.program.absorb is not None:
+    if not pool.cancels and pool.program.absorb is not None:
         _check_absorb(pool, name)
 
 
@@ -113,17 +149,18 @@ def _begins_infinite(algebra: Algebra) -> bool:
     return any(number in (INFINITY, -INFINITY) for number in (*(algebra.identity_numbers or ()), *constants))
 
 
-def is_commutative(algebra: Algebra) -> bool:
-    """Whether swapped states (ties among them) combined alike in every sample; False where no sample could say."""
-    known = False
-    for pool in pools_of(completed(algebra)):
-        if pool.cancels:
-            continue
-        a, b, _ = pool.states
-        if _disagreement(pool, pool.combine(a, b), pool.combine(b, a), [a, b]) is not None:
-            return False
-        known = True
-    return known
+def is_commutative(algebra: Algebra, *, sampled: bool = True) -> bool:
+    """Whether combine's graph shows that sides may be exchanged, and (if `sampled`) no sample says otherwise."""
+    if not shown_commutative(algebra):
+        return False
+    return not sampled or all(_exchanged(pool)[0] is None for pool in pools_of(completed(algebra)))
+
+
+def _exchanged(pool: Pool) -> tuple[int | None, State, State]:
+    """The first row in which combine(a, b) and combine(b, a) differ, and both."""
+    a, b, _ = pool.states
+    one, other = pool.combine(a, b), pool.combine(b, a)
+    return _disagreement(pool, one, other, [a, b]), one, other
 
 
 def _check_identity(pool: Pool, name: str) -> None:
@@ -134,6 +171,8 @@ def _check_identity(pool: Pool, name: str) -> None:
     for s in (e, *pool.states):
         for left, got in ((True, pool.combine(e, s)), (False, pool.combine(s, e))):
             row = _disagreement(pool, got, s, [s])  # a NaN of the identity excuses nothing
+            if row is not None and not _makes_nan(pool, got, s):
+                row = _apart(pool, got, s, [s])  # it may be another form of s
             if row is not None:
                 call = "combine(identity, s)" if left else "combine(s, identity)"
                 raise LawError(
@@ -141,6 +180,11 @@ def _check_identity(pool: Pool, name: str) -> None:
                     f"identity = {_show(pool, e, row)} ({_elements(pool)}); "
                     "give the state that changes nothing, or identity=None"
                 )
+
+
+def _makes_nan(pool: Pool, got: State, state: State) -> bool:
+    """Whether a state without a NaN gets one, where elements are finite."""
+    return pool.kind != "infinite" and bool((_has(torch.isnan, got) & ~_has(torch.isnan, state)).any())
 
 
 def _identity_guard(pool: Pool, name: str, identity: State, twice: State) -> str:
@@ -195,8 +239,9 @@ def _apart(pool: Pool, one: State, other: State, states: Sequence[State]) -> int
 
 def _check_commutativity(pool: Pool, name: str) -> None:
     a, b, _ = pool.states
-    one, other = pool.combine(a, b), pool.combine(b, a)
-    row = _disagreement(pool, one, other, [a, b])
+    row, one, other = _exchanged(pool)
+    if row is not None:
+        row = _apart(pool, one, other, [a, b])  # they may be two forms of one state
     if row is not None:
         raise LawError(
             f"{name}: commutative=True must hold, got combine(a, b) = {_show(pool, one, row)} but combine(b, a) = "
@@ -273,14 +318,14 @@ def _results_apart(
     return _disagreement(pool, pool.project(one), pool.project(other), involved, lost=lost, states=False)
 
 
-@functools.lru_cache(maxsize=256)
+@kept_outside_modes(256)
 def blocks_agree(algebra: Algebra, dtypes: tuple[torch.dtype, ...]) -> bool:
     """Whether the block form that combine suggests gives what combining one by one gives, for elements of these dtypes.
 
     Tried on the samples of the laws and on NaN, with blocks of one element and of several. Stricter than for a block form
     that an author answers for: a block may make NaN only where combining does, with the identity at least.
     """
-    kinds = {kind for dtype in dtypes for kind in (*SAMPLES[dtype], *MORE_SAMPLES[dtype])}
+    kinds = {kind for d in dtypes for kind in kinds_of(algebra, d, (*SAMPLES[d], *MORE_SAMPLES[d]))}
     pools = [pool_of(algebra, dtypes, kind) for kind in sorted(kinds)]
     return all(pool is not None and (pool.cancels or _blocks_agree(pool)) for pool in pools)
 
@@ -323,14 +368,13 @@ def _disagreement(
     `lost` rows prove nothing; by default those with NaN: in what was combined, and where elements are infinite anywhere.
     """
     everything = [*involved, got, want]
-    differs = _any(
-        (~_close(g, w, pool.rounding * _magnitude(everything)) for g, w in zip(got, want, strict=True))
-    )
+    tolerance = pool.rounding * pool.reach.maximum(_magnitude(everything))
+    differs = _any(~_close(g, w, tolerance) for g, w in zip(got, want, strict=True))
     if lost is None:
         combined = everything if pool.kind == "infinite" else involved[:3]
         lost = _any(_has(torch.isnan, state) for state in combined)
     differs &= ~lost
-    if pool.kind == "huge":
+    if pool.lenient:
         differs &= ~_any(_has(_not_finite, state) for state in everything)
     if pool.kind == "infinite" and states and bool(differs.any()):
         differs &= ~_alike_in_effect(pool, got, want)
@@ -343,10 +387,9 @@ def _alike_in_effect(pool: Pool, got: State, want: State) -> torch.Tensor:
     finite = tuple(field[2].expand(ROWS) for field in pool.lifted[0][0])
     infinite = [w.isinf() if w.is_floating_point() else torch.zeros_like(w, dtype=torch.bool) for w in want]
     agree = [(g == w) | ~inf & g.is_floating_point() for g, w, inf in zip(got, want, infinite, strict=True)]
-    forgotten = [
-        _close(g, w, pool.rounding * _magnitude([got, want]))
-        for g, w in zip(pool.combine(finite, got), pool.combine(finite, want), strict=True)
-    ]
+    tolerance = pool.rounding * _magnitude([got, want])
+    after = zip(pool.combine(finite, got), pool.combine(finite, want), strict=True)
+    forgotten = [_close(g, w, tolerance) for g, w in after]
     return _any(iter(infinite)) & functools.reduce(torch.logical_and, [*agree, *forgotten])
 
 
@@ -358,12 +401,11 @@ def _close(a: torch.Tensor, b: torch.Tensor, tolerance: torch.Tensor) -> torch.T
 
 def _magnitude(states: Sequence[State]) -> torch.Tensor:
     """The largest finite float of each row."""
-    largest = torch.zeros(ROWS, dtype=torch.float64)
-    for state in states:
-        for field in state:
-            if field.is_floating_point():
-                largest = largest.maximum(torch.where(field.isfinite(), field.abs(), 0).double())
-    return largest
+    fields = [field.double() for state in states for field in state if field.is_floating_point()]
+    if not fields:
+        return torch.zeros(ROWS, dtype=torch.float64)
+    sizes = torch.stack(fields).abs_()
+    return sizes.masked_fill_(~sizes.isfinite(), 0.0).amax(0)
 
 
 def _has(test: Callable[[torch.Tensor], torch.Tensor], state: State) -> torch.Tensor:
@@ -385,5 +427,5 @@ def _show(pool: Pool, state: State, row: int) -> str:
 
 
 def _elements(pool: Pool) -> str:
-    dtype = str(pool.program.elements[0]).removeprefix("torch.")
-    return f"{dtype} elements"
+    dtype, domain = str(pool.program.elements[0]).removeprefix("torch."), pool.program.algebra.domain
+    return f"{dtype} elements" if domain is None else f"{dtype} elements in the domain {domain_text(domain)}"

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import functools
+import difflib
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 
-from tilefold.algebra import expression
-from tilefold.algebra.algebra import Algebra, FieldDtype, completed, number_text
+from tilefold.algebra import expression, laws
+from tilefold.algebra.algebra import Algebra, FieldDtype, completed, number_text, with_positions
 from tilefold.algebra.arguments import (
+    argument_names,
     check_identity_fits,
     check_kinds,
+    check_returns,
+    count_inputs,
     expect_arguments,
     field_dtypes,
     gives_elements,
-    positional_count,
     state_shape,
     take_elements,
 )
-from tilefold.algebra.expression import Graph
-from tilefold.algebra.operations import Number
-from tilefold.errors import ArityError, MonoidError
+from tilefold.algebra.domain import Declared, read_domain
+from tilefold.algebra.expression import Graph, named
+from tilefold.algebra.numbers import Number
+from tilefold.caching import kept_outside_modes
+from tilefold.errors import ArityError, MemberError, MonoidError
+from tilefold.modes import outside_modes
+
+Absorb = Callable[..., Any] | tuple[Callable[..., Any], Callable[..., Any]] | Literal[False] | None
 
 
 class Monoid:
@@ -50,19 +57,28 @@ class Monoid:
             None: derived from `combine` where every field is the sum, maximum or minimum of one term of either side, as
             in a max-shifted sum, and where that agrees with `combine` on samples. False: none, and none is derived.
         fields: names of a tuple state, each matching [A-Za-z][A-Za-z0-9_]{0,63} and no keyword.
-        dtypes: per field, or one for all: "compute" (the default: float32 for floats up to 32 bits, float64, int64 for
-            integers and bool), "input", "index" (int64), or a torch dtype. A "compute" field of an integer fold in which
-            the algebra makes fractions is float32.
+        dtypes: per field, or one for all: "compute" (the default: what the field's own lift and combine make of it, int64
+            for whole numbers, float32 or float64 for floats), "input" (the dtype of the inputs that it comes from), "index"
+            (int64), or a torch dtype. A "compute" field of positions that are only chosen and compared is an "index".
         index: pass the element's position along the folded dims (row-major, from 0) as lift's last argument.
-        commutative: whether combine(a, b) == combine(b, a). Default: found out on samples; absent when unsure.
+        commutative: whether combine(a, b) == combine(b, a). Default: where combine's graph shows it and no sample denies
+            it; what is not shown is ordered. Declared, it is checked on samples.
+        domain: what the inputs are: for each, or one for all, a range (low, high), both ends among it and None for no end,
+            or "any", "finite", "positive", "nonnegative", "negative", "nonpositive" (the last five finite), or None for
+            anything. The laws are tried within it, and need to hold there only. Elements are not looked at when a fold
+            runs: what others give is undefined, and may differ between runs that group them differently.
         name: for messages and plans.
         check: verify the laws on sampled reachable states. The functions are trusted code and run once, symbolically.
+            Without it no sample is tried, and whether order matters is declared where combine's graph does not show it.
 
     Raises:
         TraceError: a function uses Python control flow or foreign operations on its arguments.
         ArityError: a function takes or returns the wrong number of values.
-        LawError: identity or associativity fails on a sample, which the message shows.
-        DtypeError: a field's dtype is complex, or does not hold the identity; or nothing that is sampled can be folded.
+        LawError: identity or associativity fails on a sample, which the message shows, with a domain in which they hold
+            where there is such a one.
+        MonoidError: an argument is of the wrong kind; or with check=False nothing says whether order matters.
+        DtypeError: a field's dtype is complex, or does not hold the identity; or nothing that is sampled can be folded. A
+            fold raises it where whole numbers that are only chosen would be rounded beside floats.
 
     Example:
         >>> import tilefold
@@ -71,7 +87,7 @@ class Monoid:
         tensor([5., 4.])
     """
 
-    __slots__ = ("_state_type", "algebra", "name", "outputs", "total")
+    __slots__ = ("__weakref__", "_by_name", "_state_type", "algebra", "name", "outputs", "total")
 
     def __init__(
         self,
@@ -80,73 +96,91 @@ class Monoid:
         *,
         lift: Callable[..., Any] | None = None,
         project: Callable[..., Any] | None = None,
-        absorb: Callable[..., Any]
-        | tuple[Callable[..., Any], Callable[..., Any]]
-        | Literal[False]
-        | None = None,
+        absorb: Absorb = None,
         fields: Sequence[str] | None = None,
         dtypes: FieldDtype | Sequence[FieldDtype] | None = None,
         index: bool = False,
         commutative: bool | None = None,
+        domain: Declared = None,
         name: str | None = None,
         check: bool = True,
     ) -> None:
+        self._by_name: tuple[Callable[[str], Monoid], tuple[str]] | None = None  # how it is pickled
         self.name = str(name or getattr(combine, "__name__", "monoid").strip("<>"))
         check_kinds(self.name, combine, lift, project, absorb, commutative, index=index, check=check)
         names, identities = state_shape(self.name, identity, fields)
         scalar = fields is None and not isinstance(identity, tuple | list)
         self._state_type = None if scalar else _state_type(names)
-        n, inputs = len(names), len(names)
-        if lift is not None:
-            inputs = positional_count(self.name, "lift", lift) - index
-            if inputs < 1:
-                before = " before the index" if index else ""
-                raise ArityError(
-                    f"{self.name}: lift must take at least one element{before}, got {inputs}; add an argument for it"
-                )
-        taken = inputs + index
-        expect_arguments(self.name, "lift", lift, taken)
-        expect_arguments(self.name, "combine", combine, 2)
-        expect_arguments(self.name, "project", project, n)
-        derives, begin = absorb is not False, None
-        if isinstance(absorb, tuple):
-            begin, absorb = absorb
-        absorb = absorb or None
-        expect_arguments(self.name, "absorb", absorb, 1 + taken)
-        expect_arguments(self.name, "absorb's begin", begin, taken)
         self.outputs: type | None = None
         kinds = field_dtypes(self.name, "compute" if dtypes is None else dtypes, names)
         check_identity_fits(self.name, names, identities, kinds)
-        self.algebra = Algebra(
+        inputs = len(names) if lift is None else count_inputs(self.name, lift, index=index)
+        begin, block = absorb if isinstance(absorb, tuple) else (None, absorb or None)
+        algebra = Algebra(
             fields=names,
             identity=None if identities is None else tuple(number_text(i) for i in identities),
             dtypes=kinds,
             inputs=inputs,
             index=index,
             commutative=bool(commutative),
-            lift=self._traced("lift", lift or take_elements(n), taken, n),
-            combine=self._traced(
-                "combine", combine, 2 * n, n, lambda s: [self._state(s[:n]), self._state(s[n:])]
-            ),
-            project=None if project is None else self._project(project, n),
-            absorb=None
-            if absorb is None
-            else self._traced("absorb", absorb, n + taken, n, lambda s: [self._state(s[:n]), *s[n:]], taken),
-            begin=None if begin is None else self._traced("absorb", begin, taken, n, blocks=taken),
-            derives=derives,
+            domain=read_domain(self.name, domain, inputs),
+            derives=absorb is not False,
+            **self._graphs(names, argument_names(inputs, index=index), lift, combine, project, block, begin),
         )
-        if check or commutative is None:
-            self._apply_laws(check, commutative)
+        self.algebra = with_positions(algebra)
+        self._apply_laws(check, commutative)
         self.total = completed(self.algebra)
 
-    def _apply_laws(self, check: bool, commutative: bool | None) -> None:
-        from tilefold.algebra import laws, samples  # need torch evaluation: not at import of the catalogue
+    def _graphs(
+        self,
+        names: tuple[str, ...],
+        elements: tuple[str, ...],
+        lift: Callable[..., Any] | None,
+        combine: Callable[..., Any],
+        project: Callable[..., Any] | None,
+        absorb: Callable[..., Any] | None,
+        begin: Callable[..., Any] | None,
+    ) -> dict[str, Any]:
+        """The functions' graphs by role, once all take what they will be given. `elements` includes the position."""
+        expect_arguments(self.name, "lift", lift, elements)
+        expect_arguments(self.name, "combine", combine, ("a", "b"))
+        expect_arguments(self.name, "project", project, names)
+        expect_arguments(self.name, "absorb", absorb, ("state", *elements))
+        expect_arguments(self.name, "absorb's begin", begin, elements)
+        n, taken = len(names), len(elements)
 
-        with samples.real_samples():
+        def pair(values: list[Any]) -> list[Any]:
+            return [self._state(values[:n]), self._state(values[n:])]
+
+        def block(values: list[Any]) -> list[Any]:
+            return [self._state(values[:n]), *values[n:]]
+
+        graphs: dict[str, Any] = {
+            "lift": self._traced("lift", lift or take_elements(n), taken, names),
+            "combine": self._traced("combine", combine, 2 * n, names, pair),
+            "project": None if project is None else self._project(project, n),
+            "absorb": None,
+        }
+        if absorb is not None:
+            graphs["absorb"] = self._traced("absorb", absorb, n + taken, names, block, taken)
+        if begin is not None:
+            graphs["begin"] = self._traced("absorb", begin, taken, names, blocks=taken)
+        return graphs
+
+    def _apply_laws(self, check: bool, commutative: bool | None) -> None:
+        """Try the laws on samples, and find whether order matters where nobody says so."""
+        with outside_modes():
             if check:
                 object.__setattr__(self.algebra, "folds_integers", laws.verify(self.algebra, self.name))
-            if commutative is None:
-                object.__setattr__(self.algebra, "commutative", laws.is_commutative(self.algebra))
+            if commutative is not None:
+                return
+            shown = laws.is_commutative(self.algebra, sampled=check)
+            if not shown and not check:
+                raise MonoidError(
+                    f"{self.name}: with check=False, whether order matters must be declared where combine's graph does not "
+                    "show it, got commutative=None; pass commutative=True, or False to have elements combined in order"
+                )
+            object.__setattr__(self.algebra, "commutative", shown)
 
     def _state(self, values: Sequence[Any]) -> Any:
         return values[0] if self._state_type is None else self._state_type(*values)
@@ -156,17 +190,13 @@ class Monoid:
         role: str,
         function: Callable[..., Any],
         arity: int,
-        outputs: int,
+        names: Sequence[str],
         wrap: Callable[..., Sequence[Any]] | None = None,
         blocks: int = 0,
     ) -> Graph:
-        """A function's graph, checked; the last `blocks` of its arguments are blocks of elements."""
+        """A function's graph, checked; `names` are the fields. The last `blocks` of its arguments are blocks of elements."""
         graph = expression.trace(function, arity, wrap=wrap)
-        if len(graph.outputs) != outputs:
-            wanted = "one value" if outputs == 1 else f"{outputs} values, one for each state field"
-            raise ArityError(
-                f"{self.name}: {role} must return {wanted}, got {len(graph.outputs)}; return the whole state"
-            )
+        check_returns(self.name, role, len(graph.outputs), names, scalar=self._state_type is None)
         if role != "absorb" and any(node.op.startswith("block_") for node in graph.nodes):
             raise MonoidError(
                 f"{self.name}: block functions stand only in absorb, got one in {role}; combine works on two states"
@@ -221,11 +251,8 @@ class Monoid:
 
     def __reduce__(self) -> tuple[Callable[..., Monoid], tuple[Any, ...]]:
         """Pickled as its graphs, which are data: lambdas do not hinder. A member of the catalogue goes by its name."""
-        from tilefold.algebra import catalogue  # it is made of monoids
-
-        for name in catalogue.__all__:
-            if getattr(catalogue, name) is self:
-                return _member, (name,)
+        if self._by_name is not None:
+            return self._by_name
         if self.outputs is not None and not _has_a_name(self.outputs):
             raise MonoidError(
                 f"{self.name}: what project returns must be found by its name to be pickled, got "
@@ -238,24 +265,26 @@ class Monoid:
         return f"Monoid({self.name}: {', '.join(self.fields)}; {order})"
 
 
-@functools.lru_cache(maxsize=256)
+@kept_outside_modes(256)
 def _state_type(names: tuple[str, ...]) -> Any:
     """The named tuple of a state, which results come in: one of these names alone, and pickled by them."""
     make: Any = namedtuple  # the names are not known to a type checker
     made = make("State", names)
     made.__reduce__ = lambda state: (_unpickled_state, (names, tuple(state)))
+    made.__getattr__ = _no_field
     return made
+
+
+def _no_field(state: Any, name: str) -> NoReturn:
+    close = difflib.get_close_matches(name, state._fields, n=1)
+    raise MemberError(
+        f"state: a field must be one of {named(state._fields)}, got .{name}; "
+        f"{f'use .{close[0]}' if close else 'use one of them, or name it in fields=(...)'}"
+    )
 
 
 def _unpickled_state(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     return _state_type(names)(*values)
-
-
-def _member(name: str) -> Monoid:
-    from tilefold.algebra import catalogue
-
-    member: Monoid = getattr(catalogue, name)
-    return member
 
 
 def _restored(algebra: Algebra, name: str, outputs: type | None, tuple_state: bool) -> Monoid:
@@ -263,6 +292,7 @@ def _restored(algebra: Algebra, name: str, outputs: type | None, tuple_state: bo
     monoid = Monoid.__new__(Monoid)
     monoid.name, monoid.algebra, monoid.outputs = name, algebra, outputs
     monoid._state_type = _state_type(algebra.fields) if tuple_state else None
+    monoid._by_name = None
     monoid.total = completed(algebra)
     return monoid
 

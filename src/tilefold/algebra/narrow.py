@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import torch
 
+from tilefold.algebra.dtypes import carried_dtype, concrete, integer_limits, is_float
 from tilefold.algebra.expression import Graph, Node, Value, apply, trace
+from tilefold.algebra.flows import TAKES
 from tilefold.algebra.operations import OPS
-from tilefold.algebra.typing import carried_dtype, concrete, integer_limits, is_float
 
-# They give one of the values that they take.
-_TAKES = ("where", "maximum", "minimum", "block_max", "block_min", "block_first")
 # Of values of a dtype they make a value of that dtype, and no other.
 _SELECTS = ("maximum", "minimum", "and", "or", "xor", "block_max", "block_min", "block_first")
 
@@ -28,7 +27,8 @@ def without_infinities(graph: Graph, fields: Sequence[torch.dtype], what: str) -
 
     def finite(*arguments: Any) -> tuple[Any, ...]:
         outputs = zip(graph(*arguments), fields, strict=True)
-        return tuple(v if is_float(field) else _finite(v, field, what, {}) for v, field in outputs)
+        done: dict[torch.dtype, dict[int, Any]] = {field: {} for field in fields}
+        return tuple(v if is_float(field) else _finite(v, field, what, done[field]) for v, field in outputs)
 
     return trace(finite, graph.arity)
 
@@ -38,26 +38,41 @@ def _is_endless(node: Node) -> bool:
 
 
 def _finite(value: Any, field: torch.dtype, what: str, done: dict[int, Any]) -> Any:
-    """A value for an integer field; `done` holds what became of the values on its way."""
+    """A value for an integer field; `done` holds what became of the values on its way, by their nodes."""
     if isinstance(value, bool | int | float):
         return value if math.isfinite(value) else concrete(value, field, what)
-    if value.position not in done:
-        done[value.position] = _settled(value, field, what, done)
+    for position in _on_the_way(value.tracer.nodes, value.position, done):
+        done[position] = _settled(Value(value.tracer, position), field, what, done)
     return done[value.position]
+
+
+def _on_the_way(nodes: Sequence[Node], position: int, done: Container[int]) -> list[int]:
+    """A node and all that it may take its value from, in order, without those that are done."""
+    if position in done:
+        return []
+    pending, seen = [position], {position}
+    while pending:
+        node = nodes[pending.pop()]
+        new = [a for a in _taken(node) if a not in seen and a not in done]
+        seen.update(new)
+        pending.extend(new)
+    return sorted(seen)
+
+
+def _taken(node: Node) -> tuple[int, ...]:
+    return () if node.op not in TAKES else node.args[1:] if node.op == "where" else node.args
 
 
 def _settled(value: Value, field: torch.dtype, what: str, done: dict[int, Any]) -> Any:
     if _is_endless(value.node):
         return _finite(value.node.value, field, what, done)
-    if value.node.op not in _TAKES:
-        return value
-    operands = [Value(value.tracer, position) for position in value.node.args]
-    condition, taken = (operands[:1], operands[1:]) if value.node.op == "where" else ([], operands)
-    if any(math.isnan(o.node.value) for o in taken if _is_endless(o.node)):
+    taken, nodes = _taken(value.node), value.tracer.nodes
+    if any(math.isnan(nodes[a].value) for a in taken if _is_endless(nodes[a])):
         return value  # a float's
-    settled = [_finite(operand, field, what, done) for operand in taken]
-    if all(isinstance(s, Value) and s.position == o.position for s, o in zip(settled, taken, strict=True)):
+    settled = [done[a] for a in taken]
+    if all(isinstance(s, Value) and s.position == a for s, a in zip(settled, taken, strict=True)):
         return value
+    condition = [Value(value.tracer, a) for a in value.node.args[: -len(taken)]]
     return apply(value.node.op, *condition, *settled)
 
 
@@ -84,11 +99,30 @@ def wrapped(graph: Graph, fields: Sequence[torch.dtype], inputs: Sequence[torch.
 
 def _wrap(value: Any, field: torch.dtype) -> Any:
     carried, bits = carried_dtype(field), torch.iinfo(field).bits
+    least, greatest = integer_limits(field)
+    if isinstance(value, bool | int | float):
+        return (int(value) - least) % (greatest - least + 1) + least
     value = apply("cast", value, value=carried)
-    if integer_limits(field)[0] == 0:
-        return apply("and", value, (1 << bits) - 1)
+    if least == 0:
+        return apply("and", value, greatest)
     above = torch.iinfo(carried).bits - bits
     return apply("rshift", apply("lshift", value, above), above)
+
+
+def what_is_wrapped(graph: Graph, output: int) -> int:
+    """The node of which `wrapped` made this output, or another that is a cast value modulo a power of 2; else the output."""
+    nodes, node = graph.nodes, graph.nodes[output]
+    wrapped = output
+    if node.op == "and" and _is_all_ones(nodes[node.args[1]]):
+        wrapped = node.args[0]
+    elif node.op == "rshift" and nodes[node.args[1]].op == "const":
+        shifted = nodes[node.args[0]]
+        wrapped = shifted.args[0] if shifted.op == "lshift" and shifted.args[1] == node.args[1] else output
+    return nodes[wrapped].args[0] if nodes[wrapped].op == "cast" else output
+
+
+def _is_all_ones(node: Node) -> bool:
+    return node.op == "const" and isinstance(node.value, int) and node.value & (node.value + 1) == 0
 
 
 def _stay(nodes: Sequence[Node], limits: tuple[int, int], inputs: Sequence[torch.dtype]) -> list[bool]:

@@ -1,6 +1,10 @@
-"""The scalar operations that a monoid's functions are made of: their operands, how dtypes follow, their value on numbers.
+"""The table of scalar operations that a monoid's functions are made of. A new operation is one row.
 
-On numbers alone an operation is done while a function is traced, with IEEE's answers where Python raises.
+Each row says of an operation what it is in Python, torch and Triton, how dtypes follow, and what it costs (`columns`). All
+that runs a graph reads it: tracing folds constants by the Python column, `typing` gives dtypes by the rule, `evaluate` (the
+definition) and `backends.elementwise` (the CPU's loop) call the torch column, each in its own way, `backends.triton.emit`
+writes the Triton column, and `tilefold.math` has a function for each row. What proofs know of an operation (`terms`,
+`cases`, `symmetry`) stands with the proofs: of one that they have not heard of they show nothing.
 """
 
 from __future__ import annotations
@@ -8,165 +12,159 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-Number = bool | int | float
+from tilefold.algebra import arithmetic, numbers, unsigned
+from tilefold.algebra.columns import Cost, Op, Torch, Triton
+from tilefold.algebra.numbers import Number, ieee
+
+Tensor = torch.Tensor
+_WHOLE = (torch.int32, torch.int64, torch.uint64)
+_LOG2_E = math.log2(math.e)
 
 
-def _python_where(condition: Number, a: Number, b: Number) -> Number:
-    return a if condition else b
+def _is_nan(value: Tensor, out: Tensor | None = None) -> Tensor:
+    return torch.ne(value, value, out=out)
 
 
-def _python_maximum(a: Number, b: Number) -> Number:
-    return math.nan if a != a or b != b else max(a, b)
+def _sum(value: Tensor, dims: Sequence[int]) -> Tensor:
+    return value.sum(tuple(dims), keepdim=True, dtype=value.dtype)
 
 
-def _python_minimum(a: Number, b: Number) -> Number:
-    return math.nan if a != a or b != b else min(a, b)
+def _max(value: Tensor, dims: Sequence[int]) -> Tensor:
+    return torch.amax(value, tuple(dims), keepdim=True)
 
 
-def _python_float(function: Callable[..., float]) -> Callable[..., float]:
-    """IEEE's answers where Python raises: infinity for an overflow, NaN outside the domain."""
-
-    def apply(*operands: Number) -> float:
-        try:
-            return function(*operands)
-        except OverflowError:
-            return math.inf
-        except ValueError:
-            return math.nan
-
-    return apply
+def _min(value: Tensor, dims: Sequence[int]) -> Tensor:
+    return torch.amin(value, tuple(dims), keepdim=True)
 
 
-def _python_power(x: Number, y: Number) -> float:
-    if x == 0 and y < 0:
-        return math.copysign(math.inf, x) if y % 2 == 1 else math.inf
-    try:
-        return math.pow(x, y)
-    except OverflowError:
-        return -math.inf if x < 0 and y % 2 == 1 else math.inf
-    except ValueError:
-        return math.nan
+def _first(value: Tensor, dims: Sequence[int]) -> Tensor:
+    for dim in dims:
+        value = value.narrow(dim, 0, 1)
+    return value
 
 
-def _python_whole(function: Callable[[float], int]) -> Callable[[Number], Number]:
-    """Rounding to a whole number that keeps floats floats, infinities and NaN among them."""
-    return lambda x: x if not isinstance(x, float) or not math.isfinite(x) else float(function(x))
-
-
-def _python_log(x: Number, function: Callable[[float], float] = math.log) -> float:
-    if x == 0:
-        return -math.inf
-    return function(x) if x > 0 else math.nan
-
-
-def _python_divide(a: Number, b: Number) -> float:
-    if b == 0:
-        return math.nan if a == 0 or a != a else math.copysign(math.inf, a) * math.copysign(1.0, b)
-    return a / b
-
-
-def _python_floor_divide(a: Number, b: Number) -> Number:
-    """By 0.0 as IEEE divides; whole numbers by 0 are left to raise."""
-    return _python_divide(a, b) if b == 0 and float in (type(a), type(b)) else a // b
-
-
-def _python_remainder(a: Number, b: Number) -> Number:
-    return math.nan if b == 0 and float in (type(a), type(b)) else a % b
-
-
-def _python_log1p(x: Number) -> float:
-    return math.log1p(x) if x > -1 else -math.inf if x == -1 else math.nan
-
-
-def _python_cast(x: Number, dtype: torch.dtype) -> Number:
-    return float(x) if dtype.is_floating_point else bool(x) if dtype == torch.bool else int(x)
+def _count(value: Tensor, dims: Sequence[int]) -> int:
+    return torch.Size([value.shape[dim] for dim in dims]).numel()  # a number, also while torch.jit traces
 
 
 def _no_number(x: Number) -> Number:
     raise AssertionError("a block operation has no answer on numbers alone")
 
 
-@dataclass(frozen=True)
-class Op:
-    """One scalar operation: how many operands, how its dtype follows from theirs, and its value on Python numbers.
-
-    `kind` is one of: "arithmetic" (operands promote, result has their dtype), "float" (as arithmetic, integers become
-    float), "compare" (operands promote, result is bool), "test" (bool from one operand), "bitwise" (integers and bool),
-    "select", "cast", "block" (a block of elements becomes one value).
-    """
-
-    arity: int
-    kind: str
-    python: Callable[..., Any]
+def _extreme(name: str) -> Triton:
+    return Triton(
+        f"tl.{name}({{0}}, {{1}})",
+        floats=f"tl.{name}({{0}}, {{1}}, propagate_nan=tl.PropagateNan.ALL)",
+        fills="float64",
+    )
 
 
-OPS: dict[str, Op] = {
-    "add": Op(2, "arithmetic", operator.add),
-    "sub": Op(2, "arithmetic", operator.sub),
-    "mul": Op(2, "arithmetic", operator.mul),
-    "floordiv": Op(2, "arithmetic", _python_floor_divide),
-    "mod": Op(2, "arithmetic", _python_remainder),
-    "maximum": Op(2, "arithmetic", _python_maximum),
-    "minimum": Op(2, "arithmetic", _python_minimum),
-    "neg": Op(1, "arithmetic", operator.neg),
-    "abs": Op(1, "arithmetic", builtins.abs),
-    "floor": Op(1, "arithmetic", _python_whole(math.floor)),
-    "ceil": Op(1, "arithmetic", _python_whole(math.ceil)),
-    "truediv": Op(2, "float", _python_divide),
-    "pow": Op(2, "float", _python_power),
-    "exp": Op(1, "float", _python_float(math.exp)),
-    "exp2": Op(1, "float", _python_float(lambda x: 2.0**x)),
-    "expm1": Op(1, "float", _python_float(math.expm1)),
-    "log": Op(1, "float", _python_log),
-    "log2": Op(1, "float", lambda x: _python_log(x, math.log2)),
-    "log1p": Op(1, "float", _python_log1p),
-    "sqrt": Op(1, "float", lambda x: math.sqrt(x) if x >= 0 else math.nan),
-    "rsqrt": Op(1, "float", lambda x: _python_divide(1.0, math.sqrt(x)) if x >= 0 else math.nan),
-    "sin": Op(1, "float", _python_float(math.sin)),
-    "cos": Op(1, "float", _python_float(math.cos)),
-    "tanh": Op(1, "float", math.tanh),
-    "erf": Op(1, "float", math.erf),
-    "lt": Op(2, "compare", operator.lt),
-    "le": Op(2, "compare", operator.le),
-    "gt": Op(2, "compare", operator.gt),
-    "ge": Op(2, "compare", operator.ge),
-    "eq": Op(2, "compare", operator.eq),
-    "ne": Op(2, "compare", operator.ne),
-    "isnan": Op(1, "test", math.isnan),
-    "isinf": Op(1, "test", math.isinf),
-    "isfinite": Op(1, "test", math.isfinite),
-    "and": Op(2, "bitwise", operator.and_),
-    "or": Op(2, "bitwise", operator.or_),
-    "xor": Op(2, "bitwise", operator.xor),
-    "lshift": Op(2, "bitwise", operator.lshift),
-    "rshift": Op(2, "bitwise", operator.rshift),
-    "invert": Op(1, "bitwise", lambda x: not x if isinstance(x, bool) else ~x),
-    "where": Op(3, "select", _python_where),
-    "cast": Op(1, "cast", _python_cast),
-    "block_sum": Op(1, "block", _no_number),
-    "block_max": Op(1, "block", _no_number),
-    "block_min": Op(1, "block", _no_number),
-    "block_first": Op(1, "block", _no_number),
-    "block_count": Op(1, "block", _no_number),
-}
+def _block_extreme(name: str, absent: float) -> Triton:
+    one = _extreme(name)
+    return Triton(one.text, floats=one.floats, absent=absent)
 
 
-def plain_number(number: Number) -> Number:
-    """Without what a subclass adds (numpy's float64 is a float with another repr)."""
-    return number if isinstance(number, bool) else int(number) if isinstance(number, int) else float(number)
+def _divided(name: str) -> Triton:
+    """By functions of `kernels/scalars`: floats, signed whole numbers, uint64."""
+    return Triton(
+        f"{name}_whole({{0}}, {{1}})",
+        floats=f"{name}({{0}}, {{1}})",
+        uint64=f"{name}_unsigned({{0}}, {{1}})",
+        fills="all",
+    )
 
 
-def fits_a_float(number: Number) -> bool:
-    """Whether a number is no whole one too large for a float64."""
-    return not isinstance(number, int) or abs(number) < 1 << 1023
+def _compared(symbol: str) -> Triton:
+    return Triton(f"{{0}} {symbol} {{1}}", fills="float64")
 
 
-def short_text(number: Number) -> str:
-    """A number for a message: of a very large one its size."""
-    return repr(number) if fits_a_float(number) else f"a whole number of {int(number).bit_length()} bits"
+ROWS = (
+    # ------------------------------------------------------------------------------------------------ arithmetic
+    Op("add", 2, "arithmetic", operator.add, Torch(torch.add), Triton("{0} + {1}"), Cost(fp32=1)),
+    Op("sub", 2, "arithmetic", operator.sub, Torch(torch.sub), Triton("{0} - {1}"), Cost(fp32=1)),
+    Op("mul", 2, "arithmetic", operator.mul, Torch(torch.mul), Triton("{0} * {1}"), Cost(fp32=1)),
+    Op("floordiv", 2, "arithmetic", numbers.floor_divide,
+       Torch(arithmetic.floor_divide, out=False, unsigned=unsigned.floor_divide), _divided("floor_divide"),
+       Cost(fp32=52.5, alu=90, sfu=2, fp64=9, convert=4)),
+    Op("mod", 2, "arithmetic", numbers.remainder,
+       Torch(arithmetic.remainder, out=False, unsigned=unsigned.remainder), _divided("remainder"),
+       Cost(fp32=29, alu=79, fp64=9, convert=3)),
+    Op("maximum", 2, "arithmetic", numbers.maximum, Torch(torch.maximum, orders=True, by_place=True),
+       _extreme("maximum"), Cost(alu=1), keeps_bool=True),
+    Op("minimum", 2, "arithmetic", numbers.minimum, Torch(torch.minimum, orders=True, by_place=True),
+       _extreme("minimum"), Cost(alu=1), keeps_bool=True),
+    # Triton subtracts from 0, which makes 0.0 of 0.0.
+    Op("neg", 1, "arithmetic", operator.neg, Torch(torch.neg), Triton("-{0}", floats="{0} * -1.0"), Cost(alu=1)),
+    Op("abs", 1, "arithmetic", builtins.abs, Torch(torch.abs, leaves=(torch.uint64,)), Triton("tl.abs({0})"), Cost(alu=1)),
+    # Triton's own of float32 takes numbers below the least normal one for 0.
+    Op("floor", 1, "arithmetic", numbers.rounded(math.floor), Torch(torch.floor, leaves=_WHOLE),
+       Triton("{0}", floats="tl.floor({0})", device_float32="FLOOR({0})"), Cost(convert=1)),
+    Op("ceil", 1, "arithmetic", numbers.rounded(math.ceil), Torch(torch.ceil, leaves=_WHOLE),
+       Triton("{0}", floats="tl.ceil({0})", device_float32="CEIL({0})"), Cost(convert=1)),
+    # ------------------------------------------------------------------------------------------------ floats
+    Op("truediv", 2, "float", numbers.divide, Torch(torch.div), Triton("{0} / {1}"), Cost(fp32=5, alu=2, sfu=1)),
+    Op("pow", 2, "float", numbers.power, Torch(torch.pow, numbers=True, by_place=True),
+       Triton("power({0}, {1})", float64="libdevice.pow({0}, {1})", fills="shape"),
+       Cost(fp32=121.5, alu=94, sfu=5, convert=7)),
+    Op("exp", 1, "float", ieee(math.exp), Torch(torch.exp),
+       Triton("tl.exp({0})", device_float32=f"EXP2({{0}} * {_LOG2_E!r})"), Cost(fp32=1, sfu=1)),
+    Op("exp2", 1, "float", ieee(lambda x: 2.0**x), Torch(torch.exp2, by_place=True),
+       Triton("tl.exp2({0})", device_float32="EXP2({0})"), Cost(sfu=1)),
+    Op("expm1", 1, "float", ieee(math.expm1), Torch(torch.expm1), Triton("libdevice.expm1({0})"),
+       Cost(fp32=14, alu=9, sfu=1, convert=1)),
+    Op("log", 1, "float", numbers.log, Torch(torch.log), Triton("tl.log({0})"), Cost(fp32=15, alu=9, convert=1)),
+    Op("log2", 1, "float", lambda x: numbers.log(x, math.log2), Torch(torch.log2), Triton("tl.log2({0})"),
+       Cost(fp32=17, alu=9, convert=1)),
+    Op("log1p", 1, "float", numbers.log1p, Torch(torch.log1p), Triton("libdevice.log1p({0})"),
+       Cost(fp32=16, alu=9, convert=1)),
+    Op("sqrt", 1, "float", numbers.root, Torch(torch.sqrt),
+       Triton("tl.sqrt({0})", device_float32="tl.sqrt_rn({0})"), Cost(fp32=4.5, alu=4, sfu=1)),
+    Op("rsqrt", 1, "float", lambda x: numbers.divide(1.0, numbers.root(x)), Torch(torch.rsqrt),
+       Triton("tl.rsqrt({0})", device_float32="RSQRT({0})"), Cost(fp32=2, alu=1, sfu=1)),
+    Op("sin", 1, "float", ieee(math.sin), Torch(torch.sin), Triton("tl.sin({0})"), Cost(fp32=30, alu=30, fp64=1, convert=4)),
+    Op("cos", 1, "float", ieee(math.cos), Torch(torch.cos), Triton("tl.cos({0})"),
+       Cost(fp32=29.5, alu=32.5, fp64=1, convert=4)),
+    Op("tanh", 1, "float", math.tanh, Torch(torch.tanh), Triton("libdevice.tanh({0})"), Cost(fp32=10, alu=5, sfu=2)),
+    Op("erf", 1, "float", math.erf, Torch(torch.erf), Triton("tl.erf({0})"), Cost(fp32=13.5, alu=10, sfu=1)),
+    # ------------------------------------------------------------------------------------------------ comparisons
+    Op("lt", 2, "compare", operator.lt, Torch(torch.lt, orders=True), _compared("<"), Cost(alu=1), gives=torch.bool),
+    Op("le", 2, "compare", operator.le, Torch(torch.le, orders=True), _compared("<="), Cost(alu=1), gives=torch.bool),
+    Op("gt", 2, "compare", operator.gt, Torch(torch.gt, orders=True), _compared(">"), Cost(alu=1), gives=torch.bool),
+    Op("ge", 2, "compare", operator.ge, Torch(torch.ge, orders=True), _compared(">="), Cost(alu=1), gives=torch.bool),
+    Op("eq", 2, "compare", operator.eq, Torch(torch.eq), _compared("=="), Cost(alu=1), gives=torch.bool),
+    Op("ne", 2, "compare", operator.ne, Torch(torch.ne), _compared("!="), Cost(alu=1), gives=torch.bool),
+    Op("isnan", 1, "test", math.isnan, Torch(_is_nan), Triton("({0} != {0})"), Cost(alu=1), gives=torch.bool),
+    Op("isinf", 1, "test", math.isinf, Torch(torch.isinf, out=False),
+       Triton("({0} != {0})", floats='(tl.abs({0}) == float("inf"))'), Cost(alu=2), gives=torch.bool),
+    Op("isfinite", 1, "test", math.isfinite, Torch(torch.isfinite, out=False),
+       Triton("({0} == {0})", floats='(tl.abs({0}) < float("inf"))'), Cost(alu=2), gives=torch.bool),
+    # ------------------------------------------------------------------------------------------------ bits and choices
+    Op("and", 2, "bitwise", operator.and_, Torch(torch.bitwise_and), Triton("{0} & {1}"), Cost(alu=1), keeps_bool=True),
+    Op("or", 2, "bitwise", operator.or_, Torch(torch.bitwise_or), Triton("{0} | {1}"), Cost(alu=1), keeps_bool=True),
+    Op("xor", 2, "bitwise", operator.xor, Torch(torch.bitwise_xor), Triton("{0} ^ {1}"), Cost(alu=1), keeps_bool=True),
+    Op("lshift", 2, "bitwise", numbers.shift_left, Torch(torch.bitwise_left_shift), Triton(
+        "shift_left({0}, {1}, {bits})", fills="all"), Cost(alu=4)),
+    Op("rshift", 2, "bitwise", operator.rshift, Torch(torch.bitwise_right_shift, unsigned=unsigned.shift_right), Triton(
+        "shift_right({0}, {1}, {bits})", uint64="shift_right_unsigned({0}, {1}, {bits})", fills="all"), Cost(alu=2)),
+    # Triton's interpreter has no ~ of uint64.
+    Op("invert", 1, "bitwise", lambda x: not x if isinstance(x, bool) else ~x, Torch(torch.bitwise_not),
+       Triton("~{0}", uint64=f"{{0}} ^ {(1 << 64) - 1}"), Cost(alu=1), keeps_bool=True),
+    Op("where", 3, "select", numbers.where, Torch(torch.where), Triton("tl.where({0}, {1}, {2})"), Cost(alu=1),
+       keeps_bool=True),
+    Op("cast", 1, "cast", numbers.cast, None, None, Cost(alu=2, convert=1)),
+    # ------------------------------------------------------------------------------------------------ blocks
+    Op("block_sum", 1, "block", _no_number, Torch(_sum), Triton("{0} + {1}", absent=0), Cost(fp32=1)),
+    Op("block_first", 1, "block", _no_number, Torch(_first), Triton("{0}"), Cost()),
+    Op("block_count", 1, "block", _no_number, Torch(_count), Triton("{0} + {1}", absent=0), Cost(), gives=torch.int64),
+    Op("block_max", 1, "block", _no_number, Torch(_max, orders=True), _block_extreme("maximum", -math.inf), Cost(alu=1),
+       keeps_bool=True),
+    Op("block_min", 1, "block", _no_number, Torch(_min, orders=True), _block_extreme("minimum", math.inf), Cost(alu=1),
+       keeps_bool=True),
+)  # fmt: skip
+OPS: dict[str, Op] = {row.name: row for row in ROWS}
+COMPARISONS = frozenset(row.name for row in ROWS if row.kind == "compare")
+TESTS = frozenset(row.name for row in ROWS if row.kind == "test")

@@ -1,19 +1,27 @@
-"""Samples that laws are checked on: states that elements can reach, ties, signs, infinities and huge values among them."""
+"""Samples that laws are checked on: states that elements can reach, ties, signs, infinities and huge values among them.
+
+What a monoid does may turn at its own constants, far from every sample that suits all. So each constant of its graphs, with
+its neighbours, is a sample too, in rows that hold little else (`near`), and in rows that mix several.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from tilefold.algebra.algebra import Algebra
-from tilefold.algebra.evaluate import Operand, convert, evaluate, evaluate_as
-from tilefold.algebra.program import Program, as_written
-from tilefold.algebra.typing import is_float
+from tilefold.algebra.domain import ends_of, within
+from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.evaluate import Operand, cast, convert, evaluate, evaluate_as, stored
+from tilefold.algebra.numbers import Number
+from tilefold.algebra.operations import OPS
+from tilefold.algebra.typing import TypedGraph
+from tilefold.algebra.written import Program, as_written
+from tilefold.caching import kept_outside_modes
 
 INFINITY = float("inf")
 State = tuple[torch.Tensor, ...]
@@ -37,17 +45,25 @@ MORE_SAMPLES: dict[torch.dtype, dict[str, tuple[float, ...]]] = {  # only for bl
     torch.int64: {},
     torch.bool: {},
 }
+NEAR = "near constants"
+_EVERYWHERE = (0, 1, -1)  # constants that the samples above are around
+_MOST_CONSTANTS = 32
+_LARGEST_INTEGER = (1 << 58) + 1  # a dozen of them sum to what int64 holds
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Lifted samples of one kind: `elements[j][k]` is row-wise the k-th element of the j-th state."""
+    """Lifted samples of one kind: `elements[j][k]` is row-wise the k-th element of the j-th state.
+
+    `reach` is the largest float met in a row's combines so far, where that says what rounding may do.
+    """
 
     program: Program
     kind: str
     blocks: list[list[tuple[torch.Tensor, ...]]]
     lifted: list[list[State]]
     states: list[State]
+    reach: torch.Tensor
 
     @property
     def identity(self) -> State:
@@ -60,6 +76,11 @@ class Pool:
         return self.kind == "huge" and any(is_float(d) for d in self.program.state)
 
     @property
+    def lenient(self) -> bool:
+        """Whether values may be so far apart that overflow, or rounding between them, proves nothing."""
+        return self.kind in ("huge", NEAR)
+
+    @functools.cached_property
     def rounding(self) -> float:
         """What two combines may lose, relative to the numbers in them."""
         graphs = (self.program.lift, self.program.combine, self.program.absorb)
@@ -70,22 +91,35 @@ class Pool:
 
     def combine(self, a: State, b: State) -> State:
         """The states of two, row by row."""
-        return as_state(evaluate_as(self.program.combine, [*a, *b], self.program.state), self.program)
+        if not self.lenient:
+            return as_state(evaluate_as(self.program.combine, [*a, *b], self.program.state), self.program)
+        everything = evaluate(self.every_node, [*a, *b])
+        sizes = [
+            v.double().expand(ROWS)
+            for v in everything
+            if isinstance(v, torch.Tensor) and v.is_floating_point()
+        ]
+        if sizes:
+            met = torch.stack(sizes).abs_()
+            self.reach.copy_(self.reach.maximum(met.masked_fill_(~met.isfinite(), 0.0).amax(0)))
+        typed, outputs = self.program.combine, self.program.combine.graph.outputs
+        given = zip((everything[o] for o in outputs), typed.output_dtypes, self.program.state, strict=True)
+        return as_state([cast(value, source, target) for value, source, target in given], self.program)
+
+    @functools.cached_property
+    def every_node(self) -> TypedGraph:
+        """The combine with all of its nodes for outputs."""
+        graph = self.program.combine.graph
+        return replace(self.program.combine, graph=replace(graph, outputs=tuple(range(len(graph.nodes)))))
 
     def project(self, state: State) -> State:
         """The results of a state, a row each."""
-        results = evaluate(self.program.project, [*state])
-        return tuple(torch.as_tensor(r).expand(ROWS) for r in results)
+        project = self.program.project
+        results = zip(evaluate(project, [*state]), project.output_dtypes, strict=True)
+        return tuple(torch.as_tensor(r, dtype=stored(d)).expand(ROWS) for r, d in results)
 
 
-@contextlib.contextmanager
-def real_samples() -> Iterator[None]:
-    """Samples are made on the CPU and with values, whatever device or mode the caller has set: they are kept."""
-    with _disable_current_modes(), torch.device("cpu"):
-        yield
-
-
-@functools.lru_cache(maxsize=64)
+@kept_outside_modes(64)
 def choices(rows: int, options: int, seed: int) -> torch.Tensor:
     """Fixed random picks that leave torch's own generator alone."""
     generator = torch.Generator().manual_seed(seed)
@@ -95,12 +129,17 @@ def choices(rows: int, options: int, seed: int) -> torch.Tensor:
 def pools_of(algebra: Algebra) -> Iterator[Pool]:
     """The pools of every sampled dtype that the algebra folds."""
     for dtype, kinds in SAMPLES.items():
-        for kind in kinds:
+        for kind in kinds_of(algebra, dtype, kinds):
             pool = pool_of(algebra, (dtype,) * algebra.inputs, kind)
             if pool is None:
                 break
-            if kind == "moderate" or not _cuts_floats(pool.program):
+            if kind in ("moderate", NEAR) or not _cuts_floats(pool.program):
                 yield pool
+
+
+def kinds_of(algebra: Algebra, dtype: torch.dtype, kinds: Iterable[str]) -> tuple[str, ...]:
+    """These kinds of samples, and those near the algebra's constants where it has such."""
+    return (*kinds, NEAR) if near(algebra, dtype) else tuple(kinds)
 
 
 def _cuts_floats(program: Program) -> bool:
@@ -111,14 +150,25 @@ def _cuts_floats(program: Program) -> bool:
 
 def pool_of(algebra: Algebra, dtypes: tuple[torch.dtype, ...], kind: str) -> Pool | None:
     """The pool of inputs of these dtypes, or None where the algebra does not fold them."""
-    samples = [
-        torch.tensor((SAMPLES[d] | MORE_SAMPLES[d]).get(kind, SAMPLES[d]["moderate"]), dtype=d)
-        for d in dtypes
-    ]
+    samples = [_values(algebra, number, dtype, kind) for number, dtype in enumerate(dtypes)]
+    if not all(values.numel() for values in samples):
+        return None  # nothing of this dtype is in the domain
     try:
         return sampled(as_written(algebra, dtypes), kind, samples)
     except RuntimeError:  # a DtypeError of ours, or torch's own, as for an integer division by 0
         return None
+
+
+def _values(algebra: Algebra, number: int, dtype: torch.dtype, kind: str) -> torch.Tensor:
+    """The samples of one input, within its domain; those near constants in groups [groups, n]."""
+    kinds = SAMPLES[dtype] | MORE_SAMPLES[dtype]
+    groups = near(algebra, dtype) if kind == NEAR else ()
+    given = kinds.get(kind) or kinds["moderate"]
+    if algebra.domain is not None:
+        one = algebra.domain[number]
+        groups = tuple(within(group, one, dtype) for group in groups)
+        given = (*within(given, one, dtype), *ends_of(one, dtype))
+    return torch.tensor(groups or given, dtype=dtype)
 
 
 def sampled(program: Program, kind: str, samples: Sequence[torch.Tensor]) -> Pool:
@@ -128,21 +178,71 @@ def sampled(program: Program, kind: str, samples: Sequence[torch.Tensor]) -> Poo
         [as_state(evaluate_as(program.lift, element, program.state), program) for element in block]
         for block in blocks
     ]
-    pool = Pool(program, kind, blocks, lifted, [])
+    pool = Pool(program, kind, blocks, lifted, [], torch.zeros(ROWS, dtype=torch.float64))
     for number, block in enumerate(lifted):
         pool.states.append(folded(pool, block, choices(ROWS, ELEMENTS, 1000 + number)))
     return pool
 
 
 def element_of(program: Program, samples: Sequence[torch.Tensor], position: int) -> tuple[torch.Tensor, ...]:
-    """One element of each input in every row, the same in a state's first rows; positions rise with the order."""
+    """One element of each input in every row, the same in a state's first rows; positions rise with the order.
+
+    Of samples [groups, n] a row draws from one group.
+    """
     algebra = program.algebra
     drawn = []
     for number, values in enumerate(samples):
-        picks = choices(ROWS, len(values), position * 8 + number).clone()
-        picks[: len(values)] = torch.arange(len(values))
+        picks = choices(ROWS, values.shape[-1], position * 8 + number).clone()
+        if values.dim() == 2:
+            drawn.append(values[torch.arange(ROWS, device="cpu") % len(values), picks])
+            continue
+        picks[: len(values)] = torch.arange(len(values), device="cpu")
         drawn.append(values[picks])
-    return (*drawn, torch.full((ROWS,), position)) if algebra.index else tuple(drawn)
+    return (*drawn, torch.full((ROWS,), position, device="cpu")) if algebra.index else tuple(drawn)
+
+
+@kept_outside_modes(64)
+def near(algebra: Algebra, dtype: torch.dtype) -> tuple[tuple[Number, ...], ...]:
+    """Groups of samples of a dtype, as long as each other: around each constant of the algebra, and as many that mix them."""
+    groups = [_around(number, dtype) for number in constants(algebra)] if dtype != torch.bool else []
+    groups = list(dict.fromkeys(group for group in groups if group))
+    everything = [number for group in groups for number in group]
+    picks = [choices(len(group), len(everything), 2000 + k) for k, group in enumerate(groups)]
+    return (
+        (*groups, *(tuple(everything[i] for i in pick) for pick in picks)) if len(groups) > 1 else (*groups,)
+    )
+
+
+def constants(algebra: Algebra) -> list[Number]:
+    """The finite numbers of an algebra that its values may turn at, those that it compares with first."""
+    graphs = [algebra.combine, algebra.lift, algebra.project, algebra.absorb, algebra.begin]
+    compared, others = list[Number](), [*(algebra.identity_numbers or ())]
+    for nodes in (graph.nodes for graph in graphs if graph is not None):
+        for node in nodes:
+            given = [nodes[a].value for a in node.args if nodes[a].op == "const"]
+            turns = node.op in OPS and (
+                OPS[node.op].kind == "compare" or node.op in ("maximum", "minimum", "mod")
+            )
+            (compared if turns else others).extend(given)
+    numbers = (n for n in (*compared, *others) if not isinstance(n, bool) and math.isfinite(n))
+    return list(dict.fromkeys(n for n in numbers if n not in _EVERYWHERE))[:_MOST_CONSTANTS]
+
+
+def _around(number: Number, dtype: torch.dtype) -> tuple[Number, ...]:
+    """A number and its neighbours as values of a dtype, its opposite, 0 and 1; none where a sum would leave the dtype."""
+    if not is_float(dtype):
+        if abs(number) > _LARGEST_INTEGER:
+            return ()
+        low, high = math.floor(number), math.ceil(number)
+        return (low - 1, low, high, high + 1, high + 2, -low, 0, 1)
+    value = float(number)
+    single = (
+        2.0**-100 < abs(value) < 2.0**100
+    )  # then the neighbours are those of float32, which no field rounds away
+    wide = torch.tensor(value, dtype=torch.float32 if single else torch.float64)
+    ends = torch.tensor([-INFINITY, INFINITY], dtype=wide.dtype)
+    before, after = (float(v) for v in torch.nextafter(wide, ends).double())
+    return (value - 1, min(before, value), value, max(after, value), value + 1, -value, 0.0, 1.0)
 
 
 def folded(pool: Pool, block: Sequence[State], last: torch.Tensor) -> State:
@@ -159,7 +259,7 @@ def as_state(values: Sequence[Operand], program: Program) -> State:
     fields = []
     for value, dtype in zip(values, program.state, strict=True):
         converted = convert(value, dtype)
-        stored = torch.int64 if dtype == torch.uint64 else dtype
-        tensor = converted if isinstance(converted, torch.Tensor) else torch.tensor(converted, dtype=stored)
-        fields.append(tensor.expand(ROWS))
+        if not isinstance(converted, torch.Tensor):
+            converted = torch.tensor(converted, dtype=stored(dtype), device="cpu")
+        fields.append(converted.expand(ROWS))
     return tuple(fields)

@@ -22,25 +22,26 @@ on NVIDIA's chips.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.dtypes import integer_limits, is_float
 from tilefold.algebra.evaluate import evaluate, stored
-from tilefold.algebra.expression import Graph, Value, apply, trace
-from tilefold.algebra.program import Program
-from tilefold.algebra.typing import TypedGraph, infer, integer_limits, is_float
+from tilefold.algebra.expression import Graph, Node, Value, apply, trace, with_outputs
+from tilefold.algebra.operations import COMPARISONS, TESTS
+from tilefold.algebra.typing import TypedGraph, infer
+from tilefold.algebra.written import Program
+from tilefold.caching import kept_outside_modes
 
 _COMMUTATIVE = frozenset(["add", "mul", "maximum", "minimum", "and", "or", "xor", "eq", "ne"])
-_TESTS = frozenset(["isnan", "isinf", "isfinite"])
-_COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne"])
 # Never part of a fused operation: each rounds to nothing but its own value, whatever stands around it.
-_EXACT = _COMPARISONS | _TESTS | {"where", "neg", "abs", "maximum", "minimum", "floor", "ceil"}
-_CHOOSING = _COMPARISONS | _TESTS | {"where", "and", "or", "xor", "invert"}
+_EXACT = COMPARISONS | TESTS | {"where", "neg", "abs", "maximum", "minimum", "floor", "ceil"}
+_CHOOSING = COMPARISONS | TESTS | {"where", "and", "or", "xor", "invert"}
 _SUMS = frozenset(["add", "sub"])
 _ARITHMETIC = frozenset(["add", "sub", "mul", "exp", "exp2"])  # NaN if an operand is
 _LARGEST_TRIAL = 1 << 18
@@ -52,7 +53,7 @@ _CASES: dict[str, dict[str, bool]] = {
 }
 
 
-@functools.lru_cache(maxsize=1024)
+@kept_outside_modes(1024)
 def ordered_fields(program: Program) -> tuple[int, ...]:
     """The fields of a state that must be put into an order of their own before combine gives the same bits either way.
 
@@ -62,8 +63,8 @@ def ordered_fields(program: Program) -> tuple[int, ...]:
     if combine.output_dtypes != program.state:
         return tuple(range(n))  # a conversion comes after the graph; such combines are rare
     mirrored = _Mirror(combine)
-    left = [f for f in range(n) if not mirrored.itself(combine.graph.outputs[f])]
-    left = [f for f in left if not _alike_by_cases(combine, f)]
+    left = [f for f in range(n) if not mirrored.itself[combine.graph.outputs[f]]]
+    left = _not_by_cases(combine, left)
     if left and _chosen_alike(combine, left, _labels(program.algebra)):
         return ()
     reads = [frozenset(i % n for i in combine.graph.reads(f)) for f in range(n)]
@@ -75,73 +76,101 @@ def _whole(fields: frozenset[int], reads: Sequence[frozenset[int]]) -> frozenset
 
     Sides that change places in one field alone would meet in that output as halves of two states.
     """
-    grown = fields.union(*(together for together in reads if together & fields))
-    return fields if grown == fields else _whole(grown, reads)
+    grown = fields
+    while (more := grown.union(*(together for together in reads if together & grown))) != grown:
+        grown = more
+    return grown
 
 
 class _Mirror:
-    """A combine's graph and the same graph with its sides exchanged, compared node by node.
+    """A combine's graph and the same graph with its sides exchanged, compared in one pass over its nodes.
 
-    `apart` and `unordered` name a field whose two values are known to differ, or not to compare, a NaN being among them.
+    Nodes of one kind have the same bits, whatever the order of what commutes in them. For each node: `itself`, whether it has
+    the same bits when the sides are exchanged; `is_nan`, whether it is arithmetic's NaN, both values of the unordered field
+    having come into it. `apart` and `unordered` name a field whose two values are known to differ, or not to compare, a NaN
+    being among them.
     """
 
     def __init__(self, combine: TypedGraph, apart: int | None = None, unordered: int | None = None) -> None:
-        self.typed, self.nodes = combine, combine.graph.nodes
-        self.fields, self.apart, self.unordered = combine.graph.arity // 2, apart, unordered
-        self.itself = functools.cache(self._itself)
-        self.other = functools.cache(self._other)
-        self.alike = functools.cache(self._alike)
+        self.typed, self.nodes, self.graph = combine, combine.graph.nodes, combine.graph
+        self.apart, self.unordered = apart, unordered
+        self.kinds: dict[Any, int] = {}
+        self.itself: list[bool] = []
+        self.pure: list[bool] = []  # an exact term, or the same bits either way
+        self.kind: list[int] = []
+        self.exchanged: list[int] = []  # the kind with the sides exchanged
+        self.shape: list[
+            tuple[int, int] | None
+        ] = []  # of sums and products: their kind as `_alike` sees them
+        self.is_nan: list[bool] = []
+        self.has_nan: list[bool] = []
+        for position, node in enumerate(self.nodes):
+            self._add(position, node)
 
-    def _itself(self, position: int) -> bool:
-        """Whether a node has the same bits when the sides are exchanged."""
-        node = self.nodes[position]
+    def _add(self, position: int, node: Node) -> None:
+        itself = node.op != "input" and (self._is_itself(node) or all(self.itself[a] for a in node.args))
+        pure = itself or node.op == "input"
+        pure = pure or (self._exact(position) and all(self.pure[a] for a in node.args))
+        plain = self._exact(position) or all(self.pure[a] for a in node.args)
+        commutes = node.op in _COMMUTATIVE and plain
+        self.itself.append(itself)
+        self.pure.append(pure)
+        self.kind.append(self._kind_of(node, self.kind, commutes, 0))
+        same = self.kind[position]
+        self.exchanged.append(same if itself else self._kind_of(node, self.exchanged, commutes, 1))
+        self.shape.append(self._shape_of(position, node))
+        has_nan = node.op in _ARITHMETIC | {"neg", "abs"} and (
+            (self.unordered is not None and _field_of(self.graph, node.args) == self.unordered)
+            or any(self.has_nan[a] for a in node.args)
+        )
+        self.has_nan.append(has_nan)
+        self.is_nan.append(has_nan and node.op in _ARITHMETIC)
+
+    def _kind_of(self, node: Node, kinds: Sequence[int], commutes: bool, exchanged: int) -> int:
         if node.op == "input":
-            return False
-        if node.op in _COMMUTATIVE and self.other(*node.args):
+            sides = self.graph.arity // 2
+            return self._number("input", (node.value + exchanged * sides) % self.graph.arity)
+        args = [kinds[a] for a in node.args]
+        return self._number(node.op, node.key, *(sorted(args) if commutes else args))
+
+    def _number(self, *key: Any) -> int:
+        return self.kinds.setdefault(key, len(self.kinds))
+
+    def _shape_of(self, position: int, node: Node) -> tuple[int, int] | None:
+        """The same sums and products of exact terms, operand for operand: a number as it is, one with the sides exchanged."""
+        if self.pure[position]:
+            return (
+                self._number("term", self.kind[position]),
+                self._number("term", self.exchanged[position]),
+            )
+        shapes = [shape for a in node.args if (shape := self.shape[a]) is not None]
+        if node.op not in _SUMS | {"mul"} or len(shapes) < len(node.args):
+            return None
+        one, other = zip(*shapes, strict=True)
+        return self._number("shape", node.op, *one), self._number("shape", node.op, *other)
+
+    def _is_itself(self, node: Node) -> bool:
+        if node.op in _COMMUTATIVE and self._other(*node.args):
             return True
-        if node.op == "add" and all(self.nodes[a].op in _SUMS for a in node.args) and self.alike(*node.args):
+        if node.op == "add" and all(self.nodes[a].op in _SUMS for a in node.args) and self._alike(*node.args):
             return True
         if node.op == "abs" and self.nodes[node.args[0]].op == "sub":
-            return self.other(*self.nodes[node.args[0]].args) or self.itself(node.args[0])
+            return self._other(*self.nodes[node.args[0]].args)
         if node.op == "where" and self.apart is not None:
             condition, *chosen = node.args
-            if _compares(self.typed.graph, condition, self.apart) and self.other(*chosen):
-                return True
-        return all(self.itself(a) for a in node.args)
+            return _compared_field(self.graph, self.nodes[condition]) == self.apart and self._other(*chosen)
+        return False
 
     def _other(self, left: int, right: int) -> bool:
         """Whether two nodes are the same exact term, each of the other's sides."""
         if left == right:
-            return self.itself(left)
-        a, b = self.nodes[left], self.nodes[right]
-        if a.op == "input":
-            return b.op == "input" and a.value % self.fields == b.value % self.fields
-        same = (a.op, a.key, len(a.args)) == (b.op, b.key, len(b.args))
-        if not same or not (self._exact(left) and self._exact(right)):
-            return False
-        pairs = zip(a.args, b.args, strict=True)
-        return all(itertools.starmap(self.other, pairs)) or (
-            a.op in _COMMUTATIVE and self.other(a.args[0], b.args[1]) and self.other(a.args[1], b.args[0])
-        )
+            return self.itself[left]
+        return self.pure[left] and self.pure[right] and self.exchanged[left] == self.kind[right]
 
     def _alike(self, left: int, right: int) -> bool:
         """Whether two nodes are the same sums and products of exact terms, operand for operand, each of the other's sides."""
-        if self.other(left, right):
-            return True
-        a, b = self.nodes[left], self.nodes[right]
-        same = a.op == b.op and a.op in _SUMS | {"mul"}
-        return same and all(itertools.starmap(self.alike, zip(a.args, b.args, strict=True)))
-
-    def is_nan(self, position: int) -> bool:
-        """Whether a node is arithmetic's NaN: both values of the unordered field have come into it."""
-        return self.nodes[position].op in _ARITHMETIC and self._has_nan(position)
-
-    def _has_nan(self, position: int) -> bool:
-        node = self.nodes[position]
-        if node.op not in _ARITHMETIC | {"neg", "abs"}:
-            return False
-        meets = self.unordered is not None and set(node.args) == _pair(self.typed.graph, self.unordered)
-        return meets or any(map(self._has_nan, node.args))
+        one, other = self.shape[left], self.shape[right]
+        return one is not None and other is not None and one[1] == other[0]
 
     def _exact(self, position: int) -> bool:
         whole = not is_float(self.typed.dtypes[position]) and not is_float(
@@ -150,23 +179,36 @@ class _Mirror:
         return whole or self.nodes[position].op in _EXACT
 
 
-def _alike_by_cases(combine: TypedGraph, output: int) -> bool:
-    """Whether a field of the result has the same bits either way, however the two values of some field compare."""
-    graph, n = combine.graph, combine.graph.arity // 2
-    if not all(is_float(combine.input_dtypes[i]) for i in graph.reads(output)):
-        return False  # a product by 1 may convert
-    compared = [f for f in range(n) if any(_compares(graph, i, f) for i in range(len(graph.nodes)))]
-    return any(all(_alike_when(combine, output, f, case) for case in _CASES) for f in compared)
+def _not_by_cases(combine: TypedGraph, outputs: Sequence[int]) -> list[int]:
+    """The fields of a result that may differ in bits either way, however the two values of one field compare."""
+    graph = combine.graph
+    compared = {_compared_field(graph, node) for node in graph.nodes} - {None}
+    reads = {f: graph.reads(f) for f in outputs}
+    left = list(outputs)
+    for field in sorted(f for f in compared if f is not None):
+        tried = [
+            f for f in left if field in reads[f] and all(is_float(combine.input_dtypes[i]) for i in reads[f])
+        ]  # a product by 1 may convert what is no float
+        for case in _CASES:
+            tried = tried and _alike_when(combine, tried, field, case)
+        left = [f for f in left if f not in tried]
+    return left
 
 
-def _alike_when(combine: TypedGraph, output: int, field: int, case: str) -> bool:
-    known, pair = _CASES[case], {field, field + combine.graph.arity // 2}
+def _alike_when(combine: TypedGraph, outputs: list[int], field: int, case: str) -> list[int]:
+    """Those of some fields of a result that have the same bits either way, where a field's two values compare so."""
+    known, sides = _CASES[case], combine.graph.arity // 2
+    part = with_outputs(combine.graph, outputs)
     computed = False  # a constant whose bits on the chip are not known for sure
 
     def step(op: str, operands: Sequence[Any], value: Any) -> Any:
         nonlocal computed
         nodes = [operand.node for operand in operands if isinstance(operand, Value)]
-        if op in known and len(nodes) == 2 and {v.value for v in nodes if v.op == "input"} == pair:
+        if (
+            op in known
+            and len(nodes) == 2
+            and {v.value for v in nodes if v.op == "input"} == {field, field + sides}
+        ):
             return known[op]
         numbers = [_number(operand) for operand in operands]
         if op == "mul" and 1 in numbers:
@@ -175,14 +217,17 @@ def _alike_when(combine: TypedGraph, output: int, field: int, case: str) -> bool
             computed |= op not in ("exp", "exp2") or numbers != [0]
         return apply(op, *operands, value=value)
 
-    settled = trace(lambda *sides: combine.graph.replay(sides, step), combine.graph.arity)
+    settled = trace(lambda *values: part.replay(values, step), part.arity)
     mirrored = _Mirror(
         infer(settled, combine.input_dtypes),
         apart=field if case == "apart" else None,
         unordered=field if case == "unordered" else None,
     )
-    at = settled.outputs[output]
-    return not computed and (mirrored.itself(at) or (case == "unordered" and mirrored.is_nan(at)))
+    at = dict(zip(outputs, settled.outputs, strict=True))
+    return [
+        f for f in outputs
+        if not computed and (mirrored.itself[at[f]] or (case == "unordered" and mirrored.is_nan[at[f]]))
+    ]  # fmt: skip
 
 
 def _number(operand: Any) -> Any:
@@ -192,16 +237,17 @@ def _number(operand: Any) -> Any:
     return operand
 
 
-def _compares(graph: Graph, position: int, field: int) -> bool:
-    """Whether a node compares the two sides' values of a field."""
-    node = graph.nodes[position]
-    return node.op in _COMPARISONS and set(node.args) == _pair(graph, field)
+def _compared_field(graph: Graph, node: Node) -> int | None:
+    """The field whose values of both sides a node compares."""
+    return _field_of(graph, node.args) if node.op in COMPARISONS else None
 
 
-def _pair(graph: Graph, field: int) -> set[int]:
-    """The nodes that are a field's two values."""
-    wanted = (field, field + graph.arity // 2)
-    return {i for i, node in enumerate(graph.nodes) if node.op == "input" and node.value in wanted}
+def _field_of(graph: Graph, positions: Sequence[int]) -> int | None:
+    """The field that these two nodes are both values of, one a side."""
+    inputs = sorted(graph.nodes[p].value for p in positions if graph.nodes[p].op == "input")
+    if len(positions) != 2 or len(inputs) != 2 or inputs[0] + graph.arity // 2 != inputs[1]:
+        return None
+    return int(inputs[0])
 
 
 def _labels(algebra: Algebra) -> tuple[int, ...]:
@@ -214,7 +260,8 @@ def _labels(algebra: Algebra) -> tuple[int, ...]:
 def _chosen_alike(combine: TypedGraph, fields: list[int], labels: tuple[int, ...]) -> bool:
     """Whether these fields are chosen from the inputs, and the same ones when the sides are exchanged."""
     n = combine.graph.arity // 2
-    if not all(_chooses(combine, combine.graph.outputs[f]) for f in fields):
+    chooses = _choosing(combine)
+    if not all(chooses[combine.graph.outputs[f]] for f in fields):
         return False
     numbers = [node.value for node in combine.graph.nodes if node.op == "const"]
     if any(type(number) is not bool and number not in (0, math.inf, -math.inf) for number in numbers):
@@ -230,28 +277,28 @@ def _chosen_alike(combine: TypedGraph, fields: list[int], labels: tuple[int, ...
     return all(not bool((_bits(one[f], rows) != _bits(other[f], rows))[possible].any()) for f in fields)
 
 
-def _chooses(combine: TypedGraph, position: int) -> bool:
-    """Whether a node selects among inputs and compares, and no comparison meets two different fields."""
-    node, n = combine.graph.nodes[position], combine.graph.arity // 2
-    if node.op in ("input", "const"):
-        return True
-    operands = combine.operand_dtypes[position]
-    if node.op not in _CHOOSING or (node.op in ("and", "or", "xor", "invert") and operands != torch.bool):
-        return False
-    if node.op in _COMPARISONS:
-        converted = any(
-            combine.dtypes[a] != operands for a in node.args if combine.graph.nodes[a].op != "const"
+def _choosing(combine: TypedGraph) -> list[bool]:
+    """For each node, whether it selects among inputs and compares, and no comparison meets two different fields."""
+    graph, n = combine.graph, combine.graph.arity // 2
+    fields: list[int] = []  # of the inputs that a node may be, as bits
+    chooses: list[bool] = []
+    for position, node in enumerate(graph.nodes):
+        chosen = node.args[1:] if node.op == "where" else node.args
+        own = 1 << node.value % n if node.op == "input" else 0
+        fields.append(functools.reduce(operator.or_, (fields[a] for a in chosen), own))
+        if node.op in ("input", "const"):
+            chooses.append(True)
+            continue
+        operands = combine.operand_dtypes[position]
+        plain = node.op in _CHOOSING and (
+            operands == torch.bool or node.op not in ("and", "or", "xor", "invert")
         )
-        if converted or len({i % n for a in node.args for i in _values(combine.graph, a)}) > 1:
-            return False
-    return all(_chooses(combine, a) for a in node.args)
-
-
-def _values(graph: Graph, position: int) -> set[int]:
-    """The inputs that a node may be: all that it selects from."""
-    node = graph.nodes[position]
-    chosen = node.args[1:] if node.op == "where" else node.args
-    return {node.value} if node.op == "input" else {i for a in chosen for i in _values(graph, a)}
+        if node.op in COMPARISONS:
+            plain = fields[position].bit_count() <= 1 and not any(
+                combine.dtypes[a] != operands for a in node.args if graph.nodes[a].op != "const"
+            )
+        chooses.append(plain and all(chooses[a] for a in node.args))
+    return chooses
 
 
 def _points(dtype: torch.dtype) -> torch.Tensor:

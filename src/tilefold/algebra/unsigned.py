@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tilefold.algebra.typing import compute_dtype
+from tilefold.algebra.dtypes import compute_dtype
 
 Tensor = torch.Tensor
 
@@ -18,17 +18,17 @@ def shift_right(a: Tensor, b: Tensor) -> Tensor:
 
 
 def floor_divide(a: Tensor, b: Tensor) -> Tensor:
-    """`a // b`: twice the quotient of half of `a` is at most 1 short, and half of `a` is no negative number."""
-    wide = b < 0
-    divisor = torch.where(wide, 1, b)
+    """`a // b`: twice the quotient of half of `a` is at most 1 short, and half of `a` is no negative number. 0 for 0."""
+    wide, none = b < 0, b == 0
+    divisor = torch.where(wide | none, 1, b)
     quotient = _half(a) // divisor * 2
     quotient += _reaches(a - quotient * divisor, divisor)
-    return torch.where(wide, _reaches(a, b).to(torch.int64), quotient)
+    return torch.where(wide, _reaches(a, b).to(torch.int64), torch.where(none, 0, quotient))
 
 
 def remainder(a: Tensor, b: Tensor) -> Tensor:
-    """`a % b`."""
-    return a - floor_divide(a, b) * b
+    """`a % b`. 0 for 0."""
+    return torch.where(b == 0, 0, a - floor_divide(a, b) * b)
 
 
 def to_float(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -36,12 +36,6 @@ def to_float(value: Tensor, dtype: torch.dtype) -> Tensor:
     large = value < 0
     wide = torch.where(large, _half(value) | (value & 1), value).to(compute_dtype(dtype))
     return torch.where(large, wide * 2, wide).to(dtype)
-
-
-def from_float(value: Tensor) -> Tensor:
-    """Truncated; below 0 modulo 2**64."""
-    large = value >= 2.0**63
-    return torch.where(large, value - 2.0**64, value).to(torch.int64)
 
 
 OPERATIONS = {"rshift": shift_right, "floordiv": floor_divide, "mod": remainder}

@@ -15,11 +15,16 @@ from typing import Any
 
 import torch
 
-from tilefold.algebra import unsigned
+from tilefold.algebra import arithmetic, unsigned
+from tilefold.algebra.columns import Op, Torch
 from tilefold.algebra.derive import by_field
+from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import stored
+from tilefold.algebra.numbers import float_number, whole_number
+from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import Program
-from tilefold.algebra.typing import TypedGraph, is_float
+from tilefold.algebra.typing import TypedGraph
+from tilefold.caching import kept_outside_modes
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
@@ -30,10 +35,6 @@ _SERIAL = 1 << 14  # elements that torch never shares out among threads
 _VECTOR = 64  # elements: a multiple of every vector length torch is built for, unrolling included
 
 
-def _floor_divide(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    return torch.floor_divide(a, b, out=out)
-
-
 def _allocating(function: Function) -> Function:
     """`function`, which allocates its result, with `out=`."""
 
@@ -42,30 +43,6 @@ def _allocating(function: Function) -> Function:
         return result if out is None else out.copy_(result)
 
     return apply
-
-
-def _is_nan(value: Tensor, out: Tensor | None = None) -> Tensor:
-    return torch.ne(value, value, out=out)
-
-
-# Each takes its operands and `out=`.
-_FUNCTIONS: dict[str, Function] = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "truediv": torch.div, "mod": torch.remainder,
-    "floordiv": _floor_divide, "maximum": torch.maximum, "minimum": torch.minimum, "neg": torch.neg, "abs": torch.abs,
-    "floor": torch.floor, "ceil": torch.ceil, "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1,
-    "log": torch.log, "log2": torch.log2, "log1p": torch.log1p, "pow": torch.pow, "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "erf": torch.erf, "lt": torch.lt,
-    "le": torch.le, "gt": torch.gt, "ge": torch.ge, "eq": torch.eq, "ne": torch.ne, "and": torch.bitwise_and,
-    "or": torch.bitwise_or, "xor": torch.bitwise_xor, "invert": torch.bitwise_not, "isnan": _is_nan,
-    "lshift": torch.bitwise_left_shift, "rshift": torch.bitwise_right_shift,
-}  # fmt: skip
-_UNSIGNED = {
-    op: _allocating(function) for op, function in unsigned.OPERATIONS.items()
-}  # of uint64, as int64 bits
-_ORDERED = ("lt", "le", "gt", "ge", "maximum", "minimum")
-# Torch computes the elements after the last whole vector by another routine: exp2 and pow then round differently, and
-# maximum(0.0, -0.0) has another sign. Found by comparing every function's bits across lengths and offsets.
-_PLACED = ("exp2", "pow", "maximum", "minimum")
 
 
 def _in_whole_vectors(function: Function) -> Function:
@@ -139,8 +116,9 @@ class Builder:
 
     def _constant(self, number: Any, dtype: torch.dtype) -> int:
         if dtype != torch.bool and not is_float(dtype):
-            info = torch.iinfo(stored(dtype))
-            number = (int(number) - info.min) % (info.max - info.min + 1) + info.min
+            number = whole_number(whole_number(number, dtype), stored(dtype))
+        elif is_float(dtype):
+            number = float_number(number, dtype)
         return self._slot(dtype, False, torch.tensor(number, dtype=stored(dtype), device="cpu"))
 
     def _emit(self, function: Function, arguments: Sequence[int], dtype: torch.dtype) -> int:
@@ -166,8 +144,9 @@ class Builder:
         if source == torch.uint64 and is_float(dtype):
             to_float = functools.partial(unsigned.to_float, dtype=dtype)
             return self._emit(_allocating(to_float), (place,), dtype)
-        if dtype == torch.uint64 and is_float(source):
-            return self._emit(_allocating(unsigned.from_float), (place,), dtype)
+        if is_float(source) and not is_float(dtype) and dtype != torch.bool:
+            whole = functools.partial(arithmetic.whole, dtype=dtype)
+            return self._emit(_allocating(whole), (place,), dtype)
         return self._emit(functools.partial(_convert, dtype=stored(dtype)), (place,), dtype)
 
     def _number(self, place: int) -> Any:
@@ -192,69 +171,69 @@ class Builder:
         return [places[o] for o in typed.graph.outputs]
 
     def _operation(self, typed: TypedGraph, position: int, places: list[int]) -> int:
-        op, dtype, operand = (
-            typed.graph.nodes[position].op,
-            typed.dtypes[position],
-            typed.operand_dtypes[position],
-        )
-        if op == "where":
-            return self._select(places, operand, dtype)
+        row, dtype = OPS[typed.graph.nodes[position].op], typed.dtypes[position]
+        operand = typed.operand_dtypes[position]
+        if row.kind == "select":
+            return self._select(row, places, operand, dtype)
         values = [self.cast(p, operand) for p in places]
-        if op == "cast":
+        if row.torch is None:
             return self.cast(values[0], dtype)
-        if op.startswith("block_"):
-            return self.block(op, values[0], dtype)
-        if (op in ("floor", "ceil") and not is_float(operand)) or (op == "abs" and operand == torch.uint64):
+        if row.kind == "block":
+            return self.block(row.name, values[0], dtype)
+        if operand in row.torch.leaves:
             return values[0]
-        if op in ("isinf", "isfinite"):
-            compare = torch.eq if op == "isinf" else torch.lt
-            size = (
-                self._emit(torch.abs, values, operand)
-                if is_float(operand)
-                else self._constant(0, torch.float32)
-            )
-            return self._emit(compare, (size, self._constant(float("inf"), torch.float32)), dtype)
-        if operand == torch.uint64 and op in _ORDERED:
-            return self._ordered(op, values, dtype)
-        return self._emit(self._function(op, values, operand), self._operands(op, values), dtype)
+        if row.name in ("isinf", "isfinite"):
+            return self._compared_with_infinity(row.name, values, operand)
+        if operand == torch.uint64 and row.torch.orders:
+            return self._ordered(row.torch, values, dtype)
+        number = self.slots[values[-1]].constant if row.torch.numbers else None
+        function = self._function(row.torch, operand, None if number is None else number.item())
+        return self._emit(function, values if number is None else values[:-1], dtype)
 
-    def _operands(self, op: str, values: list[int]) -> list[int]:
-        return values[:1] if op == "pow" and self.slots[values[1]].constant is not None else values
+    def _compared_with_infinity(self, op: str, values: list[int], operand: torch.dtype) -> int:
+        """Whether values are infinite, or finite and no NaN, in buffers, where torch's own functions allocate."""
+        size = (
+            self._emit(torch.abs, values, operand) if is_float(operand) else self._constant(0, torch.float32)
+        )
+        compare = torch.eq if op == "isinf" else torch.lt
+        return self._emit(compare, (size, self._constant(float("inf"), torch.float32)), torch.bool)
 
-    def _function(self, op: str, values: list[int], dtype: torch.dtype) -> Function:
-        """Torch's function; a constant exponent is given as a number, which torch knows shorter ways for."""
-        function = _FUNCTIONS[op]
-        if dtype == torch.uint64:
-            return _UNSIGNED.get(op, function)
-        exponent = self.slots[values[1]].constant if op == "pow" else None
-        if exponent is not None:
-            function = functools.partial(_power, exponent=exponent.item())
+    def _function(self, row: Torch, dtype: torch.dtype, number: float | None) -> Function:
+        """The table's function, with `out=`; a last operand that is a number is given as one."""
+        if dtype == torch.uint64 and row.unsigned is not None:
+            return _allocating(row.unsigned)
+        function = row.function if row.out else _allocating(row.function)
+        if number is not None:
+            function = functools.partial(_with_number, function=function, number=number)
         return (
-            _in_whole_vectors(function) if self.placeless and op in _PLACED and is_float(dtype) else function
+            _in_whole_vectors(function) if self.placeless and row.by_place and is_float(dtype) else function
         )
 
-    def _ordered(self, op: str, values: list[int], dtype: torch.dtype) -> int:
+    def _ordered(self, row: Torch, values: list[int], dtype: torch.dtype) -> int:
         sign = self._constant(unsigned.SIGN, torch.int64)
         flipped = [self._emit(torch.bitwise_xor, (v, sign), torch.uint64) for v in values]
-        result = self._emit(_FUNCTIONS[op], flipped, dtype)
+        result = self._emit(row.function, flipped, dtype)
         return result if dtype == torch.bool else self._emit(torch.bitwise_xor, (result, sign), dtype)
 
-    def _select(self, places: list[int], operand: torch.dtype, dtype: torch.dtype) -> int:
+    def _select(self, row: Op, places: list[int], operand: torch.dtype, dtype: torch.dtype) -> int:
         condition, a, b = self.cast(places[0], torch.bool), *(self.cast(p, operand) for p in places[1:])
         constant = self.slots[condition].constant
         if constant is not None:
             return a if bool(constant) else b
-        return self._emit(torch.where, (condition, a, b), dtype)
+        assert row.torch is not None
+        return self._emit(row.torch.function, (condition, a, b), dtype)
 
     def block(self, op: str, place: int, dtype: torch.dtype) -> int:
         """A reduction of the whole piece along its axes."""
-        flip = dtype == torch.uint64 and op in ("block_max", "block_min")
+        row = OPS[op].torch
+        assert row is not None
+        flip = dtype == torch.uint64 and row.orders
         sign = self._constant(unsigned.SIGN, torch.int64) if flip else 0
         if flip:
             place = self._emit(torch.bitwise_xor, (place, sign), dtype)
         whole = next(i for i, s in enumerate(self.slots) if s.full)
         result = self._slot(dtype, False)
-        function = functools.partial(_BLOCKS[op], axes=self.axes)
+        function = functools.partial(_BLOCKS.get(op, _block), function=row.function, axes=self.axes)
         self.steps.append(Step(function, (place, whole), result, writes=False))
         return self._emit(torch.bitwise_xor, (result, sign), dtype) if flip else result
 
@@ -267,20 +246,13 @@ def _convert(value: Tensor, out: Tensor | None = None, *, dtype: torch.dtype) ->
     return value.to(dtype) if out is None else out.copy_(value)
 
 
-def _power(value: Tensor, out: Tensor | None = None, *, exponent: float) -> Tensor:
-    return torch.pow(value, exponent, out=out)
+def _with_number(*values: Tensor, out: Tensor | None = None, function: Function, number: float) -> Tensor:
+    result: Tensor = function(*values, number, out=out)
+    return result
 
 
-def _block_sum(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    return _by_results(torch.sum, value.expand(whole.shape), axes)
-
-
-def _block_max(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    return _by_results(torch.amax, value.expand(whole.shape), axes)
-
-
-def _block_min(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    return _by_results(torch.amin, value.expand(whole.shape), axes)
+def _block(value: Tensor, whole: Tensor, *, function: Function, axes: tuple[int, ...]) -> Tensor:
+    return _by_results(function, value if value.shape == whole.shape else value.expand(whole.shape), axes)
 
 
 def _by_results(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -289,10 +261,18 @@ def _by_results(function: Function, value: Tensor, axes: tuple[int, ...]) -> Ten
     Axes with another between them would be one long axis where that one has length 1, so they follow one after another;
     and what the first of them leave is so little that it can be laid out as rows, which torch adds up one by one.
     """
-    groups = itertools.groupby(enumerate(sorted(axes, reverse=True)), sum)
-    for number, some in enumerate(tuple(axis for _, axis in group) for _, group in groups):
-        value = _in_rows(function, value, some) if number else _on_one_thread(function, value, some)
+    first, *others = _groups(axes)
+    value = _on_one_thread(function, value, first)
+    for some in others:
+        value = _in_rows(function, value, some)
     return value
+
+
+@kept_outside_modes(256)
+def _groups(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Axes in groups of neighbours, the last group first."""
+    groups = itertools.groupby(enumerate(sorted(axes, reverse=True)), sum)
+    return [tuple(axis for _, axis in group) for _, group in groups]
 
 
 def _in_rows(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -304,30 +284,34 @@ def _in_rows(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor
 
 def _on_one_thread(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Torch shares out results among threads, but a single one's elements; so a single one is asked for twice."""
-    dtype = {"dtype": value.dtype} if function is torch.sum else {}
+    if value.numel() < _SERIAL or torch.get_num_threads() == 1 or not _is_single(value, axes):
+        alone: Tensor = function(value, axes)
+        return alone
     axes = tuple(a % value.ndim for a in axes)
-    single = all(n == 1 for d, n in enumerate(value.shape) if d not in axes)
-    if not single or value.numel() < _SERIAL or torch.get_num_threads() == 1:
-        return function(value, axes, keepdim=True, **dtype)  # type: ignore[no-any-return]  # torch's own
-    twice = function(value.expand(2, *value.shape), tuple(a + 1 for a in axes), keepdim=True, **dtype)
-    return twice[0]  # type: ignore[no-any-return]  # torch's own
+    twice: Tensor = function(value.expand(2, *value.shape), tuple(a + 1 for a in axes))
+    return twice[0]
 
 
-def _block_first(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    value = value.expand(whole.shape)
-    for axis in axes:
-        value = value.narrow(axis, 0, 1)
-    return value.clone()  # the piece's buffer is overwritten by the next piece
+def _is_single(value: Tensor, axes: tuple[int, ...]) -> bool:
+    """Whether one result is all there is."""
+    inner = {a % value.ndim for a in axes}
+    return all(n == 1 for d, n in enumerate(value.shape) if d not in inner)
 
 
-def _block_count(value: Tensor, whole: Tensor, *, axes: tuple[int, ...]) -> Tensor:
-    return torch.tensor(torch.Size([whole.shape[axis] for axis in axes]).numel(), device="cpu")
+def _block_first(value: Tensor, whole: Tensor, *, function: Function, axes: tuple[int, ...]) -> Tensor:
+    first: Tensor = function(value.expand(whole.shape), axes)
+    return first.clone()  # the piece's buffer is overwritten by the next piece
 
 
-_BLOCKS: dict[str, Function] = {
-    "block_sum": _block_sum, "block_max": _block_max, "block_min": _block_min, "block_first": _block_first,
-    "block_count": _block_count,
-}  # fmt: skip
+def _block_count(value: Tensor, whole: Tensor, *, function: Function, axes: tuple[int, ...]) -> Tensor:
+    return torch.tensor(function(whole, axes), device="cpu")
+
+
+# What is no reduction of the values, whose bits would have to be looked after.
+_BLOCKS: dict[str, Function] = {"block_first": _block_first, "block_count": _block_count}
+
+
+_REDUCED = (_block,)
 
 
 class Kernel:
@@ -358,6 +342,11 @@ class Kernel:
         values = self._bind(arguments, workspace)
         self._go(values)
         return [values[o] for o in self.outputs]
+
+    def is_reduced(self, output: int) -> bool:
+        """Whether an output is a block's reduction: new memory, with one value for each result."""
+        made = [step for step in self._steps if step.result == output]
+        return bool(made) and getattr(made[0].function, "func", None) in _REDUCED
 
     def _bind(self, arguments: Sequence[Tensor], workspace: Workspace) -> list[Any]:
         shape = arguments[-1].shape
@@ -417,7 +406,7 @@ class Kernels:
     project: Kernel
 
 
-@functools.lru_cache(maxsize=256)
+@kept_outside_modes(256)
 def kernels(program: Program, placeless: bool = False, ascending: bool = True) -> Kernels:
     """The lists of a program; with `placeless` an element's bits do not depend on its place in the piece.
 
@@ -460,12 +449,7 @@ def _project(program: Program, placeless: bool) -> Kernel:
     return _kernel(builder, len(state), builder.inline(program.project, state), program.outputs)
 
 
-def absorbs(program: Program) -> bool:
-    """Whether a whole block becomes a state by torch's own reductions: by `absorb`, or since fields meet one by one."""
-    return program.absorb is not None or by_field(program.combine.graph) is not None
-
-
-@functools.lru_cache(maxsize=1024)
+@kept_outside_modes(1024)
 def begin_kernel(program: Program, axes: tuple[int, ...]) -> Kernel:
     """A first block of elements along `axes` (and their positions) -> state, of length 1 along `axes`."""
     builder = Builder(axes)
@@ -478,7 +462,7 @@ def begin_kernel(program: Program, axes: tuple[int, ...]) -> Kernel:
     return _kernel(builder, len(elements), values, program.state)
 
 
-@functools.lru_cache(maxsize=1024)
+@kept_outside_modes(1024)
 def absorb_kernel(program: Program, axes: tuple[int, ...]) -> Kernel:
     """State, blocks of elements along `axes` (and their positions) -> state, of length 1 along `axes`."""
     builder = Builder(axes)

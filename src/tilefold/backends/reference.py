@@ -7,30 +7,42 @@ from collections.abc import Sequence
 
 import torch
 
+from tilefold.algebra import typing
 from tilefold.algebra.evaluate import Operand, convert, evaluate_as, stored
 from tilefold.algebra.program import Program
 
 
 def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int]) -> list[torch.Tensor]:
-    """Fold `dims` of tensors of one shape, element after element in row-major order; results are the kept shape.
+    """Fold `dims` of tensors of one shape, element after element in row-major order; results have the output dims.
 
     The state is carried in the program's dtypes: give the program float64 elements for a reference in double precision.
     """
     ndim = tensors[0].ndim
-    kept = [d for d in range(ndim) if d not in dims]
-    shape = [tensors[0].shape[d] for d in kept]
+    outer = [d for d in range(ndim) if d not in dims]
+    shape = [tensors[0].shape[d] for d in outer]
     length = math.prod(tensors[0].shape[d] for d in dims)
-    rows = [t.permute(*kept, *dims).reshape(*shape, length) if ndim else t.reshape(-1) for t in tensors]
+    rows = [t.permute(*outer, *dims).reshape(*shape, length) if ndim else t.reshape(-1) for t in tensors]
     state: list[Operand] = [
         torch.tensor(convert(number, dtype), dtype=stored(dtype), device="cpu").expand(shape)
         for number, dtype in zip(program.identity, program.state, strict=True)
     ]
     for position in range(rows[0].shape[-1]):
-        elements: list[Operand] = [read(r[..., position]) for r in rows]
+        elements: list[Operand] = [
+            read(_as_element(r[..., position], e)) for r, e in zip(rows, program.elements, strict=True)
+        ]
         elements += [torch.full(shape, position, device="cpu")] * program.algebra.index
         lifted = evaluate_as(program.lift, elements, program.state)
         state = evaluate_as(program.combine, [*state, *lifted], program.state)
     return finish(state, program, shape)
+
+
+def _as_element(tensor: torch.Tensor, element: torch.dtype) -> torch.Tensor:
+    """In the dtype that elements are read as, rounded to it where it is narrower."""
+    if tensor.dtype == element:
+        return tensor
+    value = convert(tensor, element)
+    assert isinstance(value, torch.Tensor)
+    return value.view(element) if element == torch.uint64 else value
 
 
 def read(tensor: torch.Tensor) -> torch.Tensor:
@@ -47,7 +59,9 @@ def finish(state: Sequence[Operand], program: Program, shape: Sequence[int]) -> 
     results = []
     values = evaluate_as(program.project, state, program.outputs)
     for value, dtype in zip(values, program.outputs, strict=True):
-        tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value, device="cpu")
-        tensor = tensor.to(stored(dtype)).expand(shape)
+        if not isinstance(value, torch.Tensor):
+            carried = typing.compute_dtype(dtype) if dtype.is_floating_point else stored(dtype)
+            value = torch.tensor(value, dtype=carried, device="cpu")
+        tensor = value.to(stored(dtype)).expand(shape)
         results.append(tensor.view(torch.uint64) if dtype == torch.uint64 else tensor)
     return results

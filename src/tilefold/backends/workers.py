@@ -2,7 +2,7 @@
 
 Torch shares out one operation among its threads and waits for the last of them, operation by operation: where other
 processes use the cores, a time slice each. Threads of Python's wake each other at every operation, which many of them
-cannot afford. So few cores are given parts, and many share operations (`FEW`).
+cannot afford. So few cores are given parts, and many share operations (`planner.cpu.FEW`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,6 @@ import torch
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
-
-# Sharing takes 0.7 of the time of parts at 2 threads of an idle machine, half at 4 and a quarter at 16; on two cores that
-# others use too it took up to ten times as long.
-FEW = 4
 
 _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()

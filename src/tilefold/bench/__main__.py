@@ -1,9 +1,9 @@
-"""`python -m tilefold.bench`: the same as `tilefold bench`, where neither rich nor typer is installed."""
+"""`python -m tilefold.bench`: the same as `tilefold bench`."""
 
 import sys
 
-from tilefold.bench.command import main
+from tilefold.cli import run
 from tilefold.output import run_command
 
 if __name__ == "__main__":
-    run_command(lambda: main(sys.argv[1:]))
+    run_command(lambda: run(["bench", *sys.argv[1:]]))

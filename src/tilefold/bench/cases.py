@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -9,12 +10,15 @@ from typing import Any
 
 import torch
 
+from tilefold.algebra.monoid import Monoid
+from tilefold.bench.layout import Layout, unique_bytes, whole_sectors
+
 Call = Callable[[torch.Tensor], Any]
 Outputs = tuple[torch.Tensor, ...]
 
 DTYPES = {
     "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64,
-    "int32": torch.int32, "int64": torch.int64,
+    "int8": torch.int8, "uint8": torch.uint8, "int16": torch.int16, "int32": torch.int32, "int64": torch.int64,
 }  # fmt: skip
 
 
@@ -40,19 +44,21 @@ EXACT = Tolerance("no rounding happens: the answer is an element, a position or 
 
 @dataclass(frozen=True)
 class Case:
-    """One problem to time: an operation over one dim of one tensor of `shape`, contiguous, drawn from a seed.
+    """One problem to time: an operation over one or several dims of one tensor of `shape`, drawn from a seed.
 
-    `torch_call(x)` is what a user of torch would write. `reference(x)` gives the outputs to compare with, in a wider dtype
+    The tensor is contiguous, or lies in memory as `layout` says.
+    `torch_call(x)` is what a user of torch would write, None where nobody said. `monoid` is what is measured where it is no
+    operation of the suites' table. `reference(x)` gives the outputs to compare with, in a wider dtype
     where the operation rounds; `result_dtypes` and `result_shape` are what a variant must return. `operations_each` is the
     least arithmetic an element needs. `group` names the plot that the case belongs to. With
     `has_index` the last output is a position, and any position of the same element is right. `altered`: see `draw`.
     """
 
     operation: str
-    dim: int | None
+    dim: int | tuple[int, ...] | None
     shape: tuple[int, ...]
     dtype: str
-    torch_call: Call = field(repr=False, compare=False)
+    torch_call: Call | None = field(repr=False, compare=False)
     reference: Callable[[torch.Tensor], Outputs] = field(repr=False, compare=False)
     tolerance: Tolerance = field(repr=False, compare=False)
     result_dtypes: tuple[torch.dtype, ...] = field(repr=False)
@@ -61,12 +67,27 @@ class Case:
     headline: bool = False
     has_index: bool = False
     altered: Callable[[torch.Tensor], torch.Tensor] | None = field(default=None, repr=False, compare=False)
+    layout: Layout | None = None
+    monoid: Monoid | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
         """Unique within a suite: "sum dim1 16384x8192 bf16"."""
-        place = "" if self.dim is None else f" dim{self.dim}"
-        return f"{self.operation}{place} {self.shape_text} {self.dtype}"
+        place = "" if self.dim is None else f" dim{','.join(map(str, self.dims))}"
+        lies = f" ({self.layout.text(self.shape)})" if self.layout and self.layout.text(self.shape) else ""
+        return f"{self.operation}{place} {self.shape_text} {self.dtype}{lies}"
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The reduced dims, counted from 0."""
+        given = (
+            range(len(self.shape))
+            if self.dim is None
+            else (self.dim,)
+            if isinstance(self.dim, int)
+            else self.dim
+        )
+        return tuple(d % len(self.shape) for d in given)
 
     @property
     def shape_text(self) -> str:
@@ -75,26 +96,27 @@ class Case:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """The kept dims."""
-        if self.dim is None:
-            return ()
-        dim = self.dim % len(self.shape)
-        return self.shape[:dim] + self.shape[dim + 1 :]
+        """The output dims."""
+        return tuple(n for d, n in enumerate(self.shape) if d not in self.dims)
 
     @property
     def elements(self) -> int:
         """Elements of the input."""
         return prod(self.shape)
 
-    @property
+    @functools.cached_property
     def input_bytes(self) -> int:
-        """What must be read."""
-        return self.elements * DTYPES[self.dtype].itemsize
+        """What must be read: the 32-byte sectors that hold an element."""
+        itemsize = DTYPES[self.dtype].itemsize
+        if self.layout is None:
+            return whole_sectors(self.elements * itemsize)
+        return unique_bytes(self.shape, self.layout.strides, self.layout.begin, itemsize)
 
     @property
     def compulsory_bytes(self) -> int:
-        """What must be read and written, whatever the algorithm: each input and each output once."""
-        return self.input_bytes + prod(self.result_shape) * sum(d.itemsize for d in self.result_dtypes)
+        """What must be read and written, whatever the algorithm: each sector of the input and of each output once."""
+        results = prod(self.result_shape)
+        return self.input_bytes + sum(whole_sectors(results * d.itemsize) for d in self.result_dtypes)
 
     @property
     def operations(self) -> int:
@@ -107,14 +129,22 @@ class Case:
         Any other seed than 0 gives an input with another answer, also where random inputs would agree (`altered`).
         """
         generator = torch.Generator(device).manual_seed(seed)
+        x = self._drawn(device, generator)
+        x = self.altered(x) if seed and self.altered else x
+        return self.like(x).copy_(x) if self.layout else x
+
+    def like(self, x: torch.Tensor) -> torch.Tensor:
+        """Memory for another such input, in the case's layout."""
+        return self.layout.view(self.shape, x.dtype, x.device) if self.layout else torch.empty_like(x)
+
+    def _drawn(self, device: str, generator: torch.Generator) -> torch.Tensor:
         dtype = DTYPES[self.dtype]
         if not dtype.is_floating_point:
             return self._draw_bits(device, dtype, generator)
         # Torch 2.11 draws bfloat16 on a CPU from 256 numbers: the largest of many would always be the same.
         drawn = torch.float64 if dtype == torch.float64 else torch.float32
         x = torch.randn(self.shape, device=device, dtype=drawn, generator=generator).to(dtype)
-        x.masked_fill_(x == 0, 1)
-        return self.altered(x) if seed and self.altered else x
+        return x.masked_fill_(x == 0, 1)
 
     def _draw_bits(self, device: str, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
         """Words with one bit in eight set: the OR of sixteen words of evenly drawn bits says nothing any more."""
@@ -143,7 +173,8 @@ class Variant:
     `gpu_only` variants are named as needing a GPU where there is none. `warms`: what it compiles is kept on disk, so workers
     may compile it before: they call each choice once, those of `compiles` where `build` times some of them itself. `graphs`:
     it runs on torch's stream alone, so that a CUDA graph can hold it. `plan` says how the latest call ran, and with how many
-    launches. `check` looks, after the first call, whether what ran is what was asked for.
+    launches. `check` looks, after the first call, whether what ran is what was asked for. `asked_only`: it
+    runs where `--variant` names it and nowhere else.
     """
 
     name: str
@@ -155,6 +186,7 @@ class Variant:
     plan: Callable[[], PlanNote | None] | None = None
     check: Callable[[Call, torch.Tensor], None] | None = None
     note: str | None = None
+    asked_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,12 +198,18 @@ class PlanNote:
     overlap: bool = False
 
 
+Make = Callable[[str, "int | tuple[int, ...] | None", tuple[int, ...], str, "Layout | None"], "Case | None"]
+
+
 @dataclass(frozen=True)
 class Suite:
     """A named set of cases and the variants that are always run.
 
-    `cases(size)` is pure and cheap (it draws nothing): "full" for a GPU, "small" for a look on a CPU. `against` are the
-    peers when the command names none. `host` suites are timed by the host's cost of a call, not by the device.
+    `cases(size)` is pure and cheap (it draws nothing): "full" for a GPU, "small" for a look on a CPU. `drawn` makes the cases
+    of a suite of random problems, from the size, a seed and their number. `against` are the peers when the command names
+    none. `host` suites are timed by the host's cost of a call, not by the device. `make` makes a case of any operation of the
+    suite, dims, shape, dtype and layout, None where there is no such: what `--shapes` of a reader's own are made into. The
+    cases of a suite of `products` reduce no dims; their shapes are MxNxK.
     """
 
     name: str
@@ -182,6 +220,13 @@ class Suite:
     needs_gpu: bool = False
     cpu_only: bool = False
     host: bool = False
+    drawn: Callable[[str, int, int], tuple[Case, ...]] | None = None
+    make: Make | None = None
+    products: bool = False
+
+    def select(self, size: str, seed: int, count: int) -> tuple[Case, ...]:
+        """The cases of a run; only random problems depend on `seed` and `count`."""
+        return self.drawn(size, seed, count) if self.drawn else self.cases(size)
 
 
 def outputs_of(result: Any) -> Outputs:

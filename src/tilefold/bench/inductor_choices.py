@@ -16,7 +16,7 @@ from tilefold import inductor
 from tilefold.bench import traps
 from tilefold.bench.cases import Choice
 from tilefold.bench.peers import COMPILE_MODE
-from tilefold.bench.products import Pair, ProductCase, finished
+from tilefold.bench.product_cases import Pair, ProductCase, finished
 
 Tensor = torch.Tensor
 

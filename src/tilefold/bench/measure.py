@@ -50,7 +50,8 @@ def blank_case(case: Case, variants: Sequence[Variant], copy_gb_per_s: float) ->
     return CaseResult(
         name=case.name,
         operation=case.operation,
-        dim=case.dim,
+        dim=case.dim if isinstance(case.dim, int) else None,
+        dims=case.dims,
         shape=case.shape,
         dtype=case.dtype,
         group=case.group,
@@ -69,7 +70,7 @@ def measure_case(bench: Bench, case: Case, variants: Sequence[Variant]) -> CaseR
     try:
         probes = gate.probes_of(case, bench.device)
         traps.check_input(probes[0].x, case.name)
-        x = torch.empty_like(probes[0].x)
+        x = case.like(probes[0].x)
         bench.ready.clear()
         rows = {v.name: _admit(bench, case, v, x, probes) for v in variants}
         x.copy_(probes[0].x)  # a variant that was refused may have left anything

@@ -114,12 +114,14 @@ def known_peers() -> dict[str, Peer]:
 
 def build_torch(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     """What a user of torch would write."""
-    return [Choice("eager", case.torch_call)]
+    return [] if case.torch_call is None else [Choice("eager", case.torch_call)]
 
 
 def build_compiled(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     """The same compiled, tuned for this one shape."""
     in_torch = case.torch_call
+    if in_torch is None:
+        return []
 
     def fold(x: torch.Tensor) -> Any:
         return in_torch(x)
@@ -198,10 +200,10 @@ def build_jax(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax = importlib.import_module("jax")
     folds = _jax_folds(importlib.import_module("jax.numpy"), jax)
-    if case.operation not in folds or case.dtype in ("int64", "fp64"):
+    if case.operation not in folds or case.dtype in ("int64", "fp64") or isinstance(case.dim, tuple):
         return []
-    in_jax = folds[case.operation]
-    fold = jax.jit(lambda x: in_jax(x, case.dim))
+    in_jax, dim = folds[case.operation], case.dim
+    fold = jax.jit(lambda x: in_jax(x, dim))
 
     def call(x: torch.Tensor) -> Any:
         results = jax.block_until_ready(fold(jax.dlpack.from_dlpack(x)))
@@ -233,9 +235,7 @@ def build_cuda_compute(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     Compiled here, its scratch memory allocated here: a call launches, no more. `reduce_into`, the same in one word, looks
     itself up and allocates from the driver at each call.
     """
-    whole = (
-        case.elements == max(case.shape) and case.dim is not None and case.shape[case.dim] == case.elements
-    )
+    whole = isinstance(case.dim, int) and case.shape[case.dim] == case.elements and case.layout is None
     if not whole or case.operation not in ("sum", "amax") or case.dtype != "fp32":
         return []
     compute = imported("cuda.compute")

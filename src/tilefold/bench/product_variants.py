@@ -23,7 +23,7 @@ from tilefold.bench.inductor_choices import (
     compiled_only,
 )
 from tilefold.bench.ours import last_plan_note
-from tilefold.bench.products import Pair, ProductCase, finished
+from tilefold.bench.product_cases import Pair, ProductCase, finished
 from tilefold.inductor import SPLITS, decomposed, divides
 
 Tensor = torch.Tensor

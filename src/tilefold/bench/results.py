@@ -54,7 +54,8 @@ class Measurement:
 class CaseResult:
     """One case, what it costs at least, and its variants, ours first. `run` is the run's place in the file.
 
-    `empty_us` are empty launches by kind, measured in turns with the variants; none where bytes alone take long.
+    `dim` is the reduced dim where there is one, `dims` are all of them. `empty_us` are empty launches by kind, measured in
+    turns with the variants; none where bytes alone take long.
     """
 
     name: str
@@ -72,6 +73,7 @@ class CaseResult:
     notes: tuple[str, ...] = ()
     empty_us: dict[str, float] = field(default_factory=dict, hash=False)
     run: int = 0
+    dims: tuple[int, ...] = ()
 
     def of(self, variant: str) -> Measurement | None:
         """The measurement of a variant."""

@@ -6,12 +6,13 @@ import datetime
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import torch
 
+import tilefold
 import tilefold.bench.machine as machine
 from tilefold.bench import limits, timing
 from tilefold.bench.cases import Case, Suite, Variant
@@ -19,26 +20,19 @@ from tilefold.bench.clocks import ClockWatch, clock_reader
 from tilefold.bench.display import Display
 from tilefold.bench.measure import Bench, blank_case, measure_case
 from tilefold.bench.results import SCHEMA, Run, SuiteResult, writable_folder, write_results
+from tilefold.bench.selection import Selection, asked_suite, selected
 from tilefold.bench.timing import DeviceClock, HostClock, Pace, Stopwatch
 from tilefold.bench.variants import peers_of, variants_of
 from tilefold.bench.warm import NO_TIME_LEFT, Job, warm_caches
-from tilefold.errors import ArgumentError
 
 KEPT_EVERY_S = 5.0  # what a run that is killed may lose, beside the case at hand
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the command line asks of a run. None selects all; `against` None takes the suite's own peers."""
+class Options(Selection):
+    """What the command line asks of a run. `against` None takes the suite's own peers, `variants` None all its own."""
 
     device: str = "cuda"
-    size: str = "full"
-    shapes: tuple[str, ...] | None = None
-    dtypes: tuple[str, ...] | None = None
-    operations: tuple[str, ...] | None = None
-    dims: tuple[str, ...] | None = None
-    headline: bool = False
-    part: tuple[int, int] = (1, 1)
     against: tuple[str, ...] | None = None
     variants: tuple[str, ...] | None = None
     jobs: int = 0
@@ -51,39 +45,6 @@ class Options:
     commit: str | None = None
 
 
-def selected(suite: Suite, options: Options) -> list[Case]:
-    """The cases that the options ask for, in the suite's order.
-
-    Raises:
-        ArgumentError: a filter that matches none, with what there is; or nothing is left.
-    """
-    cases = list(suite.cases(options.size))
-    filters: tuple[tuple[str, tuple[str, ...] | None, Callable[[Case], str]], ...] = (
-        ("--shapes", options.shapes, lambda case: case.shape_text),
-        ("--dtype", options.dtypes, lambda case: case.dtype),
-        ("--operations", options.operations, lambda case: case.operation),
-        ("--dims", options.dims, lambda case: str(case.dim)),
-    )
-    for flag, wanted, of in filters:
-        if wanted is not None:
-            there = dict.fromkeys(map(of, cases))
-            for name in wanted:
-                if name not in there:
-                    raise ArgumentError(
-                        f"bench: {flag} must be of {', '.join(there)} here, got {name!r}; leave it out"
-                    )
-            cases = [case for case in cases if of(case) in wanted]
-    if options.headline:
-        cases = [case for case in cases if case.headline]
-    number, parts = options.part
-    cases = cases[number - 1 :: parts]
-    if not cases:
-        raise ArgumentError(
-            f"bench: the options must leave a case of {suite.name}, got none; leave out --headline or --part"
-        )
-    return cases
-
-
 def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
     """Measure a suite and write its files: every few seconds, at the end, and when it is interrupted.
 
@@ -94,6 +55,7 @@ def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
     """
     deadline = time.time() + options.budget_s
     cases = selected(suite, options)
+    suite = asked_suite(suite, options)
     against = suite.against if options.against is None else options.against
     variants = variants_of(suite, against, options.variants)
     writable_folder(options.out)
@@ -102,6 +64,7 @@ def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
     for peer in peers:
         display.say(f"peer {peer.name}: {versions[peer.name] or f'missing ({peer.trouble})'}")
     warm(suite, cases, variants, options, display, deadline)
+    drawn = {"seed": options.seed, "count": options.count} if suite.drawn else {}
     bench = new_bench(
         suite, options, frozenset(name for name, version in versions.items() if version is None)
     )
@@ -112,6 +75,7 @@ def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
 
     def keep(copy_again: float | None = None, *notes: str) -> SuiteResult:
         run = describe_run(bench, options, versions, copy_again, notes)
+        run = replace(run, settings=run.settings | drawn)
         result = SuiteResult(SCHEMA, suite.name, (run,), tuple(done))
         write_results(result, options.out)
         return result
@@ -158,11 +122,10 @@ def warm(
     until = deadline - 0.4 * options.budget_s
     # Case after case: where time runs out the first cases have all they need, and cases with the same kernels do not meet.
     # What compiles longest comes first.
+    asked = Selection(**{f.name: getattr(options, f.name) for f in fields(Selection)})
     names = sorted((v.name for v in variants if v.warms), key=lambda name: name != "compile")
     jobs = [
-        Job(suite.name, options.size, case.name, name, options.device, until)
-        for case in cases
-        for name in names
+        Job(suite.name, case.name, name, options.device, until, asked) for case in cases for name in names
     ]
 
     compiled = 0
@@ -229,7 +192,7 @@ def describe_run(
         torch=torch.__version__,
         triton=machine.version_of("triton"),
         python=sys.version.split()[0],
-        tilefold=machine.version_of("tilefold"),
+        tilefold=tilefold.__version__,
         commit=options.commit or machine.commit(),
         date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         command=options.command,

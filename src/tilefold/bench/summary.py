@@ -6,11 +6,13 @@ import statistics
 from collections.abc import Sequence
 
 from tilefold.bench.results import ERROR, NOT_RUN, OK, WRONG, CaseResult, Measurement, SuiteResult
-from tilefold.bench.statistics import geometric_mean
+from tilefold.bench.statistics import geometric_mean, percentile
 
 OURS = "ours"
+PLANNED = "ours, "  # how the names of other planners' variants begin (`planners`)
 NOISE = 1.03
 SKINNY = ("decompose-k", "router")  # products, which are judged by ratios
+DRAWN = ("shapes",)  # random problems, which are judged by their spread
 SIZE_CLASSES = (">= 30 us", "8 to 30 us", "< 8 us")
 
 
@@ -59,16 +61,77 @@ def summary(result: SuiteResult) -> list[str]:
     if fractions(headline):
         worst = min((c for c in headline if fractions([c])), key=lambda case: fractions([case])[0])
         lines.append(f"worst of {len(headline)} headline cases: {worst.name} {fractions([worst])[0]:.3f}")
-    for peer in result.variants:
+    others = [variant for variant in result.variants if variant != OURS]
+    peers = [variant for variant in others if not variant.startswith(PLANNED)]
+    for peer in others:
         for name, some_cases in (("all", cases), ("headline", headline)):
             good, both = not_slower(some_cases, peer)
-            if both and peer != OURS:
+            if both:
                 lines.append(f"not slower than {peer} beyond 3 %, {name}: {good} of {both}")
     if result.suite == "host":
-        lines += [line for peer in result.variants if peer != OURS and (line := host_line(cases, peer))]
+        lines += [line for peer in others if (line := host_line(cases, peer))]
+    if result.suite in DRAWN:
+        lines += drawn_lines(cases, peers)
     if result.suite in SKINNY:
-        lines += skinny_lines(headline, [peer for peer in result.variants if peer != OURS])
+        lines += skinny_lines(headline, peers)
+    for variant in others:
+        if variant.startswith(PLANNED):
+            lines += planner_lines(cases, variant)
     return [*lines, *complaints(result)]
+
+
+def planner_lines(cases: Sequence[CaseResult], other: str) -> list[str]:
+    """Ours beside itself under another planner, in one run: mean fractions of the limit, and where it is slower."""
+    both = [case for case in cases if timed(case) and timed(case, other)]
+    lines = []
+    for dtype in dict.fromkeys(case.dtype for case in both):
+        for name in SIZE_CLASSES:
+            some = [c for c in both if c.dtype == dtype and size_class(c.floor_us) == name]
+            means = [geometric_mean(fractions(some, variant)) for variant in (OURS, other)]
+            if some and all(mean > 0 for mean in means):
+                said = f"{means[0]:.3f} of the limit, {other} {means[1]:.3f} ({means[0] - means[1]:+.3f})"
+                lines.append(f"{dtype}, bytes alone {name}: {said}, of {len(some)}")
+    ratios = sorted(((over_the_best(case, [other]) or 1.0, case.name) for case in both), reverse=True)
+    slower = [f"{name} {ratio:.2f}" for ratio, name in ratios if ratio > 1.05]
+    if both:
+        named = f": {', '.join(slower[:5])}{' ...' * (len(slower) > 5)}" if slower else ""
+        lines.append(f"slower than {other} beyond 5 % in {len(slower)} of {len(both)}{named}")
+    return lines
+
+
+def drawn_lines(cases: Sequence[CaseResult], peers: Sequence[str]) -> list[str]:
+    """Of each dtype and size class, of each operation and of all: mean, tenth percentile and worst fraction of the limit, and
+    how many cases are slower than the best of the peers beyond 3 % and 15 %.
+    """
+    classes: dict[str, list[CaseResult]] = {}
+    for case in cases:
+        sized = f"{case.dtype}, bytes alone {size_class(case.floor_us)}"
+        for name in (sized, f"{case.operation}, {case.dtype}", "all"):
+            classes.setdefault(name, []).append(case)
+    return [
+        f"{name}: {_drawn_line(some, peers)}" for name, some in sorted(classes.items()) if fractions(some)
+    ]
+
+
+def _drawn_line(cases: Sequence[CaseResult], peers: Sequence[str]) -> str:
+    """The figures of one class."""
+    shares = sorted(fractions(cases))
+    said = (
+        f"{len(shares)} cases, mean {statistics.mean(shares):.2f} of the limit, "
+        f"tenth percentile {percentile(shares, 0.1):.2f}, worst {shares[0]:.2f}"
+    )
+    ratios = [ratio for case in cases if (ratio := over_the_best(case, peers))]
+    if not ratios:
+        return said
+    beyond = [sum(ratio > limit for ratio in ratios) for limit in (NOISE, 1.15)]
+    shares_of = [f"{count} of {len(ratios)} ({count / len(ratios):.0%})" for count in beyond]
+    return f"{said}; slower than the best peer beyond 3 % in {shares_of[0]}, beyond 15 % in {shares_of[1]}"
+
+
+def over_the_best(case: CaseResult, peers: Sequence[str]) -> float | None:
+    """Our time over that of the fastest of the peers; None where one of the two was not timed."""
+    ours, theirs = median_us(case, OURS), [t for t in (median_us(case, peer) for peer in peers) if t]
+    return ours / min(theirs) if ours and theirs else None
 
 
 def skinny_lines(cases: Sequence[CaseResult], peers: Sequence[str]) -> list[str]:

@@ -278,7 +278,7 @@ def check_input(x: torch.Tensor, name: str) -> None:
         raise TrapError(
             f"{name}: at most 1 % of a timed input may be zero, got {zeros} of {x.numel()}; draw it"
         )
-    if x.numel() > 1 and bool((x == x.view(-1)[0]).all()):
+    if x.numel() > 1 and bool((x == x[(0,) * x.dim()]).all()):
         raise TrapError(f"{name}: a timed input must vary, got one value {x.numel()} times; draw it")
 
 

@@ -25,6 +25,8 @@ def peers_of(names: Sequence[str]) -> list[Peer]:
 def variants_of(suite: Suite, against: Sequence[str], only: Sequence[str] | None = None) -> list[Variant]:
     """A suite's variants, or `only` some, and the peers named, each once; a suite's own may be named as a peer.
 
+    Without `only` those are left out that run only where they are asked for.
+
     Raises:
         ArgumentError: a name that is none of the suite's, or no peer's.
     """
@@ -34,5 +36,6 @@ def variants_of(suite: Suite, against: Sequence[str], only: Sequence[str] | None
             raise ArgumentError(
                 f"bench: --variant must be of {'; '.join(own)}, got {name!r}; leave it out, or name one"
             )
-    kept = [v for v in own.values() if only is None or v.name in only or v.name in against]
+    asked = [v.name for v in own.values() if not v.asked_only] if only is None else only
+    kept = [v for v in own.values() if v.name in asked or v.name in against]
     return [*kept, *(peer.variant for peer in peers_of([n for n in against if n not in own]))]

@@ -11,7 +11,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures import TimeoutError as WaitedTooLong  # Python 3.10 has two of that name
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilefold.bench.selection import Selection
 
 NO_TIME_LEFT = "no time left"
 GRACE_S = 30.0  # that a job in hand is given beyond its deadline
@@ -23,11 +26,11 @@ class Job:
     """One variant of one case to compile, by names: workers find the rest themselves."""
 
     suite: str
-    size: str
     case: str
     variant: str
     device: str
     deadline: float
+    asked: Selection
 
 
 def warm_caches(jobs: Sequence[Job], workers: int, told: Callable[[int, str], None]) -> None:
@@ -81,13 +84,15 @@ def _compile(job: Job) -> str:
         import torch
 
         from tilefold.bench import traps
+        from tilefold.bench.selection import asked_suite, selected
         from tilefold.bench.suites import load_suite
         from tilefold.bench.variants import variants_of
 
         if job.device != "cpu":
             torch.cuda.set_device(torch.device(job.device).index or 0)
         suite = load_suite(job.suite)
-        case = next(case for case in suite.cases(job.size) if case.name == job.case)
+        case = next(case for case in selected(suite, job.asked) if case.name == job.case)
+        suite = asked_suite(suite, job.asked)
         variant = next(v for v in variants_of(suite, (job.variant,)) if v.name == job.variant)
         with _lock:  # so that nobody measures beside what this launches
             x = case.draw(job.device)

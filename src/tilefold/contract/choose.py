@@ -11,24 +11,26 @@ The choice is the least time of the cost model (`costs`), or that of a search on
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
+from tilefold.caching import kept_outside_modes
 from tilefold.contract import cublas
 from tilefold.contract.costs import Costs, plan_us
 from tilefold.contract.epilogue import Epilogue
-from tilefold.contract.operands import Contraction, canonical_product
-from tilefold.contract.plan import Asked, ContractPlan, Sizes, Tile
+from tilefold.contract.operands import EXACT_IN_FLOAT64, Contraction, canonical_product
+from tilefold.contract.plan import Asked, Candidate, Sizes, Tile
+from tilefold.contract.steps import nothing, product_plan
 from tilefold.contract.tiles import finish_of, splits_of, spreading_bytes, tiles_of
 from tilefold.contract.tuned import costs_of, tuned_plan
-from tilefold.planner.device import H200, NOMINAL, Device, device_of
+from tilefold.planner.device import NOMINAL, Device
+from tilefold.planner.plan import Plan
 
 
-def plan_product(
+def choose_product(
     problem: Contraction,
     device: Device,
     *,
@@ -37,20 +39,17 @@ def plan_product(
     cublas: bool = True,
     finished: bool = False,
     row: bool = False,
-) -> ContractPlan:
+) -> Candidate:
     """How to multiply on `device`. For the last three see `Asked`.
 
     With "batch_invariant" the plan depends on K, N and the dtype alone: never cuBLAS, which chooses by M, and no limit on
     memory, so that `splits` x M x N sums are held whatever M is.
     """
+    dtype = torch.float64 if problem.dtypes[0] in EXACT_IN_FLOAT64 else problem.dtypes[0]
     sizes = Sizes(
-        problem.rows.size,
-        problem.columns.size,
-        problem.depth.size,
-        problem.batches,
-        problem.dtypes[0].itemsize,
+        problem.rows.size, problem.columns.size, problem.depth.size, problem.batches, dtype.itemsize
     )
-    asked, chip = Asked(problem.dtypes[0], precision, cublas, finished, row), device
+    asked, chip = Asked(dtype, precision, cublas, finished, row), device
     if guarantee == "batch_invariant":
         sizes, chip = replace(sizes, rows=INVARIANT_ROWS, batches=1), NOMINAL
         asked = replace(asked, cublas=False, finished=False, in_order=True)
@@ -63,33 +62,40 @@ def plan_product(
 
 
 def plan_tensors(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    extras: Sequence[torch.Tensor],
+    tensors: Sequence[torch.Tensor],
     epilogue: Epilogue,
     precision: str,
     guarantee: str,
-    device: Device | None = None,
-) -> ContractPlan:
-    """How validated tensors are multiplied on a chip (their own, or an H200), torch being set as it is now."""
-    chip = device or (device_of(a.device.index) if a.is_cuda else H200)
-    return plan_product(
-        canonical_product(a, b, extras),
-        chip,
+    device: Device,
+    *,
+    library: bool = True,
+) -> tuple[Contraction, Plan]:
+    """The problem of validated operands and extra tensors, and its plan on a chip, torch being set as it is now.
+
+    `library`: cuBLAS may take part.
+    """
+    a, b, *extras = tensors
+    problem = canonical_product(a, b, extras)
+    if problem.outputs == 0:
+        return problem, nothing(epilogue, guarantee)
+    chosen = choose_product(
+        problem,
+        device,
         precision=precision,
         guarantee=guarantee,
-        cublas=cublas.multiplies(a.dtype, precision),
+        cublas=library and cublas.multiplies(a.dtype, precision),
         finished=cublas.finishes(epilogue, a, b, extras),
         row=epilogue.row is not None,
     )
+    return problem, product_plan(chosen, problem, epilogue)
 
 
 INVARIANT_ROWS = 64  # for so many rows "batch_invariant" plans, whatever there are
 PARTIAL_BYTES = 64 << 20  # of partial products: more than the L2 keeps pays twice
 
 
-@functools.lru_cache(maxsize=4096)
-def _chosen(sizes: Sizes, asked: Asked, device: Device) -> ContractPlan:
+@kept_outside_modes(4096)
+def _chosen(sizes: Sizes, asked: Asked, device: Device) -> Candidate:
     plans = candidates(sizes, asked, device, costs_of(device))
     best = min(plans, key=lambda p: p.time_us)
     if device != NOMINAL:
@@ -97,7 +103,7 @@ def _chosen(sizes: Sizes, asked: Asked, device: Device) -> ContractPlan:
     return replace(best, reason=_reason(best, plans, sizes))
 
 
-def _reason(best: ContractPlan, plans: list[ContractPlan], sizes: Sizes) -> str:
+def _reason(best: Candidate, plans: list[Candidate], sizes: Sizes) -> str:
     """The sizes, the time expected, and what the other strategies would take."""
     text = f"{sizes.rows} x {sizes.columns} results of K = {sizes.depth}, {best.reason or 'about'} {best.time_us:.1f} us"
     least: dict[str, float] = {}
@@ -107,10 +113,10 @@ def _reason(best: ContractPlan, plans: list[ContractPlan], sizes: Sizes) -> str:
     return f"{text} ({', '.join(others)})" if others else text
 
 
-def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None = None) -> list[ContractPlan]:
+def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None = None) -> list[Candidate]:
     """Every plan that is weighed, with the time the cost model expects: what a search would time.
 
-    `overlap` and `precision` are still to be set, as `plan_product` does.
+    `overlap` and `precision` are still to be set, as `choose_product` does.
     """
     plans = [
         plan
@@ -121,17 +127,17 @@ def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None =
     ]
     if asked.cublas:
         finish = None if asked.finished else finish_of(sizes, 1, asked.row)
-        plans.append(ContractPlan("triton", "cublas", finish=finish))
+        plans.append(Candidate("cublas", finish=finish))
     used = costs or Costs()
     return [replace(plan, time_us=plan_us(plan, sizes, asked, device, used)) for plan in plans]
 
 
-def _tiled(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Device) -> Iterator[ContractPlan]:
+def _tiled(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Device) -> Iterator[Candidate]:
     if splits == 1 and (not asked.row or tile.block_n >= sizes.columns):
-        plan = ContractPlan("triton", "whole", tile)
+        plan = Candidate("whole", tile)
     else:
         finish = finish_of(sizes, splits, asked.row, asked.in_order)
-        plan = ContractPlan("triton", "split", tile, splits, finish)
+        plan = Candidate("split", tile, splits, finish)
     yield plan
     if device.overlaps and (reserved := spreading_bytes(tile, splits, sizes, device)):
         yield replace(plan, chained=True, reserved_bytes=reserved)

@@ -4,10 +4,10 @@ tiles     a launch + waves of programs x (the way to the first data + steps of K
 finish    a dependent launch + what one of its programs reads + the partial products' way through the L2
 cuBLAS    its least time + its operands' way from memory or its products in tiles of 128 x 128, whichever takes longer
 
-A program waits for its first steps, then each step's loads take what a core reads in that time, or a part of the latency. Its
+A program waits for its first steps, then each step's loads take what an SM reads in that time, or a part of the latency. Its
 products come after them, unless they are `wgmma`'s, which run beside the loads of a step after the next: a program is a chain
-of steps, and products on one accumulator wait for each other. Where programs share a core, the longer of that chain and of
-what they need of the core together counts, and a part of the shorter.
+of steps, and products on one accumulator wait for each other. Where programs share an SM, the longer of that chain and of
+what they need of the SM together counts, and a part of the shorter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes, Tile
+from tilefold.contract.plan import Asked, Candidate, Finish, Sizes, Tile
 from tilefold.planner.device import Device
 
 
@@ -27,19 +27,19 @@ class Costs:
     searches, those near the fastest counting most (docs/measured.md). benchmarks/fit_products.py fits those of a chip.
 
     Launches: `launch_us` is one in a graph, `dependent_us` one that began early, `chained_us` what a first launch gains that
-    begins beside the end of what ran before, `crowded_us` the same where its programs share cores. `full_us` is lost where
-    nearly no core is left over, `share_us` for each further program of a core, `warp_us` for each warp of one.
+    begins beside the end of what ran before, `crowded_us` the same where its programs share SMs. `full_us` is lost where
+    nearly no SM is left over, `share_us` for each further program of an SM, `warp_us` for each warp of one.
 
     Loads: `latency_us` is a program's way to its first data, `waited` the part of the steps on their way that it waits for,
-    `load_us` the way of a later load, `step_us` what a step costs besides, `core_gb_per_s` what a core reads through the L2.
+    `load_us` the way of a later load, `step_us` what a step costs besides, `core_gb_per_s` what an SM reads through the L2.
 
-    Products, of a core a second: `core_tflops` with `wgmma`, `mma_tflops` with `mma.sync` (a warp a quarter of it),
+    Products, of an SM a second: `core_tflops` with `wgmma`, `mma_tflops` with `mma.sync` (a warp a quarter of it),
     `vector_tflops` and, of one warp, `vector_warp_tflops` on the vector units, for threads that hold many results: `few` of
     them halve it. `wgmma_us` and `mma_us` is the way of one product of 16 of K. `unhidden` is the part of the shorter of
-    chain and core that still counts.
+    chain and SM that still counts.
 
-    Finish: all cores write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `meet_us` is
-    its warps' exchange. `cublas_us` and `cublas_tflops` (a core) are cuBLAS's.
+    Finish: all SMs write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `meet_us` is
+    its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's.
     """
 
     launch_us: float = 1.0
@@ -69,7 +69,7 @@ class Costs:
     cublas_tflops: float = 11.0
 
 
-CORE_WARPS = 64  # that one core holds
+CORE_WARPS = 64  # that one SM holds
 CORE_PROGRAMS = 32
 PROGRAM_BYTES = 1024  # of shared memory that each program takes besides its own
 VECTOR = 16  # times as long cuBLAS takes on the vector units as on tensor cores
@@ -85,7 +85,7 @@ def slowdown(dtype: torch.dtype, precision: str) -> float:
     return 0.5 if dtype.itemsize == 1 else 1.0
 
 
-def plan_us(plan: ContractPlan, sizes: Sizes, asked: Asked, device: Device, costs: Costs) -> float:
+def plan_us(plan: Candidate, sizes: Sizes, asked: Asked, device: Device, costs: Costs) -> float:
     """What the model expects of a plan, in microseconds of a CUDA graph."""
     if plan.tile is None:
         return _cublas_us(sizes, asked, plan.finish is None, device, costs)
@@ -106,8 +106,8 @@ def programs_of(tile: Tile, splits: int, sizes: Sizes) -> int:
 
 
 def share_of(tile: Tile, splits: int, sizes: Sizes, device: Device) -> int:
-    """How many of them a core has."""
-    return math.ceil(programs_of(tile, splits, sizes) / device.cores)
+    """How many of them an SM has."""
+    return math.ceil(programs_of(tile, splits, sizes) / device.sms)
 
 
 def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Device, costs: Costs) -> float:
@@ -128,13 +128,13 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Devic
         step_us = max(step_us, needed_us) + costs.unhidden * min(step_us, needed_us)
     wave_us = costs.latency_us + costs.waited * min(ahead, steps) * sharing * reading_us + steps * step_us
     wave_us += costs.share_us * (sharing - 1) + costs.warp_us * tile.num_warps
-    full_us = costs.full_us * (programs_of(tile, splits, sizes) / (share * device.cores)) ** 4
+    full_us = costs.full_us * (programs_of(tile, splits, sizes) / (share * device.sms)) ** 4
     memory_us = sizes.operand_bytes / device.gb_per_s / 1e3
     return costs.launch_us + max(memory_us, math.ceil(share / sharing) * wave_us) + full_us
 
 
 def _products_us(tile: Tile, sharing: int, asked: Asked, device: Device, costs: Costs) -> tuple[float, float]:
-    """A step's products of a program by itself, and of `sharing` programs where only the core limits them."""
+    """A step's products of a program by itself, and of `sharing` programs where only the SM limits them."""
     products = 2 * tile.block_m * tile.block_n * tile.block_k
     warps = tile.num_warps
     slower = slowdown(asked.dtype, asked.precision)
@@ -165,7 +165,7 @@ def _is_wgmma(tile: Tile, asked: Asked, device: Device) -> bool:
 def _finish_us(finish: Finish, splits: int, sizes: Sizes, device: Device, costs: Costs) -> float:
     """The second launch of our own tiles."""
     begun_us = costs.dependent_us if device.overlaps else costs.launch_us + costs.latency_us
-    rounds = math.ceil(math.ceil(sizes.outputs / finish.block) / (8 * device.cores))
+    rounds = math.ceil(math.ceil(sizes.outputs / finish.block) / (8 * device.sms))
     reading_us = rounds * finish.block * splits * 4 / costs.finish_gb_per_s / 1e3
     partial_us = sizes.outputs * splits * 4 / costs.partial_gb_per_s / 1e3
     return begun_us + reading_us + partial_us + (costs.meet_us if finish.num_warps > 1 else 0.0)
@@ -174,12 +174,12 @@ def _finish_us(finish: Finish, splits: int, sizes: Sizes, device: Device, costs:
 def _cublas_us(sizes: Sizes, asked: Asked, finished: bool, device: Device, costs: Costs) -> float:
     """cuBLAS, and the launch after it unless it leaves nothing to do."""
     tiles = math.ceil(sizes.rows / 128) * math.ceil(sizes.columns / 128) * sizes.batches
-    idle = math.ceil(tiles / device.cores) * device.cores / tiles  # how far the last wave is from full
+    idle = math.ceil(tiles / device.sms) * device.sms / tiles  # how far the last wave is from full
     slower = slowdown(asked.dtype, asked.precision)
     if is_vector(asked):
         slower *= VECTOR
     products = 2 * tiles * 128 * 128 * sizes.depth * slower
-    multiplying_us = products * min(idle, 2.0) / (costs.cublas_tflops * device.cores) / 1e6
+    multiplying_us = products * min(idle, 2.0) / (costs.cublas_tflops * device.sms) / 1e6
     after_us = (
         0.0 if finished else costs.launch_us + costs.latency_us + sizes.outputs * 8 / device.gb_per_s / 1e3
     )

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import FLOAT8
-from tilefold.contract.row import Row
 from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError
-from tilefold.problem import Dim, alignment, coalesce
+from tilefold.modes import converted, is_converted
+from tilefold.problem import Dim, Problem, alignment, merged
 from tilefold.validate import check_tensors
 
 OPERANDS = (
@@ -24,8 +24,14 @@ OPERANDS = (
     torch.float32,
     torch.float64,
     torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
     *(d for d in FLOAT8 if d in (torch.float8_e4m3fn, torch.float8_e5m2)),
 )
+# Whole numbers whose products a float64 sums exactly, and up to which K.
+EXACT_IN_FLOAT64 = {torch.uint8: 1 << 37, torch.int16: 1 << 23}
 PRECISIONS = ("ieee", "tf32")
 ROW_COLUMNS = 16384  # of a row that one program's registers hold
 ORDERED_COLUMNS = (
@@ -33,30 +39,36 @@ ORDERED_COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class Contraction:
-    """A product made canonical. Each `Dim` holds a stride for a, for b and for every extra tensor, then the result's.
+class Contraction(Problem):
+    """A product made canonical: batch dims that b walks too, rows (M and the batch dims that join it), columns, and K.
 
-    `batch` are dims that b walks too; `rows` are M and the batch dims that join it. `aligned` holds, for each tensor, the
-    largest power of two up to 16 that divides its address.
+    Each `Dim` holds a stride for a, for b and for every extra tensor; the last three dims are always rows, columns and K.
     """
 
-    batch: tuple[Dim, ...]
-    rows: Dim
-    columns: Dim
-    depth: Dim
-    dtypes: tuple[torch.dtype, ...]
-    aligned: tuple[int, ...]
+    @property
+    def batch(self) -> tuple[Dim, ...]:
+        """The dims along which both operands are other matrices."""
+        return self.dims[:-3]
+
+    @property
+    def rows(self) -> Dim:
+        """M."""
+        return self.dims[-3]
+
+    @property
+    def columns(self) -> Dim:
+        """N."""
+        return self.dims[-2]
+
+    @property
+    def depth(self) -> Dim:
+        """K, along which products are summed."""
+        return self.dims[-1]
 
     @property
     def batches(self) -> int:
         """How many matrices there are."""
         return math.prod(d.size for d in self.batch)
-
-    @property
-    def outputs(self) -> int:
-        """How many results there are."""
-        return self.batches * self.rows.size * self.columns.size
 
 
 def check_operands(a: Any, b: Any, bias: Any, extras: Sequence[Any]) -> None:
@@ -90,21 +102,52 @@ def check_operands(a: Any, b: Any, bias: Any, extras: Sequence[Any]) -> None:
         )
 
 
+def check_on_gpu(a: torch.Tensor) -> None:
+    """Refuse what no kernel multiplies: tensor cores have int8 and, for what it holds exactly, float64.
+
+    Raises:
+        DtypeError, ShapeError: it has no such products, or K is too long for them to be exact.
+    """
+    dtype, depth = a.dtype, a.shape[-1]
+    if dtype in (torch.int32, torch.int64):
+        raise DtypeError(
+            f"matmul: whole numbers multiplied on a GPU must be of int8, uint8 or int16, got {dtype}; convert to int16 where "
+            "they fit, to float64 where sums stay below 2**53, or multiply on a CPU"
+        )
+    if depth > EXACT_IN_FLOAT64.get(dtype, depth):
+        raise ShapeError(
+            f"matmul: sums of {dtype} on a GPU are exact for K of at most {EXACT_IN_FLOAT64[dtype]}, got {depth}; split K "
+            "and add the products"
+        )
+
+
+def as_autocast(a: Any, b: Any, bias: Any, precision: str | None) -> tuple[Any, Any, Any, str | None]:
+    """Operands and a bias as torch.autocast, where it is on, gives them to torch.nn.functional.linear.
+
+    With the precision that is left to ask for: "tf32" is one of float32 products.
+    """
+    if not isinstance(a, torch.Tensor) or not is_converted(a.device):
+        return a, b, bias, precision
+    made = [converted(t) if isinstance(t, torch.Tensor) else t for t in (a, b, bias)]
+    narrowed = made[0] is not a and a.dtype == torch.float32 and precision in PRECISIONS
+    return made[0], made[1], made[2], None if narrowed else precision
+
+
 def check_row_fits(
-    row: Row | None, a: torch.Tensor, b: torch.Tensor, shape: Sequence[int], out: Any, guarantee: str
+    monoid: Monoid | None, a: torch.Tensor, b: torch.Tensor, shape: Sequence[int], out: Any, guarantee: str
 ) -> None:
     """Refuse rows that no program can hold, and what has no rows.
 
     Raises:
         ArgumentError, EmptyError, ShapeError: a rule is broken; the message says which.
     """
-    if row is None:
+    if monoid is None:
         return
     if b.ndim < 2:
         raise ShapeError(
             f"matmul: with `row` b must have columns, got shape {list(b.shape)}; fold one value with unsqueeze(-1)"
         )
-    in_order = guarantee == "batch_invariant" or not row.monoid.commutative
+    in_order = guarantee == "batch_invariant" or not monoid.commutative
     most = ORDERED_COLUMNS if in_order else ROW_COLUMNS
     if shape[-1] > most:
         why = " where they meet in order" if in_order else ""
@@ -112,9 +155,9 @@ def check_row_fits(
             f"matmul: with `row` there must be at most {most} columns{why}, got {shape[-1]}; leave `row` out and fold "
             "the result with tilefold.reduce(result, monoid, dim=-1)"
         )
-    if shape[-1] == 0 and row.monoid.algebra.identity is None:
+    if shape[-1] == 0 and monoid.algebra.identity is None:
         raise EmptyError(
-            f"matmul: folding nothing needs an identity, got rows of no columns and {row.monoid.name} without one; give the "
+            f"matmul: folding nothing needs an identity, got rows of no columns and {monoid.name} without one; give the "
             "monoid an identity or b columns"
         )
     if out is not None:
@@ -186,18 +229,23 @@ def canonical_product(a: torch.Tensor, b: torch.Tensor, extras: Sequence[torch.T
     outer, step = [], rows * columns
     for d in reversed(range(len(lengths))):
         if lengths[d] != 1:
-            outer.append(Dim(lengths[d], tuple(t.stride(d) for t in walks), step))
+            outer.append(Dim("map", lengths[d], tuple(t.stride(d) for t in walks), step))
         step *= lengths[d]
     if rows != 1:
         strides = (left.stride(-2), 0, *(e.stride(-2) for e in seen))
-        outer.insert(0, Dim(rows, strides, columns))
-    joined = coalesce(outer[::-1])
+        outer.insert(0, Dim("map", rows, strides, columns))
+    joined = merged(outer[::-1])
     by_rows = bool(joined) and joined[-1].strides[1] == 0
+    batch = joined[:-1] if by_rows else joined
     return Contraction(
-        batch=joined[:-1] if by_rows else joined,
-        rows=joined[-1] if by_rows else Dim(1, (0,) * len(walks), 0),
-        columns=Dim(columns, (0, right.stride(-1), *(e.stride(-1) for e in seen)), 1),
-        depth=Dim(left.shape[-1], (left.stride(-1), right.stride(-2), *(0 for _ in seen)), 0),
+        dims=(
+            *batch,
+            joined[-1] if by_rows else Dim("map", 1, (0,) * len(walks)),
+            Dim("map", columns, (0, right.stride(-1), *(e.stride(-1) for e in seen)), 1),
+            Dim(
+                "reduce", left.shape[-1], (left.stride(-1), right.stride(-2), *(0 for _ in seen)), position=1
+            ),
+        ),
         dtypes=tuple(t.dtype for t in walks),
         aligned=tuple(alignment(t.data_ptr()) for t in walks),
     )

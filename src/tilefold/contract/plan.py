@@ -1,4 +1,4 @@
-"""What is asked of a product and the frozen answer to "how": one or two launches."""
+"""What is asked of a product, and the candidates that its planner weighs: tiles, splits, a second launch."""
 
 from __future__ import annotations
 
@@ -67,6 +67,35 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Tiling:
+    """What the launch that multiplies decides: its tile, how many programs share the K of one, float32's precision.
+
+    `reserved_bytes` is the shared memory that a program asks for at least: so much that no SM holds more than its share, so
+    that programs that begin early spread over all of them.
+    """
+
+    tile: Tile
+    splits: int = 1
+    reserved_bytes: int = 0
+    precision: str = "ieee"
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        t = self.tile
+        sizes = f"m{t.block_m},n{t.block_n},k{t.block_k},w{t.num_warps},p{t.num_stages}"
+        return f"tiles:{sizes},s{self.splits}"
+
+    def __str__(self) -> str:
+        t = self.tile
+        share = ", no SM to more than its share" if self.reserved_bytes else ""
+        return (
+            f"tiles of {t.block_m} x {t.block_n} results, {t.block_k} of K a step, "
+            f"{count(self.splits, 'split')}, {count(t.num_warps, 'warp')}, {t.num_stages} steps on their way{share}"
+        )
+
+
+@dataclass(frozen=True)
 class Finish:
     """The second launch: a program folds `block` neighbouring results, `lanes` partial products of each at a time.
 
@@ -79,19 +108,30 @@ class Finish:
     num_warps: int
     row: int = 0
 
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"finish:x{self.block},l{self.lanes},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        what = (
+            f"{count(self.block // self.row, 'row')} of {self.row}"
+            if self.row
+            else count(self.block, "result")
+        )
+        return f"{what} x {count(self.lanes, 'lane')} a program, {count(self.num_warps, 'warp')}"
+
 
 @dataclass(frozen=True)
-class ContractPlan:
-    """How one product runs. Equal plans for equal shapes, dtypes and chips.
+class Candidate:
+    """One way to multiply, which the cost model weighs: `contract.steps` makes a plan of the one that is chosen.
 
     `splits` programs share the K of a tile. `finish` is the launch that ends a "split" product, or a "cublas" one that torch
     does not end itself; `overlap` begins it early (programmatic dependent launch); `chained` begins the first launch early
-    too, beside the end of whatever ran before, and has it wait there before it reads. `reserved_bytes` is the shared memory
-    that a program of the first launch asks for at least: so much that no core holds more than its share, so that those begun
-    early spread over all cores. `time_us` is what the cost model expects (or a search measured), `reason` its words.
+    too, beside the end of whatever ran before, and has it wait there before it reads. `time_us` is what the cost model
+    expects (or a search measured), `reason` its words.
     """
 
-    backend: str
     strategy: str
     tile: Tile | None = None
     splits: int = 1
@@ -105,35 +145,6 @@ class ContractPlan:
     reason: str = ""
 
     @property
-    def decisions(self) -> ContractPlan:
-        """The plan without what is only said of it."""
+    def decisions(self) -> Candidate:
+        """The candidate without what is only said of it."""
         return replace(self, time_us=0.0, reason="")
-
-    @property
-    def launches(self) -> int:
-        """How many kernels one call launches."""
-        return {"cublas": 1, "split": 1, "whole": 1}.get(self.strategy, 0) + (self.finish is not None)
-
-    def __str__(self) -> str:
-        lines = [f"{self.backend}: {self.strategy}{f', {self.reason}' if self.reason else ''}"]
-        if self.tile is not None:
-            t = self.tile
-            lines.append(
-                f"  1. tiles of {t.block_m} x {t.block_n} results, {t.block_k} of K a step, "
-                f"{count(self.splits, 'split')}, {count(t.num_warps, 'warp')}, {t.num_stages} steps on their way"
-            )
-        if self.finish is not None:
-            f = self.finish
-            what = f"{count(f.block // f.row, 'row')} of {f.row}" if f.row else count(f.block, "result")
-            lines.append(f"  2. {what} x {count(f.lanes, 'lane')} a program, {count(f.num_warps, 'warp')}")
-        early = [str(i) for i, starts in ((1, self.chained), (2, self.overlap)) if starts]
-        if early:
-            alone = ", no core to more than its share of launch 1" if self.reserved_bytes else ""
-            which = f"launch{'es' * (len(early) > 1)} {' and '.join(early)} start{'s' * (len(early) == 1)}"
-            lines.append(f"  {which} early (programmatic dependent launch){alone}")
-        return "\n".join(lines)
-
-
-def nothing(guarantee: str) -> ContractPlan:
-    """The plan of a product without results."""
-    return ContractPlan("triton", "nothing", guarantee=guarantee, reason="no results")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tilefold.algebra import program, typing
-from tilefold.algebra.expression import OPS, Graph, trace
+from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
-from tilefold.caching import kept_by_arguments
-from tilefold.errors import ArgumentError, ArityError, KindError, TraceError
+from tilefold.caching import kept_outside_modes
+from tilefold.contract.functions import Role, Traced, traced
+from tilefold.errors import ArgumentError, KindError
+
+_ROLE = Role(
+    "a row's function",
+    "a row's function must take an element and each result of the fold",
+    "take as many values after the first",
+)
 
 
 @dataclass(frozen=True)
@@ -24,11 +31,10 @@ class Row:
 
     program: Program
     apply: TypedGraph
-    monoid: Monoid = field(compare=False)
 
 
-def check_row(row: Any) -> tuple[Monoid, Callable[..., Any] | None] | None:
-    """`row` as it was given, if it is a monoid of one input and a function, or no function.
+def check_row(row: Any) -> tuple[Monoid, Any] | None:
+    """`row` as it was given, if it is a monoid of one input and a function (traced or not), or no function.
 
     Raises:
         ArgumentError, KindError: it is something else.
@@ -51,7 +57,7 @@ def check_row(row: Any) -> tuple[Monoid, Callable[..., Any] | None] | None:
             f"matmul: a row's monoid must fold one value an element, got {monoid.name} of {monoid.algebra.inputs}; "
             "give it a lift of one"
         )
-    if apply is not None and not callable(apply):
+    if apply is not None and type(apply) is not Traced and not callable(apply):
         raise KindError(
             f"matmul: a row's second part must be a function or None, got {type(apply).__name__}; write a function of an "
             "element and the fold's results"
@@ -59,55 +65,27 @@ def check_row(row: Any) -> tuple[Monoid, Callable[..., Any] | None] | None:
     return monoid, apply
 
 
-@kept_by_arguments
-def make_row(monoid: Monoid, apply: Callable[..., Any] | None, value: torch.dtype) -> Row:
-    """Give a row's fold its dtypes: it sees values of dtype `value`.
+@kept_outside_modes(1024)
+def make_row(algebra: Algebra, apply: Traced | None, value: torch.dtype) -> Row:
+    """Give a row's fold its dtypes: by a total algebra, of values of dtype `value`.
 
     Raises:
-        ArityError, DtypeError, TraceError: the monoid folds no such values, or the function does not take them and the
-            fold's results and give one value.
+        DtypeError: the monoid folds no such values.
     """
-    folding = program.specialize(monoid.total, (value,))
-    results = len(folding.outputs)
-    function = apply or (lambda x, *folded: x)
-    name = getattr(function, "__name__", "apply").strip("<>")
-    rule = "a row's function must take an element and each result of the fold"
-    check_takes(function, name, results, rule, "take as many values after the first")
-    graph = trace(function, 1 + results)
-    check_gives_one(graph, name, "a row's function")
+    folding = program.specialize(algebra, (value,))
+    graph = apply.graph if apply is not None else trace(lambda x, *folded: x, 1 + len(folding.outputs))
     seen = [typing.element_dtype(dtype) for dtype in (value, *folding.outputs)]
-    return Row(folding, typing.infer(graph, seen), monoid)
+    return Row(folding, typing.infer(graph, seen))
 
 
-def check_takes(function: Callable[..., Any], name: str, others: int, rule: str, fix: str) -> None:
-    """Refuse a function that does not take a value and so many others.
-
-    Raises:
-        ArityError: its signature says so.
-    """
-    try:
-        inspect.signature(function).bind(*range(1 + others))
-    except ValueError:  # a builtin without a signature: tracing tells
-        return
-    except TypeError:
-        raise ArityError(
-            f"matmul: {rule}, got {others} of these for {name}{inspect.signature(function)}; {fix}"
-        ) from None
-
-
-def check_gives_one(graph: Graph, name: str, what: str) -> None:
-    """Refuse a graph of several outputs, or one that folds a block.
+def traced_apply(monoid: Monoid, apply: Traced | Callable[..., Any]) -> Traced:
+    """What a row's function makes of an element and the fold's results; one that has been run stays as it is.
 
     Raises:
-        ArityError, TraceError: it is such a graph.
+        ArityError, TraceError: it does not take them, or gives no single value.
     """
-    if len(graph.outputs) != 1:
-        raise ArityError(
-            f"matmul: {what} must return one value, got {len(graph.outputs)} from {name}; return the one to be stored"
-        )
-    block = next((n.op for n in graph.nodes if n.op in OPS and OPS[n.op].kind == "block"), None)
-    if block is not None:
-        raise TraceError(
-            f"matmul: {what} sees one element, got {block}, which folds a block, in {name}; fold each row with `row`, or the "
-            "result with tilefold.reduce"
-        )
+    if isinstance(apply, Traced):
+        return apply
+    total = monoid.total
+    results = len(total.fields if total.project is None else total.project.outputs)
+    return traced(apply, results, _ROLE)

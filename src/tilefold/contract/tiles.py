@@ -18,10 +18,10 @@ STAGED_BYTES = 100 * 1024  # of the steps that are on their way
 
 SPILLING = 4096  # operands a step of float32's true products: unrolled on the vector units, more outgrow the registers
 
-MOST_SHARING = 3  # programs on a core that begin early
+MOST_SHARING = 3  # programs on an SM that begin early
 
 LINE = 128  # bytes that memory hands over at once
-MANY = 4096  # results that are finished by more programs than a chip has cores
+MANY = 4096  # results that are finished by more programs than a chip has SMs
 LARGE = 64 * 64  # results of a tile whose products take longer than its loads
 
 _BLOCKS = (16, 32, 64, 128)
@@ -81,13 +81,13 @@ def even_splits(depth: int, tile: Tile, splits: int) -> int:
 
 
 def spreading_bytes(tile: Tile, splits: int, sizes: Sizes, device: Device) -> int:
-    """The shared memory by which a core holds its share of the first launch's programs and no more; 0 where none does that.
+    """The shared memory by which an SM holds its share of the first launch's programs and no more; 0 where none does that.
 
-    A half of a core's for one program, a third for two, and so on: with the kilobyte that the chip takes for each program,
+    A half of an SM's for one program, a third for two, and so on: with the kilobyte that the chip takes for each program,
     one more does not fit.
 
-    Programs that begin early find some cores still at work on what came before: more than their share then start on one core
-    while others get fewer, and the launch takes as long as the most of them (docs/measured.md). A core without room for
+    Programs that begin early find some SMs still at work on what came before: more than their share then start on one SM
+    while others get fewer, and the launch takes as long as the most of them (docs/measured.md). An SM without room for
     more prevents it.
     """
     share = share_of(tile, splits, sizes, device)
@@ -100,7 +100,7 @@ def finish_of(sizes: Sizes, splits: int, row: bool = False, in_order: bool = Fal
     """The second launch of a product: its programs read a few kilobytes each, since nothing else hides the way to them.
 
     Those for many splits are what a search took on an H200 (docs/measured.md): few results a program, and one warp where that
-    holds all of them, or where programs are more than cores: nobody then waits for other warps.
+    holds all of them, or where programs are more than SMs: nobody then waits for other warps.
     """
     lanes = 1 if in_order else min(128, power_above(splits))
     if row:

@@ -10,7 +10,6 @@ A table that is missing or of another schema is no table. Entries hold no code, 
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import re
@@ -20,8 +19,9 @@ from typing import Any
 
 import torch
 
+from tilefold.caching import kept_outside_modes
 from tilefold.contract.costs import Costs
-from tilefold.contract.plan import Asked, ContractPlan, Finish, Sizes, Tile
+from tilefold.contract.plan import Asked, Candidate, Finish, Sizes, Tile
 from tilefold.contract.tiles import even_splits, finish_of, spreading_bytes
 from tilefold.planner.device import Device
 
@@ -40,16 +40,16 @@ class Entry:
     precision: str
     sizes: tuple[int, int, int, int]
     epilogue: bool
-    plan: ContractPlan
+    plan: Candidate
 
 
 @dataclass(frozen=True)
 class Table:
-    """What was measured on one chip; `cores` are those it had, since chips of one name may have fewer."""
+    """What was measured on one chip; `sms` are those it had, since chips of one name may have fewer."""
 
     costs: Costs
     entries: tuple[Entry, ...]
-    cores: int | None = None
+    sms: int | None = None
 
 
 NOTHING = Table(Costs(), ())
@@ -60,7 +60,7 @@ def costs_of(device: Device) -> Costs:
     return table_of(device.name).costs
 
 
-def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: ContractPlan) -> ContractPlan | None:
+def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: Candidate) -> Candidate | None:
     """The plan of the entry for these sizes, or of the nearest one, fitted to them and to the chip; None where none is near.
 
     A nearest entry's strategy must be the cost model's (`model`): where these differ, a boundary lies between the two sizes.
@@ -78,14 +78,14 @@ def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: ContractPlan) 
     nearest = min(usable, key=apart, default=None)
     if nearest is None or _distance(nearest.sizes, wanted) > NEAR:
         return None
-    if nearest.sizes == wanted and table.cores in (None, device.cores):
+    if nearest.sizes == wanted and table.sms in (None, device.sms):
         return replace(nearest.plan, reason="measured")
     if nearest.plan.strategy != model.strategy:
         return None
     return _fitted(nearest, sizes, model, device)
 
 
-def _serves(entry: Entry, asked: Asked, model: ContractPlan) -> bool:
+def _serves(entry: Entry, asked: Asked, model: Candidate) -> bool:
     """Whether an entry is of such products.
 
     What cuBLAS finishes itself was timed apart from what it does not: else our own plan serves only where the cost model
@@ -111,10 +111,10 @@ def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> float:
     return sum(abs(math.log2(max(x, 1) / max(y, 1))) for x, y in zip(a, b, strict=True))
 
 
-def _fitted(entry: Entry, sizes: Sizes, model: ContractPlan, device: Device) -> ContractPlan:
+def _fitted(entry: Entry, sizes: Sizes, model: Candidate, device: Device) -> Candidate:
     """The entry's tile and number of splits for other sizes. Its time is unknown: the model's stands for it.
 
-    A first launch of more programs than cores is begun early only where it was measured.
+    A first launch of more programs than SMs is begun early only where it was measured.
     """
     plan = replace(entry.plan, time_us=model.time_us, reason=f"as measured at {_text(entry.sizes)}, about")
     if plan.tile is None:
@@ -129,7 +129,7 @@ def _text(sizes: tuple[int, ...]) -> str:
     return " x ".join(map(str, sizes[:3]))
 
 
-@functools.lru_cache(maxsize=64)
+@kept_outside_modes(64)
 def table_of(chip: str) -> Table:
     """The table of a chip by its name, read once; `NOTHING` where there is none."""
     path = FOLDER / f"{table_name(chip)}.json"
@@ -164,8 +164,7 @@ def entry_of(record: dict[str, Any]) -> Entry:
     splits = _numbers([record["splits"]], 1)[0]
     reserved_bytes = int(record["reserved_bytes"])
     assert 0 <= reserved_bytes <= MOST_RESERVED, record
-    plan = ContractPlan(
-        "triton",
+    plan = Candidate(
         record["strategy"],
         tile,
         splits,

@@ -23,7 +23,8 @@ Each function is one `fold_tensors` with a monoid made beforehand; which backend
               grad mode is on, is a dual tensor, or is inside torch.func. Below, `Raises` names what a function adds or
               what is likeliest.
 
-torch's warning about degrees of freedom <= 0 is not repeated: the NaN or inf says it.
+Messages hold the words of torch's own. Where `var`, `std` and their kin have no degrees of freedom, a UserWarning says so,
+as torch's does.
 """
 
 from tilefold.functional.extremes import amax as amax

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tilefold.errors import DtypeError, EmptyError, KindError
+from tilefold.overrides import listed, overridden, override
 from tilefold.problem import wrapped_dims
 from tilefold.uncompiled import uncompiled
 
@@ -34,13 +35,34 @@ TORCH_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
 @uncompiled
-def renamed(function: Callable[..., Result], names: Mapping[str, Any], *values: Any) -> Result:
-    """The call with `axis` as `dim` and `keepdims` as `keepdim`; `values` are those of its own parameters, in order.
+def redirected(function: Callable[..., Result], names: Mapping[str, Any], *values: Any) -> Result:
+    """The call with `axis` as `dim` and `keepdims` as `keepdim`, done as tensors' classes and modes of functions do it.
 
-    Functions take these two as further keywords and call this where there are any: a call without pays for an empty dict.
+    `values` are those of the function's own parameters, in order. Functions take numpy's names as further keywords and
+    call this where there are any, or where a class or a mode is asked: a plain call pays for two questions.
     """
-    call, parameters = function.__name__, inspect.signature(function).parameters
+    parameters = inspect.signature(function).parameters
     arguments = dict(zip(parameters, values, strict=False))  # all but the further keywords themselves
+    _rename(function.__name__, names, arguments, parameters)
+    relevant = [v for name in _TENSORS if name in arguments for v in listed(arguments[name])]
+    if not overridden(*relevant):
+        return function(**arguments)
+    first, *others = arguments.items()
+    given = {name: value for name, value in others if value is not parameters[name].default}
+    result: Result = override(function, relevant, first[1], **given)
+    return result
+
+
+_TENSORS = ("input", "x", "dim_or_other", "other", "out")
+
+
+def _rename(
+    call: str,
+    names: Mapping[str, Any],
+    arguments: dict[str, Any],
+    parameters: Mapping[str, inspect.Parameter],
+) -> None:
+    """Put what came under numpy's names where torch's are."""
     for name, value in names.items():
         meant = TORCH_NAMES.get(name)
         if meant not in arguments:
@@ -51,23 +73,26 @@ def renamed(function: Callable[..., Result], names: Mapping[str, Any], *values: 
         if arguments[meant] is not parameters[meant].default:
             raise KindError(f"{call}: `{name}` is another name of `{meant}`, got both; leave one out")
         arguments[meant] = value
-    return function(**arguments)
 
 
 def every(dim: Dims) -> Dims:
     """Torch's reading of an empty `dim`: all dims."""
-    return None if isinstance(dim, Sequence) and not dim else dim
+    if dim is None or type(dim) is int:
+        return dim
+    return None if (type(dim) is tuple or isinstance(dim, Sequence)) and not dim else dim
 
 
 def need_elements(x: Tensor, dim: Dims, call: str) -> None:
-    """Refuse to choose among no elements: before a dim that is named twice, as in torch."""
+    """Refuse to choose among no elements: before a dim that is named twice, as in torch, and with torch's own words."""
     if x.numel():
         return
-    lengths = [x.shape[d] for d in wrapped_dims(dim, x.ndim, call)]
-    if 0 in lengths:
+    empty = next((d for d in wrapped_dims(dim, x.ndim, call) if x.shape[d] == 0), None)
+    if empty is not None:
+        expected = "be specified for input.numel() == 0" if dim is None else "have non-zero size"
+        which = "dim" if dim is None else f"dim {empty}"
         raise EmptyError(
-            f"{call}: every folded dim needs at least one element, got shape {list(x.shape)}; "
-            "fold another dim or give it elements"
+            f"{call}: every folded dim needs at least one element, got shape {list(x.shape)} (Expected reduction {which} to "
+            f"{expected}, as the operation has no identity); fold another dim or give it elements"
         )
 
 
@@ -117,7 +142,7 @@ def is_complex(value: Any) -> bool:
 
 def one_dim(dim: Any, call: str) -> None:
     """Refuse several dims, and what is no dim."""
-    if dim is not None and not is_whole(dim):
+    if dim is not None and type(dim) is not int and not is_whole(dim):
         raise KindError(f"{call}: `dim` must be one int, got {shown(dim)}; fold one dim at a time")
 
 
@@ -125,5 +150,6 @@ def need_float(dtype: torch.dtype, call: str) -> None:
     """Refuse elements that are no floats."""
     if not dtype.is_floating_point:
         raise DtypeError(
-            f"{call}: elements must be floats, got {dtype}; convert the input, or pass a float dtype= where it is taken"
+            f"{call}: elements must be floating point, got {dtype}; convert the input, or pass a float dtype= where it is "
+            "taken"
         )

@@ -21,8 +21,9 @@ from tilefold.functional.arguments import (
     need_elements,
     no_dim,
     one_dim,
-    renamed,
+    redirected,
 )
+from tilefold.overrides import listed, overridden
 from tilefold.validate import check_is_tensor
 
 
@@ -45,8 +46,8 @@ def amax(
         >>> tilefold.amax(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
         tensor(7)
     """
-    if names:
-        return renamed(amax, names, input, dim, keepdim, out)
+    if names or overridden(input, out):
+        return redirected(amax, names, input, dim, keepdim, out)
     return _extreme(input, catalogue.MAX, dim, keepdim, out, "amax")
 
 
@@ -69,8 +70,8 @@ def amin(
         >>> tilefold.amin(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
         tensor(1)
     """
-    if names:
-        return renamed(amin, names, input, dim, keepdim, out)
+    if names or overridden(input, out):
+        return redirected(amin, names, input, dim, keepdim, out)
     return _extreme(input, catalogue.MIN, dim, keepdim, out, "amin")
 
 
@@ -149,8 +150,8 @@ def max(
         >>> tilefold.max(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
         tensor([1, 0])
     """
-    if names:
-        return renamed(max, names, input, dim_or_other, keepdim, dim, other, out)
+    if names or overridden(input, dim_or_other, other) or (out is not None and overridden(*listed(out))):
+        return redirected(max, names, input, dim_or_other, keepdim, dim, other, out)
     return _one_or_two(input, dim_or_other, keepdim, dim, other, out, _LARGEST)
 
 
@@ -177,8 +178,8 @@ def min(
         >>> tilefold.min(torch.tensor([[1, 5], [7, 2]]), dim=1).indices
         tensor([0, 1])
     """
-    if names:
-        return renamed(min, names, input, dim_or_other, keepdim, dim, other, out)
+    if names or overridden(input, dim_or_other, other) or (out is not None and overridden(*listed(out))):
+        return redirected(min, names, input, dim_or_other, keepdim, dim, other, out)
     return _one_or_two(input, dim_or_other, keepdim, dim, other, out, _SMALLEST)
 
 
@@ -202,8 +203,8 @@ def argmax(
         >>> tilefold.argmax(torch.tensor([4, 9, 4, 9]))
         tensor(1)
     """
-    if names:
-        return renamed(argmax, names, input, dim, keepdim, out)
+    if names or overridden(input, out):
+        return redirected(argmax, names, input, dim, keepdim, out)
     return _located(input, catalogue.ARGMAX, dim, keepdim, out, "argmax")[0]
 
 
@@ -227,8 +228,8 @@ def argmin(
         >>> tilefold.argmin(torch.tensor([4, 9, 4, 9]))
         tensor(0)
     """
-    if names:
-        return renamed(argmin, names, input, dim, keepdim, out)
+    if names or overridden(input, out):
+        return redirected(argmin, names, input, dim, keepdim, out)
     return _located(input, catalogue.ARGMIN, dim, keepdim, out, "argmin")[0]
 
 
@@ -260,6 +261,6 @@ def aminmax(
         >>> low, high
         (tensor(-1), tensor(8))
     """
-    if names:
-        return renamed(aminmax, names, input, dim, keepdim, out)
+    if names or overridden(input) or (out is not None and overridden(*listed(out))):
+        return redirected(aminmax, names, input, dim, keepdim, out)
     return torch.return_types.aminmax(_located(input, catalogue.MINMAX, dim, keepdim, out, "aminmax"))  # type: ignore[arg-type]  # the same

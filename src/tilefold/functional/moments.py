@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import warnings
 from math import isnan
 from typing import Any
 
@@ -12,6 +12,7 @@ from typing_extensions import Unpack  # torch depends on it
 from tilefold import math
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
+from tilefold.caching import kept_outside_modes
 from tilefold.errors import DtypeError, KindError
 from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import (
@@ -24,14 +25,15 @@ from tilefold.functional.arguments import (
     given,
     is_complex,
     need_float,
-    renamed,
+    redirected,
     shown,
 )
+from tilefold.overrides import listed, overridden
 from tilefold.uncompiled import uncompiled
-from tilefold.validate import check_is_tensor
+from tilefold.validate import check_is_tensor, is_abstract
 
 
-@functools.lru_cache(maxsize=64)
+@kept_outside_modes(64)
 def _moments(correction: float, root: bool, with_mean: bool) -> Monoid:
     """WELFORD that ends in M2 / max(0, count - correction): its root, and the mean beside it, if asked for."""
 
@@ -77,7 +79,24 @@ def _spread(
     else:
         raise KindError(f"{call}: give `unbiased` or `correction`, got both; unbiased=True is correction=1")
     monoid = _moments(freedom, root, with_mean)
-    return fold_tensors([x], monoid, every(dim), given(keepdim), out=out, call=call)
+    results = fold_tensors([x], monoid, every(dim), given(keepdim), out=out, call=call)
+    kept = results[0].numel()
+    if x.numel() <= freedom * kept or not kept:
+        _warn_of_freedom(x, kept, correction, freedom, call)
+    return results
+
+
+def _warn_of_freedom(x: Tensor, kept: int, correction: Any, freedom: float, call: str) -> None:
+    """Say, where torch does and in its words, that deviations have no degrees of freedom to be divided by."""
+    elements = x.numel() // kept if kept else 0
+    of_nan = correction is not None and isnan(as_number(correction) or 0.0)
+    if elements <= freedom and not of_nan and not is_abstract(x):
+        warnings.warn(
+            f"{call}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input "
+            "numel divided by output numel).",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _correction(unbiased: Any, call: str) -> float:
@@ -111,7 +130,7 @@ def var(
         y[k] = (sum over p of (x[k, p] - mean[k])^2) / max(0, n - correction)
 
     `correction` is 1 unless told; `unbiased=False` is 0, and `var(x, False)` too, torch's older form. With n <= correction it
-    is NaN, or inf where deviations are not 0. The variance of nothing is NaN.
+    is NaN, or inf where deviations are not 0, and a UserWarning says so, as torch's does. The variance of nothing is NaN.
     Shapes: [M, K] to [M].
     Dtypes: floats, which come back as they came; carried in float32 or float64.
     Any strides, read in place. Same bits from run to run; the bound of `var` in docs/guarantees.md: data far from zero
@@ -127,8 +146,8 @@ def var(
 
     Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
     """
-    if names:
-        return renamed(var, names, input, dim, unbiased, keepdim, correction, out)
+    if names or overridden(input, out):
+        return redirected(var, names, input, dim, unbiased, keepdim, correction, out)
     return _spread(input, dim, unbiased, keepdim, correction, False, False, out)[0]
 
 
@@ -152,8 +171,8 @@ def std(
         >>> tilefold.std(torch.tensor([1.0, 3.0, 5.0]))
         tensor(2.)
     """
-    if names:
-        return renamed(std, names, input, dim, unbiased, keepdim, correction, out)
+    if names or overridden(input, out):
+        return redirected(std, names, input, dim, unbiased, keepdim, correction, out)
     return _spread(input, dim, unbiased, keepdim, correction, True, False, out)[0]
 
 
@@ -178,8 +197,8 @@ def var_mean(
         >>> tilefold.var_mean(torch.tensor([1.0, 3.0, 5.0]))
         (tensor(4.), tensor(3.))
     """
-    if names:
-        return renamed(var_mean, names, input, dim, unbiased, keepdim, correction, out)
+    if names or overridden(input) or (out is not None and overridden(*listed(out))):
+        return redirected(var_mean, names, input, dim, unbiased, keepdim, correction, out)
     variance, average = _spread(input, dim, unbiased, keepdim, correction, False, True, out)
     return variance, average
 
@@ -205,7 +224,7 @@ def std_mean(
         >>> tilefold.std_mean(torch.tensor([1.0, 3.0, 5.0]))
         (tensor(2.), tensor(3.))
     """
-    if names:
-        return renamed(std_mean, names, input, dim, unbiased, keepdim, correction, out)
+    if names or overridden(input) or (out is not None and overridden(*listed(out))):
+        return redirected(std_mean, names, input, dim, unbiased, keepdim, correction, out)
     deviation, average = _spread(input, dim, unbiased, keepdim, correction, True, True, out)
     return deviation, average

@@ -20,9 +20,10 @@ from tilefold.functional.arguments import (
     every,
     need_elements,
     need_float,
-    renamed,
+    redirected,
     shown,
 )
+from tilefold.overrides import overridden
 from tilefold.problem import normalize_dims
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, check_is_tensor
@@ -50,8 +51,8 @@ def vector_norm(
         >>> tilefold.vector_norm(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), dim=1)
         tensor([5., 2.])
     """
-    if names:
-        return renamed(vector_norm, names, x, ord, dim, keepdim, dtype, out)
+    if names or overridden(x, out):
+        return redirected(vector_norm, names, x, ord, dim, keepdim, dtype, out)
     return _vector_norm(x, ord, dim, keepdim, dtype, out, "vector_norm")
 
 
@@ -77,9 +78,13 @@ def norm(
         >>> tilefold.norm(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), p=1, dim=1)
         tensor([7., 2.])
     """
+    if overridden(input, out):
+        return redirected(norm, {}, input, p, dim, keepdim, out, dtype)
     if isinstance(p, str) and p != "fro":
         fix = "use torch.linalg.matrix_norm" if p == "nuc" else "2 is the Euclidean norm"
-        raise OrderError(f'norm: `p` must be a real number or "fro", got {p!r}; {fix}')
+        raise OrderError(
+            f'norm: Order {p} not supported, `p` must be a real number or "fro", got {p!r}; {fix}'
+        )
     order = 2.0 if p is None or isinstance(p, str) else p
     return _vector_norm(input, order, dim, keepdim, dtype, out, "norm")
 
@@ -117,7 +122,7 @@ def _number(order: Any, call: str) -> float:
     number = as_number(order)
     if number is None:
         raise OrderError(
-            f"{call}: the order must be a real number, got {shown(order)}; 2 is the Euclidean norm"
+            f"{call}: the order must be a real number, a non-complex scalar, got {shown(order)}; 2 is the Euclidean norm"
         )
     return number
 

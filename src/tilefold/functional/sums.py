@@ -19,9 +19,10 @@ from tilefold.functional.arguments import (
     given,
     is_whole,
     no_dim,
-    renamed,
+    redirected,
     shown,
 )
+from tilefold.overrides import overridden
 from tilefold.validate import as_dtype, check_is_tensor, check_out
 
 
@@ -47,8 +48,8 @@ def sum(
         >>> tilefold.sum(torch.tensor([[1, 2], [3, 4]], dtype=torch.int8), dim=1)
         tensor([3, 7])
     """
-    if names:
-        return renamed(sum, names, input, dim, keepdim, dtype, out)
+    if names or overridden(input, out):
+        return redirected(sum, names, input, dim, keepdim, dtype, out)
     if dim is UNSET:
         no_dim(keepdim, "sum")
         dim = None
@@ -79,8 +80,8 @@ def prod(
         >>> tilefold.prod(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), dim=0)
         tensor([3., 8.])
     """
-    if names:
-        return renamed(prod, names, input, dim, keepdim, dtype, out)
+    if names or overridden(input, out):
+        return redirected(prod, names, input, dim, keepdim, dtype, out)
     if dim is UNSET:
         no_dim(keepdim, "prod")
         dim = None
@@ -113,8 +114,8 @@ def mean(
         >>> tilefold.mean(torch.tensor([60000.0, 60000.0], dtype=torch.float16))
         tensor(60000., dtype=torch.float16)
     """
-    if names:
-        return renamed(mean, names, input, dim, keepdim, dtype, out)
+    if names or overridden(input, out):
+        return redirected(mean, names, input, dim, keepdim, dtype, out)
     check_is_tensor(input, "mean")
     if dim is UNSET:
         no_dim(keepdim, "mean")
@@ -122,7 +123,9 @@ def mean(
     dtype = as_dtype(dtype, "mean")
     result = dtype or input.dtype
     if not result.is_floating_point:
-        raise DtypeError(f"mean: elements must be floats, got {result}; pass a float dtype=")
+        raise DtypeError(
+            f"mean: could not infer output dtype, elements must be floating point, got {result}; pass a float dtype="
+        )
     wide = torch.float64 if result == torch.float64 else torch.float32
     total = fold_tensors(
         [input], catalogue.SUM, every(dim), given(keepdim), dtype=wide, convert=dtype, call="mean"
@@ -155,8 +158,8 @@ def logsumexp(
 
     Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
-    if names:
-        return renamed(logsumexp, names, input, dim, keepdim, out)
+    if names or overridden(input, out):
+        return redirected(logsumexp, names, input, dim, keepdim, out)
     if dim is NEEDED:
         raise KindError("logsumexp: `dim` must be given, got none; pass dim=None to fold all dims")
     check_is_tensor(input, "logsumexp")

@@ -9,7 +9,8 @@ from typing_extensions import Unpack  # torch depends on it
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
 from tilefold.fold import fold_tensors
-from tilefold.functional.arguments import Dims, NumpyNames, every, renamed
+from tilefold.functional.arguments import Dims, NumpyNames, every, redirected
+from tilefold.overrides import overridden
 from tilefold.validate import check_is_tensor
 
 
@@ -32,8 +33,8 @@ def any(
         >>> tilefold.any(torch.tensor([[0.0, float("nan")], [0.0, 0.0]]), dim=1)
         tensor([ True, False])
     """
-    if names:
-        return renamed(any, names, input, dim, keepdim, out)
+    if names or overridden(input, out):
+        return redirected(any, names, input, dim, keepdim, out)
     return _test(input, catalogue.ANY, dim, keepdim, out, "any")
 
 
@@ -56,8 +57,8 @@ def all(
         >>> tilefold.all(torch.tensor([[1.0, float("nan")], [1.0, 0.0]]), dim=1)
         tensor([ True, False])
     """
-    if names:
-        return renamed(all, names, input, dim, keepdim, out)
+    if names or overridden(input, out):
+        return redirected(all, names, input, dim, keepdim, out)
     return _test(input, catalogue.ALL, dim, keepdim, out, "all")
 
 
@@ -88,8 +89,8 @@ def count_nonzero(input: Tensor, dim: Dims = None, **names: Unpack[NumpyNames]) 
         >>> tilefold.count_nonzero(torch.tensor([[0, 3], [0, 0]]), dim=1)
         tensor([1, 0])
     """
-    if names:
-        return renamed(count_nonzero, names, input, dim)
+    if names or overridden(input):
+        return redirected(count_nonzero, names, input, dim)
     return fold_tensors([input], catalogue.COUNT_NONZERO, every(dim), False, call="count_nonzero")[0]
 
 
@@ -112,8 +113,8 @@ def bitwise_or(
         >>> tilefold.bitwise_or(torch.tensor([[3, 5], [8, 9]]), dim=1)
         tensor([7, 9])
     """
-    if names:
-        return renamed(bitwise_or, names, input, dim, keepdim, out)
+    if names or overridden(input, out):
+        return redirected(bitwise_or, names, input, dim, keepdim, out)
     return fold_tensors([input], catalogue.BITWISE_OR, every(dim), keepdim, out=out, call="bitwise_or")[0]
 
 
@@ -136,8 +137,8 @@ def bitwise_and(
         >>> tilefold.bitwise_and(torch.tensor([[3, 5], [8, 9]]), dim=1)
         tensor([1, 8])
     """
-    if names:
-        return renamed(bitwise_and, names, input, dim, keepdim, out)
+    if names or overridden(input, out):
+        return redirected(bitwise_and, names, input, dim, keepdim, out)
     return fold_tensors([input], catalogue.BITWISE_AND, every(dim), keepdim, out=out, call="bitwise_and")[0]
 
 
@@ -160,6 +161,6 @@ def bitwise_xor(
         >>> tilefold.bitwise_xor(torch.tensor([[3, 5], [8, 9]]), dim=1)
         tensor([6, 1])
     """
-    if names:
-        return renamed(bitwise_xor, names, input, dim, keepdim, out)
+    if names or overridden(input, out):
+        return redirected(bitwise_xor, names, input, dim, keepdim, out)
     return fold_tensors([input], catalogue.BITWISE_XOR, every(dim), keepdim, out=out, call="bitwise_xor")[0]

@@ -1,14 +1,14 @@
 """From problem, program and device to a plan. Pure: equal arguments give equal plans, nothing is measured or searched.
 
-The tile is always [run, lanes, kept, unroll]; what differs is which axis is contiguous and how many elements each takes:
+The tile is always [run, lanes, outputs, unroll]; what differs is which axis is contiguous and how many elements each takes:
 
     family       contiguous axis   a program owns
-    small_axis   folded            many whole rows, a thread or a few a row
-    rows         folded            one or several whole rows, read at once
-    long_rows    folded            one row (or a split of it), walked tile by tile
-    columns      kept              neighbouring results, walked down tile by tile
-    ordered      either            some results, by a tree of neighbours in the elements' order
-    partials     kept              the second stage: states of several splits
+    small_axis   reduced           many whole rows, a thread or a few a row
+    rows         reduced           one or several whole rows, read at once
+    long_rows    reduced           one row (or a split of it), walked tile by tile
+    columns      output            neighbouring results, walked down tile by tile
+    ordered      either            a row, a part of one or several, or neighbouring results, in the elements' order
+    partials     output            the second stage: states of several splits
 """
 
 from __future__ import annotations
@@ -20,17 +20,31 @@ from dataclasses import replace
 import torch
 
 from tilefold.algebra.program import Program
+from tilefold.errors import ArgumentError
+from tilefold.planner.candidates import Wanted, base_tiles, variants_of
 from tilefold.planner.columns import column_programs, columns_stage, one_lane
+from tilefold.planner.cost import Known, cost
 from tilefold.planner.device import NOMINAL, Device
+from tilefold.planner.folds import fold_plan
+from tilefold.planner.geometry import geometry_of, nominal, without_positions
+from tilefold.planner.in_order import ordered_stage
 from tilefold.planner.plan import Plan, Stage, count
-from tilefold.planner.rows import WALKED, ordered_stage, rows_stage, walked_rows_stage
-from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, alone, power_above, view_of
+from tilefold.planner.rows import WALKED, rows_stage, walked_rows_stage
+from tilefold.planner.settled import (
+    MANY_FIELDS,
+    first_stage,
+    keeps_positions,
+    second_stage,
+    settled,
+    whole_splits,
+)
+from tilefold.planner.view import View, alone, view_of
 from tilefold.problem import Problem, canonical
 
-WARPS_WANTED = 8192  # for a fold of few results: about 62 warps a core on 132 cores, one wave
-MANY_FIELDS = (
-    5  # from here on, states fill a thread's registers: it takes few elements and partial states at a time
-)
+WARPS_WANTED = 8192  # for a fold of few results: about 62 warps an SM on 132 SMs, one wave
+PLANNERS = ("rules", "model")
+BEST_TILES = 5  # of which every variant is weighed
+NOMINAL_RESULTS = 64  # whose plan every batch gets with "batch_invariant"
 INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
 
 
@@ -40,52 +54,84 @@ def plan_tensors(
     """The canonical problem of folding `dims` of validated tensors of one shape, and its plan (no stages for nothing)."""
     invariant = guarantee == "batch_invariant"
     problem = canonical(tensors, dims, ordered=not program.algebra.commutative, batches=invariant)
+    if program.algebra.commutative and not program.algebra.index:
+        problem = without_positions(problem)
     if invariant:
         problem = problem.alone()
     if problem.length == 0 or problem.outputs == 0:
-        return problem, Plan("triton", (), guarantee=guarantee, reason="nothing to fold")
+        nothing = fold_plan(
+            problem, program, (), overlaps=False, guarantee=guarantee, reason="nothing to fold"
+        )
+        return problem, nothing
     return problem, plan_fold(problem, program, device, guarantee)
 
 
-def plan_fold(problem: Problem, program: Program, device: Device, guarantee: str) -> Plan:
-    """How to fold `problem` on `device`. With "batch_invariant" neither the count of results nor the device matter."""
+def plan_fold(
+    problem: Problem, program: Program, device: Device, guarantee: str, planner: str = "rules"
+) -> Plan:
+    """How to fold `problem` on `device`. With "batch_invariant" neither the count of results nor the device matter.
+
+    `planner`: "rules" takes what thresholds say, "model" the cheapest of the candidates around it by `cost`, whose time the
+    plan then tells (0 with "batch_invariant", whose choice knows no size).
+
+    Raises:
+        ArgumentError: there is no such planner.
+    """
+    if planner not in PLANNERS:
+        raise ArgumentError(
+            f"plan_fold: `planner` must be one of {', '.join(PLANNERS)}, got {planner!r}; leave it out for the rules"
+        )
     invariant = guarantee == "batch_invariant"
     view = alone(view_of(problem), problem) if invariant else view_of(problem)
     chip = NOMINAL if invariant else device
     first = _stage(view, program)
     if invariant and not view.by_rows and not first.ordered:
         first = one_lane(first, view)
-    in_order = not program.algebra.index or _keeps_positions(problem, first)
-    first = replace(first, in_order=first.in_order and in_order)
-    written = problem.outputs * sum(dtype.itemsize for dtype in program.outputs)
-    if problem.bytes_read + written > EVICT_FIRST_BELOW:
-        first = replace(first, evict_first=False)
-    splits = _splits(view, first, chip, invariant)
+    first = first_stage(first, problem, program)
+    first = replace(first, splits=_splits(view, first, chip, invariant))
+    time_us = 0.0
+    if planner == "model":
+        first, time_us = _modelled(first, view, problem, program, chip, invariant)
     sizes = f"{count(problem.outputs, 'result')} of {count(problem.length, 'element')}"
     reason = f"{sizes}, {'rows' if view.by_rows else 'columns'} contiguous"
-    if splits == 1:
-        return Plan("triton", (first,), guarantee=guarantee, reason=reason)
-    second = _second_stage(problem.outputs, splits, program)
+    if first.splits == 1:
+        plan = fold_plan(problem, program, (first,), overlaps=False, guarantee=guarantee, reason=reason)
+        return replace(plan, time_us=time_us)
+    second = second_stage(problem.outputs, first.splits, program)
     if invariant and not second.ordered:
+        in_order = not program.algebra.index or keeps_positions(problem, first)
         second = Stage("partials", 128, 1, 1, 1, 1, 4, in_order=in_order, evict_first=False)
-    stages = (replace(first, splits=splits), second)
-    return Plan("triton", stages, overlap=device.overlaps, guarantee=guarantee, reason=reason)
+    stages = (first, second)
+    plan = fold_plan(problem, program, stages, overlaps=device.overlaps, guarantee=guarantee, reason=reason)
+    return replace(plan, time_us=time_us)
 
 
-def _keeps_positions(problem: Problem, stage: Stage) -> bool:
-    """Whether a lane's elements surely stay in one thread, in the order of their positions.
+def _modelled(
+    rule: Stage, view: View, problem: Problem, program: Program, chip: Device, invariant: bool
+) -> tuple[Stage, float]:
+    """The first launch that the model expects to be fastest, of all tiles the best few and of these every variant; its time.
 
-    Triton shares elements among threads along what it knows to be contiguous: a run that crosses rows is not, and inputs
-    that are contiguous in different ways are shared in different ways.
+    A fold whose bits may not depend on the batch is chosen as one of the nominal number of results, on the nominal chip.
     """
-    inputs = zip(problem.dtypes, problem.aligned, strict=True)
-    dims = (*problem.kept, *problem.folded)
-    alike = {
-        (d.itemsize, aligned, *(dim.strides[i] for dim in dims)) for i, (d, aligned) in enumerate(inputs)
-    }
-    inner = problem.folded[-1] if problem.folded else None
-    runs = inner is None or (any(inner.strides) and (len(problem.folded) == 1 or inner.size % stage.run == 0))
-    return problem.positions_ascend and len(alike) == 1 and runs
+    geometry = geometry_of(problem)
+    if invariant:
+        geometry = nominal(geometry, view.by_rows, NOMINAL_RESULTS)
+    wanted = Wanted(rule, view, problem, geometry, program, chip)
+    known = Known.of(geometry, program)
+
+    def time_us(stage: Stage) -> float:
+        later = () if stage.splits == 1 else (second_stage(geometry.outputs, stage.splits, program),)
+        return cost(known, (stage, *later), chip).time_us
+
+    def allowed(stage: Stage) -> bool:
+        # Columns' lanes are shared among threads by how neighbours lie, and loads through shared memory likewise.
+        return not invariant or view.by_rows or stage.ordered or (stage.lanes == 1 and stage.num_stages == 1)
+
+    tiles = sorted((tile for tile in base_tiles(wanted) if allowed(tile)), key=time_us)[:BEST_TILES]
+    variants = [stage for tile in tiles for stage in variants_of(tile, wanted) if allowed(stage)]
+    expected_us = {stage: time_us(stage) for stage in (rule, *variants)}
+    chosen = min(expected_us, key=expected_us.__getitem__)
+    return chosen, 0.0 if invariant else expected_us[chosen]
 
 
 def _stage(view: View, program: Program) -> Stage:
@@ -103,48 +149,34 @@ def _stage(view: View, program: Program) -> Stage:
         stage = (rows_stage if view.by_rows else columns_stage)(view, fields, absorbs)
     if fields >= MANY_FIELDS and not view.by_rows:
         stage = replace(stage, unroll=min(stage.unroll, 2))
-    together = stage.block_kept * stage.lanes
-    # Triton gives a thread neighbours along the contiguous axis: the run, or else lanes or results.
-    neighbours = 1 if view.by_rows and (stage.run >= view.vector or stage.align > 1) else view.vector
-    in_order = together >= stage.num_warps * WARP * neighbours
-    in_order = in_order and (not view.by_rows or stage.run * stage.lanes > 1 or stage.unroll == 1)
-    prefetch = stage.prefetch and view.length >= 3 * stage.step
-    # A block must stay in one thread to be absorbed.
-    return replace(stage, absorb=absorbs and in_order, in_order=in_order, prefetch=prefetch)
+    return settled(stage, view, program)
 
 
 def _splits(view: View, stage: Stage, chip: Device, invariant: bool) -> int:
-    """How many programs share one result, so that every core has work."""
-    programs = 1 if invariant else math.ceil(view.kept / stage.block_kept) * view.outer
+    """How many programs share one result, so that every SM has work."""
+    programs = 1 if invariant else math.ceil(view.inner / stage.block_outputs) * view.outer
     tiles = view.length // stage.step - (stage.align > 1)
     if view.by_rows:
-        wanted = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) * chip.cores // 132 // stage.num_warps
+        wanted = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) * chip.sms // 132 // stage.num_warps
     else:
-        wanted = chip.cores * column_programs(view, stage)
+        wanted = chip.sms * column_programs(view, stage)
     if invariant and tiles:
         splits = max(1, min(INVARIANT_SPLITS, tiles // 16))
     elif (
         tiles < 2
-        or programs >= chip.cores * (12 if view.vector < view.full_vector else 4) - chip.cores // 4
+        or programs >= chip.sms * (12 if view.vector < view.full_vector else 4) - chip.sms // 4
         or (view.by_rows and not view.few and not stage.ordered)
     ):
         return 1
     else:
         splits = max(1, min(wanted // programs, tiles))
-    return math.ceil(tiles / math.ceil(tiles / splits))  # no split without elements
+    return whole_splits(tiles, splits)
 
 
-def _second_stage(outputs: int, splits: int, program: Program) -> Stage:
-    """All splits of some results in one tile where they fit: the stage is a matter of latency."""
-    if not program.algebra.commutative:
-        lanes = min(power_above(splits), 256)
-        return Stage(
-            "partials", min(8, power_above(outputs)), lanes, 1, 1, 1, 4, ordered=True, evict_first=False
-        )
-    heavy = len(program.state) > 2
-    lanes = max(1, min(1024, power_above(splits) // (2 if heavy else 1)))
-    few = 1 if outputs <= SMALL_AXIS else 4
-    kept = 32 if splits <= 8 else 16 if splits <= 64 else 8 if splits <= 128 else few if splits > 256 else 4
-    kept = min(kept if len(program.state) < MANY_FIELDS else max(1, kept // 4), power_above(outputs))
-    warps = max(2, min(8, kept * lanes // (WARP * (1 if heavy else 8))))
-    return Stage("partials", kept, lanes, 1, 1, 1, warps, evict_first=False)
+def plan_of(first: Stage, problem: Problem, program: Program, device: Device) -> Plan:
+    """The plan whose first launch is `first`: with splits, a second one combines their states."""
+    stages = (first,) if first.splits == 1 else (first, second_stage(problem.outputs, first.splits, program))
+    overlaps = device.overlaps and len(stages) > 1
+    return fold_plan(
+        problem, program, stages, overlaps=overlaps, guarantee="run_to_run", reason="a candidate"
+    )

@@ -23,14 +23,14 @@ NARROW_COLUMNS = 8  # vectors: 128 bytes of neighbouring results, an L2 line
 def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
     """Results are contiguous: a thread takes a vector of neighbouring results and walks down their columns."""
     narrow = view.vector < view.full_vector
-    wide = view.outer * math.ceil(view.kept / (4 * WARP * view.vector))
+    wide = view.outer * math.ceil(view.inner / (4 * WARP * view.vector))
     if view.length <= 8:
         return replace(_column_tile(view, 4, 4 * WARP, 8), unroll=power_above(view.length))
     if view.length <= SHORT_COLUMN and wide >= 8 * BLOCKS:
         return _column_tile(view, 4, 4 * WARP, 16) if narrow else _short_columns(view, fields)
     if narrow:
         return _narrow_columns(view)
-    blocks = view.outer * math.ceil(view.kept / (NARROW_COLUMNS * view.full_vector))
+    blocks = view.outer * math.ceil(view.inner / (NARROW_COLUMNS * view.full_vector))
     if blocks >= 8 * BLOCKS and view.length <= SHORT_COLUMN:
         return _fewer_short_columns(view)
     if view.bytes >= LARGE and view.operands == 1:
@@ -40,7 +40,7 @@ def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
     if blocks >= 8 * BLOCKS:
         width = NARROW_COLUMNS if blocks >= 16 * BLOCKS else 2 * NARROW_COLUMNS
         return replace(_column_tile(view, 4, width, 8), prefetch=True)
-    if blocks <= 2 and view.bytes >= LARGE and (view.full_vector <= 4 or view.kept < 4 * view.full_vector):
+    if blocks <= 2 and view.bytes >= LARGE and (view.full_vector <= 4 or view.inner < 4 * view.full_vector):
         return _column_tile(view, MAX_WARPS if view.full_vector > 4 else 8, NARROW_COLUMNS, 8)
     if view.bytes < LARGE // 2 and blocks * view.element <= 32:
         return _small_columns(view, fields, absorbs)
@@ -65,18 +65,18 @@ def _short_columns(view: View, fields: int) -> Stage:
 
 def _fewer_short_columns(view: View) -> Stage:
     """About a thousand programs of two warps; lanes share a column only where there are too few columns for that."""
-    lanes = power_below(max(1, 8 * BLOCKS * 2 * WARP * view.vector // (view.kept * view.outer)))
+    lanes = power_below(max(1, 8 * BLOCKS * 2 * WARP * view.vector // (view.inner * view.outer)))
     lanes = lanes if lanes > 2 else 1
     most = min(16 if lanes == 1 else 8, power_below(max(1, view.length // (3 * lanes))))
     return replace(_column_tile(view, 2, 2 * WARP // min(lanes, NARROW_COLUMNS), most), prefetch=True)
 
 
 def _piped_columns(view: View, absorbs: bool) -> Stage | None:
-    """Tiles of 4 KB a warp that arrive through shared memory while others are folded, about 96 KB on their way a core."""
-    blocks = view.outer * math.ceil(view.kept / (2 * NARROW_COLUMNS * view.vector))
+    """Tiles of 4 KB a warp that arrive through shared memory while others are folded, about 96 KB on their way an SM."""
+    blocks = view.outer * math.ceil(view.inner / (2 * NARROW_COLUMNS * view.vector))
     words = view.full_vector <= 4
     if blocks < BLOCKS // 4:  # few columns: four warps down each
-        if not words or view.kept < 2 * NARROW_COLUMNS * view.vector or (blocks > 2 and view.lines):
+        if not words or view.inner < 2 * NARROW_COLUMNS * view.vector or (blocks > 2 and view.lines):
             return None
         return replace(_column_tile(view, 4, 2 * NARROW_COLUMNS, 8), num_stages=3)
     if not (words or view.lines or absorbs):
@@ -88,7 +88,7 @@ def _piped_columns(view: View, absorbs: bool) -> Stage | None:
 
 def _narrow_columns(view: View) -> Stage:
     """Addresses that no vector divides: a warp reads 128 results side by side, each thread down columns of its own."""
-    if view.kept < 4 * WARP:
+    if view.inner < 4 * WARP:
         return _column_tile(view, 4, 2 * WARP, 8)
     return _column_tile(view, 1, max(WARP, 4 * WARP // view.vector), 8 if view.full_vector <= 4 else 16)
 
@@ -104,14 +104,14 @@ def _small_columns(view: View, fields: int, absorbs: bool) -> Stage:
 def _column_tile(view: View, warps: int, width: int, most: int) -> Stage:
     """`width` loads of neighbouring results side by side, the other threads down the columns, `most` elements each."""
     threads = warps * WARP
-    kept = min(power_above(view.kept), width * view.vector)
-    lanes = max(1, min(threads * view.vector // kept, power_below(view.length)))
+    outputs = min(power_above(view.inner), width * view.vector)
+    lanes = max(1, min(threads * view.vector // outputs, power_below(view.length)))
     unroll = max(1, min(most, power_below(view.length // lanes)))
-    return Stage("columns", kept, lanes, 1, unroll, 1, warps)
+    return Stage("columns", outputs, lanes, 1, unroll, 1, warps)
 
 
 def column_programs(view: View, stage: Stage) -> int:
-    """Programs a core when columns are split: as many as keep its loads in flight, in one wave."""
+    """Programs an SM when columns are split: as many as keep its loads in flight, in one wave."""
     if stage.num_warps > 8:
         return 1 if stage.absorb else 2
     if view.vector < view.full_vector:
@@ -127,7 +127,7 @@ def one_lane(stage: Stage, view: View) -> Stage:
     """Each column walked by one lane, so that threads' layout, which neighbours decide, cannot change the order."""
     return replace(
         stage,
-        block_kept=stage.num_warps * WARP * view.vector,
+        block_outputs=stage.num_warps * WARP * view.vector,
         lanes=1,
         unroll=min(16, power_below(view.length)),
         in_order=True,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
+
+from tilefold.caching import kept_outside_modes
 
 
 @dataclass(frozen=True)
 class Device:
-    """A chip as the planner sees it. `cores` are streaming multiprocessors, `capability` is 90 for sm_90.
+    """A chip as the planner sees it. `sms` are streaming multiprocessors, `capability` is 90 for sm_90.
 
-    `gb_per_s` is what its memory delivers at most, `shared_bytes` the shared memory of a core.
+    `gb_per_s` is what its memory delivers at most, `shared_bytes` the shared memory of an SM.
     """
 
     name: str
-    cores: int
+    sms: int
     capability: int
     gb_per_s: float = 2000.0
     shared_bytes: int = 100 * 1024
@@ -29,7 +30,7 @@ H200 = Device("NVIDIA H200", 132, 90, 4800.0, 228 * 1024)
 NOMINAL = Device("nominal", 128, 80)  # "batch_invariant" plans for this one everywhere
 
 
-@functools.lru_cache(maxsize=64)
+@kept_outside_modes(64)
 def device_of(index: int) -> Device:
     """The live CUDA device `index`."""
     import torch

@@ -1,14 +1,18 @@
-"""The frozen answer to "how": one or two launches of the fold's tiles."""
+"""The frozen answer to "how": steps over named buffers, for every operation and every backend."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One launch. A program instance owns `block_kept` results and reads tiles of [run, lanes, block_kept, unroll].
+    """What one launch of a fold decides: a program owns `block_outputs` results.
 
+    It reads tiles of [run, lanes, block_outputs, unroll].
     `ordered` combines in the elements' order (a tree of neighbours inside registers); otherwise each of the `lanes` folds
     its own elements, `unroll` runs of `run` neighbours a tile, and lanes meet once, at the end. `in_order`: a lane's
     elements stay in one thread and come in order, their positions too where the monoid sees them. `align`: rows start
@@ -19,7 +23,7 @@ class Stage:
     """
 
     family: str
-    block_kept: int
+    block_outputs: int
     lanes: int
     run: int
     unroll: int
@@ -38,42 +42,150 @@ class Stage:
         """Elements of one result in one tile."""
         return self.run * self.lanes * self.unroll
 
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll}"
+        return f"{self.family}:{tile},s{self.splits},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        order = "in order" if self.ordered else "lanes first"
+        elements = count(self.run * self.unroll, "element")
+        tile = f"{count(self.block_outputs, 'result')} x {count(self.lanes, 'lane')} x {elements}"
+        words = [f"{tile} a step", count(self.splits, "split"), count(self.num_warps, "warp"), order]
+        words += ["absorbing blocks"] * self.absorb + ["reading ahead"] * self.prefetch
+        words += [f"{self.num_stages} tiles on their way"] * (self.num_stages > 1) + ["aligned"] * (
+            self.align > 1
+        )
+        return f"{self.family}: {', '.join(words)}"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A contiguous tensor that a plan needs besides its inputs: a workspace, or a result (all results in one dim)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: the kernel's family, what its planner decided, and the buffers it reads and writes.
+
+    `early`: it may begin before the step ahead of it ends, and waits before it reads what that writes (programmatic dependent
+    launch). `releases`: it lets the step after it begin early.
+    """
+
+    kernel: str
+    settings: Any
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    early: bool = False
+    releases: bool = False
+
+    def __str__(self) -> str:
+        return str(self.settings)
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A function of torch (cuBLAS behind it), or a loop of torch's operations: by the name that a backend knows it by.
+
+    What it writes is given to it where the plan has a buffer of that name; else that is what it returns.
+    """
+
+    function: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    settings: Any = None
+
+    def __str__(self) -> str:
+        return self.function
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Results of folding nothing: the projected identity everywhere."""
+
+    writes: tuple[str, ...]
+
+
+Step = Launch | LibraryCall | Fill
+
 
 @dataclass(frozen=True)
 class Plan:
-    """How one fold runs. Equal plans for equal problems: a plan is a pure function of problem, program and device.
+    """How one call runs: `steps`, in order, over its inputs ("input0" ...), `workspaces` and `outputs`.
 
-    `overlap` launches the second stage early (programmatic dependent launch). `epilogue` names what rides on the last
-    store besides the projection; `saved_state` keeps the final state as a second output. Both are off for plain folds.
+    Equal plans for equal problems: a plan is a pure function of problem, computation and device. `strategy` is the form it
+    has among those that were weighed, `time_us` what a cost model expects or a search measured (0 where there was none),
+    `reason` says both in words.
     """
 
     backend: str
-    stages: tuple[Stage, ...]
-    overlap: bool = False
+    steps: tuple[Step, ...] = ()
+    outputs: tuple[Buffer, ...] = ()
+    workspaces: tuple[Buffer, ...] = ()
     guarantee: str = "run_to_run"
-    epilogue: str | None = None
-    saved_state: bool = False
+    strategy: str = ""
     reason: str = ""
+    time_us: float = 0.0
+
+    @property
+    def stages(self) -> tuple[Any, ...]:
+        """What each kernel launch decides, in order."""
+        return tuple(step.settings for step in self.launched)
+
+    @property
+    def launched(self) -> tuple[Launch, ...]:
+        """The steps that are kernels of this library."""
+        return tuple(step for step in self.steps if isinstance(step, Launch))
 
     @property
     def launches(self) -> int:
-        """How many kernels one call launches."""
-        return len(self.stages)
+        """How many steps do work on the device: kernels and library calls."""
+        return sum(not isinstance(step, Fill) for step in self.steps)
+
+    @property
+    def overlap(self) -> bool:
+        """Whether a launch of this plan lets the next begin early."""
+        return any(step.early for step in self.launched[1:])
+
+    @property
+    def chained(self) -> bool:
+        """Whether the first launch begins before what ran ahead of this call has ended."""
+        return any(step.early for step in self.launched[:1])
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of a workspace."""
+        return next(buffer.shape for buffer in self.workspaces if buffer.name == name)
+
+    def on(self, backend: str) -> Plan:
+        """The same plan, run elsewhere."""
+        return replace(self, backend=backend)
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        notes = [str(step) if isinstance(step, LibraryCall) else step.settings.note for step in self.launched]
+        early = f"{' chained' if self.chained else ''}{' overlap' if self.overlap else ''}"
+        return (" + ".join(notes) or self.backend) + early
 
     def __str__(self) -> str:
-        lines = [f"{self.backend}: {self.reason}" if self.reason else self.backend]
-        for number, s in enumerate(self.stages, 1):
-            order = "in order" if s.ordered else "lanes first"
-            lines.append(
-                f"  {number}. {s.family}: {count(s.block_kept, 'result')} x {count(s.lanes, 'lane')} x "
-                f"{count(s.run * s.unroll, 'element')} a step, {count(s.splits, 'split')}, "
-                f"{count(s.num_warps, 'warp')}, {order}{', absorbing blocks' if s.absorb else ''}"
-                f"{', reading ahead' if s.prefetch else ''}"
-                f"{f', {s.num_stages} tiles on their way' if s.num_stages > 1 else ''}{', aligned' if s.align > 1 else ''}"
-            )
-        if self.overlap:
-            lines.append("  stage 2 starts early (programmatic dependent launch)")
+        head = ", ".join(filter(None, (self.strategy, self.reason)))
+        lines = [f"{self.backend}: {head}" if head else self.backend]
+        lines += [f"  {number}. {step}" for number, step in enumerate(self.launched, 1)]
+        early = [str(number) for number, step in enumerate(self.launched, 1) if step.early]
+        if early:
+            which = f"launch{'es' * (len(early) > 1)} {' and '.join(early)} start{'s' * (len(early) == 1)}"
+            lines.append(f"  {which} early (programmatic dependent launch)")
         return "\n".join(lines)
+
+
+def names(kind: str, number: int) -> tuple[str, ...]:
+    """The names of buffers of one kind: input0, input1 ..."""
+    return tuple(f"{kind}{i}" for i in range(number))
 
 
 def count(n: int, thing: str) -> str:

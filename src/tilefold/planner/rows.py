@@ -25,13 +25,6 @@ MEDIUM_ROW = 256  # vectors: up to here a warp or two read a row at once, of who
 ONE_TILE_ROW = 2048  # vectors: up to here a row whose length is a power of two is one tile
 
 
-def ordered_stage(view: View) -> Stage:
-    """A tree of neighbours: 2048 elements a program."""
-    lanes = min(power_above(view.length), 1024 if view.by_rows else 32)
-    kept = min(max(1, 2048 // lanes), power_above(view.kept))
-    return Stage("ordered", kept, lanes, 1, 1, 1, 4, ordered=True)
-
-
 def rows_stage(view: View, fields: int, absorbs: bool, masked: bool = False) -> Stage:
     """The folded axis is contiguous: a run of neighbours is one vector load."""
     run = min(view.vector, power_below(view.length))
@@ -53,10 +46,10 @@ def rows_stage(view: View, fields: int, absorbs: bool, masked: bool = False) -> 
         return Stage("rows", 2, lanes, run, vectors // lanes, 1, 2 * lanes // WARP)
     if view.few:
         # Wide programs where results are few, so that one program can fold all partial states at once.
-        few_states = 2 if view.kept * view.outer >= 16 else 8
+        few_states = 2 if view.inner * view.outer >= 16 else 8
         warps = few_states if view.bytes < EVICT_FIRST_BELOW else MAX_WARPS
         return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps)
-    if view.kept * view.outer < 4 * BLOCKS or vectors == needed:
+    if view.inner * view.outer < 4 * BLOCKS or vectors == needed:
         fewer = 1 if fields == 1 else 2  # states of several fields cost registers: half the threads
         warps = MAX_WARPS // fewer
         return Stage("long_rows", 1, warps * WARP, run, fewer * view.loads, 1, warps)
@@ -90,9 +83,9 @@ def walked_rows_stage(view: View) -> Stage:
         run = align = view.full_vector
     lanes = (64 if view.length < SHORT_COLUMN else 128) // view.full_vector
     tile = 128 if view.length < 256 else 256
-    kept = 8 if view.kept * view.outer >= 32 * BLOCKS else max(1, WARP // lanes)
-    threads = kept * lanes
-    return Stage(family, kept, lanes, run, max(1, tile // (lanes * run)), 1, threads // WARP, align=align)
+    outputs = 8 if view.inner * view.outer >= 32 * BLOCKS else max(1, WARP // lanes)
+    threads = outputs * lanes
+    return Stage(family, outputs, lanes, run, max(1, tile // (lanes * run)), 1, threads // WARP, align=align)
 
 
 def _short_rows(view: View, run: int, vectors: int, most: int) -> Stage:

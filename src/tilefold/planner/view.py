@@ -25,7 +25,7 @@ class View:
     """A problem as the choice sees it: row-wise or column-wise, how much it reads and in what vectors."""
 
     by_rows: bool
-    kept: int
+    inner: int
     outer: int
     length: int
     bytes: int
@@ -43,7 +43,7 @@ class View:
     @property
     def few(self) -> bool:
         """Whether results are too few to fill the chip one program each."""
-        return self.kept * self.outer < 4 * BLOCKS and self.length * self.element > ONE_LAUNCH_BYTES
+        return self.inner * self.outer < 4 * BLOCKS and self.length * self.element > ONE_LAUNCH_BYTES
 
     @property
     def element(self) -> int:
@@ -54,31 +54,33 @@ class View:
 def view_of(problem: Problem) -> View:
     """Which axis is read along, after the input that is most of the bytes, and in what vectors."""
     main = max(range(len(problem.dtypes)), key=lambda i: _weight(problem, i))
-    folded_step = problem.folded[-1].strides[main] if problem.folded else 0
-    last = problem.kept[-1] if problem.kept else None
-    kept_step = last.strides[main] if last else 0
-    by_rows = last is None or folded_step == 1 or (kept_step != 1 and folded_step <= kept_step)
+    reduced_step = problem.reduced_dims[-1].strides[main] if problem.reduced_dims else 0
+    last = problem.output_dims[-1] if problem.output_dims else None
+    output_step = last.strides[main] if last else 0
+    by_rows = last is None or reduced_step == 1 or (output_step != 1 and reduced_step <= output_step)
     return View(
         by_rows=by_rows,
-        kept=last.size if last else 1,
-        outer=math.prod(d.size for d in problem.kept[:-1]),
+        inner=last.size if last else 1,
+        outer=math.prod(d.size for d in problem.output_dims[:-1]),
         length=problem.length,
         bytes=problem.bytes_read,
         vector=_common_vector(problem, by_rows),
         full_vector=_full_vector(problem),
         aligns=by_rows and _starts_together(problem),
         operands=len(problem.dtypes),
-        lines=all(folded_step * dtype.itemsize % LINE_BYTES == 0 for dtype in problem.dtypes),
+        lines=all(reduced_step * dtype.itemsize % LINE_BYTES == 0 for dtype in problem.dtypes),
     )
 
 
 def _starts_together(problem: Problem) -> bool:
     """Whether every input's rows begin at the same place between two multiples of a vector, and rows are one run."""
     layouts = {
-        (dtype.itemsize, residue, *(d.strides[i] for d in problem.kept))
+        (dtype.itemsize, residue, *(d.strides[i] for d in problem.output_dims))
         for i, (dtype, residue) in enumerate(zip(problem.dtypes, problem.residues, strict=False))
     }
-    return len(layouts) == 1 and len(problem.folded) == 1 and set(problem.folded[0].strides) == {1}
+    return (
+        len(layouts) == 1 and len(problem.reduced_dims) == 1 and set(problem.reduced_dims[0].strides) == {1}
+    )
 
 
 def alone(view: View, problem: Problem) -> View:
@@ -86,17 +88,19 @@ def alone(view: View, problem: Problem) -> View:
 
     Where results would be neighbours, one of them alone is a column too, though its elements are neighbours then.
     """
-    steps = {s for d in problem.kept for s in d.strides} - {0}
-    by_rows = steps != {1} and (not problem.folded or all(s in (0, 1) for s in problem.folded[-1].strides))
+    steps = {s for d in problem.output_dims for s in d.strides} - {0}
+    by_rows = steps != {1} and (
+        not problem.reduced_dims or all(s in (0, 1) for s in problem.reduced_dims[-1].strides)
+    )
     vector = _common_vector(problem, by_rows) if by_rows else view.full_vector
     return replace(
-        view, by_rows=by_rows, kept=1 << 20, outer=1, bytes=LARGE, vector=vector, aligns=False, lines=True
+        view, by_rows=by_rows, inner=1 << 20, outer=1, bytes=LARGE, vector=vector, aligns=False, lines=True
     )
 
 
 def _weight(problem: Problem, operand: int) -> int:
     """How many bytes an input is: the largest decides the layout."""
-    dims = (*problem.kept, *problem.folded)
+    dims = problem.dims
     return problem.dtypes[operand].itemsize * math.prod(d.size for d in dims if d.strides[operand])
 
 
@@ -113,13 +117,13 @@ def _common_vector(problem: Problem, by_rows: bool) -> int:
 
 def _vector(problem: Problem, operand: int, by_rows: bool) -> int:
     """How many neighbours of one input a thread may load at once; 0 for one that is not read along the run."""
-    run_dims = problem.folded if by_rows else problem.kept
+    run_dims = problem.reduced_dims if by_rows else problem.output_dims
     if not run_dims or run_dims[-1].strides[operand] == 0:
         return 0
     if run_dims[-1].strides[operand] != 1:
         return 1
     size = problem.dtypes[operand].itemsize
-    others = [d.strides[operand] for d in (*problem.kept, *problem.folded) if d is not run_dims[-1]]
+    others = [d.strides[operand] for d in problem.dims if d is not run_dims[-1]]
     return max(1, math.gcd(VECTOR_BYTES, problem.aligned[operand], *(s * size for s in others)) // size)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilefold.errors import ArgumentError
 from tilefold.xray.ir.types import element_bytes
-from tilefold.xray.report.model import Access, Line, Report
+from tilefold.xray.report.model import Access, Line, Observation, Report
 
 
 class UnmetError(AssertionError):
@@ -39,7 +40,7 @@ def check(
         no_spill: no register goes to local memory.
         no_conflict: no pass through the banks of shared memory more than needed.
         wasted_sectors: at most this share of all sectors is more than the bytes needed.
-        occupancy: at least this share of a core's warps.
+        occupancy: at least this share of an SM's warps.
         executed: the programs were executed, with no instruction unknown.
         without: codes of observations that must not be there.
 
@@ -59,7 +60,7 @@ def check(
     if occupancy is not None and report.occupancy.share < occupancy:
         found = report.occupancy
         failures.append(
-            f"at least {occupancy:.0%} of a core's warps were asked for, got {found.share:.0%}, limited by {found.limiter}"
+            f"at least {occupancy:.0%} of an SM's warps were asked for, got {found.share:.0%}, limited by {found.limiter}"
         )
     if executed and not report.executed:
         failures.append(f"programs were to be executed: {' '.join(report.notes)}")
@@ -71,6 +72,24 @@ def check(
     if failures:
         raise UnmetError(f"xray: {report.kernel} on {report.target}:\n  " + "\n  ".join(failures), report)
     return report
+
+
+def failing(report: Report, what: str) -> list[Observation]:
+    """Observations for which a run is to fail: `what` is "error", "warning" (errors and warnings) or a code.
+
+    Raises:
+        ArgumentError: it is none of these.
+    """
+    from tilefold.xray.observe import CODES
+
+    if what in CODES:
+        return [o for o in report.observations if o.code == what]
+    if what not in ("error", "warning"):
+        raise ArgumentError(
+            f"xray: --fail-on must be error, warning or a code, got {what!r}; codes are {', '.join(CODES)}"
+        )
+    severities = ("error",) if what == "error" else ("error", "warning")
+    return [o for o in report.observations if o.severity in severities]
 
 
 def _scalars(report: Report, least: int) -> list[str]:

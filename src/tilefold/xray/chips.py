@@ -1,24 +1,28 @@
-"""What a report needs to know of a chip: limits of a core, rates of the whole."""
+"""What a report needs to know of a chip: limits of an SM, rates of the whole."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tilefold.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from tilefold.planner.device import Device
 
 
 @dataclass(frozen=True)
 class Chip:
-    """A GPU as its vendor describes it. `cores` are streaming multiprocessors; all limits are of one of them.
+    """A GPU as its vendor describes it. `sms` are streaming multiprocessors; all limits are of one of them.
 
-    `fp32_per_clock` and `fp16_per_clock` count operations a core and clock (a fused multiply-add is two): vector units,
+    `fp32_per_clock` and `fp16_per_clock` count operations an SM and clock (a fused multiply-add is two): vector units,
     and tensor cores with dense 16-bit operands. `clock_mhz` is the clock at which these make the data sheet's rate;
     `gb_per_s` what memory delivers at most.
     """
 
     target: str
     name: str
-    cores: int
+    sms: int
     clock_mhz: int
     gb_per_s: int
     shared_bytes: int
@@ -36,8 +40,8 @@ class Chip:
 
     @property
     def bytes_per_clock(self) -> float:
-        """What memory delivers to one core in a clock, when all cores ask."""
-        return self.gb_per_s * 1e9 / (self.cores * self.clock_mhz * 1e6)
+        """What memory delivers to one SM in a clock, when all SMs ask."""
+        return self.gb_per_s * 1e9 / (self.sms * self.clock_mhz * 1e6)
 
 
 # Sources: NVIDIA's data sheets of A100 80GB SXM, H200 SXM and B200 (dense rates), and the table of limits by compute
@@ -53,13 +57,24 @@ CHIPS = {
 
 
 def chip_of(target: str) -> Chip:
-    """The chip that stands for a target.
+    """The chip that stands for a target: "sm_90", or the chip's own name in any case of letters, "h200".
 
     Raises:
         ArgumentError: no such target.
     """
-    if target not in CHIPS:
+    named = {chip.name.lower(): chip for chip in CHIPS.values()}
+    found = CHIPS.get(target.lower()) or named.get(target.lower())
+    if found is None:
         raise ArgumentError(
-            f"xray: the target must be one of {', '.join(CHIPS)}, got {target!r}; take one of these"
+            f"xray: the target must be one of {', '.join(CHIPS)}, got {target!r}; take one, or say {', '.join(named)}"
         )
-    return CHIPS[target]
+    return found
+
+
+def planned_chip(chip: Chip) -> Device:
+    """A chip as the planner sees it."""
+    from tilefold.planner.device import H200, Device
+
+    if chip.target == "sm_90":
+        return H200
+    return Device(chip.name, chip.sms, chip.architecture, chip.gb_per_s, chip.shared_bytes)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilefold.errors import ArgumentError
+from tilefold.errors import ArgumentError, ExecutionError, UnknownInstructionError
 from tilefold.xray import machine
 from tilefold.xray.compile.arguments import TYPES, Argument
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.machine import Access, Kernel, Memory, Outcome, Transfer, load
+from tilefold.xray.machine.run import LIMIT
 from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import Module
 
@@ -32,13 +34,37 @@ class Bound:
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """Programs and what they did. `memory` is what they left behind; `places` the addresses of pointers."""
+    """Programs and what they did. `memory` is what they left behind; `arguments` are those that reach the PTX, with the
+    `addresses` of pointers (0 of numbers); `stopped` says why fewer programs ran than were asked for."""
 
     kernel: Kernel
     programs: tuple[Program, ...]
     outcomes: tuple[Outcome, ...]
     bounds: tuple[Bound, ...]
     memory: Memory
+    arguments: tuple[Argument, ...]
+    addresses: tuple[int, ...]
+    stopped: str = ""
+
+    def owners(self, addresses: Array) -> Array:
+        """The number of the argument that each address belongs to, -1 where it is none's."""
+        named = [a.name.partition(":")[0] for a in self.memory.allocations]
+        numbers = np.array([int(n) if n.isdecimal() else -1 for n in named] + [-1])
+        found: Array = numbers[self.memory.owners(addresses)]
+        return found
+
+    def named(self, address: int) -> tuple[str, int]:
+        """The argument that an address belongs to, and the element; for shared memory the byte."""
+        owner = int(self.owners(np.array([address]))[0])
+        if owner < 0:
+            return "shared memory", address
+        argument = self.arguments[owner]
+        return argument.name, (address - self.addresses[owner]) // argument.itemsize
+
+    def element(self, address: int) -> tuple[int, str]:
+        """Bytes and type of the element at an address; words where it is no argument's."""
+        owner = int(self.owners(np.array([address]))[0])
+        return (4, "u32") if owner < 0 else (self.arguments[owner].itemsize, self.arguments[owner].type)
 
     def warps(self) -> Array:
         """Warps that issued each instruction."""
@@ -94,12 +120,17 @@ def chosen_programs(grid: Program, wanted: Sequence[Program] | None) -> tuple[Pr
     return tuple(wanted)
 
 
-def execute(compiled: Compiled, module: Module, programs: Sequence[Program]) -> Execution:
+def execute(
+    compiled: Compiled, module: Module, programs: Sequence[Program], *, sign: int = 0, steps: int = LIMIT
+) -> Execution:
     """Run programs one after the other on memory filled at random (or with what the arguments hold).
 
+    `sign`: of the random numbers, 0 for both. `steps` bounds the blocks that a program may execute. A program that fails
+    ends the execution; what those before it did is kept, and `stopped` says why.
+
     Raises:
-        UnknownInstructionError: a thread reached an instruction that has no meaning to the interpreter.
-        ExecutionError: a program did what no chip defines.
+        UnknownInstructionError: a thread of the first program reached an instruction that has no meaning to the interpreter.
+        ExecutionError: the first program did what no chip defines, or took too many steps.
         ArgumentError: a number has no value.
     """
     for argument in compiled.parameters:
@@ -109,7 +140,7 @@ def execute(compiled: Compiled, module: Module, programs: Sequence[Program]) -> 
                 f"write {argument.name}={argument.type}:1000"
             )
     kernel = load(module, shared=compiled.shared)
-    memory, bounds = Memory(), []
+    memory, bounds = Memory(sign=sign), []
     values: list[int | bytes] = []
     for number, argument in enumerate(compiled.parameters):
         if argument.pointer:
@@ -121,8 +152,24 @@ def execute(compiled: Compiled, module: Module, programs: Sequence[Program]) -> 
     # What Triton adds behind the kernel's own parameters: memory that it allocates for it.
     rest = len(kernel.entry.parameters) - len(values)
     values += [memory.place_open(f"scratch {i}") for i in range(rest)]
-    outcomes = machine.execute(kernel, memory, values, grid=compiled.job.grid, programs=programs)
-    return Execution(kernel, tuple(programs), outcomes, tuple(bounds), memory)
+    outcomes: list[Outcome] = []
+    run = functools.partial(machine.execute, kernel, memory, values, grid=compiled.job.grid, steps=steps)
+    stopped = next((said for p in programs if (said := _next(outcomes, run, p))), "")
+    places = tuple(int(v) if a.pointer else 0 for a, v in zip(compiled.parameters, values, strict=False))
+    return Execution(
+        kernel, tuple(programs)[: len(outcomes)], tuple(outcomes), tuple(bounds), memory, compiled.parameters, places, stopped
+    )  # fmt: skip
+
+
+def _next(outcomes: list[Outcome], run: Callable[..., tuple[Outcome, ...]], program: Program) -> str:
+    """Execute one more program; why it failed, if it did and is not the first."""
+    try:
+        outcomes += run(programs=[program])
+    except (ExecutionError, UnknownInstructionError) as error:
+        if not outcomes:
+            raise
+        return f"program {program}: {str(error).removeprefix('xray: ')}"
+    return ""
 
 
 def _placed(memory: Memory, key: str, argument: Argument) -> tuple[int, Bound | None]:

@@ -56,7 +56,7 @@ def explain(
         >>> report = xray.explain(copy_kernel, {"x_ptr": "*fp32", "n": 1000}, {"BLOCK": 128}, grid=8)
         >>> report.totals.bytes_moved, report.codes()
     """
-    from tilefold.xray.report.build import examine
+    from tilefold.xray.examine import examine
 
     job = make_job(
         kernel, args, constants, grid=grid, num_warps=num_warps, num_stages=num_stages, target=target, options=options
@@ -109,7 +109,7 @@ def explain_file(
     Raises:
         ArgumentError, CompileError: as `explain`; no such file, kernel or case; the file does not import.
     """
-    from tilefold.xray.report.build import examine
+    from tilefold.xray.examine import examine
 
     return examine(file_job(file, case, **given), programs, run=run)
 
@@ -140,7 +140,7 @@ def explain_fold(
         ArgumentError: the text names no fold.
     """
     from tilefold.xray.compile.folds import fold_jobs
-    from tilefold.xray.report.build import examine
+    from tilefold.xray.examine import examine
 
     return [examine(job, programs, run=run) for job in fold_jobs(text, chip_of(target))]
 

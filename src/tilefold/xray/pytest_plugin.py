@@ -27,8 +27,12 @@ def xray_check(request: pytest.FixtureRequest) -> Callable[..., Report]:
 
 
 def _shown(report: Report) -> str:
-    from rich.console import Console
+    try:
+        from rich.console import Console
+    except ImportError:
+        from tilefold.xray.render.plain import report_text
 
+        return report_text(report)
     from tilefold.xray.render.terminal import render_report
 
     console = Console(width=110, file=io.StringIO(), record=True)

@@ -211,6 +211,79 @@ def leave_a_part(x_ptr, y_ptr, counter_ptr, BLOCK: tl.constexpr):
     tl.atomic_add(counter_ptr, 1, sem="release")
 
 
+@triton.jit
+def store_pairs(x_ptr, y_ptr, BLOCK: tl.constexpr, APART: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    tl.store(y_ptr + offs // APART, x)
+
+
+@triton.jit
+def normalised_in_two_passes(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + offs)
+        total += x * x
+    scale = tl.rsqrt(tl.sum(total, 0) / n)
+    for start in range(0, n, BLOCK):
+        again = tl.load(x_ptr + start + offs)
+        tl.store(y_ptr + start + offs, again * scale)
+
+
+@triton.jit
+def normalised_at_once(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    tl.store(y_ptr + offs, x * tl.rsqrt(tl.sum(x * x, 0) / n))
+
+
+@triton.jit
+def total_of_rounds(x_ptr, y_ptr, n, BLOCK: tl.constexpr, WAIT: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    if WAIT:
+        tile = tl.zeros([BLOCK], tl.float32)
+        for start in range(0, n, BLOCK):
+            tile += tl.load(x_ptr + start + offs)
+        tl.store(y_ptr, tl.sum(tile, 0))
+    else:
+        most = 0.0
+        for start in range(0, n, BLOCK):
+            most += tl.sum(tl.load(x_ptr + start + offs), 0)
+        tl.store(y_ptr, most)
+
+
+@triton.jit
+def sum_of_transposed(x_ptr, y_ptr, n, B: tl.constexpr, WAIT: tl.constexpr):
+    rows, columns = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    sums = tl.zeros([B, B], tl.float32)
+    for start in range(n):
+        x = tl.load(x_ptr + start * B * B + rows * B + columns)
+        if WAIT:
+            sums += x
+        else:
+            tl.store(y_ptr + start * B * B + rows * B + columns, tl.trans(x))
+    if WAIT:
+        tl.store(y_ptr + rows * B + columns, tl.trans(sums))
+
+
+@triton.jit
+def multiply_in_rounds(a_ptr, b_ptr, c_ptr, stride, K, B: tl.constexpr):
+    offs_m, offs_k = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    sums = tl.zeros([B, B], tl.float32)
+    for k in range(0, K, B):
+        a = tl.load(a_ptr + offs_m * stride + k + offs_k)
+        b = tl.load(b_ptr + (k + offs_m) * stride + offs_k)
+        sums = tl.dot(a, b, sums)
+    tl.store(c_ptr + offs_m * B + offs_k, sums)
+
+
+@triton.jit
+def add_a_tile(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.atomic_add(y_ptr + offs, tl.load(x_ptr + tl.program_id(0) * BLOCK + offs), sem="relaxed")
+
+
 XY = {"x_ptr": "*fp32", "y_ptr": "*fp32"}
 ABC = {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32"}
 ABC32 = dict.fromkeys(ABC, "*fp32")
@@ -244,6 +317,26 @@ PLANTED: dict[str, tuple[Plant, Plant]] = {
     "scalar-access": (
         Plant(copy, {**XY, "n": 1001}, {"BLOCK": 1024}, "x = tl.load"),
         Plant(copy, {**XY, "n": 1008}, {"BLOCK": 1024}),
+    ),
+    "race": (
+        Plant(store_pairs, XY, {"BLOCK": 128, "APART": 2}, "tl.store"),
+        Plant(store_pairs, XY, {"BLOCK": 128, "APART": 1}),
+    ),
+    "read-again": (
+        Plant(normalised_in_two_passes, {**XY, "n": 4096}, {"BLOCK": 1024}, "again = tl.load"),
+        Plant(normalised_at_once, {**XY, "n": 4096}, {"BLOCK": 4096}),
+    ),
+    "fold-in-loop": (
+        Plant(total_of_rounds, {**XY, "n": 8192}, {"BLOCK": 1024, "WAIT": False}, "most +="),
+        Plant(total_of_rounds, {**XY, "n": 8192}, {"BLOCK": 1024, "WAIT": True}),
+    ),
+    "layout-in-loop": (
+        Plant(sum_of_transposed, {**XY, "n": 8}, {"B": 64, "WAIT": False}, "tl.trans(x)"),
+        Plant(sum_of_transposed, {**XY, "n": 8}, {"B": 64, "WAIT": True}),
+    ),
+    "narrow-copy": (
+        Plant(multiply_in_rounds, {**ABC32, "stride": 257, "K": 256}, {"B": 32}, "a = tl.load"),
+        Plant(multiply_in_rounds, {**ABC32, "stride": 256, "K": 256}, {"B": 32}),
     ),
     "redundant-threads": (
         Plant(copy, {**XY, "n": 1008}, {"BLOCK": 128}, "x = tl.load", {"num_warps": 16, "grid": 8}),

@@ -1,9 +1,9 @@
-"""One stage of a plan as a kernel call: arguments, constants, grid. And the same compiled, offline or on the device."""
+"""A launch of a fold as a kernel call: arguments, constants, grid. And any call compiled, offline or on the device."""
 
 from __future__ import annotations
 
-import functools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,15 @@ from triton.compiler import ASTSource
 
 from tilefold.algebra.program import Program
 from tilefold.backends.triton import instantiate
-from tilefold.backends.triton.emit import STORED_DTYPES, emit
-from tilefold.errors import BackendError
-from tilefold.planner.plan import Stage
+from tilefold.backends.triton.emit import emit
+from tilefold.backends.triton.words import STORED_DTYPES
+from tilefold.errors import BackendError, DtypeError
+from tilefold.planner.device import Device
+from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_partials
+from tilefold.planner.plan import Launch, Plan, Stage
+from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
 
-NARROW = 2**31 - 1  # the greatest offset, size or number of programs that 32 bits hold
 _POINTERS = {
     "tl.uint8": "*u8", "tl.int8": "*i8", "tl.uint16": "*u16", "tl.int16": "*i16", "tl.uint32": "*u32", "tl.int32": "*i32",
     "tl.uint64": "*u64", "tl.int64": "*i64", "tl.float16": "*fp16", "tl.bfloat16": "*bf16", "tl.float32": "*fp32",
@@ -71,39 +74,21 @@ def launchable(programs: int, outputs: int, call: str, verb: str) -> int:
     return programs
 
 
-def partial_dtypes(program: Program) -> tuple[torch.dtype, ...]:
-    """How state fields are stored between stages: as carried, bool as 32-bit words."""
-    return tuple(torch.int32 if d == torch.bool else d for d in program.state)
-
-
-def second_problem(problem: Problem, program: Program, splits: int) -> Problem:
-    """The fold of `splits` partial states a result: each field is a [splits, results] array."""
-    fields = len(program.state)
-    n = problem.outputs
-    kept = (Dim(n, (1,) * fields, 1),) if n > 1 else ()
-    dtypes = partial_dtypes(program)
-    return Problem(kept, (Dim(splits, (n,) * fields, 1),), dtypes, (16,) * fields)
-
-
-def make_call(
-    problem: Problem,
-    program: Program,
-    stage: Stage,
-    *,
-    from_partials: bool,
-    to_partials: bool,
-    overlap: bool,
-    interpret: bool,
-) -> Call:
-    """Arguments and constants of one stage. Pointers stand as `Pointer` until launch."""
-    *outer, last = problem.kept or (Dim(1, (0,) * len(problem.dtypes), 0),)
-    *deep, inner = problem.folded or (Dim(1, (0,) * len(problem.dtypes), 0),)
+def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:
+    """Arguments and constants of one launch of a fold. Pointers stand as `Pointer` until launch."""
+    program = narrowed(program, problem.length)
+    from_partials, to_partials = "input0" not in step.reads, "output0" not in step.writes
+    if from_partials:
+        problem = problem_of_partials(problem, program, plan.shape_of(step.reads[0])[0])
+    stage: Stage = step.settings
+    *outer, last = problem.output_dims or (Dim("map", 1, (0,) * len(problem.dtypes)),)
+    *deep, inner = problem.reduced_dims or (Dim("reduce", 1, (0,) * len(problem.dtypes)),)
     length = problem.length
     chunk = chunk_of(stage, length)
     before = [r if stage.align > 1 and not interpret else 0 for r in problem.residues] or [0] * len(
         problem.dtypes
     )
-    kept_blocks = math.ceil(last.size / stage.block_kept)
+    output_blocks = math.ceil(last.size / stage.block_outputs)
     results = partial_dtypes(program) if to_partials else program.outputs
     arguments = (
         tuple(
@@ -112,11 +97,11 @@ def make_call(
             for i, dtype in enumerate(problem.dtypes)
         ),
         tuple(Pointer(dtype, 16) for dtype in results),
-        tuple(d.other for d in outer),
-        last.other,
+        tuple(d.output for d in outer),
+        last.output,
         (0,) * len(outer),
-        tuple(d.other for d in deep),
-        inner.other,
+        tuple(d.position for d in deep),
+        inner.position,
         tuple(d.size for d in outer),
         tuple(d.size for d in deep),
         last.size,
@@ -124,62 +109,53 @@ def make_call(
         length,
         chunk,
         stage.splits,
-        kept_blocks,
+        output_blocks,
         problem.outputs,
     )  # fmt: skip
-    programs = math.prod(d.size for d in outer) * kept_blocks * stage.splits
+    programs = math.prod(d.size for d in outer) * output_blocks * stage.splits
     grid = launchable(programs, problem.outputs, "reduce", "fold")
-    constants = _constants(problem, stage, length, last.size, from_partials, to_partials, overlap)
+    constants = _constants(problem, step, length, last.size)
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     return Call(
-        kernel="fold_in_order" if stage.ordered else "fold_lanes",
+        kernel=step.kernel,
         source=emit(program, index=index, from_partials=from_partials, interpret=interpret),
         arguments=arguments,
         constants=tuple(constants.items()),
         grid=grid,
         num_warps=stage.num_warps,
         num_stages=stage.num_stages,
-        dependent=overlap and from_partials,
+        dependent=step.early,
     )
 
 
-def _constants(
-    problem: Problem,
-    stage: Stage,
-    length: int,
-    kept: int,
-    from_partials: bool,
-    to_partials: bool,
-    overlap: bool,
-) -> dict[str, Any]:
-    inner_steps = problem.folded[-1].strides if problem.folded else (0,)
+def _constants(problem: Problem, step: Launch, length: int, inner: int) -> dict[str, Any]:
+    stage: Stage = step.settings
+    head, has_full, tail = edges(stage, length)
+    inner_steps = problem.reduced_dims[-1].strides if problem.reduced_dims else (0,)
     shared = {
-        "BLOCK_KEPT": stage.block_kept,
+        "BLOCK_OUTPUTS": stage.block_outputs,
         "LANES": stage.lanes,
         "SPLIT": stage.splits > 1,
-        "SPLITS_FIRST": max(inner_steps) == 1 or stage.block_kept == 1,
+        "SPLITS_FIRST": max(inner_steps) == 1 or stage.block_outputs == 1,
         "WIDE": _reach(problem) + 2 * stage.step + stage.align
         > NARROW,  # loops look a tile or two beyond the end
-        "PARTIAL": to_partials,
-        "WAIT": overlap and from_partials,
-        "RELEASE": overlap and to_partials,
+        "PARTIAL": "output0" not in step.writes,
+        "WAIT": step.early,
+        "RELEASE": step.releases,
         "EVICT": "evict_first" if stage.evict_first else "",
     }
-    if stage.ordered:
-        dense = (
-            len(problem.folded) == 1
-            and stage.lanes == length
-            and all(s == 1 for s in inner_steps)
-            and bool(problem.kept)
-            and all(s == length for s in problem.kept[-1].strides)
-        )
-        return shared | {"LEVELS": stage.lanes.bit_length() - 1, "DENSE": dense}
-    return shared | {
+    shared |= {
         "RUN": stage.run,
         "UNROLL": stage.unroll,
-        "MASK_KEPT": kept % stage.block_kept != 0,
+        "MASK_OUTPUTS": inner % stage.block_outputs != 0,
         "ALIGN": stage.align,
-        **_edges(stage, length),
+        "HEAD": head,
+        "HAS_FULL": has_full,
+        "TAIL": tail,
+    }
+    if stage.ordered:
+        return shared | {"LEVELS": stage.run.bit_length() - 1}
+    return shared | {
         "PREFETCH": stage.prefetch,
         "STAGES": stage.num_stages,
         "USE_ABSORB": stage.absorb,
@@ -187,44 +163,12 @@ def _constants(
     }
 
 
-def chunk_of(stage: Stage, length: int) -> int:
-    """Elements that each split but the last folds: whole tiles, one of them the head where rows are read aligned."""
-    if stage.splits == 1:
-        return length
-    tiles = length // stage.step - (stage.align > 1)
-    return math.ceil(tiles / stage.splits) * stage.step
-
-
-def _edges(stage: Stage, length: int) -> dict[str, int]:
-    """Which parts a program's way has: a masked head, whole tiles, a masked tail. In runs of all lanes."""
-    runs = stage.run * stage.lanes
-    head = 0 if stage.align == 1 else stage.unroll if stage.splits > 1 else 1
-    full = (length - head * runs) // stage.step
-    if head and full < 1 and stage.splits == 1:
-        head, full = 0, 0  # one tile is masked on both ends
-    rest = length - head * runs - full * stage.step + stage.align - 1
-    tail = 1 << max(0, (math.ceil(rest / runs) - 1).bit_length()) if rest else 0
-    return {
-        "HEAD": head,
-        "HAS_FULL": 0 if full < 1 else 1 if full == stage.splits and not head else 2,
-        "TAIL": min(tail, stage.unroll) if full else tail,
-    }
-
-
 def _reach(problem: Problem) -> int:
     """The farthest offset, in elements, inside one result's elements."""
-    spans = (sum((d.size - 1) * d.strides[i] for d in problem.folded) for i in range(len(problem.dtypes)))
+    spans = (
+        sum((d.size - 1) * d.strides[i] for d in problem.reduced_dims) for i in range(len(problem.dtypes))
+    )
     return max((*spans, problem.length))
-
-
-@functools.lru_cache(maxsize=1024)
-def narrowed(program: Program, length: int) -> Program:
-    """The program with positions in 32 bits, where the length allows it and positions are only compared and moved."""
-    if not program.algebra.index or length >= NARROW or not program.algebra.index_is_label:
-        return program
-    from tilefold.algebra.program import with_index_dtype
-
-    return with_index_dtype(program, torch.int32)
 
 
 def leaves(arguments: Any) -> list[Any]:
@@ -269,6 +213,20 @@ def options_of(call: Call) -> dict[str, Any]:
     """Compiler options; fusing a*b+c is part of the result's definition, so it is said and not left to a default."""
     options = {"num_warps": call.num_warps, "num_stages": call.num_stages, "enable_fp_fusion": True}
     return options | {"launch_pdl": True} if call.dependent else options
+
+
+def check_dtypes(dtypes: Iterable[torch.dtype], device: Device, call: str) -> None:
+    """Refuse what the chip cannot load or store, before Triton does so in its own words.
+
+    Raises:
+        DtypeError: a dtype has no instruction there.
+    """
+    for dtype in dtypes:
+        if dtype not in STORED_DTYPES or (dtype is torch.float8_e4m3fn and device.capability < 89):
+            raise DtypeError(
+                f"{call}: a GPU of compute capability {device.capability / 10} must be able to convert the dtype, "
+                f"got {dtype}; convert the tensor to float16 first"
+            )
 
 
 def compile_for(call: Call, architecture: int) -> Any:

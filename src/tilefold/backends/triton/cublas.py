@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from tilefold.contract.epilogue import sums_dtype
 from tilefold.contract.operands import as_matrices
 from tilefold.modes import as_given
 
@@ -21,8 +22,10 @@ _HALVES = {
 _settings = threading.Lock()
 
 
-def finished_product(a: Tensor, b: Tensor, extras: Sequence[Tensor], out: Tensor) -> None:
-    """The product, and the bias of columns (as given, or seen in the result's shape) added before the one rounding."""
+def finished_product(a: Tensor, b: Tensor, *rest: Tensor) -> None:
+    """The product stored in the last tensor; the bias of columns ahead of it, if there is one, is added before the one
+    rounding (as given, or seen in the result's shape)."""
+    *extras, out = rest
     with as_given(a.device), _full_sums(a.dtype):
         if not extras:
             torch.matmul(a, b, out=out)
@@ -31,10 +34,10 @@ def finished_product(a: Tensor, b: Tensor, extras: Sequence[Tensor], out: Tensor
         torch.addmm(bias if bias.ndim == 1 else bias[0], a, b, out=out)
 
 
-def wide_product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """The product with its sums as they are, in `dtype`, contiguous."""
+def wide_product(a: Tensor, b: Tensor) -> Tensor:
+    """The product with its sums as they are, in their own dtype, contiguous."""
     with as_given(a.device):
-        return _wide_product(*as_matrices(a, b), dtype)
+        return _wide_product(*as_matrices(a, b), sums_dtype(a.dtype))
 
 
 def _wide_product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import linecache
 import types
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
-from tilefold.backends.triton import axes
-from tilefold.backends.triton.kernels import product_rows, products, tiles
+from tilefold.backends.triton import axes, interpreted
+from tilefold.backends.triton.kernels import in_order, product_rows, products, scalars, tiles
+from tilefold.caching import kept_outside_modes
 
 _OF_PRODUCTS = (
     "outer_offset",
@@ -28,14 +29,10 @@ _OF_PRODUCTS = (
     "load_splits",
     "fold_splits",
 )
+_OF_FOLDS = ("outer_offset", "folded_offset", "load_tile", "store_results", "program_place", "tree")
 _HELPERS = {
     tiles: (
-        "outer_offset",
-        "folded_offset",
-        "load_tile",
-        "store_results",
-        "program_place",
-        "tree",
+        *_OF_FOLDS,
         "fold_block",
         "tile_places",
         "whole_mask",
@@ -46,6 +43,19 @@ _HELPERS = {
         "absorb_tile",
         "absorb_masked",
     ),
+    in_order: (
+        *_OF_FOLDS,
+        "spread_lanes",
+        "spread_outputs",
+        "lanes_begin",
+        "lane_places",
+        "as_lanes",
+        "lanes_states",
+        "identity_lanes",
+        "meet_in_order",
+        "either",
+        "last_lane",
+    ),
     products: _OF_PRODUCTS,
     product_rows: (*_OF_PRODUCTS, "tree", "fold_values", "store_rows"),
 }
@@ -55,12 +65,31 @@ def _jit(function: Any, interpret: bool) -> Any:
     return InterpretedFunction(function) if interpret else triton.JITFunction(function)
 
 
-@functools.lru_cache(maxsize=2048)
+@kept_outside_modes(1)
+def e4m3fn_ends_in_nan() -> bool:
+    """Whether this torch makes NaN of what is beyond float8_e4m3fn's greatest number, which others make that number."""
+    return bool(torch.tensor([500.0], device="cpu").to(torch.float8_e4m3fn).float().isnan())
+
+
+@kept_outside_modes(2)
+def scalar_functions(interpret: bool) -> dict[str, Any]:
+    """What generated functions may call beside each other: Triton's language, libdevice, and the functions of `scalars`."""
+    scope = {**vars(scalars), "libdevice": interpreted if interpret else libdevice}
+    scope["E4M3FN_ENDS_IN_NAN"] = tl.constexpr(e4m3fn_ends_in_nan())
+    for name, function in vars(scalars).items():
+        if isinstance(function, types.FunctionType):
+            scope[name] = _rebound(function, scope, interpret)
+    if interpret:
+        scope["convert"] = interpreted.convert
+    return scope
+
+
+@kept_outside_modes(2048)
 def device_functions(source: str, interpret: bool) -> dict[str, Any]:
     """Compile generated source into jitted functions. The text comes from `emit` alone, never from a user."""
     name = f"<tilefold {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    namespace: dict[str, Any] = {"tl": tl, "libdevice": libdevice, "__name__": "tilefold.generated"}
+    namespace: dict[str, Any] = {**scalar_functions(interpret), "__name__": "tilefold.generated"}
     namespace["UNROLL_OF_RUNS"] = tl.constexpr(axes.UNROLL_OF_RUNS)
     exec(compile(source, name, "exec"), namespace)  # noqa: S102  # the one place where generated code becomes functions
     functions = {k: v for k, v in namespace.items() if isinstance(v, types.FunctionType) and k.isupper()}
@@ -69,7 +98,7 @@ def device_functions(source: str, interpret: bool) -> dict[str, Any]:
     return {key: namespace[key] for key in functions}
 
 
-@functools.lru_cache(maxsize=2048)
+@kept_outside_modes(2048)
 def kernel(name: str, source: str, interpret: bool) -> Any:
     """The kernel `name` over the device functions in `source`, jitted (or for the interpreter)."""
     module = next(m for m in _HELPERS if name in vars(m))

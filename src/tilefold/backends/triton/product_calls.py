@@ -1,37 +1,33 @@
-"""A product's plan as kernel calls: sources, arguments, constants, grids."""
+"""A launch of a product as a kernel call: source, arguments, constants, grid."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.backends.triton.emit import emit_epilogue, emit_products, emit_row
-from tilefold.contract.epilogue import Epilogue, accumulator_dtype
+from tilefold.contract.epilogue import Epilogue, sums_dtype
 from tilefold.contract.operands import Contraction
-from tilefold.contract.plan import ContractPlan
-from tilefold.planner.view import power_above
+from tilefold.contract.plan import Finish, Tiling
+from tilefold.contract.steps import pitch_of
+from tilefold.planner.folds import NARROW, narrowed
+from tilefold.planner.plan import Launch, Plan
 from tilefold.problem import Dim
 
 COUNTED_DOWN = 8  # tiles of results below each other: each number up to here has a kernel of its own
-LARGE_PITCH = 1 << 18  # results: a power of two, 1 MB of float32 a split, is left beyond
 
 
-def product_calls(
-    plan: ContractPlan, problem: Contraction, epilogue: Epilogue, *, interpret: bool
-) -> list[Call]:
-    """The kernel calls of a plan, in order."""
+def product_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilogue, interpret: bool) -> Call:
+    """Arguments and constants of one launch of a product. Pointers stand as `Pointer` until launch."""
+    if step.kernel.startswith("finish_"):
+        return _finish_call(step, plan, problem, epilogue, _ending_source(problem, epilogue, interpret))
     operand = problem.dtypes[0]
-    factors = emit_products(operand, accumulator_dtype(operand), interpret)
-    source = _ending_source(problem, epilogue, interpret)
-    overlap, chained = plan.overlap and not interpret, plan.chained and not interpret
-    if plan.strategy == "whole":
-        return [_whole_call(plan, problem, epilogue, f"{factors}\n\n{source}", chained)]
-    made = [] if plan.strategy == "cublas" else [_partials_call(plan, problem, factors, overlap, chained)]
-    if plan.finish is not None:
-        made.append(_finish_call(plan, problem, epilogue, source, overlap, chained))
-    return made
+    source = emit_products(operand, sums_dtype(operand), interpret)
+    if step.kernel == "product_partials":
+        return _partials_call(step, problem, source)
+    ending = _ending_source(problem, epilogue, interpret)
+    return _whole_call(step, plan, problem, epilogue, f"{source}\n\n{ending}")
 
 
 def _ending_source(problem: Contraction, epilogue: Epilogue, interpret: bool) -> str:
@@ -41,111 +37,89 @@ def _ending_source(problem: Contraction, epilogue: Epilogue, interpret: bool) ->
     source = emit_epilogue(epilogue.typed, epilogue.elements, result, interpret)
     if row is None:
         return source
-    folding = calls.narrowed(row.program, problem.columns.size)
+    folding = narrowed(row.program, problem.columns.size)
     return f"{source}\n\n{emit_row(folding, row.apply, epilogue.result, interpret=interpret)}"
 
 
-def _whole_call(
-    plan: ContractPlan, problem: Contraction, epilogue: Epilogue, source: str, chained: bool
-) -> Call:
-    assert plan.tile is not None
+def _whole_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilogue, source: str) -> Call:
     arguments = (
         *_factors(problem),
         *_ends(problem, epilogue),
         *_sizes(problem),
         _batch_sizes(problem),
     )
-    constants = _tile_constants(plan, problem) | {"CHAINED": chained}
-    constants |= _row_constants(plan, epilogue, plan.tile.block_n)
-    name = "product_whole" if epilogue.row is None else "product_rows"
-    return _tile_call(name, source, arguments, constants, plan, problem, chained)
+    constants = _tile_constants(step.settings, problem) | {"CHAINED": step.early}
+    constants |= _row_constants(plan, epilogue, step.settings.tile.block_n)
+    return _tile_call(step, source, arguments, constants, problem)
 
 
-def _partials_call(
-    plan: ContractPlan, problem: Contraction, source: str, overlap: bool, chained: bool
-) -> Call:
-    assert plan.tile is not None
-    steps = math.ceil(problem.depth.size / plan.tile.block_k)
+def _partials_call(step: Launch, problem: Contraction, source: str) -> Call:
+    tiling: Tiling = step.settings
+    steps = math.ceil(problem.depth.size / tiling.tile.block_k)
     arguments = (
         *_factors(problem),
-        Pointer(accumulator_dtype(problem.dtypes[0]), 16),
+        Pointer(sums_dtype(problem.dtypes[0]), 16),
         *_sizes(problem),
         _batch_sizes(problem),
-        math.ceil(steps / plan.splits) * plan.tile.block_k,
-        plan.splits,
+        math.ceil(steps / tiling.splits) * tiling.tile.block_k,
+        tiling.splits,
         pitch_of(problem),
     )
-    constants = _tile_constants(plan, problem) | {"WAIT": chained, "RELEASE": overlap}
-    return _tile_call("product_partials", source, arguments, constants, plan, problem, chained)
+    constants = _tile_constants(tiling, problem) | {"WAIT": step.early, "RELEASE": step.releases}
+    return _tile_call(step, source, arguments, constants, problem)
 
 
 def _tile_call(
-    name: str,
-    source: str,
-    arguments: tuple[Any, ...],
-    constants: dict[str, Any],
-    plan: ContractPlan,
-    problem: Contraction,
-    dependent: bool,
+    step: Launch, source: str, arguments: tuple[Any, ...], constants: dict[str, Any], problem: Contraction
 ) -> Call:
     """A launch of tiles: a program for each tile of each matrix and each split."""
-    tile = plan.tile
-    assert tile is not None
+    tiling: Tiling = step.settings
+    tile = tiling.tile
     rows, columns, _ = _sizes(problem)
     tiles = math.ceil(rows / tile.block_m) * math.ceil(columns / tile.block_n)
-    grid = launchable(tiles * problem.batches * plan.splits, problem.outputs, "matmul", "multiply")
+    grid = launchable(tiles * problem.batches * tiling.splits, problem.outputs, "matmul", "multiply")
     return Call(
-        name, source, arguments, tuple(constants.items()), grid, tile.num_warps, tile.num_stages, dependent,
-        plan.reserved_bytes,
+        step.kernel, source, arguments, tuple(constants.items()), grid, tile.num_warps, tile.num_stages, step.early,
+        tiling.reserved_bytes,
     )  # fmt: skip
 
 
-def _finish_call(
-    plan: ContractPlan, problem: Contraction, epilogue: Epilogue, source: str, overlap: bool, chained: bool
-) -> Call:
-    finish = plan.finish
-    assert finish is not None
+def _finish_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilogue, source: str) -> Call:
+    finish: Finish = step.settings
     rows, columns, _ = _sizes(problem)
     arguments = (
-        Pointer(accumulator_dtype(problem.dtypes[0]), 16),
+        Pointer(sums_dtype(problem.dtypes[0]), 16),
         *_ends(problem, epilogue),
         rows,
         columns,
         _batch_sizes(problem),
     )
-    wide = max(problem.outputs, *_reaches(problem)) + finish.block > calls.NARROW
-    pitch = (
-        pitch_of(problem) if plan.splits > 1 else 1
-    )  # of one split none is read: one kernel for all shapes
+    # A library's product leaves one sum a result. Of one split no pitch is read: one kernel for all shapes.
+    splits, pitch = plan.shape_of("partial0") if plan.workspaces else (1, 1)
     shared = {
         "LANES": finish.lanes,
-        "SPLITS": plan.splits,
-        "PITCH": pitch,
-        "WIDE": wide,
-        "WAIT": overlap,
-        "RELEASE": chained,
+        "SPLITS": splits,
+        "PITCH": pitch if splits > 1 else 1,
+        "WIDE": max(problem.outputs, *_reaches(problem)) + finish.block > NARROW,
+        "WAIT": step.early,
+        "RELEASE": step.releases,
     }
     if epilogue.row is None:
-        name, own = "finish_products", {"BLOCK": finish.block}
+        own = {"BLOCK": finish.block}
         arguments += (problem.outputs,)
         programs = math.ceil(problem.outputs / finish.block)
     else:
         height = finish.block // finish.row
-        name, own = "finish_rows", {"ROWS": height, "COLUMNS": finish.row}
+        own = {"ROWS": height, "COLUMNS": finish.row}
         programs = problem.batches * math.ceil(rows / height)
     constants = own | shared | _row_constants(plan, epilogue, finish.row)
     grid = launchable(programs, problem.outputs, "matmul", "multiply")
-    return Call(name, source, arguments, tuple(constants.items()), grid, finish.num_warps, 1, overlap)
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, finish.num_warps, 1, step.early
+    )
 
 
-def pitch_of(problem: Contraction) -> int:
-    """Elements from one split's partial products to the next's: few numbers for many shapes, less than twice the results."""
-    outputs = max(1, problem.outputs)
-    step = power_above(outputs) if outputs <= LARGE_PITCH else power_above(outputs) // 16
-    return math.ceil(outputs / step) * step
-
-
-def _row_constants(plan: ContractPlan, epilogue: Epilogue, columns: int) -> dict[str, Any]:
+def _row_constants(plan: Plan, epilogue: Epilogue, columns: int) -> dict[str, Any]:
     """How a row of so many (padded) columns is folded; nothing where rows mean nothing.
 
     In a tree of neighbours where order matters: to the monoid, or to bits that must not follow from how registers are shared.
@@ -186,9 +160,8 @@ def _batch_sizes(problem: Contraction) -> tuple[int, ...]:
     return tuple(d.size for d in problem.batch)
 
 
-def _tile_constants(plan: ContractPlan, problem: Contraction) -> dict[str, Any]:
-    tile = plan.tile
-    assert tile is not None
+def _tile_constants(tiling: Tiling, problem: Contraction) -> dict[str, Any]:
+    tile = tiling.tile
     rows, columns, depth = _sizes(problem)
     down = math.ceil(rows / tile.block_m)
     return {
@@ -202,8 +175,8 @@ def _tile_constants(plan: ContractPlan, problem: Contraction) -> dict[str, Any]:
         "MASK_M": rows % tile.block_m != 0,
         "MASK_N": columns % tile.block_n != 0,
         "MASK_K": depth % tile.block_k != 0,
-        "WIDE": max(*_reaches(problem), depth + tile.block_k * plan.splits, rows * columns) > calls.NARROW,
-        "PRECISION": plan.precision,
+        "WIDE": max(*_reaches(problem), depth + tile.block_k * tiling.splits, rows * columns) > NARROW,
+        "PRECISION": tiling.precision,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilefold.bench.cases import Case, Suite
+from tilefold.bench.product_cases import make_product, product_case
 from tilefold.bench.product_variants import (
     BMM,
     BMM_COMPILED,
@@ -16,7 +17,6 @@ from tilefold.bench.product_variants import (
     VECTOR,
     VECTOR_APART,
 )
-from tilefold.bench.products import product_case
 
 KINDS = (("bf16", True), ("bf16", False), ("fp16", False), ("fp32", False))
 SIDES = (16, 32, 48, 64)
@@ -62,4 +62,6 @@ SUITE = Suite(
     ),
     against=(),
     needs_gpu=True,
+    make=make_product,
+    products=True,
 )

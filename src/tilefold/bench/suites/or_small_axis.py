@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tilefold.bench.cases import Case, Choice, Suite, Variant
+from tilefold.bench.layout import Layout
 from tilefold.bench.operations import fold_case
 from tilefold.bench.ours import OURS
 
@@ -22,6 +23,18 @@ def cases(size: str = "full") -> tuple[Case, ...]:
         for dtype in ("int64", "int32")
         for shape in (SHAPES if size == "full" else SMALL_SHAPES)
     )
+
+
+def make_or(
+    operation: str,
+    dim: int | tuple[int, ...] | None,
+    shape: tuple[int, ...],
+    dtype: str,
+    layout: Layout | None,
+) -> Case | None:
+    """A case of another shape [M, N, K]; K is a power of two, since the tree halves it."""
+    fits = len(shape) == 3 and dim == 2 and shape[2] & (shape[2] - 1) == 0 and dtype in ("int32", "int64")
+    return fold_case(operation, dim, shape, dtype, dtype) if fits and isinstance(dim, int) else None
 
 
 def build_square(form: str) -> Any:
@@ -83,4 +96,6 @@ FORMS = (
     Variant("register tree", build_flat("or_tree", levels=True), gpu_only=True, warms=True, graphs=True),
 )
 
-SUITE = Suite("or-small-axis", str(__doc__).strip(), cases, (OURS, *FORMS), against=("compile",))
+SUITE = Suite(
+    "or-small-axis", str(__doc__).strip(), cases, (OURS, *FORMS), against=("compile",), make=make_or
+)

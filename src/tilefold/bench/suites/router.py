@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilefold.bench.cases import Case, Suite
+from tilefold.bench.product_cases import make_product, product_case
 from tilefold.bench.product_variants import (
     COMPILED,
     CUBLAS,
@@ -13,7 +14,6 @@ from tilefold.bench.product_variants import (
     RANGES_OURS,
     VECTOR,
 )
-from tilefold.bench.products import product_case
 
 TOKENS = (1, 16, 64, 256, 768)
 DEPTH, EXPERTS = 7168, 256
@@ -38,4 +38,6 @@ SUITE = Suite(
     (OURS, CUBLAS, COMPILED, CUSTOM_OP, CUSTOM_OP_OURS, RANGES, RANGES_OURS, VECTOR),
     against=(),
     needs_gpu=True,
+    make=make_product,
+    products=True,
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilefold.dtypes import dtype_name
 from tilefold.errors import ArgumentError
 from tilefold.xray.machine.types import Array
 
@@ -22,7 +24,7 @@ _OF_DTYPE = {
     "float8_e4m3fn": "fp8e4nv", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "bool": "i1",
     "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8",
 }  # fmt: skip
-_WRITTEN = re.compile(r"^(\*?)(\w+)(?:\[(\d+)\])?(?::([^!]+))?(?:!div(\d+))?$")
+_WRITTEN = re.compile(r"^(\*?)([\w.]+)(?:\[(\d+)\])?(?::([^!]+))?(?:!div(\d+))?$")
 _FORM = (
     "write *fp32, *fp32[1000], i32:1000, fp32:1e-6 or @file.npy, with !div16 behind it for what divides it"
 )
@@ -109,13 +111,14 @@ def argument(name: str, given: Any) -> Argument:
 
 def _from_text(name: str, text: str) -> Argument:
     found = _WRITTEN.match(text.strip())
-    if found is None or found[2] not in TYPES or (found[1] and found[4]) or (found[3] and not found[1]):
+    kind = _OF_DTYPE.get(dtype_name(found[2]) or "") if found else None
+    if found is None or kind is None or (found[1] and found[4]) or (found[3] and not found[1]):
         raise ArgumentError(f"xray: argument {name!r} must be written as a type, got {text!r}; {_FORM}")
     divisor = _promised(name, found[5]) if found[5] else None
     if found[1]:
         size = int(found[3]) if found[3] else None
-        return Argument(name, found[2], pointer=True, size=size, divisor=divisor or 16)
-    return _number(name, found[2], None if found[4] is None else _value(name, found[2], found[4]), divisor)
+        return Argument(name, kind, pointer=True, size=size, divisor=divisor or 16)
+    return _number(name, kind, None if found[4] is None else _value(name, kind, found[4]), divisor)
 
 
 def _promised(name: str, text: str) -> int:
@@ -189,3 +192,15 @@ def _from_array(name: str, kind: str, given: Any) -> Argument:
 
 def _divisor(offset: int) -> int:
     return 16 if offset % 16 == 0 else 1
+
+
+def held(value: int | float, kind: str) -> int | float:
+    """A number as a type like fp32 or bf16 holds it."""
+    if kind == "bf16":
+        return float(
+            struct.unpack(
+                "<f", struct.pack("<I", struct.unpack("<I", struct.pack("<f", value))[0] & 0xFFFF0000)
+            )[0]
+        )
+    dtype = {"fp16": "f2", "fp32": "f4", "fp64": "f8"}.get(kind)
+    return int(value) if dtype is None else float(np.array(value, dtype))

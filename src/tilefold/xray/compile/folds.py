@@ -3,70 +3,47 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-
-from tilefold import monoids
 from tilefold.algebra import program as programs
-from tilefold.algebra.monoid import Monoid
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
-from tilefold.backends.triton.launch import stage_calls
+from tilefold.backends.triton.lower import calls_of
 from tilefold.errors import ArgumentError
-from tilefold.planner.choose import plan_fold
-from tilefold.planner.device import Device
-from tilefold.problem import canonical
-from tilefold.xray.chips import Chip
+from tilefold.fold_text import read_fold
+from tilefold.planner.choose import plan_tensors
+from tilefold.problem import normalize_dims
+from tilefold.validate import check_inputs
+from tilefold.xray.chips import Chip, planned_chip
 from tilefold.xray.compile.arguments import Argument
 from tilefold.xray.compile.job import Job
 
-_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64", "i32": "int32", "i64": "int64",
-           "i8": "int8", "u8": "uint8", "i16": "int16"}  # fmt: skip
-_FORM = 'write it like "logsumexp dim=1 16384x8192 bf16"'
-
 
 def fold_jobs(text: str, chip: Chip) -> list[Job]:
-    """The launches of a fold of the library, in their order.
+    """The launches of a fold of the library, in their order. The text is of `tilefold.fold_text`'s words.
 
     Raises:
-        ArgumentError: the text names no monoid, dim, shape or dtype.
+        ArgumentError: the text names no monoid, dim, shape or dtype, or there is nothing to fold.
+        DimError, DtypeError, RepeatedDimError: the fold does not fit its tensor.
+        CompileError: the monoid's file does not import.
     """
-    monoid, dim, shape, dtype = _read(text)
-    program = programs.specialize(monoid.total, (dtype,) * monoid.total.inputs)
-    tensors = [torch.empty(shape, dtype=dtype, device="meta") for _ in range(monoid.total.inputs)]
-    problem = canonical(tensors, (dim,), ordered=not monoid.commutative)
-    device = Device(chip.name, chip.cores, chip.architecture, chip.gb_per_s)
-    plan = plan_fold(problem, program, device, "run_to_run")
-    made = stage_calls(plan, problem, program, interpret=False)
+    try:
+        fold = read_fold(text)
+        tensors = fold.tensors()
+    except ArgumentError as error:
+        raise ArgumentError(f"xray: {error}") from None
+    check_inputs(tensors, fold.monoid, fold.guarantee, "xray")
+    dims = normalize_dims(fold.dims, len(fold.shape), "xray")
+    program = programs.specialize(fold.monoid.total, tuple(t.dtype for t in tensors))
+    problem, plan = plan_tensors(tensors, program, dims, planned_chip(chip), fold.guarantee)
+    if not plan.launched:
+        raise ArgumentError(f"xray: a fold must have elements, got {text!r}; take sizes from 1 on")
+    made = calls_of(plan, problem, program)
     return [
         job_of(call, f"{text}" + (f", launch {i + 1} of {len(made)}" if len(made) > 1 else ""), chip)
         for i, call in enumerate(made)
     ]
-
-
-def _read(text: str) -> tuple[Monoid, int, list[int], torch.dtype]:
-    found = re.fullmatch(r"\s*(\w+)\s+dim=(-?\d+)\s+(\d+(?:x\d+)*)\s+(\w+)\s*", text)
-    if found is None:
-        raise ArgumentError(
-            f"xray: --fold must be a monoid, a dim, a shape and a dtype, got {text!r}; {_FORM}"
-        )
-    monoid: Any = getattr(monoids, found[1].upper(), None)
-    if not isinstance(monoid, Monoid):
-        raise ArgumentError(
-            f"xray: --fold must begin with a monoid of tilefold.monoids, got {found[1]!r}; {_FORM}"
-        )
-    dtype: Any = getattr(torch, _DTYPES.get(found[4], found[4]), None)
-    if not isinstance(dtype, torch.dtype):
-        raise ArgumentError(f"xray: --fold must end in a dtype, got {found[4]!r}; {_FORM}")
-    shape, dim = [int(n) for n in found[3].split("x")], int(found[2])
-    if not -len(shape) <= dim < len(shape):
-        raise ArgumentError(
-            f"xray: --fold must fold a dim in [{-len(shape)}, {len(shape) - 1}], got {dim}; {_FORM}"
-        )
-    return monoid, dim % len(shape), shape, dtype
 
 
 def job_of(call: Call, name: str, chip: Chip) -> Job:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tilefold.xray.ir.scopes import named_once
 from tilefold.xray.ir.syntax import Block, Function, Operation, Place
 
 _HEAD = re.compile(r'^(?:(%[\w$.-]+(?:, %[\w$.-]+)*)(?::(\d+))? = )?"?([\w.]+)"?(.*)$', re.DOTALL)
@@ -14,21 +15,23 @@ _ALIAS = re.compile(r"^(#\w+) = (.*)$")
 
 
 def read(text: str) -> Function:
-    """The module's one public function."""
-    locations, aliases, body = {}, {}, []
+    """The module's one public function. Every name stands for one value; `spelled` gives it back as the text has it."""
+    locations, aliases, rows = {}, {}, []
     for line in text.splitlines():
         if found := _LOCATION.match(line):
             locations[found[1]] = found[2]
         elif found := _ALIAS.match(line):
             aliases[found[1]] = found[2]
-        body.append("" if found else line.strip())
-    reader = _Reader(body, locations)
+        rows.append("" if found else line.strip())
+    reader = _Reader(rows, locations)
     module, _ = reader.block(())
     # The kernel is the one public function; others are device functions that were not inlined.
     functions = [o for m in module.operations for o in m.walk() if o.name == "tt.func"]
     kernel = next((f for f in functions if " public " in f" {f.attributes} "), functions[0])
     name = re.search(r"@\"?([\w$.<>]+)", kernel.attributes)
-    return Function(name[1] if name else "", kernel.blocks[0].arguments, kernel.blocks[0].operations, aliases)
+    parameters = kernel.blocks[0].arguments
+    body = named_once(kernel.blocks[0].operations, parameters)
+    return Function(name[1] if name else "", parameters, body, aliases)
 
 
 class _Reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 Place = tuple[
@@ -84,3 +84,39 @@ class Function:
     def made_by(self) -> dict[str, Operation]:
         """The operation that made each value."""
         return {result: o for o in self.walk() for result in o.results}
+
+    def reached_from(self, names: Iterable[str]) -> set[str]:
+        """Everything that these values are computed from, loops' variables through all of their rounds."""
+        sources: dict[str, tuple[str, ...]] = {}
+        for operation in self.walk():
+            sources.update(dict.fromkeys(operation.results, operation.operands))
+            sources.update(_handed(operation))
+        found: set[str] = set()
+        pending = list(names)
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                pending += sources.get(name, ())
+        return found
+
+
+def _handed(operation: Operation) -> dict[str, tuple[str, ...]]:
+    """What the results and the own variables of an operation with regions come from."""
+    yielded = [
+        inner.operands
+        for block in operation.blocks
+        for inner in block.operations
+        if inner.name in ("scf.yield", "scf.condition")
+    ]
+    if operation.name != "scf.for" or not yielded:
+        every = (*operation.operands, *operation.carried, *(v for values in yielded for v in values))
+        own = [a for block in operation.blocks for a in block.arguments]
+        return dict.fromkeys([*operation.results, *own], every) if operation.blocks else {}
+    counter, *carried = operation.blocks[0].arguments
+    pairs = list(zip(operation.carried, yielded[0], strict=False))
+    return {
+        counter: operation.operands[:3],
+        **dict(zip(carried, pairs, strict=False)),
+        **dict(zip(operation.results, pairs, strict=False)),
+    }

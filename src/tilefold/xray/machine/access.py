@@ -103,7 +103,7 @@ def _move(binder: Binder, instruction: Instruction, number: int) -> Step:
             here, where = settle(where, mask)
         values = np.stack([read(cta) for read in reads])
         values = values if mask is None else values[:, mask]
-        written = bytes_of(values) if here == "shared" else None
+        written = bytes_of(values) if here in ("shared", "global") else None
         active, where = begin(cta, number, "store", here, where, mask, total, written)
         where = cta.private(where, active) if here == "local" else where
         cta.space(here).store(where, values, number)

@@ -20,14 +20,14 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
     """The step of `cp.async` that threads do, copies as well as waits; None if this is none."""
     name = instruction.name
     if name == "cp.async.commit_group":
-        return lambda cta, mask: cta.copies.commit(mask)
+        return lambda cta, mask: cta.engine(Copies).commit(mask)
     if name == "cp.async.wait_all":
-        return lambda cta, mask: cta.copies.arrive(0, mask, uncommitted=True)
+        return lambda cta, mask: cta.engine(Copies).arrive(0, mask, uncommitted=True)
     if name == "cp.async.wait_group":
         (count,) = instruction.operands
         assert isinstance(count, Immediate)
         left = count.value
-        return lambda cta, mask: cta.copies.arrive(left, mask)
+        return lambda cta, mask: cta.engine(Copies).arrive(left, mask)
     if not name.startswith(("cp.async.ca.", "cp.async.cg.")) or not isinstance(
         instruction.operands[2], Immediate
     ):
@@ -47,7 +47,7 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
         if count is not None:
             values[np.arange(size)[:, None] >= count] = 0
         written, places = begin(cta, number, "store", "shared", to(cta), everyone, size)
-        cta.copies.send(Copy(number, np.flatnonzero(written), places, values[:, written]))
+        cta.engine(Copies).send(Copy(number, np.flatnonzero(written), places, values[:, written]))
 
     return copy
 
@@ -76,6 +76,7 @@ class Copies:
 
     def send(self, copy: Copy) -> None:
         """Bytes set out."""
+        self._cta.events += 1
         self._sent.append(copy)
 
     def commit(self, mask: Mask) -> None:

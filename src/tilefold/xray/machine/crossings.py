@@ -21,9 +21,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tilefold.xray.machine.cta import Outcome
 from tilefold.xray.machine.kernel import Kernel
-from tilefold.xray.machine.log import Access, Touch
+from tilefold.xray.machine.log import Access, Outcome, Touch
 from tilefold.xray.machine.tally import atomic_of, role_of
 from tilefold.xray.machine.types import Array
 

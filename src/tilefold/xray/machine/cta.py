@@ -1,111 +1,41 @@
-"""One program of the grid, executed: blocks in the order of the text, each by all threads that stand before it."""
+"""What a program's threads have while they run: registers, memories, and the log of what they did."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from tilefold.errors import ExecutionError
-from tilefold.xray.machine.binding import unknown
-from tilefold.xray.machine.bulk.barriers import Barriers
-from tilefold.xray.machine.bulk.moves import Stores
-from tilefold.xray.machine.copies import Copies
-from tilefold.xray.machine.kernel import Block, Ending, Kernel
 from tilefold.xray.machine.log import Access, Release, Touch, Transfer
-from tilefold.xray.machine.matrix.groups import Products
 from tilefold.xray.machine.memory import Memory
-from tilefold.xray.machine.spaces import Flat, Generic, special_registers, words
+from tilefold.xray.machine.spaces import Flat, Generic, special_registers
 from tilefold.xray.machine.types import Array
 
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a program did.
-
-    `issued` and `acted` count, for each instruction and warp, how often the warp issued it, and how often with a lane that
-    its predicate let act; `parted` are warps whose lanes some predicate told apart. `lanes` counts lanes that each
-    instruction acted for; lanes that stood before it with a false predicate are in `off`. `accesses` are those of threads;
-    `touches` and `transfers` those of asynchronous copies, matrix units and the tensor memory accelerator; `releases` the
-    barriers, in order.
-    """
-
-    program: tuple[int, int, int]
-    accesses: tuple[Access, ...]
-    touches: tuple[Touch, ...]
-    transfers: tuple[Transfer, ...]
-    releases: tuple[Release, ...]
-    issued: Array
-    acted: Array
-    parted: Array
-    lanes: Array
-    off: Array
-
-    @property
-    def warps(self) -> Array:
-        """Warps that issued each instruction."""
-        total: Array = self.issued.sum(1)
-        return total
-
-    @property
-    def instructions(self) -> int:
-        """Instructions issued, by warp."""
-        return int(self.issued.sum())
-
-    @property
-    def barriers(self) -> int:
-        """Barriers at which threads met."""
-        return len(self.releases)
-
-
-def run(
-    kernel: Kernel,
-    memory: Memory,
-    arguments: Mapping[str, int | bytes],
-    *,
-    program: tuple[int, int, int] = (0, 0, 0),
-    grid: tuple[int, int, int] = (1, 1, 1),
-    limit: int = 2_000_000,
-) -> Outcome:
-    """Execute one program. `arguments` holds the bits of each parameter by its PTX name, a tensor map's 128 bytes as bytes;
-    `limit` bounds blocks executed.
-
-    Threads that part at a branch meet again where the text does: of all threads those at the earliest block go first.
-
-    Raises:
-        UnknownInstructionError: a thread reached an instruction that has no meaning here.
-        ExecutionError: a deadlock, a misaligned access, a shuffle among absent lanes, or the limit.
-    """
-    cta = Cta(kernel, memory, arguments, program, grid)
-    with np.errstate(all="ignore"):
-        cta.run(limit)
-    return Outcome(
-        program,
-        tuple(cta.accesses),
-        tuple(cta.touches),
-        tuple(cta.transfers),
-        tuple(cta.releases),
-        cta.issued,
-        cta.acted,
-        cta.parted,
-        cta.lanes,
-        cta.off,
-    )
+Engine = TypeVar("Engine")
 
 
 class Cta:
-    """Registers, memories and places in the text of all threads of a block."""
+    """Registers, memories and log of all threads of a block.
+
+    `shared` and `local` are in bytes, a block's and a thread's; `parameters` the bytes of all parameters;
+    `instructions` how many the kernel has.
+    """
 
     def __init__(
         self,
-        kernel: Kernel,
+        dtypes: Sequence[np.dtype[np.generic]],
         memory: Memory,
-        arguments: Mapping[str, int | bytes],
+        parameters: Array,
+        *,
+        threads: int,
+        shared: int,
+        local: int,
+        instructions: int,
         program: tuple[int, int, int],
         grid: tuple[int, int, int],
     ) -> None:
-        self.kernel, self.threads = kernel, kernel.threads
+        self.threads = threads
         self.everyone = np.ones(self.threads, bool)
         numbers = np.arange(self.threads)
         self.lane = numbers % 32
@@ -115,30 +45,34 @@ class Cta:
             np.zeros(self.threads, d)
             if d.kind == "b"
             else np.full(self.threads, 0xA5A5A5A5A5A5A5A5 & ((1 << 8 * d.itemsize) - 1), d)
-            for d in kernel.dtypes
+            for d in dtypes
         ]
         self.carry = np.zeros(self.threads, bool)
         self.special = special_registers(numbers, program, grid)
-        self.parameters = words(arguments, kernel.parameters)
+        self.parameters = parameters
         self.memory = memory
         self.generic = Generic(memory, self.parameters)
-        memory.adopt(kernel.variables)
-        self.shared = Flat("shared", max(kernel.shared, 16))
+        self.shared = Flat("shared", max(shared, 16))
         # Every thread's own bytes one behind the other: aligned as the widest access asks.
-        self._stride = -(-max(kernel.local, 1) // 16) * 16
+        self._stride = -(-max(local, 1) // 16) * 16
         self.local = Flat("local", self._stride * self.threads)
         self.accesses: list[Access] = []
         self.touches: list[Touch] = []
         self.transfers: list[Transfer] = []
         self.releases: list[Release] = []
-        count = len(kernel.entry.instructions)
-        self.issued = np.zeros((count, self.threads // 32), np.int32)
+        self.issued = np.zeros((instructions, self.threads // 32), np.int32)
         self.acted = np.zeros_like(self.issued)
         self.parted = np.zeros(self.threads // 32, bool)
-        self.lanes, self.off = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self.copies, self.products = Copies(self), Products(self)
-        self.barriers, self.stores = Barriers(self), Stores(self)
+        self.lanes, self.off = np.zeros(instructions, np.int64), np.zeros(instructions, np.int64)
         self.stalled = np.zeros(self.threads, bool)
+        self.events = self.syncs = 0
+        self._engines: dict[Any, Any] = {}
+
+    def engine(self, kind: Callable[[Cta], Engine]) -> Engine:
+        """What works beside the threads, one of each class: made when it is first asked for."""
+        if kind not in self._engines:
+            self._engines[kind] = kind(self)
+        return cast(Engine, self._engines[kind])
 
     def space(self, name: str) -> Memory | Flat:
         """The memory of a state space."""
@@ -159,6 +93,11 @@ class Cta:
         """How many barriers have let go."""
         return len(self.releases)
 
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """Numbers that stay the same as long as nothing but registers may have changed."""
+        return (self.memory.changes, self.shared.changes, self.local.changes, self.events)
+
     def note(
         self,
         number: int,
@@ -170,7 +109,14 @@ class Cta:
         written: Array | None = None,
     ) -> None:
         """Write an access into the log."""
-        self.accesses.append(Access(number, kind, space, addresses, active, size, self.step, written))
+        self.events += space == "mbarrier" and kind != "load"
+        self.accesses.append(
+            Access(number, kind, space, addresses, active, size, self.step, written, self.syncs)
+        )
+
+    def sync(self) -> None:
+        """Lanes of warps wait for each other, and see what they wrote."""
+        self.syncs += 1
 
     def touch(
         self,
@@ -184,105 +130,5 @@ class Cta:
         known: bool = False,
     ) -> None:
         """Write bytes of shared memory that are read or written asynchronously into the log."""
+        self.events += 1
         self.touches.append(Touch(number, warps, addresses, size, write, when, self.step, known))
-
-    def run(self, limit: int) -> None:
-        """Until every thread has ended."""
-        blocks = self.kernel.blocks
-        done = len(blocks)
-        place = np.zeros(self.threads, np.int64)
-        waits = np.full(self.threads, -1)
-        last: Ending | None = None
-        for _ in range(limit):
-            # Nearly always all threads stand before the same block.
-            now = int(place[0])
-            if now < done and not self.stalled.any() and (place == now).all() and (waits < 0).all():
-                mask = self.everyone
-            else:
-                ready = (place < done) & (waits < 0) & ~self.stalled
-                if not ready.any():
-                    if (place >= done).all():
-                        return
-                    self._release(waits, place < done, last)
-                    continue
-                now = int(place[ready].min())
-                mask = ready & (place == now)
-            block = blocks[now]
-            self._execute(block, mask)
-            ending = block.ending
-            taken = mask if ending.guard is None else mask & ending.guard(self)
-            place[mask] = now + 1
-            if ending.number >= 0:
-                self._count(ending.number, mask, taken)
-            if ending.kind == "jump":
-                place[taken] = ending.target
-            elif ending.kind == "end":
-                place[taken] = done
-            elif ending.kind == "trap" and taken.any():
-                raise ExecutionError(
-                    f"xray: a program must not trap, got it in {self.kernel.place(ending.number)}"
-                )
-            elif ending.kind == "unknown" and taken.any():
-                raise unknown(self.kernel.entry.instructions[ending.number])
-            elif ending.kind == "barrier":
-                waits[taken], last = ending.barrier, ending
-                if ending.expected and (waits == ending.barrier).sum() >= ending.expected:
-                    self._let_go(waits, waits == ending.barrier, ending.number)
-        raise ExecutionError(
-            f"xray: a program must end, got {limit} blocks executed and threads still running"
-        )
-
-    def _release(self, waits: Array, alive: Array, last: Ending | None) -> None:
-        """All who wait at the one barrier go on; nobody else may be waiting elsewhere."""
-        if self.stalled.any() or last is None:
-            raise ExecutionError(
-                f"xray: a transaction barrier must complete, got {int(self.stalled.sum())} threads waiting for one forever"
-            )
-        found = np.unique(waits[alive])
-        if len(found) != 1 or (last.expected and int(alive.sum()) < last.expected):
-            raise ExecutionError(
-                f"xray: threads must meet at one barrier, got some waiting at each of {found}"
-            )
-        self._let_go(waits, alive, last.number)
-
-    def _let_go(self, waits: Array, who: Array, number: int) -> None:
-        self.releases.append(Release(number, int(who.sum())))
-        waits[who] = -1
-
-    def _execute(self, block: Block, mask: Array) -> None:
-        whole = mask is self.everyone or bool(mask.all())
-        warps, lanes = mask.reshape(-1, 32).any(1), int(mask.sum())
-        self.issued[block.numbers] += warps
-        self.acted[block.numbers] += warps
-        self.lanes[block.numbers] += lanes
-        planned = None
-        try:
-            for planned in block.steps:
-                if planned.guard is None:
-                    planned.step(self, None if whole else mask)
-                    continue
-                active = mask & planned.guard(self)
-                count = int(np.count_nonzero(active))
-                self.lanes[planned.number] -= lanes - count
-                self.off[planned.number] += lanes - count
-                if count < lanes:
-                    self._part(planned.number, mask, active)
-                if count:
-                    planned.step(self, None if count == self.threads else active)
-        except ExecutionError as error:
-            assert planned is not None
-            raise ExecutionError(f"{error} in {self.kernel.place(planned.number)}") from None
-
-    def _count(self, number: int, mask: Array, taken: Array) -> None:
-        warps = mask.reshape(-1, 32).any(1)
-        self.issued[number] += warps
-        self.acted[number] += warps
-        self.lanes[number] += int(taken.sum())
-        self.off[number] += int(mask.sum() - taken.sum())
-        self._part(number, mask, taken)
-
-    def _part(self, number: int, mask: Array, active: Array) -> None:
-        """Note the warps that a predicate told apart, whole or among their lanes."""
-        left, on = (mask & ~active).reshape(-1, 32).any(1), active.reshape(-1, 32).any(1)
-        self.acted[number] -= left & ~on
-        self.parted |= left & on

@@ -22,11 +22,23 @@ from tilefold.xray.machine import (
 )
 from tilefold.xray.machine.binding import Binder, Mask, Read, Step, place_of, refuse_strangers, unknown
 from tilefold.xray.machine.bulk import barriers, moves, tensormap
+from tilefold.xray.machine.gather import Gather, gather_of
 from tilefold.xray.machine.matrix import groups, warps
 from tilefold.xray.machine.memory import MODULE_BASE
+from tilefold.xray.machine.order import ranks
 from tilefold.xray.machine.spaces import PARAMETER_BASE
 from tilefold.xray.machine.types import TYPES, Array
-from tilefold.xray.ptx.syntax import Entry, Immediate, Instruction, Label, Module, Register, Symbol, Variable
+from tilefold.xray.ptx.syntax import (
+    Entry,
+    Immediate,
+    Instruction,
+    Label,
+    Module,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
+)
 
 if TYPE_CHECKING:
     from tilefold.xray.machine.cta import Cta
@@ -46,7 +58,8 @@ class Planned:
 
 @dataclass(frozen=True)
 class Ending:
-    """What follows a block: the next block, a jump, a barrier, the end of the thread or (trap, unknown) of everything."""
+    """What follows a block: the next block, a jump, one of several `targets` by its `index`, a barrier, the end of the thread
+    or (trap, unknown) of everything."""
 
     kind: str
     number: int = -1
@@ -54,15 +67,35 @@ class Ending:
     guard: Read | None = None
     barrier: int = 0
     expected: int = 0
+    targets: tuple[int, ...] = ()
+    index: Read | None = None
 
 
 @dataclass(frozen=True)
 class Block:
-    """Instructions without a jump among them; `numbers` are the steps' in the kernel."""
+    """Instructions without a jump among them; `numbers` are the steps' in the kernel.
+
+    Only its first instruction may be one of several lanes: `gather` says who has to be there.
+    """
 
     steps: tuple[Planned, ...]
     ending: Ending
     numbers: slice
+    gather: Gather | None = None
+
+    @property
+    def number(self) -> int:
+        """The first instruction of the block."""
+        return self.steps[0].number if self.steps else max(self.ending.number, 0)
+
+    def follow(self, at: int) -> tuple[int, ...]:
+        """The blocks that threads may go to from this, the `at`-th."""
+        if self.ending.kind == "jump":
+            return (self.ending.target,) if self.ending.guard is None else (at + 1, self.ending.target)
+        if self.ending.kind == "switch":
+            return self.ending.targets
+        ends = self.ending.kind in ("end", "trap") and self.ending.guard is None
+        return () if ends else (at + 1,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +103,8 @@ class Kernel:
     """A kernel that `run` can execute.
 
     `shared` is in bytes a block, `local` in bytes a thread; `variables` are the module's own bytes of global memory,
-    `parameters` the offset and size in bytes of each parameter. `unknown` are the numbers of instructions that have no
+    `parameters` the offset and size in bytes of each parameter. `ranks` say in which order blocks are executed where threads
+    stand before several. `unknown` are the numbers of instructions that have no
     meaning here: reaching one is an error, having it is none.
     """
 
@@ -81,6 +115,7 @@ class Kernel:
     variables: Array
     parameters: dict[str, tuple[int, int]]
     blocks: tuple[Block, ...]
+    ranks: tuple[int, ...]
     dtypes: tuple[np.dtype[np.generic], ...]
     unknown: tuple[int, ...]
 
@@ -130,6 +165,7 @@ def load(module: Module, *, shared: int = 0) -> Kernel:
         held,
         parameters,
         blocks,
+        tuple(ranks([[b for b in block.follow(at) if b < len(blocks)] for at, block in enumerate(blocks)])),
         tuple(binder.dtypes),
         tuple(missing),
     )
@@ -162,9 +198,15 @@ def _lay_out(variables: tuple[Variable, ...], space: str, symbols: dict[str, int
 
 
 def _blocks(entry: Entry, binder: Binder, missing: list[int]) -> tuple[Block, ...]:
-    """Cut the body behind jumps and barriers and before labels that are jumped to; what is unknown is `missing`."""
+    """Cut the body behind jumps and barriers, before labels that are jumped to and before what lanes do together; what is
+    unknown is `missing`."""
     jumped = {
-        o.name for i in entry.instructions if i.opcode == "bra" for o in i.operands if isinstance(o, Symbol)
+        o.name
+        for i in entry.instructions
+        if i.opcode in ("bra", "brx")
+        for given in i.operands
+        for o in (given.items if isinstance(given, Vector) else (given,))
+        if isinstance(o, Symbol)
     }
     starts: dict[str, int] = {}
     cut: list[list[tuple[int, Instruction]]] = [[]]
@@ -176,6 +218,9 @@ def _blocks(entry: Entry, binder: Binder, missing: list[int]) -> tuple[Block, ..
                     cut.append([])
                 starts[item.name] = len(cut) - 1
             continue
+        gathers = gather_of(binder, item, number) is not None
+        if gathers and cut[-1]:
+            cut.append([])
         cut[-1].append((number, item))
         number += 1
         if _ends(item):
@@ -184,7 +229,7 @@ def _blocks(entry: Entry, binder: Binder, missing: list[int]) -> tuple[Block, ..
 
 
 def _ends(instruction: Instruction) -> bool:
-    return instruction.opcode in ("bra", "ret", "exit", "trap") or (
+    return instruction.opcode in ("bra", "brx", "ret", "exit", "trap") or (
         instruction.opcode in ("bar", "barrier") and not instruction.has("warp")
     )
 
@@ -199,7 +244,8 @@ def _block(
         missing += [number] if ending.kind == "unknown" else []
     steps = tuple(Planned(n, _step(binder, i, n, missing), _guard(binder, i)) for n, i in part)
     first = steps[0].number if steps else 0
-    return Block(steps, ending, slice(first, first + len(steps)))
+    gather = gather_of(binder, part[0][1], part[0][0]) if part else None
+    return Block(steps, ending, slice(first, first + len(steps)), gather)
 
 
 def _step(binder: Binder, instruction: Instruction, number: int, missing: list[int]) -> Step:
@@ -227,6 +273,10 @@ def _ending(number: int, instruction: Instruction, binder: Binder, starts: dict[
         (target,) = instruction.operands
         assert isinstance(target, Symbol)
         return Ending("jump", number, starts[target.name], guard)
+    if instruction.name == "brx.idx" and guard is None and isinstance(instruction.operands[1], Vector):
+        labels = [o.name for o in instruction.operands[1].items if isinstance(o, Symbol)]
+        index = binder.read(instruction.operands[0], TYPES["u32"])
+        return Ending("switch", number, targets=tuple(starts[name] for name in labels), index=index)
     if instruction.opcode in ("ret", "exit"):
         return Ending("end", number, guard=guard)
     if instruction.opcode == "trap":
@@ -243,7 +293,9 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step:
     Raises:
         UnknownInstructionError: no group of instructions knows it.
     """
-    if instruction.opcode in _SILENT or instruction.name.startswith("bar.warp"):
+    if instruction.name.startswith("bar.warp"):
+        return lambda cta, mask: cta.sync()
+    if instruction.opcode in _SILENT:
         return lambda cta, mask: None
     refuse_strangers(binder, instruction)
     for group in (

@@ -1,8 +1,8 @@
-"""What a program asked of memory, access by access, and what engines beside the threads moved."""
+"""What a program did: what it asked of memory, what engines beside the threads moved, what each instruction was issued."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilefold.xray.machine.types import Array
 
@@ -14,8 +14,9 @@ class Access:
     `instruction` is its number in the kernel, `kind` load, store or atomic, `space` global, shared, local (where
     each thread has addresses of its own) or mbarrier (a transaction barrier in shared memory, counted as no request).
     `addresses` and `active` have an element a thread, in the order of `%tid`; `bytes` is what one thread asks for.
-    `step` counts executed barriers, so that accesses between two of them can be told apart. `written` are the bytes that
-    each active thread stores to shared memory, where it gives them itself (a matrix or a copy comes from elsewhere).
+    `step` counts executed barriers, `sync` those of warps, so that accesses between two of them can be told apart.
+    `written` are the bytes that each active thread stores to shared or global memory, where it gives them itself
+    (matrices and copies do not).
     """
 
     instruction: int
@@ -26,6 +27,7 @@ class Access:
     bytes: int
     step: int
     written: Array | None = None
+    sync: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +50,15 @@ class Touch:
 
 @dataclass(frozen=True)
 class Transfer:
-    """One box that the tensor memory accelerator moved: `bytes` inside of the tensor, in `sectors` of global memory."""
+    """One box that the tensor memory accelerator moved: `bytes` inside of the tensor, in `sectors` of global memory, whose
+    numbers are `touched`."""
 
     instruction: int
     kind: str
     bytes: int
     sectors: int
     step: int
+    touched: Array = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -63,3 +67,42 @@ class Release:
 
     instruction: int
     threads: int
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a program did.
+
+    `issued` and `acted` count, for each instruction and warp, how often the warp issued it, and how often with a lane that
+    its predicate let act; `parted` are warps whose lanes some predicate told apart. `lanes` counts lanes that each
+    instruction acted for; lanes that stood before it with a false predicate are in `off`. `accesses` are those of threads;
+    `touches` and `transfers` those of asynchronous copies, matrix units and the tensor memory accelerator; `releases` the
+    barriers, in order.
+    """
+
+    program: tuple[int, int, int]
+    accesses: tuple[Access, ...]
+    touches: tuple[Touch, ...]
+    transfers: tuple[Transfer, ...]
+    releases: tuple[Release, ...]
+    issued: Array
+    acted: Array
+    parted: Array
+    lanes: Array
+    off: Array
+
+    @property
+    def warps(self) -> Array:
+        """Warps that issued each instruction."""
+        total: Array = self.issued.sum(1)
+        return total
+
+    @property
+    def instructions(self) -> int:
+        """Instructions issued, by warp."""
+        return int(self.issued.sum())
+
+    @property
+    def barriers(self) -> int:
+        """Barriers at which threads met."""
+        return len(self.releases)

@@ -44,12 +44,18 @@ class Allocation:
 
 
 class Memory:
-    """Global memory. `place` gives an array an address, `place_open` a pointer whose length nobody said."""
+    """Global memory. `place` gives an array an address, `place_open` a pointer whose length nobody said.
 
-    def __init__(self, seed: int = 0) -> None:
+    What nobody gave is random, from `seed`; numbers have both signs, or one: -1 or 1.
+    """
+
+    middle = _APART // 4  # bytes of memory without bounds that lie before its address
+
+    def __init__(self, seed: int = 0, sign: int = 0) -> None:
         # The first allocation holds the variables of the module that runs; `adopt` fills it.
         self.allocations = [Allocation("module", MODULE_BASE, 0, np.zeros(0, np.uint8))]
-        self._seed = seed
+        self._seed, self._sign = seed, sign
+        self.changes = 0  # stores that changed a byte
         self.faults: list[Fault] = []
 
     def place(self, name: str, array: Array, *, before: int = 0) -> int:
@@ -65,7 +71,7 @@ class Memory:
         `kind` says what it holds: normal random numbers for "f2", "f4", "f8" and "bf16", numbers in 0..127 for "i1" to
         "i8", random bytes else.
         """
-        return self._add(name, None, kind) + _APART // 4
+        return self._add(name, None, kind) + self.middle
 
     def adopt(self, variables: Array) -> None:
         """Take a module's variables in, unless an earlier program of its grid has brought them."""
@@ -100,7 +106,9 @@ class Memory:
         row = np.dtype((np.void, rows.shape[1] * rows.itemsize))
         held = rows.view(row)[:, 0]
         for chosen, where, memory in self._parts(addresses, row.itemsize, instruction):
-            memory.view(row)[where // row.itemsize] = held[chosen]
+            rows, index = memory.view(row), where // row.itemsize
+            self.changes += rows[index].tobytes() != held[chosen].tobytes()
+            rows[index] = held[chosen]
 
     def _parts(
         self, addresses: Array, size: int, instruction: int
@@ -109,7 +117,7 @@ class Memory:
         if not len(addresses):
             return
         signed = addresses.astype(np.int64)
-        owners = (signed + _APART // 2) // _APART - 1
+        owners = self.owners(signed)
         first = int(owners[0])
         found = [first] if (owners == first).all() else np.unique(owners).tolist()
         for owner in found:
@@ -134,11 +142,21 @@ class Memory:
     ) -> Iterator[tuple[Array, Array, Array]]:
         numbers = offsets // _PAGE
         for number in np.unique(numbers).tolist():
-            if number not in allocation.pages:
-                random = np.random.default_rng((self._seed, allocation.base // _APART, number))
-                allocation.pages[number] = fill(random, allocation.kind)
             here = numbers == number
-            yield chosen[here], offsets[here] % _PAGE, allocation.pages[number]
+            yield chosen[here], offsets[here] % _PAGE, self.page(allocation, number)
+
+    def page(self, allocation: Allocation, number: int) -> Array:
+        """Bytes of memory without bounds: what was stored there, or random ones."""
+        if number not in allocation.pages:
+            random = np.random.default_rng((self._seed, allocation.base // _APART, number))
+            allocation.pages[number] = fill(random, allocation.kind, self._sign)
+        return allocation.pages[number]
+
+    def owners(self, addresses: Array) -> Array:
+        """The allocation, by its number, that each address is meant for; -1 where there is none."""
+        found = (addresses.astype(np.int64) + _APART // 2) // _APART - 1
+        near: Array = np.where((found >= 0) & (found < len(self.allocations)), found, -1)
+        return near
 
     def _fault(self, addresses: Array, instruction: int) -> None:
         lowest, highest = int(addresses.min()), int(addresses.max())
@@ -154,13 +172,18 @@ def _padded(data: Array) -> Array:
     return held
 
 
-def fill(random: np.random.Generator, kind: str) -> Array:
-    """A page of random values."""
+def fill(random: np.random.Generator, kind: str, sign: int = 0) -> Array:
+    """A page of random values; of one sign all floating-point numbers are 1 or more away from 0."""
     if kind in ("f2", "f4", "f8"):
-        return random.standard_normal(_PAGE // int(kind[1])).astype(kind).view(np.uint8)
+        return _normal(random, _PAGE // int(kind[1]), sign).astype(kind).view(np.uint8)
     if kind == "bf16":
-        words = random.standard_normal(_PAGE // 2).astype(np.float32).view(np.uint32)
+        words = _normal(random, _PAGE // 2, sign).astype(np.float32).view(np.uint32)
         return (words >> np.uint32(16)).astype(np.uint16).view(np.uint8)
     if kind[0] == "i":
         return random.integers(0, 128, _PAGE // int(kind[1]), np.dtype(kind)).view(np.uint8)
     return random.integers(0, 256, _PAGE, np.uint8)
+
+
+def _normal(random: np.random.Generator, count: int, sign: int) -> Array:
+    drawn = random.standard_normal(count)
+    return sign * (1 + np.abs(drawn)) if sign else drawn

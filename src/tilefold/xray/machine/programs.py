@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilefold.errors import ExecutionError
-from tilefold.xray.machine.cta import Outcome, run
 from tilefold.xray.machine.kernel import Kernel
+from tilefold.xray.machine.log import Outcome
 from tilefold.xray.machine.memory import Memory
+from tilefold.xray.machine.run import LIMIT, run
 
 Program = tuple[int, int, int]
 # Triton's last two parameters: scratch of the grid, scratch of a profiler.
@@ -15,10 +16,9 @@ _SCRATCH = 2
 
 
 def chosen_programs(grid: Program) -> tuple[Program, ...]:
-    """The first, the middle and the last program of a grid, each once."""
-    total = grid[0] * grid[1] * grid[2]
-    numbers = sorted({0, total // 2, total - 1})
-    return tuple((n % grid[0], n // grid[0] % grid[1], n // (grid[0] * grid[1])) for n in numbers)
+    """The first, the middle (along every dim) and the last program of a grid, each once."""
+    x, y, z = grid
+    return tuple(dict.fromkeys(((0, 0, 0), (x // 2, y // 2, z // 2), (x - 1, y - 1, z - 1))))
 
 
 def all_programs(grid: Program) -> tuple[Program, ...]:
@@ -34,12 +34,14 @@ def execute(
     grid: Program = (1, 1, 1),
     programs: Sequence[Program] | None = None,
     scratch: bool = False,
+    steps: int = LIMIT,
 ) -> tuple[Outcome, ...]:
     """Run programs of a grid; by default its first, middle and last.
 
     `values` are the arguments in the order of the PTX's parameters: the bits of scalars, addresses that `memory` gave, tensor
     maps as their 128 bytes. Triton's two last parameters may be left out; `scratch` says whether the kernel uses
-    the first of them, which then gets memory of its own. Accesses outside of every allocation are found in
+    the first of them, which then gets memory of its own; `steps` bounds the blocks that a
+    program may execute. Accesses outside of every allocation are found in
     `memory.faults` afterwards.
 
     Raises:
@@ -58,5 +60,9 @@ def execute(
     for program in chosen_programs(grid) if programs is None else programs:
         if not all(0 <= at < size for at, size in zip(program, grid, strict=True)):
             raise ExecutionError(f"xray: a program must lie in the grid {grid}, got {program}")
-        found.append(run(kernel, memory, dict(zip(names, values, strict=True)), program=program, grid=grid))
+        found.append(
+            run(
+                kernel, memory, dict(zip(names, values, strict=True)), program=program, grid=grid, limit=steps
+            )
+        )
     return tuple(found)

@@ -21,7 +21,7 @@ class Flat:
     """Bytes from address 0, whose first content is no value anybody wrote. Speaks as `Memory` does."""
 
     def __init__(self, name: str, size: int) -> None:
-        self._name, self.size = name, size
+        self._name, self.size, self.changes = name, size, 0
         self.data = np.full(-(-max(size, 1) // 128) * 128, 0xA5, np.uint8)
 
     def load(self, addresses: Array, dtype: np.dtype[Any], count: int, instruction: int) -> Array:
@@ -35,7 +35,9 @@ class Flat:
         """Values [count, addresses] to neighbours at aligned addresses; of threads that write to one place the last wins."""
         rows = np.ascontiguousarray(values.T)
         row = np.dtype((np.void, rows.shape[1] * rows.itemsize))
-        self.data.view(row)[self._index(addresses, row.itemsize)] = rows.view(row)[:, 0]
+        held, index = self.data.view(row), self._index(addresses, row.itemsize)
+        self.changes += held[index].tobytes() != rows.tobytes()
+        held[index] = rows.view(row)[:, 0]
 
     def _index(self, addresses: Array, size: int) -> Array:
         if len(addresses) and int(addresses.max()) + size > self.size:

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilefold.xray.machine.counts import GlobalCost, SharedCost, global_cost, shared_cost
-from tilefold.xray.machine.cta import Outcome
 from tilefold.xray.machine.kernel import Kernel
-from tilefold.xray.machine.log import Access, Transfer
+from tilefold.xray.machine.log import Access, Outcome, Transfer
 from tilefold.xray.ptx.syntax import Instruction
 
 _ORDERS = ("relaxed", "acquire", "release", "acq_rel")

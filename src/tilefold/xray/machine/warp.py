@@ -9,6 +9,7 @@ import numpy as np
 from tilefold.errors import ExecutionError
 from tilefold.xray.machine.access import address_of, begin
 from tilefold.xray.machine.binding import Binder, Mask, Step, unknown
+from tilefold.xray.machine.gather import ballot
 from tilefold.xray.machine.matrix.warps import together
 from tilefold.xray.machine.types import TYPES, Array
 from tilefold.xray.ptx.syntax import Instruction, Pair, Vector
@@ -29,7 +30,7 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
         return _reduce(binder, instruction)
     if instruction.opcode == "activemask":
         write = binder.write(instruction.operands[0], U32)
-        return lambda cta, mask: write(cta, _ballot(cta.everyone if mask is None else mask), mask)
+        return lambda cta, mask: write(cta, ballot(cta.everyone if mask is None else mask), mask)
     if instruction.opcode in ("ldmatrix", "stmatrix"):
         return _matrices(binder, instruction, number)
     return None
@@ -68,22 +69,15 @@ def _require(cta: Cta, mask: Mask, source: Array) -> None:
         raise ExecutionError("xray: every lane that a shuffle reads must execute it, got lanes elsewhere")
 
 
-def _ballot(votes: Array) -> Array:
-    """The votes of each warp as a word, for each of its lanes."""
-    words = (votes.reshape(-1, 32).astype(np.uint32) << np.arange(32, dtype=np.uint32)).sum(
-        1, dtype=np.uint32
-    )
-    return np.repeat(words, 32)
-
-
 def _vote(binder: Binder, instruction: Instruction) -> Step:
-    target, source, _ = instruction.operands
-    mode, read = instruction.modifiers[1], binder.read(source, PRED)
+    target, source, named = instruction.operands
+    mode, read, members = instruction.modifiers[1], binder.read(source, PRED), binder.read(named, U32)
     write = binder.write(target, U32 if mode == "ballot" else PRED)
 
     def vote(cta: Cta, mask: Mask) -> None:
         present = cta.everyone if mask is None else mask
-        yes, no = _ballot(read(cta) & present), _ballot(~read(cta) & present)
+        among = members(cta)
+        yes, no = ballot(read(cta) & present) & among, ballot(~read(cta) & present) & among
         result = {"ballot": yes, "any": yes != 0, "all": no == 0, "uni": (yes == 0) | (no == 0)}[mode]
         write(cta, result, mask)
 
@@ -97,22 +91,22 @@ _REDUCTIONS: dict[str, np.ufunc] = {
 
 
 def _reduce(binder: Binder, instruction: Instruction) -> Step:
-    """`redux.sync.op.type d, a, members`, over the lanes that execute it."""
+    """`redux.sync.op.type d, a, members`, over the members that execute it."""
     operation, kind = instruction.modifiers[1], TYPES[instruction.modifiers[-1]]
     if operation not in _REDUCTIONS or kind.floating:
         raise unknown(instruction)
     function = _REDUCTIONS[operation]
     read, write = binder.read(instruction.operands[1], kind), binder.write(instruction.operands[0], kind)
+    members = binder.read(instruction.operands[2], U32)
 
     def reduce(cta: Cta, mask: Mask) -> None:
         values, result = read(cta), np.zeros(cta.threads, kind.dtype)
-        present = cta.everyone if mask is None else mask
-        for first in range(0, cta.threads, 32):
-            here = present[first : first + 32]
-            if here.any():
-                result[first : first + 32] = function.reduce(
-                    values[first : first + 32][here], dtype=kind.dtype
-                )
+        # Lanes of a warp may come in groups, each with a mask of its own.
+        groups = (members(cta).astype(np.uint64) << np.uint64(32)) | cta.first_of_warp.astype(np.uint64)
+        groups = np.where(cta.everyone if mask is None else mask, groups, np.uint64(0))
+        for group in np.unique(groups[groups > np.uint64(0xFFFFFFFF)]):
+            here = groups == group
+            result[here] = function.reduce(values[here], dtype=kind.dtype)
         write(cta, result, mask)
 
     return reduce

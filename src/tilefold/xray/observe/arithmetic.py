@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import tensors
 from tilefold.xray.ir.syntax import Operation, Tensor
 from tilefold.xray.report.model import Line, Observation, Report
 from tilefold.xray.report.static import line_of
 
-if TYPE_CHECKING:
-    from tilefold.xray.report.build import Evidence
-
 _FASTER = {90: "wgmma", 100: "tcgen05"}
 _EXACT = {
-    "div": "tl.div_rn divides with one rounding",
-    "sqrt": "tl.sqrt_rn takes the root with one rounding",
+    "div": "nothing to do, unless the last bit matters: tl.div_rn divides with one rounding",
+    "sqrt": "nothing to do, unless the last bit matters: tl.sqrt_rn takes the root with one rounding",
     "ex2": "nothing to do: within 2 ulp; a libdevice call costs several times as much",
     "lg2": "nothing to do: within 2 ulp of the fraction; a libdevice call costs several times as much",
 }

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import tensors
-from tilefold.xray.ir.syntax import Function, Operation
+from tilefold.xray.ir.syntax import Function, Operation, Tensor
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import kind_of, line_of
 
-if TYPE_CHECKING:
-    from tilefold.xray.report.build import Evidence
-
+_TILE = 4  # elements a thread from which a tile of atomics is worth a word
 _ORDERS = ("acq_rel", "acquire", "release")
 
 
@@ -76,6 +74,8 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
             one = _one_place(evidence.ttir, operation)
             lanes, places = tile.elements, 1 if one else tile.elements
         if lanes < 2 * places:
+            if tile.elements >= _TILE * 32 * report.num_warps and not _scattered(evidence.ttir, operation):
+                yield _added(file, line, tile, lanes)
             continue
         yield Observation(
             "per-element-atomic",
@@ -89,6 +89,28 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
             cycles_at_stake=lanes - places,
             numbers=(("elements", lanes), ("places", places)),
         )
+
+
+def _added(file: str, line: int, tile: Tensor, lanes: int) -> Observation:
+    """A whole tile added to memory, each element to a place of its own: what a split of a product's K does."""
+    return Observation(
+        "per-element-atomic",
+        "warning",
+        file,
+        line,
+        f"a tile of {'x'.join(map(str, tile.shape))} is added to memory by {lanes} atomics of a program",
+        "each is read, added and written in L2; and sums come in another order every time",
+        "let programs store their tiles side by side and add them up in a second launch, or let the last program that "
+        "arrives at a counter do so; nothing to do where few programs share a tile",
+        bytes_at_stake=4 * tile.elements,
+        numbers=(("elements", tile.elements), ("places", lanes)),
+    )
+
+
+def _scattered(function: Function, operation: Operation) -> bool:
+    """Whether the places of an atomic come out of memory."""
+    made, reads = function.made_by(), ("tt.load", "tt.atomic_rmw", "tt.atomic_cas", "tt.gather")
+    return any(n in made and made[n].name in reads for n in function.reached_from(operation.operands[:1]))
 
 
 def _places(evidence: Evidence, file: str, line: int) -> tuple[int, int | None]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tilefold.xray.evidence import Evidence
 from tilefold.xray.machine.crossings import needless_barriers
 from tilefold.xray.report.model import Observation, Report
-
-if TYPE_CHECKING:
-    from tilefold.xray.report.build import Evidence
 
 _CYCLES = 8  # that a warp waits at a barrier at least
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilefold.xray.evidence import Evidence
 from tilefold.xray.execution import Bound, Execution
 from tilefold.xray.report.model import Observation, Report
-
-if TYPE_CHECKING:
-    from tilefold.xray.report.build import Evidence
 
 _NEAR = 1 << 38  # bytes around an array within which an address is meant for it; arrays lie farther apart
 

@@ -1,15 +1,17 @@
-"""Fill values of masked loads that change the result of the reduction they feed.
+"""Masked loads whose fill may change the result of the reduction they feed.
 
-Shown by computing: one masked element is followed from its load to the reduction, and combined there with elements that
+Found by computing: one masked element is followed from its load to the reduction, and combined there with elements that
 are not masked, for several draws of all that is not known. A fill is right if the others come out as they were.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,18 +23,13 @@ from tilefold.xray.observe.values import (
     UnknownError,
     World,
     combine,
-    integer_arguments,
     is_elementwise,
     literal,
 )  # fmt: skip
-from tilefold.xray.report.model import Observation, Report
-from tilefold.xray.report.static import line_of
 
-if TYPE_CHECKING:
-    from tilefold.xray.report.build import Evidence
-
-_DRAWS = 8  # pairs of elements that are tried
-_SEEDS, _PLACES = 48, 12  # among so many
+_DRAWS = 8  # seeds that are tried
+_SEEDS, _PLACES = 48, 12  # among so many, with so many elements each
+_TURNED = ("tt.reshape", "tt.trans")  # behind these a dim is another one, unless all dims became one
 _IDENTITY = {
     "arith.addf": "0", "arith.addi": "0", "arith.maxnumf": "-inf", "arith.maximumf": "-inf", "arith.minnumf": "+inf",
     "arith.minimumf": "+inf", "arith.mulf": "1", "arith.muli": "1", "arith.andi": "all ones (-1)", "arith.ori": "0",
@@ -49,30 +46,71 @@ _NAMES = {
 }
 
 
-def wrong_fill(report: Report, evidence: Evidence) -> Iterator[Observation]:
-    """Masked loads whose fill is no identity of a reduction, or of a loop's accumulation, that it reaches."""
-    function = evidence.ttir
-    world = World(function, integer_arguments(evidence), report.grid)
-    loads = [o for o in function.walk() if o.name == "tt.load" and len(o.operands) > 1 and tensors(o.types)]
-    for load in loads:
-        place = line_of(load.place)
-        folding = next(_spoiled(function, world, load), None)
-        if folding is not None and place is not None:
-            yield _wrong(load, folding, world.made, place)
+@dataclass(frozen=True)
+class Counterexample:
+    """Elements in order, of which the one at `masked` is not to be used; what came of all of them, and of the others alone.
+
+    `folding` is the reduction, or the update of a loop's variable, which is named `update`: after and before. All is of the
+    draw `seed`.
+    """
+
+    folding: Operation
+    elements: tuple[float, ...]
+    masked: int
+    got: float
+    wanted: float
+    seed: int
+    update: tuple[str, str] = ("", "")
+
+    def __str__(self) -> str:
+        shown = ", ".join(
+            f"[masked: {_number(x)}]" if i == self.masked else _number(x) for i, x in enumerate(self.elements)
+        )
+        return f"{shown} gives {_number(self.got)} and should give {_number(self.wanted)}"
 
 
-def _spoiled(function: Function, world: World, load: Operation) -> Iterator[Operation]:
+@dataclass(frozen=True)
+class Suspect:
+    """A masked load whose fill changes results when single elements are followed to them: an example of each."""
+
+    load: Operation
+    examples: tuple[Counterexample, ...]
+
+
+def suspects(function: Function, world: World) -> Iterator[Suspect]:
+    """Masked loads whose fill is no identity of a reduction, or of a loop's accumulation, that it reaches.
+
+    Raises:
+        StoppedError: the world's steps are used up.
+    """
+    for load in function.walk():
+        if load.name == "tt.load" and len(load.operands) > 1 and tensors(load.types):
+            examples = tuple(_spoiled(function, world, load))
+            if examples:
+                yield Suspect(load, examples)
+
+
+def _spoiled(function: Function, world: World, load: Operation) -> Iterator[Counterexample]:
     """Reductions, and updates of loops' variables, whose result a masked element of the load changes."""
-    made = world.made
+    made, dims = world.made, varying(function)
     for operation in function.walk():
         with contextlib.suppress(UnknownError):
             if operation.name == "tt.reduce" and _reaches(made, load, operation.operands):
-                axis = int(operation.attributes.split("axis = ")[1].split()[0])
-                along = axis in varying(made, load.operands[1], len(_shape(load)))
-                if along and _changes_reduction(world, load, operation):
-                    yield operation
+                if _folds_along(operation, load, dims):
+                    yield from _changed_reduction(world, load, operation)
             elif operation.name == "scf.for":
                 yield from _spoiled_updates(world, load, operation)
+
+
+def _folds_along(reduction: Operation, load: Operation, dims: Mapping[str, set[int]]) -> bool:
+    """Whether a reduction folds masked elements of a load with others: its dim is one along which the mask varies.
+
+    A reduction of all dims folds the tile as one dim (`tl.max(x)` reshapes it first).
+    """
+    axis = int(reduction.attributes.split("axis = ")[1].split()[0])
+    folded, loaded = tensors(reduction.types)[0], tensors(load.types)[-1]
+    varies = dims.get(load.operands[1], set(range(len(loaded.shape))))
+    return bool(varies) if len(folded.shape) == 1 < len(loaded.shape) else axis in varies
 
 
 def _reaches(made: Mapping[str, Operation], load: Operation, names: tuple[str, ...]) -> bool:
@@ -81,7 +119,7 @@ def _reaches(made: Mapping[str, Operation], load: Operation, names: tuple[str, .
 
 
 def closure(made: Mapping[str, Operation], names: tuple[str, ...]) -> set[str]:
-    """Values that elements of these are computed from, element by element."""
+    """Values that elements of these are computed from, element by element, along the same dims."""
     found: set[str] = set()
     pending = list(names)
     while pending:
@@ -90,43 +128,69 @@ def closure(made: Mapping[str, Operation], names: tuple[str, ...]) -> set[str]:
             continue
         found.add(name)
         operation = made.get(name)
-        if operation is not None and is_elementwise(operation):
+        if operation is not None and is_elementwise(operation) and not _turns(operation):
             pending += operation.operands
     return found
 
 
-def _pairs(world: World, mask: str) -> Iterator[tuple[int, int, int]]:
-    """(seed, place of a masked element, place of one that is not), of the same program and iteration."""
+def _turns(operation: Operation) -> bool:
+    """Whether the dims of a tile are others behind an operation than ahead of it; all of them as one are told apart."""
+    return operation.name in _TURNED and len(tensors(operation.types)[-1].shape) > 1
+
+
+def _draws(world: World, mask: str) -> Iterator[tuple[int, list[int], list[int]]]:
+    """(seed, places of masked elements, places of others), of the same program and iteration; some of both."""
     found = 0
     for seed in range(_SEEDS):
-        places: dict[bool, int] = {}
+        places: dict[bool, list[int]] = {True: [], False: []}
         for place in range(_PLACES):
-            places.setdefault(bool(Element(world, seed, place).value(mask)), place)
-            if len(places) == 2:
-                yield seed, places[False], places[True]
-                found += 1
-                break
+            places[bool(Element(world, seed, place).value(mask))].append(place)
+        if places[True] and places[False]:
+            yield seed, places[False], places[True]
+            found += 1
         if found == _DRAWS:
             return
 
 
-def _changes_reduction(world: World, load: Operation, reduction: Operation) -> bool:
+def _changed_reduction(world: World, load: Operation, reduction: Operation) -> Iterator[Counterexample]:
+    """Elements that come out otherwise together with a masked one. All that are not masked take part: some of them may not
+    count for other reasons, as elements of a state that a flag of theirs calls empty."""
     region = reduction.blocks[0]
-    for seed, masked, plain in _pairs(world, load.operands[1]):
-        fill = [Element(world, seed, masked).value(v) for v in reduction.operands]
-        others = [Element(world, seed, plain).value(v) for v in reduction.operands]
-        if np.isnan(others[0]):  # a maximum may drop it, whatever the fill
+
+    def folded(seed: int, places: list[int]) -> list[Any]:
+        states = [[Element(world, seed, p).value(v) for v in reduction.operands] for p in places]
+        return functools.reduce(lambda a, b: combine(world, seed, region, a, b), states)
+
+    for seed, masked, plain in _draws(world, load.operands[1]):
+        wanted = folded(seed, plain)
+        if np.isnan(wanted[0]):  # a maximum may drop it, whatever the fill
             continue
-        if not all(
-            _same(combine(region, left, right)[0], others[0])
-            for left, right in ((others, fill), (fill, others))
-        ):
-            return True
-    return False
+        for order in ([masked[0], *plain], [*plain, masked[0]]):
+            got = folded(seed, order)
+            if not _same(got[0], wanted[0]):
+                yield _shortest(folded, world, reduction, seed, plain, masked[0], got[0], wanted[0])
+                return
 
 
-def _spoiled_updates(world: World, load: Operation, loop: Operation) -> Iterator[Operation]:
-    """The operations that make a loop's next values, where a masked element changes them."""
+def _shortest(
+    folded: Callable[[int, list[int]], list[Any]], world: World, reduction: Operation, seed: int, plain: list[int],
+    masked: int, got: Any, wanted: Any,
+) -> Counterexample:  # fmt: skip
+    """With one element beside the masked one if that shows it, else with all."""
+
+    def shown(places: list[int], came: Any, owed: Any) -> Counterexample:
+        held = tuple(Element(world, seed, p).value(reduction.operands[0]) for p in places)
+        return Counterexample(reduction, held, places.index(masked), came, owed, seed)
+
+    for place in plain:
+        alone, both = folded(seed, [place])[0], folded(seed, [place, masked])[0]
+        if _same(both, got) and not _same(alone, both):
+            return shown([place, masked], both, alone)
+    return shown([*plain, masked], got, wanted)
+
+
+def _spoiled_updates(world: World, load: Operation, loop: Operation) -> Iterator[Counterexample]:
+    """Updates of a loop's variables that a masked element changes."""
     (block,) = loop.blocks
     _, *carried = block.arguments
     inside = {r for o in block.operations for r in o.results}
@@ -138,10 +202,12 @@ def _spoiled_updates(world: World, load: Operation, loop: Operation) -> Iterator
         reached = closure(made, (last,))
         if load.results[0] not in reached or name not in reached or not _is_tile(made, last):
             continue
-        for seed, masked, _ in _pairs(world, mask):
-            before = Element(world, seed, masked).like(first)
-            if not _same(Element(world, seed, masked, {name: before}).value(last), before):
-                yield made[last]
+        for seed, masked, _ in _draws(world, mask):
+            before = Element(world, seed, masked[0]).like(first)
+            element = Element(world, seed, masked[0], {name: before})
+            if not _same(element.value(last), before):
+                elements = (before, element.value(load.results[0]))
+                yield Counterexample(made[last], elements, 1, element.value(last), before, seed, (last, name))
                 break
 
 
@@ -161,51 +227,47 @@ def _depends(made: Mapping[str, Operation], name: str, on: set[str]) -> bool:
     return False
 
 
-def varying(made: Mapping[str, Operation], name: str, rank: int) -> set[int]:
-    """Dims of a tile along which a value may change; all of them where that is not known."""
-    operation = made.get(name)
-    if operation is None or operation.name in ("arith.constant", "tt.splat"):
+def varying(function: Function) -> dict[str, set[int]]:
+    """Dims of each tile along which its value may change; all of them where that is not known."""
+    found: dict[str, set[int]] = {}
+    for operation in function.walk():
+        tile = next(reversed(tensors(operation.types)), None)
+        everywhere = set(range(len(tile.shape))) if tile is not None else set()
+        dims = _varying(operation, found, everywhere)
+        found.update(dict.fromkeys(operation.results, dims))
+    return found
+
+
+def _varying(operation: Operation, known: Mapping[str, set[int]], everywhere: set[int]) -> set[int]:
+    if operation.name in ("arith.constant", "tt.splat"):
         return set()
-    if operation.name == "tt.make_range":
-        return {0}
     if operation.name == "tt.expand_dims":
-        found = re.search(r"axis = (\d+)", operation.attributes)
-        axis = int(found[1]) if found else 0
-        return {d + (d >= axis) for d in varying(made, operation.operands[0], rank - 1)}
+        at = re.search(r"axis = (\d+)", operation.attributes)
+        axis = int(at[1]) if at else 0
+        inner = known.get(operation.operands[0], set(range(len(everywhere) - 1)))
+        return {d + (d >= axis) for d in inner}
     if operation.name == "tt.broadcast" or (is_elementwise(operation) and operation.name not in MOVES):
-        return {d for v in operation.operands for d in varying(made, v, rank)}
-    return set(range(rank))
-
-
-def _shape(load: Operation) -> tuple[int, ...]:
-    return tensors(load.types)[0].shape
+        return {d for v in operation.operands for d in known.get(v, everywhere)}
+    return everywhere
 
 
 def _same(a: Any, b: Any) -> bool:
     return bool(np.isclose(a, b, rtol=1e-12, atol=0, equal_nan=True))
 
 
-def _wrong(
-    load: Operation, folding: Operation, made: Mapping[str, Operation], place: tuple[str, int]
-) -> Observation:
+def _number(value: Any) -> str:
+    return str(value) if isinstance(value, (bool, int, np.integer)) else f"{float(value):.4g}"
+
+
+def identity_of(folding: Operation) -> tuple[str, str]:
+    """What a reduction or an update is called, and its identity."""
     inner = folding.blocks[0].operations[0].name if folding.blocks else folding.name
     what = next((name for key, name in _NAMES.items() if key in inner), "reduction")
-    at = line_of(folding.place)
-    fold = f"the {what} in line {at[1]}" if at else f"a {what}"
-    identity = _IDENTITY.get(inner, "the value that leaves the others as they are")
-    return Observation(
-        "wrong-fill",
-        "error",
-        *place,
-        f"masked elements are {_filled(load, made)}, and {fold} takes them in",
-        f"masked elements must not change the result: the identity of this {what} is {identity}",
-        f"say other={identity}" if inner in _IDENTITY and not inner.endswith("i") else
-        "fill with tl.where(mask, x, identity) in front of the reduction",
-        numbers=(("identity", identity),),
-    )  # fmt: skip
+    return what, _IDENTITY.get(inner, "")
 
 
-def _filled(load: Operation, made: Mapping[str, Operation]) -> str:
+def filled(load: Operation, made: Mapping[str, Operation]) -> str:
+    """What masked elements of a load are, in words."""
     if len(load.operands) < 3:
         return "undefined (the load names no other)"
     source = made.get(load.operands[2])

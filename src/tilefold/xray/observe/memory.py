@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilefold.xray.report.model import Access, Line, Observation, Report
-from tilefold.xray.report.static import access_of
-
-if TYPE_CHECKING:
-    from tilefold.xray.report.build import Evidence
+from tilefold.xray.evidence import Evidence
+from tilefold.xray.ir import element_bytes, tensors
+from tilefold.xray.observe.joined import ASTRAY, PIECES
+from tilefold.xray.observe.vectors import WHOLE, run_of
+from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
+from tilefold.xray.report.static import access_of, line_of
 
 _SPARE = 1.2  # sectors over ideal from which it is said: a row that starts between two sectors costs 1 of 16
 
@@ -21,7 +21,12 @@ def wasted_sectors(report: Report, evidence: Evidence) -> Iterator[Observation]:
     for line in report.lines:
         for access in line.accesses:
             if access.sectors and access.ideal is not None and access.sectors > _SPARE * access.ideal:
-                yield _wasted(line, access, _fetched(line, access, evidence))
+                yield _wasted(
+                    line,
+                    access,
+                    _fetched(line, access, evidence),
+                    _why_wasted(line, access, report, evidence),
+                )
 
 
 def _fetched(line: Line, access: Access, evidence: Evidence) -> tuple[int, int]:
@@ -44,16 +49,15 @@ def _fetched(line: Line, access: Access, evidence: Evidence) -> tuple[int, int]:
     return sectors, ideal
 
 
-def _wasted(line: Line, access: Access, fetched: tuple[int, int]) -> Observation:
+def _wasted(line: Line, access: Access, fetched: tuple[int, int], why: tuple[str, str]) -> Observation:
     assert access.sectors is not None
     assert access.ideal is not None
     requests = access.requests or 1
-    reason, change = _why_wasted(access)
+    reason, change = why
     cached = fetched[0] <= _SPARE * fetched[1]
     if cached:
-        reason += (
-            "; the program's other requests take the rest of these sectors, from L1 if they are still there"
-        )
+        source = "L2" if access.kind in ("copy", "store", "atomic") else "L1 if they are still there"
+        reason += f"; the program's other requests take the rest of these sectors, from {source}"
     return Observation(
         "wasted-sectors",
         "note" if cached else "warning",
@@ -68,27 +72,89 @@ def _wasted(line: Line, access: Access, fetched: tuple[int, int]) -> Observation
     )
 
 
-def _why_wasted(access: Access) -> tuple[str, str]:
-    stride = access.stride
-    if stride is not None and abs(stride) == access.bytes:
+def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) -> tuple[str, str]:
+    stride = (
+        abs(access.stride) if access.stride is not None and not _looked_up(line, access, evidence) else None
+    )
+    if stride is not None and stride == access.bytes:
         return (
-            "the first lane's address is no multiple of 32 bytes, so each request reaches into one sector more",
+            f"{ASTRAY}, so each request reaches into one sector more",
             "let rows start at multiples of 32 bytes (pad their length), or begin at the multiple before and mask",
         )
-    if stride is not None and abs(stride) >= 32:
+    if stride is not None and stride > access.bytes and run_of(line, access, evidence) >= stride:
+        return _in_pieces(line, access, stride, report)
+    if stride is not None and stride >= 32:
+        reason = f"neighbouring lanes are {stride} bytes apart, and every one touches a sector of its own"
+        if _dims(line, access) < 2:
+            return (
+                reason,
+                "keep what is read together side by side (an array of its own), or load whole rows and pick from them; "
+                "nothing to do where the stride is the caller's",
+            )
         return (
-            f"neighbouring lanes are {abs(stride)} bytes apart, and every one touches a sector of its own",
+            reason,
             "let the tile's contiguous dim be the array's, as tl.arange on the dim of stride 1; transpose inside the tile",
         )
-    if stride is not None and abs(stride) > access.bytes:
+    if stride is not None and stride > access.bytes:
         return (
-            f"neighbouring lanes are {abs(stride)} bytes apart and take {access.bytes} of them at a time",
-            "let a thread move its neighbouring elements at once: see why under scalar-access, or read a denser tile",
+            f"neighbouring lanes are {stride} bytes apart and take {access.bytes} of them at a time",
+            "read a denser tile: what lies between is moved and not used",
         )
     return (
         "lanes of a warp read places that do not lie together",
         "sort or group the indices so that neighbouring lanes read neighbouring places; nothing to do for a true gather",
     )
+
+
+def _looked_up(line: Line, access: Access, evidence: Evidence) -> bool:
+    """Whether the addresses come out of memory."""
+    made, kind = evidence.ttir.made_by(), {"copy": "load"}.get(access.kind, access.kind)
+    addresses = [
+        o.operands[0]
+        for o in evidence.ttir.walk()
+        if o.name == f"tt.{kind}" and line_of(o.place) == (line.file, line.line)
+    ]
+    reached = evidence.ttir.reached_from(addresses)
+    return any(
+        name in made and made[name].name in ("tt.load", "tt.gather") and tensors(made[name].types)
+        for name in reached
+    )
+
+
+def _in_pieces(line: Line, access: Access, stride: int, report: Report) -> tuple[str, str]:
+    """A thread's own bytes lie together and go in several requests: the layout gives it more than one access moves."""
+    reason = f"{PIECES}{stride} neighbouring bytes and takes {access.bytes} of them at a time"
+    if access.bytes < WHOLE:
+        return reason, "let a thread move its neighbouring elements at once: see why under scalar-access"
+    other = _narrower(line, access, stride, report)
+    named = (
+        "" if other is None else f", which is the layout of the {other[1].element} tile in line {other[0]}"
+    )
+    return (
+        f"{reason}, the most that one access moves{named}",
+        "give each thread fewer elements (more warps, or a smaller tile), so that each type's load is whole; nothing to do "
+        "where the next request finds the rest in a cache",
+    )
+
+
+def _narrower(line: Line, access: Access, held: int, report: Report) -> tuple[int, Layout] | None:
+    """The load or store of a narrower type of which a thread's elements, as many as here, are just one access."""
+    size = max((element_bytes(x.element) for x in line.layouts if x.operation == access.kind), default=0)
+    found = (
+        (other.line, layout)
+        for other in report.lines
+        for layout in other.layouts
+        if layout.operation in ("load", "store")
+        and size
+        and element_bytes(layout.element) * held == WHOLE * size
+    )
+    return next(found, None)
+
+
+def _dims(line: Line, access: Access) -> int:
+    """Dims longer than 1 of the largest tile that a line loads or stores."""
+    kinds = {"copy": "load"}.get(access.kind, access.kind)
+    return max((sum(n > 1 for n in x.shape) for x in line.layouts if kinds in x.operation), default=2)
 
 
 def bank_conflict(report: Report, evidence: Evidence) -> Iterator[Observation]:

@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from tilefold.xray.evidence import Evidence
 from tilefold.xray.observe import (
+    again,
     arithmetic,
     atomics,
     barriers,
     bounds,
-    fills,
+    loops,
+    masked,
     memory,
     offsets,
+    racing,
+    remedies,
     resources,
     threads,
     vectors,
 )  # fmt: skip
 from tilefold.xray.observe.codes import CODES
+from tilefold.xray.observe.joined import joined
+from tilefold.xray.observe.trials import Trials
+from tilefold.xray.observe.values import StoppedError
 from tilefold.xray.report.model import Observation, Report
 
-if TYPE_CHECKING:
-    from tilefold.xray.report.build import Evidence
-
 _FINDERS = (
-    fills.wrong_fill, bounds.out_of_bounds, offsets.offset_overflow, memory.wasted_sectors, memory.bank_conflict,
-    vectors.scalar_access, threads.repeated_work, threads.small_axis_shuffles, barriers.needless_barrier,
-    atomics.strong_atomic, atomics.per_element_atomic, arithmetic.no_tensor_core, arithmetic.tf32_dot,
-    arithmetic.approximate_math, resources.spill, resources.few_warps,
+    racing.race, bounds.out_of_bounds, offsets.offset_overflow, memory.wasted_sectors, memory.bank_conflict,
+    threads.repeated_work, threads.small_axis_shuffles, loops.fold_in_loop, loops.layout_in_loop, again.read_again,
+    barriers.needless_barrier, atomics.strong_atomic, atomics.per_element_atomic, arithmetic.no_tensor_core,
+    arithmetic.tf32_dot, arithmetic.approximate_math, resources.spill, resources.few_warps,
 )  # fmt: skip
+# Those that compile or execute the kernel again.
+_TRYING = (masked.wrong_fill, vectors.scalar_access)
 _RANK = {"error": 0, "warning": 1, "note": 2}
-_ISSUE = 4  # instructions of warps that a core issues in a clock
+_ISSUE = 4  # instructions of warps that an SM issues in a clock
 
 
-def observe(report: Report, evidence: Evidence) -> tuple[Observation, ...]:
-    """What every finder finds: errors, then warnings, then notes; within these the costliest first."""
-    found = [o for finder in _FINDERS for o in finder(report, evidence)]
+def observe(report: Report, evidence: Evidence) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
+    """What every finder finds: errors, then warnings, then notes; within these the costliest first. And, as notes of the
+    report, which finders stopped at a bound."""
+    trials = Trials(evidence.compiled, evidence.execution)
+    found: list[Observation] = []
+    started = [finder(report, evidence) for finder in _FINDERS]
+    started += [finder(report, evidence, trials) for finder in _TRYING]
+    notes = [note for observations in started if (note := _collect(found, observations))]
     assert all(o.code in CODES for o in found)
+    found = [remedies.tried(o, report, evidence, trials) for o in joined(found)]
     rate = evidence.compiled.job.chip.bytes_per_clock
 
     def clocks(o: Observation) -> float:
         return o.bytes_at_stake / rate + o.cycles_at_stake / _ISSUE
 
-    return tuple(sorted(found, key=lambda o: (_RANK[o.severity], -clocks(o), o.code, o.line)))
+    ordered = sorted(found, key=lambda o: (_RANK[o.severity], -clocks(o), o.code, o.line))
+    return tuple(ordered), tuple(notes)
+
+
+def _collect(found: list[Observation], observations: Iterator[Observation]) -> str:
+    """Add what a finder finds up to the bound where it stops; a note if it did."""
+    try:
+        # One after the other, so that what was found before is kept.
+        found.extend(observations)
+    except StoppedError as reason:
+        return f"Not all observations were looked for: {reason}."
+    return ""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tilefold.xray.evidence import Evidence, integer_arguments
+from tilefold.xray.ir.programs import Programs
 from tilefold.xray.ir.syntax import Function, Operation
-from tilefold.xray.observe.values import integer_arguments
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import line_of
 
-if TYPE_CHECKING:
-    from tilefold.xray.report.build import Evidence
-
+_ENDS = ((False, False), (True, False), (False, True), (True, True))  # of ranges and of loops: first or last
+_FITS, _UNKNOWN = "fits", "unknown"
 Interval = tuple[int, int] | None  # None: anything
 _LOW, _HIGH = -(2**31), 2**31 - 1
 _SAME = (
@@ -30,26 +32,73 @@ _NUMBER = re.compile(r"^(?:dense<)?(-?\d+)>?$")
 
 
 def offset_overflow(report: Report, evidence: Evidence) -> Iterator[Observation]:
-    """Sums and products of 32 bits that leave their type and reach a pointer; one observation a line."""
-    bounds = Bounds(evidence.ttir, integer_arguments(evidence), report.grid)
+    """Sums and products of 32 bits that leave their type and reach a pointer; one observation a line. An error names the
+    program where it happens; bounds alone are a warning."""
+    known = integer_arguments(evidence)
+    bounds = Bounds(evidence.ttir, known, report.grid)
     reaching = _reaching_pointers(evidence.ttir)
+    worlds: list[Programs] = []
     seen = set()
     for operation, (low, high) in bounds.overflows:
         place = line_of(operation.place)
         if place is None or place in seen or not reaching & set(operation.results):
             continue
+        worlds = worlds or [
+            Programs(evidence.ttir, known, report.grid, ends=ends, spread=True) for ends in _ENDS
+        ]
+        shown = [_shown(evidence.ttir, operation, world) for world in worlds]
+        example = next((found for found in shown if isinstance(found, tuple)), None)
+        if example is None and all(found == _FITS for found in shown):
+            continue
         seen.add(place)
-        far = high if high > _HIGH else low
+        far = example[0] if example is not None else high if high > _HIGH else low
+        where = "with these arguments" if example is None else f"in program {example[1]}"
         yield Observation(
             "offset-overflow",
-            "error",
+            "error" if example is not None else "warning",
             *place,
-            f"an offset of 32 bits would have to be {far} with these arguments and this grid; the type ends at "
+            f"an offset of 32 bits {'would' if example is not None else 'might'} have to be {far} {where}; the type ends at "
             f"{_HIGH if far > 0 else _LOW}",
             "tl.program_id and integer arguments below 2^31 are int32, and their product wraps silently",
             "widen one factor first: tl.program_id(0).to(tl.int64), or .to(tl.int64) on the row",
             numbers=(("offset", far),),
         )
+
+
+def _shown(
+    function: Function, operation: Operation, world: Programs
+) -> tuple[int, tuple[int, int, int]] | str:
+    """A value beyond its type, and the program that has it for an element which no mask excludes; or that all fit."""
+    (name,) = operation.results
+    values = world.numbers(name)
+    if values is None:
+        return _UNKNOWN
+    beyond = ((values < _LOW) | (values > _HIGH)) & _used(function, name, world)
+    if not beyond.any():
+        return _FITS
+    at = int(np.where(beyond, np.abs(values), -1).argmax())
+    return int(values[at]), world.program(at)
+
+
+def _used(function: Function, name: str, world: Programs) -> NDArray[np.bool_]:
+    """Programs in which some access through the value is not masked off."""
+    used = np.zeros(world.count, bool)
+    for access in function.walk():
+        at = {"tt.load": 1, "tt.store": 2}.get(access.name)
+        if at is None or name not in function.reached_from(access.operands[:1]):
+            continue
+        mask = world.truth(access.operands[at]) if len(access.operands) > at else None
+        used |= True if mask is None else mask
+    return used | (not used.any() and not _accessed(function, name))
+
+
+def _accessed(function: Function, name: str) -> bool:
+    """Whether a load or store has its address from the value; atomics and boxes may, too."""
+    return any(
+        name in function.reached_from(o.operands[:1])
+        for o in function.walk()
+        if o.name in ("tt.load", "tt.store")
+    )
 
 
 def _reaching_pointers(function: Function) -> set[str]:

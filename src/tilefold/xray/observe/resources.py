@@ -1,22 +1,19 @@
-"""What the assembler had to do: spills, and how many warps a core holds."""
+"""What the assembler had to do: spills, and how many warps an SM holds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tilefold.xray.evidence import Evidence
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.sass import local_by_line
-
-if TYPE_CHECKING:
-    from tilefold.xray.report.build import Evidence
 
 _FEW = 0.25
 _SMALLER = {
     "registers": "hold fewer elements a thread (a smaller tile, or more warps for the same), or let a loop keep less alive",
     "shared memory": "take fewer stages of the pipeline (num_stages) or a smaller tile",
     "warps": "launch programs of fewer warps",
-    "blocks": "launch programs of more warps: a core takes no more programs than this",
+    "blocks": "launch programs of more warps: an SM takes no more programs than this",
 }
 
 
@@ -44,7 +41,7 @@ def spill(report: Report, evidence: Evidence) -> Iterator[Observation]:
 
 
 def few_warps(report: Report, evidence: Evidence) -> Iterator[Observation]:
-    """Less than a quarter of the warps that a core could hold."""
+    """Less than a quarter of the warps that an SM could hold."""
     held = report.occupancy
     if held.share >= _FEW or held.limiter == "nothing":
         return
@@ -54,7 +51,7 @@ def few_warps(report: Report, evidence: Evidence) -> Iterator[Observation]:
         "note",
         "",
         0,
-        f"a core holds {held.warps} of {held.warps_at_most} warps: {held.blocks} programs by its {held.limiter}",
+        f"an SM holds {held.warps} of {held.warps_at_most} warps: {held.blocks} programs by its {held.limiter}",
         f"the next limit would allow {min(n for k, n in limits.items() if k != held.limiter)} programs; few warps hide less "
         "of the time that memory takes",
         f"{_SMALLER[held.limiter]}; nothing to do where loads are already many ahead (pipelined products)",

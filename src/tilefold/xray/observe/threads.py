@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import tensors
 from tilefold.xray.ir.syntax import Operation, Tensor
 from tilefold.xray.layouts import Holding, holding
 from tilefold.xray.report.model import Line, Observation, Report
 from tilefold.xray.report.static import line_of
-
-if TYPE_CHECKING:
-    from tilefold.xray.report.build import Evidence
 
 _SHARE = 0.1  # of the instructions, from which repeated work is worth a word
 _SHORT = 16

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilefold.xray.ir.syntax import Block, Function, Operation
-
-if TYPE_CHECKING:
-    from tilefold.xray.report.build import Evidence
 
 # Operations that move elements about: an element of the result is an element of the operand.
 MOVES = (
@@ -56,23 +53,37 @@ class UnknownError(Exception):
     """An operation that has no meaning here: nothing can be said of the value."""
 
 
-def integer_arguments(evidence: Evidence) -> dict[str, int]:
-    """Values of the function's integer arguments, by their names in the TTIR."""
-    values = [a.value for a in evidence.compiled.parameters]
-    pairs = zip(evidence.ttir.parameters, values, strict=False)
-    return {name: value for name, value in pairs if isinstance(value, int)}
+class StoppedError(Exception):
+    """More steps than are taken: nothing can be said."""
 
 
 class World:
     """What a draw decides for all elements alike: arguments, the program, how far its loops are, and all that is unknown.
 
-    `known` gives integer arguments by name, `grid` the programs. Positions and programs are drawn at their ends more often
-    than between: that is where masks are false.
+    `known` gives numbers by name, `grid` the programs. Positions and programs are drawn at their ends more often
+    than between: that is where masks are false. After `steps` values computed it stops.
     """
 
-    def __init__(self, function: Function, known: Mapping[str, int], grid: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        function: Function,
+        known: Mapping[str, int | float],
+        grid: tuple[int, int, int],
+        steps: int = 2_000_000,
+    ) -> None:
         self.made, self.known, self.grid = function.made_by(), known, grid
         self.loops = {o.blocks[0].arguments[0]: o for o in function.walk() if o.name == "scf.for"}
+        self._steps = steps
+
+    def step(self) -> None:
+        """Count one value.
+
+        Raises:
+            StoppedError: there were too many.
+        """
+        self._steps -= 1
+        if self._steps < 0:
+            raise StoppedError("elements of tiles were followed for too many steps")
 
 
 class Element:
@@ -91,11 +102,37 @@ class Element:
 
         Raises:
             UnknownError: an operation on the way is not known.
+            StoppedError: the world's steps are used up.
         """
-        if name not in self._values:
-            operation = self._world.made.get(name)
-            self._values[name] = self._leaf(name) if operation is None else self._compute(name, operation)
+        pending = [name]
+        while pending:
+            wanted = pending[-1]
+            missing = () if wanted in self._values else self._missing(wanted)
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if wanted not in self._values:
+                self._world.step()
+                operation = self._world.made.get(wanted)
+                self._values[wanted] = (
+                    self._leaf(wanted) if operation is None else self._compute(wanted, operation)
+                )
         return self._values[name]
+
+    def _missing(self, name: str) -> list[str]:
+        """What has to be known before a value can be computed."""
+        operation, loop = self._world.made.get(name), self._world.loops.get(name)
+        wanted: tuple[str, ...] = ()
+        if operation is None:
+            wanted = () if loop is None else loop.operands[:3]
+        elif operation.name == "tt.load" and len(operation.operands) > 1:
+            mask = operation.operands[1]
+            masked = mask in self._values and not self._values[mask]
+            wanted = operation.operands[2:3] if masked else (mask,)
+        elif is_elementwise(operation):
+            wanted = operation.operands
+        return [v for v in wanted if v not in self._values]
 
     def like(self, name: str) -> Any:
         """A number of the type of a value, whatever that is."""
@@ -107,7 +144,7 @@ class Element:
         loop = self._world.loops.get(name)
         if loop is None:
             return self._draw(name, "i32")
-        start, stop, step = (self.value(v) for v in loop.operands[:3])
+        start, stop, step = (self._values[v] for v in loop.operands[:3])
         trips = max(1, -(-(stop - start) // max(step, 1)))
         return start + step * self._end(trips, name, self._seed)
 
@@ -116,21 +153,21 @@ class Element:
         if kind == "arith.constant":
             return literal(operation)
         if kind in _RECASTS:
-            return recast(self.value(operands[0]), operation.types)
+            return recast(self._values[operands[0]], operation.types)
         if kind in MOVES:
-            return self.value(operands[0])
+            return self._values[operands[0]]
         if kind == "tt.make_range":
             found = _RANGE.search(operation.attributes)
             return self._end(int(found[1]), name, self._place) if found else self._draw(name, "i32")
         if kind in ("tt.get_program_id", "tt.get_num_programs"):
             size = self._world.grid["xyz".index(operation.attributes.strip()[0])]
             return size if kind == "tt.get_num_programs" else self._end(size, name, self._seed)
-        if kind == "tt.load" and len(operands) > 1 and not self.value(operands[1]):
+        if kind == "tt.load" and len(operands) > 1 and not self._values[operands[1]]:
             # Without a value to fill in, what a masked lane holds is undefined: anything.
-            return self.value(operands[2]) if len(operands) > 2 else self._draw(f"{name}?", operation.types)
+            return self._values[operands[2]] if len(operands) > 2 else self._draw(f"{name}?", operation.types)
         if not is_elementwise(operation):
             return self._draw(name, operation.types)
-        return apply(operation, [self.value(v) for v in operands])
+        return apply(operation, [self._values[v] for v in operands])
 
     def _end(self, size: int, name: str, seed: int) -> int:
         """One of `size` places: the first, the last or any."""
@@ -138,14 +175,15 @@ class Element:
         return (0, size - 1, int(random.integers(size)))[int(random.integers(3))]
 
     def _draw(self, name: str, types: str) -> Any:
-        """A number of the value's type that nothing else has."""
+        """A number of the value's type that nothing else has; of every three seeds one draws numbers of both signs, one
+        negative and one positive ones, so that each extreme has draws in which it is 0 or beyond."""
         random = np.random.default_rng([self._seed, *name.encode()])
         types = types.split("->")[-1]
         if re.search(r"\bi1\b|xi1\b", types):
             return bool(random.integers(2))
-        if re.search(r"\bf\d+|xf\d+|bf16", types):
-            return float(random.normal())
-        return int(random.integers(-1000, 1000))
+        floating = re.search(r"\bf\d+|xf\d+|bf16", types)
+        drawn = float(random.normal()) if floating else int(random.integers(-1000, 1000))
+        return (drawn, -abs(drawn), abs(drawn))[self._seed % 3]
 
 
 def is_elementwise(operation: Operation) -> bool:
@@ -228,16 +266,15 @@ def _float_of_bits(bits: int, element: str) -> float:
     return float(np.frombuffer(bits.to_bytes(size, "little"), _FLOAT[element])[0])
 
 
-def combine(region: Block, left: list[Any], right: list[Any]) -> list[Any]:
+def combine(world: World, seed: int, region: Block, left: list[Any], right: list[Any]) -> list[Any]:
     """What a reduction's own function makes of two states.
 
     Raises:
         UnknownError: it holds an operation that is not known.
+        StoppedError: the world's steps are used up.
     """
-    known = dict(zip(region.arguments, [*left, *right], strict=True))
-    inside = Element(World(Function("", (), region.operations, {}), {}, (1, 1, 1)), 0, 0, known)
-    last = region.operations[-1]
+    inside = Element(world, seed, 0, dict(zip(region.arguments, [*left, *right], strict=True)))
     for operation in region.operations[:-1]:
         if not is_elementwise(operation) and operation.name != "arith.constant":
             raise UnknownError(operation.name)
-    return [inside.value(v) for v in last.operands]
+    return [inside.value(v) for v in region.operations[-1].operands]

@@ -46,6 +46,7 @@ class BodyParser:
         self._location: Location | None = None
         self._scopes: list[dict[str, str]] = []
         self._opened = 0
+        self._targets: dict[str, Vector] = {}
         self.registers: list[Registers] = []
         self.variables: list[Variable] = []
         self.items: list[Instruction | Label] = []
@@ -88,6 +89,8 @@ class BodyParser:
         elif token.text in _IGNORED:
             while not stream.accept(";"):
                 stream.take()
+        elif stream.peek(1).text == ":" and stream.peek(2).text == ".branchtargets":
+            self._list_targets()
         elif token.kind == "word" and stream.peek(1).text == ":":
             self.items.append(Label(self._named(stream.take().text)))
             stream.expect(":")
@@ -97,6 +100,18 @@ class BodyParser:
             raise PtxError(
                 f"parse: a kernel's body must hold instructions, got {token.text!r} in line {token.line}"
             )
+
+    def _list_targets(self) -> None:
+        """`$L_brx_0: .branchtargets $L__BB0_5, $L__BB0_10;`: `brx.idx` is given the labels in place of the list's name."""
+        stream = self._stream
+        name = self._named(stream.take().text)
+        stream.expect(":")
+        stream.skip()
+        labels: list[Operand] = []
+        while not stream.accept(";"):
+            labels.append(Symbol(self._named(stream.take().text)))
+            stream.accept(",")
+        self._targets[name] = Vector(tuple(labels))
 
     def _declare(self) -> None:
         """`.reg .b32 %r<15>, a;`, its names made unique inside a scope; what a call is given is a register, too."""
@@ -170,6 +185,8 @@ class BodyParser:
                 raise PtxError(
                     f"parse: operands must be parted by commas, got {stream.peek().text!r} in line {stream.line}"
                 )
+        if opcode == "brx":
+            operands = [self._targets.get(o.name, o) if isinstance(o, Symbol) else o for o in operands]
         return Instruction(opcode, tuple(modifiers), tuple(operands), guard, line, self._location, inline)
 
     def _operand(self) -> Operand:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilefold.xray.ptx.syntax import (
     Address,
     Entry,
@@ -51,8 +53,17 @@ def _entry(entry: Entry) -> list[str]:
         if item.location is not None and item.location != place:
             place = item.location
             lines.append(f"\t.loc {place.file} {place.line} {place.column}")
-        lines.append(f"\t{write_instruction(item)}")
+        lines += [f"\t{row}" for row in _written(item, len(lines))]
     return [*lines, "}"]
+
+
+def _written(item: Instruction, number: int) -> list[str]:
+    """An instruction; before a jump through a list that list, under a name of its own."""
+    if item.opcode != "brx" or not isinstance(item.operands[1], Vector):
+        return [write_instruction(item)]
+    labels = ", ".join(map(write_operand, item.operands[1].items))
+    jump = replace(item, operands=(item.operands[0], Symbol(f"$targets_{number}")))
+    return [f"$targets_{number}: .branchtargets {labels};", write_instruction(jump)]
 
 
 def _parameter(parameter: Parameter) -> str:

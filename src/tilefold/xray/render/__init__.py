@@ -1,1 +1,1 @@
-"""Reports for people: rich renderables made from the frozen report and nothing else."""
+"""Reports for people, made from the frozen report and nothing else: rich renderables, or lines of text without rich."""

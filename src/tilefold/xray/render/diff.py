@@ -10,12 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tilefold.xray.render import words
-from tilefold.xray.report.model import Line, Report
+from tilefold.xray.render.summary import cell, changed_lines, differs, figures
+from tilefold.xray.report.model import Report
 
 
 def render_diff(first: Report, second: Report) -> RenderableType:
     """Totals that both have, lines whose work differs, and observations that only one has."""
+    alike = [] if differs(first, second) else [Text("Nothing differs.", style="green"), Text()]
     return Group(
+        *alike,
         Text(f"A  {first.kernel}: {words.launch(first)}"),
         Text(f"   {'  '.join((*first.arguments, *first.constants))}", style="dim"),
         Text(f"B  {second.kernel}: {words.launch(second)}"),
@@ -28,44 +31,6 @@ def render_diff(first: Report, second: Report) -> RenderableType:
     )
 
 
-def figures(report: Report) -> dict[str, float | None]:
-    """What is compared, by its name; executed numbers are a program's."""
-    used, totals, n = report.resources, report.totals, max(len(report.programs), 1)
-    work, grid = totals.work, report.roofline
-
-    def of(name: str, by: int = 1) -> float | None:
-        return None if work is None else getattr(work, name) / by
-
-    each: dict[str, float | None] = {
-        "instructions issued": of("issued"),
-        "lanes off": of("lanes_off"),
-        "bytes asked for": totals.bytes_asked,
-        "bytes moved": totals.bytes_moved,
-        "sectors": totals.sectors,
-        "sectors needed": totals.ideal_sectors,
-        "shared passes": totals.shared_passes,
-        "shared passes needed": totals.shared_ideal,
-        "shuffles": of("shuffles"),
-        "barriers": of("barriers", report.num_warps),
-        "tensor-core instructions": of("tensor"),
-        "atomics": of("atomics"),
-        "operations": of("flops"),
-    }
-    whole = {
-        "registers a thread": used.registers,
-        "bytes spilled": used.spill_stores + used.spill_loads,
-        "shared memory, bytes": used.shared,
-        "warps a core": report.occupancy.warps,
-        "PTX instructions": totals.ptx,
-        "machine instructions": totals.sass,
-    }
-    ends = (
-        {} if grid is None else {"grid: us of memory": grid.memory_us, "grid: us of compute": grid.compute_us}
-    )
-    shared = {name: None if value is None else value / n for name, value in each.items()}
-    return {**whole, **shared, **ends}
-
-
 def _totals(first: Report, second: Report) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("", no_wrap=True)
@@ -75,12 +40,8 @@ def _totals(first: Report, second: Report) -> Table:
     for name in {**left, **right}:
         a, b = left.get(name), right.get(name)
         if not (a is b is None) and not (not a and not b):
-            table.add_row(name, _cell(a), _cell(b), *_ratio(a, b))
+            table.add_row(name, cell(a), cell(b), *_ratio(a, b))
     return table
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if value < 10 and value != int(value) else f"{value:,.0f}"
 
 
 def _ratio(a: float | None, b: float | None) -> tuple[Text]:
@@ -92,13 +53,7 @@ def _ratio(a: float | None, b: float | None) -> tuple[Text]:
 
 def _lines(first: Report, second: Report) -> Iterator[RenderableType]:
     """Lines of one text whose machine code, work or accesses differ."""
-    theirs = {(line.text, line.line): line for line in second.lines}
-    same_text = {line.text: line for line in second.lines}
-    rows = []
-    for line in first.lines:
-        other = theirs.get((line.text, line.line)) or same_text.get(line.text)
-        if other is not None and line.text and (a := _said(line, first)) != (b := _said(other, second)):
-            rows.append((str(line.line), line.text, a, b))
+    rows = changed_lines(first, second)
     if not rows:
         return
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True)
@@ -109,19 +64,6 @@ def _lines(first: Report, second: Report) -> Iterator[RenderableType]:
         table.add_row(*(Text(cell) for cell in row))
     yield Text()
     yield table
-
-
-def _said(line: Line, report: Report) -> str:
-    n = max(len(report.programs), 1)
-    issued = [f"{words.count(line.work.issued / n)} issued"] if line.work is not None else []
-    return "\n".join(
-        [
-            f"{line.sass} of code",
-            *issued,
-            *(words.access(a, n) for a in line.accesses),
-            *words.others(line, report),
-        ]
-    )
 
 
 def _observations(first: Report, second: Report) -> Iterator[RenderableType]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -13,14 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tilefold.xray.render import words
-from tilefold.xray.report.model import Line, Observation, Report
+from tilefold.xray.render.summary import summary
+from tilefold.xray.report.model import Line, Report
 
 WIDE = 140  # columns from which layouts stand beside the source instead of under it
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
-def render_report(report: Report) -> RenderableType:
-    """The whole report; as wide as the console it is printed on."""
+def render_report(report: Report, *, everything: bool = False) -> RenderableType:
+    """The whole report; as wide as the console it is printed on. `everything`: also notes with nothing to do."""
     parts: list[RenderableType] = [
         Rule(Text(report.kernel, style="bold"), align="left", style="dim"),
         Text(words.launch(report)),
@@ -29,7 +30,7 @@ def render_report(report: Report) -> RenderableType:
         render_summary(report),
         Text(),
         _Source(report),
-        *render_observations(report),
+        *render_observations(report, everything=everything),
     ]
     parts += [Text(note, style="magenta") for note in report.notes]
     return Group(*parts, Text())
@@ -48,49 +49,6 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> Table:
     for name, text in pairs:
         table.add_row(name, Text(text))
     return table
-
-
-def summary(report: Report) -> Iterator[tuple[str, str]]:
-    """The kernel as a whole: what each text is about, and the text."""
-    used, held = report.resources, report.occupancy
-    spills = used.spill_stores + used.spill_loads
-    limited = "" if held.limiter == "nothing" else f", limited by {held.limiter}"
-    yield (
-        "occupies",
-        f"{used.registers} registers a thread ({spills or 'no'} bytes spilled), {words.size(used.shared)} of shared memory; "
-        f"{held.warps} of {held.warps_at_most} warps a core{limited}",
-    )
-    yield "code", f"{report.totals.ptx} instructions of PTX, {report.totals.sass} of the machine"
-    if not report.executed or report.totals.work is None:
-        return
-    n, totals, work = len(report.programs), report.totals, report.totals.work
-    shown = ", ".join("(" + ",".join(map(str, p)) + ")" for p in report.programs)
-    mean = "" if n == 1 else " on average"
-    off = work.lanes_off / max(32 * work.issued, 1)
-    machines = sum(times for _, times in totals.machine or ())
-    machine = f" ({words.count(machines / n)} of the machine)" if machines else ""
-    yield (
-        "executed",
-        f"program{'s' * (n > 1)} {shown}:{mean} {words.count(work.issued / n)} instructions of a warp{machine}, "
-        f"{off:.0%} of lanes off",
-    )
-    moved, asked = totals.bytes_moved or 0, totals.bytes_asked or 0
-    sectors, ideal = totals.sectors or 0, totals.ideal_sectors or 0
-    spare = f", {1 - ideal / sectors:.0%} of it not needed" if sectors > ideal else ""
-    passes, least = totals.shared_passes or 0, totals.shared_ideal or 0
-    shared = f"; {words.count(passes / n)} passes through shared memory" if passes else ""
-    conflicts = f", {words.count((passes - least) / n)} of them by conflicts" if passes > least else ""
-    yield (
-        "memory",
-        f"{words.size(asked / n)} asked for, {words.size(moved / n)} moved{spare}{shared}{conflicts}",
-    )
-    if (line := report.roofline) is not None:
-        yield (
-            "grid",
-            f"{words.size(line.bytes_moved)} and {words.count(line.flops)} operations in "
-            f"{words.plural(line.programs, 'program')}: {words.duration(line.memory_us)} of memory, "
-            f"{words.duration(line.compute_us)} of {line.units}, {line.bound} bound",
-        )
 
 
 class _Source:
@@ -137,20 +95,18 @@ def _shown(file: str) -> str:
     return Path(file).name if file else "without a line"
 
 
-def render_observations(report: Report) -> list[RenderableType]:
-    """Each observation with its evidence, reason and change; the costly ones first."""
-    if not report.observations:
-        return [Text("No observations.", style="green"), Text()]
-    parts: list[RenderableType] = []
-    for found in report.observations:
+def render_observations(report: Report, *, everything: bool = False) -> list[RenderableType]:
+    """Each observation with its evidence, reason and change, the costly ones first; those with nothing to do are counted in
+    a line, or shown like the others (`everything`)."""
+    shown = [o for o in report.observations if everything or not o.quiet]
+    parts: list[RenderableType] = [] if shown else [Text("No observations.", style="green"), Text()]
+    for found in shown:
         head = Text.assemble(
-            (found.severity, STYLES[found.severity]), "  ", (found.code, "bold"), f"  {_place(found)}"
+            (found.severity, STYLES[found.severity]), "  ", (found.code, "bold"), f"  {words.place(found)}"
         )
         parts.append(head)
         texts = (("found", found.evidence), ("why", found.reason), ("do", found.change))
         parts += [Padding(_pairs(texts), (0, 0, 0, 2)), Text()]
+    if not everything:
+        parts += [part for text in words.hidden(report) for part in (Text(text, style="dim"), Text())]
     return parts
-
-
-def _place(found: Observation) -> str:
-    return f"{Path(found.file).name}:{found.line}" if found.line else "the whole kernel"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
-from tilefold.xray.report.model import Access, Layout, Line, Report
+from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 
 # Opcodes of the PTX that are counted by what they do.
 _KINDS = {
@@ -33,6 +34,11 @@ def size(n: float) -> str:
 def duration(us: float) -> str:
     """Microseconds, or nanoseconds where there is less than one."""
     return f"{us * 1e3:.3g} ns" if us < 1 else f"{us:.3g} us"
+
+
+def waves(n: float) -> str:
+    """How often all SMs are filled: 0.1 waves, 3.5 waves."""
+    return "1 wave" if n == 1 else f"{n:.2g} waves" if n < 10 else f"{n:.0f} waves"
 
 
 def dims(sizes: tuple[int, ...]) -> str:
@@ -109,3 +115,20 @@ def launch(report: Report) -> str:
     grid = dims(report.grid) if report.grid[1:] != (1, 1) else str(report.grid[0])
     warps = f"{report.num_warps} warp{'s' * (report.num_warps > 1)}"
     return f"{report.target} ({report.chip}), {warps}, {report.num_stages} stages, grid {grid}, Triton {report.triton}"
+
+
+def place(found: Observation) -> str:
+    """Where an observation is: a file's lines, several files' lines, or the whole kernel."""
+    if not found.line:
+        return "the whole kernel"
+    by_file: dict[str, list[int]] = {}
+    for file, line in ((found.file, found.line), *found.also):
+        by_file.setdefault(Path(file).name, []).append(line)
+    return ", ".join(f"{name}:{','.join(map(str, lines))}" for name, lines in by_file.items())
+
+
+def hidden(report: Report) -> list[str]:
+    """One line for all observations with nothing to do, which are shown on request only; none where there are none."""
+    codes = Counter(o.code for o in report.observations if o.quiet)
+    listed = ", ".join(f"{code}{f' ({n})' * (n > 1)}" for code, n in codes.items())
+    return [f"Nothing to do about {listed} (--all shows them)."] if codes else []

@@ -56,19 +56,25 @@ class Issued:
     absent: Mapping[int, Sequence[tuple[int, int]]]
 
 
-def issued(text: str, entry: Sequence[Instruction], lines: Lines, execution: Execution) -> Issued | None:
-    """What warps of the executed programs issue; None where their way through the code is not decided."""
+def issued(
+    text: str, entry: Sequence[Instruction], lines: Lines, execution: Execution
+) -> tuple[Issued | None, str]:
+    """What warps of the executed programs issue; None where their way through the code is not decided, and what stopped
+    the search if something did."""
     code = read_code(text)
     if code is None or (code.parts and any(o.parted.any() for o in execution.outcomes)):
-        return None
+        return None, ""
     ways = Ways(code)
+    if ways.too_many:
+        return None, f"too many ways lead through the machine's {len(code.blocks)} blocks"
     # The assembler may put an instruction to a neighbour's line: then only its kind is known.
     for exact in (True, False):
         anchors = _anchors(code, entry, lines, exact=exact)
         passed = _passed(ways, [a for a in anchors if a.kind != _MOVED], execution)
         if passed is not None:
-            return Issued(_opcodes(code, passed), _absent([a for a in anchors if a.kind == _MOVED], passed))
-    return None
+            moved = [a for a in anchors if a.kind == _MOVED]
+            return Issued(_opcodes(code, passed), _absent(moved, passed)), ""
+    return None, ""
 
 
 def _passed(

@@ -177,7 +177,8 @@ def layouts_by_line(ttgir: Function, warps: int) -> dict[Key, list[Layout]]:
     found: dict[Key, list[Layout]] = defaultdict(list)
     for operation in ttgir.walk():
         place = line_of(operation.place)
-        if place is None or operation.name in _SILENT:
+        # Without a dot: a region of an operation, as a partition of specialised warps.
+        if place is None or operation.name in _SILENT or "." not in operation.name:
             continue
         kinds = tensors(operation.types)
         shown = [t for t in kinds if not t.element.startswith("!tt.ptr")] or list(kinds)
@@ -187,7 +188,7 @@ def layouts_by_line(ttgir: Function, warps: int) -> dict[Key, list[Layout]]:
             held = holding(tensor, ttgir.aliases, warps)
             spread = (None,) * 4 if held is None else (held.elements, held.lanes, held.warps, held.copies)
             kind = _kind(tensor.encoding, ttgir.aliases)
-            layout = Layout(operation.name.split(".", 1)[1], tensor.shape, tensor.pointee, kind, *spread)
+            layout = Layout(operation.name.partition(".")[2], tensor.shape, tensor.pointee, kind, *spread)
             if layout not in found[place]:
                 found[place].append(layout)
     return found

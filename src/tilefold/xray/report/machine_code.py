@@ -103,6 +103,7 @@ class _Reader:
         self._blocks[END] = Block(END)
         found, new = {""}, [""]
         while new:
-            new = [b for a in new for b in self._blocks[a].next if b not in found]
-            found |= set(new)
+            following = [b for b in self._blocks[new.pop()].next if b not in found]
+            found.update(following)
+            new += dict.fromkeys(following)
         return {name: block for name, block in self._blocks.items() if name in found}

@@ -14,7 +14,7 @@ from tilefold.errors import ArgumentError
 from tilefold.xray.compile.job import Resources
 from tilefold.xray.ir.types import element_bytes
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many programs a core holds at once, and what would not let it hold one more."""
+    """How many programs an SM holds at once, and what would not let it hold one more."""
 
     blocks: int
     warps: int
@@ -129,7 +129,7 @@ class Occupancy:
 
     @property
     def share(self) -> float:
-        """Warps held, of those a core can hold."""
+        """Warps held, of those an SM can hold."""
         return self.warps / self.warps_at_most
 
 
@@ -137,21 +137,28 @@ class Occupancy:
 class Roofline:
     """The whole grid, scaled up from the executed programs, against the chip.
 
-    `memory_us` would be needed if every sector came from memory once, `compute_us` if the units that the kernel uses
-    were always busy; neither is a forecast.
+    `bytes_moved` are asked of L2 if no L1 keeps any, of which memory has to deliver `bytes_once`: each byte once. The grid
+    keeps `sms` of the chip's busy, in `waves` of programs at a time. `memory_us` would be needed for each byte once,
+    `l2_us` for all that is asked of L2, through the ports of these SMs, `compute_us` by the SM that has most programs,
+    if the units that the kernel uses were always busy; none is a forecast.
     """
 
     programs: int
     bytes_moved: int
+    bytes_once: int
     flops: int
+    sms: int
+    waves: float
     memory_us: float
+    l2_us: float
     compute_us: float
     units: str
 
     @property
     def bound(self) -> str:
-        """Which of both is the longer."""
-        return "memory" if self.memory_us >= self.compute_us else "compute"
+        """Which of them is the longest."""
+        times = {"memory": self.memory_us, "L2": self.l2_us, "compute": self.compute_us}
+        return max(times, key=lambda name: times[name])
 
 
 @dataclass(frozen=True)
@@ -160,7 +167,7 @@ class Observation:
 
     `evidence` states numbers, `numbers` holds them; `reason` says why, `change` what to do. `bytes_at_stake` (moved
     needlessly) and `cycles_at_stake` (of a warp's issue slots) are estimates for the executed programs; observations
-    come in the order of both, errors first.
+    come in the order of both, errors first. `also` are further places (file, line) with the same cause.
     """
 
     code: str
@@ -173,6 +180,17 @@ class Observation:
     bytes_at_stake: int = 0
     cycles_at_stake: int = 0
     numbers: tuple[tuple[str, int | float | str], ...] = ()
+    also: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """Its line, and those of its other places."""
+        return (self.line, *(line for _, line in self.also))
+
+    @property
+    def quiet(self) -> bool:
+        """Whether there is nothing to do about it: shown only where everything is asked for."""
+        return self.severity == "note" and self.change.startswith("nothing to do")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How many programs a core holds: the rules of NVIDIA's occupancy calculator."""
+"""How many programs an SM holds: the rules of NVIDIA's occupancy calculator."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SHARED_BLOCK = 1024  # bytes of shared memory that the system takes for itself,
 
 
 def occupancy(chip: Chip, resources: Resources, warps: int) -> Occupancy:
-    """Blocks of `warps` warps that a core holds at once, and the resource that ends first."""
+    """Blocks of `warps` warps that an SM holds at once, and the resource that ends first."""
     per_warp = -(-resources.registers * 32 // _REGISTERS_WARP) * _REGISTERS_WARP
     shared = -(-(resources.shared + _SHARED_BLOCK) // 128) * 128
-    # Registers lie in four parts of a core, each with a quarter of the warps.
+    # Registers lie in four parts of an SM, each with a quarter of the warps.
     by_registers = chip.registers // 4 // max(per_warp, 1) * 4 // warps
     limits = {
         "registers": by_registers,

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilefold.xray.machine.order import components
 from tilefold.xray.machine.types import Array
 from tilefold.xray.report.machine_code import END, Code
 
 _MOST_WAYS = 4096
+_MOST_STEPS = 100_000  # jumps followed while ways are listed
+_MOST_WORK = 1e8  # numbers in the equations of all ways
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,11 @@ class Ways:
         self._start = np.array([1.0] + [0.0] * (len(at) - 1))
         self._flow = np.delete(flow, self._end, 0)
         self._ways = self._all()
+
+    @property
+    def too_many(self) -> bool:
+        """Whether there are more ways than are tried: nothing is known then."""
+        return self._ways is None
 
     def passed(self, known: Sequence[tuple[Array, int]]) -> list[int] | None:
         """How often a warp passes each block; None where no way, or more than one, agrees with what is known of it.
@@ -92,12 +100,14 @@ class Ways:
                 leaving[region[a]].append(j)
         ways: list[_Way] = []
         open_: list[tuple[int, tuple[int, ...]]] = [(region[0], ())]
+        most, steps = min(_MOST_WAYS, _MOST_WORK / self._flow.size), 0
         while open_:
             at, jumps = open_.pop()
+            steps += 1
             if at == region[self._end]:
                 ways.append(self._way(jumps, region, inside))
-                if len(ways) > _MOST_WAYS:
-                    return None
+            if len(ways) > most or steps > _MOST_STEPS:
+                return None
             open_ += [(region[self._edges[j][1]], (*jumps, j)) for j in leaving[at]]
         return ways
 
@@ -110,11 +120,11 @@ class Ways:
 
     def _regions(self) -> list[int]:
         """A number for each block, the same for blocks that lead to each other."""
-        count = len(self._start)
-        leads = np.eye(count, dtype=bool)
+        follow: list[list[int]] = [[] for _ in self._start]
         for a, b in self._edges:
-            leads[a, b] = True
-        for _ in range(count.bit_length()):
-            leads = (leads.astype(np.int32) @ leads.astype(np.int32)) > 0
-        together = leads & leads.T
-        return [int(together[i].argmax()) for i in range(count)]
+            follow[a].append(b)
+        found = [0] * len(follow)
+        for together in components(range(len(follow)), dict(enumerate(follow))):
+            for block in together:
+                found[block] = min(together)
+        return found

@@ -1,7 +1,8 @@
 """The product's kernels where whole rows of results are folded in the store that makes them final.
 
-As in `products`; besides, LIFT, COMBINE, MEET, OR_IDENTITY, PROJECT and TO_INDEX of the row's monoid, and APPLY, which takes
-a value and the row's results and gives what is stored. y_ptrs are one pointer a result of the fold, of one element a row.
+As in `products`; besides, LIFT, COMBINE, COMBINE_SYMMETRIC, OR_IDENTITY, PROJECT and TO_INDEX of the row's monoid, and
+APPLY, which takes a value and the row's results and gives what is stored. y_ptrs are one pointer a result of the fold, of
+one element a row.
 """
 
 import triton.language as tl
@@ -24,7 +25,7 @@ def fold_values(values, n, keep, ROWS: tl.constexpr, COLUMNS: tl.constexpr, LEVE
     if ORDERED:
         folded = tree(state, ROWS, COLUMNS, LEVELS)
     else:
-        folded = tl.reduce(state, 1, MEET)
+        folded = tl.reduce(state, 1, COMBINE_SYMMETRIC)
     return PROJECT(*folded)
 
 

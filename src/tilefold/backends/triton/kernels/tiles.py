@@ -1,18 +1,18 @@
-"""The fold's two kernels, written once for every monoid.
+"""The fold's kernel for any order of elements, written once for every monoid, and what `in_order` shares with it.
 
-LIFT, COMBINE, COMBINE_LATER, MEET, BEGIN, ABSORB (both also _MASKED), PROJECT, IDENTITY, OR_IDENTITY and TO_INDEX are
-generated from the monoid's graphs and put into these functions' globals by `instantiate`, with Triton's `gdc_wait` and
-`gdc_launch_dependents`, and LANES_LAST, which is said of Triton (`axes`): tiles are then [RUN, UNROLL, BLOCK_KEPT, LANES] and
-states [BLOCK_KEPT, LANES]. A state is a tuple with one tensor a field. `kept` counts results, `folded` counts the elements
-that meet in one.
+LIFT, COMBINE, COMBINE_LATER, COMBINE_SYMMETRIC, BEGIN, ABSORB (both also _MASKED), PROJECT, IDENTITY, OR_IDENTITY and
+TO_INDEX are generated from the monoid's graphs and put into these functions' globals by `instantiate`, with Triton's
+`gdc_wait` and `gdc_launch_dependents`, and LANES_LAST, which is said of Triton (`axes`): tiles are then [RUN, UNROLL,
+BLOCK_OUTPUTS, LANES] and states [BLOCK_OUTPUTS, LANES]. A state is a tuple with one tensor a field. `output` counts
+results, `folded` counts the elements that meet in one.
 
-Arguments shared by both kernels:
-    inputs         one record an input: (pointer, shift, outer steps, kept step, deep steps, folded step), in elements; the
+Arguments:
+    inputs         one record an input: (pointer, shift, outer steps, output step, deep steps, reduced step), in elements; the
                    first element is `shift` after the pointer
     y_ptrs         one pointer a result, or a state field where partial states are written
-    y_outer, y_kept              the results' steps
+    y_outer, y_output              the results' steps
     p_outer, p_deep, p_folded    the steps of an element's position, for monoids that see it
-    outer_sizes    kept dims but the last: walked by whole programs
+    outer_sizes    output dims but the last: walked by whole programs
     deep_sizes     folded dims but the last: taken apart with div and mod (general strides)
     length         elements folded into one result; program `split` of `splits` takes `chunk` of them
 """
@@ -29,18 +29,18 @@ def outer_offset(number, sizes, steps):
     return offset
 
 
-def folded_offset(places, deep_sizes, folded_size, deep_steps, folded_step):
+def folded_offset(places, deep_sizes, folded_size, deep_steps, reduced_step):
     """Where folded positions (row-major over the folded dims) lie, given one operand's steps."""
     if len(deep_sizes) == 0:
-        offset = places * folded_step
+        offset = places * reduced_step
     else:
-        offset = (places % folded_size) * folded_step + outer_offset(places // folded_size, deep_sizes, deep_steps)
+        offset = (places % folded_size) * reduced_step + outer_offset(places // folded_size, deep_sizes, deep_steps)
     return offset
 
 
-def row_begin(x, outer, outer_sizes, kept):
-    """Where each result's elements begin in one input: [1, 1, BLOCK_KEPT, 1]."""
-    return (x[1] + outer_offset(outer, outer_sizes, x[2]) + kept * x[3])[None, None, :, None]
+def row_begin(x, outer, outer_sizes, output):
+    """Where each result's elements begin in one input: [1, 1, BLOCK_OUTPUTS, 1]."""
+    return (x[1] + outer_offset(outer, outer_sizes, x[2]) + output * x[3])[None, None, :, None]
 
 
 def load_tile(rows, places, bound, keep, deep_sizes, folded_size, MASKED: tl.constexpr, EVICT: tl.constexpr):
@@ -72,8 +72,8 @@ def store_results(y_ptrs, offset, mask, state, PARTIAL: tl.constexpr):
         tl.store(y_ptrs[r] + offset, results[r], mask=mask)
 
 
-def program_place(splits, kept_blocks, SPLIT: tl.constexpr, OUTER: tl.constexpr, SPLITS_FIRST: tl.constexpr):
-    """(outer position, kept block, split) of this program. SPLITS_FIRST: neighbours in launch order share a result."""
+def program_place(splits, output_blocks, SPLIT: tl.constexpr, OUTER: tl.constexpr, SPLITS_FIRST: tl.constexpr):
+    """(outer position, block of results, split) of this program. SPLITS_FIRST: neighbours in launch order share a result."""
     pid = tl.program_id(0)
     split = 0 * pid
     if SPLIT and SPLITS_FIRST:
@@ -81,21 +81,21 @@ def program_place(splits, kept_blocks, SPLIT: tl.constexpr, OUTER: tl.constexpr,
         pid = pid // splits
     outer = 0 * pid
     if OUTER:
-        block = pid % kept_blocks
-        outer = pid // kept_blocks
+        block = pid % output_blocks
+        outer = pid // output_blocks
         if SPLIT and not SPLITS_FIRST:
             split = outer % splits
             outer = outer // splits
     elif SPLIT and not SPLITS_FIRST:
-        block = pid % kept_blocks
-        split = pid // kept_blocks
+        block = pid % output_blocks
+        split = pid // output_blocks
     else:
         block = pid
     return outer.to(tl.int64), block.to(tl.int64), split.to(tl.int64)
 
 
 def fold_block(lifted, IN_ORDER: tl.constexpr, LATER: tl.constexpr):
-    """[RUN, LANES, BLOCK_KEPT, UNROLL] states -> [LANES, BLOCK_KEPT].
+    """[RUN, LANES, BLOCK_OUTPUTS, UNROLL] states -> [LANES, BLOCK_OUTPUTS].
 
     IN_ORDER: a lane's own elements are in a thread's registers, with LATER each after those before it. Else threads may
     exchange them.
@@ -106,7 +106,7 @@ def fold_block(lifted, IN_ORDER: tl.constexpr, LATER: tl.constexpr):
     elif IN_ORDER:
         block = tl.reduce(tl.reduce(lifted, 0, COMBINE), UNROLL, COMBINE)
     else:
-        block = tl.reduce(tl.reduce(lifted, 0, MEET), UNROLL, MEET)
+        block = tl.reduce(tl.reduce(lifted, 0, COMBINE_SYMMETRIC), UNROLL, COMBINE_SYMMETRIC)
     return block
 
 
@@ -122,15 +122,15 @@ def tile_places(k, RUN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr)
     return k + (run + lane + step)
 
 
-def whole_mask(mask, places, BLOCK_KEPT: tl.constexpr):
+def whole_mask(mask, places, BLOCK_OUTPUTS: tl.constexpr):
     """A mask over the whole tile of some places."""
-    return tl.broadcast_to(mask, (places.shape[0], places.shape[1], BLOCK_KEPT, places.shape[3]))
+    return tl.broadcast_to(mask, (places.shape[0], places.shape[1], BLOCK_OUTPUTS, places.shape[3]))
 
 
-def positions_of(places, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT: tl.constexpr):
+def positions_of(places, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS: tl.constexpr):
     """The elements' positions as the monoid sees them, over the whole tile."""
     position = first + TO_INDEX(folded_offset(places, deep_sizes, folded_size, p_deep, p_folded))
-    return tl.broadcast_to(position, (places.shape[0], places.shape[1], BLOCK_KEPT, places.shape[3]))
+    return tl.broadcast_to(position, (places.shape[0], places.shape[1], BLOCK_OUTPUTS, places.shape[3]))
 
 
 def begin_tile(xs, position, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr):
@@ -177,21 +177,22 @@ def absorb_masked(mask, state, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER:
 
 
 def fold_lanes(
-    inputs, y_ptrs, y_outer, y_kept, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, kept_size, folded_size,
-    length, chunk, splits, kept_blocks, split_step,
-    BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr,
-    SPLITS_FIRST: tl.constexpr, MASK_KEPT: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
+    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
+    length, chunk, splits, output_blocks, split_step,
+    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr,
+    SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
 
-    A program owns BLOCK_KEPT neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), the last
-    split all that are left. It reads tiles of [RUN, LANES, BLOCK_KEPT, UNROLL] elements: in a tile, lane l takes UNROLL
-    runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_KEPT]. Triton gives threads to the contiguous
-    axis first (RUN or BLOCK_KEPT), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
+    A program owns BLOCK_OUTPUTS neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), the last
+    split all that are left. It reads tiles of [RUN, LANES, BLOCK_OUTPUTS, UNROLL] elements: in a tile, lane l takes UNROLL
+    runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_OUTPUTS]. Triton gives threads to the contiguous
+    axis first (RUN or BLOCK_OUTPUTS), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
 
-    Lanes meet with MEET: threads that exchange states then hold the same bits of one result, whichever of them writes it.
+    Lanes meet with COMBINE_SYMMETRIC: threads that exchange states then hold the same bits of one result, whichever of them
+    writes it.
 
     The way: a masked head of HEAD runs (0: none), whole tiles (HAS_FULL 0: none, 1: one, 2: any number), a masked tail of
     TAIL runs at a time (0: none); the first of these makes the lane states. PREFETCH loads a tile while the one before
@@ -203,16 +204,16 @@ def fold_lanes(
         gdc_launch_dependents()
     STEP: tl.constexpr = RUN * LANES
     TILE: tl.constexpr = STEP * UNROLL
-    outer, block, split = program_place(splits, kept_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
-    kept = block * BLOCK_KEPT + tl.arange(0, BLOCK_KEPT)
-    mask_kept = kept < kept_size
-    keep = mask_kept[None, None, :, None]
+    outer, block, split = program_place(splits, output_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
+    output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
+    mask_output = output < output_size
+    keep = mask_output[None, None, :, None]
     if ALIGN > 1:
-        rows = [(x[0] + row_begin(x, outer, outer_sizes, kept) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
-        lead = (row_begin(inputs[0], outer, outer_sizes, kept) % ALIGN).to(tl.int32)
+        rows = [(x[0] + row_begin(x, outer, outer_sizes, output) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
+        lead = (row_begin(inputs[0], outer, outer_sizes, output) % ALIGN).to(tl.int32)
         limit = length + (ALIGN - 1)
     else:
-        rows = [(x[0] + row_begin(x, outer, outer_sizes, kept), x[4], x[5]) for x in inputs]
+        rows = [(x[0] + row_begin(x, outer, outer_sizes, output), x[4], x[5]) for x in inputs]
         lead = 0
         limit = length
     end = lead + length
@@ -227,9 +228,9 @@ def fold_lanes(
     full = start
     if HEAD > 0:
         head_places = tile_places(start, RUN, LANES, HEAD)
-        head_mask = whole_mask((head_places >= lead) & (head_places < end) & keep, head_places, BLOCK_KEPT)
+        head_mask = whole_mask((head_places >= lead) & (head_places < end) & keep, head_places, BLOCK_OUTPUTS)
         head_xs = load_tile(rows, head_places, head_places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
-        head_position = positions_of(head_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+        head_position = positions_of(head_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
         state = begin_masked(head_mask, head_xs, head_position, USE_ABSORB, IN_ORDER)
         full = start + STEP * HEAD
     if HAS_FULL > 0:
@@ -237,10 +238,10 @@ def fold_lanes(
         full = full + (tl.minimum(stop, length) - full) // TILE * TILE
         places = tile_places(at, RUN, LANES, UNROLL)
         if HEAD == 0:
-            xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_KEPT, EVICT)
+            xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_OUTPUTS, EVICT)
             if PREFETCH and HAS_FULL > 1:
                 ahead = load_tile(rows, places + TILE, at + TILE < full, keep, deep_sizes, folded_size, True, EVICT)
-            position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+            position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
             state = begin_tile(xs, position, USE_ABSORB, IN_ORDER)
             at = at + TILE
         elif PREFETCH:
@@ -252,29 +253,29 @@ def fold_lanes(
                     xs = ahead
                     ahead = load_tile(rows, places + TILE, k + TILE < full, keep, deep_sizes, folded_size, True, EVICT)
                 else:
-                    xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_KEPT, EVICT)
-                position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+                    xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_OUTPUTS, EVICT)
+                position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
                 state = absorb_tile(state, xs, position, USE_ABSORB, IN_ORDER)
     if TAIL > 0:
         if HEAD == 0 and HAS_FULL == 0:
             tail_places = tile_places(full, RUN, LANES, TAIL)
-            tail_mask = whole_mask((tail_places >= lead) & (tail_places < end) & keep, tail_places, BLOCK_KEPT)
+            tail_mask = whole_mask((tail_places >= lead) & (tail_places < end) & keep, tail_places, BLOCK_OUTPUTS)
             tail_xs = load_tile(rows, tail_places, tail_places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
-            tail_position = positions_of(tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT)
+            tail_position = positions_of(tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
             state = begin_masked(tail_mask, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
         else:
             for k in range(full, stop, STEP * TAIL):
                 tail_places = tile_places(k, RUN, LANES, TAIL)
-                tail_mask = whole_mask((tail_places < end) & keep, tail_places, BLOCK_KEPT)
+                tail_mask = whole_mask((tail_places < end) & keep, tail_places, BLOCK_OUTPUTS)
                 bound = tail_places // RUN * RUN < end
                 tail_xs = load_tile(rows, tail_places, bound, keep, deep_sizes, folded_size, True, EVICT)
                 tail_position = positions_of(
-                    tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_KEPT
+                    tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS
                 )
                 state = absorb_masked(tail_mask, state, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
-    folded = tl.reduce(state, 1 if LANES_LAST else 0, MEET)
-    offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + kept * y_kept
-    store_results(y_ptrs, offset, mask_kept, folded, PARTIAL)
+    folded = tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
+    offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + output * y_output
+    store_results(y_ptrs, offset, mask_output, folded, PARTIAL)
 
 
 def tree(state, ROWS: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.constexpr):
@@ -283,58 +284,3 @@ def tree(state, ROWS: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.constexpr):
         pairs = [tl.split(tl.reshape(s, (ROWS, LENGTH >> (level + 1), 2))) for s in state]
         state = COMBINE(*[p[0] for p in pairs], *[p[1] for p in pairs])
     return [tl.reshape(s, (ROWS,)) for s in state]
-
-
-def fold_in_order(
-    inputs, y_ptrs, y_outer, y_kept, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, kept_size, folded_size,
-    length, chunk, splits, kept_blocks, split_step,
-    BLOCK_KEPT: tl.constexpr, LANES: tl.constexpr, LEVELS: tl.constexpr, DENSE: tl.constexpr, SPLIT: tl.constexpr,
-    SPLITS_FIRST: tl.constexpr,
-    WIDE: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
-):  # fmt: skip
-    """Fold in the elements' order, or a short axis: a tree of neighbours inside registers, tile after tile.
-
-    A program owns BLOCK_KEPT neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), LANES
-    (2 ** LEVELS) at a time. With DENSE the rows are exactly LANES long and stand one behind the other: the tile is read
-    as one contiguous run, whatever the axis' length.
-    """
-    if RELEASE:
-        gdc_launch_dependents()
-    outer, block, split = program_place(splits, kept_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
-    kept = block * BLOCK_KEPT + tl.arange(0, BLOCK_KEPT)
-    mask_kept = kept < kept_size
-    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer))
-    if WAIT:
-        gdc_wait()
-    if DENSE:
-        offs = tl.arange(0, BLOCK_KEPT * LANES)
-        mask = offs < (kept_size - block * BLOCK_KEPT) * LANES
-        xs = [
-            tl.load(
-                x[0] + x[1] + outer_offset(outer, outer_sizes, x[2]) + block * (BLOCK_KEPT * LANES) + offs,
-                mask=mask, eviction_policy=EVICT,
-            )
-            for x in inputs
-        ]
-        position = first + TO_INDEX(offs % LANES) * p_folded
-        state = tree([tl.reshape(s, (BLOCK_KEPT, LANES)) for s in LIFT(*xs, position)], BLOCK_KEPT, LANES, LEVELS)
-    else:
-        start = split * chunk
-        stop = tl.where(split == splits - 1, length, start + chunk)
-        if not WIDE:
-            start = start.to(tl.int32)
-            stop = stop.to(tl.int32)
-        rows = [
-            (x[0] + x[1] + outer_offset(outer, outer_sizes, x[2]) + (kept * x[3])[:, None], x[4], x[5])
-            for x in inputs
-        ]
-        state = IDENTITY((BLOCK_KEPT,))
-        for k in range(start, stop, LANES):
-            places = (k + tl.arange(0, LANES))[None, :]
-            mask = (places < stop) & mask_kept[:, None]
-            xs = load_tile(rows, places, places < stop, mask_kept[:, None], deep_sizes, folded_size, True, EVICT)
-            position = first + TO_INDEX(folded_offset(places, deep_sizes, folded_size, p_deep, p_folded))
-            lifted = OR_IDENTITY(mask, *LIFT(*xs, tl.broadcast_to(position, (BLOCK_KEPT, LANES))))
-            state = COMBINE(*state, *tree(lifted, BLOCK_KEPT, LANES, LEVELS))
-    offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + kept * y_kept
-    store_results(y_ptrs, offset, mask_kept, state, PARTIAL)

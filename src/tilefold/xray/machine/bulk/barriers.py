@@ -30,7 +30,7 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
         return _initialize(binder, instruction, number)
     if what == "inval":
         place = address_of(binder, instruction.operands[0])
-        return lambda cta, mask: cta.barriers.invalidate(number, place(cta), mask)
+        return lambda cta, mask: cta.engine(Barriers).invalidate(number, place(cta), mask)
     if what == "arrive":
         return _arrive(binder, instruction, number)
     if what in ("try_wait", "test_wait") and instruction.has("parity"):
@@ -55,7 +55,7 @@ def _elect(binder: Binder, instruction: Instruction) -> Step:
 
 def _initialize(binder: Binder, instruction: Instruction, number: int) -> Step:
     place, count = address_of(binder, instruction.operands[0]), binder.read(instruction.operands[1], U32)
-    return lambda cta, mask: cta.barriers.initialize(number, place(cta), count(cta), mask)
+    return lambda cta, mask: cta.engine(Barriers).initialize(number, place(cta), count(cta), mask)
 
 
 def _arrive(binder: Binder, instruction: Instruction, number: int) -> Step:
@@ -70,7 +70,7 @@ def _arrive(binder: Binder, instruction: Instruction, number: int) -> Step:
         numbers = np.ones(cta.threads, np.uint32) if count is None else count(cta)
         zero = np.zeros_like(numbers)
         arrivals, coming = (zero + np.uint32(1), numbers) if expects else (numbers, zero)
-        cta.barriers.arrive(number, place(cta), arrivals, coming, mask)
+        cta.engine(Barriers).arrive(number, place(cta), arrivals, coming, mask)
 
     return arrive
 
@@ -79,7 +79,7 @@ def _wait(binder: Binder, instruction: Instruction, number: int) -> Step:
     """`mbarrier.try_wait.parity p, [place], parity`: whether the phase of that parity is over."""
     target, at, parity, *_ = instruction.operands
     write, place, phase = binder.write(target, PRED), address_of(binder, at), binder.read(parity, U32)
-    return lambda cta, mask: write(cta, cta.barriers.wait(number, place(cta), phase(cta), mask), mask)
+    return lambda cta, mask: write(cta, cta.engine(Barriers).wait(number, place(cta), phase(cta), mask), mask)
 
 
 @dataclass

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilefold.xray.machine.access import address_of
 from tilefold.xray.machine.binding import Binder, Mask, Read, Step, unknown
+from tilefold.xray.machine.bulk.barriers import Barriers
 from tilefold.xray.machine.bulk.tensormap import TensorMap, read_map
 from tilefold.xray.machine.log import Transfer
 from tilefold.xray.machine.rounding import narrow, widen
@@ -36,7 +37,7 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
     if words[1:3] == ("bulk", "commit_group"):
         return lambda cta, mask: None
     if words[1:3] == ("bulk", "wait_group"):
-        return lambda cta, mask: cta.stores.close()
+        return lambda cta, mask: cta.engine(Stores).close()
     if "tensor" not in words or _OTHER & set(words):
         raise unknown(instruction)
     if words[0] == "async" and "mbarrier::complete_tx::bytes" in words:
@@ -73,8 +74,8 @@ class Box:
 
     def transfer(self, number: int, kind: str, step: int) -> Transfer:
         """The log's entry."""
-        sectors = len(np.unique(self.places // np.uint64(32)))
-        return Transfer(number, kind, len(self.places) * self.kind.bits // 8, sectors, step)
+        touched = np.unique(self.places // np.uint64(32)).astype(np.int64)
+        return Transfer(number, kind, len(self.places) * self.kind.bits // 8, len(touched), step, touched)
 
 
 def _tensor(binder: Binder, operand: Operand) -> tuple[Read, list[Read]]:
@@ -109,7 +110,7 @@ def _load(binder: Binder, instruction: Instruction, number: int) -> Step:
             cta.shared.store(box.shared, values, number)
             cta.transfers.append(box.transfer(number, "load", cta.step))
             cta.touch(number, 1 << thread // 32, box.chunks, 16, "opens", write=True)
-            cta.barriers.complete(number, int(barrier(cta)[thread]), box.chunks, 16)
+            cta.engine(Barriers).complete(number, int(barrier(cta)[thread]), box.chunks, 16)
 
     return load
 
@@ -132,7 +133,7 @@ def _store(binder: Binder, instruction: Instruction, number: int) -> Step:
                 values = _REDUCTIONS[operation](before, values, box.kind)
             cta.memory.store(box.places, values, number)
             cta.transfers.append(box.transfer(number, operation, cta.step))
-            cta.stores.begin(number, thread // 32, box.chunks)
+            cta.engine(Stores).begin(number, thread // 32, box.chunks)
 
     return store
 

@@ -33,12 +33,12 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
     if what == "fence":
         return lambda cta, mask: None  # products are done when the next instruction comes
     if what == "commit_group":
-        return lambda cta, mask: cta.products.commit(_groups(cta, mask))
+        return lambda cta, mask: cta.engine(Products).commit(_groups(cta, mask))
     if what == "wait_group":
         (count,) = instruction.operands
         assert isinstance(count, Immediate)
         left = count.value
-        return lambda cta, mask: cta.products.wait(_groups(cta, mask), left)
+        return lambda cta, mask: cta.engine(Products).wait(_groups(cta, mask), left)
     if what != "mma_async" or instruction.has("sp"):
         raise unknown(instruction)
     return _multiply(binder, instruction, number)
@@ -74,7 +74,7 @@ def _multiply(binder: Binder, instruction: Instruction, number: int) -> Step:
         (left, read_a), (right, read_b) = a.read(cta, groups), b.read(cta, groups)
         d.write(cta, product(sign * left, right, before, to, saturate=saturate), mask)
         for group, *chunks in zip(groups, read_a, read_b, strict=True):
-            cta.products.begin(number, group, np.concatenate(chunks))
+            cta.engine(Products).begin(number, group, np.concatenate(chunks))
 
     return multiply
 

@@ -1,0 +1,110 @@
+"""What a row of the table of operations has: a column for each thing that runs, writes or weighs a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+Dtype = torch.dtype  # a column has the module's name
+Kind = Literal["arithmetic", "float", "compare", "test", "bitwise", "select", "cast", "block"]
+
+
+@dataclass(frozen=True)
+class Torch:
+    """An operation on tensors of the operands' dtype.
+
+    `function` takes tensors and, with `out`, also `out=`; a block operation takes one and the dims that it reduces, which
+    it keeps. uint64 is held as the int64 of the same bits: `unsigned` does on those what int64's own function would not;
+    where an operation `orders`, the bits are flipped first, so that they compare as signed ones do. `leaves` are the dtypes
+    whose values it gives back as they are. `numbers`: torch knows shorter ways where the last operand is a Python number.
+    `by_place`: on a CPU the bits depend on where in memory an element lies: torch computes the elements after the last
+    whole vector by another routine (found by comparing every function's bits across lengths and offsets).
+    """
+
+    function: Callable[..., Any]
+    out: bool = True
+    unsigned: Callable[..., Any] | None = None
+    orders: bool = False
+    leaves: tuple[Dtype, ...] = ()
+    numbers: bool = False
+    by_place: bool = False
+
+
+@dataclass(frozen=True)
+class Triton:
+    """The text of an operation in generated Triton: {0}, {1} and {2} are its operands.
+
+    `text` serves all dtypes that no other field names. `device_float32` is that of float32 on a device, not in Triton's
+    interpreter. `fills` says which operands that are numbers must be values of Triton's: none, those of float64 (Triton takes
+    a number for one of float32, whatever it meets), all, or all and of the other operand's shape. For a block operation the
+    text combines two values, and `absent` is what an element that does not count is to it: an infinity is a dtype's limit.
+    """
+
+    text: str
+    floats: str | None = None
+    float64: str | None = None
+    uint64: str | None = None
+    device_float32: str | None = None
+    fills: Literal["none", "float64", "all", "shape"] = "none"
+    absent: float | None = None
+
+    def of(self, dtype: Dtype, *, interpret: bool) -> str:
+        """The text for operands of a dtype."""
+        if dtype == torch.float32 and self.device_float32 is not None and not interpret:
+            return self.device_float32
+        if dtype == torch.float64 and self.float64 is not None:
+            return self.float64
+        if dtype == torch.uint64 and self.uint64 is not None:
+            return self.uint64
+        return self.floats if dtype.is_floating_point and self.floats is not None else self.text
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Instructions of sm_90 that one element costs in float32, by the pipe that executes them; an estimate.
+
+    `fp32` adds and multiplies, `alu` compares, selects and does whole numbers, `sfu` is MUFU, `fp64` is double precision, and
+    `convert` is between floats and whole numbers, or rounds to whole ones (F2I, I2F, F2F, FRND).
+
+    Counted without a GPU by `benchmarks/operation_costs.py`: the X-ray compiles a kernel of the operation alone, for 8 and
+    for 16 elements a thread, executes its PTX on elements between 0.25 and 4, and says what the machine issues. The
+    difference is the operation's own: loads, addresses and constants cancel. Of `floordiv`, `mod`, `pow`, `log1p`, `sqrt`,
+    `sin`, `cos` and `tanh`, whose code has branches that the X-ray leaves open, every instruction counts, a loop's once and a
+    slow case's too: an upper bound for ordinary elements. A comparison is a predicate, without what makes a number of it.
+    """
+
+    fp32: float = 0
+    alu: float = 0
+    sfu: float = 0
+    fp64: float = 0
+    convert: float = 0
+
+
+@dataclass(frozen=True)
+class Op:
+    """One row: an operation's name, how many operands it has, and what it is in each column.
+
+    `kind` is the rule for dtypes: "arithmetic" (operands promote, result has their dtype), "float" (as arithmetic, integers
+    become float), "compare" (operands promote, result is bool), "test" (bool from one operand), "bitwise" (integers and
+    bool), "select", "cast", "block" (a block of elements becomes one value; else as arithmetic). Where operands promote to
+    bool, arithmetic is done in int64, unless the operation `keeps_bool`. `gives` is the result's dtype where it is always
+    the same. `python` is its value on numbers. `torch` and `triton` are None for the cast alone, which is a rule for pairs
+    of dtypes (`evaluate.convert`, `words.converted`). `cost` is of one element in float32.
+
+    Empty in all rows as yet: `derivative`, and `cuda`, the text in CUDA C++.
+    """
+
+    name: str
+    arity: int
+    kind: Kind
+    python: Callable[..., Any]
+    torch: Torch | None
+    triton: Triton | None
+    cost: Cost
+    keeps_bool: bool = False
+    gives: Dtype | None = None
+    derivative: Callable[..., Any] | None = None
+    cuda: str | None = None

@@ -1,0 +1,170 @@
+"""A plan made ready to run: allocate, launch, return. On a GPU as a function written for this plan, else step by step."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tilefold.algebra.evaluate import convert, stored
+from tilefold.algebra.program import Program
+from tilefold.backends.reference import finish
+from tilefold.backends.steps import run_steps
+from tilefold.backends.triton import cublas, instantiate
+from tilefold.backends.triton.call import Call, Pointer
+from tilefold.backends.triton.launch import launcher
+from tilefold.contract.epilogue import Epilogue
+from tilefold.planner.plan import Fill, LibraryCall, Plan, Step, names
+
+Tensor = torch.Tensor
+Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+
+# (shape, strides, dtype) to memory on the current CUDA device: what Inductor's code allocates with, in a third of
+# `torch.empty`'s time on the host.
+_empty = torch._C._dynamo.guards._empty_strided_cuda  # type: ignore[attr-defined]  # in no stub
+
+
+class Executable:
+    """A plan compiled for one device: called with tensors of the planned layout it allocates, launches and returns.
+
+    Kept for repeated calls, so it does as little as it can: `call` is a function written for this plan, without a loop or a
+    branch but the current device's. Nothing here depends on the tensors but their addresses. Workspaces live in memory of
+    the call, from torch's allocator: streams and graphs share none.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        calls: Sequence[Call],
+        computation: Program | Epilogue,
+        inputs: int,
+        outputs: Sequence[Layout],
+        index: int,
+    ) -> None:
+        self.plan = plan
+        steps = _named_steps(plan, [launcher(call, index) for call in calls], computation)
+        layouts = dict(zip(names("output", len(outputs)), outputs, strict=True))
+        layouts |= {buffer.name: contiguous(buffer.shape, buffer.dtype) for buffer in plan.workspaces}
+        scope: dict[str, Any] = {
+            "empty": _empty, "current_device": torch._C._cuda_getDevice, "device": torch.cuda.device,
+            "current_stream": torch._C._cuda_getCurrentRawStream, "index": index,
+        }  # fmt: skip
+        scope |= steps | {f"{name}_layout": layout for name, layout in layouts.items()}
+        exec(_text(plan, inputs, len(outputs)), scope)  # noqa: S102  # fixed names only
+        self.call: Callable[..., list[Tensor]] = scope["call"]
+
+    def __call__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor] | None = None) -> list[Tensor]:
+        """Run on the current stream of the device, whichever is current; `outputs` are contiguous, aligned to 16 bytes."""
+        return self.call(*inputs) if outputs is None else self.call(*inputs, outputs=outputs)
+
+
+_FORM = """
+def call({inputs}, outputs=None):
+    if current_device() != index:
+        with device(index):
+            return call({inputs}, outputs=outputs)
+    if outputs is None:
+        {allocated}
+    else:
+        {outputs}, = outputs
+    {body}
+    return [{outputs}]
+"""
+
+
+def _named_steps(
+    plan: Plan, launchers: Sequence[Callable[..., None]], computation: Program | Epilogue
+) -> dict[str, Callable[..., Any]]:
+    """What each step of a plan calls: step0, step1 ..."""
+    launches = iter(launchers)
+    steps: dict[str, Callable[..., Any]] = {}
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, Fill):
+            steps[f"step{number}"] = functools.partial(fill, computation)
+        elif isinstance(step, LibraryCall):
+            steps[f"step{number}"] = LIBRARY[step.function]
+        else:
+            steps[f"step{number}"] = next(launches)
+    return steps
+
+
+def _text(plan: Plan, inputs: int, outputs: int) -> str:
+    """The text of a function that runs a plan: every name in it is a buffer's or a step's."""
+    results, workspaces = names("output", outputs), [buffer.name for buffer in plan.workspaces]
+    body = [f"{name} = empty(*{name}_layout)" for name in workspaces]
+    if plan.launched:
+        body.append("stream = current_stream(index)")
+    for number, step in enumerate(plan.steps):
+        body.append(_step_text(step, f"step{number}", (*results, *workspaces)))
+    return _FORM.format(
+        inputs=", ".join(names("input", inputs)),
+        outputs=", ".join(results),
+        allocated="\n        ".join(f"{name} = empty(*{name}_layout)" for name in results),
+        body="\n    ".join(body),
+    )
+
+
+def _step_text(step: Step, name: str, allocated: Sequence[str]) -> str:
+    if isinstance(step, Fill):
+        return f"{name}([{', '.join(step.writes)}])"
+    if isinstance(step, LibraryCall):
+        given = [target for target in step.writes if target in allocated]
+        made = "" if given else f"{step.writes[0]} = "
+        return f"{made}{name}({', '.join((*step.reads, *given))})"
+    return f"{name}(stream, {', '.join(f'{n}.data_ptr()' for n in (*step.reads, *step.writes))})"
+
+
+def contiguous(shape: Sequence[int], dtype: torch.dtype) -> Layout:
+    """Shape, strides and dtype of a contiguous tensor."""
+    sizes = [max(1, n) for n in shape]
+    return tuple(shape), tuple(math.prod(sizes[d + 1 :]) for d in range(len(sizes))), dtype
+
+
+def fill(computation: Program | Epilogue, results: Sequence[Tensor]) -> None:
+    """Store the fold of nothing, the projected identity, everywhere."""
+    if isinstance(computation, Epilogue):
+        assert computation.row is not None
+        computation = computation.row.program
+    state = [
+        torch.tensor(convert(n, d), dtype=stored(d), device="cpu")
+        for n, d in zip(computation.identity, computation.state, strict=True)
+    ]
+    # Filled, not copied: a copy from the host waits, and a CUDA graph cannot hold it.
+    for result, value in zip(results, finish(state, computation, ()), strict=True):
+        result.fill_(value.item())
+
+
+def interpret(
+    plan: Plan,
+    calls: Sequence[Call],
+    computation: Program | Epilogue,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+) -> None:
+    """Run a plan's calls, made for it, under Triton's interpreter, on CPU tensors."""
+    launches = [functools.partial(interpret_call, call) for call in calls]
+    run_steps(plan, inputs, outputs, launches, LIBRARY, functools.partial(fill, computation))
+
+
+def interpret_call(call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    """One kernel call under the interpreter; bool tensors are seen as bytes."""
+    kernel = instantiate.kernel(call.kernel, call.source, True)
+    tensors = [t.view(torch.uint8) if t.dtype == torch.bool else t for t in (*inputs, *outputs)]
+    kernel[(call.grid, 1, 1)](*_with_tensors(call.arguments, iter(tensors)), **dict(call.constants))
+
+
+def _with_tensors(argument: Any, tensors: Any) -> Any:
+    """The nested arguments with each `Pointer` replaced, in order."""
+    if isinstance(argument, tuple):
+        return tuple(_with_tensors(a, tensors) for a in argument)
+    return next(tensors) if isinstance(argument, Pointer) else argument
+
+
+# torch's own functions, by a plan's names for them.
+LIBRARY: dict[str, Callable[..., Tensor | None]] = {
+    "finished_product": cublas.finished_product,
+    "wide_product": cublas.wide_product,
+}

@@ -1,0 +1,178 @@
+"""The kernel of folds in the elements' order. Arguments and generated functions as in `tiles`.
+
+A lane's elements are neighbours and in the order of the lanes: tiles are [LANES, BLOCK_OUTPUTS, RUN], states [LANES,
+BLOCK_OUTPUTS] (LANES_LAST: BLOCK_OUTPUTS first). Nothing here depends on how Triton shares a tile among threads: neighbours
+meet in a tree that is written out (`tree`), lanes in a scan, which keeps their order as a reduction does not.
+"""
+
+import triton.language as tl
+
+from tilefold.backends.triton.kernels.tiles import (
+    folded_offset,
+    load_tile,
+    outer_offset,
+    program_place,
+    store_results,
+    tree,
+)
+
+
+def spread_lanes(lanes):
+    """Numbers of lanes over a tile."""
+    return lanes[None, :, None] if LANES_LAST else lanes[:, None, None]
+
+
+def spread_outputs(output):
+    """Something of each result over a tile."""
+    return output[:, None, None] if LANES_LAST else output[None, :, None]
+
+
+def lanes_begin(x, outer, outer_sizes, output):
+    """Where each result's elements begin in one input, over a tile."""
+    return x[1] + outer_offset(outer, outer_sizes, x[2]) + spread_outputs(output * x[3])
+
+
+def lane_places(k, step, RUN: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr):
+    """Folded positions of run `step` of every lane, in a tile that starts at k."""
+    return k + spread_lanes(tl.arange(0, LANES) * (RUN * STEPS)) + (step * RUN + tl.arange(0, RUN))[None, None, :]
+
+
+def as_lanes(s, LANES: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
+    """A field of flat states as that of a state."""
+    if LANES_LAST:
+        s = tl.reshape(s, (BLOCK_OUTPUTS, LANES))
+    else:
+        s = tl.reshape(s, (LANES, BLOCK_OUTPUTS))
+    return s
+
+
+def lanes_states(
+    rows, k, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS: tl.constexpr,
+    LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, MASKED: tl.constexpr,
+    MASK_OUTPUTS: tl.constexpr, EVICT: tl.constexpr,
+):  # fmt: skip
+    """A tile from k on as a state for each lane: its STEPS runs of RUN neighbours, one after another."""
+    for step in tl.static_range(STEPS):
+        places = lane_places(k, step, RUN, LANES, STEPS)
+        bound = places // RUN * RUN < end
+        xs = load_tile(
+            rows, places, bound if MASKED else None, keep, deep_sizes, folded_size, MASKED or MASK_OUTPUTS, EVICT
+        )
+        position = first + TO_INDEX(folded_offset(places - lead, deep_sizes, folded_size, p_deep, p_folded))
+        lifted = LIFT(*xs, tl.broadcast_to(position, xs[0].shape))
+        if MASKED:
+            lifted = OR_IDENTITY(tl.broadcast_to((places >= lead) & (places < end) & keep, xs[0].shape), *lifted)
+        flat = tree([tl.reshape(s, (LANES * BLOCK_OUTPUTS, RUN)) for s in lifted], LANES * BLOCK_OUTPUTS, RUN, LEVELS)
+        run = [as_lanes(s, LANES, BLOCK_OUTPUTS) for s in flat]
+        if step == 0:
+            state = run
+        else:
+            state = COMBINE(*state, *run)
+    if STEPS == 1:
+        # A scan takes a tuple, under Triton's interpreter too, and this makes one of what a comprehension gave.
+        state = COMBINE(*identity_lanes(LANES, BLOCK_OUTPUTS), *state)
+    return state
+
+
+def identity_lanes(LANES: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
+    """The identity as a state of every lane."""
+    if LANES_LAST:
+        state = IDENTITY((BLOCK_OUTPUTS, LANES))
+    else:
+        state = IDENTITY((LANES, BLOCK_OUTPUTS))
+    return state
+
+
+def meet_in_order(state, LANES: tl.constexpr):
+    """The lanes' states combined, in the last lane; the others hold their own and those before them."""
+    if LANES > 1:
+        state = tl.associative_scan(state, 1 if LANES_LAST else 0, COMBINE)
+    return state
+
+
+def either(a, b):
+    """The bits of both."""
+    return a | b
+
+
+def last_lane(s, LANES: tl.constexpr):
+    """The last lane of a field, as bits: the sum with zeros would lose the sign of a zero."""
+    axis: tl.constexpr = 1 if LANES_LAST else 0
+    lane = tl.arange(0, LANES)
+    last = ((lane[None, :] if LANES_LAST else lane[:, None]) == LANES - 1)
+    if s.dtype.is_floating():
+        kind: tl.constexpr = tl.int64 if s.dtype.primitive_bitwidth == 64 else tl.int32
+        picked = tl.reduce(tl.where(last, s.to(kind, bitcast=True), 0), axis, either).to(s.dtype, bitcast=True)
+    else:
+        picked = tl.reduce(tl.where(last, s, s ^ s), axis, either)
+    return picked
+
+
+def fold_in_order(
+    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
+    length, chunk, splits, output_blocks, split_step,
+    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, UNROLL: tl.constexpr,
+    SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr,
+    HAS_FULL: tl.constexpr, TAIL: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr,
+):  # fmt: skip
+    """Fold in the elements' order: every lane its neighbours in registers, lanes in order, tile after tile.
+
+    A program owns BLOCK_OUTPUTS neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), the last
+    split all that are left. In a tile of LANES * RUN * UNROLL elements lane l takes UNROLL runs of RUN = 2 ** LEVELS
+    neighbours, one behind the other, and the lanes' states meet once a tile: the last lane carries what came before. Head,
+    whole tiles, tail and ALIGN as in `fold_lanes`. Writes one result (or partial state, at split * split_step) a row.
+    """
+    if RELEASE:
+        gdc_launch_dependents()
+    STEP: tl.constexpr = RUN * LANES
+    TILE: tl.constexpr = STEP * UNROLL
+    outer, block, split = program_place(splits, output_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
+    output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
+    mask_output = output < output_size
+    keep = spread_outputs(mask_output)
+    if ALIGN > 1:
+        rows = [(x[0] + lanes_begin(x, outer, outer_sizes, output) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
+        lead = (lanes_begin(inputs[0], outer, outer_sizes, output) % ALIGN).to(tl.int32)
+        limit = length + (ALIGN - 1)
+    else:
+        rows = [(x[0] + lanes_begin(x, outer, outer_sizes, output), x[4], x[5]) for x in inputs]
+        lead = 0
+        limit = length
+    end = lead + length
+    start = split * chunk
+    stop = tl.where(split == splits - 1, limit, start + chunk)
+    if not WIDE:
+        start = start.to(tl.int32)
+        stop = stop.to(tl.int32)
+    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer))
+    if WAIT:
+        gdc_wait()
+    state = identity_lanes(LANES, BLOCK_OUTPUTS)
+    full = start
+    if HEAD > 0:
+        head = lanes_states(
+            rows, start, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+            BLOCK_OUTPUTS, LANES, RUN, LEVELS, HEAD, True, MASK_OUTPUTS, EVICT,
+        )  # fmt: skip
+        state = COMBINE(*state, *meet_in_order(head, LANES))
+        full = start + STEP * HEAD
+    if HAS_FULL > 0:
+        at = full
+        full = full + (tl.minimum(stop, length) - full) // TILE * TILE
+        for k in range(at, full, TILE):
+            tile = lanes_states(
+                rows, k, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                BLOCK_OUTPUTS, LANES, RUN, LEVELS, UNROLL, False, MASK_OUTPUTS, EVICT,
+            )  # fmt: skip
+            state = COMBINE(*state, *meet_in_order(tile, LANES))
+    if TAIL > 0:
+        for k in range(full, stop, STEP * TAIL):
+            tail = lanes_states(
+                rows, k, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                BLOCK_OUTPUTS, LANES, RUN, LEVELS, TAIL, True, MASK_OUTPUTS, EVICT,
+            )  # fmt: skip
+            state = COMBINE(*state, *meet_in_order(tail, LANES))
+    folded = [last_lane(s, LANES) for s in state]
+    offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + output * y_output
+    store_results(y_ptrs, offset, mask_output, folded, PARTIAL)

@@ -1,0 +1,73 @@
+"""What every generated source has at its end: instructions that Triton has no word for, and how blocks are reduced."""
+
+from __future__ import annotations
+
+import torch
+
+from tilefold.algebra.columns import Op
+from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.operations import OPS
+
+_INSTRUCTIONS = """\
+def EXP2(x):
+    return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def RECIPROCAL(x):
+    return tl.inline_asm_elementwise("rcp.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def FLOOR(x):
+    return tl.inline_asm_elementwise("cvt.rmi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def CEIL(x):
+    return tl.inline_asm_elementwise("cvt.rpi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def RSQRT(x):
+    return tl.inline_asm_elementwise("rsqrt.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+"""
+_OF_MASKS = {
+    "block_first": """\
+def FIRST_THAT_COUNTS(a, counts_a, b, counts_b):
+    return tl.where(counts_a != 0, a, b), counts_a | counts_b
+
+
+def BLOCK_FIRST_OF(mask, x):
+    runs = tl.reduce((x, mask.to(tl.int32)), 0, FIRST_THAT_COUNTS)
+    return tl.reduce(runs, UNROLL_OF_RUNS, FIRST_THAT_COUNTS)[0]
+""",
+    "block_count": """\
+def BLOCK_COUNT(mask):
+    return tl.reduce(tl.reduce(mask.to(tl.int32), 0, BLOCK_SUM), UNROLL_OF_RUNS, BLOCK_SUM)
+""",
+}
+
+
+def block_function(row: Op, dtype: torch.dtype) -> str:
+    """The name of the function that combines two values of a block operation."""
+    assert row.triton is not None
+    return row.name.upper() + ("_INT" if row.triton.floats is not None and not is_float(dtype) else "")
+
+
+def prelude() -> str:
+    """The functions that generated ones call. Those of blocks are the table's: how two values are combined."""
+    parts = [_INSTRUCTIONS]
+    for row in OPS.values():
+        if row.kind != "block" or row.triton is None:
+            continue
+        if row.name not in _OF_MASKS or row.name == "block_first":
+            parts += [_combining(row, dtype) for dtype in _KINDS[row.triton.floats is not None]]
+        if row.name in _OF_MASKS:
+            parts.append(_OF_MASKS[row.name])
+    return "\n\n".join(parts)
+
+
+_KINDS = {False: (torch.float32,), True: (torch.float32, torch.int32)}
+
+
+def _combining(row: Op, dtype: torch.dtype) -> str:
+    assert row.triton is not None
+    text = row.triton.of(dtype, interpret=False).format("a", "b")
+    return f"def {block_function(row, dtype)}(a, b):\n    return {text}\n"

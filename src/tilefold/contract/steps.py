@@ -1,0 +1,74 @@
+"""A product's plan as steps: tiles of results, cuBLAS, or partial products and a launch that sums and finishes them."""
+
+from __future__ import annotations
+
+import math
+
+from tilefold.contract.epilogue import Epilogue, sums_dtype
+from tilefold.contract.operands import Contraction
+from tilefold.contract.plan import Candidate, Tiling
+from tilefold.planner.plan import Buffer, Fill, Launch, LibraryCall, Plan, Step, names
+from tilefold.planner.view import power_above
+
+LARGE_PITCH = 1 << 18  # results: a power of two, 1 MB of float32 a split, is left beyond
+OPERANDS = ("input0", "input1")
+
+
+def product_plan(candidate: Candidate, problem: Contraction, epilogue: Epilogue) -> Plan:
+    """The steps of a product that has results."""
+    extras, results = names("input", len(problem.dtypes))[2:], output_names(epilogue)
+    sums = sums_dtype(problem.dtypes[0])
+    workspaces: tuple[Buffer, ...] = ()
+    if candidate.strategy == "whole":
+        kernel = "product_whole" if epilogue.row is None else "product_rows"
+        reads, chained = (*OPERANDS, *extras), candidate.chained
+        steps: tuple[Step, ...] = (Launch(kernel, _tiling(candidate), reads, results, chained, chained),)
+    elif candidate.finish is None:
+        steps = (LibraryCall("finished_product", (*OPERANDS, *extras), results),)
+    else:
+        if candidate.strategy == "cublas":
+            first: Step = LibraryCall("wide_product", OPERANDS, ("partial0",))
+        else:
+            tiling, early = _tiling(candidate), candidate.chained
+            first = Launch("product_partials", tiling, OPERANDS, ("partial0",), early, candidate.overlap)
+            workspaces = (Buffer("partial0", (candidate.splits, pitch_of(problem)), sums),)
+        kernel = "finish_products" if epilogue.row is None else "finish_rows"
+        reads = ("partial0", *extras)
+        last = Launch(kernel, candidate.finish, reads, results, candidate.overlap, candidate.chained)
+        steps = (first, last)
+    return Plan(
+        "triton", steps, output_buffers(problem, epilogue), workspaces, candidate.guarantee, candidate.strategy,
+        candidate.reason, candidate.time_us,
+    )  # fmt: skip
+
+
+def nothing(epilogue: Epilogue, guarantee: str) -> Plan:
+    """The plan of a product without results: rows of no columns fold to the identity."""
+    steps = (Fill(output_names(epilogue)[1:]),) if epilogue.row is not None else ()
+    return Plan("triton", steps, guarantee=guarantee, strategy="nothing", reason="no results")
+
+
+def output_names(epilogue: Epilogue) -> tuple[str, ...]:
+    """The result, and what rows fold to."""
+    return names("output", 1 if epilogue.row is None else 1 + len(epilogue.row.program.outputs))
+
+
+def output_buffers(problem: Contraction, epilogue: Epilogue) -> tuple[Buffer, ...]:
+    """The result, and what rows fold to, as buffers."""
+    folded = () if epilogue.row is None else epilogue.row.program.outputs
+    rows = problem.batches * problem.rows.size
+    sizes = [(problem.outputs, epilogue.result), *((rows, dtype) for dtype in folded)]
+    named = zip(output_names(epilogue), sizes, strict=True)
+    return tuple(Buffer(name, (size,), dtype) for name, (size, dtype) in named)
+
+
+def _tiling(candidate: Candidate) -> Tiling:
+    assert candidate.tile is not None
+    return Tiling(candidate.tile, candidate.splits, candidate.reserved_bytes, candidate.precision)
+
+
+def pitch_of(problem: Contraction) -> int:
+    """Elements from one split's partial products to the next's: few numbers for many shapes, less than twice the results."""
+    outputs = max(1, problem.outputs)
+    step = power_above(outputs) if outputs <= LARGE_PITCH else power_above(outputs) // 16
+    return math.ceil(outputs / step) * step

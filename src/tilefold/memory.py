@@ -1,0 +1,40 @@
+"""A bound on what a process may ask of memory while it reads a file that nobody vouches for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+PAYLOADS = 8  # times a file's tensors
+SPARE = 4 << 30  # bytes besides: what torch, its threads and their arenas take
+SPARE_PER_CORE = 256 << 20
+
+
+@contextlib.contextmanager
+def bounded_memory(payload: int, device: str) -> Iterator[None]:
+    """Refuse to map more than a few times the payload, where the system can: what asks for more gets a MemoryError.
+
+    A pickle of a hundred bytes may ask for any number of zeros. Only on a CPU: a GPU's driver maps what it likes.
+    """
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError, ValueError):
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if device != "cpu" or soft != resource.RLIM_INFINITY:
+        yield
+        return
+    spare = SPARE + SPARE_PER_CORE * (os.cpu_count() or 1)
+    limit = pages * resource.getpagesize() + PAYLOADS * payload + spare
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -1,0 +1,169 @@
+"""Plans to choose from: what the rules take, and tiles, warps, splits and ways of reading around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tilefold.algebra.program import Program
+from tilefold.planner.device import Device
+from tilefold.planner.geometry import Geometry
+from tilefold.planner.plan import Stage
+from tilefold.planner.settled import first_stage, settled, whole_splits
+from tilefold.planner.view import SMALL_AXIS, WARP, View, power_above, power_below
+from tilefold.problem import Problem
+
+MOST = 150  # candidates of one problem
+THREAD_LOADS = 16  # vectors of a thread in a tile, at most
+TILE = 65536  # elements of the largest tile
+SM_WARPS = (16, 8, 32)  # warps of one SM where a fold of few results is split; the first one stands for all
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A problem of which plans are wanted, and the rules' own first launch."""
+
+    rule: Stage
+    view: View
+    problem: Problem
+    geometry: Geometry
+    program: Program
+    device: Device
+
+
+def candidates(wanted: Wanted) -> tuple[Stage, ...]:
+    """First launches of a problem, each with its splits, the rules' own one first: distinct, at most `MOST`."""
+    found = dict.fromkeys([wanted.rule])
+    tiles = base_tiles(wanted)
+    variants = [variants_of(tile, wanted) for tile in tiles]
+    for turn in range(max(map(len, variants), default=0)):
+        found.update(dict.fromkeys(some[turn] for some in variants if turn < len(some)))
+    return tuple(found)[:MOST]
+
+
+def base_tiles(wanted: Wanted) -> tuple[Stage, ...]:
+    """Tiles as first launches: neither loading ahead nor split by more than one number; the rules' own tile among them."""
+    view = wanted.view
+    if wanted.rule.ordered:
+        tiles = tuple(_ordered_tiles(wanted.rule, view))
+    else:
+        tiles = tuple(_row_tiles(view) if view.by_rows else _column_tiles(view))
+    own = replace(wanted.rule, splits=1, prefetch=False, num_stages=1)
+    return tuple(dict.fromkeys(_launched(tile, wanted, SM_WARPS[0]) for tile in (own, *tiles)))
+
+
+def variants_of(tile: Stage, wanted: Wanted) -> tuple[Stage, ...]:
+    """The same tile, then loading ahead and through shared memory, each with other splits."""
+    found = dict.fromkeys([tile])
+    whole = replace(tile, splits=1)
+    forms = [whole]
+    if not tile.ordered and wanted.view.length >= 3 * tile.step:
+        loads = tile.block_outputs * tile.step // (tile.num_warps * WARP * _vector(tile, wanted.view))
+        if loads <= 8:
+            forms.append(replace(whole, prefetch=True))
+        copied = _vector(tile, wanted.view) * wanted.view.element >= 4
+        if copied and 4 <= loads <= 8 and wanted.device.capability >= 80:
+            forms += [replace(whole, num_stages=3)]
+    for warps in SM_WARPS:
+        for form in forms:
+            found[_split(form, wanted, warps)] = None
+    return tuple(found)
+
+
+def _vector(tile: Stage, view: View) -> int:
+    """Elements of one load."""
+    return tile.run if view.by_rows else view.vector
+
+
+def _launched(tile: Stage, wanted: Wanted, warps: int) -> Stage:
+    """A tile as a first launch of this problem."""
+    stage = first_stage(settled(tile, wanted.view, wanted.program), wanted.problem, wanted.program)
+    return _split(stage, wanted, warps)
+
+
+def _split(stage: Stage, wanted: Wanted, warps: int) -> Stage:
+    """As many programs share a result as give every SM about so many warps; one where results are many."""
+    geometry, sms = wanted.geometry, wanted.device.sms
+    programs = -(-geometry.width // stage.block_outputs) * geometry.rows
+    tiles = geometry.length // stage.step - (stage.align > 1)
+    if tiles < 2 or programs * stage.num_warps >= warps * sms // 2:
+        return stage
+    splits = whole_splits(tiles, min(tiles, max(1, sms * warps // (stage.num_warps * programs))))
+    return stage if splits == 1 else replace(stage, splits=splits)
+
+
+def _row_tiles(view: View) -> Iterator[Stage]:
+    """Tiles of runs of neighbours: from threads that own rows to rows that all threads share."""
+    run, align = min(view.vector, power_below(view.length)), 1
+    if view.aligns and view.vector < view.full_vector <= view.length:
+        if 2 * view.vector == view.full_vector:
+            yield from _rows_by(view, run, 1)
+        run = align = view.full_vector
+    yield from _rows_by(view, run, align)
+
+
+def _rows_by(view: View, run: int, align: int) -> Iterator[Stage]:
+    """Tiles of one kind of loads: few lanes and several rows a program where rows are short, else whole warps on a row."""
+    vectors = power_above(math.ceil((view.length + align - 1) / run))
+    if vectors >= 256:
+        for warps in (1, 2, 4, 8, 16):
+            for unroll in (1, 2, 4, 8):
+                yield from _row_tile(
+                    view, Stage("", 1, WARP * warps, run, unroll, 1, warps, align=align), vectors
+                )
+        return
+    for lanes in _powers(max(1, vectors // 16), min(vectors, 128)):
+        for unroll in _powers(1, min(8, vectors // lanes)):
+            warps_of_row = max(1, lanes // WARP)
+            for warps in {warps_of_row, 2 * warps_of_row, 4}:
+                for held in (1, 2, 4) if lanes == 1 else (1,):
+                    outputs = min(power_above(view.inner), max(1, warps * WARP * held // lanes))
+                    tile = Stage("", outputs, lanes, run, unroll, 1, warps, align=align)
+                    yield from _row_tile(view, tile, vectors)
+
+
+def _row_tile(view: View, tile: Stage, vectors: int) -> Iterator[Stage]:
+    """A tile that keeps every thread at work."""
+    loads = tile.block_outputs * tile.lanes * tile.unroll // (tile.num_warps * WARP)
+    if not 1 <= loads <= THREAD_LOADS or tile.lanes * tile.unroll > vectors:
+        return
+    whole = tile.lanes * tile.unroll >= vectors
+    family = "small_axis" if view.length <= SMALL_AXIS else "rows" if whole else "long_rows"
+    yield replace(tile, family=family)
+
+
+def _column_tiles(view: View) -> Iterator[Stage]:
+    """Tiles of neighbouring results: a line of memory and more side by side, other threads down the columns."""
+    line = max(1, 8 * view.full_vector // view.vector)  # vectors of 128 bytes
+    for warps in (1, 2, 4, 8):
+        for width in (line, 2 * line, 4 * line, 4 * WARP):
+            outputs = min(power_above(view.inner), width * view.vector)
+            lanes = max(1, warps * WARP * view.vector // outputs)
+            lanes = min(lanes, power_below(view.length))
+            if outputs * lanes < warps * WARP or width > 4 * WARP:
+                continue
+            for unroll in (4, 8, 16):
+                if unroll * lanes > view.length or outputs * lanes * unroll > TILE:
+                    continue
+                yield Stage("columns", outputs, lanes, 1, unroll, 1, warps)
+        if view.length < 8 * 2:  # whole columns in one tile of their own
+            outputs = min(power_above(view.inner), warps * WARP * view.vector)
+            yield Stage("columns", outputs, 1, 1, power_above(view.length), 1, warps)
+
+
+def _ordered_tiles(rule: Stage, view: View) -> Iterator[Stage]:
+    """Neighbours of a lane, lanes of a row and rows of a program, around the rule's."""
+    for unroll in _powers(1, 16):
+        for lanes in {rule.lanes, max(1, rule.lanes // 2), min(WARP, rule.lanes * 2)}:
+            for warps in (1, 2, 4):
+                outputs = max(1, warps * WARP * (1 if view.by_rows else view.vector) // lanes)
+                outputs = min(outputs, power_above(view.inner))
+                if (warps > 1 and lanes > 1 and view.by_rows) or rule.run * lanes * unroll > 2 * view.length:
+                    continue
+                yield replace(rule, block_outputs=outputs, lanes=lanes, unroll=unroll, num_warps=warps)
+
+
+def _powers(least: int, most: int) -> list[int]:
+    """Powers of two from `least` to `most`, both of them powers."""
+    return [1 << n for n in range(least.bit_length() - 1, most.bit_length())]

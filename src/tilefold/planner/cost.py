@@ -1,0 +1,347 @@
+"""What a plan takes on a chip, predicted: traffic, instructions, occupancy and latency of its launches. Nothing is measured.
+
+A launch runs in waves of as many programs as the chip holds at once. A wave takes as long as the slowest of what it needs:
+
+    memory       unique sectors of its inputs and sectors stored, at the memory's bandwidth
+    L2           sectors asked for, at the L2's
+    loads        lines that requests touch, one a clock and SM
+    issue        instructions of all warps, at the SMs' rate
+    programs     the time in which an SM begins one
+    latency      one program from its begin to its end: its instructions, and for each tile the way to memory that no other
+                 tile of it covers (Little's law: where programs hold too few bytes on their way, this is the longest)
+
+The shorter ones count a little too (a norm of all), since they do not overlap perfectly. The last wave takes as long as one
+program though it holds fewer: the tail. A second launch begins early where the chip allows it; its inputs are in the L2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import mul
+
+from tilefold.algebra.program import Program
+from tilefold.planner import fitted
+from tilefold.planner.device import Device
+from tilefold.planner.geometry import SECTOR, Geometry, Steps, partials_geometry, unique_sectors
+from tilefold.planner.instructions import (
+    FEATURES,
+    REGISTERS,
+    Tile,
+    Work,
+    features,
+    register_features,
+    tile_of,
+    work_of,
+)
+from tilefold.planner.plan import Stage
+from tilefold.planner.threads import Loads
+from tilefold.planner.traffic import Asked, Seen, Traffic, all_loads, asked_of, traffic_of, unroll_of
+from tilefold.planner.view import WARP
+from tilefold.planner.walk import Walk, pieces_of, walk_of
+
+
+@dataclass(frozen=True)
+class Constants:
+    """A chip in the numbers that the choice turns on; the defaults are an H200's.
+
+    "Fit" marks those fitted to H200 times of one plan a problem, the rules': the 354 cells of the committed `folds` suite and
+    means of 21 other shapes (benchmarks/planner/fit.py): mean error 6.9 %, 7.6 % of problems held back, 8.5 % before any
+    fit. In brackets stands what it began with, and from where. They wait for a fit to several plans a problem
+    (benchmarks/planner/sample.py).
+    """
+
+    # Launches as `do_bench` sees them, docs/measured.md: empty ones take 4.0 us, two 5.5, two of which one begins early 4.3.
+    launch_us: float = 4.0
+    second_us: float = 1.45
+    overlapped_us: float = 0.385  # fit (0.3)
+    # NVIDIA's data sheet of the H200 SXM: boost clock 1,980 MHz. Each quarter of an SM issues one instruction a clock.
+    clock_mhz: float = 1980.0
+    issue_per_clock: float = 4.0
+    # A copy moves 4,268 GB/s of 4,800 (docs/measured.md).
+    memory_gb_per_s: float = 4270.0
+    # Fit (6,000: 5,500 to 7,000 in "Dissecting the NVIDIA Hopper Architecture through Microbenchmarking", arXiv 2402.13499).
+    l2_gb_per_s: float = 7950.0
+    # One SM alone reads so much from the L2, as in the fit of products (contract/costs).
+    sm_gb_per_s: float = 116.0
+    # The way to memory and back, under load. Fit (0.75; 0.56 to 0.69 unloaded on an H100, the same paper).
+    latency_us: float = 1.02
+    l2_latency_us: float = 0.42  # fit (0.3; 0.13 to 0.2 unloaded, the same paper)
+    # A program from its begin to its first load, and from its last one to its end, besides its instructions. Fit (0.6).
+    start_us: float = 0.285
+    second_start_us: float = 2.03  # of a second launch, whose programs wait for the first to end; fit (0.6)
+    # Clocks between instructions of one warp that depend on each other. Fit (5: four to six).
+    dependent_clocks: float = 3.24
+    # An SM begins one program after another. Never longest in what was fitted to (a guess).
+    program_us: float = 0.02
+    # What of sectors asked for again comes from the L2 again, not from an SM's own cache. Left where it was by the fit (0.1).
+    refetched: float = 0.1
+    # How sharply the longest of a wave's needs covers the others: the norm's power. Fit (4).
+    overlap: float = 3.55
+    # Bytes in a row that cost as much as one more activation of a memory's row. Fit (16).
+    row_bytes: float = 8.95
+    # How long the last wave takes, in programs' own times. Fit (0.6).
+    tail: float = 0.48
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the model expects of a plan. `time_us` as `do_bench` measures it, with a cold L2.
+
+    `bytes` move from and to memory at least; `sectors` (of 32 bytes) and `lines` (of 128) are what loads ask for and
+    `instructions` are warps', sums over all launches. `registers`, `occupancy` (warps of an SM, of those it can hold) and
+    `waves` are the first launch's; `limiter` is the longest of its needs.
+    """
+
+    time_us: float
+    bytes: float
+    sectors: float
+    lines: float
+    instructions: float
+    registers: int
+    occupancy: float
+    waves: float
+    limiter: str
+
+
+# Limits of an SM, the same for compute capability 8.0, 9.0 and 10.0 (CUDA C++ Programming Guide).
+SM_WARPS, SM_PROGRAMS, SM_REGISTERS, SYSTEM_BYTES = 64, 32, 65536, 1024
+MOST_REGISTERS = 255.0  # of a thread
+SECTORS_A_CLOCK = 4  # that an SM's cache delivers: 128 bytes
+_WORK = tuple(fitted.INSTRUCTIONS.get(name, 0.0) for name in FEATURES)
+_SPACE = tuple(fitted.REGISTERS.get(name, 0.0) for name in REGISTERS)
+
+
+def programs_held(registers: int, shared_bytes: int, warps: int, device: Device) -> int:
+    """Programs that one SM holds at once, by the rules of NVIDIA's occupancy calculator."""
+    per_warp = -(-registers * WARP // 256) * 256
+    shared = -(-(shared_bytes + SYSTEM_BYTES) // 128) * 128
+    by_registers = SM_REGISTERS // 4 // max(per_warp, 1) * 4 // warps
+    return max(1, min(by_registers, device.shared_bytes // shared, SM_WARPS // warps, SM_PROGRAMS))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """One launch without any constant of the chip but its occupancy: what its time is made of.
+
+    `instructions` are a warp's; `held` programs of an SM at once; `tiles` of a program, one after another; `row_bytes` lie in
+    one piece; `reads` from memory, or else from the L2.
+    """
+
+    stage: Stage
+    traffic: Traffic
+    instructions: float
+    registers: int
+    programs: int
+    held: int
+    tiles: int
+    row_bytes: int
+    reads: bool
+
+
+@dataclass
+class Known:
+    """What is the same for several plans of one problem, kept while they are compared."""
+
+    geometry: Geometry
+    program: Program
+    unique: int
+    seen: Seen = field(default_factory=dict)
+    works: dict[tuple[bool, bool], Work] = field(default_factory=dict)
+    tiles: dict[tuple[int, ...], tuple[tuple[Loads, ...], Tile, Asked]] = field(default_factory=dict)
+    seconds: dict[tuple[Stage, int], Counts] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, geometry: Geometry, program: Program) -> Known:
+        """Nothing but the problem's unique sectors."""
+        return cls(geometry, program, unique_sectors(geometry))
+
+    def work(self, absorb: bool, partials: bool) -> Work:
+        """The program's work in a launch of this kind."""
+        key = (absorb, partials)
+        if key not in self.works:
+            self.works[key] = work_of(self.program, absorb, partials)
+        return self.works[key]
+
+    def tile(self, stage: Stage, walk: Walk) -> tuple[tuple[Loads, ...], Tile, Asked]:
+        """A first launch's loads, and what they ask for: the same whatever its splits, but for what divides them."""
+        runs = (
+            stage.unroll if walk.has_full else 0,
+            walk.tail,
+            walk.head,
+            walk.chunk % 16 if walk.splits > 1 else 0,
+        )
+        key = (stage.block_outputs, stage.lanes, stage.run, stage.unroll, stage.num_warps, stage.align, *runs)
+        found = self.tiles.get(key)
+        if found is None:
+            loads = all_loads(self.geometry, stage, walk)
+            asked = asked_of(self.geometry, stage, loads, self.seen)
+            found = self.tiles[key] = loads, tile_of(loads, stage, unroll_of(stage, walk)), asked
+        return found
+
+
+def cost(known: Known, stages: Sequence[Stage], device: Device, constants: Constants = Constants()) -> Cost:
+    """What a plan of these launches takes for a problem."""
+    return cost_of(counts_of(known, stages, device), device, constants)
+
+
+def counts_of(known: Known, stages: Sequence[Stage], device: Device) -> tuple[Counts, ...]:
+    """What the time of a plan's launches is made of."""
+    first, *later = stages
+    state, results = _sizes(known.program)
+    made = [
+        count_launch(known, known.geometry, first, state if later else results, bool(later), False, device)
+    ]
+    for stage in later:
+        found = known.seconds.get((stage, first.splits))
+        if found is None:
+            geometry = partials_geometry(known.geometry.outputs, first.splits, state)
+            found = count_launch(known, geometry, stage, results, False, True, device)
+            known.seconds[stage, first.splits] = found
+        made.append(found)
+    return tuple(made)
+
+
+def cost_of(launches: Sequence[Counts], device: Device, constants: Constants) -> Cost:
+    """The time of counted launches, with what they move."""
+    first = launches[0]
+    time_us, limiter = _launch_us(first, device, constants)
+    time_us += constants.launch_us
+    for other in launches[1:]:
+        time_us += _launch_us(other, device, constants)[0]
+        time_us += constants.overlapped_us if device.overlaps else constants.second_us
+    return Cost(
+        time_us=time_us,
+        bytes=first.traffic.bytes,
+        sectors=sum(one.traffic.sectors for one in launches),
+        lines=sum(one.traffic.lines for one in launches),
+        instructions=sum(one.instructions * one.stage.num_warps * one.programs for one in launches),
+        registers=first.registers,
+        occupancy=first.held * first.stage.num_warps / SM_WARPS,
+        waves=first.programs / (first.held * device.sms),
+        limiter=limiter,
+    )
+
+
+def _sizes(program: Program) -> tuple[Steps, Steps]:
+    """Bytes of each field of a state as it is stored between launches (a bool is a word), and of each result."""
+    state = tuple(max(4, d.itemsize) if d.itemsize == 1 else d.itemsize for d in program.state)
+    return state, tuple(d.itemsize for d in program.outputs)
+
+
+def count_launch(
+    known: Known,
+    geometry: Geometry,
+    stage: Stage,
+    itemsizes: Steps,
+    to_partials: bool,
+    from_partials: bool,
+    device: Device,
+) -> Counts:
+    """One launch's counts."""
+    walk = walk_of(geometry, stage)
+    work = known.work(stage.absorb, from_partials)
+    if from_partials:
+        loads = all_loads(geometry, stage, walk)
+        tile = tile_of(loads, stage, unroll_of(stage, walk))
+        asked = asked_of(geometry, stage, loads, {})
+        unique = geometry.length * geometry.outputs * sum(o.itemsize for o in geometry.operands) // SECTOR
+    else:
+        loads, tile, asked = known.tile(stage, walk)
+        unique = known.unique
+    traffic = traffic_of(geometry, stage, walk, loads, itemsizes, to_partials, unique, asked)
+    pieces = pieces_of(stage, walk, geometry.length, 1 if walk.splits > 2 else 0)
+    done = features(geometry, stage, walk, pieces, tile, work, len(itemsizes))
+    space = register_features(geometry, stage, walk, tile, loads, work)
+    registers = int(min(MOST_REGISTERS, max(16.0, sum(map(mul, _SPACE, space)))))
+    return Counts(
+        stage=stage,
+        traffic=traffic,
+        instructions=sum(map(mul, _WORK, done)),
+        registers=registers,
+        programs=walk.programs(geometry),
+        held=programs_held(registers, traffic.shared_bytes, stage.num_warps, device),
+        tiles=pieces.full + pieces.tail + (1 if pieces.head else 0),
+        row_bytes=_row_bytes(geometry, stage),
+        reads=not from_partials,
+    )
+
+
+def _row_bytes(geometry: Geometry, stage: Stage) -> int:
+    """Bytes in one piece that a tile of one program reads."""
+    operand = geometry.operands[0]
+    elements, results = min(stage.step, geometry.length), min(stage.block_outputs, geometry.width)
+    if operand.inner == 1:
+        row = elements * results if operand.along == elements else elements
+    elif operand.along == 1:
+        row = elements * results if operand.inner == results else results
+    else:
+        row = 1
+    return row * operand.itemsize
+
+
+def _launch_us(one: Counts, device: Device, constants: Constants) -> tuple[float, str]:
+    """A launch's time without the launch itself, and what it waits for most."""
+    needs = _needs_us(one, device, constants)
+    return _waves_us(needs, _alone_us(one, constants), one.programs, one.held * device.sms, constants)
+
+
+def _alone_us(one: Counts, constants: Constants) -> float:
+    """One program by itself, from its begin to its end."""
+    latency = constants.latency_us if one.reads else constants.l2_latency_us
+    clocks = max(constants.dependent_clocks, one.stage.num_warps / constants.issue_per_clock)
+    issued_us = one.instructions * clocks / constants.clock_mhz
+    begun_us = constants.start_us if one.reads else constants.second_start_us
+    if one.tiles < 2:
+        return begun_us + issued_us + latency
+    each = issued_us / one.tiles
+    if one.traffic.copied:
+        waited = max(0.0, latency / (one.stage.num_stages - 1) - each)
+    elif one.stage.prefetch:
+        waited = max(0.0, latency - each)
+    else:
+        waited = latency
+    return begun_us + issued_us + latency + (one.tiles - 1) * waited
+
+
+def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[tuple[str, float], ...]:
+    """What all programs of a launch need of the chip, each by itself."""
+    traffic, sms = one.traffic, min(device.sms, one.programs)
+    clocks = constants.clock_mhz * sms
+    bandwidth = constants.memory_gb_per_s * device.gb_per_s / 4800.0 * 1e3
+    memory = traffic.bytes * (1 + constants.row_bytes / max(SECTOR, one.row_bytes)) if one.reads else 0.0
+    again = max(0.0, traffic.sectors - traffic.unique)
+    fetched = SECTOR * (traffic.unique + constants.refetched * again)
+    instructions = one.instructions * one.stage.num_warps * one.programs
+    return (
+        ("memory", memory / bandwidth),
+        ("L2", fetched / min(constants.l2_gb_per_s, constants.sm_gb_per_s * sms) / 1e3),
+        ("loads", max(traffic.lines, traffic.sectors / SECTORS_A_CLOCK) / clocks),
+        ("issue", instructions / (constants.issue_per_clock * clocks)),
+        ("programs", one.programs / sms * constants.program_us),
+    )
+
+
+def _waves_us(
+    needs: tuple[tuple[str, float], ...],
+    alone_us: float,
+    programs: int,
+    at_once: int,
+    constants: Constants,
+) -> tuple[float, str]:
+    """All waves: whole ones, and a last one that may hold few programs; and what the waves wait for most."""
+    waves = programs / at_once
+    power = constants.overlap
+    total = sum(us**power for _, us in needs) ** (1 / power)
+    limiter, longest = max(needs, key=lambda need: need[1])
+    if waves <= 1:
+        limiter = "latency" if alone_us > longest else limiter
+        return (total**power + alone_us**power) ** (1 / power), limiter
+    each = ((total / waves) ** power + alone_us**power) ** (1 / power)
+    rest = waves - math.floor(waves)
+    last = 0.0
+    if rest:
+        last = ((total * rest / waves) ** power + (constants.tail * alone_us) ** power) ** (1 / power)
+    limiter = "latency" if alone_us * waves > longest else limiter
+    return math.floor(waves) * each + last, limiter

@@ -1,0 +1,270 @@
+"""How a fold runs on a CPU: tiles of neighbouring elements that stay in cache, in a loop of torch's operations.
+
+Where results are few, a long fold is cut into parts first, each a result of its own; their states meet at the end. What
+happens to the tiles of a result depends on the monoid:
+
+    lanes      every element of a tile is a lane; the next tile meets the lanes element by element; lanes meet at the end
+    blocks     a whole tile becomes one state a result: by `absorb`, or by torch's reductions where fields meet one by one
+    in order   the neighbours of a tile meet in a tree, and so do the tiles: for monoids in which order matters
+
+Which elements meet in what order does not depend on the number of threads. With "batch_invariant" only lanes and order are
+used, and the tiles' lengths along reduced dims follow from those dims' sizes alone, as the number of parts does.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from tilefold.algebra.derive import by_field
+from tilefold.algebra.evaluate import stored
+from tilefold.algebra.program import Program, with_index_dtype
+from tilefold.caching import kept_outside_modes
+from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
+from tilefold.planner.view import power_above, power_below
+from tilefold.problem import Dim, Problem, canonical, split
+
+# Elements of a thread's share. Few threads take several of them at once: tiles that the L3 holds, and fewer operations.
+LANES = 1 << 15
+BLOCK = 1 << 16  # of a block that is absorbed at once: fewer operations on each than on lanes
+ABSORBED = 4  # elements of a result, at least, for absorbing to pay
+RUN = 256  # neighbours in memory that are read together
+STEPS = 16  # at least, in a long fold: meeting costs as much as a step of all lanes
+ORDERED_ALONE = 1 << 16  # neighbours that meet in one tile, where it must not matter what else is folded
+PARTS = 16  # at most, of one result: enough for threads to share
+PART = 1 << 18  # elements, at least
+LEFT = 4  # a dim is cut into parts if what is left at its end is at most the fourth of it
+SHORT = 64  # elements of a reduced dim up to which results are walked next to each other
+# Sharing parts among threads takes 0.7 of the time of sharing operations at 2 threads of an idle machine, half at 4 and a
+# quarter at 16; on two cores that others use too it took up to ten times as long.
+FEW = 4
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What one loop over tiles decides: what happens to a tile, its length along each dim, output dims first.
+
+    `order`: the dims as a tile is laid out, far strides first. `threads` take tiles of results each.
+    """
+
+    form: str
+    tile: tuple[int, ...]
+    order: tuple[int, ...]
+    threads: int = 1
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"{self.form}:{'x'.join(map(str, self.tile)) or 1},t{self.threads}"
+
+    def __str__(self) -> str:
+        return f"{self.form}: tiles of {' x '.join(map(str, self.tile)) or 1} elements"
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The states of `parts` of each result meet in a tree of neighbours."""
+
+    parts: int
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"meet:{self.parts}"
+
+    def __str__(self) -> str:
+        return f"states of {count(self.parts, 'part')} meet"
+
+
+def cpu_problem(
+    tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int], guarantee: str
+) -> Problem:
+    """The problem of folding `dims` of tensors of one shape.
+
+    With "batch_invariant" the reduced dims stay as the caller has them, because which of them one stride can walk depends on
+    what else there is.
+    """
+    alone = guarantee == "batch_invariant"
+    problem = canonical(tensors, tuple(dims), ordered=alone or not program.algebra.commutative)
+    return replace(problem, dims=problem.output_dims + _apart(tensors, dims)) if alone else problem
+
+
+def _apart(tensors: Sequence[torch.Tensor], dims: Sequence[int]) -> tuple[Dim, ...]:
+    shape = tensors[0].shape
+    steps = itertools.accumulate([shape[d] for d in dims[:0:-1]], operator.mul, initial=1)
+    apart = [
+        Dim("reduce", shape[d], tuple(t.stride(d) for t in tensors), position=step)
+        for d, step in zip(reversed(dims), steps, strict=bool(dims))
+        if shape[d] != 1
+    ]
+    return tuple(reversed(apart))
+
+
+def cpu_plan(problem: Problem, program: Program, guarantee: str, threads: int) -> Plan:
+    """The steps of a fold by torch's operations on so many threads."""
+    inputs, results = names("input", len(problem.dtypes)), names("output", len(program.outputs))
+    outputs = tuple(Buffer(n, (problem.outputs,), d) for n, d in zip(results, program.outputs, strict=True))
+    if problem.length == 0 or problem.outputs == 0:
+        return Plan("cpu", (Fill(results),), outputs, (), guarantee, "nothing", "nothing to fold")
+    alone = guarantee == "batch_invariant"
+    share = _form(problem, program, alone)[1]
+    parts = _parts(problem, program, share, alone)
+    if parts == 1:
+        steps = (Launch("fold_tiles", tiles_of(problem, program, alone, threads), inputs, results),)
+        return Plan("cpu", steps, outputs, (), guarantee, "whole")
+    program = with_fitting_positions(program, problem.length)
+    launches, workspaces = [], list[Buffer]()
+    for kind, part in zip(
+        ("partial", "rest"), in_parts(problem, parts, program.algebra.commutative), strict=True
+    ):
+        if part is not None:
+            states = names(kind, len(program.state))
+            sizes = (parts if kind == "partial" else 1, problem.outputs)
+            workspaces += [Buffer(n, sizes, stored(d)) for n, d in zip(states, program.state, strict=True)]
+            tiles = tiles_of(part, program, alone, threads)
+            launches.append(Launch(f"fold_tiles_of_{kind}s", tiles, inputs, states))
+    between = tuple(buffer.name for buffer in workspaces)
+    launches.append(Launch("meet", Meeting(parts + (len(launches) > 1)), between, results))
+    return Plan("cpu", tuple(launches), outputs, tuple(workspaces), guarantee, "split")
+
+
+def in_parts(problem: Problem, parts: int, commutative: bool) -> tuple[Problem, Problem | None]:
+    """The longest reduced dim (the farthest, where order matters) cut into equal parts, and what is left at its end.
+
+    The first has an output dim more, the parts, ahead of the others: its results are states to meet in that order.
+    """
+    which = cut_dim(problem, commutative)
+    dim, outer = problem.reduced_dims[which], problem.output_dims
+    length = dim.size // parts
+    ahead = replace(split(dim, length)[0], role="map", output=problem.outputs)
+
+    def with_size(size: int) -> tuple[Dim, ...]:
+        return tuple(replace(d, size=size) if i == which else d for i, d in enumerate(problem.reduced_dims))
+
+    main = replace(problem, dims=(ahead, *outer, *with_size(length)))
+    left = dim.size - length * parts
+    return main, replace(problem, dims=(*outer, *with_size(left))) if left else None
+
+
+def cut_dim(problem: Problem, commutative: bool) -> int:
+    """Which reduced dim is cut into parts."""
+    sizes = [dim.size for dim in problem.reduced_dims]
+    return sizes.index(max(sizes)) if commutative else 0
+
+
+@kept_outside_modes(256)
+def _short_positions(program: Program) -> Program:
+    return with_index_dtype(program, torch.int32)
+
+
+def with_fitting_positions(program: Program, length: int) -> Program:
+    """Positions of 32 bits, where they are only compared and moved and the last of `length` elements has one."""
+    labels = program.algebra.index and program.algebra.index_is_label
+    return _short_positions(program) if labels and 0 < length < 1 << 31 else program
+
+
+def absorbs(program: Program) -> bool:
+    """Whether a whole block becomes a state by torch's own reductions: by `absorb`, or since fields meet one by one."""
+    return program.absorb is not None or by_field(program.combine.graph) is not None
+
+
+def tiles_of(problem: Problem, program: Program, alone: bool, threads: int) -> Tiles:
+    """The loop over one problem, in one part."""
+    form, share = _form(problem, program, alone)
+    few = threads if 1 < threads <= FEW else 1
+    together = PARTS // few if threads <= FEW else max(PARTS, power_above(threads))
+    geometry = Geometry(problem)
+    tile = geometry.grown(share, geometry.near(reduced=False), together)
+    return Tiles(form, tuple(tile), geometry.order, few)
+
+
+def _parts(problem: Problem, program: Program, share: Sequence[int], alone: bool) -> int:
+    """A power of two, which threads can share evenly. With `alone` it follows from the reduced dims alone."""
+    reduced = [dim.size for dim in problem.reduced_dims]
+    cut = max(reduced, default=1) if program.algebra.commutative else (reduced or [1])[0]
+    outer = math.prod(math.ceil(d.size / n) for d, n in zip(problem.output_dims, share, strict=False))
+    most = PARTS if alone else PARTS // outer
+    return power_below(max(1, min(most, problem.length // PART, cut // LEFT)))
+
+
+def _form(problem: Problem, program: Program, alone: bool) -> tuple[str, list[int]]:
+    """What happens to the tiles of a result, and a thread's share of a tile."""
+    geometry, length = Geometry(problem), problem.length
+    lanes = max(RUN, length // STEPS)
+    if not program.algebra.commutative:
+        return "in order", _tile_in_order(geometry, ORDERED_ALONE if alone else LANES)
+    if alone:
+        return "lanes", _tile_in_order(geometry, min(LANES, lanes))
+    if length >= ABSORBED and absorbs(program):
+        return "blocks", _tile_of_blocks(geometry)
+    return "lanes", _tile_of_lanes(geometry, lanes)
+
+
+def _tile_of_lanes(geometry: Geometry, lanes: int) -> list[int]:
+    """A run of neighbours in memory; then many results; then lanes of each, but few enough to take turns."""
+    first = geometry.near(reduced=True) if geometry.short else geometry.order[::-1]
+    tile = geometry.grown(geometry.ones, first, RUN)
+    tile = geometry.grown(tile, geometry.near(reduced=False), LANES // math.prod(tile))
+    more = min(LANES // math.prod(tile), lanes // math.prod(tile[geometry.outputs :]))
+    return geometry.grown(tile, geometry.near(reduced=True), more)
+
+
+def _tile_of_blocks(geometry: Geometry) -> list[int]:
+    """A run of neighbours in memory; then as much of each result as there is room for; then results."""
+    tile = geometry.grown(geometry.ones, geometry.order[::-1], RUN)
+    tile = geometry.grown(tile, geometry.near(reduced=True), BLOCK // math.prod(tile))
+    return geometry.grown(tile, geometry.near(reduced=False), BLOCK // math.prod(tile))
+
+
+def _tile_in_order(geometry: Geometry, reduced: int) -> list[int]:
+    """Neighbours in the fold's order, their number given by the reduced dims alone; then results."""
+    inner = range(len(geometry.dims) - 1, geometry.outputs - 1, -1)
+    tile = geometry.grown(geometry.ones, inner, reduced)
+    near = RUN if geometry.order and geometry.order[-1] < geometry.outputs else 1
+    return geometry.grown(tile, geometry.near(reduced=False), max(near, LANES // math.prod(tile)))
+
+
+class Geometry:
+    """A problem's dims as memory has them. `order` walks far strides first, but short reduced rows are turned to columns."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.dims, self.outputs, self.length = problem.dims, len(problem.output_dims), problem.length
+
+    @functools.cached_property
+    def order(self) -> tuple[int, ...]:
+        """The dims as a tile is laid out."""
+        order = self._by_memory
+        return tuple(sorted(order, key=lambda d: d < self.outputs) if self.short else order)
+
+    @functools.cached_property
+    def _by_memory(self) -> list[int]:
+        return sorted(range(len(self.dims)), key=lambda d: -max(map(abs, self.dims[d].strides)))
+
+    @functools.cached_property
+    def short(self) -> bool:
+        """Whether reduced neighbours are too few for torch to run along: results then go next to each other instead."""
+        return self.outputs > 0 and 1 < self.length <= SHORT and self._by_memory[-1] >= self.outputs
+
+    @property
+    def ones(self) -> list[int]:
+        """A tile of one element."""
+        return [1] * len(self.dims)
+
+    def near(self, reduced: bool) -> list[int]:
+        """The reduced or the output dims, near strides first."""
+        return [d for d in self.order[::-1] if (d >= self.outputs) == reduced]
+
+    def grown(self, tile: Sequence[int], dims: Iterable[int], factor: int) -> list[int]:
+        """The lengths of a tile made up to `factor` times larger, along the first of `dims` before the next."""
+        tile = list(tile)
+        for d in dims:
+            length = min(self.dims[d].size, tile[d] * max(1, factor))
+            factor //= -(-length // tile[d])
+            tile[d] = length
+        return tile

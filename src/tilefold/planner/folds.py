@@ -1,0 +1,80 @@
+"""A fold's plan as steps: one launch, or one that leaves partial states and one that folds them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from tilefold.algebra.program import Program, with_index_dtype
+from tilefold.caching import kept_outside_modes
+from tilefold.planner.plan import Buffer, Fill, Launch, Plan, Stage, names
+from tilefold.problem import Dim, Problem
+
+NARROW = 2**31 - 1  # the greatest offset, size or number of programs that 32 bits hold
+
+
+def fold_plan(
+    problem: Problem,
+    program: Program,
+    stages: tuple[Stage, ...],
+    *,
+    overlaps: bool,
+    guarantee: str,
+    reason: str,
+) -> Plan:
+    """The steps of a fold in one or two stages; of none where there is nothing to fold."""
+    inputs, results = names("input", len(problem.dtypes)), names("output", len(program.outputs))
+    outputs = _buffers(results, (problem.outputs,), program.outputs)
+    if not stages:
+        return Plan("triton", (Fill(results),), outputs, (), guarantee, "nothing", reason)
+    first = stages[0]
+    if len(stages) == 1:
+        steps: tuple[Launch, ...] = (Launch(kernel_of(first), first, inputs, results),)
+        return Plan("triton", steps, outputs, (), guarantee, "whole", reason)
+    dtypes = partial_dtypes(narrowed(program, problem.length))
+    partials = names("partial", len(dtypes))
+    steps = (
+        Launch(kernel_of(first), first, inputs, partials, releases=overlaps),
+        Launch(kernel_of(stages[1]), stages[1], partials, results, early=overlaps),
+    )
+    between = _buffers(partials, (first.splits, problem.outputs), dtypes)
+    return Plan("triton", steps, outputs, between, guarantee, "split", reason)
+
+
+def _buffers(
+    named: tuple[str, ...], shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]
+) -> tuple[Buffer, ...]:
+    return tuple(Buffer(name, shape, dtype) for name, dtype in zip(named, dtypes, strict=True))
+
+
+def kernel_of(stage: Stage) -> str:
+    """The kernel family that a stage is a launch of."""
+    return "fold_in_order" if stage.ordered else "fold_lanes"
+
+
+@kept_outside_modes(1024)
+def narrowed(program: Program, length: int) -> Program:
+    """The program with positions in 32 bits, where the length allows it and positions are only compared and moved."""
+    if not program.algebra.index or length >= NARROW or not program.algebra.index_is_label:
+        return program
+    return with_index_dtype(program, torch.int32)
+
+
+def partial_dtypes(program: Program) -> tuple[torch.dtype, ...]:
+    """How state fields are stored between stages: as carried, bool as 32-bit words."""
+    return tuple(torch.int32 if d == torch.bool else d for d in program.state)
+
+
+def problem_of_partials(problem: Problem, program: Program, splits: int) -> Problem:
+    """The fold of `splits` partial states a result: each field is a [splits, results] array."""
+    fields, n = len(program.state), problem.outputs
+    results = (Dim("map", n, (1,) * fields, 1),) if n > 1 else ()
+    states = Dim("reduce", splits, (n,) * fields, position=1)
+    return Problem((*results, states), partial_dtypes(program), (16,) * fields)
+
+
+def without_overlap(plan: Plan) -> Plan:
+    """The same plan with every launch after the end of the one before, as Triton's interpreter runs it."""
+    steps = tuple(replace(s, early=False, releases=False) if isinstance(s, Launch) else s for s in plan.steps)
+    return replace(plan, steps=steps)

@@ -1,0 +1,46 @@
+"""Tiles for folds in the elements' order: a lane's elements are neighbours, lanes meet in order, once a tile."""
+
+from __future__ import annotations
+
+import math
+
+from tilefold.planner.plan import Stage
+from tilefold.planner.view import WARP, View, power_above, power_below
+
+LANE_BYTES = 64  # neighbours of a lane in a tile
+WARPS = 4  # of programs whose lanes need not meet
+
+
+def ordered_stage(view: View) -> Stage:
+    """Rows: a warp a row, a part of one, or several. Columns: a thread walks its own.
+
+    Programs of one warp: of more, Triton shares lanes that meet among warps, which then wait for each other in every tile.
+    """
+    if not view.by_rows:
+        return _columns_in_order(view)
+    run, align = min(view.vector, power_below(view.length)), 1
+    if view.aligns and view.vector < view.full_vector <= view.length:
+        run = align = view.full_vector
+    steps = max(1, min(LANE_BYTES // (view.element * run), power_below(math.ceil(view.length / run))))
+    lanes = min(WARP, power_above(math.ceil(view.length / (run * steps))))
+    warps = WARPS if lanes == 1 else 1
+    rows = min(warps * WARP // lanes, power_above(view.inner))
+    return Stage("ordered", rows, lanes, run, steps, 1, warps, ordered=True, align=align)
+
+
+def _columns_in_order(view: View) -> Stage:
+    """Results are neighbours: whole vectors of them side by side, as many threads as there are."""
+    warps = 1 if view.inner <= WARP * view.vector else 2
+    outputs = min(power_above(view.inner), warps * WARP * view.vector)
+    lanes = max(1, warps * WARP * view.vector // outputs)
+    lanes = min(lanes, power_below(max(1, view.length // 4)))
+    steps = max(1, min(8, power_below(view.length // lanes)))
+    return Stage("ordered", outputs, lanes, 1, steps, 1, warps, ordered=True)
+
+
+def partials_in_order(outputs: int, splits: int) -> Stage:
+    """The second launch: all splits of some results in one tile where they fit."""
+    lanes = min(power_above(splits), 256)
+    steps = power_above(math.ceil(splits / lanes))
+    together = min(8, power_above(outputs))
+    return Stage("partials", together, lanes, 1, steps, 1, WARPS, ordered=True, evict_first=False)

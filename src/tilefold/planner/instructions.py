@@ -1,0 +1,289 @@
+"""Instructions a warp issues in one program of a launch, and registers a thread needs: predicted, linear in counted work.
+
+What is counted follows from the graphs (operations by class, for each element and each state), from how loads are made
+(`threads`) and from how lanes meet. How many machine instructions each of these takes was fitted to machine code that Triton
+and its assembler made offline, executed by the X-ray (benchmarks/planner/calibrate.py and fit_instructions.py, which print
+the error on plans held back).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.algebra.expression import Graph
+from tilefold.algebra.program import Program
+from tilefold.algebra.typing import TypedGraph
+from tilefold.planner.geometry import Geometry
+from tilefold.planner.plan import Stage
+from tilefold.planner.threads import Loads, Spread
+from tilefold.planner.view import WARP
+from tilefold.planner.walk import Pieces, Walk
+
+# Classes of operations; each is fitted a number of instructions.
+PLAIN, CHOICE, WIDE, SPECIAL, DIVIDE, SLOW, DOUBLE = CLASSES = (
+    "plain", "choice", "wide", "special", "divide", "slow", "double",
+)  # fmt: skip
+_SPECIAL = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt")
+_SLOW = ("expm1", "log1p", "sin", "cos", "tanh", "erf", "pow")
+_CHOICES = ("where", "lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf", "isfinite")
+
+Counts = tuple[float, ...]  # one for each class
+
+
+@dataclass(frozen=True)
+class Work:
+    """A program's operations by class: for each element and each state of a tile, each meeting of two states, each result.
+
+    A first tile makes states of its elements, by operations of its own. `selects` is how often a masked element is replaced.
+    `words` are 32-bit words of a state, `fields` its fields, `converts` whether elements are converted when they are read.
+    """
+
+    element: Counts
+    state: Counts
+    first_element: Counts
+    first_state: Counts
+    meeting: Counts
+    result: Counts
+    words: int
+    fields: int
+    selects: int
+    converts: int
+    sees_positions: bool
+    absorbs: bool
+
+
+def work_of(program: Program, absorb: bool, partials: bool) -> Work:
+    """The work of a fold's first launch, or (`partials`) of one whose elements are states."""
+    nothing = (0.0,) * len(CLASSES)
+    meeting = _counts(program.combine)
+    later = _counts(program.combine_later)
+    element, state = _added(nothing if partials else _counts(program.lift), later), nothing
+    first, first_state, selects = element, state, len(program.state)
+    if absorb and program.absorb is not None and program.begin is not None and not partials:
+        element, state = _block_counts(program.absorb, len(program.state))
+        first, first_state = _block_counts(program.begin, 0)
+        selects = sum(n.op.startswith("block_") for n in program.absorb.graph.nodes)
+    words = sum(2 if d.itemsize == 8 else 1 for d in program.state)
+    narrow = [d.itemsize != 4 or not d.is_floating_point for d in program.elements]
+    return Work(
+        element, state, first, first_state, meeting, _counts(program.project), words, len(program.state), selects,
+        0 if partials else sum(narrow), program.algebra.index and not partials, absorb and not partials,
+    )  # fmt: skip
+
+
+def _added(a: Counts, b: Counts, times: float = 1.0) -> Counts:
+    return tuple(x + times * y for x, y in zip(a, b, strict=True))
+
+
+def class_of(op: str, dtype: torch.dtype) -> str:
+    """What an operation on operands of this dtype costs like."""
+    if op in _SLOW:
+        return SLOW
+    if dtype == torch.float64:
+        return DOUBLE
+    if op in ("truediv", "floordiv", "mod"):
+        return DIVIDE
+    if op in _SPECIAL:
+        return SPECIAL
+    if dtype.itemsize == 8:
+        return WIDE
+    return CHOICE if op in _CHOICES else PLAIN
+
+
+def _counts(typed: TypedGraph) -> Counts:
+    """Operations of a graph by class; one that only passes values on has none."""
+    found = dict.fromkeys(CLASSES, 0.0)
+    for node, dtype in zip(typed.graph.nodes, typed.operand_dtypes, strict=True):
+        if node.op not in ("input", "const", "block_count"):
+            found[class_of(node.op, dtype)] += 1
+    return tuple(found.values())
+
+
+def _block_counts(typed: TypedGraph, states: int) -> tuple[Counts, Counts]:
+    """Operations of a block form by class: for each element, and for each state; its first inputs are a state's."""
+    over = over_block(typed.graph, states)
+    element, state = dict.fromkeys(CLASSES, 0.0), dict.fromkeys(CLASSES, 0.0)
+    for position, (node, dtype) in enumerate(zip(typed.graph.nodes, typed.operand_dtypes, strict=True)):
+        if node.op in ("input", "const", "block_count", "block_first"):
+            continue
+        each = over[position] or (node.op.startswith("block_") and over[node.args[0]])
+        (element if each else state)[class_of(node.op, dtype)] += 1
+    return tuple(element.values()), tuple(state.values())
+
+
+def over_block(graph: Graph, states: int) -> list[bool]:
+    """Which nodes have a value for each element of a block, in a graph whose first inputs are a state's fields."""
+    over: list[bool] = []
+    for node in graph.nodes:
+        if node.op == "input":
+            over.append(node.value >= states)
+        else:
+            over.append(not node.op.startswith("block_") and any(over[a] for a in node.args))
+    return over
+
+
+FEATURES = (
+    *CLASSES, "program", "operands", "outer", "split", "aligned", "tile", "masked tile", "load", "masked load",
+    "offset", "converted", "position", "masked element", "division", "exchanged", "stored shared", "scanned", "stored",
+    "fetched ahead", "copied",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of `unroll` runs as a thread sees it: loads, elements, states, results; and what two states of it exchange.
+
+    `moved` are elements that change threads before a tree of neighbours can fold them.
+    """
+
+    unroll: int
+    loads: float
+    masked_loads: float
+    elements: float
+    states: float
+    results: float
+    rounds: float  # of shuffles among a result's lanes
+    warps: float  # that share a result
+    tile_rounds: float  # of shuffles in every tile, where a lane's elements are not one thread's
+    moved: float
+
+
+def tile_of(loads: Sequence[Loads], stage: Stage, unroll: int) -> Tile:
+    """What each thread has of a tile of `unroll` runs loaded like that."""
+    spread = loads[0].spread
+    lane_axis, result_axis = (0, 1) if stage.ordered else (1, 2)
+    own = [axis for axis in range(len(spread.shape)) if axis not in (lane_axis, result_axis)]
+    results = _held_along(spread, result_axis)
+    times, elements, moved = 1, spread.held, 0
+    if stage.ordered:
+        # A thread folds whole runs: where it loaded parts of them, they pass through shared memory first.
+        times, rows = unroll, stage.lanes * stage.block_outputs
+        elements = stage.run * max(1, rows // (WARP * stage.num_warps))
+        moved = elements if _held_along(spread, 2) < stage.run else 0
+    return Tile(
+        unroll=unroll,
+        loads=times * sum(one.count for one in loads),
+        masked_loads=times * sum(one.masked_count for one in loads),
+        elements=times * elements,
+        moved=times * moved,
+        states=results * _held_along(spread, lane_axis),
+        results=results,
+        rounds=math.log2(_shared_along(spread, lane_axis, spread.lanes)),
+        warps=_shared_along(spread, lane_axis, spread.warps),
+        tile_rounds=sum(
+            math.log2(_shared_along(spread, a, spread.lanes) * _shared_along(spread, a, spread.warps))
+            for a in own
+        ),
+    )
+
+
+def _held_along(spread: Spread, axis: int) -> int:
+    """Elements along an axis that one thread holds."""
+    unit = spread.each[axis] * spread.lanes[axis] * spread.warps[axis]
+    return min(spread.shape[axis], spread.each[axis] * max(1, spread.shape[axis] // unit))
+
+
+def _shared_along(spread: Spread, axis: int, among: Sequence[int]) -> int:
+    """How many of `among` (lanes or warps) hold different elements along an axis."""
+    before = spread.each[axis] * (spread.lanes[axis] if among is spread.warps else 1)
+    return max(1, min(among[axis], spread.shape[axis] // before))
+
+
+def features(
+    geometry: Geometry, stage: Stage, walk: Walk, pieces: Pieces, tile: Tile, work: Work, stores: int
+) -> list[float]:
+    """What a warp does in a program with these parts, one number for each of `FEATURES`."""
+    masked = (pieces.head + pieces.tail * pieces.tail_runs) / tile.unroll  # in whole tiles
+    masked_tiles = (1 if pieces.head else 0) + pieces.tail
+    tiles = pieces.full + masked
+    whole = pieces.full
+    loads = tile.masked_loads if walk.masks else tile.loads
+    ordered = tiles if stage.ordered else 0.0
+    passes = pieces.full + masked_tiles
+    first = min(1.0, tiles) if work.absorbs else 0.0
+    ops = tuple((tiles - first) * tile.elements * n for n in work.element)
+    ops = _added(ops, work.first_element, first * tile.elements)
+    ops = _added(ops, work.state, max(0, passes - (first > 0)) * tile.states)
+    ops = _added(ops, work.first_state, (first > 0) * tile.states)
+    own = tile.states / tile.results - 1 + tile.rounds + math.log2(tile.warps)
+    if stage.ordered:
+        rounds = (tile.rounds + math.log2(tile.warps)) * passes + 1
+        own = rounds
+    own += tile.tile_rounds * passes * tile.states / tile.results
+    ops = _added(ops, work.meeting, own * tile.results)
+    ops = _added(ops, work.result, tile.results)
+    shuffled = own * tile.results * work.words
+    ahead = tile.masked_loads if stage.prefetch and walk.has_full > 1 else 0.0
+    offsets = 0.0 if all(o.inner == 1 for o in geometry.operands) else tiles * loads
+    return [
+        *ops,
+        1.0,
+        float(len(geometry.operands)),
+        float(len(geometry.outer)),
+        float(walk.splits > 1),
+        float(stage.align > 1) * tile.results,
+        float(pieces.full),
+        float(masked_tiles),
+        whole * loads,
+        masked * tile.masked_loads + ahead,
+        offsets,
+        tiles * tile.elements * min(1, work.converts),
+        tiles * tile.elements * work.sees_positions,
+        masked * tile.elements * work.selects,
+        tiles * tile.loads * len(geometry.deep),
+        shuffled,
+        (tile.warps > 1) * tile.results * work.words * (1.0 if not stage.ordered else passes),
+        ordered * tile.results * work.words * (tile.rounds + 1),
+        float(stores),
+        pieces.full * tile.loads * stage.prefetch,
+        pieces.full * tile.loads * (stage.num_stages > 1),
+    ]
+
+
+REGISTERS = (
+    "thread", "loaded words", "converted", "absorbed", "masked element", "masked absorbed", "element words", "state words",
+    "operations", "pointers", "positions", "deep", "masks", "looped", "looped words", "copied", "looped states",
+)  # fmt: skip
+UNROLLED = 16  # words of a small tile: the assembler loads those of several turns of a loop at a time
+MOST_LIVE = (
+    64  # elements of a thread that are held at a time: the assembler orders more of them one after another
+)
+
+
+def register_features(
+    geometry: Geometry, stage: Stage, walk: Walk, tile: Tile, loads: Sequence[Loads], work: Work
+) -> list[float]:
+    """What lives in a thread's registers, one number for each of `REGISTERS`."""
+    words = sum(one.spread.held * one.itemsize / 4 for one in loads)
+    live = min(tile.elements, MOST_LIVE)
+    each = tile.elements / tile.unroll
+    masked = min(each * max(walk.head, walk.tail), MOST_LIVE)
+    looped = walk.has_full > 1
+    return [
+        1.0,
+        min(words, MOST_LIVE) * (2 if stage.prefetch else 1) * (0 if stage.num_stages > 1 else 1),
+        live * min(1, work.converts),
+        live * work.absorbs,
+        masked,
+        masked * work.absorbs,
+        live * (0 if work.absorbs else work.words - 1),
+        tile.states * work.words,
+        sum(work.element),
+        2.0 * len(geometry.operands) * min(tile.loads, 16),
+        live * work.sees_positions,
+        float(len(geometry.deep)) * min(tile.loads, 16),
+        float(walk.masks) * tile.results,
+        float(looped),
+        looped * min(words, UNROLLED) * (0 if stage.prefetch else 1),
+        float(stage.num_stages > 1),
+        looped * tile.states * work.words,
+    ]
+
+
+def threads_of(stage: Stage) -> int:
+    """Threads of one program."""
+    return WARP * stage.num_warps

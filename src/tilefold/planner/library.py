@@ -1,0 +1,116 @@
+"""Folds that torch itself has: on a CPU they run there. An algebra is recognised by its graphs, not by its name.
+
+Only where the answer is the same (dtypes, NaN, ties, one rounding at the end) and torch is the faster one: it is for short
+folds, where the tiles' calls cost more than torch's extra passes, and for those in the table at any length. Norms and
+moments stay with the tiles: torch's float32 running sums of them are less accurate. A "batch_invariant" fold goes to torch
+only if no bit depends on an order of evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.algebra import catalogue
+from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.program import Program
+from tilefold.caching import kept_outside_modes
+from tilefold.planner.plan import LibraryCall, Plan, names
+
+Tensor = torch.Tensor
+Dims = tuple[int, ...]
+Dtypes = tuple[torch.dtype, ...]
+
+_HALVES = (torch.float16, torch.bfloat16)
+_FLOATS = (torch.float32, torch.float64)
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_EVERY = (*_HALVES, *_FLOATS, *_INTEGERS)
+_SHORT = 1 << 15
+
+
+def library_fold(
+    tensors: Sequence[Tensor], program: Program, dims: Dims, guarantee: str, *, forced: bool = False
+) -> str | None:
+    """The name of torch's function where it has exactly this fold and is not the slower one (unless `forced`), else None."""
+    native, x = _table().get(program.algebra), tensors[0]
+    if native is None or program.elements != (x.dtype,) or not dims or any(x.shape[d] == 0 for d in dims):
+        return None
+    if not native.has(x, dims, guarantee) or not (forced or native.is_fast(x, dims)):
+        return None
+    return native.function
+
+
+def library_plan(function: str, program: Program, guarantee: str) -> Plan:
+    """A fold by one function of torch's."""
+    results = names("output", len(program.outputs))
+    step = LibraryCall(function, ("input0",), results)
+    return Plan("torch", (step,), guarantee=guarantee, strategy=function, reason="torch has this fold")
+
+
+def _always(x: Tensor, dims: Dims) -> bool:
+    return True
+
+
+def _whole(x: Tensor, dims: Dims) -> bool:
+    return len(dims) == x.ndim
+
+
+def _whole_or_rows(x: Tensor, dims: Dims) -> bool:
+    return len(dims) == x.ndim or x.stride(dims[-1]) == 1
+
+
+def _never(x: Tensor, dims: Dims) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Native:
+    """The name of torch's function for one algebra, and where its answer is this library's.
+
+    `exact` are the dtypes for which no bit depends on an order of evaluation. `takes` "several" dims,
+    "one or all", or "one". `fast` tells where it is the faster one, `fast_dtypes` for which dtypes; short folds always are.
+    """
+
+    function: str
+    dtypes: Dtypes = _EVERY
+    exact: Dtypes = _EVERY
+    takes: str = "several"
+    fast: Callable[[Tensor, Dims], bool] = _always
+    fast_dtypes: Dtypes = _EVERY
+
+    def has(self, x: Tensor, dims: Dims, guarantee: str) -> bool:
+        """Whether torch has this very fold, with this guarantee."""
+        dtypes = self.exact if guarantee == "batch_invariant" else self.dtypes
+        whole = len(dims) == x.ndim and self.takes != "one"
+        return x.dtype in dtypes and (self.takes == "several" or len(dims) == 1 or whole)
+
+    def is_fast(self, x: Tensor, dims: Dims) -> bool:
+        """Whether torch is not slower than the lanes."""
+        return x.numel() <= _SHORT or (x.dtype in self.fast_dtypes and self.fast(x, dims))
+
+
+@kept_outside_modes(1)
+def _table() -> dict[Algebra, Native]:
+    sums = (*_HALVES, *_FLOATS, torch.int64)
+    whole = (*_FLOATS, *_INTEGERS)  # torch multiplies halves in halves
+    table = {
+        catalogue.SUM: Native("torch.sum", exact=_INTEGERS, fast_dtypes=sums),
+        catalogue.PROD: Native("torch.prod", whole, _INTEGERS, takes="one or all", fast_dtypes=sums),
+        # The sign of a zero that is the largest of zeros depends on the order.
+        catalogue.MAX: Native("torch.amax", exact=_INTEGERS),
+        catalogue.MIN: Native("torch.amin", exact=_INTEGERS),
+        catalogue.MINMAX: Native("torch.aminmax", exact=_INTEGERS, takes="one or all", fast=_whole_or_rows),
+        catalogue.ARGMAX: Native("torch.argmax", takes="one or all"),
+        catalogue.ARGMIN: Native("torch.argmin", takes="one or all"),
+        catalogue.MAX_WITH_INDEX: Native("torch.max", exact=_INTEGERS, takes="one"),
+        catalogue.MIN_WITH_INDEX: Native("torch.min", exact=_INTEGERS, takes="one"),
+        catalogue.ANY: Native("torch.any"),
+        catalogue.ALL: Native("torch.all"),
+        catalogue.COUNT_NONZERO: Native("torch.count_nonzero", fast=_whole),
+        catalogue.LOGSUMEXP: Native("torch.logsumexp", _FLOATS, exact=(), fast=_never),
+        catalogue.FIRST: Native("first"),
+        catalogue.LAST: Native("last"),
+    }
+    return {monoid.total: native for monoid, native in table.items()}

@@ -1,0 +1,245 @@
+"""Every request that one program's loads and stores make, enumerated: the exact count that `traffic` gives in closed form.
+
+A request is one instruction of one warp. It moves the 32-byte sectors that its active lanes touch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps
+from tilefold.planner.plan import Stage
+from tilefold.planner.threads import Loads, Spread, loads_of, power_of, spread_over
+from tilefold.planner.view import VECTOR_BYTES
+from tilefold.planner.walk import Walk, pieces_of, walk_of
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What requests moved: their number (with an active lane), sectors and lines by request, bytes of active lanes."""
+
+    requests: int = 0
+    sectors: int = 0
+    lines: int = 0
+    asked: int = 0
+
+    def __add__(self, other: Moved) -> Moved:
+        return Moved(
+            self.requests + other.requests,
+            self.sectors + other.sectors,
+            self.lines + other.lines,
+            self.asked + other.asked,
+        )
+
+    def times(self, n: int) -> Moved:
+        """As often as that."""
+        return Moved(self.requests * n, self.sectors * n, self.lines * n, self.asked * n)
+
+
+def program_loads(geometry: Geometry, stage: Stage, number: int) -> Moved:
+    """What the loads of program `number` of a launch move, from and into registers or shared memory."""
+    walk = walk_of(geometry, stage)
+    outer, block, split = place_of(geometry, walk, number)
+    total = Moved()
+    for begin, unroll, step, masked in _loaded(stage, walk, geometry.length, split):
+        for i, loads in enumerate(loads_of(geometry, stage, walk, unroll, step)):
+            addresses, active = _tile(
+                geometry, i, stage, loads, (outer, block), begin, unroll, masked, walk.masks
+            )
+            vector = loads.masked_vector if masked else loads.vector
+            total += _moved(addresses, active, vector * loads.itemsize)
+    return total
+
+
+def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Steps, partial: bool) -> Moved:
+    """What program `number` stores: a result of each of `itemsizes` bytes, or (`partial`) a state at its split's place."""
+    walk = walk_of(geometry, stage)
+    outer, block, split = place_of(geometry, walk, number)
+    total = Moved()
+    for itemsize in itemsizes:
+        spread, vector = stores_of(geometry, stage, walk, itemsize, partial)
+        (places,), once = _held(spread, vector)
+        results = block * stage.block_outputs + places
+        begin = _walked(outer, geometry.outer, geometry.output_outer) + (
+            split * geometry.outputs if partial else 0
+        )
+        addresses = (begin + results * geometry.output_along) * itemsize
+        total += _moved(addresses, once & (results < geometry.width), vector * itemsize)
+    return total
+
+
+def stores_of(
+    geometry: Geometry, stage: Stage, walk: Walk, itemsize: int, partial: bool
+) -> tuple[Spread, int]:
+    """How a program's results lie on threads when they are stored, and how many one store takes."""
+    outputs = stage.block_outputs
+    contiguous = outputs if geometry.output_along == 1 else 1
+    terms = [16 // itemsize, outputs, *(power_of(s) for s in geometry.output_outer)]
+    terms += [power_of(geometry.outputs)] if partial and walk.splits > 1 else []
+    divides = math.gcd(*terms)
+    vector = min(contiguous, divides, VECTOR_BYTES // itemsize)
+    share = max(1, outputs // (32 * stage.num_warps))
+    spread = spread_over((outputs,), (0,), min(vector, share), stage.num_warps)
+    # The kernel always stores under a mask.
+    return spread, min(spread.each[0], math.gcd(outputs, power_of(geometry.width)))
+
+
+def place_of(geometry: Geometry, walk: Walk, number: int) -> tuple[int, int, int]:
+    """Outer position, block of results and split of a program, as the kernel takes them apart."""
+    split = 0
+    if walk.splits > 1 and walk.splits_first:
+        number, split = divmod(number, walk.splits)
+    block = number % walk.blocks
+    outer = number // walk.blocks
+    if walk.splits > 1 and not walk.splits_first:
+        outer, split = divmod(outer, walk.splits)
+    return outer, block, split
+
+
+def _tiles(stage: Stage, walk: Walk, length: int, split: int) -> Iterator[tuple[int, int, bool]]:
+    """Where each tile begins, how many runs a lane has in it, and whether its loads are masked."""
+    pieces = pieces_of(stage, walk, length, split)
+    runs = stage.run * stage.lanes
+    if pieces.head:
+        yield pieces.start, pieces.head, True
+    at = pieces.start + runs * pieces.head
+    for tile in range(pieces.full):
+        ahead = stage.prefetch and not stage.ordered and walk.has_full > 1 and (tile > 0 or pieces.head > 0)
+        yield at + tile * stage.step, stage.unroll, ahead
+    at += pieces.full * stage.step
+    for tile in range(pieces.tail):
+        yield at + tile * runs * pieces.tail_runs, pieces.tail_runs, True
+
+
+def _loaded(stage: Stage, walk: Walk, length: int, split: int) -> Iterator[tuple[int, int, int, bool]]:
+    """The tiles as they are loaded: in order, each run of the lanes by itself."""
+    for begin, unroll, masked in _tiles(stage, walk, length, split):
+        for step in range(unroll if stage.ordered else 1):
+            yield begin + step * stage.run, unroll, step, masked
+
+
+def _walked(number: Any, sizes: Steps, steps: Steps) -> Any:
+    """Where a row-major position over `sizes` lies."""
+    offset = number * 0
+    for size, step in zip(reversed(sizes), reversed(steps), strict=True):
+        offset = offset + number % size * step
+        number = number // size
+    return offset
+
+
+def _tile(
+    geometry: Geometry,
+    i: int,
+    stage: Stage,
+    loads: Loads,
+    place: tuple[int, int],
+    begin: int,
+    unroll: int,
+    masked: bool,
+    masks: bool,
+) -> tuple[Array, Array]:
+    """Addresses [instructions, warps, 32] of a tile's loads, and which lanes are active."""
+    operand = geometry.operands[i]
+    vector = loads.masked_vector if masked else loads.vector
+    where, _ = _held(loads.spread, vector)
+    places, outputs = _places(stage, where, unroll)
+    places = begin + places
+    outputs = place[1] * stage.block_outputs + outputs
+    first = operand.residue // operand.itemsize
+    rows = first + _walked(place[0], geometry.outer, operand.outer) + outputs * operand.along
+    lead: Any = 0
+    if stage.align > 1:
+        lead = rows % stage.align
+        rows = rows - lead
+    offsets = rows + _reduced(geometry, operand, places)
+    active = np.ones(offsets.shape, bool)
+    if masked:
+        active &= (outputs < geometry.width) & (places // stage.run * stage.run < lead + geometry.length)
+    elif masks:
+        active &= outputs < geometry.width
+    return offsets * operand.itemsize, active
+
+
+def _reduced(geometry: Geometry, operand: Operand, places: Array) -> Any:
+    """Where reduced positions lie. Rows that are one run are walked beyond their end, where a vector ends there."""
+    if not geometry.deep:
+        return places * operand.inner
+    deep = _walked(places // geometry.inner, geometry.deep, operand.deep)
+    return places % geometry.inner * operand.inner + deep
+
+
+def _places(stage: Stage, where: tuple[Array, ...], unroll: int) -> tuple[Array, Array]:
+    """Reduced places in the tile, and results in the block, of the elements at these coordinates."""
+    if stage.ordered:
+        lane, outputs, run = where
+        return lane * (stage.run * unroll) + run, outputs
+    run, lane, outputs, step = where
+    return run + lane * stage.run + step * (stage.lanes * stage.run), outputs
+
+
+def _held(spread: Spread, vector: int) -> tuple[tuple[Array, ...], Array]:
+    """Coordinates along each axis of each load's first element: [instructions, warps, 32]; and who holds it first.
+
+    A thread's own elements go by `order`, as its lane and its warp do.
+    """
+    axes = range(len(spread.shape))
+    repeats = [
+        max(1, n // (e * t * w))
+        for n, e, t, w in zip(spread.shape, spread.each, spread.lanes, spread.warps, strict=True)
+    ]
+    lanes, warps = np.arange(32), np.arange(math.prod(spread.warps))
+    lane_at, warp_at = _digits(lanes, spread.lanes, spread.order), _digits(warps, spread.warps, spread.order)
+    own = np.arange(0, math.prod(spread.each), vector)
+    own_at = _digits(own, spread.each, spread.order)
+    again = np.arange(math.prod(repeats))
+    again_at = _digits(again, tuple(repeats), spread.order)
+    once = np.ones((len(again) * len(own), len(warps), 32), bool)
+    found = []
+    for a in axes:
+        unit = spread.each[a]
+        at = (
+            (again_at[a] * unit * spread.lanes[a] * spread.warps[a])[:, None, None, None]
+            + own_at[a][None, :, None, None]
+            + (lane_at[a] * unit)[None, None, None, :]
+            + (warp_at[a] * unit * spread.lanes[a])[None, None, :, None]
+        ).reshape(-1, len(warps), 32)
+        once &= at < spread.shape[a]
+        found.append(at % spread.shape[a])
+    return tuple(found), once
+
+
+def _digits(numbers: Array, sizes: Steps, order: Steps) -> list[Array]:
+    """Numbers taken apart, the first axis of `order` fastest."""
+    found: list[Array] = [numbers] * len(sizes)
+    for axis in order:
+        found[axis] = numbers % sizes[axis]
+        numbers = numbers // sizes[axis]
+    return found
+
+
+def _moved(addresses: Array, active: Array, size: int) -> Moved:
+    """What requests of [..., 32] lanes move; an access is aligned to its size, so it lies in one sector."""
+    addresses = np.broadcast_to(addresses, active.shape).reshape(-1, 32)
+    active = active.reshape(-1, 32)
+    return Moved(
+        int(active.any(1).sum()),
+        _distinct(addresses // SECTOR, active),
+        _distinct(addresses // LINE, active),
+        int(active.sum()) * size,
+    )
+
+
+def _distinct(numbers: Array, active: Array) -> int:
+    """Distinct numbers among the active of each row, added up."""
+    ordered = np.sort(np.where(active, numbers, -1), axis=1)
+    new = np.ones(ordered.shape, bool)
+    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    return int((new & (ordered >= 0)).sum())

@@ -1,0 +1,75 @@
+"""What follows from a tile once its sizes are chosen: whether a lane's elements stay in one thread, and in what order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tilefold.algebra.program import Program
+from tilefold.planner.geometry import geometry_of
+from tilefold.planner.in_order import partials_in_order
+from tilefold.planner.plan import Stage
+from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
+from tilefold.problem import Problem
+
+MANY_FIELDS = (
+    5  # from here on, states fill a thread's registers: it takes few elements and partial states at a time
+)
+
+
+def settled(stage: Stage, view: View, program: Program) -> Stage:
+    """The stage with `absorb`, `in_order` and `prefetch` as its tile allows them. Ordered stages are complete as they are."""
+    if stage.ordered:
+        return stage
+    together = stage.block_outputs * stage.lanes
+    # Triton gives a thread neighbours along the contiguous axis: the run, or else lanes or results.
+    neighbours = 1 if view.by_rows and (stage.run >= view.vector or stage.align > 1) else view.vector
+    in_order = together >= stage.num_warps * WARP * neighbours
+    in_order = in_order and (not view.by_rows or stage.run * stage.lanes > 1 or stage.unroll == 1)
+    prefetch = stage.prefetch and view.length >= 3 * stage.step
+    # A block must stay in one thread to be absorbed.
+    absorb = program.absorb is not None and in_order
+    return replace(stage, absorb=absorb, in_order=in_order, prefetch=prefetch)
+
+
+def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
+    """A settled stage as the first launch of this problem: positions in order only where they surely are, and its policy."""
+    in_order = not program.algebra.index or keeps_positions(problem, stage)
+    written = problem.outputs * sum(dtype.itemsize for dtype in program.outputs)
+    evict_first = stage.evict_first and problem.bytes_read + written <= EVICT_FIRST_BELOW
+    return replace(stage, in_order=stage.in_order and in_order, evict_first=evict_first)
+
+
+def keeps_positions(problem: Problem, stage: Stage) -> bool:
+    """Whether a lane's elements surely stay in one thread, in the order of their positions.
+
+    Triton shares elements among threads along what it knows to be contiguous: a run that crosses rows is not, and inputs
+    that are contiguous in different ways are shared in different ways.
+    """
+    geometry = geometry_of(problem)
+    alike = {replace(operand, residue=0) for operand in geometry.operands}
+    whole = not geometry.deep or geometry.inner % stage.run == 0
+    runs = geometry.length == 1 or (whole and any(operand.inner for operand in geometry.operands))
+    return problem.positions_ascend and len(alike) == 1 and runs
+
+
+def whole_splits(tiles: int, splits: int) -> int:
+    """At most so many splits of whole tiles, none of them without elements."""
+    return math.ceil(tiles / math.ceil(tiles / splits)) if tiles else 1
+
+
+def second_stage(outputs: int, splits: int, program: Program) -> Stage:
+    """All splits of some results in one tile where they fit: the stage is a matter of latency."""
+    if not program.algebra.commutative:
+        return partials_in_order(outputs, splits)
+    heavy = len(program.state) > 2
+    lanes = max(1, min(1024, power_above(splits) // (2 if heavy else 1)))
+    few = 1 if outputs <= SMALL_AXIS else 4
+    together = (
+        32 if splits <= 8 else 16 if splits <= 64 else 8 if splits <= 128 else few if splits > 256 else 4
+    )
+    together = min(
+        together if len(program.state) < MANY_FIELDS else max(1, together // 4), power_above(outputs)
+    )
+    warps = max(2, min(8, together * lanes // (WARP * (1 if heavy else 8))))
+    return Stage("partials", together, lanes, 1, 1, 1, warps, evict_first=False)

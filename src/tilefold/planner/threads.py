@@ -1,0 +1,199 @@
+"""How Triton shares a tile among threads, and in what widths they load: from sizes and what divides addresses.
+
+Triton's analysis knows of an address what is contiguous along each axis of the tile, and a power of two that divides it. It
+gives each thread a vector along the most contiguous axis, then lanes and warps to that axis, then to the others from the left
+(triton/lib/Dialect/TritonGPU/Transforms/Coalesce.cpp and BlockedEncodingAttr's builder, Triton 3.6). Nothing here calls
+Triton; tests compare with what it compiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilefold.planner.geometry import Geometry, Operand, Steps
+from tilefold.planner.plan import Stage
+from tilefold.planner.view import VECTOR_BYTES, WARP
+from tilefold.planner.walk import Walk
+
+DIVIDES = 16  # the greatest power of two that Triton is told to divide a number
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A tile of `shape` on threads: `each` elements a thread in a row, `lanes` and `warps` along each axis, in `order`.
+
+    What is larger than each * lanes * warps is repeated, in registers; what is smaller is held more than once. `held` are
+    the elements of a thread.
+    """
+
+    shape: Steps
+    each: Steps
+    lanes: Steps
+    warps: Steps
+    order: Steps
+    held: int
+
+
+@dataclass(frozen=True)
+class Loads:
+    """How one operand's tile is loaded: on which threads, `vector` elements a load, `count` loads a thread.
+
+    `masked_vector` and `masked_count` are those of a load under a mask.
+    """
+
+    spread: Spread
+    vector: int
+    masked_vector: int
+    itemsize: int
+    count: int
+    masked_count: int
+
+
+def power_of(n: int, most: int = DIVIDES) -> int:
+    """The greatest power of two up to `most` that divides n."""
+    return math.gcd(n, most)
+
+
+def spread_over(shape: Steps, order: Steps, vector: int, warps: int) -> Spread:
+    """Threads shared over a tile: along the first axis of `order` as many as it has vectors, then along the next."""
+    each = [1] * len(shape)
+    each[order[0]] = vector
+    lanes, warps_along = [1] * len(shape), [1] * len(shape)
+    lanes_left, warps_left, threads_left = WARP, warps, WARP * warps
+    for axis in order[:-1]:
+        threads = max(1, min(threads_left, max(1, shape[axis] // each[axis])))
+        lanes[axis] = max(1, min(threads, lanes_left))
+        warps_along[axis] = max(1, min(threads // lanes[axis], warps_left))
+        warps_left //= warps_along[axis]
+        lanes_left //= lanes[axis]
+        threads_left //= threads
+    lanes[order[-1]] = lanes_left
+    warps_along[order[-1]] = warps_left
+    held = 1
+    for size, one, lane, warp in zip(shape, each, lanes, warps_along, strict=True):
+        held *= one * max(1, size // (one * lane * warp))
+    return Spread(shape, tuple(each), tuple(lanes), tuple(warps_along), order, held)
+
+
+def tile_shape(stage: Stage, unroll: int) -> Steps:
+    """The tile as the kernel writes it: [run, lanes, results, unroll], in order [lanes, results, run]."""
+    if stage.ordered:
+        return (stage.lanes, stage.block_outputs, stage.run)
+    return (stage.run, stage.lanes, stage.block_outputs, unroll)
+
+
+def loads_of(geometry: Geometry, stage: Stage, walk: Walk, unroll: int, step: int = 0) -> tuple[Loads, ...]:
+    """How each operand's tile of `unroll` runs a lane is loaded; in order, run `step` of every lane."""
+    shape = tile_shape(stage, unroll)
+    facts = [_facts(geometry, o, stage, walk, unroll, step) for o in geometry.operands]
+    orders = [_order(f.contiguous) for f in facts]
+    vectors = _vectors(geometry, facts, orders)
+    alike = vectors
+    if (
+        stage.ordered
+    ):  # all runs of all parts are tiles of one shape, of which the first run of the longest is best aligned
+        longest = max(stage.unroll if walk.has_full else 1, walk.head, walk.tail)
+        alike = _vectors(
+            geometry, [_facts(geometry, o, stage, walk, longest, 0) for o in geometry.operands], orders
+        )
+    found = []
+    for i, (fact, order, operand) in enumerate(zip(facts, orders, geometry.operands, strict=True)):
+        # Loads of one tile and order get the widest of their vectors; nobody more than a share of the tile.
+        widest = max(v for v, o in zip(alike, orders, strict=True) if o == order)
+        share = max(1, math.prod(shape) // (WARP * stage.num_warps))
+        spread = spread_over(shape, order, min(widest, share), stage.num_warps)
+        vector = min(vectors[i], spread.each[order[0]])
+        masked = min(vector, _mask_runs(geometry, stage, walk, order, fact))
+        vector = masked if walk.masks else vector
+        counts = (max(1, spread.held // vector), max(1, spread.held // masked))
+        found.append(Loads(spread, vector, masked, operand.itemsize, *counts))
+    return tuple(found)
+
+
+def _vectors(geometry: Geometry, facts: Sequence[_Facts], orders: Sequence[Steps]) -> list[int]:
+    """Elements of each operand that one load may take, as far as addresses go."""
+    each = zip(facts, orders, geometry.operands, strict=True)
+    return [min(f.contiguous[order[0]], f.divides, VECTOR_BYTES // o.itemsize) for f, order, o in each]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What Triton knows of an operand's addresses: contiguous elements along each axis, elements that divide them."""
+
+    contiguous: Steps
+    divides: int
+
+
+def _facts(geometry: Geometry, operand: Operand, stage: Stage, walk: Walk, unroll: int, step: int) -> _Facts:
+    run, lanes, outputs = stage.run, stage.lanes, stage.block_outputs
+    rows = operand.along == 1 and stage.align == 1
+    along = outputs if rows else 1
+    begin = _begin_divides(stage, walk)
+    runs = 1
+    if operand.inner == 1:
+        runs = run
+        if geometry.deep:
+            runs = math.gcd(math.gcd(run, begin), power_of(geometry.inner))
+    if stage.ordered:
+        contiguous: Steps = (
+            lanes if operand.inner == 1 and run == 1 and unroll == 1 and not geometry.deep else 1,
+            along,
+            runs,
+        )
+    else:
+        over = lanes if operand.inner == 1 and run == 1 else 1
+        beyond = unroll if operand.inner == 1 and run * lanes == 1 else 1
+        if geometry.deep:
+            over, beyond = (
+                math.gcd(over, power_of(geometry.inner)),
+                math.gcd(beyond, power_of(geometry.inner)),
+            )
+        contiguous = (runs, over, along, beyond)
+    places = 1  # what divides all reduced places of a tile
+    if stage.ordered and run == 1:
+        places = math.gcd(begin, unroll if lanes > 1 else DIVIDES, step or DIVIDES)
+    return _Facts(contiguous, _divides(geometry, operand, stage, walk, contiguous, places))
+
+
+def _begin_divides(stage: Stage, walk: Walk) -> int:
+    """What is known to divide the place where a tile begins."""
+    return min(DIVIDES, power_of(walk.chunk) if walk.splits > 1 else DIVIDES)
+
+
+def _divides(
+    geometry: Geometry, operand: Operand, stage: Stage, walk: Walk, contiguous: Steps, places: int
+) -> int:
+    """Elements that are known to divide the address of a contiguous run's begin."""
+    by_results = contiguous[1 if stage.ordered else 2] > 1
+    if stage.align > 1:
+        return max(1, math.gcd(16, stage.align * operand.itemsize, 16) // operand.itemsize)
+    begin = _begin_divides(stage, walk)
+    terms = [power_of(s) for s in operand.outer]
+    terms += [power_of(s) for s in operand.deep]
+    if by_results:
+        terms += [power_of(operand.inner) * places, stage.block_outputs]
+    else:
+        terms += [power_of(operand.along)]
+        terms += [begin, max(contiguous)]
+    divides = math.gcd(operand.aligned, *(t * operand.itemsize for t in terms))
+    return max(1, divides // operand.itemsize)
+
+
+def _order(contiguous: Steps) -> Steps:
+    """Axes by how contiguous they are, from the left among equals."""
+    return tuple(sorted(range(len(contiguous)), key=lambda axis: -contiguous[axis]))
+
+
+def _mask_runs(geometry: Geometry, stage: Stage, walk: Walk, order: Steps, fact: _Facts) -> int:
+    """Neighbours that a mask is known to treat alike: by what divides the number of results, or of places."""
+    lane_axis, results, run_axis = (0, 1, 2) if stage.ordered else (1, 2, 0)
+    first = order[0]
+    if first == results:
+        return math.gcd(stage.block_outputs, power_of(geometry.width))
+    if first == run_axis:
+        return fact.contiguous[first]
+    if first == lane_axis and stage.align == 1:
+        return math.gcd(fact.contiguous[first], _begin_divides(stage, walk), power_of(geometry.length))
+    return 1

@@ -1,0 +1,112 @@
+"""What the programs of a launch walk: how many there are, and each one's head, whole tiles and tail.
+
+The kernels' constants `HEAD`, `HAS_FULL`, `TAIL` and the argument `chunk` come from here; a test compares the others.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilefold.planner.folds import NARROW
+from tilefold.planner.geometry import Geometry
+from tilefold.planner.plan import Stage
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The programs of one launch. `blocks` share the last output dim, `splits` a result, of `chunk` elements each.
+
+    `head` runs of all lanes are masked at the beginning; then come whole tiles (`has_full`: 0 none, 1 one, 2 any number); a
+    masked tail takes `tail` runs at a time. `masks` whether the last block has too few results, `wide` whether places
+    take 64 bits, `splits_first` whether neighbours in launch order share a result.
+    """
+
+    blocks: int
+    splits: int
+    chunk: int
+    head: int
+    has_full: int
+    tail: int
+    masks: bool
+    wide: bool
+    splits_first: bool
+
+    def programs(self, geometry: Geometry) -> int:
+        """How many programs the grid has."""
+        return geometry.rows * self.blocks * self.splits
+
+
+def walk_of(geometry: Geometry, stage: Stage) -> Walk:
+    """The programs of `stage` over a problem."""
+    length = geometry.length
+    head, has_full, tail = edges(stage, length)
+    inner = max((o.inner for o in geometry.operands), default=0)
+    reach = max((_reach(geometry, i) for i in range(len(geometry.operands))), default=0)
+    return Walk(
+        blocks=math.ceil(geometry.width / stage.block_outputs),
+        splits=stage.splits,
+        chunk=chunk_of(stage, length),
+        head=head,
+        has_full=has_full,
+        tail=tail,
+        masks=geometry.width % stage.block_outputs != 0,
+        wide=max(reach, length) + 2 * stage.step + stage.align > NARROW,
+        splits_first=inner == 1 or stage.block_outputs == 1,
+    )
+
+
+def _reach(geometry: Geometry, i: int) -> int:
+    """The farthest offset inside one result's elements."""
+    operand = geometry.operands[i]
+    steps, sizes = (*operand.deep, operand.inner), (*geometry.deep, geometry.inner)
+    return sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
+
+
+def chunk_of(stage: Stage, length: int) -> int:
+    """Elements that each split but the last folds: whole tiles, one of them the head where rows are read aligned."""
+    if stage.splits == 1:
+        return length
+    tiles = length // stage.step - (stage.align > 1)
+    return math.ceil(tiles / stage.splits) * stage.step
+
+
+def edges(stage: Stage, length: int) -> tuple[int, int, int]:
+    """A masked head, whole tiles (0 none, 1 one, 2 any number), a masked tail: head and tail in runs of all lanes."""
+    runs = stage.run * stage.lanes
+    head = 0 if stage.align == 1 else stage.unroll if stage.splits > 1 else 1
+    full = (length - head * runs) // stage.step
+    if head and full < 1 and stage.splits == 1:
+        head, full = 0, 0  # one tile is masked on both ends
+    rest = length - head * runs - full * stage.step + stage.align - 1
+    tail = 1 << max(0, (math.ceil(rest / runs) - 1).bit_length()) if rest else 0
+    has_full = 0 if full < 1 else 1 if full == stage.splits and not head else 2
+    return head, has_full, min(tail, stage.unroll) if full else tail
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What one program (or the mean one) does: elements of a result where each part begins, and how often it is done."""
+
+    start: int
+    head: int  # masked runs of all lanes
+    full: int  # whole tiles
+    tail: int  # masked tiles
+    tail_runs: int  # of all lanes, in each of them
+
+
+def pieces_of(stage: Stage, walk: Walk, length: int, split: int) -> Pieces:
+    """The parts of the program with this split."""
+    runs = stage.run * stage.lanes
+    start = split * walk.chunk
+    stop = length + stage.align - 1 if split == walk.splits - 1 else start + walk.chunk
+    begin = start + runs * walk.head
+    full = max(0, (min(stop, length) - begin) // stage.step) if walk.has_full else 0
+    end = begin + full * stage.step
+    if not walk.tail:
+        tails = 0
+    elif not walk.head and not walk.has_full and not stage.ordered:
+        tails = 1
+    else:
+        tails = max(0, math.ceil((stop - end) / (runs * walk.tail)))
+    return Pieces(start, walk.head, full, tails, walk.tail)

@@ -1,0 +1,93 @@
+"""Which backend runs a call, and when a repeated call may skip its checks: one rule for folds and products."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+from collections.abc import Iterator
+from typing import Any
+
+# By these names alone: looking each up in torch costs as much as asking it.
+from torch import Tensor
+from torch import is_grad_enabled as _is_grad_enabled
+from torch._C import _is_tracing, _len_torch_dispatch_stack
+from torch.autograd import forward_ad
+
+from tilefold.errors import ArgumentError
+
+BACKENDS = ("auto", "torch", "cpu", "reference", "interpret", "triton")
+ALIASES = {"lanes": "cpu"}
+
+# The environment is read once, as what is in force where no block is: a repeated call asks one question.
+_forced: contextvars.ContextVar[str] = contextvars.ContextVar(
+    "tilefold_backend", default=os.environ.get("TILEFOLD_BACKEND") or "auto"
+)
+
+
+@contextlib.contextmanager
+def backend(name: str) -> Iterator[None]:
+    """Force a backend inside a `with` block.
+
+    "torch" (torch's own fold, where it gives the promised answers), "cpu" (loops over tiles; once called "lanes"), "triton"
+    (CUDA), "interpret" (Triton's interpreter), "reference" (one element after another); "auto" chooses: triton for CUDA
+    tensors, else torch or cpu.
+    Blocks nest, the inner one holds, and a thread started inside begins without. The environment variable TILEFOLD_BACKEND,
+    read at import, does the same for a process; a block overrides it. What each backend guarantees stands in
+    docs/guarantees.md. A forced backend never falls back to another.
+
+    Raises:
+        ArgumentError: no backend has that name.
+        BackendError: from a fold inside: torch has none that is known to give the promised answers, or "triton" is given
+            tensors on a CPU.
+
+    Example:
+        >>> with tilefold.backend("reference"):
+        ...     total = tilefold.sum(torch.tensor([1, 2, 3]))
+        >>> total, tilefold.last_plan().backend
+        (tensor(6), 'reference')
+    """
+    token = _forced.set(_known_backend(name, "backend"))
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def _known_backend(name: str, where: str) -> str:
+    name = ALIASES.get(name, name)
+    if name not in BACKENDS:
+        raise ArgumentError(
+            f"{where}: the name must be one of {', '.join(BACKENDS)}, got {name!r}; take one of these"
+        )
+    return name
+
+
+def forced_backend() -> str:
+    """The backend in force here: from `backend(...)`, from TILEFOLD_BACKEND, or "auto"."""
+    return _known_backend(_forced.get(), "TILEFOLD_BACKEND")  # blocks have checked theirs
+
+
+def layout(t: Tensor) -> tuple[Any, ...] | None:
+    """All of a plain call's tensor that plans and code depend on; None where the call must be checked every time.
+
+    That is: where a backend is forced; in modes that record, replace or merely see operations, in torch.jit's trace, and
+    where there are forward derivatives; of subclasses, views that negate, and tensors that require grad; of nested, sparse
+    and mapped ones, which have no address, of those of functionalize, whose address is 0, and, with them, of those without
+    elements. Modes of functions have been asked before (`overrides`).
+    """
+    if (
+        type(t) is not Tensor
+        or _forced.get() != "auto"
+        or _len_torch_dispatch_stack()
+        or forward_ad._current_level >= 0
+        or t.is_neg()
+        or _is_tracing()
+        or (t.requires_grad and _is_grad_enabled())
+    ):
+        return None
+    try:
+        address = t.data_ptr()
+        return (t.shape, t.stride(), t.dtype, address & 15, t.device) if address else None
+    except RuntimeError:
+        return None

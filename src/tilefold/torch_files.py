@@ -1,0 +1,339 @@
+"""What torch.save wrote, tensor by tensor: structure first, without data, then each storage where it lies.
+
+A pickle says what there is, the archive beside it holds the bytes. The pickle is loaded with `weights_only` onto the device
+"meta", which allocates nothing, from an archive of our own that holds the pickle and empty records: where torch looks for a
+storage's record tells its name. Sizes are then checked against the file's own records, stored ones are mapped and deflated
+ones are inflated in chunks. So memory does not follow from what a pickle claims. Files from before torch 1.6 are one stream
+and are read as a whole.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import mmap
+import pickle
+import sys
+import warnings
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilefold.errors import FileError
+from tilefold.file_kinds import LEGACY, kind_of
+from tilefold.streams import CHUNK, Entries, Stream, check_apart, whole_array
+
+INFLATED = 1 << 28  # bytes of a deflated record that are held at once, at most
+NAME = 1000  # characters of a tensor's name, at most
+AGAIN = 64  # times that a file's bytes may be looked at, on average, by views that share them
+_HEADER = 30  # bytes of a local header before its name
+_SIZED = (
+    b"cbuiltins\nbytearray\n",
+    b"c__builtin__\nbytearray\n",
+    b"hex_codec",
+    b"base64_codec",
+    b"\x03hex",
+    b"\x06base64",
+)
+
+
+def entries(path: Path) -> Entries:
+    """The tensors and storages of a file of torch.save, as `tensor_files.tensors_of` gives them.
+
+    Raises:
+        FileError: the file holds a program or objects, records that overlap, or a pickle that asks for memory by a number.
+    """
+    if kind_of(path) == LEGACY:
+        yield from _entries_of_stream(path)
+        return
+    with zipfile.ZipFile(path) as zipped:
+        archive = _Archive(path, zipped)
+        structure = archive.structure()
+        if structure is None:
+            yield from _entries_of_whole(path, mapped=archive.all_stored)
+            return
+        for name, found in tensors_in(structure):
+            yield name, lambda found=found: archive.read(found)  # type: ignore[misc]  # the default binds it
+
+
+def _entries_of_stream(path: Path) -> Entries:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        _check_pickle(content)
+    yield from _entries_of_whole(path, mapped=False)
+
+
+def _entries_of_whole(path: Path, mapped: bool) -> Entries:
+    """By torch alone: a file of one stream, or tensors that have no structure without data (quantized ones)."""
+    if not mapped and zipfile.is_zipfile(path):
+        raise FileError(
+            "records of quantized or nested tensors must be stored, got deflated ones; save it with torch.save"
+        )
+    size, looked = path.stat().st_size, Looked(path.stat().st_size)
+
+    def checked(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.layout == torch.strided and not tensor.is_nested:
+            if tensor.untyped_storage().nbytes() > size:
+                raise _not_whole()
+            looked.add(tensor.numel() * tensor.element_size())
+        return tensor
+
+    for name, found in tensors_in(_load(path, "cpu", mmap=mapped)):
+        tensor = found
+        if isinstance(found, torch.TypedStorage):
+            tensor = torch.tensor([], dtype=found.dtype).set_(found._untyped_storage)
+        yield name, lambda tensor=tensor: checked(tensor)  # type: ignore[misc]  # the default binds it
+
+
+def _load(file: Any, device: str, **options: Any) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # not about what is asked here
+            return torch.load(file, map_location=device, weights_only=True, **options)
+    except pickle.UnpicklingError as error:
+        if "GLOBAL" not in str(error) and "Unsupported" not in str(error):
+            raise  # bytes that only look like a pickle
+        raise FileError(
+            f"the file must hold tensors and plain containers only, got {_refused_global(str(error))}, which "
+            "would need code to run; save its state_dict()"
+        ) from error
+
+
+def _refused_global(text: str) -> str:
+    """The name that `weights_only` refused, from torch's message."""
+    words = text.partition("GLOBAL ")[2].split()
+    return repr(words[0][:100]) if words else "another object"
+
+
+def _check_pickle(content: Any) -> None:
+    """Refuse pickles that make much of little: a few bytes of them may ask for any number of zeros, or double a text."""
+    if any(content.find(text) >= 0 for text in _SIZED):
+        raise FileError(
+            "the file must hold tensors and plain containers only, got a bytearray or a codec; save its tensors alone"
+        )
+
+
+class Looked:
+    """How many bytes the views of a file looked at: many views of one storage must not take for ever."""
+
+    def __init__(self, size: int) -> None:
+        self._left = AGAIN * size + (1 << 30)
+
+    def add(self, count: int) -> None:
+        """Count the bytes of one view more.
+
+        Raises:
+            FileError: they would be more than `AGAIN` times the file's.
+        """
+        if count > self._left:
+            raise FileError(
+                f"tensors that share memory must add up to at most {AGAIN} times the file, got more; save copies of them"
+            )
+        self._left -= count
+
+
+@dataclass(frozen=True)
+class _View:
+    """A tensor's place in a record."""
+
+    record: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    negative: bool
+
+    @property
+    def reached(self) -> int:
+        """Elements of the record up to the view's last."""
+        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the view is all of the elements between its first and its last, each once."""
+        dims = sorted((s, n) for n, s in zip(self.shape, self.stride, strict=True) if n != 1)
+        return all(s == math.prod(n for _, n in dims[:i]) for i, (s, _) in enumerate(dims))
+
+
+class _Archive:
+    """A zip archive of torch.save."""
+
+    def __init__(self, path: Path, zipped: zipfile.ZipFile) -> None:
+        check_apart(zipped)
+        self._zipped = zipped
+        members = zipped.infolist()
+        root = next(m.filename for m in members if m.filename.endswith("data.pkl")).removesuffix("data.pkl")
+        self._members = {m.filename.removeprefix(root): m for m in members}
+        if "constants.pkl" in self._members:
+            raise FileError(
+                "the file must hold tensors and plain containers only, got a TorchScript program, which is code; "
+                "save its state_dict()"
+            )
+        self._size = path.stat().st_size
+        self._mapped = torch.UntypedStorage.from_file(str(path), False, self._size)
+        self._records: dict[int, str] = {}
+        self._made: dict[_View, torch.Tensor] = {}
+        self._looked = Looked(self._size)
+        order = bytes(self._bytes("byteorder")) if "byteorder" in self._members else b"little"
+        self._swapped = order.decode("latin-1") != sys.byteorder
+
+    @property
+    def all_stored(self) -> bool:
+        """Whether nothing is compressed."""
+        return all(m.compress_type == zipfile.ZIP_STORED for m in self._members.values())
+
+    def structure(self) -> Any:
+        """What the pickle holds, its tensors without data; None where some cannot be without."""
+        content = bytes(self._bytes("data.pkl"))
+        _check_pickle(content)
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as ours:
+            ours.writestr("archive/data.pkl", content)
+            ours.writestr("archive/version", "3\n")
+            for name in self._members:
+                if name.startswith("data/"):
+                    ours.writestr(f"archive/{name}", b"")
+            self._records = {
+                m.header_offset + _HEADER + len(m.filename.encode()): m.filename.removeprefix("archive/")
+                for m in ours.infolist()
+            }
+        buffer.seek(0)
+        try:
+            return _load(buffer, "meta")
+        except NotImplementedError:
+            return None
+
+    def read(self, found: torch.Tensor | torch.TypedStorage) -> torch.Tensor | Stream:
+        """A tensor or a storage with its data. Equal views are one tensor.
+
+        Raises:
+            FileError: its record is missing, damaged or shorter than the view.
+        """
+        if isinstance(found, torch.Tensor) and (found.layout != torch.strided or found.is_nested):
+            return found
+        storage = found._untyped_storage if isinstance(found, torch.TypedStorage) else found.untyped_storage()
+        record = self._records.get(getattr(storage, "_checkpoint_offset", None))  # type: ignore[arg-type]  # torch's own mark
+        if record is None:
+            return found if isinstance(found, torch.Tensor) else torch.empty(0, dtype=found.dtype)
+        if isinstance(found, torch.Tensor):
+            place = (tuple(found.shape), tuple(found.stride()), int(found.storage_offset()), found.is_neg())
+        else:
+            place = ((storage.nbytes() // found.dtype.itemsize,), (1,), 0, False)
+        view = _View(record, found.dtype, *place)
+        if 0 in view.shape:
+            return torch.empty(view.shape, dtype=view.dtype)
+        if view not in self._made:
+            if view.reached * view.dtype.itemsize > self._members[record].file_size:
+                raise _not_whole()
+            with whole_array():
+                made = self._make(view)
+            if isinstance(made, Stream):
+                return made
+            self._made[view] = made
+        return self._made[view]
+
+    def _make(self, view: _View) -> torch.Tensor | Stream:
+        member = self._members[view.record]
+        if not view.dtype.is_complex:
+            once = math.prod(n for n, s in zip(view.shape, view.stride, strict=True) if s)
+            deflated = member.compress_type != zipfile.ZIP_STORED
+            self._looked.add(member.file_size if deflated else once * view.dtype.itemsize)
+        if (
+            member.compress_type != zipfile.ZIP_STORED
+            and view.is_dense
+            and not self._swapped
+            and not view.negative
+        ):
+            return Stream(view.shape, view.dtype, self._chunks(view))
+        storage = self._bytes(view.record)
+        if self._swapped:
+            storage = storage.clone()  # type: ignore[no-untyped-call]  # torch's own
+            storage.byteswap(view.dtype)
+        made = torch.empty(0, dtype=view.dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # quantized tensors are deprecated
+            made.set_(storage, view.offset, view.shape, view.stride)
+        return made.neg() if view.negative else made
+
+    def _bytes(self, name: str) -> torch.UntypedStorage:
+        """A record: mapped where it is stored, else inflated, up to a bound."""
+        member = self._members[name]
+        if member.compress_type == zipfile.ZIP_STORED:
+            start = member.header_offset + _HEADER
+            lengths = bytes(self._mapped[start - 4 : start])
+            start += int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+            if start + member.file_size > self._size:
+                raise _not_whole()
+            return self._mapped[start : start + member.file_size]  # type: ignore[no-any-return]  # torch's own
+        if member.file_size > INFLATED:
+            raise FileError(
+                f"a deflated record that is not read in order must have at most {INFLATED} bytes, got {member.file_size}; "
+                "save it with torch.save"
+            )
+        return torch.frombuffer(bytearray(self._zipped.read(member)), dtype=torch.uint8).untyped_storage()
+
+    def _chunks(self, view: _View) -> Iterator[torch.Tensor]:
+        """The elements of a view without gaps, inflated a chunk at a time."""
+        size = view.dtype.itemsize
+        left = (view.reached - view.offset) * size
+        with whole_array():
+            file = self._zipped.open(self._members[view.record])
+            file.seek(view.offset * size)
+        with file:
+            while left:
+                with whole_array():
+                    data = file.read(min(left, CHUNK))
+                if not data or len(data) % size:
+                    raise _not_whole()
+                left -= len(data)
+                yield torch.frombuffer(bytearray(data), dtype=view.dtype)
+
+
+def _not_whole() -> FileError:
+    return FileError(
+        "the tensor must lie in its record, got one that reaches beyond it; download or save the file again"
+    )
+
+
+def tensors_in(content: Any) -> Iterator[tuple[str, Any]]:
+    """The tensors and storages in nested containers, by dotted names; a container that occurs twice is walked once.
+
+    A key that holds a tensor is `<key 0>`, its value `<value 0>`; attributes of tensors and ordered dicts are walked, too.
+    """
+    seen, left = set[int](), [iter([("", content)])]
+    while left:
+        found = next(left[-1], None)
+        if found is None:
+            left.pop()
+            continue
+        name, value = found
+        if isinstance(value, torch.Tensor | torch.TypedStorage | torch.UntypedStorage):
+            yield name or "tensor", value
+        if not isinstance(value, str | bytes | int | float | None) and id(value) not in seen:
+            seen.add(id(value))
+            left.append(_parts(name, value))
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(value, dict):
+        for number, (key, item) in enumerate(value.items()):
+            plain = isinstance(key, str | bytes | int | float | None)
+            if not plain:
+                yield _joined(name, f"<key {number}>"), key
+            yield _joined(name, str(key) if plain else f"<value {number}>"), item
+    elif isinstance(value, list | tuple | set | frozenset):
+        for number, item in enumerate(value):
+            yield _joined(name, str(number)), item
+    if isinstance(attributes, dict) and isinstance(value, dict | torch.Tensor):
+        for key, item in attributes.items():
+            yield _joined(name, str(key)), item
+
+
+def _joined(name: str, part: str) -> str:
+    """A longer name, its middle left out where it grows too long."""
+    whole = f"{name}.{part[:NAME]}" if name else part[:NAME]
+    return whole if len(whole) <= NAME else f"{whole[: NAME // 2]}…{whole[-NAME // 2 + 1 :]}"

@@ -1,0 +1,84 @@
+"""`read-again`: bytes of an argument that a program asks for a second time, at another line or in another loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tilefold.xray.evidence import Evidence
+from tilefold.xray.machine.types import Array
+from tilefold.xray.report.model import Observation, Report
+from tilefold.xray.report.static import access_of
+
+_LEAST = 1024  # bytes from which a second reading is worth a word
+_MOST = 0.9  # of a line's bytes that another line has read
+_HELD = 64  # registers of a thread that a tile may take, of 255, to be kept instead
+
+
+def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """One observation a line that reads what a line before it, or the line itself, has read in the same program."""
+    execution = evidence.execution
+    if execution is None:
+        return
+    program = int(np.argmax([o.instructions for o in execution.outcomes]))
+    read = _read(evidence, program)
+    for at, (place, (once, times)) in enumerate(read.items()):
+        if len(once) * 4 < _LEAST:
+            continue
+        before = next(
+            (p for p, (other, _) in list(read.items())[:at] if np.isin(once, other).mean() >= _MOST), None
+        )
+        if before is None and times < 2:
+            continue
+        name, _ = execution.named(int(once[0]) * 4)
+        size, threads = len(once) * 4, 32 * report.num_warps
+        registers = -(-size // (4 * threads))
+        again = (
+            f"line {before[1]} has read before"
+            if before is not None
+            else f"it has read {times - 1} times before"
+        )
+        fits = f"they are {registers} registers a thread"
+        change = (
+            f"keep the tile: {fits}"
+            if registers <= _HELD
+            else f"make one pass of it (a running fold, as online softmax or Welford's), or keep the tile in more threads: "
+            f"{fits} now"
+        )
+        yield Observation(
+            "read-again",
+            "warning" if registers <= _HELD else "note",
+            *place,
+            f"{size} bytes of {name} are read that {again}, in program {execution.programs[program]}",
+            "a load that stands in the source twice is done twice: the compiler does not keep tiles, and L1 may not either",
+            change,
+            bytes_at_stake=size * (1 if before is not None else times - 1),
+            numbers=(("bytes", size), ("registers", registers)),
+        )
+
+
+def _read(evidence: Evidence, program: int) -> dict[tuple[str, int], tuple[Array, int]]:
+    """For each line that loads: the different words, and how often each of them is asked for; 1 where not all are alike."""
+    assert evidence.execution is not None
+    loads: dict[int, tuple[str, int]] = {}
+    for number, instruction in enumerate(evidence.entry.instructions):
+        accessed, place = access_of(instruction), evidence.places.line(instruction)
+        if accessed is not None and accessed[0] in ("load", "copy") and accessed[1] == "global" and place:
+            loads[number] = place
+    asked: dict[tuple[str, int], list[Array]] = {}
+    first: dict[tuple[str, int], int] = {}
+    for order, access in enumerate(evidence.execution.outcomes[program].accesses):
+        place = loads.get(access.instruction)
+        if place is None or access.space != "global" or not access.active.any():
+            continue
+        words = access.addresses[access.active].astype(np.int64)[:, None] // 4 + np.arange(
+            max(access.bytes // 4, 1)
+        )
+        asked.setdefault(place, []).append(np.unique(words))
+        first.setdefault(place, order)
+    found = {}
+    for place in sorted(asked, key=lambda p: first[p]):
+        once, times = np.unique(np.concatenate(asked[place]), return_counts=True)
+        found[place] = (once, int(times[0]) if (times == times[0]).all() else 1)
+    return found

@@ -1,0 +1,61 @@
+"""One cause, one entry: observations that say the same of several lines, or of one line by two codes, become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilefold.xray.report.model import Observation
+
+ASTRAY = "the first lane's address is no multiple of 32 bytes"
+PIECES = "each thread holds "  # neighbouring bytes, which it takes in pieces
+_WIDENED = "divisibility: "
+
+
+def joined(found: Sequence[Observation]) -> list[Observation]:
+    """Observations of one code, reason and change as one: at the place where most is at stake, with all that is at stake."""
+    groups: dict[tuple[str, str, str, str], list[Observation]] = {}
+    for o in found:
+        groups.setdefault((o.code, o.severity, o.reason, o.change), []).append(o)
+    return _absorbed([_one(group) for group in groups.values()])
+
+
+def _one(group: Sequence[Observation]) -> Observation:
+    ordered = sorted(group, key=lambda o: (-o.bytes_at_stake - o.cycles_at_stake, o.file, o.line))
+    first = ordered[0]
+    also = sorted({(o.file, o.line) for o in ordered} - {(first.file, first.line)})
+    return replace(
+        first,
+        bytes_at_stake=sum(o.bytes_at_stake for o in group),
+        cycles_at_stake=sum(o.cycles_at_stake for o in group),
+        also=tuple(also),
+    )
+
+
+def _absorbed(found: Sequence[Observation]) -> list[Observation]:
+    """Narrow accesses cost sectors, and so do rows whose length nothing divides: the sectors are told with the accesses."""
+    narrow = [o for o in found if o.code in ("scalar-access", "narrow-copy")]
+    kept = []
+    for o in found:
+        homes = [n for n in narrow if _places(o) <= _places(n)]
+        astray = o.reason.startswith(ASTRAY) and any(n.reason.startswith(_WIDENED) for n in homes)
+        if o.code != "wasted-sectors" or not (astray or (homes and o.reason.startswith(PIECES))):
+            kept.append(o)
+    gone = [o for o in found if o not in kept]
+    return [
+        _with_sectors(o, [g for g in gone if _places(g) <= _places(o)]) if o in narrow else o for o in kept
+    ]
+
+
+def _with_sectors(narrow: Observation, sectors: Sequence[Observation]) -> Observation:
+    if not sectors:
+        return narrow
+    return replace(
+        narrow,
+        evidence="; ".join([narrow.evidence, *(o.evidence for o in sectors)]),
+        bytes_at_stake=narrow.bytes_at_stake + sum(o.bytes_at_stake for o in sectors),
+    )
+
+
+def _places(o: Observation) -> set[tuple[str, int]]:
+    return {(o.file, o.line), *o.also}

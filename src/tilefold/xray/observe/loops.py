@@ -1,0 +1,116 @@
+"""What a loop does in every round and need not: folds across warps that could wait, layouts changed through shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilefold.xray.evidence import Evidence
+from tilefold.xray.ir import Operation, tensors
+from tilefold.xray.layouts import holding
+from tilefold.xray.report.model import Line, Observation, Report
+from tilefold.xray.report.static import line_of
+
+_LOOPS = ("scf.for", "scf.while")
+_FEW = 8  # changes of layout at one line outside of loops from which they count as a loop that was unrolled
+
+
+def fold_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """Reductions across warps inside a loop whose result is only added (or the like) to a variable of the loop."""
+    lines = {(x.file, x.line): x for x in report.lines}
+    for loop in evidence.ttgir.walk():
+        if loop.name != "scf.for":
+            continue
+        (block,) = loop.blocks
+        for operation in block.operations:
+            place = line_of(operation.place)
+            if operation.name != "tt.reduce" or place is None or not _could_wait(operation, loop):
+                continue
+            tile = tensors(operation.types)[0]
+            axis = int(operation.attributes.split("axis = ")[1].split()[0])
+            held = holding(tile, evidence.ttgir.aliases, report.num_warps)
+            if held is None or held.warps[axis] < 2:
+                continue
+            line = lines.get(place)
+            met = 0 if line is None or line.work is None else line.work.barriers // report.num_warps
+            if met < 4 and line is not None and line.work is not None:
+                continue  # few rounds: nothing to win
+            yield Observation(
+                "fold-in-loop",
+                "warning",
+                *place,
+                f"a tile of {tile.elements} elements is folded across {held.warps[axis]} warps in every round of a loop: "
+                f"{met} barriers in the executed programs",
+                "its result is only combined with the loop's variable, which could be a tile as well",
+                "let the loop combine tiles, element by element, and fold the one tile behind it",
+                cycles_at_stake=32 * met * report.num_warps,
+                numbers=(("elements", tile.elements), ("warps", held.warps[axis]), ("barriers", met)),
+            )
+
+
+def _could_wait(reduction: Operation, loop: Operation) -> bool:
+    """Whether the result goes into one combination with a variable that the loop carries, by the reduction's own operation,
+    and nowhere else."""
+    (block,) = loop.blocks
+    inner = [o for o in reduction.blocks[0].operations if not o.name.startswith("tt.reduce.return")]
+    if len(inner) != 1 or len(reduction.results) != 1:
+        return False
+    users = [o for o in loop.walk() if o is not loop and set(reduction.results) & set(o.operands)]
+    if len(users) != 1 or users[0].name != inner[0].name or users[0] not in block.operations:
+        return False
+    (user,) = users
+    carried = next((v for v in user.operands if v in block.arguments[1:]), None)
+    yielded = next((o.operands for o in block.operations if o.name == "scf.yield"), ())
+    if carried is None or not set(user.results) & set(yielded):
+        return False
+    # Read elsewhere in the round, the running value is needed as it is.
+    others = [o for o in loop.walk() if o is not loop and o is not user]
+    return not any({carried, *user.results} & set(o.operands) for o in others if o.name != "scf.yield")
+
+
+def layout_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """Tiles whose layout changes through shared memory again and again; one observation a line."""
+    lines = {(x.file, x.line): x for x in report.lines}
+    looped = {id(o) for loop in evidence.ttgir.walk() if loop.name in _LOOPS for o in loop.walk()}
+    found: dict[tuple[str, int], list[Operation]] = {}
+    for operation in evidence.ttgir.walk():
+        place = line_of(operation.place)
+        if (
+            operation.name == "ttg.convert_layout"
+            and place is not None
+            and "dot_op" not in _target(operation, evidence)
+        ):
+            found.setdefault(place, []).append(operation)
+    for place, changes in found.items():
+        line = lines.get(place)
+        inside = [o for o in changes if id(o) in looped]
+        passes, barriers = _shared(line, report)
+        if line is None or not passes or barriers < 4 or not (inside or len(changes) >= _FEW):
+            continue
+        tile = tensors((inside or changes)[0].types)[0]
+        where = "in every round of a loop" if inside else f"{len(changes)} times at this line"
+        yield Observation(
+            "layout-in-loop",
+            "warning",
+            *place,
+            f"a tile of {'x'.join(map(str, tile.shape))} {tile.element} changes its layout through shared memory {where}: "
+            f"{passes} passes and {barriers} barriers in the executed programs",
+            "what stands before and behind wants its elements in different threads, and shared memory is the way between",
+            "let the loop work in one layout (transpose, reshape or reduce behind it), or change the order of dims that a "
+            "tile is loaded in",
+            cycles_at_stake=4 * passes + 32 * barriers * report.num_warps,
+            numbers=(("passes", passes), ("barriers", barriers)),
+        )
+
+
+def _target(operation: Operation, evidence: Evidence) -> str:
+    """The text of the layout that a change leads to."""
+    encoding = tensors(operation.types)[-1].encoding
+    return evidence.ttgir.aliases.get(encoding, encoding)
+
+
+def _shared(line: Line | None, report: Report) -> tuple[int, int]:
+    """Passes through the banks, and barriers, of a line in the executed programs."""
+    if line is None or line.work is None:
+        return 0, 0
+    passes = sum(a.passes or 0 for a in line.accesses if a.space == "shared")
+    return passes, line.work.barriers // report.num_warps

@@ -1,0 +1,225 @@
+"""`wrong-fill`: suspicions of `fills`, confirmed by executing the kernel with other fills.
+
+A fill that nothing depends on is right. Where the elements are folded by an operation whose identity is known, the kernel is
+executed once more with the masked elements replaced by it in front of the fold: what it then stores is what it should store.
+Memory without data is filled with numbers of both signs, then of one, so that every extreme shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilefold.xray.evidence import Evidence, given_arguments
+from tilefold.xray.execution import Program
+from tilefold.xray.ir import Operation, spelled, tensors
+from tilefold.xray.observe.fills import Counterexample, Suspect, filled, identity_of, suspects
+from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
+from tilefold.xray.observe.values import Element, World
+from tilefold.xray.report.model import Observation, Report
+from tilefold.xray.report.static import line_of
+
+_SIGNS = (0, -1, 1)
+_BITS = {
+    "f64": (0x7FF0000000000000, 64), "f32": (0x7F800000, 32), "bf16": (0x7F80, 16), "f16": (0x7C00, 16),
+}  # fmt: skip
+_VALUES = {
+    "0": 0.0, "1": 1.0, "-inf": -np.inf, "+inf": np.inf, "the least integer": -np.inf,
+    "the greatest integer": np.inf, "all ones (-1)": -1.0,
+}  # fmt: skip
+
+
+def wrong_fill(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
+    """Masked loads whose fill changes what a kernel stores; one observation a load."""
+    world = World(evidence.ttir, given_arguments(evidence), report.grid)
+    for suspect in suspects(evidence.ttir, world):
+        place = line_of(suspect.load.place)
+        if place is None:
+            continue
+        first = suspect.examples[0]
+        if evidence.execution is None:
+            yield _observed(suspect, first, world.made, place, "", None)
+            continue
+        programs = [_program(evidence, world, first)]
+        try:
+            if _matters(trials, evidence, suspect.load, programs):
+                yield from _confirmed(suspect, world, place, trials, evidence, programs)
+        except UntriedError as reason:
+            yield _observed(suspect, first, world.made, place, "", str(reason))
+
+
+def _confirmed(
+    suspect: Suspect, world: World, place: tuple[str, int], trials: Trials, evidence: Evidence, programs: list[Program]
+) -> Iterator[Observation]:  # fmt: skip
+    """The observation with what the program stores and what it should; none if that is the same.
+
+    Raises:
+        UntriedError: nothing can be said of what it should store.
+    """
+    right = corrected(evidence, suspect.load, suspect.examples)
+    shown = _shown(trials, evidence, right, programs)
+    if shown is None:
+        return
+    example = suspect.examples[0]
+    if len(suspect.examples) > 1:  # which of the folds it is
+        alone = ((e, corrected(evidence, suspect.load, (e,))) for e in suspect.examples)
+        example = next((e for e, text in alone if _shown(trials, evidence, text, programs)), example)
+    found = f"executed, program {programs[0]} stores {shown}"
+    identity = identity_of(example.folding)[1]
+    try:
+        simple = refilled(evidence, suspect.load, _VALUES[identity])
+        enough = _shown(trials, evidence, right, programs, simple) is None
+    except UntriedError:
+        enough = False
+    yield _observed(suspect, example, world.made, place, found, None, enough=enough)
+
+
+def _shown(
+    trials: Trials, evidence: Evidence, right: str, programs: list[Program], tried: str | None = None
+) -> Difference | None:
+    """Where the kernel (or `tried` in its place) stores something else than the corrected one."""
+    corrected_kernel = trials.compile(right)
+    kernel = evidence.compiled if tried is None else trials.compile(tried)
+    for sign in _SIGNS:
+        ours, theirs = (trials.memory(k, programs, sign) for k in (kernel, corrected_kernel))
+        found = difference(evidence.compiled, ours, theirs)
+        if found is not None:
+            return found
+    return None
+
+
+def _matters(trials: Trials, evidence: Evidence, load: Operation, programs: list[Program]) -> bool:
+    """Whether another fill changes anything in memory."""
+    plain = trials.memory(evidence.compiled, programs)
+    return any(
+        difference(
+            evidence.compiled,
+            plain,
+            trials.memory(trials.compile(refilled(evidence, load, v)), programs),
+            exact=True,
+        )
+        for v in (np.inf, -np.inf)
+    )
+
+
+def _program(evidence: Evidence, world: World, example: Counterexample) -> Program:
+    """The program of the draw that raised the suspicion."""
+    found = [0, 0, 0]
+    for operation in evidence.ttir.walk():
+        if operation.name == "tt.get_program_id":
+            axis = "xyz".index(operation.attributes.strip()[0])
+            found[axis] = int(Element(world, example.seed, 0).value(operation.results[0]))
+    return (found[0], found[1], found[2])
+
+
+def refilled(evidence: Evidence, load: Operation, value: float) -> str:
+    """The TTIR in which a load fills masked elements with another value.
+
+    Raises:
+        UntriedError: the type has no such value, or none that is known here.
+    """
+    rows = evidence.compiled.ttir.splitlines()
+    tile = tensors(load.types)[0]
+    kind = _tile(tile.shape, tile.pointee)
+    row = rows[load.row]
+    named = [spelled(v) for v in load.operands]
+    filling = ", ".join([*named[:2], "%xray_fill"])
+    rows[load.row] = row.replace(", ".join(named), filling, 1)
+    rows.insert(load.row, f"%xray_fill = arith.constant dense<{literal_of(value, tile.pointee)}> : {kind}")
+    return "\n".join(rows)
+
+
+def corrected(evidence: Evidence, load: Operation, examples: Sequence[Counterexample]) -> str:
+    """The TTIR in which masked elements are the identity in front of their folds, and leave loops' variables as they were.
+
+    Raises:
+        UntriedError: that is not known of one of them.
+    """
+    rows = evidence.compiled.ttir.splitlines()
+    before: dict[int, list[str]] = {}
+    for number, example in enumerate(examples):
+        fold = example.folding
+        tiles = tensors(fold.types)
+        if not tiles or tensors(load.types)[0].shape != tiles[0].shape:
+            raise UntriedError("its mask is of another shape than what is folded")
+        kind, kept = _tile(tiles[0].shape, tiles[0].element), f"%xray_kept_{number}"
+        mask, types = spelled(load.operands[1]), f"{_tile(tiles[0].shape, 'i1')}, {kind}"
+        if fold.name == "tt.reduce":
+            identity = identity_of(fold)[1]
+            if len(fold.operands) != 1 or not identity:
+                raise UntriedError("the fold has no identity that is known here")
+            name, at = spelled(fold.operands[0]), fold.row
+            rows[at] = rows[at].replace(f"({name})", f"({kept})", 1)
+            value = literal_of(_VALUES[identity], tiles[0].element)
+            before.setdefault(at, []).append(f"{kept}_fill = arith.constant dense<{value}> : {kind}")
+            other = f"{kept}_fill"
+        else:
+            name, other = (spelled(v) for v in example.update)
+            at = next(
+                (n for n, row in enumerate(rows) if n > fold.row and row.strip().startswith("scf.yield")), -1
+            )
+            if at < 0:
+                raise UntriedError("the loop hands nothing on")
+            rows[at] = re.sub(rf"{re.escape(name)}(?![\w.$-])", kept, rows[at], count=1)
+        before.setdefault(at, []).append(f"{kept} = arith.select {mask}, {name}, {other} : {types}")
+    return "\n".join(row for n, text in enumerate(rows) for row in (*before.get(n, ()), text))
+
+
+def _tile(shape: tuple[int, ...], element: str) -> str:
+    return f"tensor<{''.join(f'{n}x' for n in shape)}{element}>"
+
+
+def literal_of(value: float, element: str) -> str:
+    """A number as MLIR writes it; of integers the extremes for infinities.
+
+    Raises:
+        UntriedError: an element type that is not known here.
+    """
+    if element in _BITS:
+        if np.isfinite(value):
+            return f"{value:.6e}"
+        infinity, size = _BITS[element]
+        return f"0x{infinity | (1 << size - 1 if value < 0 else 0):0{size // 4}X}"
+    if not re.fullmatch(r"i\d+", element) or element == "i1":
+        raise UntriedError(f"a fill of {element} is not written here")
+    bits = int(element[1:])
+    if np.isfinite(value):
+        return str(int(value))
+    return str(-(2 ** (bits - 1)) if value < 0 else 2 ** (bits - 1) - 1)
+
+
+def _observed(
+    suspect: Suspect, example: Counterexample, made: Mapping[str, Operation], place: tuple[str, int], shown: str,
+    untried: str | None, *, enough: bool = False,
+) -> Observation:  # fmt: skip
+    folding = example.folding
+    what, identity = identity_of(folding)
+    at = line_of(folding.place)
+    fold = f"the {what} in line {at[1]}" if at else f"a {what}"
+    identity = identity or "the value that leaves the others as they are"
+    simple = f"say other={identity}"
+    before = "fill with tl.where(mask, x, identity) in front of the reduction"
+    if shown:
+        change = (
+            f"{simple} (tried: then it stores what it should)"
+            if enough
+            else f"{before} (tried: then it stores what it should)"
+        )
+    else:
+        change = f"{before}; not tried: {untried or 'nothing was executed'}"
+    numbers: list[tuple[str, Any]] = [
+        ("identity", identity), ("got", float(example.got)), ("wanted", float(example.wanted)),
+    ]  # fmt: skip
+    return Observation(
+        "wrong-fill",
+        "error" if shown or untried is None else "warning",  # executed, and not shown: a suspicion
+        *place,
+        f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: {example}"
+        + (f"; {shown}" if shown else ""),
+        f"masked elements must not change the result: the identity of this {what} is {identity}",
+        change,
+        numbers=tuple(numbers),
+    )

@@ -1,0 +1,89 @@
+"""`race`: threads of one program that write different values to one place, with no barrier between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilefold.xray.evidence import Evidence
+from tilefold.xray.ir import Function
+from tilefold.xray.machine import Outcome
+from tilefold.xray.machine.races import Race, races
+from tilefold.xray.observe.trials import numbers
+from tilefold.xray.report.model import Observation, Report
+from tilefold.xray.report.static import line_of
+
+_READS = (
+    "tt.load",
+    "tt.gather",
+    "tt.descriptor_load",
+    "tt.descriptor_gather",
+    "tt.atomic_rmw",
+    "tt.atomic_cas",
+)
+
+
+def race(report: Report, evidence: Evidence) -> Iterator[Observation]:
+    """One observation a line: the first place that threads of a program disagree about. Places that memory filled at random
+    decides are left out: there, threads meet by chance."""
+    if evidence.execution is None:
+        return
+    by_chance = _lines_by_chance(evidence.ttir)
+    seen: set[tuple[str, int]] = set()
+    for program, outcome in zip(evidence.execution.programs, evidence.execution.outcomes, strict=True):
+        for found in (*races(outcome, "global"), *races(outcome, "shared")):
+            place = evidence.places.line(evidence.entry.instructions[found.instructions[-1]]) or ("", 0)
+            if not found.differing or place in seen or place in by_chance:
+                continue
+            seen.add(place)
+            yield Observation(
+                "race",
+                "error",
+                *place,
+                f"{found.differing} bytes are written by several threads of program {program} with different values and no "
+                f"barrier between: {_said(found, outcome, evidence)}",
+                "which of them stays is decided by the chip, and may be decided otherwise the next time",
+                "let each place be written by one thread (fold what meets there, or mask all but one), or use an atomic",
+                numbers=(
+                    ("bytes", found.differing),
+                    ("threads", f"{found.threads[0]} and {found.threads[1]}"),
+                ),
+            )
+
+
+def _said(found: Race, outcome: Outcome, evidence: Evidence) -> str:
+    """The place, and what two threads write to it."""
+    assert evidence.execution is not None
+    values = [_value(found, thread, outcome, evidence) for thread in found.threads]
+    name, place = evidence.execution.named(found.place)
+    return f"{name}[{place}] gets {values[0]} from thread {found.threads[0]} and {values[1]} from thread {found.threads[1]}"
+
+
+def _value(found: Race, thread: int, outcome: Outcome, evidence: Evidence) -> str:
+    """The last value that a thread wrote to the place of a race, as a number of its argument's type."""
+    assert evidence.execution is not None
+    size, kind = evidence.execution.element(found.place)
+    value = ""
+    for access in outcome.accesses:
+        if access.written is None or access.step != found.step or not access.active[thread]:
+            continue
+        first = int(access.addresses[thread])
+        if access.instruction in found.instructions and first <= found.place < first + access.bytes:
+            row = access.written[int(access.active[:thread].sum())]
+            at = (found.place - first) // size * size
+            held = row[at : at + size]
+            value = f"{numbers(held.copy(), kind)[0]:.6g}" if len(held) == size else held.tobytes().hex()
+    return value
+
+
+def _lines_by_chance(ttir: Function) -> set[tuple[str, int]]:
+    """Lines of stores whose places come out of memory."""
+    made = ttir.made_by()
+    found = set()
+    for operation in ttir.walk():
+        place = line_of(operation.place)
+        if operation.name != "tt.store" or place is None:
+            continue
+        reached = ttir.reached_from(operation.operands[:1])
+        if any(name in made and made[name].name in _READS for name in reached):
+            found.add(place)
+    return found

@@ -1,0 +1,196 @@
+"""Changes that can be made here - another launch, another word in the TTIR - made, compiled, executed and compared.
+
+A change is given as one that was tried only if all memory that the executed programs touched then holds the same (or, of a
+change of precision, with what changes) and something is gained. Otherwise the entry says what was tried and what came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tilefold.xray.compile import offline
+from tilefold.xray.compile.job import Compiled
+from tilefold.xray.evidence import Evidence
+from tilefold.xray.ir import Operation
+from tilefold.xray.machine import Outcome
+from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
+from tilefold.xray.report.model import Observation, Report
+from tilefold.xray.report.occupancy import occupancy
+from tilefold.xray.report.static import line_of
+
+_STRONG = ("acq_rel", "acquire", "release")
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What was changed, in words; the kernel that came of it; how it is measured, less being better."""
+
+    what: str
+    compiled: Compiled
+    measure: str
+    before: float
+    after: float
+    precision: bool = False
+
+
+def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Observation:
+    """The observation with what its change gained, or with why it is not advised; as it was where nothing can be tried."""
+    make = _REMEDIES.get(found.code)
+    if make is None or evidence.execution is None or found.change.startswith("nothing to do"):
+        return found
+    try:
+        remedy = make(found, report, evidence, trials)
+        if remedy is None:
+            return found
+        changed = difference(
+            evidence.compiled,
+            trials.memory(evidence.compiled),
+            trials.memory(remedy.compiled),
+            exact=remedy.precision,
+        )
+    except UntriedError as reason:
+        return replace(found, change=f"{found.change}; not tried: {reason}")
+    return replace(found, change=_said(found.change, remedy, changed))
+
+
+def _said(change: str, remedy: Remedy, changed: Difference | None) -> str:
+    came = f"{remedy.measure} {remedy.before:,.0f} -> {remedy.after:,.0f}"
+    if remedy.precision:
+        return f"{change} (tried {remedy.what}: {came}; {changed or 'nothing that is stored changes'})"
+    if changed is not None:
+        return f"not {remedy.what}: tried, and then other values are stored ({changed})"
+    if remedy.after >= remedy.before:
+        return f"nothing was gained by {remedy.what}: tried, {came}; {change}"
+    return f"{change} (tried {remedy.what}: {came}, and the same is stored)"
+
+
+def _issued(outcomes: tuple[Outcome, ...]) -> int:
+    return sum(o.instructions for o in outcomes)
+
+
+def _launched(warps: int, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """Other warps, measured by the instructions that are issued."""
+    if warps == evidence.compiled.job.num_warps:
+        return None
+    made = trials.launch(warps=warps)
+    assert evidence.execution is not None
+    before, after = _issued(evidence.execution.outcomes), _issued(trials.run(made).outcomes)
+    return Remedy(f"num_warps={warps}", made, "instructions issued", before, after)
+
+
+def _fewer_warps(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    copies = int(dict(found.numbers)["copies"])
+    return _launched(max(1, report.num_warps // copies), evidence, trials)
+
+
+def _warp_group(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    return _launched(4, evidence, trials)
+
+
+def _more_warps(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """Twice the warps for a kernel that spills."""
+    if report.num_warps >= 16:
+        return None
+    made = trials.launch(warps=2 * report.num_warps)
+    used = offline.assemble(made).resources
+    before = report.resources.spill_stores + report.resources.spill_loads
+    after = used.spill_stores + used.spill_loads
+    return Remedy(f"num_warps={2 * report.num_warps}", made, "bytes spilled a thread", before, after)
+
+
+def _fewer_stages(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """One stage less where shared memory limits how many programs an SM holds."""
+    if report.occupancy.limiter != "shared memory" or report.num_stages < 2:
+        return None
+    made = trials.launch(stages=report.num_stages - 1)
+    chip, used = made.job.chip, offline.assemble(made).resources
+    after = occupancy(chip, used, made.num_warps).warps
+    limit = report.occupancy.warps_at_most
+    return Remedy(
+        f"num_stages={report.num_stages - 1}",
+        made,
+        "warps that an SM has no room for",
+        limit - report.occupancy.warps,
+        limit - after,
+    )
+
+
+def _at(evidence: Evidence, found: Observation, name: str) -> list[Operation]:
+    """Operations of a name at the observation's line."""
+    return [
+        o for o in evidence.ttir.walk() if o.name == name and line_of(o.place) == (found.file, found.line)
+    ]
+
+
+def _rewritten(
+    evidence: Evidence, operations: list[Operation], change: Callable[[str], str], trials: Trials
+) -> Compiled:
+    """The kernel with the rows of some operations changed.
+
+    Raises:
+        UntriedError: there is nothing to change, or the text does not compile.
+    """
+    rows = evidence.compiled.ttir.splitlines()
+    before = list(rows)
+    for operation in operations:
+        rows[operation.row] = change(rows[operation.row])
+    if rows == before:
+        raise UntriedError("its words are not in the TTIR")
+    return trials.compile("\n".join(rows))
+
+
+def _weaker(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """An atomic that says relaxed (or release, where it may publish), measured by orders and fences in the PTX."""
+    word = "release" if found.severity == "note" else "relaxed"
+    strong = _at(evidence, found, "tt.atomic_rmw")
+
+    def weakened(row: str) -> str:
+        for order in _STRONG:
+            row = row.replace(f" {order},", f" {word},")
+        return row
+
+    made = _rewritten(evidence, strong, weakened, trials)
+    return Remedy(
+        f'sem="{word}"',
+        made,
+        "orders and fences in the PTX",
+        _orders(evidence.compiled.ptx),
+        _orders(made.ptx),
+    )
+
+
+def _orders(ptx: str) -> int:
+    return sum(ptx.count(f".{word}") for word in _STRONG) + ptx.count("fence.") + ptx.count("membar.")
+
+
+def _exact(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    return _precision(found, evidence, trials, "ieee")
+
+
+def _rounded(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    dots = _at(evidence, found, "tt.dot")
+    if not any("xf32>" in dot.types for dot in dots):
+        return None
+    return _precision(found, evidence, trials, "tf32")
+
+
+def _precision(found: Observation, evidence: Evidence, trials: Trials, word: str) -> Remedy:
+    """Dots of another precision: instructions issued, and what is stored then."""
+
+    def said(row: str) -> str:
+        for other in ("tf32x3", "tf32", "ieee"):
+            if f"inputPrecision = {other}" in row:
+                return row.replace(f"inputPrecision = {other}", f"inputPrecision = {word}")
+        return row.replace(" : ", f", inputPrecision = {word} : ", 1)
+
+    made = _rewritten(evidence, _at(evidence, found, "tt.dot"), said, trials)
+    assert evidence.execution is not None
+    before, after = _issued(evidence.execution.outcomes), _issued(trials.run(made).outcomes)
+    return Remedy(f'input_precision="{word}"', made, "instructions issued", before, after, precision=True)
+
+
+_REMEDIES: dict[str, Callable[[Observation, Report, Evidence, Trials], Remedy | None]] = {
+    "redundant-threads": _fewer_warps, "idle-warps": _fewer_warps, "older-tensor-core": _warp_group, "spill": _more_warps,
+    "occupancy": _fewer_stages, "strong-atomic": _weaker, "tf32-dot": _exact, "no-tensor-core": _rounded,
+}  # fmt: skip

@@ -1,0 +1,185 @@
+"""Remedies and suspicions tried: the kernel compiled again with one thing changed, executed, and its memory compared.
+
+A comparison is of all memory that the executed programs touched, so it holds whatever wrote it. Trials are bounded in number
+and in steps: a kernel whose programs take long is not executed again, and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilefold.errors import TilefoldError
+from tilefold.xray.compile import offline
+from tilefold.xray.compile.job import Compiled
+from tilefold.xray.execution import Execution, Program, execute
+from tilefold.xray.machine.memory import Allocation, Memory
+from tilefold.xray.machine.types import Array
+from tilefold.xray.ptx import parse
+
+STEPS = 150_000  # instructions of a warp, times the trials
+TRIALS = 24
+_MANTISSA = {"fp64": 52, "fp32": 23, "fp16": 10, "bf16": 7, "fp8e5": 2, "fp8e4nv": 3}
+_SPARE_BITS = 4  # by which results may differ where sums come in another order
+
+
+class UntriedError(Exception):
+    """A trial that was not made; its message says why."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Elements of an argument that two executions left with different values, and the first of those that differ most."""
+
+    name: str
+    count: int
+    element: int
+    ours: float
+    theirs: float
+
+    def __str__(self) -> str:
+        return f"{self.name}[{self.element}] is {self.ours:.6g} and not {self.theirs:.6g}"
+
+
+class Trials:
+    """Variants of one compiled kernel, executed. The first execution is what they are compared with."""
+
+    def __init__(self, compiled: Compiled, execution: Execution | None) -> None:
+        self.compiled, self.execution = compiled, execution
+        self._left, self._done = STEPS, TRIALS
+        self._compiled: dict[str, Compiled] = {}
+        self._kept: dict[tuple[str, tuple[Program, ...], int], Memory] = {}
+
+    def compile(self, ttir: str) -> Compiled:
+        """What the compiler makes of another TTIR.
+
+        Raises:
+            UntriedError: it does not compile, or there were too many trials.
+        """
+        if ttir not in self._compiled:
+            self._compiled[ttir] = self._made(lambda: offline.recompile(self.compiled, ttir))
+        return self._compiled[ttir]
+
+    def launch(self, *, warps: int | None = None, stages: int | None = None) -> Compiled:
+        """The kernel for a launch with other warps or stages.
+
+        Raises:
+            UntriedError: it does not compile, or there were too many trials.
+        """
+        job = self.compiled.job
+        job = replace(job, num_warps=warps or job.num_warps, num_stages=stages or job.num_stages)
+        return self._made(lambda: offline.compile_job(job))
+
+    def _made(self, make: Callable[[], Compiled]) -> Compiled:
+        self._done -= 1
+        if self._done < 0:
+            raise UntriedError(f"more than {TRIALS} trials")
+        try:
+            return make()
+        except TilefoldError as error:
+            raise UntriedError(f"does not compile: {str(error).splitlines()[0]}") from None
+
+    def run(self, compiled: Compiled, programs: Sequence[Program] | None = None) -> Execution:
+        """Execute a variant; by default the programs that the report is of.
+
+        Raises:
+            UntriedError: it cannot be executed, or takes too many steps.
+        """
+        return self._run(compiled, self._programs(programs), 0)
+
+    def memory(self, compiled: Compiled, programs: Sequence[Program] | None = None, sign: int = 0) -> Memory:
+        """What a variant leaves behind. `sign`: of all numbers that memory without data holds; 0 for both.
+
+        Raises:
+            UntriedError: it cannot be executed, or takes too many steps.
+        """
+        chosen = self._programs(programs)
+        first = self.execution
+        if compiled is self.compiled and first is not None and not sign and chosen == first.programs:
+            return first.memory
+        key = (compiled.ptx, chosen, sign)
+        if key not in self._kept:
+            self._kept[key] = self._run(compiled, chosen, sign).memory
+        return self._kept[key]
+
+    def _programs(self, given: Sequence[Program] | None) -> tuple[Program, ...]:
+        if self.execution is None:
+            raise UntriedError("the kernel was not executed")
+        return self.execution.programs if given is None else tuple(given)
+
+    def _run(self, compiled: Compiled, programs: tuple[Program, ...], sign: int) -> Execution:
+        assert self.execution is not None
+        done = [o.instructions // max(o.issued.shape[1], 1) for o in self.execution.outcomes]
+        self._left -= max(done, default=0) * len(programs)
+        if self._left < 0:
+            raise UntriedError(f"trials would take more than {STEPS} steps")
+        try:
+            return execute(compiled, parse(compiled.ptx), programs, sign=sign)
+        except TilefoldError as error:
+            raise UntriedError(f"not executed: {str(error).removeprefix('xray: ')}") from None
+
+
+def difference(compiled: Compiled, ours: Memory, theirs: Memory, *, exact: bool = False) -> Difference | None:
+    """Where two memories differ by more than rounding (`exact`: at all); None where they hold the same."""
+    kinds = {f"{i}:{a.name}": (a.name, a.type) for i, a in enumerate(compiled.parameters) if a.pointer}
+    found = None
+    for left, right in zip(ours.allocations, theirs.allocations, strict=False):
+        if left.name in kinds and left.name == right.name:
+            name, kind = kinds[left.name]
+            one = _differing(name, kind, _pairs(left, right, ours, theirs), exact=exact)
+            found = found or one
+    return found
+
+
+def _pairs(
+    left: Allocation, right: Allocation, ours: Memory, theirs: Memory
+) -> list[tuple[int, Array, Array]]:
+    """(first byte from the argument's address, bytes, bytes) of all that either of them touched."""
+    if left.data is not None and right.data is not None:
+        return [(0, left.data[: left.size], right.data[: right.size])]
+    return [
+        (
+            number * len(ours.page(left, number)) - ours.middle,
+            ours.page(left, number),
+            theirs.page(right, number),
+        )
+        for number in sorted({*left.pages, *right.pages})
+    ]
+
+
+def _differing(
+    name: str, kind: str, parts: list[tuple[int, Array, Array]], *, exact: bool
+) -> Difference | None:
+    worst, count = None, 0
+    largest = 0.0
+    for first, ours, theirs in parts:
+        if np.array_equal(ours, theirs):
+            continue
+        a, b = numbers(ours, kind), numbers(theirs, kind)
+        with np.errstate(all="ignore"):
+            far = np.abs(a - b)
+            scale = np.maximum(np.abs(a), np.abs(b))
+            scale = np.where(np.isfinite(scale), scale, 0)
+            bits = 0 if exact or kind not in _MANTISSA else _MANTISSA[kind] - _SPARE_BITS
+            room = 0.0 if not bits else 2.0**-bits * max(float(scale.max()), 1.0)
+            apart = ~((a == b) | (np.isnan(a) & np.isnan(b)) | (far <= room))
+        count += int(apart.sum())
+        if apart.any():
+            rank = np.where(apart, np.where(np.isfinite(far), far, np.inf), -1)
+            at = int(rank.argmax())
+            if worst is None or rank[at] > largest:
+                size = len(ours) // len(a)
+                largest, worst = float(rank[at]), (first // size + at, float(a[at]), float(b[at]))
+    return None if worst is None else Difference(name, count, *worst)
+
+
+def numbers(held: Array, kind: str) -> Array:
+    """Bytes as numbers of a type; of 8-bit floats the bits."""
+    if kind == "bf16":
+        return (held.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    dtype = {"fp64": "f8", "fp32": "f4", "fp16": "f2", "i64": "i8", "i32": "i4", "i16": "i2", "i8": "i1",
+             "u64": "u8", "u32": "u4", "u16": "u2"}.get(kind, "u1")  # fmt: skip
+    whole: Array = held[: len(held) // int(dtype[1]) * int(dtype[1])].view(dtype).astype(np.float64)
+    return whole

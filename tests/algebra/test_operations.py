@@ -1,0 +1,180 @@
+"""The table of operations: every row has its columns, and a new operation is one row."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import tilefold
+from tilefold import math as tm
+from tilefold.algebra import advice, operations
+from tilefold.algebra.advice import instead_of
+from tilefold.algebra.columns import Cost, Op, Torch, Triton
+from tilefold.algebra.evaluate import evaluate
+from tilefold.algebra.expression import trace
+from tilefold.algebra.operations import OPS
+from tilefold.algebra.program import specialize
+from tilefold.algebra.typing import infer
+from tilefold.backends.triton.emit import emit
+from tilefold.errors import MemberError
+from tilefold.on_cpu import by_tiles
+from xray.running import fold
+
+FREE = {"block_first", "block_count"}  # moves, and a number known when the code is generated
+
+
+@pytest.mark.parametrize("row", OPS.values(), ids=lambda row: row.name)
+def test_every_row_has_its_columns(row: Op) -> None:
+    assert callable(row.python)
+    assert row.arity in (1, 2, 3)
+    assert (row.cost == Cost()) == (row.name in FREE)
+    if row.kind == "cast":  # a rule for pairs of dtypes, no function
+        assert (row.torch, row.triton) == (None, None)
+        return
+    assert row.torch is not None
+    assert callable(row.torch.function)
+    assert row.triton is not None
+    texts = (
+        row.triton.text,
+        row.triton.floats,
+        row.triton.float64,
+        row.triton.uint64,
+        row.triton.device_float32,
+    )
+    for text in texts:
+        if text is not None:
+            shown = text.format(*(f"<{i}>" for i in range(3)), bits=64)
+            taken = 2 if row.kind == "block" and row.name != "block_first" else row.arity
+            assert all(f"<{i}>" in shown for i in range(taken)), text
+            assert f"<{taken}>" not in shown, text
+
+
+@pytest.mark.parametrize("row", OPS.values(), ids=lambda row: row.name)
+def test_every_row_can_be_called(row: Op) -> None:
+    """By a function of `tilefold.math`, or by an operator of Python's."""
+    if row.kind != "block" and row.name in tm.__all__ and row.name != "cast":
+        graph = trace(lambda *x: getattr(tm, row.name)(*x[: row.arity]), 3)
+        assert [n.op for n in graph.nodes if n.op != "input"] == [row.name]
+    assert callable(getattr(tm, row.name))
+
+
+def test_names_are_the_rows_own() -> None:
+    assert [row.name for row in operations.ROWS] == list(OPS)
+    assert len(set(OPS)) == len(operations.ROWS)
+
+
+def test_a_function_that_is_in_no_table() -> None:
+    with pytest.raises(AttributeError, match=r"got tilefold.math.relu; use tilefold.math.maximum\(x, 0\)"):
+        _ = tm.relu
+
+
+HYPOT = Op(
+    "hypot", 2, "float", math.hypot, Torch(torch.hypot), Triton("tl.sqrt({0} * {0} + {1} * {1})"),
+    Cost(fp32=7, alu=4, sfu=1),
+)  # fmt: skip
+BLOCK_PROD = Op(
+    "block_prod", 1, "block", lambda x: x, Torch(lambda value, dims: value.prod(dims[0], keepdim=True)),
+    Triton("{0} * {1}", absent=1), Cost(fp32=1),
+)  # fmt: skip
+
+
+@pytest.fixture
+def new_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for row in (HYPOT, BLOCK_PROD):
+        monkeypatch.setitem(OPS, row.name, row)
+    return
+
+
+def test_a_new_operation_is_one_row(new_rows: None) -> None:
+    """Traced, checked, evaluated, folded by the CPU's loop, and written for a GPU and executed there."""
+    graph = trace(lambda x, y: tm.hypot(x, y) + tm.hypot(3, 4), 2)
+    assert [n.op for n in graph.nodes] == ["input", "input", "hypot", "const", "add"]
+    x, y = torch.tensor([3.0, 5.0, -8.0]), torch.tensor([4.0, 12.0, 15.0])
+    assert infer(graph, [torch.int64, torch.int64]).output_dtypes == (torch.float32,)
+    (got,) = evaluate(infer(graph, [torch.float32] * 2), [x, y])
+    assert isinstance(got, torch.Tensor)
+    assert got.tolist() == [10.0, 18.0, 22.0]
+
+    length = tilefold.Monoid(tm.hypot, 0, lift=abs, name="length")
+    rows = torch.tensor([[3.0, 4.0, 12.0, 0.0, 84.0], [1.0, 1.0, 1.0, 1.0, 0.0]])
+    program = specialize(length.total, (torch.float32,))
+    assert "tl.sqrt(a0 * a0 + b0 * b0)" in emit(program, index=torch.int64)
+    want = torch.tensor([85.0, 2.0])
+    assert length.commutative is False  # no proof has heard of it
+    torch.testing.assert_close(by_tiles([rows], program, (1,), "run_to_run")[0][0], want)
+    torch.testing.assert_close(tilefold.reduce(rows, length, dim=1), want)
+    torch.testing.assert_close(fold([rows], program, (1,), 90, ordered=True)[0][0], want)
+
+
+@pytest.mark.parametrize("length", [5, 513])
+def test_a_new_block_operation_is_one_row(new_rows: None, length: int) -> None:
+    product = tilefold.Monoid(
+        lambda a, b: a * b,
+        1,
+        absorb=lambda s, x: s * tm.block_prod(x),
+        name="product",
+    )
+    rows = torch.ones(2, length)
+    rows[0, [0, 2, -1]] = torch.tensor([2.0, 3.0, 7.0])
+    want = torch.tensor([42.0, 1.0])
+    program = specialize(product.total, (torch.float32,))
+    assert "def BLOCK_PROD(a, b):\n    return a * b\n" in emit(program, index=torch.int64)
+    assert torch.equal(tilefold.reduce(rows, product, dim=1), want)
+    assert torch.equal(fold([rows], program, (1,), 90, ordered=False)[0][0], want)
+
+
+@pytest.mark.parametrize("op", ["add", "exp", "truediv", "maximum", "lt", "floor"])
+def test_the_costs_are_what_the_script_counts(op: str) -> None:
+    """Of those that every version of the assembler has in so many instructions."""
+    path = Path(__file__).parents[2] / "benchmarks" / "operation_costs.py"
+    spec = importlib.util.spec_from_file_location("operation_costs", path)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    found, decided = script.cost(op)
+    assert decided
+    assert Cost(**script.halves(found)) == OPS[op].cost
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("exp", "use tilefold.math.exp(x)"),
+        ("expp", "use tilefold.math.exp(x)"),
+        ("maximum", "use tilefold.math.maximum(a, b)"),
+        ("amax", "use tilefold.math.maximum(a, b) of two values"),
+        ("shape", "use tilefold.math.block_count(x) in absorb"),
+        ("shpe", "use tilefold.math.block_count(x) in absorb"),
+        ("logical_and", "use the operator &"),
+        ("sigmoid", "use tilefold.math.sigmoid(x)"),
+        ("to", "use tilefold.math.cast(x, dtype)"),
+        ("half", "use tilefold.math.cast(x, torch.float32)"),
+        ("relu", "use tilefold.math.maximum(x, 0)"),
+        ("quux", "use operators, Python numbers"),
+    ],
+)
+def test_what_to_write_instead(name: str, said: str) -> None:
+    assert instead_of(name).startswith(said)
+    with pytest.raises(MemberError, match=re.escape(said)):
+        trace(lambda x: getattr(x, name), 1)
+
+
+def test_the_advice_names_what_there_is() -> None:
+    """Every function that any advice names is in tilefold.math."""
+    for name in (*advice._INSTEAD, *OPS):
+        for function in re.findall(r"tilefold\.math\.(\w+)", instead_of(name)):
+            assert callable(getattr(tm, function)), (name, function)
+
+
+def test_a_value_has_no_attributes() -> None:
+    """For those who ask, too."""
+    seen = []
+    trace(lambda x: seen.append(hasattr(x, "shape")) or x, 1)
+    assert seen == [False]

@@ -1,0 +1,196 @@
+"""The function that is written for a plan on a GPU: what it allocates, in which order it launches, what it returns.
+
+There is no GPU here. Memory is the CPU's, and each launch is executed from its PTX by the X-ray's machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import tilefold
+from tilefold import dispatch, monoids
+from tilefold.algebra import program as programs
+from tilefold.backends.triton import executable as executables
+from tilefold.backends.triton.call import Call
+from tilefold.backends.triton.executable import Executable, contiguous
+from tilefold.backends.triton.lower import calls_of
+from tilefold.contract.epilogue import make_epilogue
+from tilefold.contract.operands import canonical_product
+from tilefold.contract.plan import Candidate, Finish, Tile
+from tilefold.contract.steps import product_plan
+from tilefold.planner.device import H200
+from tilefold.planner.plan import Plan
+from tilefold.requests import Product, Reduction, Request
+from xray.running import run_call
+
+Tensor = torch.Tensor
+
+
+class Machine:
+    """Stands for a device: memory by its addresses, and launches in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, Tensor] = {}
+        self.launched: list[str] = []
+
+    def hold(self, tensor: Tensor) -> Tensor:
+        self.held[tensor.data_ptr()] = tensor
+        return tensor
+
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> Tensor:
+        assert tuple(strides) == contiguous(shape, dtype)[1]
+        return self.hold(torch.empty(tuple(shape), dtype=dtype))
+
+    def launcher(self, call: Call, index: int) -> Callable[..., None]:
+        def launch(stream: int, *addresses: int) -> None:
+            assert stream == 7
+            self.launched.append(call.kernel)
+            run_call(call, [], [self.held[address] for address in addresses], 90)
+
+        return launch
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
+    monkeypatch.setattr(executables, "_empty", made.empty)
+    monkeypatch.setattr(executables, "launcher", made.launcher)
+    return made
+
+
+def run(
+    machine: Machine, request: Request, tensors: Sequence[Tensor], plan: Plan | None = None, **given: Any
+) -> list[Tensor]:
+    """A request on the machine, by its own plan for an H200 or another one."""
+    problem, chosen = request.plan(tensors, H200, library=False)
+    plan = plan or chosen
+    calls = calls_of(plan, problem, request.computation)
+    layouts = [contiguous(shape, dtype) for shape, dtype in request.results]
+    made = Executable(plan, calls, request.computation, len(tensors), layouts, 0)
+    for tensor in tensors:
+        machine.hold(tensor)
+    return made(tensors, **given)
+
+
+def reduction(x: Tensor, monoid: tilefold.Monoid, dims: tuple[int, ...], keepdim: bool = False) -> Reduction:
+    program = programs.specialize(monoid.total, (x.dtype,))
+    shape = [1 if d in dims else n for d, n in enumerate(x.shape) if keepdim or d not in dims]
+    return Reduction(program, dims, "run_to_run", tuple(shape))
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_one_launch(machine: Machine, keepdim: bool) -> None:
+    x = torch.randn(6, 300)
+    (got,) = run(machine, reduction(x, monoids.SUM, (1,), keepdim), [x])
+    torch.testing.assert_close(got, x.sum(1, keepdim=keepdim))
+    assert machine.launched == ["fold_lanes"]
+
+
+def test_two_launches_meet_in_a_workspace_and_give_several_results(machine: Machine) -> None:
+    x = torch.randn(1, 1 << 17)
+    values, positions = run(machine, reduction(x, monoids.MAX_WITH_INDEX, (1,)), [x])
+    want = x.max(1)
+    assert torch.equal(values, want.values)
+    assert torch.equal(positions, want.indices)
+    assert machine.launched == ["fold_lanes", "fold_lanes"]
+
+
+def test_an_ordered_fold(machine: Machine) -> None:
+    x = torch.randn(3, 200)
+    (got,) = run(machine, reduction(x, monoids.LAST, (1,)), [x])
+    assert torch.equal(got, x[:, -1])
+
+
+def test_nothing_is_filled_with_the_identity(machine: Machine) -> None:
+    x = torch.empty(4, 0)
+    (got,) = run(machine, reduction(x, monoids.SUM, (1,)), [x])
+    assert got.tolist() == [0, 0, 0, 0]
+    assert machine.launched == []
+
+
+def test_results_go_where_they_are_wanted(machine: Machine) -> None:
+    x, out = torch.randn(6, 300), machine.hold(torch.full((6,), 9.0))
+    (got,) = run(machine, reduction(x, monoids.MAX, (1,)), [x], outputs=[out])
+    assert got is out
+    assert torch.equal(out, x.amax(1))
+
+
+PLANS = {
+    "whole": Candidate("whole", Tile(16, 16, 32, 1, 2)),
+    "split": Candidate("split", Tile(16, 32, 32, 1, 2), 3, Finish(32, 2, 1)),
+    "early": Candidate("split", Tile(16, 32, 32, 1, 2), 3, Finish(32, 2, 1), overlap=True, chained=True),
+}
+
+
+@pytest.mark.parametrize("name", list(PLANS))
+def test_products(machine: Machine, name: str) -> None:
+    a, b, bias = torch.randn(19, 150).half(), torch.randn(150, 40).half(), torch.randn(19, 40)
+    ending = make_epilogue("relu", torch.float32, (), torch.float16, torch.float32)
+    request = Product(ending, "ieee", "run_to_run", (19, 40))
+    plan = product_plan(PLANS[name], canonical_product(a, b, [bias]), ending)
+    (got,) = run(machine, request, [a, b, bias], plan)
+    want = torch.relu(a.double() @ b.double() + bias)
+    torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-3)
+    assert machine.launched == (
+        ["product_whole"] if name == "whole" else ["product_partials", "finish_products"]
+    )
+
+
+def test_rows_of_a_product_are_results_too(machine: Machine) -> None:
+    a, b = torch.randn(9, 70).half(), torch.randn(70, 24).half()
+    ending = make_epilogue(None, None, (), torch.float16, torch.float32, (monoids.MAX_WITH_INDEX, None))
+    request = Product(ending, "ieee", "run_to_run", (9, 24))
+    plan = product_plan(Candidate("whole", Tile(16, 32, 32, 1, 2)), canonical_product(a, b, []), ending)
+    logits, most, where = run(machine, request, [a, b], plan)
+    torch.testing.assert_close(logits.double(), a.double() @ b.double(), rtol=1e-4, atol=1e-3)
+    assert torch.equal(most, logits.amax(1))
+    assert torch.equal(where, logits.argmax(1))
+
+
+def test_a_library_call_stands_among_launches(machine: Machine) -> None:
+    """cuBLAS's sums, here torch's on a CPU, finished by a launch; and a product that the library finishes itself."""
+    a, b = torch.randn(5, 64), torch.randn(64, 24)
+    ending = make_epilogue("relu", None, (), torch.float32, None)
+    problem, request = canonical_product(a, b, []), Product(ending, "ieee", "run_to_run", (5, 24))
+    plan = product_plan(Candidate("cublas", finish=Finish(32, 1, 1)), problem, ending)
+    kept = executables.LIBRARY["wide_product"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(executables.LIBRARY, "wide_product", lambda a, b: machine.hold(kept(a, b)))  # type: ignore[arg-type]
+        (got,) = run(machine, request, [a, b], plan)
+    torch.testing.assert_close(got, torch.relu(a @ b), rtol=1e-4, atol=1e-4)
+    assert machine.launched == ["finish_products"]
+    plain = make_epilogue(None, None, (), torch.float32, None)
+    plan = product_plan(Candidate("cublas"), problem, plain)
+    (got,) = run(machine, Product(plain, "ieee", "run_to_run", (5, 24)), [a, b], plan)
+    torch.testing.assert_close(got, a @ b)
+
+
+def test_the_dispatcher_writes_into_a_target_that_kernels_know_and_copies_to_others(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = machine.hold(torch.randn(6, 300))
+    request = reduction(x, monoids.SUM, (1,))
+
+    def compiled(request: Reduction, tensors: Sequence[Tensor]) -> Executable:
+        problem, plan = request.plan(tensors, H200, library=False)
+        layouts = [contiguous(shape, dtype) for shape, dtype in request.results]
+        calls = calls_of(plan, problem, request.computation)
+        return Executable(plan, calls, request.computation, len(tensors), layouts, 0)
+
+    monkeypatch.setattr(dispatch, "compiled", compiled)
+    direct = machine.hold(torch.empty(6))
+    version = direct._version
+    (got,) = dispatch._on_gpu(request, [x], None, [direct])
+    assert got is direct
+    assert direct._version > version
+    torch.testing.assert_close(direct, x.sum(1))
+    strided = torch.empty(6, 2)[:, 0]
+    (got,) = dispatch._on_gpu(request, [x], None, [strided])
+    assert got is strided
+    torch.testing.assert_close(strided, x.sum(1))

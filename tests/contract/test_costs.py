@@ -1,0 +1,84 @@
+"""The cost model in numbers that can be worked out by hand: a chip of round figures, one term at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tilefold.contract.choose import PARTIAL_BYTES, candidates
+from tilefold.contract.costs import Costs, plan_us
+from tilefold.contract.plan import Asked, Candidate, Finish, Sizes, Tile
+from tilefold.planner.device import H200
+
+# One SM a program and nothing for free but what a test is about: all else is 0, or too fast to be seen.
+CHIP = replace(H200, name="round", sms=100, gb_per_s=1e12)
+FAST = 1e12
+NOTHING = Costs(
+    launch_us=0, dependent_us=0, chained_us=0, crowded_us=0, full_us=0, share_us=0, warp_us=0, latency_us=0, waited=0,
+    load_us=0, step_us=0, core_gb_per_s=FAST, core_tflops=FAST, mma_tflops=FAST, vector_tflops=FAST,
+    vector_warp_tflops=FAST, few=0, wgmma_us=0, mma_us=0, unhidden=0, partial_gb_per_s=FAST, finish_gb_per_s=FAST,
+    meet_us=0, cublas_us=0, cublas_tflops=FAST,
+)  # fmt: skip
+BF16 = Asked(torch.bfloat16)
+TILE = Tile(16, 16, 64, 1, 4)
+
+
+def split(splits: int) -> Candidate:
+    return Candidate("split", TILE, splits, Finish(32, 8, 1))
+
+
+def cost(plan: Candidate, sizes: Sizes, **numbers: float) -> float:
+    return plan_us(plan, sizes, BF16, CHIP, replace(NOTHING, **numbers))
+
+
+def test_partial_products_cost_their_bytes_over_the_bandwidth() -> None:
+    """1000 x 1000 sums of four bytes from each of 10 splits are 40 MB: at 1000 GB/s 40 us."""
+    got = cost(split(10), Sizes(1000, 1000, 6400, 1, 2), partial_gb_per_s=1000.0)
+    assert got == pytest.approx(40.0, rel=1e-6)
+
+
+def test_a_finishing_program_reads_its_share_of_the_partial_products() -> None:
+    """8 x 100 programs of 32 results are a round; 16 x 16 results are one, which reads 32 x 5 x 4 bytes at 1 GB/s."""
+    got = cost(split(5), Sizes(16, 16, 6400, 1, 2), finish_gb_per_s=1.0)
+    assert got == pytest.approx(0.64, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("depth", "splits", "steps"),
+    [(640, 1, 10), (641, 1, 11), (640, 4, 3), (640, 10, 1), (64, 1, 1), (1, 1, 1)],
+)
+def test_steps_of_k_that_are_not_whole_count_as_whole(depth: int, splits: int, steps: int) -> None:
+    plan = split(splits) if splits > 1 else Candidate("whole", TILE)
+    got = cost(plan, Sizes(16, 16, depth, 1, 2), step_us=1.0)
+    assert got == pytest.approx(steps, rel=1e-6)
+
+
+def test_programs_beyond_a_cores_share_wait_for_another_wave() -> None:
+    """An SM holds 32 programs: 101 x 32 x 100 tiles of 100 SMs are in waves of 32 an SM."""
+    sizes = Sizes(16, 16 * 100 * 33, 64, 1, 2)
+    got = cost(Candidate("whole", TILE), sizes, step_us=1.0)
+    assert got == pytest.approx(2.0, rel=1e-6)
+
+
+def test_a_launch_that_begins_early_costs_less_by_what_it_gains() -> None:
+    sizes, plan = Sizes(16, 16, 640, 1, 2), split(2)
+    early = replace(plan, chained=True)
+    gained = cost(plan, sizes, launch_us=1.0) - cost(early, sizes, launch_us=1.0, chained_us=0.25)
+    assert gained == pytest.approx(0.25, rel=1e-6)
+
+
+def test_true_float32_is_slower_than_tensor_cores() -> None:
+    sizes, plan = Sizes(16, 16, 6400, 1, 4), Candidate("whole", TILE)
+    asked = [Asked(torch.float32), Asked(torch.float32, "tf32")]
+    slow, fast = (plan_us(plan, sizes, a, H200, Costs()) for a in asked)
+    assert slow > 2 * fast
+
+
+def test_no_plan_holds_more_partial_products_than_their_bound() -> None:
+    """64 MB: the most that the L2 of the chips planned for keeps. Plans beyond it were there to be had."""
+    sizes = Sizes(1024, 1024, 65536, 1, 2)
+    held = [plan.splits * sizes.outputs * 4 for plan in candidates(sizes, BF16, H200) if plan.splits > 1]
+    assert PARTIAL_BYTES == 64 << 20
+    assert max(held) == PARTIAL_BYTES

@@ -1,0 +1,75 @@
+"""The kinds of cases, and what each is compared on: `make test` tries some of each, `make fuzz` many."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from fuzz import folds, products, scalars
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Random cases and their comparison. `batch` of them take some seconds; `few` are tried by `make test`."""
+
+    name: str
+    cases: st.SearchStrategy[Any]
+    check: Callable[[Any], None]
+    batch: int
+    few: int
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _folds(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
+    check = functools.partial(folds.check, backends=backend.split(" and "))
+    return Kind(f"folds by {backend}", folds.folds(**sizes), check, batch, few)
+
+
+def _scalars(backend: str, batch: int, few: int) -> Kind:
+    check = functools.partial(scalars.check, backends=[backend])
+    return Kind(f"scalars by {backend}", scalars.scalars(), check, batch, few)
+
+
+def _products(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
+    check = functools.partial(products.check, backends=[backend])
+    return Kind(f"products by {backend}", products.products(**sizes), check, batch, few)
+
+
+CPU = {
+    kind.name: kind
+    for kind in [
+        _folds("cpu and auto", 200, 250),
+        _folds("interpret", 25, 35, long=(31, 64, 65, 100), most=150),
+        _scalars("cpu", 200, 300),
+        _scalars("interpret", 50, 80),
+        _scalars("ptx", 8, 25),
+        _products("torch", 100, 300),
+        _products("interpret", 20, 30, most=20, depth=100),
+        _products("ptx", 6, 20, most=33, depth=100),
+        _folds("ptx", 8, 30, long=(31, 64, 65, 127, 257, 300), most=600),
+    ]
+}
+CUDA = {
+    kind.name: kind
+    for kind in [
+        Kind(
+            "products by triton", products.products(),
+            functools.partial(products.check, backends=["triton"], device="cuda"), 25, 0,
+        ),
+        Kind(
+            "scalars by triton", scalars.scalars(),
+            functools.partial(scalars.check, backends=["triton"], device="cuda"), 25, 0,
+        ),
+        Kind("folds by triton", folds.folds(), functools.partial(folds.check, backends=["triton"], device="cuda"), 25, 0),
+        Kind(
+            "longer folds by triton", folds.folds(long=folds.MIDDLE, most=40000),
+            functools.partial(folds.check, backends=["triton"], device="cuda"), 25, 0,
+        ),
+    ]
+}  # fmt: skip

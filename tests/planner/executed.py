@@ -1,0 +1,81 @@
+"""Launches of drawn plans, compiled without a GPU and executed, beside what the planner's model says they move."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from problems import Drawn
+
+from tilefold.backends.triton import call as calls
+from tilefold.backends.triton.call import Call, Pointer
+from tilefold.backends.triton.lower import calls_of
+from tilefold.planner.folds import partial_dtypes
+from tilefold.planner.geometry import Geometry, partials_geometry
+from tilefold.planner.plan import Plan, Stage
+from tilefold.planner.requests import Moved, program_loads, program_stores
+from tilefold.planner.threads import Steps
+from tilefold.xray.machine import Memory, execute, load
+from tilefold.xray.machine.counts import GlobalCost, global_cost
+from tilefold.xray.ptx import parse
+
+RANDOM_PLANS = int(os.environ.get("TILEFOLD_RANDOM_PLANS", "3"))
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch of a plan: its call, its geometry, what it stores, and where its inputs begin modulo 32."""
+
+    call: Call
+    stage: Stage
+    geometry: Geometry
+    stored: Steps
+    partial: bool
+    residues: tuple[int, ...]
+
+    def programs(self) -> list[int]:
+        """The first, a middle and the last program."""
+        return sorted({0, self.call.grid // 2, self.call.grid - 1})
+
+    def modelled(self, program: int) -> tuple[Moved, Moved]:
+        """What the model says that a program loads and stores."""
+        loads = program_loads(self.geometry, self.stage, program)
+        return loads, program_stores(self.geometry, self.stage, program, self.stored, self.partial)
+
+
+def launches_of(drawn: Drawn, plan: Plan) -> list[Launched]:
+    """The launches of a plan for a drawn problem."""
+    made = calls_of(plan, drawn.problem, drawn.program)
+    program = drawn.program
+    states = tuple(d.itemsize for d in partial_dtypes(program))
+    results = tuple(d.itemsize for d in program.outputs)
+    geometries = [drawn.geometry]
+    if len(made) > 1:
+        geometries.append(partials_geometry(drawn.problem.outputs, plan.stages[0].splits, states))
+    found = []
+    for number, (call, stage, geometry) in enumerate(zip(made, plan.stages, geometries, strict=True)):
+        last = number == len(made) - 1
+        residues = tuple(operand.residue for operand in geometry.operands)
+        found.append(Launched(call, stage, geometry, results if last else states, not last, residues))
+    return found
+
+
+def executed(launched: Launched, ptx: str, shared: int) -> list[tuple[GlobalCost, GlobalCost]]:
+    """What the machine counts of the programs' loads and stores, at addresses that begin where the model has them."""
+    memory, values = Memory(), list[int | bytes]()
+    residues = iter(launched.residues)
+    for number, leaf in enumerate(calls.leaves(launched.call.arguments)):
+        if isinstance(leaf, Pointer):
+            values.append(memory.place_open(f"{number}", "bytes") + next(residues, 0) - leaf.before)
+        elif leaf != 1:
+            values.append(leaf)
+    grid = (launched.call.grid, 1, 1)
+    chosen = [(program, 0, 0) for program in launched.programs()]
+    outcomes = execute(load(parse(ptx), shared=shared), memory, values, grid=grid, programs=chosen)
+    return [
+        (
+            global_cost(a for a in outcome.accesses if a.kind != "store"),
+            global_cost(a for a in outcome.accesses if a.kind == "store"),
+        )
+        for outcome in outcomes
+    ]

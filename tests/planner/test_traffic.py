@@ -1,0 +1,135 @@
+"""What the model says that launches move, beside what the X-ray's machine counts of the compiled kernels."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from typing import Any
+
+import problems
+import pytest
+from calibrate import drawn_plan
+
+from planner.executed import Launched, executed, launches_of
+from tilefold.backends.triton import call as calls
+from tilefold.bench.layout import unique_bytes
+from tilefold.bench.suites.shapes import draw_case
+from tilefold.planner.geometry import SECTOR, unique_sectors
+from tilefold.planner.requests import Moved, program_loads
+from tilefold.planner.threads import loads_of
+from tilefold.planner.traffic import all_loads, asked_of
+from tilefold.planner.walk import walk_of
+
+SEEDS = range(5000, 5040)  # drawn plans, of one or two launches each: 60 and more
+
+
+@functools.cache
+def launched(seed: int) -> tuple[Launched, ...]:
+    drawn, _, plan = drawn_plan(seed)
+    return tuple(launches_of(drawn, plan))
+
+
+@functools.cache
+def compiled(seed: int, number: int) -> Any:
+    return calls.compile_for(launched(seed)[number].call, 90)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_programs_walk_as_the_kernels_are_told(seed: int) -> None:
+    for one in launched(seed):
+        walk, told = walk_of(one.geometry, one.stage), dict(one.call.constants)
+        assert (walk.head, walk.has_full, walk.tail) == (told["HEAD"], told["HAS_FULL"], told["TAIL"])
+        assert (walk.masks, walk.wide, walk.splits_first) == (
+            told["MASK_OUTPUTS"],
+            told["WIDE"],
+            told["SPLITS_FIRST"],
+        )
+        assert walk.programs(one.geometry) == one.call.grid
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tiles_lie_on_threads_as_triton_lays_them(seed: int) -> None:
+    for number, one in enumerate(launched(seed)):
+        if is_small(one):
+            continue
+        walk, stage = walk_of(one.geometry, one.stage), one.stage
+        unrolls = {stage.unroll if walk.has_full else 0, walk.head, walk.tail} - {0}
+        steps = [(u, s) for u in unrolls for s in range(u if stage.ordered else 1)]
+        modelled = {load.spread for u, s in steps for load in loads_of(one.geometry, stage, walk, u, s)}
+        assert tiles_of(compiled(seed, number).asm["ttgir"]) <= {
+            (x.shape, x.each, x.lanes, x.warps, x.order) for x in modelled
+        }
+
+
+def is_small(one: Launched) -> bool:
+    """Whether a tile has fewer elements than threads: Triton loads those in any layout that saves it a conversion."""
+    walk = walk_of(one.geometry, one.stage)
+    runs = min({one.stage.unroll if walk.has_full else 0, walk.head, walk.tail} - {0})
+    elements = one.stage.block_outputs * one.stage.lanes * one.stage.run
+    return elements * (1 if one.stage.ordered else runs) < 32 * one.stage.num_warps
+
+
+def tiles_of(ttgir: str) -> set[tuple[tuple[int, ...], ...]]:
+    """Shape, elements a thread, lanes, warps and order of each load."""
+    layout = (
+        r"(#blocked\d*) = #ttg.blocked<\{sizePerThread = \[(.*?)\], threadsPerWarp = \[(.*?)\], "
+        r"warpsPerCTA = \[(.*?)\], order = \[(.*?)\]"
+    )
+    layouts = {m[1]: tuple(numbers(g) for g in m.groups()[1:]) for m in re.finditer(layout, ttgir)}
+    loads = re.finditer(r"tt\.load .*tensor<([\dx]+)x!tt\.ptr<\w+>, (#blocked\d*)>", ttgir)
+    return {(numbers(m[1].replace("x", ",")), *layouts[m[2]]) for m in loads}
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_request_and_sector_is_foreseen(seed: int) -> None:
+    """Executed loads and stores move the sectors of the model, request by request.
+
+    Where a mask splits a warp, LLVM may give each part of it a loop of its own: then its requests are made in two parts.
+    """
+    for number, one in enumerate(launched(seed)):
+        if is_small(one):
+            continue
+        made = compiled(seed, number)
+        counted = executed(one, made.asm["ptx"], made.metadata.shared)
+        for program, (loads, stores) in zip(one.programs(), counted, strict=True):
+            modelled, stored = one.modelled(program)
+            assert (stored.requests, stored.sectors) == (stores.requests, stores.sectors)
+            parted = loads.requests - modelled.requests
+            assert 0 <= parted <= 2
+            assert modelled.sectors <= loads.sectors <= modelled.sectors + parted
+            assert modelled.asked == loads.asked
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_closed_form_is_near_what_is_enumerated(seed: int) -> None:
+    one = launched(seed)[0]
+    walk = walk_of(one.geometry, one.stage)
+    loads = all_loads(one.geometry, one.stage, walk)
+    asked = asked_of(one.geometry, one.stage, loads, {})
+    programs = range(walk.programs(one.geometry))
+    if len(programs) > 400 or is_small(one):
+        return
+    total = sum((program_loads(one.geometry, one.stage, program) for program in programs), Moved())
+    assert 0.8 <= asked.sectors / total.sectors <= 1.25
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_unique_sectors_are_counted_without_walking_through_them(seed: int) -> None:
+    import random
+
+    case = draw_case(random.Random(f"unique {seed}"), "small", seed)
+    drawn = problems.problem_of(case)
+    (operand,) = drawn.geometry.operands
+    begin = operand.residue // operand.itemsize
+    strides = (
+        case.layout.strides
+        if case.layout
+        else tuple(math.prod(case.shape[d + 1 :]) for d in range(len(case.shape)))
+    )
+    exact = unique_bytes(case.shape, strides, begin, operand.itemsize) // SECTOR
+    assert unique_sectors(drawn.geometry) == exact

@@ -1,0 +1,473 @@
+"""What is kept for later calls is made outside the modes of the caller who asked first."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import tilefold as tf
+from test_running import run
+from tilefold import Monoid, dispatch, math, monoids
+from tilefold.algebra import symmetry
+from tilefold.algebra.program import specialize
+from tilefold.caching import kept_outside_modes
+from tilefold.modes import outside_modes
+
+INF = float("inf")
+ROOT = Path(tf.__file__).parent
+
+pytestmark = [  # torch's export does the first, its forward_ad the second, Triton's interpreter the others
+    pytest.mark.filterwarnings("ignore:.*should not be instantiated"),
+    pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*ndim > 0 to a scalar:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
+]
+
+# ------------------------------------------------------------------------------------------ what is done in a mode
+
+X, WIDE = torch.linspace(-3, 3, 84).view(4, 21), torch.linspace(-3, 3, 84, dtype=torch.float64).view(4, 21)
+COUNTS = torch.arange(84).view(4, 21)
+UNSIGNED = (COUNTS * (1 << 58) + 1).view(torch.uint64)
+A, B, BIAS = torch.linspace(-1, 1, 60).view(4, 15), torch.linspace(-2, 1, 105).view(15, 7), torch.ones(7)
+# Constants of every kind: beside elements, chosen between, folded among themselves, of more digits than float32 has.
+TILTED = Monoid(
+    lambda a, b: a + b, 0, lift=lambda x: math.where(x > 0.1, 0.1, 1 / 3) * x + math.exp(math.cast(2, torch.float64)),
+    name="tilted",
+)  # fmt: skip
+LAST_LARGE = Monoid(
+    lambda a, b: math.where(b > 0.7, b, a), 0.1, lift=lambda x: math.where(x > 0.7, x, 0.1), commutative=False,
+    name="last large",
+)  # fmt: skip
+
+
+def shifted(a: Any, b: Any) -> Any:
+    largest = math.maximum(a.m, b.m)
+    safe = math.where(largest == -INF, 0.0, largest)
+    return largest, a.s * math.exp(a.m - safe) + b.s * math.exp(b.m - safe)
+
+
+SHIFTED: dict[str, Any] = {"fields": ("m", "s"), "lift": lambda x: (x, 1.0)}
+PAIR = Monoid(shifted, (-INF, 0), name="pair", **SHIFTED)
+
+
+def made() -> tuple[Any, ...]:
+    """A monoid of the caller's: its order and its block form are found out when it is made, and are kept with it."""
+    pair = Monoid(shifted, (-INF, 0), **SHIFTED)
+    ordered = Monoid(
+        lambda a, b: (a.p * b.p, a.q * b.p + b.q), (1, 0), lift=lambda x: (x, 0.5), fields=("p", "q")
+    )
+    return (
+        pair.commutative,
+        ordered.commutative,
+        pair.algebra.folds_integers,
+        tf.reduce(X, pair, 1),
+        tf.reduce(X, ordered, 1),
+    )
+
+
+def forced(name: str, call: Callable[[], Any]) -> Callable[[], Any]:
+    def inside() -> Any:
+        with tf.backend(name):
+            return call()
+
+    return inside
+
+
+FOLDS: dict[str, Callable[[], Any]] = {
+    "sum": lambda: tf.sum(X, 1),
+    "mean of halves": lambda: tf.mean(X.half()),
+    "logsumexp": lambda: tf.logsumexp(X, 1),
+    "std with a correction": lambda: tf.std_mean(X, 1, correction=2.5),
+    "norm": lambda: tf.norm(X, 2.5, 1),
+    "max": lambda: tuple(tf.max(X, 1)),
+    "any": lambda: tf.any(X, 1),
+    "bitwise_or": lambda: tf.bitwise_or(COUNTS, 1),
+    "unsigned": lambda: (tf.reduce(UNSIGNED, monoids.MAX, 1), tf.reduce(UNSIGNED, monoids.SUM, 1)),
+    "describe": lambda: tf.reduce(X, monoids.DESCRIBE, 1),
+    "a file's statistics": lambda: tuple(vars(describe_tensor()).values()),
+    "constants": lambda: tf.reduce(X, TILTED, 1),
+    "constants in float64": lambda: tf.reduce(WIDE, TILTED, 1),
+    "order": lambda: tf.reduce(X, LAST_LARGE, 1),
+    "derived block": lambda: tf.reduce(X.repeat(1, 9), PAIR, 1),
+    "nothing": lambda: (tf.reduce(X[:3, :0], LAST_LARGE, 1), tf.logsumexp(X[:3, :0], 1)),
+    "batch invariant": lambda: tf.reduce(X, TILTED, 0, guarantee="batch_invariant"),
+    "made": made,
+    "meeting": lambda: symmetry.ordered_fields(specialize(monoids.MAX_WITH_INDEX.total, (torch.float32,))),
+    "matmul": lambda: tf.matmul(A, B, bias=BIAS, epilogue="gelu"),
+    "matmul, traced": lambda: tf.matmul(A, B, epilogue=lambda x: math.where(x > 0.1, 0.1, 1 / 3) * x),
+    "matmul, rows": lambda: tf.matmul(A, B, row=(monoids.LOGSUMEXP, lambda x, total: math.exp(x - total) + 0.1)),
+}  # fmt: skip
+CALLS = FOLDS | {
+    f"{name}, {backend}": forced(backend, FOLDS[name])
+    for backend, names in {
+        "cpu": ["sum", "logsumexp", "any", "unsigned", "describe", "nothing"],
+        "reference": ["sum", "constants", "constants in float64", "nothing"],
+        "interpret": ["matmul"],
+    }.items()
+    for name in names
+}
+
+
+def describe_tensor() -> Any:
+    from tilefold.describe import describe_tensor
+
+    return describe_tensor("x", X)
+
+
+# ------------------------------------------------------------------------------------------------------ the modes
+
+
+class Echo(TorchDispatchMode):
+    """Gives every operation's result a class of its own."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        return result.as_subclass(Marked) if type(result) is torch.Tensor else result
+
+
+class Marked(torch.Tensor):
+    """A tensor that nobody but `Echo` and `Marking` makes."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class Marking(TorchFunctionMode):
+    """The same of torch's functions, ours among them or not."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        return result.as_subclass(Marked) if type(result) is torch.Tensor else result
+
+
+Inside = Callable[[Callable[[], Any]], object]
+
+
+def within(mode: Callable[[], contextlib.AbstractContextManager[Any]]) -> Inside:
+    def run(call: Callable[[], Any]) -> None:
+        with mode():
+            call()
+
+    return run
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def default_device(device: str) -> Iterator[None]:
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
+@contextlib.contextmanager
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def after(transform: Callable[..., Callable[..., Any]]) -> Inside:
+    """The call in a transformed function that is given another tensor."""
+
+    def run(call: Callable[[], Any]) -> None:
+        transform(lambda t: (call(), t * 2)[1])(torch.ones(2))
+
+    return run
+
+
+def forward_mode(call: Callable[[], Any]) -> None:
+    torch.func.jvp(lambda t: (call(), t * 2)[1], (torch.ones(2),), (torch.ones(2),))
+
+
+def dual_level(call: Callable[[], Any]) -> None:
+    with forward_ad.dual_level():
+        call()
+
+
+def recorded(**options: Any) -> Inside:
+    return lambda call: make_fx(lambda t: (call(), t * 2)[1], **options)(torch.ones(2))
+
+
+def compiled(call: Callable[[], Any]) -> None:
+    torch._dynamo.reset()
+    torch.compile(lambda t: (call(), t * 2)[1], backend="eager")(torch.ones(2))
+
+
+def exported(call: Callable[[], Any]) -> None:
+    class Calls(torch.nn.Module):
+        def forward(self, t: torch.Tensor) -> torch.Tensor:
+            call()
+            return t * 2
+
+    torch.export.export(Calls(), (torch.ones(2),), strict=False)
+
+
+MODES: dict[str, Inside] = {
+    "fake": within(FakeTensorMode),
+    "fake among real": within(lambda: FakeTensorMode(allow_non_fake_inputs=True)),
+    "functional": within(FunctionalTensorMode),
+    "dispatch": within(Echo),
+    "functions": within(Marking),
+    "meta": within(lambda: torch.device("meta")),
+    "default device": within(lambda: default_device("meta")),
+    "default float64": within(lambda: default_dtype(torch.float64)),
+    "default bfloat16": within(lambda: default_dtype(torch.bfloat16)),
+    "inference": within(torch.inference_mode),
+    "autocast": within(lambda: torch.autocast("cpu", dtype=torch.bfloat16)),
+    "deterministic": within(deterministic),
+    "vmap": after(torch.vmap),
+    "vmap with randomness": after(functools.partial(torch.vmap, randomness="different")),
+    "functionalize": after(torch.func.functionalize),
+    "grad": after(lambda f: torch.func.grad(lambda t: f(t).sum())),
+    "nested transforms": after(lambda f: torch.vmap(torch.func.functionalize(f))),
+    "jvp": forward_mode,
+    "dual level": dual_level,
+    "make_fx": recorded(),
+    "make_fx, fake": recorded(tracing_mode="fake"),
+    "make_fx, symbolic": recorded(tracing_mode="symbolic"),
+    "make_fx, early": recorded(pre_dispatch=True),
+    "export": exported,
+    "torch.compile": compiled,
+}
+
+# What these compile takes a second a call, so that they are given one call of each kind.
+SLOW = {"torch.compile", "export", "make_fx, symbolic"}
+FEW = ["std with a correction", "norm", "constants", "made", "matmul, traced"]
+
+# ---------------------------------------------------------------------------------------------- what is kept where
+
+
+def modules() -> Iterator[types.ModuleType]:
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "tilefold" and not name.startswith(("tilefold.xray", "tilefold.bench")):
+            yield module
+
+
+def forget() -> None:
+    """As in a fresh process, but for monoids."""
+    dispatch._executables.clear()
+    for module in modules():
+        for value in list(vars(module).values()):
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+            elif hasattr(value, "__wrapped__") and hasattr(value.__wrapped__, "cache_clear"):
+                value.__wrapped__.cache_clear()
+
+
+def kept_tensors() -> list[torch.Tensor]:
+    """Every tensor that the package's modules hold on to, through caches, containers, objects and closures."""
+    tensors, seen = [], set[int]()
+    ahead = [value for module in modules() for value in vars(module).values()]
+    while ahead:
+        value = ahead.pop()
+        if id(value) in seen or isinstance(value, types.ModuleType | type):
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        elif isinstance(value, types.FunctionType):
+            ahead += [*(value.__closure__ or ()), *(value.__defaults__ or ()), *vars(value).values()]
+        elif type(value).__module__.split(".")[0] in (
+            "builtins",
+            "functools",
+            "tilefold",
+            "collections",
+            "_thread",
+        ):
+            ahead += gc.get_referents(value)
+    return tensors
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for each in value:
+            yield from leaves(each)
+    else:
+        yield value
+
+
+def check_same(name: str, got: Any, want: Any) -> None:
+    for one, other in zip(leaves(got), leaves(want), strict=True):
+        assert type(one) is type(other), name
+        if isinstance(one, torch.Tensor):
+            assert (one.dtype, one.device, one.shape) == (other.dtype, other.device, other.shape), name
+            assert not one.is_inference(), name
+            assert torch.equal(bits(one), bits(other)), name
+        else:
+            assert one == other, name
+
+
+def bits(t: torch.Tensor) -> torch.Tensor:
+    return t.contiguous().view(torch.uint8) if t.ndim else t.view(1).view(torch.uint8)
+
+
+@pytest.fixture(scope="module")
+def wanted() -> dict[str, Any]:
+    """What each call gives where nothing was ever switched on."""
+    forget()
+    return {name: call() for name, call in CALLS.items()}
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+def test_first_calls_in_a_mode_change_no_later_one(mode: str, wanted: dict[str, Any]) -> None:
+    """Whether the mode lets a call through or not, nothing of the mode stays behind."""
+    forget()
+    for name in FEW if mode in SLOW else CALLS:
+        with contextlib.suppress(RuntimeError, TypeError, NotImplementedError, AssertionError):
+            MODES[mode](CALLS[name])
+    for name, call in CALLS.items():
+        check_same(name, call(), wanted[name])
+    for t in kept_tensors():
+        assert type(t) is torch.Tensor
+        assert t.device.type == "cpu"
+        assert not t.is_inference()
+        assert not torch._C._functorch.is_functorch_wrapped_tensor(t)
+        assert not torch._is_functional_tensor(t)
+
+
+def test_the_search_for_kept_tensors_finds_them() -> None:
+    forget()
+    assert not kept_tensors()
+    tf.reduce(X, TILTED, 1)
+    assert 0.1 in [t.item() for t in kept_tensors() if t.dtype == torch.float64 and not t.ndim]
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "default device",
+        "meta",
+        "default float64",
+        "default bfloat16",
+        "deterministic",
+        "dual level",
+        "vmap",
+    ],
+)
+def test_calls_in_a_mode_that_is_not_about_them_give_what_they_give_outside(
+    mode: str, wanted: dict[str, Any]
+) -> None:
+    forget()
+    got: dict[str, Any] = {}
+    for name, call in CALLS.items():
+        MODES[mode](lambda name=name, call=call: got.update({name: call()}))
+    for name, result in got.items():
+        check_same(name, result, wanted[name])
+    assert got.keys() == CALLS.keys()
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "torch.device('meta')",
+        "FakeTensorMode()",
+        "torch.inference_mode()",
+        "torch.autocast('cpu', dtype=torch.bfloat16)",
+    ],
+)
+def test_importing_in_a_mode_changes_no_later_call(mode: str) -> None:
+    program = f"""
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+with {mode}:
+    import tilefold as tf
+    import tilefold.nn, tilefold.describe
+    scaled = tf.Monoid(lambda a, b: a + b, 0, lift=lambda x: x * 0.5)
+x = torch.ones(3, 5)
+for result in (tf.reduce(x, scaled, 1), tf.var_mean(x, 1)[1] * 2.5, tf.matmul(x, x.mT, epilogue="relu")[0] / 2):
+    assert result.tolist() == [2.5] * 3 and not result.is_inference() and result.dtype == torch.float32, result
+assert scaled.commutative
+"""
+    done = run(program)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["auto", "cpu", "reference", "interpret"])
+@pytest.mark.parametrize("default", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_constants_have_the_digits_of_their_dtype_whatever_the_default_is(
+    name: str, default: torch.dtype
+) -> None:
+    chosen = Monoid(math.maximum, -INF, lift=lambda x: math.where(x > 0, 0.1, 1 / 3))
+    constant = Monoid(math.maximum, -INF, project=lambda largest: 0.1)
+    huge = Monoid(math.maximum, -1e300, commutative=True, check=False)
+    with default_dtype(default), tf.backend(name):
+        assert tf.reduce(WIDE, chosen).item() == 1 / 3
+        assert tf.reduce(WIDE, constant).item() == 0.1
+        assert tf.reduce(WIDE[:, :0], huge).item() == -1e300
+        if name in ("auto", "interpret"):
+            assert (
+                tf.matmul(WIDE[:1], WIDE[:1].mT, epilogue=lambda x: math.where(x < 0, 0.1, 1 / 3)).item()
+                == 1 / 3
+            )
+            assert tf.matmul(WIDE[:1], WIDE[:1].mT, epilogue=lambda x: 0.1).item() == 0.1
+
+
+def test_every_cache_makes_what_it_keeps_outside_modes() -> None:
+    """A cache of another kind needs a reason here: those below hold no tensors, nor anything computed with them."""
+    allowed = {
+        "caching.py": "the one place",
+        "algebra/symmetry.py": "memory of one search, thrown away after it",
+    }
+    for path in sorted(ROOT.rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        if name.split("/")[0] not in ("xray", "bench") and name not in allowed:
+            assert not re.search(r"\b(lru_cache|functools\.cache)\b", path.read_text()), name
+
+
+def test_what_is_kept_is_made_once_and_outside_modes() -> None:
+    seen = []
+
+    @kept_outside_modes(2)
+    def make(number: int, *, more: int = 0) -> torch.Tensor:
+        """A tensor."""
+        seen.append(number + more)
+        return torch.ones(number + more)
+
+    with torch.device("meta"), FakeTensorMode(), torch.inference_mode(), torch.autocast("cpu"):
+        made = torch.vmap(lambda t: (make(2, more=1), t)[1])(torch.ones(2))
+        assert torch.is_inference_mode_enabled()
+        assert torch.is_autocast_enabled("cpu")
+        assert torch.ones(1).is_meta
+        assert made.shape == (2,)
+    assert make(2, more=1) is make(2, more=1)
+    assert not make(2, more=1).is_inference()
+    assert make(2, more=1).tolist() == [1.0, 1.0, 1.0]
+    assert seen == [3]
+    assert make.__doc__ == "A tensor."
+    assert torch.is_grad_enabled()
+
+
+def test_modes_are_back_after_an_error() -> None:
+    with torch.inference_mode(), FakeTensorMode() as mode:
+        with pytest.raises(ValueError, match="inside"), outside_modes():
+            raise ValueError("inside")
+        assert torch.is_inference_mode_enabled()
+        assert torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is mode

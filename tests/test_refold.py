@@ -1,0 +1,141 @@
+"""Folds whose squares leave float32: as exact as torch on a CPU at every magnitude, and the guarantees still hold."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilefold
+from magnitudes import CASES, DIMS, FUNCTIONS, check, elements
+from tilefold import monoids, refold
+from tilefold.algebra.program import specialize
+
+WATCHED = {
+    "welford": monoids.WELFORD, "describe": monoids.DESCRIBE, "norm(2)": monoids.NORM(2), "norm(3)": monoids.NORM(3),
+}  # fmt: skip
+NAMES = [f"{str(dtype).removeprefix('torch.')}-{magnitude}" for dtype, magnitude in CASES]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize(("dtype", "magnitude"), CASES, ids=NAMES)
+def test_as_exact_as_torch_at_every_magnitude(dtype: torch.dtype, magnitude: str, function: str) -> None:
+    x = elements(dtype, magnitude)
+    for name, dims in DIMS.items():
+        if name != "all" or function != "logsumexp":
+            check(function, x, dims)
+
+
+def test_the_issue_s_numbers() -> None:
+    for scale in (1e-30, 1e-22, 1e-40, 1e30):
+        x = torch.tensor([1.0, 2.0, 3.0]) * scale
+        assert tilefold.std(x).item() == pytest.approx(scale, rel=3e-6 if scale > 1e-38 else 1e-4)
+
+
+def varied(*shape: int) -> torch.Tensor:
+    """Rows of every magnitude, constant ones, and one with NaN."""
+    x = torch.rand(*shape, generator=torch.Generator().manual_seed(3)) + 0.1
+    x *= 10.0 ** torch.arange(-40.0, 38.0, 78 / shape[0])[: shape[0]].view(-1, *[1] * (len(shape) - 1))
+    x[2], x[5, ..., 0], x[7] = 0.0, float("nan"), 3.0
+    return x
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize("name", WATCHED)
+@pytest.mark.parametrize("dims", [(2,), (1, 2), (0, 2), (1,)], ids=str)
+def test_results_lie_where_they_belong(name: str, dims: tuple[int, ...], guarantee: str) -> None:
+    x, monoid = varied(26, 5, 40), WATCHED[name]
+    got = tilefold.reduce(x, monoid, dims, guarantee=guarantee)
+    want = tilefold.reduce(x.double(), monoid, dims)
+    for one, exact in zip(_several(got), _several(want), strict=True):
+        torch.testing.assert_close(one, exact.to(one.dtype), rtol=2e-6, atol=1e-44, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", WATCHED)
+def test_a_result_s_bits_do_not_depend_on_the_others(name: str) -> None:
+    x, monoid = varied(26, 300), WATCHED[name]
+    among = _several(tilefold.reduce(x, monoid, 1, guarantee="batch_invariant"))
+    for row in range(26):
+        alone = _several(tilefold.reduce(x[row : row + 1], monoid, 1, guarantee="batch_invariant"))
+        for a, b in zip(alone, among, strict=True):
+            assert torch.equal(a[0].view(-1).view(torch.uint8), b[row].view(-1).view(torch.uint8))
+
+
+@pytest.mark.parametrize("name", WATCHED)
+@pytest.mark.parametrize("shape", [(26, 3000), (1, 1 << 19)], ids=str)
+def test_bits_do_not_depend_on_the_number_of_threads(name: str, shape: tuple[int, int]) -> None:
+    x = varied(*shape) if shape[0] > 1 else torch.randn(shape) * 1e-30
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(_several(tilefold.reduce(x, WATCHED[name], 1)))
+    finally:
+        torch.set_num_threads(before)
+    if name == "norm(3)":
+        return  # a user's pow is said to depend on it
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+def test_long_results_are_read_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refold, "TOGETHER", 100)
+    x = varied(26, 5, 40)
+    torch.testing.assert_close(
+        tilefold.var(x, (1, 2)), x.double().var((1, 2)).float(), rtol=1e-6, atol=0.0, equal_nan=True
+    )
+    expanded = torch.tensor([[1e-30], [1.0]]).expand(2, 1 << 40)[:, :200] + torch.tensor([0.0])
+    assert tilefold.vector_norm(expanded, dim=1)[0].item() == pytest.approx(200**0.5 * 1e-30, rel=1e-6)
+
+
+def test_the_plan_says_how_many() -> None:
+    x = torch.ones(3, 4) * torch.tensor([[1e-30], [1.0], [1.0]]) * torch.arange(4.0)
+    tilefold.std(x, 1)
+    plan = tilefold.last_plan()
+    assert plan is not None
+    assert plan.reason == "in float64 1 of 3 results"
+    tilefold.std(x[1:], 1)
+    plan = tilefold.last_plan()
+    assert plan is not None
+    assert "float64" not in plan.reason
+
+
+def test_the_definition_agrees() -> None:
+    with tilefold.backend("reference"):
+        assert tilefold.std(torch.tensor([1e-30, 2e-30, 3e-30])).item() == pytest.approx(1e-30, rel=1e-6)
+
+
+def test_what_is_not_watched() -> None:
+    total, moments = monoids.SUM.total, monoids.WELFORD.total
+    assert not refold.is_watched(specialize(total, (torch.float32,)))
+    assert not refold.is_watched(specialize(moments, (torch.float64,)))
+    assert not refold.is_watched(specialize(moments, (torch.int32,)))
+    assert refold.is_watched(specialize(moments, (torch.float8_e5m2,)))
+
+
+@pytest.mark.filterwarnings("ignore:var.*degrees of freedom:UserWarning")
+def test_nothing_to_fold() -> None:
+    assert tilefold.vector_norm(torch.empty(0)) == 0
+    assert tilefold.var(torch.empty(3, 0), 1).isnan().all()
+    assert tilefold.var(torch.empty(0, 3), 1).shape == (0,)
+
+
+def _several(results: object) -> list[torch.Tensor]:
+    return list(results) if isinstance(results, tuple) else [results]  # type: ignore[list-item]  # one tensor
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", ["std", "vector_norm"])
+def test_a_trace_keeps_no_decision_about_its_elements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # of poisoned outputs: a trace cannot record how truth values are filled
+    function = getattr(tilefold, name)
+    traced = torch.jit.trace(lambda x: function(x, dim=1), (torch.randn(3, 4),))
+    tiny = torch.tensor([[1e-30, 2e-30, 3e-30, 4e-30]] * 3)
+    torch.testing.assert_close(traced(tiny), function(tiny, dim=1), rtol=1e-6, atol=0)
+
+
+def test_a_fold_inside_functionalize_of_a_tensor_from_outside() -> None:
+    x = torch.randn(3, 4)
+    seen: list[torch.Tensor] = []
+    torch.func.functionalize(lambda t: (seen.append(tilefold.std(x)), t)[1])(x)
+    assert len(seen) == 1

@@ -1,0 +1,206 @@
+"""Files of torch.save: what is seen in them, however it is packed, and what a pickle cannot ask for."""
+
+from __future__ import annotations
+
+import collections
+import io
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tilefold import tensor_files, torch_files
+from tilefold.describe import describe_file
+from tilefold.errors import FileError
+
+NAN = float("nan")
+
+
+def packed(content: Any, how: str) -> bytes:
+    """What torch.save makes of it: "stored", "deflated" afterwards, or "old", as before torch 1.6."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer, _use_new_zipfile_serialization=how != "old")
+    return repacked(buffer.getvalue()) if how == "deflated" else buffer.getvalue()
+
+
+def repacked(
+    data: bytes,
+    change: Callable[[str, bytes], bytes] = lambda _, b: b,
+    compression: int = zipfile.ZIP_DEFLATED,
+) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(buffer, "w", compression) as new:
+        for member in old.infolist():
+            new.writestr(member.filename, change(member.filename, old.read(member)))
+    return buffer.getvalue()
+
+
+def archive(pickled: bytes) -> bytes:
+    """An archive of a pickle alone."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as made:
+        made.writestr("a/data.pkl", pickled)
+        made.writestr("a/version", "3\n")
+    return buffer.getvalue()
+
+
+PACKED = pytest.mark.parametrize("how", ["stored", "deflated", "old"])
+
+
+@PACKED
+def test_values_do_not_depend_on_how_a_file_is_packed(tmp_path: Path, how: str) -> None:
+    x = torch.arange(24.0).reshape(4, 6)
+    content = {
+        "zeros": torch.zeros(300, 300), "x": x, "t": x.t(), "some": x[1:, ::2], "scalar": x[2, 3],
+        "empty": torch.empty(0, 3), "half": x.bfloat16(), "copies": torch.ones(1).expand(5, 7),
+        "window": torch.arange(9.0).as_strided((5, 5), (1, 1)), "minus": torch._neg_view(x),
+        "parameter": torch.nn.Parameter(x), "u16": torch.tensor([1, 65535], dtype=torch.uint16),
+        "f8": x.to(torch.float8_e4m3fn), "flags": torch.tensor([True, False]),
+    }  # fmt: skip
+    if how == "old":  # torch wrote newer dtypes so, but does not read them
+        del content["u16"], content["f8"]
+    (tmp_path / "a.pt").write_bytes(packed(content, how))
+    report = describe_file(tmp_path / "a.pt")
+    assert [t.name for t in report.tensors] == list(content)
+    for found, tensor in zip(report.tensors, content.values(), strict=True):
+        exact = tensor.detach().double()
+        assert (found.shape, found.nans) == (tuple(tensor.shape), 0)
+        if tensor.numel():
+            assert (found.zeros, found.min, found.max) == ((exact == 0).sum(), exact.min(), exact.max())
+            assert found.mean == pytest.approx(exact.mean().item(), rel=1e-6)
+
+
+@PACKED
+def test_nan_is_seen_wherever_tensors_may_be(tmp_path: Path, how: str) -> None:
+    bad = torch.tensor([NAN])
+    ordered = collections.OrderedDict(a=torch.ones(1))
+    ordered.hidden = bad.clone()  # type: ignore[attr-defined]  # as state_dict() keeps its _metadata
+    parameter = torch.nn.Parameter(torch.ones(1))
+    parameter.note = bad.clone()  # type: ignore[attr-defined]  # tensors have attributes, too
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # typed storages are deprecated, files of them remain
+        content = {
+            "set": {bad.clone()}, bad.clone(): "value", (1, bad.clone()): {"deep": bad.clone()},
+            "storage": bad.clone().storage(), "ordered": ordered, "parameter": parameter, "list": [([bad.clone()],)],
+        }  # fmt: skip
+        (tmp_path / "a.bin").write_bytes(packed(content, how))
+    report = describe_file(tmp_path / "a.bin")
+    assert [t.name for t in report.tensors if t.nans] == [
+        "set.0", "<key 1>", "<key 2>.1", "<value 2>.deep", "storage", "ordered.hidden", "parameter.note", "list.0.0.0",
+    ]  # fmt: skip
+
+
+def test_untyped_storages_are_bytes(tmp_path: Path) -> None:
+    torch.save(torch.tensor([1.0]).untyped_storage(), tmp_path / "a.pt")
+    (found,) = describe_file(tmp_path / "a.pt").tensors
+    assert (found.dtype, found.count) == ("uint8", 4)
+
+
+@pytest.mark.parametrize("how", ["stored", "deflated"])
+def test_a_record_that_is_too_short(tmp_path: Path, how: str) -> None:
+    """It was read on into the next record."""
+    compression = zipfile.ZIP_STORED if how == "stored" else zipfile.ZIP_DEFLATED
+    cut = repacked(
+        packed({"a": torch.ones(100), "b": torch.ones(100)}, "stored"),
+        lambda name, data: data[:200] if name.endswith("data/0") else data, compression,
+    )  # fmt: skip
+    (tmp_path / "a.pt").write_bytes(cut)
+    report = describe_file(tmp_path / "a.pt")
+    assert [t.name for t in report.tensors] == ["b"]
+    assert "must lie in its record, got one that reaches beyond it" in report.refused[0].reason
+
+
+def test_big_endian_files(tmp_path: Path) -> None:
+    x = torch.tensor([1.0, -2.5])
+
+    def swap(name: str, data: bytes) -> bytes:
+        if name.endswith("data/0"):
+            return data[3::-1] + data[:3:-1]
+        return b"big" if name.endswith("byteorder") else data
+
+    swapped = repacked(packed({"a": x, "t": x[1:]}, "stored"), swap, zipfile.ZIP_STORED)
+    (tmp_path / "a.pt").write_bytes(swapped)
+    assert [(t.min, t.max) for t in describe_file(tmp_path / "a.pt").tensors] == [(-2.5, 1.0), (-2.5, -2.5)]
+
+
+def test_deflated_records_are_inflated_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_files, "CHUNK", 1000)
+    monkeypatch.setattr(torch_files, "INFLATED", 3000)
+    x = torch.randn(1000)
+    (tmp_path / "a.pt").write_bytes(packed({"x": x, "end": x[900:], "other": x[::2]}, "deflated"))
+    report = describe_file(tmp_path / "a.pt")
+    assert [t.max for t in report.tensors] == [x.max(), x[900:].max()]
+    assert "must have at most 3000 bytes, got 4000" in report.refused[0].reason
+
+
+def test_a_damaged_deflated_record_is_refused_alone(tmp_path: Path) -> None:
+    data = packed({"a": torch.randn(1000), "b": torch.ones(3)}, "deflated")
+    with zipfile.ZipFile(io.BytesIO(data)) as zipped:
+        at = next(m for m in zipped.infolist() if m.filename.endswith("data/0")).header_offset + 300
+    (tmp_path / "a.pt").write_bytes(data[:at] + b"\xff" * 40 + data[at + 40 :])
+    report = describe_file(tmp_path / "a.pt")
+    assert [t.name for t in report.tensors] == ["b"]
+    assert "the array must be whole, got a damaged one" in report.refused[0].reason
+
+
+def test_quantized_tensors_have_no_structure_without_data(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # quantized tensors are deprecated, files of them remain
+        content = {"q": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "a": torch.ones(2)}
+    (tmp_path / "a.pt").write_bytes(packed(content, "deflated"))
+    with pytest.raises(FileError, match=r"quantized or nested tensors must be stored, got deflated ones"):
+        describe_file(tmp_path / "a.pt")
+
+
+def test_views_of_one_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.arange(1000.0)
+    (tmp_path / "a.pt").write_bytes(packed([x] * 500 + [x[i:] for i in range(4)], "stored"))
+    report = describe_file(tmp_path / "a.pt")
+    assert (len(report.tensors), report.tensors[499].name, report.tensors[503].min) == (504, "499", 3.0)
+    monkeypatch.setattr(torch_files, "AGAIN", 1 - (1 << 30) // (tmp_path / "a.pt").stat().st_size)
+    assert "must add up to at most" in describe_file(tmp_path / "a.pt").refused[-1].reason
+
+
+def test_names_and_depths_are_bounded(tmp_path: Path) -> None:
+    deep: Any = torch.ones(1)
+    for _ in range(200):
+        deep = [deep]
+    torch.save({"k" * 100_000: {"a": deep}, "deep": deep}, tmp_path / "a.pt")
+    names = [t.name for t in describe_file(tmp_path / "a.pt").tensors]
+    assert max(map(len, names)) <= torch_files.NAME
+    assert names[0].endswith(".0.0.0")
+    (tmp_path / "b.pt").write_bytes(archive(b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b"."))
+    assert describe_file(tmp_path / "b.pt").tensors == ()
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        pytest.param(b"\x80\x02cbuiltins\nbytearray\n\x8a\x05\x00\x00\x00\x00\x04\x85R.", id="bytearray"),
+        pytest.param(
+            b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x09\x00\x00\x00hex_codec\x86R.", id="hex"
+        ),
+    ],
+)
+def test_pickles_that_make_much_of_little(tmp_path: Path, pickled: bytes) -> None:
+    (tmp_path / "a.pt").write_bytes(archive(pickled))
+    with pytest.raises(
+        FileError, match="plain containers only, got a bytearray or a codec; save its tensors"
+    ):
+        describe_file(tmp_path / "a.pt")
+
+
+def test_members_that_overlap(tmp_path: Path) -> None:
+    data = bytearray(packed({"a": torch.ones(3), "b": torch.ones(3)}, "deflated"))
+    with zipfile.ZipFile(io.BytesIO(data)) as zipped:
+        first, second = (m for m in zipped.infolist() if "/data/" in m.filename)
+    directory = data.index(b"PK\x01\x02")
+    entry = data.index(second.filename.encode(), directory) - 46
+    data[entry + 42 : entry + 46] = (first.header_offset + 1).to_bytes(4, "little")
+    (tmp_path / "a.pt").write_bytes(data)
+    with pytest.raises(FileError, match="must lie one after another, got two that overlap"):
+        list(tensor_files.tensors_of(tmp_path / "a.pt"))

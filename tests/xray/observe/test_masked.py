@@ -1,0 +1,155 @@
+"""`wrong-fill`: true where it is said, with what came out and what should have, and a remedy that was executed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import triton
+import triton.language as tl
+
+from tilefold import xray
+from tilefold.xray.observe.masked import literal_of
+from tilefold.xray.observe.trials import UntriedError
+from tilefold.xray.report.model import Observation
+from xray.observe.planted import XY, maximum, running_maximum, sum_of_exponentials
+
+
+def fills(kernel: Any, args: dict[str, Any], constants: dict[str, Any], **given: Any) -> list[Observation]:
+    report = xray.explain(kernel, args, constants, **given)
+    return [o for o in report.observations if o.code == "wrong-fill"]
+
+
+@triton.jit
+def scaled_maximum(x_ptr, y_ptr, n, scale, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=float("-inf")) * scale
+    tl.store(y_ptr, tl.max(x, 0))
+
+
+@triton.jit
+def two_loops(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + offs, mask=start + offs < n, other=0.0)
+        total += x * x
+    most = tl.full([BLOCK], float("-inf"), tl.float32)
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + (start + offs) * stride, mask=start + offs < n, other=float("-inf"))
+        most = tl.maximum(most, x)
+    tl.store(y_ptr + offs, total + most)
+
+
+@triton.jit
+def largest_of_magnitudes(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=9.0)
+    tl.store(y_ptr, tl.max(tl.abs(x), 0))
+
+
+@triton.jit
+def unused_maximum(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    most = tl.max(x, 0)
+    tl.store(y_ptr, tl.where(n < BLOCK, 1.0, most))
+
+
+@pytest.mark.parametrize("run", [True, False], ids=["executed", "static"])
+def test_a_scale_that_is_given_is_taken(run: bool) -> None:
+    args = {**XY, "n": 1000, "scale": "fp32:0.125"}
+    assert not fills(scaled_maximum, args, {"BLOCK": 1024}, run=run)
+
+
+@pytest.mark.parametrize("run", [True, False], ids=["executed", "static"])
+def test_a_negative_scale_makes_minus_infinity_the_largest(run: bool) -> None:
+    args = {**XY, "n": 1000, "scale": "fp32:-0.125"}
+    (found,) = fills(scaled_maximum, args, {"BLOCK": 1024}, run=run)
+    assert "gives inf and should give" in found.evidence
+
+
+@pytest.mark.parametrize("run", [True, False], ids=["executed", "static"])
+def test_loops_that_name_their_values_alike_are_not_mixed(run: bool) -> None:
+    report = xray.explain(two_loops, {**XY, "n": 1000, "stride": 2}, {"BLOCK": 256}, run=run)
+    assert "wrong-fill" not in report.codes()
+    assert "offset-overflow" not in report.codes()
+
+
+@pytest.mark.parametrize("run", [True, False], ids=["executed", "static"])
+@pytest.mark.parametrize("fold", ["welford dim=1 10000x4099 bf16", "welford dim=0 4099x1000 fp32"])
+def test_the_library_s_welford_masks_what_it_does_not_count(fold: str, run: bool) -> None:
+    """Its first kept element is chosen by a flag; elements before the row's begin have none, and count for nothing."""
+    reports = xray.explain_fold(fold, run=run)
+    assert all("wrong-fill" not in r.codes() for r in reports)
+
+
+def test_an_error_says_what_came_out_and_what_should_have() -> None:
+    (found,) = fills(maximum, {**XY, "n": 1000}, {"BLOCK": 1024, "FILL": 0.0})
+    assert "[masked: 0] gives 0 and should give -" in found.evidence
+    assert "executed, program (0, 0, 0) stores y_ptr[0] is 0 and not -" in found.evidence
+    assert found.change == "say other=-inf (tried: then it stores what it should)"
+
+
+def test_a_loop_s_update_is_executed_too() -> None:
+    (found,) = fills(running_maximum, {**XY, "n": 1000}, {"BLOCK": 256, "FILL": 0.0})
+    assert "executed, program" in found.evidence
+    assert "tried" in found.change
+
+
+def test_a_remedy_that_breaks_the_kernel_is_not_given() -> None:
+    """Under a maximum of magnitudes other=-inf is the largest of all, and under a sum of exponentials 0 is 1."""
+    (found,) = fills(largest_of_magnitudes, {**XY, "n": 1000}, {"BLOCK": 1024})
+    assert found.change.startswith("fill with tl.where(mask, x, identity) in front of the reduction (tried")
+    (found,) = fills(sum_of_exponentials, {**XY, "n": 1000}, {"BLOCK": 1024, "FILL": 0.0})
+    assert found.change.startswith("fill with tl.where(mask, x, identity) in front of the reduction (tried")
+
+
+def test_a_fill_that_no_result_depends_on_is_no_error() -> None:
+    assert not fills(unused_maximum, {**XY, "n": 1000}, {"BLOCK": 1024})
+
+
+@pytest.mark.parametrize(
+    ("value", "element", "text"),
+    [
+        (float("-inf"), "f32", "0xFF800000"), (float("inf"), "f16", "0x7C00"), (0.0, "bf16", "0.000000e+00"),
+        (float("-inf"), "i32", "-2147483648"), (float("inf"), "i8", "127"), (1.0, "i64", "1"),
+    ],
+)  # fmt: skip
+def test_numbers_as_mlir_writes_them(value: float, element: str, text: str) -> None:
+    assert literal_of(value, element) == text
+
+
+def test_a_type_without_a_known_fill_is_not_tried() -> None:
+    with pytest.raises(UntriedError, match="a fill of f8E5M2 is not written"):
+        literal_of(0.0, "f8E5M2")
+
+
+@triton.jit
+def softmax_of_zeros(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    e = tl.exp(x - tl.max(x, 0))
+    tl.store(y_ptr + offs, e / tl.sum(e, 0), mask=offs < n)
+
+
+@triton.jit
+def sorted_row(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=float("-inf"))
+    tl.store(y_ptr + offs, tl.sort(x, descending=True))
+
+
+def test_a_fill_that_spoils_one_of_two_folds() -> None:
+    """Softmax does not depend on which number is subtracted, but on the sum."""
+    (found,) = fills(softmax_of_zeros, {**XY, "n": 1000}, {"BLOCK": 1024})
+    assert found.severity == "error"
+    assert "and the sum in line" in found.evidence
+    assert (
+        found.change == "say other=-inf (tried: then it stores what it should)" or "tl.where" in found.change
+    )
+
+
+@pytest.mark.parametrize("run", [True, False], ids=["executed", "static"])
+def test_elements_that_are_sorted_behind_others_are_no_error(run: bool) -> None:
+    assert not fills(sorted_row, {**XY, "n": 100}, {"BLOCK": 128}, run=run)

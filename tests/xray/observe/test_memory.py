@@ -1,0 +1,62 @@
+"""`wasted-sectors` names what wastes them: a layout, a stride, a row's begin; and where the rest is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from tilefold import xray
+from tilefold.xray.report.model import Observation
+from xray.observe.planted import XY, copy_column
+
+
+def wasted(kernel: Any, args: dict[str, Any], constants: dict[str, Any], **given: Any) -> list[Observation]:
+    report = xray.explain(kernel, args, constants, **given)
+    return [o for o in report.observations if o.code == "wasted-sectors"]
+
+
+@triton.jit
+def mixed(x_ptr, h_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    h = tl.load(h_ptr + offs)
+    x = tl.load(x_ptr + offs)
+    tl.store(y_ptr + offs, x + h)
+
+
+@triton.jit
+def pipelined(a_ptr, b_ptr, c_ptr, n, K, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    sums = tl.zeros([BLOCK, BLOCK], tl.float32)
+    for k in range(0, K, BLOCK):
+        a = tl.load(a_ptr + offs[:, None] * n + k + offs[None, :])
+        b = tl.load(b_ptr + (k + offs)[:, None] * n + offs[None, :])
+        sums = tl.dot(a, b, sums)
+    tl.store(c_ptr + offs[:, None] * BLOCK + offs[None, :], sums)
+
+
+def test_a_layout_of_a_narrower_neighbour_is_named() -> None:
+    """Eight bf16 are 16 bytes a thread; eight float32 are 32, in two loads that take half a sector each."""
+    args = {"x_ptr": "*fp32", "h_ptr": "*bf16", "y_ptr": "*bf16"}
+    found = wasted(mixed, args, {"BLOCK": 2048})
+    assert found
+    for o in found:
+        assert "each thread holds 32 neighbouring bytes and takes 16 of them at a time" in o.reason
+        assert "the layout of the bf16 tile in line" in o.reason
+        assert "transpose" not in o.change
+        assert o.severity == "note"
+
+
+def test_a_strided_vector_is_not_to_be_transposed() -> None:
+    (found,) = wasted(copy_column, {**XY, "stride": 512}, {"BLOCK": 256})
+    assert "every one touches a sector of its own" in found.reason
+    assert "transpose" not in found.change
+
+
+def test_what_copies_leave_comes_from_l2() -> None:
+    """Odd rows: each request of a copy reaches into one sector more, and cp.async leaves nothing in L1."""
+    args = {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32", "n": "i32:40!div8", "K": 256}
+    copies = [o for o in wasted(pipelined, args, {"BLOCK": 32}) if "a copy" in o.evidence]
+    assert copies
+    assert all("L1" not in o.reason for o in copies)

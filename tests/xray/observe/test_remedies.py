@@ -1,0 +1,109 @@
+"""What an entry advises was compiled, executed and compared; what was not says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import triton
+import triton.language as tl
+
+from tilefold import xray
+from tilefold.xray.compile.job import Compiled
+from tilefold.xray.compile.offline import compile_job
+from tilefold.xray.explain import make_job
+from tilefold.xray.machine import Memory
+from tilefold.xray.observe import remedies
+from tilefold.xray.observe.trials import Difference, difference
+from xray.observe.planted import PLANTED, XY, double
+
+
+def change(code: str, **given: Any) -> str:
+    plant = PLANTED[code][0]
+    report = xray.explain(plant.kernel, plant.args, plant.constants, **{**plant.options, **given})
+    return next(o.change for o in report.observations if o.code == code)
+
+
+@pytest.mark.parametrize(
+    ("code", "tried"),
+    [
+        ("idle-warps", "tried num_warps=4: instructions issued"),
+        ("redundant-threads", "tried num_warps=4: instructions issued"),
+        ("older-tensor-core", "tried num_warps=4: instructions issued"),
+        ("spill", "tried num_warps=2: bytes spilled a thread"),
+        ("strong-atomic", 'tried sem="relaxed": orders and fences in the PTX'),
+    ],
+)
+def test_what_was_tried_gained_and_stores_the_same(code: str, tried: str) -> None:
+    said = change(code)
+    assert tried in said
+    assert said.endswith("and the same is stored)")
+
+
+@pytest.mark.parametrize("code", ["tf32-dot", "no-tensor-core"])
+def test_another_precision_shows_what_it_changes(code: str) -> None:
+    assert "; c_ptr[" in change(code)
+
+
+def test_nothing_is_tried_without_an_execution() -> None:
+    assert "tried" not in change("redundant-threads", run=False)
+
+
+@triton.jit
+def by_warps(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    warp = tl.inline_asm_elementwise("mov.u32 $0, %ntid.x;", "=r,r", [offs], tl.int32, True, 1)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs) + warp)
+
+
+def test_a_remedy_after_which_other_values_are_stored_is_not_given() -> None:
+    """A kernel that stores how many threads it has."""
+    report = xray.explain(by_warps, XY, {"BLOCK": 64}, num_warps=8)
+    (found,) = [o for o in report.observations if o.code == "redundant-threads"]
+    assert found.change.startswith("not num_warps=2: tried, and then other values are stored (y_ptr[")
+
+
+def said(before: float, after: float, changed: Difference | None = None) -> str:
+    remedy = remedies.Remedy("num_warps=1", None, "instructions", before, after)  # type: ignore[arg-type]
+    return remedies._said("launch fewer", remedy, changed)
+
+
+def test_a_change_without_a_gain_says_so() -> None:
+    assert said(10, 10) == "nothing was gained by num_warps=1: tried, instructions 10 -> 10; launch fewer"
+    assert said(10, 5) == "launch fewer (tried num_warps=1: instructions 10 -> 5, and the same is stored)"
+
+
+@pytest.fixture(scope="module")
+def doubled() -> Compiled:
+    return compile_job(make_job(double, XY, {"BLOCK": 128}))
+
+
+def memories(ours: np.ndarray, theirs: np.ndarray) -> tuple[Memory, Memory]:
+    found = Memory(), Memory()
+    for memory, held in zip(found, (ours, theirs), strict=True):
+        memory.place("0:x_ptr", held)
+    return found
+
+
+def test_sums_in_another_order_are_no_difference(doubled: Compiled) -> None:
+    x = np.arange(100, dtype="f4")
+    y = x.copy()
+    y[50] = np.nextafter(y[50], 100)
+    assert difference(doubled, *memories(x, y)) is None
+    assert difference(doubled, *memories(x, y), exact=True) == Difference("x_ptr", 1, 50, 50.0, float(y[50]))
+
+
+def test_the_element_that_differs_most_is_named(doubled: Compiled) -> None:
+    x = np.arange(100, dtype="f4")
+    y = x.copy()
+    y[7], y[9] = 8, np.inf
+    found = difference(doubled, *memories(x, y))
+    assert str(found) == "x_ptr[9] is 9 and not inf"
+    assert found is not None
+    assert found.count == 2
+
+
+def test_nan_is_like_nan(doubled: Compiled) -> None:
+    x = np.full(10, np.nan, "f4")
+    assert difference(doubled, *memories(x, -x)) is None
