@@ -10,13 +10,15 @@ from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
-from tilefold.planner.settled import first_stage, settled, whole_splits
+from tilefold.planner.settled import first_stage, settled, state_words, whole_splits
 from tilefold.planner.view import SMALL_AXIS, WARP, View, power_above, power_below
 from tilefold.problem import Problem
 
 MOST = 150  # candidates of one problem
 THREAD_LOADS = 16  # vectors of a thread in a tile, at most
 TILE = 65536  # elements of the largest tile
+HELD_WORDS = 80  # 32-bit words of elements and states that a thread holds, at most
+SM_REGISTERS = 65536
 SM_WARPS = (16, 8, 32)  # warps of one SM where a fold of few results is split; the first one stands for all
 
 
@@ -50,7 +52,8 @@ def base_tiles(wanted: Wanted) -> tuple[Stage, ...]:
     else:
         tiles = tuple(_row_tiles(view) if view.by_rows else _column_tiles(view))
     own = replace(wanted.rule, splits=1, prefetch=False, num_stages=1)
-    return tuple(dict.fromkeys(_launched(tile, wanted, SM_WARPS[0]) for tile in (own, *tiles)))
+    fitting = (tile for tile in tiles if fits_registers(tile, view, wanted.program))
+    return tuple(dict.fromkeys(_launched(tile, wanted, SM_WARPS[0]) for tile in (own, *fitting)))
 
 
 def variants_of(tile: Stage, wanted: Wanted) -> tuple[Stage, ...]:
@@ -64,11 +67,24 @@ def variants_of(tile: Stage, wanted: Wanted) -> tuple[Stage, ...]:
             forms.append(replace(whole, prefetch=True))
         copied = _vector(tile, wanted.view) * wanted.view.element >= 4
         if copied and 4 <= loads <= 8 and wanted.device.capability >= 80:
-            forms += [replace(whole, num_stages=3)]
+            copied_tile = replace(whole, num_stages=3)
+            forms += [copied_tile] * fits_registers(copied_tile, wanted.view, wanted.program)
     for warps in SM_WARPS:
         for form in forms:
             found[_split(form, wanted, warps)] = None
     return tuple(found)
+
+
+def fits_registers(tile: Stage, view: View, program: Program) -> bool:
+    """Whether a thread's elements and states surely fit its registers, with as many again to compute in.
+
+    Elements that come through shared memory are converted when they are read, to a word each.
+    """
+    threads = tile.num_warps * WARP
+    states = max(1, tile.block_outputs * tile.lanes // threads)
+    elements = tile.block_outputs * tile.step / threads
+    words = elements * (1 if tile.num_stages > 1 else view.element * view.operands / 4)
+    return words + 2 * states * state_words(program) <= min(HELD_WORDS, SM_REGISTERS // threads // 2)
 
 
 def _vector(tile: Stage, view: View) -> int:

@@ -9,6 +9,7 @@ from tilefold.planner.view import WARP, View, power_above, power_below
 
 LANE_BYTES = 64  # neighbours of a lane in a tile
 WARPS = 4  # of programs whose lanes need not meet
+PARTIAL_WORDS = 64  # 32-bit words of partial states that a thread holds at a time
 
 
 def ordered_stage(view: View) -> Stage:
@@ -38,9 +39,12 @@ def _columns_in_order(view: View) -> Stage:
     return Stage("ordered", outputs, lanes, 1, steps, 1, warps, ordered=True)
 
 
-def partials_in_order(outputs: int, splits: int) -> Stage:
-    """The second launch: all splits of some results in one tile where they fit."""
+def partials_in_order(outputs: int, splits: int, words: int) -> Stage:
+    """The second launch: all splits of some results in one tile where they fit. `words` are 32-bit words of a state."""
     lanes = min(power_above(splits), 256)
     steps = power_above(math.ceil(splits / lanes))
     together = min(8, power_above(outputs))
-    return Stage("partials", together, lanes, 1, steps, 1, WARPS, ordered=True, evict_first=False)
+    held = words * lanes * steps // WARP  # of one result, were there one warp
+    warps = WARPS if held * together <= WARPS * PARTIAL_WORDS else 2 * WARPS
+    together = min(together, power_below(warps * PARTIAL_WORDS // held) if held else together)
+    return Stage("partials", together, lanes, 1, steps, 1, warps, ordered=True, evict_first=False)

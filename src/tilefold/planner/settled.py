@@ -58,10 +58,15 @@ def whole_splits(tiles: int, splits: int) -> int:
     return math.ceil(tiles / math.ceil(tiles / splits)) if tiles else 1
 
 
+def state_words(program: Program) -> int:
+    """32-bit words of one state."""
+    return sum(2 if dtype.itemsize == 8 else 1 for dtype in program.state)
+
+
 def second_stage(outputs: int, splits: int, program: Program) -> Stage:
     """All splits of some results in one tile where they fit: the stage is a matter of latency."""
     if not program.algebra.commutative:
-        return partials_in_order(outputs, splits)
+        return partials_in_order(outputs, splits, state_words(program))
     heavy = len(program.state) > 2
     lanes = max(1, min(1024, power_above(splits) // (2 if heavy else 1)))
     few = 1 if outputs <= SMALL_AXIS else 4
