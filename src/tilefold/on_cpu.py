@@ -27,14 +27,10 @@ def run(request: Request, tensors: Sequence[Tensor], backend: str) -> Made:
         BackendError: "torch" is forced and has no fold that is known to give the promised answers.
     """
     with as_given(tensors[0].device):
-        if isinstance(request, Product):
-            return _multiplied(request, tensors)
-        assert isinstance(request, Reduction)
-        results, plan = _folded(request, tensors, backend)
-    return [r if r.shape == request.shape else r.reshape(request.shape) for r in results], plan
+        return RUN[type(request)](request, tensors, backend)
 
 
-def _multiplied(request: Product, tensors: Sequence[Tensor]) -> Made:
+def _multiplied(request: Product, tensors: Sequence[Tensor], backend: str) -> Made:
     a, b, *extras = tensors
     guarantee, inputs = request.guarantee, names("input", len(tensors))
     reason = "each row by itself" if guarantee == "batch_invariant" else "then the epilogue"
@@ -45,6 +41,11 @@ def _multiplied(request: Product, tensors: Sequence[Tensor]) -> Made:
         return by_tiles([value], program, (value.ndim - 1,), guarantee)[0]
 
     return torch_product.multiply(a, b, extras, request.ending, guarantee, request.shape, fold_rows), plan
+
+
+def _reduced(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made:
+    results, plan = _folded(request, tensors, backend)
+    return [r if r.shape == request.shape else r.reshape(request.shape) for r in results], plan
 
 
 def _folded(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made:
@@ -131,3 +132,7 @@ def _refuse(request: Reduction, tensors: Sequence[Tensor]) -> None:
         "backend: torch's own fold must be known to give the promised answers (accuracy, dtypes, guarantee), got "
         f'({fields}) of {dtypes} over dims {list(request.dims)}, "{request.guarantee}", without one; use "cpu" or "auto"'
     )
+
+
+# How each kind of request runs: functions of (request, tensors, backend).
+RUN: dict[type[Request], Callable[..., Made]] = {Reduction: _reduced, Product: _multiplied}

@@ -28,9 +28,8 @@ Role = Literal["map", "reduce", "scan", "segment", "shard"]
 class Dim:
     """One canonical dim: what happens along it, its length, and how far one step along it is, in elements.
 
-    `strides` are those of the inputs, `output` is that of the results (0 along a reduced dim), `position` that of an
-    element's row-major position among the elements of its result (0 along an output dim). Problems of today have the
-    roles "map" (an output dim) and "reduce".
+    `strides` are those of the inputs, `output` is that of the results (0 along a dim that results do not have), `position`
+    that of an element's row-major position among those that it meets (0 along a dim of role "map").
     """
 
     role: Role
@@ -60,13 +59,13 @@ class Problem:
 
     @functools.cached_property
     def output_dims(self) -> tuple[Dim, ...]:
-        """The dims that results have."""
+        """The dims along which nothing meets: a fold has a result, a scan a row, for each of their places."""
         return tuple(d for d in self.dims if d.role == "map")
 
     @functools.cached_property
     def reduced_dims(self) -> tuple[Dim, ...]:
-        """The dims along which elements meet in one result."""
-        return tuple(d for d in self.dims if d.role == "reduce")
+        """The dims along which elements meet: in one result, or in a scan's prefixes."""
+        return tuple(d for d in self.dims if d.role != "map")
 
     @property
     def outputs(self) -> int:
@@ -151,17 +150,26 @@ def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tu
 
 
 def canonical(
-    tensors: Sequence[torch.Tensor], dims: tuple[int, ...], *, ordered: bool, batches: bool = False
+    tensors: Sequence[torch.Tensor],
+    dims: tuple[int, ...],
+    *,
+    ordered: bool,
+    batches: bool = False,
+    role: Role = "reduce",
+    whole: bool = False,
 ) -> Problem:
-    """Make the problem of folding `dims` of tensors of one (broadcast) shape.
+    """Make the problem of what happens along `dims` of tensors of one (broadcast) shape.
 
-    With `ordered`, reduced dims keep their order: the fold is not commutative. With `batches`, output dims of length 1 stay:
-    their strides say how the results' elements would lie if there were more.
+    With `ordered`, these dims keep their order: the monoid is not commutative. With `batches`, other dims of length 1 stay:
+    their strides say how more of them would lie. With `whole`, results have the tensors' shape, contiguous.
     """
     shape = tensors[0].shape
     strides = [t.stride() for t in tensors]
-    outer = _walk("map", [d for d in range(len(shape)) if d not in dims], shape, strides, ones=batches)
-    inner = _walk("reduce", list(dims), shape, strides)
+    results = contiguous_strides(shape) if whole else None
+    outer = _walk(
+        "map", [d for d in range(len(shape)) if d not in dims], shape, strides, results, ones=batches
+    )
+    inner = _walk(role, list(dims), shape, strides, results)
     return Problem(
         dims=merged(by_stride(outer)) + merged(inner if ordered else by_stride(inner)),
         dtypes=tuple(t.dtype for t in tensors),
@@ -171,16 +179,31 @@ def canonical(
 
 
 def _walk(
-    role: Role, dims: list[int], shape: Sequence[int], strides: Sequence[Sequence[int]], ones: bool = False
+    role: Role,
+    dims: list[int],
+    shape: Sequence[int],
+    strides: Sequence[Sequence[int]],
+    results: Sequence[int] | None,
+    ones: bool = False,
 ) -> list[Dim]:
-    """The dims with their row-major step among themselves; those of length 1 only on request."""
+    """The dims with their row-major step among themselves, and the results' (`results`, or the same step along output dims).
+
+    Dims of length 1 only on request.
+    """
     walk, step = [], 1
-    along = "position" if role == "reduce" else "output"
     for d in reversed(dims):
         if ones or shape[d] != 1:
-            walk.append(Dim(role, shape[d], tuple(s[d] for s in strides), **{along: step}))
+            output = results[d] if results is not None else step if role == "map" else 0
+            position = 0 if role == "map" else step
+            walk.append(Dim(role, shape[d], tuple(s[d] for s in strides), output, position))
         step *= shape[d]
     return walk[::-1]
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor, in elements; dims of length 0 count as 1."""
+    sizes = [max(1, n) for n in shape]
+    return tuple(math.prod(sizes[d + 1 :]) for d in range(len(sizes)))
 
 
 def by_stride(dims: Sequence[Dim]) -> list[Dim]:

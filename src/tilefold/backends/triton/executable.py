@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.launch import launcher
 from tilefold.contract.epilogue import Epilogue
 from tilefold.planner.plan import Fill, LibraryCall, Plan, Step, names
+from tilefold.problem import contiguous_strides
 
 Tensor = torch.Tensor
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
@@ -119,8 +119,7 @@ def _step_text(step: Step, name: str, allocated: Sequence[str]) -> str:
 
 def contiguous(shape: Sequence[int], dtype: torch.dtype) -> Layout:
     """Shape, strides and dtype of a contiguous tensor."""
-    sizes = [max(1, n) for n in shape]
-    return tuple(shape), tuple(math.prod(sizes[d + 1 :]) for d in range(len(sizes))), dtype
+    return tuple(shape), contiguous_strides(shape), dtype
 
 
 def fill(computation: Program | Epilogue, results: Sequence[Tensor]) -> None:

@@ -1,0 +1,7 @@
+"""What a validated call asks for: its computation, dims and results. One class an operation; `dispatch` runs any."""
+
+from tilefold.requests.base import Request, Result
+from tilefold.requests.product import Product
+from tilefold.requests.reduction import Reduction
+
+__all__ = ["Product", "Reduction", "Request", "Result"]

@@ -1,0 +1,52 @@
+"""The request of `tilefold.matmul`: a product and its epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.contract import choose
+from tilefold.contract.epilogue import Epilogue
+from tilefold.contract.operands import check_on_gpu
+from tilefold.planner.device import Device
+from tilefold.planner.plan import Plan
+from tilefold.problem import Problem
+from tilefold.requests.base import Request, Result, Tensor
+
+
+@dataclass(frozen=True)
+class Product(Request):
+    """Multiply a and b and finish each result with what the extra tensors hold there; `shape` is the result's."""
+
+    call = "matmul"
+    backends = ("auto", "torch", "triton", "interpret")
+    on_cpu = "torch"
+
+    ending: Epilogue
+    precision: str
+    guarantee: str
+    shape: tuple[int, ...]
+
+    @property
+    def computation(self) -> Epilogue:
+        """The epilogue's graph, and the row's fold."""
+        return self.ending
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """The result, and what rows fold to."""
+        folded = () if self.ending.row is None else self.ending.row.program.outputs
+        return ((self.shape, self.ending.result), *((self.shape[:-1], dtype) for dtype in folded))
+
+    def dtypes(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
+        """Operands, extra tensors, results."""
+        check_on_gpu(tensors[0])
+        return (tensors[0].dtype, *self.ending.elements, *(dtype for _, dtype in self.results))
+
+    def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
+        """As `contract.choose` has it."""
+        return choose.plan_tensors(
+            tensors, self.ending, self.precision, self.guarantee, device, library=library
+        )
