@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilefold.bench.results import ERROR, NOT_RUN, OK, WRONG, CaseResult, Measurement, SuiteResult
 from tilefold.bench.statistics import Quartiles, slower
@@ -42,6 +42,25 @@ def compare_results(
     Raises:
         ArgumentError: the results are of two suites, nothing in them can be compared, or no variant is so named.
     """
+    _check_alike(old, new, variants)
+    found = _Found(old.suite == "host", noise, noise_us)
+    found.remarks += _machines(old, new)
+    there = {case.name: case for case in new.cases}
+    for case in old.cases:
+        for before in case.measurements:
+            if before.status == OK and before.time_us and (not variants or before.variant in variants):
+                found.add(case, before, there.get(case.name))
+    if found.absent:
+        found.remarks.append(f"{found.absent} timed before were not run now")
+    if not found.compared and not found.worse:
+        raise ArgumentError(
+            "bench compare: the files must share a case that both timed, got none; compare runs of the same cases"
+        )
+    return Comparison(found.compared, tuple(found.worse), tuple(found.faster), tuple(found.remarks))
+
+
+def _check_alike(old: SuiteResult, new: SuiteResult, variants: tuple[str, ...] | None) -> None:
+    """Refuse results of two suites, and variants that neither has."""
     if old.suite != new.suite:
         raise ArgumentError(
             f"bench compare: both files must be of one suite, got {old.suite} and {new.suite}; name two of one suite"
@@ -52,44 +71,43 @@ def compare_results(
             raise ArgumentError(
                 f"bench compare: --variant must be of {'; '.join(there_are)}, got {name!r}; leave it out, or name one"
             )
-    host = old.suite == "host"
-    worse: list[str] = []
-    faster: list[str] = []
-    remarks = list(_machines(old, new))
-    there = {case.name: case for case in new.cases}
-    compared = absent = 0
-    for case in old.cases:
-        for before in case.measurements:
-            if before.status != OK or before.time_us is None or (variants and before.variant not in variants):
-                continue
-            after = _after(there.get(case.name), before.variant)
-            label = f"{case.name}, {before.variant}"
-            if after is None or after.status == NOT_RUN:
-                absent += 1
-                continue
-            after_time, before_time = _judged(after, host), _judged(before, host)
-            if after_time is None or before_time is None:
-                gone = f"{label}: {_gone(after)}"
-                (worse if after.status in (WRONG, ERROR) else remarks).append(gone)
-                continue
-            compared += 1
-            text = (
-                f"{label}: {before_time.median_us:.2f} -> {after_time.median_us:.2f} us{' host' * host} "
-                f"({after_time.median_us / before_time.median_us - 1:+.1%})"
-            )
-            share = max(noise, HOST_NOISE) if host else noise
-            longer = 0.0 if host else _longer_us(case, there[case.name])
-            if slower(before_time, after_time, share, noise_us + max(longer, 0.0)):
-                worse.append(text)
-            elif slower(after_time, before_time, share, noise_us + max(-longer, 0.0)):
-                faster.append(text)
-    if absent:
-        remarks.append(f"{absent} timed before were not run now")
-    if not compared and not worse:
-        raise ArgumentError(
-            "bench compare: the files must share a case that both timed, got none; compare runs of the same cases"
+
+
+@dataclass
+class _Found:
+    """What a comparison found so far; `absent` were timed before and not run now."""
+
+    host: bool
+    noise: float
+    noise_us: float
+    compared: int = 0
+    absent: int = 0
+    worse: list[str] = field(default_factory=list)
+    faster: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def add(self, case: CaseResult, before: Measurement, now: CaseResult | None) -> None:
+        """Compare one measurement with that of the same variant in the new case."""
+        after = _after(now, before.variant)
+        if now is None or after is None or after.status == NOT_RUN:
+            self.absent += 1
+            return
+        after_time, before_time = _judged(after, self.host), _judged(before, self.host)
+        if after_time is None or before_time is None:
+            gone = f"{case.name}, {before.variant}: {_gone(after)}"
+            (self.worse if after.status in (WRONG, ERROR) else self.remarks).append(gone)
+            return
+        self.compared += 1
+        text = (
+            f"{case.name}, {before.variant}: {before_time.median_us:.2f} -> {after_time.median_us:.2f} "
+            f"us{' host' * self.host} ({after_time.median_us / before_time.median_us - 1:+.1%})"
         )
-    return Comparison(compared, tuple(worse), tuple(faster), tuple(remarks))
+        share = max(self.noise, HOST_NOISE) if self.host else self.noise
+        longer = 0.0 if self.host else _longer_us(case, now)
+        if slower(before_time, after_time, share, self.noise_us + max(longer, 0.0)):
+            self.worse.append(text)
+        elif slower(after_time, before_time, share, self.noise_us + max(-longer, 0.0)):
+            self.faster.append(text)
 
 
 def _after(case: CaseResult | None, variant: str) -> Measurement | None:

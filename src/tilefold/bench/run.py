@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -59,19 +60,14 @@ def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
     against = suite.against if options.against is None else options.against
     variants = variants_of(suite, against, options.variants)
     writable_folder(options.out)
-    peers = peers_of(against)
-    versions = {peer.name: peer.version for peer in peers}
-    for peer in peers:
-        display.say(f"peer {peer.name}: {versions[peer.name] or f'missing ({peer.trouble})'}")
+    versions = peer_versions(against, display)
     warm(suite, cases, variants, options, display, deadline)
     drawn = {"seed": options.seed, "count": options.count} if suite.drawn else {}
     bench = new_bench(
         suite, options, frozenset(name for name, version in versions.items() if version is None)
     )
-    copy = bench.limits.copy_gb_per_s
-    empties = ", ".join(f"{kind}: {us:.2f} us" for kind, us in bench.limits.empty_us.items())
-    display.say(f"copy {copy:.0f} GB/s; empty launches {empties or 'none on a CPU'}")
-    done = [blank_case(case, variants, copy) for case in cases]
+    display.say(limits_in_words(bench))
+    done = [blank_case(case, variants, bench.limits.copy_gb_per_s) for case in cases]
 
     def keep(copy_again: float | None = None, *notes: str) -> SuiteResult:
         run = describe_run(bench, options, versions, copy_again, notes)
@@ -97,6 +93,21 @@ def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
         keep(None, f"interrupted after {finished} of {len(cases)} cases")
         display.say(f"interrupted: {finished} of {len(cases)} cases are in {options.out / suite.name}.json")
         raise
+
+
+def peer_versions(against: Sequence[str], display: Display) -> dict[str, str | None]:
+    """The peers' versions, None for one that is missing; each is said."""
+    peers = peers_of(against)
+    versions = {peer.name: peer.version for peer in peers}
+    for peer in peers:
+        display.say(f"peer {peer.name}: {versions[peer.name] or f'missing ({peer.trouble})'}")
+    return versions
+
+
+def limits_in_words(bench: Bench) -> str:
+    """The copy's speed and what empty launches take."""
+    empties = ", ".join(f"{kind}: {us:.2f} us" for kind, us in bench.limits.empty_us.items())
+    return f"copy {bench.limits.copy_gb_per_s:.0f} GB/s; empty launches {empties or 'none on a CPU'}"
 
 
 def copy_once_more(bench: Bench) -> tuple[float | None, str] | tuple[float]:
@@ -179,13 +190,6 @@ def describe_run(
 ) -> Run:
     """Where, when and how: what a reader needs to judge the figures or to repeat them."""
     watch = bench.watch
-    notes = list(notes_before)
-    if copy_again and abs(copy_again / bench.limits.copy_gb_per_s - 1) > 0.03:
-        notes.append(f"the copy ran at {copy_again:.0f} GB/s when all was done: the machine was not steady")
-    if not bench.stopwatch.clock.flush_bytes:
-        notes.append("caches were not flushed: an input that they can hold is marked as warm")
-    if bench.device != "cpu" and not watch.highest_mhz:
-        notes.append("clocks could not be read")
     return Run(
         chip=machine.chip_name(options.device),
         driver=machine.driver_version(),
@@ -200,19 +204,37 @@ def describe_run(
         copy_again_gb_per_s=copy_again,
         empty_us=dict(bench.limits.empty_us),
         peers=versions,
-        settings={
-            "warmup_ms": options.pace.warmup_ms,
-            "repeat_ms": options.pace.repeat_ms,
-            "size": options.size,
-            "flush_bytes": bench.stopwatch.clock.flush_bytes,
-            "flush": options.flush if bench.stopwatch.clock.flush_bytes else "none",
-            "cache_bytes": bench.cache_bytes,
-            "jobs": options.jobs,
-            "threads": torch.get_num_threads(),
-        },
+        settings=_settings(bench, options),
         clocks_mhz=(watch.lowest_mhz, watch.highest_mhz) if watch.highest_mhz else None,
-        notes=tuple(notes),
+        notes=(*notes_before, *_doubts(bench, copy_again)),
     )
+
+
+def _settings(bench: Bench, options: Options) -> dict[str, Any]:
+    """What was asked for that changes figures."""
+    flush_bytes = bench.stopwatch.clock.flush_bytes
+    return {
+        "warmup_ms": options.pace.warmup_ms,
+        "repeat_ms": options.pace.repeat_ms,
+        "size": options.size,
+        "flush_bytes": flush_bytes,
+        "flush": options.flush if flush_bytes else "none",
+        "cache_bytes": bench.cache_bytes,
+        "jobs": options.jobs,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _doubts(bench: Bench, copy_again: float | None) -> list[str]:
+    """What a reader of the figures should know before trusting them."""
+    notes = []
+    if copy_again and abs(copy_again / bench.limits.copy_gb_per_s - 1) > 0.03:
+        notes.append(f"the copy ran at {copy_again:.0f} GB/s when all was done: the machine was not steady")
+    if not bench.stopwatch.clock.flush_bytes:
+        notes.append("caches were not flushed: an input that they can hold is marked as warm")
+    if bench.device != "cpu" and not bench.watch.highest_mhz:
+        notes.append("clocks could not be read")
+    return notes
 
 
 def default_jobs(device: str) -> int:
