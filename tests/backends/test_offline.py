@@ -22,6 +22,9 @@ from tilefold.planner import columns
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200, Device
 from tilefold.problem import canonical
+from tilefold.xray.chips import CHIPS
+from tilefold.xray.compile.folds import job_of
+from tilefold.xray.compile.offline import assemble, compile_job
 
 CHOSEN = [c for c in LARGE if c.name in {
     "row of 1024", "odd long rows", "small axis many", "long columns", "one long row", "channels", "strided long",
@@ -156,3 +159,15 @@ def test_constants_on_either_side_of_a_division_compile(dtype: torch.dtype) -> N
     plan = plan_fold(problem, program, H200, "run_to_run")
     for call in calls_of(plan, problem, program):
         assert "cubin" in calls.compile_for(call, 90).asm
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "loads"), [((3, 4096), 0, 3), ((65536, 24), 1, 6), ((4096, 3), 1, 6)]
+)
+def test_short_folds_load_nothing_that_is_masked(shape: tuple[int, int], dim: int, loads: int) -> None:
+    """Their length is a constant of the kernel: 24 elements are three vectors, not four of which one is masked."""
+    program = programs.specialize(monoids.SUM.total, (torch.bfloat16,))
+    problem = canonical([torch.empty(shape, dtype=torch.bfloat16)], (dim,), ordered=False)
+    plan = plan_fold(problem, program, H200, "run_to_run")
+    machine = assemble(compile_job(job_of(calls_of(plan, problem, program)[0], "short", CHIPS["sm_90"])))
+    assert len(re.findall(r"\bLDG\.", machine.code)) == loads

@@ -29,7 +29,13 @@ from tilefold.planner.folds import fold_plan
 from tilefold.planner.geometry import geometry_of, nominal, without_positions
 from tilefold.planner.in_order import ordered_stage
 from tilefold.planner.plan import Plan, Stage, count
-from tilefold.planner.rows import WALKED, rows_stage, walked_rows_stage
+from tilefold.planner.rows import (
+    WALKED,
+    is_row_of_a_thread,
+    row_of_a_thread,
+    rows_stage,
+    walked_rows_stage,
+)
 from tilefold.planner.settled import (
     MANY_FIELDS,
     first_stage,
@@ -139,7 +145,9 @@ def _stage(view: View, program: Program) -> Stage:
         return ordered_stage(view)
     absorbs = program.absorb is not None
     fields = len(program.state)
-    if view.by_rows and WALKED[0] <= view.length <= WALKED[1] and view.length & (view.length - 1):
+    if is_row_of_a_thread(view):
+        stage = row_of_a_thread(view)
+    elif view.by_rows and WALKED[0] <= view.length <= WALKED[1] and view.length & (view.length - 1):
         stage = walked_rows_stage(view)
     elif view.aligns and view.vector < view.full_vector <= view.length:
         reach = view.length + view.full_vector - 1

@@ -21,7 +21,7 @@ from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads, Spread
 from tilefold.planner.view import WARP
-from tilefold.planner.walk import Pieces, Walk
+from tilefold.planner.walk import Pieces, Walk, constant_length
 
 # Classes of operations; each is fitted a number of instructions.
 PLAIN, CHOICE, WIDE, SPECIAL, DIVIDE, SLOW, DOUBLE = CLASSES = (
@@ -199,11 +199,13 @@ def features(
     """What a warp does in a program with these parts, one number for each of `FEATURES`."""
     masked = (pieces.head + pieces.tail * pieces.tail_runs) / tile.unroll  # in whole tiles
     masked_tiles = (1 if pieces.head else 0) + pieces.tail
-    tiles = pieces.full + masked
-    whole = pieces.full
+    whole = float(pieces.full)
+    if stage.lanes == 1 and constant_length(stage, geometry.length):  # nothing is masked
+        whole, masked, masked_tiles = math.ceil(geometry.length / stage.run) / tile.unroll, 0.0, 0
+    tiles = whole + masked
     loads = tile.masked_loads if walk.masks else tile.loads
     ordered = tiles if stage.ordered else 0.0
-    passes = pieces.full + masked_tiles
+    passes = max(1, pieces.full + masked_tiles)
     first = min(1.0, tiles) if work.absorbs else 0.0
     ops = tuple((tiles - first) * tile.elements * n for n in work.element)
     ops = _added(ops, work.first_element, first * tile.elements)

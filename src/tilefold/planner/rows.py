@@ -19,6 +19,7 @@ from tilefold.planner.view import (
 )
 
 WALKED = (9, 2048)  # elements: rows between, no power of two long, are walked in small tiles
+ROW_LOADS = 4  # of a row that one thread reads
 NARROW_ROW = 128  # elements: up to here such rows are read an element at a time where no vector divides them
 SHORT_ROW = 64  # vectors: up to here a program reads several rows
 MEDIUM_ROW = 256  # vectors: up to here a warp or two read a row at once, of whole rows below
@@ -55,6 +56,23 @@ def rows_stage(view: View, fields: int, absorbs: bool, masked: bool = False) -> 
         return Stage("long_rows", 1, warps * WARP, run, fewer * view.loads, 1, warps)
     warps = 1 if vectors <= 1024 else 4  # walk the row: only its last tile is masked
     return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps, prefetch=True)
+
+
+def is_row_of_a_thread(view: View) -> bool:
+    """Whether a thread reads a whole row in a few loads: of an odd number of them, so that no other tile fits it."""
+    if not view.by_rows or view.length > SMALL_AXIS or view.length & (view.length - 1) == 0:
+        return False
+    return view.length <= ROW_LOADS * min(view.vector, power_below(view.length))
+
+
+def row_of_a_thread(view: View) -> Stage:
+    """Rows side by side on threads, two a thread, read by a known number of loads (`constant_length`).
+
+    Neighbouring threads' loads are a row apart: a load of a warp touches a quarter of the row's bytes in lines, which its SM
+    delivers one a clock. Up to `ROW_LOADS` loads a row that is twice as fast as memory.
+    """
+    run = min(view.vector, power_below(view.length))
+    return Stage("small_axis", 256, 1, run, power_above(math.ceil(view.length / run)), 1, 4)
 
 
 def _row_in_one_tile(view: View, run: int, vectors: int, fields: int, absorbs: bool) -> Stage:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tilefold.planner.folds import NARROW
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
+from tilefold.planner.view import SMALL_AXIS
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,15 @@ def edges(stage: Stage, length: int) -> tuple[int, int, int]:
     tail = 1 << max(0, (math.ceil(rest / runs) - 1).bit_length()) if rest else 0
     has_full = 0 if full < 1 else 1 if full == stage.splits and not head else 2
     return head, has_full, min(tail, stage.unroll) if full else tail
+
+
+def constant_length(stage: Stage, length: int) -> int:
+    """The length where it is a constant of the kernel, so that masks cost nothing: of short folds by one program; else 0.
+
+    Not of partial states, whose number follows that of results.
+    """
+    constant = length <= SMALL_AXIS and stage.splits == 1 and stage.align == 1 and stage.family != "partials"
+    return length if constant else 0
 
 
 @dataclass(frozen=True)

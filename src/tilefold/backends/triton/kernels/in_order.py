@@ -114,19 +114,21 @@ def fold_in_order(
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, UNROLL: tl.constexpr,
     SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr,
     HAS_FULL: tl.constexpr, TAIL: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr,
-    WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr, LENGTH: tl.constexpr,
 ):  # fmt: skip
     """Fold in the elements' order: every lane its neighbours in registers, lanes in order, tile after tile.
 
     A program owns BLOCK_OUTPUTS neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), the last
     split all that are left. In a tile of LANES * RUN * UNROLL elements lane l takes UNROLL runs of RUN = 2 ** LEVELS
     neighbours, one behind the other, and the lanes' states meet once a tile: the last lane carries what came before. Head,
-    whole tiles, tail and ALIGN as in `fold_lanes`. Writes one result (or partial state, at split * split_step) a row.
+    whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at split * split_step) a row.
     """
     if RELEASE:
         gdc_launch_dependents()
     STEP: tl.constexpr = RUN * LANES
     TILE: tl.constexpr = STEP * UNROLL
+    if LENGTH > 0:
+        length = LENGTH
     outer, block, split = program_place(splits, output_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
     output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     mask_output = output < output_size
@@ -141,7 +143,10 @@ def fold_in_order(
         limit = length
     end = lead + length
     start = split * chunk
-    stop = tl.where(split == splits - 1, limit, start + chunk)
+    if LENGTH > 0:
+        stop = start + LENGTH
+    else:
+        stop = tl.where(split == splits - 1, limit, start + chunk)
     if not WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)

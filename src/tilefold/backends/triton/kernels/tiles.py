@@ -183,6 +183,7 @@ def fold_lanes(
     SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    LENGTH: tl.constexpr,
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
 
@@ -197,13 +198,16 @@ def fold_lanes(
     The way: a masked head of HEAD runs (0: none), whole tiles (HAS_FULL 0: none, 1: one, 2: any number), a masked tail of
     TAIL runs at a time (0: none); the first of these makes the lane states. PREFETCH loads a tile while the one before
     it is folded. With ALIGN > 1, rows need not start at a multiple of ALIGN elements: positions count from the multiple
-    before (`lead` elements earlier), every load is aligned, and the head masks what is not the row's.
+    before (`lead` elements earlier), every load is aligned, and the head masks what is not the row's. LENGTH > 0 is `length`,
+    of a program that is the only one of its results: masks along the folded elements are then known to the compiler.
     Writes one result (or partial state, at split * split_step) a row.
     """
     if RELEASE:
         gdc_launch_dependents()
     STEP: tl.constexpr = RUN * LANES
     TILE: tl.constexpr = STEP * UNROLL
+    if LENGTH > 0:
+        length = LENGTH
     outer, block, split = program_place(splits, output_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
     output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     mask_output = output < output_size
@@ -218,7 +222,10 @@ def fold_lanes(
         limit = length
     end = lead + length
     start = split * chunk
-    stop = tl.where(split == splits - 1, limit, start + chunk)
+    if LENGTH > 0:
+        stop = start + LENGTH
+    else:
+        stop = tl.where(split == splits - 1, limit, start + chunk)
     if not WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)
