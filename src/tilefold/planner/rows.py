@@ -62,7 +62,9 @@ def is_row_of_a_thread(view: View) -> bool:
     """Whether a thread reads a whole row in a few loads: of an odd number of them, so that no other tile fits it."""
     if not view.by_rows or view.length > SMALL_AXIS or view.length & (view.length - 1) == 0:
         return False
-    return view.length <= ROW_LOADS * min(view.vector, power_below(view.length))
+    run = min(view.vector, power_below(view.length))
+    # Of single elements Triton would give a row to several threads: they are neighbours.
+    return run > 1 and view.length <= ROW_LOADS * run
 
 
 def row_of_a_thread(view: View) -> Stage:
