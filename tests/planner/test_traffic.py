@@ -19,7 +19,7 @@ from tilefold.planner.geometry import SECTOR, unique_sectors
 from tilefold.planner.requests import Moved, program_loads
 from tilefold.planner.threads import loads_of
 from tilefold.planner.traffic import all_loads, asked_of
-from tilefold.planner.walk import walk_of
+from tilefold.planner.walk import pieces_of, walk_of
 
 SEEDS = range(5000, 5040)  # drawn plans, of one or two launches each: 60 and more
 
@@ -46,6 +46,8 @@ def test_programs_walk_as_the_kernels_are_told(seed: int) -> None:
             told["SPLITS_FIRST"],
         )
         assert walk.programs(one.geometry) == one.call.grid
+        tails = pieces_of(one.stage, walk, one.geometry.length, 0).tail
+        assert told["TAIL_ONCE"] == (one.stage.splits == 1 and tails == 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -94,6 +94,17 @@ def constant_length(stage: Stage, length: int) -> int:
     return length if constant else 0
 
 
+def has_one_tail(stage: Stage, length: int) -> bool:
+    """Whether every program masks exactly one tile at its end: one by itself has as many as its length leaves."""
+    head, has_full, tail = edges(stage, length)
+    if not tail or stage.splits > 1:
+        return False
+    runs = stage.run * stage.lanes
+    begin = runs * head
+    end = begin + (max(0, (length - begin) // stage.step) * stage.step if has_full else 0)
+    return math.ceil((length + stage.align - 1 - end) / (runs * tail)) == 1
+
+
 @dataclass(frozen=True)
 class Pieces:
     """What one program (or the mean one) does: elements of a result where each part begins, and how often it is done."""

@@ -20,7 +20,7 @@ from tilefold.errors import BackendError, DtypeError
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_partials
 from tilefold.planner.plan import Launch, Plan, Stage
-from tilefold.planner.walk import chunk_of, constant_length, edges
+from tilefold.planner.walk import chunk_of, constant_length, edges, has_one_tail
 from tilefold.problem import Dim, Problem
 
 _POINTERS = {
@@ -153,6 +153,7 @@ def _constants(problem: Problem, step: Launch, length: int, inner: int) -> dict[
         "HAS_FULL": has_full,
         "TAIL": tail,
         "LENGTH": constant_length(stage, length),
+        "TAIL_ONCE": has_one_tail(stage, length),
     }
     if stage.ordered:
         return shared | {"LEVELS": stage.run.bit_length() - 1}

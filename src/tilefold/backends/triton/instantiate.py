@@ -42,6 +42,7 @@ _HELPERS = {
         "begin_masked",
         "absorb_tile",
         "absorb_masked",
+        "absorb_tail",
     ),
     in_order: (
         *_OF_FOLDS,

@@ -176,6 +176,19 @@ def absorb_masked(mask, state, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER:
     return state
 
 
+def absorb_tail(
+    state, k, rows, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TAIL: tl.constexpr, EVICT: tl.constexpr,
+    USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr,
+):  # fmt: skip
+    """A masked tile of TAIL runs from k on, taken into lane states."""
+    places = tile_places(k, RUN, LANES, TAIL)
+    mask = whole_mask((places < end) & keep, places, BLOCK_OUTPUTS)
+    xs = load_tile(rows, places, places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
+    position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
+    return absorb_masked(mask, state, xs, position, USE_ABSORB, IN_ORDER)
+
+
 def fold_lanes(
     inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
     length, chunk, splits, output_blocks, split_step,
@@ -183,7 +196,7 @@ def fold_lanes(
     SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
-    LENGTH: tl.constexpr,
+    LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr,
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
 
@@ -196,10 +209,11 @@ def fold_lanes(
     writes it.
 
     The way: a masked head of HEAD runs (0: none), whole tiles (HAS_FULL 0: none, 1: one, 2: any number), a masked tail of
-    TAIL runs at a time (0: none); the first of these makes the lane states. PREFETCH loads a tile while the one before
-    it is folded. With ALIGN > 1, rows need not start at a multiple of ALIGN elements: positions count from the multiple
-    before (`lead` elements earlier), every load is aligned, and the head masks what is not the row's. LENGTH > 0 is `length`,
-    of a program that is the only one of its results: masks along the folded elements are then known to the compiler.
+    TAIL runs at a time (0: none; TAIL_ONCE: in one turn, which then is no loop); the first of these makes the lane states.
+    PREFETCH loads a tile while the one before it is folded. With ALIGN > 1, rows need not start at a multiple of ALIGN
+    elements: positions count from the multiple before (`lead` elements earlier), every load is aligned, and the head masks
+    what is not the row's. LENGTH > 0 is `length`, of a program that is the only one of its results: masks along the folded
+    elements are then known to the compiler.
     Writes one result (or partial state, at split * split_step) a row.
     """
     if RELEASE:
@@ -270,16 +284,17 @@ def fold_lanes(
             tail_xs = load_tile(rows, tail_places, tail_places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
             tail_position = positions_of(tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
             state = begin_masked(tail_mask, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
+        elif TAIL_ONCE:
+            state = absorb_tail(
+                state, full, rows, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                BLOCK_OUTPUTS, LANES, RUN, TAIL, EVICT, USE_ABSORB, IN_ORDER,
+            )  # fmt: skip
         else:
             for k in range(full, stop, STEP * TAIL):
-                tail_places = tile_places(k, RUN, LANES, TAIL)
-                tail_mask = whole_mask((tail_places < end) & keep, tail_places, BLOCK_OUTPUTS)
-                bound = tail_places // RUN * RUN < end
-                tail_xs = load_tile(rows, tail_places, bound, keep, deep_sizes, folded_size, True, EVICT)
-                tail_position = positions_of(
-                    tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS
-                )
-                state = absorb_masked(tail_mask, state, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
+                state = absorb_tail(
+                    state, k, rows, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                    BLOCK_OUTPUTS, LANES, RUN, TAIL, EVICT, USE_ABSORB, IN_ORDER,
+                )  # fmt: skip
     folded = tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
     offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + output * y_output
     store_results(y_ptrs, offset, mask_output, folded, PARTIAL)
