@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -94,11 +94,12 @@ def _document(monoid: Monoid, program: Program, rows: Sequence[Row]) -> Document
     length = stacked[0].shape[1]
     sizes = chunk_sizes(length)
     fields = monoid.fields
-    results = result_names(monoid)
+    results = find_results(monoid)
     return {
         "name": monoid.name,
         "fields": list(fields),
-        "results": results,
+        "results": list(results.names),
+        "answer": list(results.answer),
         "has_identity": monoid.algebra.identity is not None,
         "inputs": list(formulas.input_names(monoid.algebra.inputs)),
         "dtypes": [str(t.dtype).removeprefix("torch.") for t in stacked],
@@ -108,30 +109,59 @@ def _document(monoid: Monoid, program: Program, rows: Sequence[Row]) -> Document
         "size": max((s for s in sizes if s <= _DEFAULT_CHUNK), default=sizes[0]),
         "extremes": scaling.extremes(monoid.algebra.combine, len(fields)),
         "scaled": [asdict(one) for one in _scaled(program)],
-        "formulas": _formulas(monoid, results),
-        "rows": _row_documents(program, rows, stacked, sizes, bool(results)),
+        "formulas": _formulas(monoid),
+        "rows": _row_documents(program, rows, stacked, sizes, results),
     }
 
 
-def result_names(monoid: Monoid) -> list[str]:
-    """What results are called: as `project` names them, or by their number where there are several."""
-    project = monoid.algebra.project
+@dataclass(frozen=True)
+class Results:
+    """Which results are drawn beside the fields: a field's value under its own name is not drawn twice.
+
+    `shown`: their places among the results; `names`: what they are called; `answer`: of the values drawn, fields first, those
+    that a fold returns.
+    """
+
+    shown: tuple[int, ...]
+    names: tuple[str, ...]
+    answer: tuple[int, ...]
+
+
+def find_results(monoid: Monoid) -> Results:
+    """What is drawn of a monoid's results; where it has no `project` the state is the result."""
+    project, fields = monoid.algebra.project, monoid.fields
     if project is None:
-        return []
-    names = getattr(monoid.outputs, "_fields", None)
-    count = len(project.outputs)
+        return Results((), (), tuple(range(len(fields))))
+    shown, answer = list[int](), list[int]()
+    names = _result_names(monoid)
+    for place, name in enumerate(names):
+        node = project.nodes[project.outputs[place]]
+        if node.op == "input" and name == fields[node.value]:
+            answer.append(node.value)
+        else:
+            answer.append(len(fields) + len(shown))
+            shown.append(place)
+    return Results(tuple(shown), tuple(names[place] for place in shown), tuple(answer))
+
+
+def _result_names(monoid: Monoid) -> list[str]:
+    """What results are called: as `project` names them, or by their number where there are several."""
+    assert monoid.algebra.project is not None
+    names, count = getattr(monoid.outputs, "_fields", None), len(monoid.algebra.project.outputs)
     return list(names) if names else ["result"] if count == 1 else [f"result {i}" for i in range(count)]
 
 
-def _formulas(monoid: Monoid, results: Sequence[str]) -> list[Document]:
+def _formulas(monoid: Monoid) -> list[Document]:
     """What stands for an element, for two neighbours, and for the result."""
     algebra = monoid.algebra
     named = ", ".join(formulas.input_names(algebra.inputs))
     at = " at position i" if algebra.index else ""
+    elements = "an element" if algebra.inputs == 1 else "elements"
+    project = formulas.project_formulas(algebra, _result_names(monoid)) if algebra.project else []
     parts = [
-        (f"Lift: an element {named}{at} as a state", formulas.lift_formulas(algebra)),
+        (f"Lift: {elements} {named}{at} as a state", formulas.lift_formulas(algebra)),
         ("Combine: the state so far (old) and a chunk's own", formulas.combine_formulas(algebra)),
-        ("Project: what the last state says", formulas.project_formulas(algebra, results)),
+        ("Project: what the last state says", [line for line in project if line.name != line.text]),
     ]
     return [{"title": title, "lines": [asdict(line) for line in lines]} for title, lines in parts if lines]
 
@@ -148,17 +178,17 @@ def _row_documents(
     rows: Sequence[Row],
     stacked: Sequence[torch.Tensor],
     sizes: Sequence[int],
-    projects: bool,
+    drawn: Results,
 ) -> list[Document]:
     exact, state, results = true_fold(program, stacked)
-    truth = _state_texts(exact, state), _texts(results, exact.outputs)
-    documents = [
+    truth = _state_texts(exact, state), _chosen(_texts(results, exact.outputs), drawn.shown)
+    documents: list[Document] = [
         {
             "key": row.key,
             "label": row.label,
             "about": row.about,
             "elements": [_column(t, t.dtype) for t in row.tensors],
-            "truth": {"state": truth[0][place][0], "results": truth[1][place][0] if projects else []},
+            "truth": {"state": truth[0][place][0], "results": truth[1][place][0]},
             "streams": {},
         }
         for place, row in enumerate(rows)
@@ -166,42 +196,44 @@ def _row_documents(
     for size in sizes:
         right = streamed(program, stacked, size)
         wrong = boundary(program, stacked, size, right)
-        for document, stream in zip(documents, _streams(program, right, wrong, projects), strict=True):
+        for document, stream in zip(documents, _streams(program, right, wrong, drawn), strict=True):
             document["streams"][str(size)] = stream
     return documents
 
 
-def _streams(program: Program, right: Streamed, wrong: Boundary | None, projects: bool) -> list[Document]:
+def _streams(program: Program, right: Streamed, wrong: Boundary | None, drawn: Results) -> list[Document]:
     """Each row's states in chunks of one size."""
-    made = _steps(program, right.own, right.after, right.own_results, right.results, projects)
+    made = _steps(program, right.own, right.after, right.own_results, right.results, drawn.shown)
     made_wrong: Sequence[Document | None] = [None] * len(made)
     if wrong is not None:
         after = [torch.cat([a[:, -2:-1], b], dim=1) for a, b in zip(right.after, wrong.after, strict=True)]
-        made_wrong = _steps(program, wrong.own, after, wrong.own_results, wrong.results, projects)
+        made_wrong = _steps(program, wrong.own, after, wrong.own_results, wrong.results, drawn.shown)
     for one, other in zip(made, made_wrong, strict=True):
         one["wrong"] = other
         if other is not None:
             # What is shown decides: a difference in the last bit of a float is no wrong answer.
-            kind = "results" if projects else "after"
-            other["changed"] = other[kind][-1] != one[kind][-1]
+            other["changed"] = any(_drawn(other)[k] != _drawn(one)[k] for k in drawn.answer)
     return made
 
 
+def _drawn(stream: Document) -> list[str]:
+    """The values after the last chunk: fields, then results."""
+    last: list[str] = stream["after"][-1] + stream["results"][-1]
+    return last
+
+
 def _steps(
-    program: Program, own: State, after: State, own_results: State, results: State, projects: bool
+    program: Program, own: State, after: State, own_results: State, results: State, shown: Sequence[int]
 ) -> list[Document]:
     """Texts by row, step and field."""
     before, chunks = [field[:, :-1] for field in after], own
     scales = {one.field: scaling.factors(program, one.field, before, chunks) for one in _scaled(program)}
-    parts: dict[str, list[list[list[str]]]] = {
+    parts = {
         "own": _state_texts(program, own),
         "after": _state_texts(program, after),
-        "own_results": _texts(own_results, program.outputs),
-        "results": _texts(results, program.outputs),
+        "own_results": _chosen(_texts(own_results, program.outputs), shown),
+        "results": _chosen(_texts(results, program.outputs), shown),
     }
-    if not projects:  # the state itself is the result
-        for name in ("own_results", "results"):
-            parts[name] = [[[] for _ in places] for places in parts[name]]
     return [
         {
             **{name: texts[row] for name, texts in parts.items()},
@@ -228,6 +260,11 @@ def _texts(tensors: State, dtypes: Sequence[torch.dtype]) -> list[list[list[str]
     """By row, place and tensor."""
     columns = [[_column(row, dtype) for row in tensor] for tensor, dtype in zip(tensors, dtypes, strict=True)]
     return [[list(values) for values in zip(*parts, strict=True)] for parts in zip(*columns, strict=True)]
+
+
+def _chosen(texts: list[list[list[str]]], shown: Sequence[int]) -> list[list[list[str]]]:
+    """Of every place those results that are shown."""
+    return [[[one[i] for i in shown] for one in places] for places in texts]
 
 
 def _column(tensor: torch.Tensor, dtype: torch.dtype) -> list[str]:

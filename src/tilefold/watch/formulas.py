@@ -67,11 +67,12 @@ def _lines(graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> Itera
     owners = {position: name for name, position in reversed(list(zip(outputs, graph.outputs, strict=True)))}
     texts: list[tuple[str, int]] = []
     shown: list[str] = []
+    letter = next(c for c in ("t", "u", "v", "_") if not any(n[:1] == c for n in (*inputs, *outputs)))
     for position, node in enumerate(graph.nodes):
         text, binds = _text(node, texts, inputs)
         repeated = uses[position] + graph.outputs.count(position) > 1
         if repeated and node.op not in ("input", "const"):
-            name = owners.get(position) or f"t{sum(one not in outputs for one in shown) + 1}"
+            name = owners.get(position) or f"{letter}{sum(one not in outputs for one in shown) + 1}"
             yield Formula(name, text)
             shown.append(name)
             text, binds = name, _LEAF

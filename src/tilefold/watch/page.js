@@ -27,14 +27,14 @@
     return found ? found.map((side) => side[isWrong(step) ? 0 : step - 1]) : null;
   };
 
-  const show = (text) => text.replace(/^-/, "\u2212").replace("e-", "e\u2212").replace("inf", "\u221e");
+  const show = (text) => text.replace(/^-/, "\u2212").replace(/e\+0*/, "e").replace(/e-0*/, "e\u2212").replace("inf", "\u221e").replace("nan", "NaN");
   const number = (text) => {
     const value = text in special ? special[text] : text === "" ? NaN : Number(text);
     return Number.isFinite(value) ? value : null;
   };
   const few = (value) => {
     const size = Math.abs(value);
-    const text = size !== 0 && (size >= 1e5 || size < 1e-3) ? value.toExponential(1).replace("e+", "e") : String(+value.toPrecision(5));
+    const text = size !== 0 && (size >= 1e5 || size < 1e-3) ? value.toExponential(1).replace(".0e", "e") : String(+value.toPrecision(5));
     return show(text);
   };
   const isWhole = (k) => /^(-?\d+|none)$/.test(truth()[k]) && [0, chunks()].every((s) => /^(-?\d+|none)$/.test(values(s)[k]));
@@ -77,22 +77,19 @@
   }
 
   function ending() {
-    const lines = [], missing = absent(), kind = data.results.length ? "results" : "after";
-    const called = data.results.length ? data.results : data.fields;
-    const list = (texts) => texts.map((t, i) => (called.length > 1 ? `${called[i]} = ${show(t)}` : show(t))).join(", ");
+    const lines = [], missing = absent(), right = [...stream().after.at(-1), ...stream().results.at(-1)];
+    const list = (all) => data.answer.map((k) => (data.answer.length > 1 ? `${names[k]} = ${show(all[k])}` : show(all[k]))).join(", ");
     if (missing && state.wrong) {
-      const right = stream()[kind][chunks()], got = stream().wrong[kind].at(-1);
       const many = missing === 1 ? "1 element that does not exist is" : `${missing} elements that do not exist are`;
       lines.push(stream().wrong.changed
-        ? [`${many} read as 0 and combined like any other. The answer is wrong: ${list(got)} instead of ${list(right)}.`, "is-wrong"]
+        ? [`${many} read as 0 and combined like any other. The answer is wrong: ${list(ofBad())} instead of ${list(right)}.`, "is-wrong"]
         : [`${many} read as 0. In this row it changes no digit of the answer, which is why such a fault stays unseen${others()}.`, ""]);
     } else if (missing) {
       lines.push(`${missing === 1 ? "1 absent element of this tile is" : `${missing} absent elements of this tile are`} filled with the identity, which changes nothing.`);
     } else if (state.wrong) {
       lines.push("This chunk is full, so nothing is filled: choose a chunk size that does not divide the row.");
     }
-    const whole = kind === "after" ? state.row.truth.state : state.row.truth.results;
-    if (!(missing && state.wrong)) lines.push(`All ${data.length} elements are read. The answer: ${list(stream()[kind][chunks()])}. ${data.exact ? `In float64: ${list(whole)}.` : ""}`);
+    if (!(missing && state.wrong)) lines.push(`All ${data.length} elements are read. The answer: ${list(right)}. ${data.exact ? `In float64: ${list(truth())}.` : ""}`);
     return lines;
   }
 
@@ -200,7 +197,7 @@
       if (number(text) !== null) return;
       const x = u.valToPos(i + 0.5, "x", true);
       const y = text === "inf" ? bbox.top + 11 * ratio : text === "-inf" ? bbox.top + bbox.height - 4 * ratio : bbox.top + bbox.height / 2;
-      ctx.fillText(text === "nan" ? "NaN" : show(text), x, y);
+      ctx.fillText(show(text), x, y);
     });
     ctx.restore();
   }
@@ -258,7 +255,7 @@
     const dots = (u, s) => chunks() <= 64 ? { show: true, size: 6 } : { show: false };
     const line = (colour, width) => ({ stroke: colours[colour], width, points: { ...dots(), fill: colours[colour], stroke: colours[colour] } });
     const series = [{}, { stroke: colours.true, width: 1.5, dash: [6, 5], points: { show: false } }, line("running", 2), line("wrong", 2.5)];
-    const y = isTruth(k) ? { splits: () => [0, 1], values: () => ["False", "True"] } : isWhole(k) ? { incrs: Array.from({ length: 16 }, (_, p) => [1, 2, 5].map((d) => d * 10 ** p)).flat() } : {};
+    const y = isTruth(k) ? { splits: () => [0, 1], values: () => ["False", "True"] } : isWhole(k) ? { incrs: Array.from({ length: 20 }, (_, p) => [1, 2, 5].map((d) => d * 10 ** p)).flat() } : {};
     const hooks = { drawClear: [band], draw: [(u) => marks(u, k)] };
     const captioned = () => {
       const [, value, whole] = caption.previousElementSibling.children;
