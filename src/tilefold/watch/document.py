@@ -23,8 +23,10 @@ from tilefold.watch.stream import (
     Streamed,
     boundary,
     chunk_sizes,
+    combined,
     lifted,
     prefixes,
+    projected,
     streamed,
     true_fold,
 )
@@ -56,7 +58,7 @@ def make_document(monoid: Monoid, given: Sequence[torch.Tensor] | None = None) -
 def _rows(monoid: Monoid, given: Sequence[torch.Tensor] | None) -> list[Row]:
     domain = monoid.algebra.domain
     if given is None:
-        return drawn_rows(draw(monoid.total, lambda made: _is_tame(monoid, made)), domain)
+        return drawn_rows(draw(monoid.total, lambda made: _rating(monoid, made)), domain)
     _check_given(monoid, given)
     return given_rows([t.detach().cpu().contiguous() for t in given], domain)
 
@@ -80,13 +82,22 @@ def _check_given(monoid: Monoid, given: Sequence[torch.Tensor]) -> None:
         raise ArgumentError(f"rows must be of one length, got {lengths}; cut them to {min(lengths)}")
 
 
-def _is_tame(monoid: Monoid, tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether the states of a row change now and then, and stay of a size that a plot shows."""
+def _rating(monoid: Monoid, tensors: Sequence[torch.Tensor]) -> float:
+    """How much a row shows: states that change and stay of a size to draw, then whether 0 as a fill changes the answer."""
     program = as_written(monoid.total, tuple(t.dtype for t in tensors))
-    states = prefixes(program, lifted(program, [t[None] for t in tensors]))
+    stacked = [t[None] for t in tensors]
+    states = prefixes(program, lifted(program, stacked))
     numbers = torch.stack([field[0, 1:].double() for field in states])
     changes = (numbers[:, 1:] != numbers[:, :-1]).any(0).sum()
-    return bool((numbers.abs() < _TAME).all() and changes >= _FEWEST_CHANGES)
+    largest = float(numbers.abs().max())
+    length = stacked[0].shape[1]
+    zero = lifted(program, [torch.zeros_like(t[:, :1]) for t in stacked], length)
+    last = [field[:, -1:] for field in states]
+    pairs = zip(projected(program, last), projected(program, combined(program, last, zero)), strict=True)
+    seen = any(a.item() != b.item() for a, b in pairs)
+    if largest < _TAME:
+        return 2.0 * bool(changes >= _FEWEST_CHANGES) + seen
+    return -largest
 
 
 def _document(monoid: Monoid, program: Program, rows: Sequence[Row]) -> Document:

@@ -41,8 +41,11 @@
   const isTruth = (k) => truth()[k] in special;
 
   // ------------------------------------------------------------------------------------------------- the story
+  const full = "The last chunk is full, so nothing is filled: choose a chunk size that does not divide the row.";
+
   function sentences() {
     const k = state.step, lines = [];
+    if (state.wrong && k < chunks()) lines.push(absent() ? `Switched on: the last chunk's ${absent()} absent element${absent() === 1 ? "" : "s"} will be read as 0.` : full);
     if (k === 0) {
       lines.push(data.has_identity
         ? `Nothing is read yet. The state is the identity: ${data.fields.map((f, i) => `${f} = ${show(values(0)[i])}`).join(", ")}.`
@@ -78,16 +81,17 @@
 
   function ending() {
     const lines = [], missing = absent(), right = [...stream().after.at(-1), ...stream().results.at(-1)];
-    const list = (all) => data.answer.map((k) => (data.answer.length > 1 ? `${names[k]} = ${show(all[k])}` : show(all[k]))).join(", ");
+    const differs = (k) => ofBad()[k] !== right[k];
+    const list = (all, only = () => true) => data.answer.filter(only).map((k) => (data.answer.length > 1 ? `${names[k]} = ${show(all[k])}` : show(all[k]))).join(", ");
     if (missing && state.wrong) {
       const many = missing === 1 ? "1 element that does not exist is" : `${missing} elements that do not exist are`;
       lines.push(stream().wrong.changed
-        ? [`${many} read as 0 and combined like any other. The answer is wrong: ${list(ofBad())} instead of ${list(right)}.`, "is-wrong"]
-        : [`${many} read as 0. In this row it changes no digit of the answer, which is why such a fault stays unseen${others()}.`, ""]);
+        ? [`${many} read as 0 and combined like any other. The answer is wrong: ${list(ofBad(), differs)} instead of ${list(right, differs)}.`, "is-wrong"]
+        : [`${many} read as 0. ${others()}`, ""]);
     } else if (missing) {
       lines.push(`${missing === 1 ? "1 absent element of this tile is" : `${missing} absent elements of this tile are`} filled with the identity, which changes nothing.`);
     } else if (state.wrong) {
-      lines.push("This chunk is full, so nothing is filled: choose a chunk size that does not divide the row.");
+      lines.push(full);
     }
     if (!(missing && state.wrong)) lines.push(`All ${data.length} elements are read. The answer: ${list(right)}. ${data.exact ? `In float64: ${list(truth())}.` : ""}`);
     return lines;
@@ -95,7 +99,9 @@
 
   const others = () => {
     const changed = data.rows.filter((row) => row.streams[state.size].wrong?.changed).map((row) => row.label);
-    return changed.length ? `; it is wrong in: ${changed.join(", ")}` : "";
+    return changed.length
+      ? `In this row no digit of the answer shows it, in others it is wrong: ${changed.join(", ")}.`
+      : "The answer of none of these rows shows it.";
   };
 
   function tell() {
@@ -149,6 +155,8 @@
 
   // ------------------------------------------------------------------------------------------------- the plots
   let plots = [], colours = {};
+  // An identity that is a whole number's own infinity would leave one flat line of all others.
+  const LIMITS = new Set(["9223372036854775807", "-9223372036854775808", "2147483647", "-2147483648", "18446744073709551615"]);
   const GUTTER = 58, FONT = "12px system-ui, sans-serif";
 
   function readColours() {
@@ -220,7 +228,7 @@
   }
 
   const common = (place, height, hooks, series, x, y, range) => ({
-    width: place.clientWidth, height, padding: [8, 6, 0, 0], legend: { show: false }, cursor: { show: false }, hooks, series, axes: axes(x, y),
+    width: place.clientWidth, height, padding: [8, 12, 0, 0], legend: { show: false }, cursor: { show: false }, hooks, series, axes: axes(x, y),
     scales: { x: { time: false, range: () => [0, reach()] }, y: { range } },
   });
 
@@ -242,7 +250,10 @@
   function chart(k) {
     const caption = holder(byId("charts"), [["name", names[k]], ["value", ""], ["whole", ""]]);
     const all = () => [...Array(chunks() + 1).keys()];
-    const right = (step) => number([...stream().after[step], ...stream().results[step]][k]);
+    const right = (step) => {
+      const text = [...stream().after[step], ...stream().results[step]][k];
+      return step === 0 && LIMITS.has(text) ? null : number(text);
+    };
     const rows = () => {
       const steps = all(), bad = state.wrong && stream().wrong !== null;
       const wrong = bad ? steps.map((s) => (s < chunks() - 1 || s > state.step ? null : number(values(s)[k]))) : steps.map(() => null);

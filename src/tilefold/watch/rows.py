@@ -90,12 +90,15 @@ def drawn_rows(tensors: Sequence[torch.Tensor], domain: Domain | None) -> list[R
 
 
 def _adverse(tensors: Sequence[torch.Tensor], domain: Domain | None) -> Iterator[Row]:
-    """The same elements rising and falling, and with one that outweighs all others."""
+    """The same elements rising and falling, and with one that outweighs all others; of bools, True alone."""
     orders = [_rising(t) for t in tensors]
     rising = tuple(_taken(t, order) for t, order in zip(tensors, orders, strict=True))
-    yield Row("rising", "rising", "the elements sorted: each is the largest so far", rising)
+    yield Row("rising", "rising", "the elements sorted, the least first", rising)
     falling = tuple(_taken(t, order.flip(0)) for t, order in zip(tensors, orders, strict=True))
-    yield Row("falling", "falling", "the elements sorted the other way: the first is the largest", falling)
+    yield Row("falling", "falling", "the elements sorted, the greatest first", falling)
+    if all(t.dtype == torch.bool for t in tensors):
+        yield Row("true", "all True", "every element is True", tuple(torch.ones_like(t) for t in tensors))
+        return
     about = "one element outweighs all others together"
     yield Row("huge", "one huge value", about, tuple(_with_huge(t, k, domain) for k, t in enumerate(tensors)))
 
@@ -113,12 +116,10 @@ def _taken(tensor: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
 
 
 def _with_huge(tensor: torch.Tensor, place: int, domain: Domain | None) -> torch.Tensor:
-    """One element, beyond the middle, replaced by a value larger than the others; of bools all others by False."""
-    at = (len(tensor) * 3) // 5
+    """One element, beyond the middle, replaced by a value larger than the others; a bool stays."""
     if tensor.dtype == torch.bool:
-        made = torch.zeros_like(tensor)
-        made[at] = True
-        return made
+        return tensor
+    at = (len(tensor) * 3) // 5
     finite = tensor.double()[tensor.double().isfinite()]
     size = max(HUGE, 1e3 * float(finite.abs().max()) if len(finite) else HUGE)
     info: Any = torch.finfo(tensor.dtype) if is_float(tensor.dtype) else torch.iinfo(tensor.dtype)
@@ -145,37 +146,58 @@ def _bits(flip: int) -> Draw:
     return lambda g: (1 << torch.randint(0, 12, (LENGTH,), generator=g)) ^ flip
 
 
-# Logits below 0, so that a 0 beside them is their maximum; factors about 1, whose products stay small; few bits; few zeros.
+# Numbers below 0, so that a 0 beside them is their maximum; above, for a minimum; factors about 1, whose products stay small;
+# few bits set, few not set, and some always; few zeros.
 _DRAWS: dict[torch.dtype, tuple[Draw, ...]] = {
-    torch.float32: (_normal(-4.0, 1.5), _normal(1.0, 0.2)),
-    torch.int64: (_bits(0), _bits(4095)),
+    torch.float32: (_normal(-4.0, 1.5), _normal(4.0, 1.5), _normal(1.0, 0.2)),
+    torch.int64: (_bits(0), _bits(0xFFFF)),
     torch.bool: (lambda g: torch.rand(LENGTH, generator=g) < 0.8,),
 }
 
 
-def draw(algebra: Algebra, is_tame: Callable[[Sequence[torch.Tensor]], bool]) -> list[torch.Tensor]:
-    """Elements of the first kind that the monoid folds without running off or standing still; else of the first it folds.
+def draw(algebra: Algebra, rate: Callable[[Sequence[torch.Tensor]], float]) -> list[torch.Tensor]:
+    """Elements of the kind that is rated highest, of the first dtype that the monoid folds.
 
     Raises:
         DtypeError: it folds none of float32, int64 and bool.
     """
-    refusals, taken = [], []
-    for dtype, draws in _DRAWS.items():
-        try:
-            as_written(algebra, (dtype,) * algebra.inputs)
-        except DtypeError as error:
-            refusals.append(error)
-            continue
-        for drawn in draws:
-            generator = torch.Generator().manual_seed(_SEED)
-            made = [_inside(drawn(generator).to(dtype), k, algebra.domain) for k in range(algebra.inputs)]
-            if is_tame(made):
-                return made
-            taken.append(made)
-        break
-    if not taken:
-        raise refusals[0]
-    return taken[0]
+    truths = _asks_truth(algebra)
+    dtypes = sorted(_DRAWS, key=lambda dtype: dtype != torch.bool) if truths else list(_DRAWS)
+    refusals = [(dtype, _refusal(algebra, dtype)) for dtype in dtypes]
+    taken = next((dtype for dtype, refusal in refusals if refusal is None), None)
+    if taken is None:
+        error = refusals[0][1]
+        assert error is not None
+        raise error
+    return max((_drawn(algebra, taken, drawn) for drawn in _DRAWS[taken]), key=rate)
+
+
+def _refusal(algebra: Algebra, dtype: torch.dtype) -> DtypeError | None:
+    """Why elements of a dtype cannot be folded."""
+    try:
+        as_written(algebra, (dtype,) * algebra.inputs)
+    except DtypeError as error:
+        return error
+    return None
+
+
+def _drawn(algebra: Algebra, dtype: torch.dtype, drawn: Draw) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(_SEED)
+    return [_inside(drawn(generator).to(dtype), k, algebra.domain) for k in range(algebra.inputs)]
+
+
+def _asks_truth(algebra: Algebra) -> bool:
+    """Whether all that a monoid asks of an element is if it is 0."""
+    nodes = algebra.lift.nodes
+    elements = {p for p, n in enumerate(nodes) if n.op == "input" and n.value < algebra.inputs}
+    zeros = {p for p, n in enumerate(nodes) if n.op == "const" and n.value == 0}
+    takers = [node for node in nodes if elements & set(node.args)]
+    asked = (
+        (node.op == "where" and not elements & set(node.args[1:]))
+        or (node.op in ("ne", "eq") and bool(zeros & set(node.args)))
+        for node in takers
+    )
+    return bool(takers) and all(asked) and not elements & set(algebra.lift.outputs)
 
 
 def _inside(tensor: torch.Tensor, place: int, domain: Domain | None) -> torch.Tensor:
