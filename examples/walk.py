@@ -114,7 +114,19 @@ def folds() -> None:
 
     show_fold("1. OR of packed bit masks: a fold torch does not have", or_of_bit_masks)
     show_fold("2. The online softmax pair: a state of two numbers", online_softmax_pair)
+    watch(online_softmax_pair.softmax_pair)
     show_fold("3. The longest run: order matters", longest_run)
+
+
+def watch(monoid: tilefold.Monoid) -> None:
+    """A page to open in a browser."""
+    from tilefold.watch import render_page
+
+    path = HERE.parent / "build" / f"{monoid.name}.html"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(render_page(monoid), encoding="utf-8", newline="\n")
+    label("To watch it in a browser, chunk by chunk (tilefold watch)")
+    console.print(Text(f"  {os.path.relpath(path)}", style="cyan"))
 
 
 def describe() -> None:
@@ -261,7 +273,7 @@ def main() -> None:
     heading("Next")
     say(
         "README.md: ten lines of use. docs/algebra.md: how to write a monoid. `tilefold describe FILE`: your own files. "
-        "`tilefold xray FILE.py::kernel`: your own kernels."
+        "`tilefold xray FILE.py::kernel`: your own kernels. `tilefold watch FILE.py::name --html OUT.html`: your own monoids."
     )
 
 

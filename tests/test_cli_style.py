@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 import tilefold
 from commands import run
 from tilefold import cli
-from tilefold.cli import bench, bench_results, describe, plan, xray
+from tilefold.cli import bench, bench_results, describe, plan, watch, xray
 from tilefold.cli.parser import Parser
 from tilefold.output import printable
 from xray import kernels
@@ -27,6 +27,7 @@ PARSERS: dict[str, Callable[[], Parser]] = {
     "": cli.top_parser,
     "describe": describe.parser,
     "plan": plan.parser,
+    "watch": watch.parser,
     "xray": xray.parser,
     "xray diff": xray.diff_parser,
     "bench": bench.parser,
@@ -93,7 +94,8 @@ def test_without_a_command_help_is_shown() -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["plna"], "tilefold: COMMAND must be one of describe, plan, xray, bench, got 'plna'; tilefold --help has all"),
+        (["plna"],
+         "tilefold: COMMAND must be one of describe, plan, xray, watch, bench, got 'plna'; tilefold --help has all"),
         (["plan", "4", "--wat"], "plan: unrecognized arguments: --wat; tilefold plan --help has all"),
         (["describe"], "describe: the following arguments are required: FILE; tilefold describe --help has all"),
         (["xray", "--grid", "a"], "xray: --grid must be one to three numbers, got 'a'; like 8 or 8,4"),

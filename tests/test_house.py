@@ -88,6 +88,7 @@ def test_the_walk(width: str) -> None:
     for part in (
         "either = tilefold.Monoid(",
         "overflow",
+        "build/softmax_pair.html",
         "ordered",
         "No NaN, no inf.",
         "! NaN or inf in 1 of 2",

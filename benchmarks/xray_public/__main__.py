@@ -2,6 +2,8 @@
 
 python benchmarks/xray_public             runs all, writes benchmarks/xray_public/results.json and docs/xray-public.md
 python benchmarks/xray_public liger gelu  runs cases whose package or name holds one of the words, and only shows them
+python benchmarks/xray_public --sources DIR [word ...]
+                                          runs cases of the projects whose checkouts lie in DIR (see checkouts.PROJECTS)
 python benchmarks/xray_public --page      writes the page again from the JSON
 
 Needs the packages (pip install --no-deps liger-kernel flag-gems fla-core einops pyyaml sqlalchemy greenlet) and no GPU: it
@@ -23,6 +25,7 @@ import chip
 
 chip.stand_in()
 
+import checkouts
 import torch
 from compared import Case, difference
 from launches import Launch, recorded, within
@@ -57,31 +60,62 @@ def main(words: list[str]) -> None:
     """Run the cases that are asked for."""
     if words == ["--page"]:
         PAGE.write_text(page(json.loads(RESULTS.read_text())))
-        return
+    elif words[:1] == ["--sources"]:
+        _of_checkouts(Path(words[1]), words[2:])
+    else:
+        _of_packages(words)
+
+
+def _of_packages(words: list[str]) -> None:
     import gems
     import graphs
     import liger
     import linear_attention
 
-    chosen = [
-        c for c in (*liger.cases(), *gems.cases(), *linear_attention.cases(), *graphs.cases())
-        if not words or any(w in c.package or w == c.name for w in words)
-    ]  # fmt: skip
+    cases = [*liger.cases(), *gems.cases(), *linear_attention.cases(), *graphs.cases()]
+    found = _run(cases, words)
+    if not words:
+        _keep(found, {"target": "sm_90", "versions": {name: version(name) for name in PACKAGES}})
+
+
+def _of_checkouts(sources: Path, words: list[str]) -> None:
+    """Cases of the projects whose checkouts are there; of those named, if any are. All that was run is kept."""
+    import of_serving
+    import of_training
+
+    there = checkouts.enter(sources)
+    cases = [c for c in (*of_training.cases(), *of_serving.cases()) if c.package in there]
+    found = _run(cases, words)
+    revisions = {c["package"]: list(checkouts.source(sources, c["package"])) for c in found}
+    _keep(found, {"sources": {**_kept().get("sources", {}), **revisions}})
+
+
+def _run(cases: list[Case], words: list[str]) -> list[dict[str, Any]]:
     found = []
-    for case in chosen:
+    for case in cases:
+        if words and not any(w in case.package or w == case.name for w in words):
+            continue
         found.append(run_case(case))
         kernels = ", ".join(dict.fromkeys(x["kernel"] for x in found[-1]["launches"]))
         said = found[-1]["failure"] or "; ".join(found[-1]["wrong"]) or f"agrees ({found[-1]['checked']})"
         print(
             f"{case.package:18} {case.name:28} {found[-1]['seconds']:6.1f} s  {said}  [{kernels}]", flush=True
         )
-    if not words:
-        made = {
-            "date": datetime.now(timezone.utc).date().isoformat(), "target": "sm_90",
-            "versions": {name: version(name) for name in PACKAGES}, "cases": found,
-        }  # fmt: skip
-        RESULTS.write_text(json.dumps(made, indent=1) + "\n")
-        PAGE.write_text(page(made))
+    return found
+
+
+def _kept() -> dict[str, Any]:
+    held: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    return held
+
+
+def _keep(found: list[dict[str, Any]], further: dict[str, Any]) -> None:
+    """Put cases in the place of those of the same name, and write the page."""
+    made = {**_kept(), **further, "date": datetime.now(timezone.utc).date().isoformat()}
+    by_name = {(c["package"], c["case"]): c for c in [*made.get("cases", []), *found]}
+    made["cases"] = list(by_name.values())
+    RESULTS.write_text(json.dumps(made, indent=1) + "\n")
+    PAGE.write_text(page(made))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,12 @@ class Driver:
         return lambda call, **options: [1.0, 1.0, 1.0]
 
 
+class _Device(contextlib.nullcontext[None]):
+    """`torch.cuda.device`: which one is current."""
+
+    idx = 0
+
+
 def stand_in() -> None:
     """Answer for a chip in this process: before any package is imported, and for good."""
     os.environ["GEMS_VENDOR"] = "nvidia"
@@ -73,7 +79,7 @@ def stand_in() -> None:
         "get_device_capability": lambda device=None: (9, 0),
         "get_device_name": lambda device=None: PROPERTIES.name,
         "is_current_stream_capturing": lambda: False,
-        "device": lambda device: contextlib.nullcontext(),
+        "device": _Device,
         "_DeviceGuard": lambda device: contextlib.nullcontext(),
         "current_stream": lambda device=None: SimpleNamespace(cuda_stream=0),
     }

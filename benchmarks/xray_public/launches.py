@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import checkouts
 import numpy as np
 import torch
 from triton.runtime import Autotuner, Heuristics, JITFunction
@@ -22,6 +24,7 @@ from tilefold.xray.execution import Execution, execute
 from tilefold.xray.explain import make_job
 from tilefold.xray.machine import all_programs
 from tilefold.xray.ptx import parse
+from tilefold.xray.report.model import Observation
 
 # Options of a launch that mean nothing to the code, or stand elsewhere.
 _IGNORED = ("warmup", "stream", "device", "grid", "num_ctas", "ir_override", "maxnreg")
@@ -40,6 +43,7 @@ class Launch:
     reported: bool = False
     executed: bool = False
     observations: list[str] = field(default_factory=list)
+    claims: list[dict[str, Any]] = field(default_factory=list)
     instructions: int = 0
     seconds: float = 0.0
     unknown: str = ""
@@ -112,7 +116,17 @@ def _carry_out(launch: Launch, kernel: Any, args: tuple[Any, ...], given: Mappin
     launch.reported = True
     launch.arguments, launch.constants = list(report.arguments), list(report.constants)
     launch.observations = list(report.codes())
+    launch.claims = [_claim(o) for o in report.observations if o.severity != "note"]
     _execute(launch, report, make_job(kernel, passed, constants, **settings), passed)
+
+
+def _claim(found: Observation) -> dict[str, Any]:
+    """An error or a warning, with the line that it is about."""
+    return {
+        "code": found.code, "severity": found.severity, "file": checkouts.place(found.file), "line": found.line,
+        "text": linecache.getline(found.file, found.line).strip(), "evidence": found.evidence, "reason": found.reason,
+        "change": found.change, "also": [line for _, line in found.also],
+    }  # fmt: skip
 
 
 def _execute(launch: Launch, report: Report, job: Any, passed: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ COMMANDS = {
     "describe": "statistics of every tensor of checkpoints",
     "plan": "how a GPU would fold a tensor, without one",
     "xray": "what the compiler made of a Triton kernel, without a GPU; diff compares two",
+    "watch": "a page on which a row streams through a monoid's recurrence",
     "bench": "time folds beside torch and others; compare, plot, merge and show results",
 }
 
@@ -73,6 +74,7 @@ def top_parser() -> Parser:
             "describe model.safetensors": "what is in a checkpoint",
             "plan 16384x8192 --monoid logsumexp --dim 1": "how an H200 would fold it",
             "xray kernels.py::softmax --arg x_ptr=*fp32": "a kernel line by line",
+            "watch logsumexp --html page.html": "its states chunk by chunk, in a browser",
             "bench folds --device cpu": "measure, here at small sizes",
         },
         exit_codes={**EXIT_CODES, 1: "what was looked for was found: a command's own help says what"},

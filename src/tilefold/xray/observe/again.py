@@ -37,7 +37,7 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
         again = (
             f"line {before[1]} has read before"
             if before is not None
-            else f"it has read {times - 1} times before"
+            else f"it has read {'once' if times == 2 else f'{times - 1} times'} before"
         )
         fits = f"they are {registers} registers a thread"
         change = (
@@ -66,8 +66,10 @@ def _read(evidence: Evidence, program: int) -> dict[tuple[str, int], tuple[Array
         accessed, place = access_of(instruction), evidence.places.line(instruction)
         if accessed is not None and accessed[0] in ("load", "copy") and accessed[1] == "global" and place:
             loads[number] = place
-    asked: dict[tuple[str, int], list[Array]] = {}
+    # By line and round: a tile's load is many instructions, and pieces of a word, or rows that wrap around, are one reading.
+    asked: dict[tuple[str, int], dict[int, list[Array]]] = {}
     first: dict[tuple[str, int], int] = {}
+    rounds: dict[int, int] = {}
     for order, access in enumerate(evidence.execution.outcomes[program].accesses):
         place = loads.get(access.instruction)
         if place is None or access.space != "global" or not access.active.any():
@@ -75,10 +77,12 @@ def _read(evidence: Evidence, program: int) -> dict[tuple[str, int], tuple[Array
         words = access.addresses[access.active].astype(np.int64)[:, None] // 4 + np.arange(
             max(access.bytes // 4, 1)
         )
-        asked.setdefault(place, []).append(np.unique(words))
+        turn = rounds[access.instruction] = rounds.get(access.instruction, -1) + 1
+        asked.setdefault(place, {}).setdefault(turn, []).append(words.ravel())
         first.setdefault(place, order)
     found = {}
     for place in sorted(asked, key=lambda p: first[p]):
-        once, times = np.unique(np.concatenate(asked[place]), return_counts=True)
+        each = [np.unique(np.concatenate(parts)) for parts in asked[place].values()]
+        once, times = np.unique(np.concatenate(each), return_counts=True)
         found[place] = (once, int(times[0]) if (times == times[0]).all() else 1)
     return found

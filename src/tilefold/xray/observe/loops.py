@@ -32,7 +32,7 @@ def fold_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
                 continue
             line = lines.get(place)
             met = 0 if line is None or line.work is None else line.work.barriers // report.num_warps
-            if met < 4 and line is not None and line.work is not None:
+            if evidence.execution is not None and (met < 4 or _rounds(place, evidence) < 2):
                 continue  # few rounds: nothing to win
             yield Observation(
                 "fold-in-loop",
@@ -78,11 +78,13 @@ def layout_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
             operation.name == "ttg.convert_layout"
             and place is not None
             and "dot_op" not in _target(operation, evidence)
+            and not _result_of_a_product(operation, evidence)
         ):
             found.setdefault(place, []).append(operation)
     for place, changes in found.items():
         line = lines.get(place)
-        inside = [o for o in changes if id(o) in looped]
+        repeated = evidence.execution is None or _rounds(place, evidence) > 1
+        inside = [o for o in changes if id(o) in looped and repeated]
         passes, barriers = _shared(line, report)
         if line is None or not passes or barriers < 4 or not (inside or len(changes) >= _FEW):
             continue
@@ -100,6 +102,20 @@ def layout_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
             cycles_at_stake=4 * passes + 32 * barriers * report.num_warps,
             numbers=(("passes", passes), ("barriers", barriers)),
         )
+
+
+def _rounds(place: tuple[str, int], evidence: Evidence) -> int:
+    """How often a program came to an instruction of a line at most."""
+    assert evidence.execution is not None
+    here = [n for n, i in enumerate(evidence.entry.instructions) if evidence.places.line(i) == place]
+    return max((int(o.issued[here].max()) for o in evidence.execution.outcomes), default=0) if here else 0
+
+
+def _result_of_a_product(operation: Operation, evidence: Evidence) -> bool:
+    """Whether a change of layout makes the stores of a matrix unit's result wide: once a tile of the result, and well spent."""
+    source = tensors(operation.types)[0].encoding
+    users = [o.name for o in evidence.ttgir.walk() if set(operation.results) & set(o.operands)]
+    return "mma" in evidence.ttgir.aliases.get(source, source) and bool(users) and set(users) == {"tt.store"}
 
 
 def _target(operation: Operation, evidence: Evidence) -> str:

@@ -26,6 +26,7 @@ def wasted_sectors(report: Report, evidence: Evidence) -> Iterator[Observation]:
                     access,
                     _fetched(line, access, evidence),
                     _why_wasted(line, access, report, evidence),
+                    due=_looked_up(line, access, evidence) or _short(access),
                 )
 
 
@@ -49,7 +50,15 @@ def _fetched(line: Line, access: Access, evidence: Evidence) -> tuple[int, int]:
     return sectors, ideal
 
 
-def _wasted(line: Line, access: Access, fetched: tuple[int, int], why: tuple[str, str]) -> Observation:
+def _short(access: Access) -> bool:
+    """Whether each request is for a few neighbouring bytes: where these lie across two sectors, no layout helps."""
+    return access.ideal == access.requests and abs(access.stride or 0) <= access.bytes
+
+
+def _wasted(
+    line: Line, access: Access, fetched: tuple[int, int], why: tuple[str, str], *, due: bool
+) -> Observation:
+    """`due`: the sectors belong to what is computed, as those of a gather."""
     assert access.sectors is not None
     assert access.ideal is not None
     requests = access.requests or 1
@@ -60,10 +69,10 @@ def _wasted(line: Line, access: Access, fetched: tuple[int, int], why: tuple[str
         reason += f"; the program's other requests take the rest of these sectors, from {source}"
     return Observation(
         "wasted-sectors",
-        "note" if cached else "warning",
+        "note" if cached or due else "warning",
         line.file,
         line.line,
-        f"a {access.kind} touches {access.sectors / requests:.1f} sectors a request where {access.ideal / requests:.1f} "
+        f"{'an' if access.kind == 'atomic' else 'a'} {access.kind} touches {access.sectors / requests:.1f} sectors a request where {access.ideal / requests:.1f} "
         f"would hold its bytes",
         reason,
         change,
@@ -112,7 +121,7 @@ def _looked_up(line: Line, access: Access, evidence: Evidence) -> bool:
     addresses = [
         o.operands[0]
         for o in evidence.ttir.walk()
-        if o.name == f"tt.{kind}" and line_of(o.place) == (line.file, line.line)
+        if o.name in (f"tt.{kind}", f"tt.{kind}_rmw") and line_of(o.place) == (line.file, line.line)
     ]
     reached = evidence.ttir.reached_from(addresses)
     return any(

@@ -238,7 +238,7 @@ class Causes:
 def narrowest(compiled: Compiled) -> dict[Place, int]:
     """Bytes of the narrowest access of every line and kind."""
     module = parse(compiled.ptx)
-    places, found = Lines(module, compiled.ptx), defaultdict[Place, list[int]](list)
+    places, found = Lines(module, compiled.ptx, compiled.ttir), defaultdict[Place, list[int]](list)
     for instruction in module.entries[0].instructions:
         accessed, line = access_of(instruction), places.line(instruction)
         if accessed is not None and accessed[1] == "global" and line is not None:

@@ -18,6 +18,9 @@ _FLOATING = {"add": 1, "sub": 1, "mul": 1, "fma": 2, "mad": 2, "div": 1, "min": 
              "ex2": 1, "lg2": 1, "sin": 1, "cos": 1, "tanh": 1, "neg": 1, "abs": 1}  # fmt: skip
 
 
+Key = tuple[str, int]  # a file, or the last part of its name, and a line
+
+
 def access_of(instruction: Instruction) -> tuple[str, str, int] | None:
     """(kind, space, bytes a thread asks for) of a memory instruction; None of others."""
     opcode = instruction.opcode
@@ -100,16 +103,20 @@ class Lines:
     """Lines of source of a module's instructions.
 
     Triton's PTX names only the innermost line in `.loc`; the calls it was inlined at stand in a comment behind it, with
-    the files' last names: `// standard.py:191:40 @[ k.py:7:29 ]`.
+    the files' last names: `// standard.py:191:40 @[ k.py:7:29 ]`. Where two files share theirs, the TTIR's locations tell which
+    of them has something in that line.
     """
 
-    def __init__(self, module: Module, text: str) -> None:
+    def __init__(self, module: Module, text: str, ttir: str = "") -> None:
         self._files = dict(module.files)
         self._by_name: dict[str, str] = {}
         for path in self._files.values():
             name = Path(path).name
             if name not in self._by_name or is_tritons(self._by_name[name]):
                 self._by_name[name] = path
+        self._in_ttir: dict[Key, set[str]] = {}
+        for path, line in re.findall(r'"([^"\n]+)":(\d+):\d+', ttir):
+            self._in_ttir.setdefault((Path(path).name, int(line)), set()).add(path)
         self._starts: list[int] = []
         self._callers: list[Place] = []
         for number, row in enumerate(text.splitlines(), start=1):
@@ -133,7 +140,12 @@ class Lines:
 
     def _chain(self, comment: str) -> Place:
         calls = re.findall(r"@\[ (.*?):(\d+):\d+", comment)
-        return tuple((self._by_name.get(name, name), int(line)) for name, line in calls)
+        return tuple((self._named(name, int(line)), int(line)) for name, line in calls)
+
+    def _named(self, name: str, line: int) -> str:
+        """The file of a last name."""
+        paths = self._in_ttir.get((name, line), set())
+        return next(iter(paths)) if len(paths) == 1 else self._by_name.get(name, name)
 
     def _place(self, location: Location) -> Place:
         outer = () if location.inlined_at is None else self._place(location.inlined_at)

@@ -1,0 +1,93 @@
+"""What a combine does to its two sides, as its graph says: which fields are extremes, and which are sums of scaled parts.
+
+The sum of an online softmax is such a one: sum' = f * old.sum + g * chunk.sum, where f and g depend on the maxima alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.expression import Graph, with_outputs
+from tilefold.algebra.program import Program
+from tilefold.watch.stream import State, combined
+
+EXTREMES = {"maximum": "maximum", "minimum": "minimum"}
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A field that is f * old + g * chunk, neither factor depending on it; `follows`: the extremes that factors read."""
+
+    field: int
+    follows: tuple[int, ...]
+
+
+def extremes(graph: Graph, fields: int) -> dict[int, str]:
+    """The fields that are the maximum or minimum of both sides', by the name of the operation."""
+    found = {}
+    for field in range(fields):
+        node = graph.nodes[graph.outputs[field]]
+        sides = [graph.nodes[a].value for a in node.args if graph.nodes[a].op == "input"]
+        if node.op in EXTREMES and sorted(sides) == [field, fields + field]:
+            found[field] = EXTREMES[node.op]
+    return found
+
+
+def scaled_fields(program: Program) -> list[Scaled]:
+    """The float fields that are sums of parts scaled by something that is not always 1."""
+    graph, fields = program.algebra.combine, len(program.algebra.fields)
+    known = extremes(graph, fields)
+    found = []
+    for field in range(fields):
+        reads = graph.reads(field)
+        others = reads - {field, fields + field}
+        if is_float(program.state[field]) and others and _is_sum_of_parts(graph, field, fields):
+            follows = tuple(e for e in known if {e, fields + e} & others)
+            found.append(Scaled(field, follows))
+    return found
+
+
+def factors(program: Program, field: int, old: State, own: State) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the old state's and the chunk's value of a field are multiplied by: the combine with 1 there, and 0 beside."""
+
+    def with_value(state: State, value: float) -> State:
+        return [torch.full_like(t, value) if i == field else t for i, t in enumerate(state)]
+
+    kept = combined(program, with_value(old, 1.0), with_value(own, 0.0))[field]
+    taken = combined(program, with_value(old, 0.0), with_value(own, 1.0))[field]
+    return kept, taken
+
+
+_FREE, _LINEAR, _OTHER = 0, 1, 2
+
+
+def _is_sum_of_parts(graph: Graph, field: int, fields: int) -> bool:
+    """Whether the output is linear in both sides' value of the field, by what each node does to it."""
+    one = with_outputs(graph, [field])
+    degrees: list[int] = []
+    for node in one.nodes:
+        if node.op == "input":
+            degrees.append(_LINEAR if node.value in (field, fields + field) else _FREE)
+        else:
+            zero = [one.nodes[a].op == "const" and one.nodes[a].value == 0 for a in node.args]
+            degrees.append(_degree(node.op, [degrees[a] for a in node.args], zero))
+    return degrees[one.outputs[0]] == _LINEAR and {field, fields + field} <= one.reads(0)
+
+
+def _degree(op: str, degrees: list[int], zero: list[bool]) -> int:
+    """Of an operation's result, from those of its operands; a constant 0 is linear too."""
+    if not any(degrees):
+        return _FREE
+    linear = [d == _LINEAR or z for d, z in zip(degrees, zero, strict=True)]
+    if op in ("add", "sub", "neg"):
+        return _LINEAR if all(linear) else _OTHER
+    if op == "mul":
+        return _LINEAR if sorted(degrees) == [_FREE, _LINEAR] else _OTHER
+    if op == "truediv":
+        return _LINEAR if degrees == [_LINEAR, _FREE] else _OTHER
+    if op == "where":
+        return _LINEAR if degrees[0] == _FREE and all(linear[1:]) else _OTHER
+    return _OTHER

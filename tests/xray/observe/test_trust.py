@@ -1,0 +1,96 @@
+"""What is no fault is not called one: cases that kernels of others brought up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import triton
+import triton.language as tl
+
+from tilefold import xray
+from tilefold.xray.report.model import Observation
+from xray.observe.planted import XY, copy, sum_of_transposed, total_of_rounds
+
+HALVES = {"x_ptr": "*fp16", "y_ptr": "*fp16"}
+
+
+def found(code: str, kernel: Any, args: dict[str, Any], constants: dict[str, Any], **given: Any) -> list[Observation]:
+    report = xray.explain(kernel, args, constants, **given)
+    return [o for o in report.observations if o.code == code]
+
+
+@triton.jit
+def wrapped_rows(x_ptr, y_ptr, m, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    x = tl.load(x_ptr + rows % m * COLUMNS + columns)
+    tl.store(y_ptr + rows * COLUMNS + columns, x)
+
+
+@triton.jit
+def count_each(i_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    places = tl.load(i_ptr + offs, mask=offs < n, other=0)
+    tl.atomic_add(y_ptr + places, 1, mask=offs < n, sem="relaxed")
+
+
+@triton.jit
+def look_up_in_memory(x_ptr, i_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + tl.load(i_ptr + offs)))
+
+
+@triton.jit
+def copy_a_few(x_ptr, y_ptr, stride, FEW: tl.constexpr):
+    row, offs = tl.program_id(0), tl.arange(0, FEW)
+    tl.store(y_ptr + row * stride + offs, tl.load(x_ptr + row * FEW + offs))
+
+
+@triton.jit
+def products(a_ptr, b_ptr, c_ptr, tiles, B: tl.constexpr):
+    rows, columns = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    b = tl.load(b_ptr + rows * B + columns)
+    for tile in range(tiles):
+        a = tl.load(a_ptr + tile * B * B + rows * B + columns)
+        tl.store(c_ptr + tile * B * B + rows * B + columns, tl.dot(a, b).to(tl.float16))
+
+
+def test_pieces_of_a_word_are_no_second_reading() -> None:
+    assert not found("read-again", copy, {**HALVES, "n": 3001}, {"BLOCK": 1024}, grid=3)
+
+
+def test_rows_that_wrap_around_in_one_load_are_no_second_reading() -> None:
+    assert not found("read-again", wrapped_rows, {**XY, "m": 32}, {"ROWS": 64, "COLUMNS": 64})
+
+
+def test_a_loop_of_one_round_has_no_round_to_save() -> None:
+    programs = {"grid": 8, "programs": [(n, 0, 0) for n in range(8)]}
+    assert not found("fold-in-loop", total_of_rounds, {**XY, "n": 1024}, {"BLOCK": 1024, "WAIT": False}, **programs)
+    assert not found("layout-in-loop", sum_of_transposed, {**XY, "n": 1}, {"B": 64, "WAIT": False}, **programs)
+
+
+def test_the_result_of_a_product_may_change_its_layout() -> None:
+    args = {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp16", "tiles": 8}
+    assert not found("layout-in-loop", products, args, {"B": 64})
+
+
+def test_a_look_up_is_a_note() -> None:
+    table = np.random.default_rng(0).permutation(4096).astype(np.int32)[:512]
+    (gather,) = found("wasted-sectors", look_up_in_memory, {**XY, "i_ptr": table}, {"BLOCK": 512})
+    assert gather.severity == "note"
+    args = {"i_ptr": table * 8, "y_ptr": "*i32", "n": 512}
+    scattered = found("wasted-sectors", count_each, args, {"BLOCK": 512})
+    assert {o.severity for o in scattered} <= {"note"}
+
+
+def test_a_few_bytes_across_two_sectors_are_a_note() -> None:
+    programs = [(n, 0, 0) for n in range(8)]
+    args = {**HALVES, "stride": 6}
+    rows = found("wasted-sectors", copy_a_few, args, {"FEW": 8}, grid=8, programs=programs, num_warps=1)
+    assert {o.severity for o in rows} <= {"note"}
+
+
+def test_counts_are_advised_a_histogram() -> None:
+    few = np.arange(512, dtype=np.int32) % 16
+    (one,) = found("per-element-atomic", count_each, {"i_ptr": few, "y_ptr": "*i32", "n": 512}, {"BLOCK": 512})
+    assert "tl.histogram" in one.change
