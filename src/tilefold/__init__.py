@@ -35,6 +35,7 @@ from tilefold.functional import (
 )
 from tilefold.product import matmul
 from tilefold.switch import backend
+from tilefold.transposition import transpose
 
 __version__ = "0.1.0"
 
@@ -69,6 +70,7 @@ __all__ = [
     "std",
     "std_mean",
     "sum",
+    "transpose",
     "var",
     "var_mean",
     "vector_norm",

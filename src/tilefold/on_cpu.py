@@ -14,7 +14,7 @@ from tilefold.modes import as_given
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.library import library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
-from tilefold.requests import Product, Reduction, Request
+from tilefold.requests import Product, Rearrangement, Reduction, Request
 
 Tensor = torch.Tensor
 Made = tuple[list[Tensor], Plan]
@@ -134,5 +134,19 @@ def _refuse(request: Reduction, tensors: Sequence[Tensor]) -> None:
     )
 
 
+def _rearranged(request: Rearrangement, tensors: Sequence[Tensor], backend: str) -> Made:
+    (x,) = tensors
+    if backend == "reference":
+        plan = Plan("reference", guarantee=request.guarantee, reason="one element after another")
+        return [reference.copied(x)], plan
+    step = LibraryCall("torch.clone", ("input0",), ("output0",))
+    plan = Plan("torch", (step,), guarantee=request.guarantee, strategy="torch.clone", reason="torch copies")
+    return [x.clone(memory_format=torch.contiguous_format)], plan
+
+
 # How each kind of request runs: functions of (request, tensors, backend).
-RUN: dict[type[Request], Callable[..., Made]] = {Reduction: _reduced, Product: _multiplied}
+RUN: dict[type[Request], Callable[..., Made]] = {
+    Reduction: _reduced,
+    Product: _multiplied,
+    Rearrangement: _rearranged,
+}

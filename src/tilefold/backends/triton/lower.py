@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilefold.backends.triton.call import Call, fold_call
+from tilefold.backends.triton.move_calls import move_call
 from tilefold.backends.triton.product_calls import product_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
@@ -19,6 +20,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "product_partials": product_call,
     "finish_products": product_call,
     "finish_rows": product_call,
+    "move_tiles": move_call,
 }
 
 
