@@ -204,8 +204,8 @@ def _transposes(found: Reports) -> Answer:
     widths = {a.bytes for kind in ("load", "store") for a in moves(found["transpose, tiles"], kind)}
     return each == {"elements": 64, "strided": 36, "tiles": 8}, (
         f"an element that is read and written moves {each['elements']:g} bytes alone (two sectors), {each['strided']:g} with "
-        f"strided stores (a sector each) and {each['tiles']:g} in a tile, the least there is: {max(widths)} bytes a thread on "
-        f"both sides, and {conflicts} conflicts in the shared memory between them"
+        f"strided stores (a sector each) and {each['tiles']:g} in a tile, the least there is: {max(widths)} bytes a thread "
+        f"on both sides, and {conflicts} conflicts in the shared memory between them"
     )
 
 
