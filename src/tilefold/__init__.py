@@ -34,6 +34,7 @@ from tilefold.functional import (
     vector_norm,
 )
 from tilefold.product import matmul
+from tilefold.selection import topk
 from tilefold.switch import backend
 from tilefold.transposition import transpose
 
@@ -70,6 +71,7 @@ __all__ = [
     "std",
     "std_mean",
     "sum",
+    "topk",
     "transpose",
     "var",
     "var_mean",

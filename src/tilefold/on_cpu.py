@@ -8,13 +8,13 @@ import torch
 
 from tilefold import refold
 from tilefold.algebra.program import Program
-from tilefold.backends import loops, native, reference, torch_product
+from tilefold.backends import loops, native, reference, selecting, torch_product
 from tilefold.errors import BackendError
 from tilefold.modes import as_given
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.library import library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
-from tilefold.requests import Product, Rearrangement, Reduction, Request
+from tilefold.requests import Product, Rearrangement, Reduction, Request, Selected
 
 Tensor = torch.Tensor
 Made = tuple[list[Tensor], Plan]
@@ -144,9 +144,23 @@ def _rearranged(request: Rearrangement, tensors: Sequence[Tensor], backend: str)
     return [x.clone(memory_format=torch.contiguous_format)], plan
 
 
+def _selected(request: Selected, tensors: Sequence[Tensor], backend: str) -> Made:
+    (x,), guarantee = tensors, request.guarantee
+    if backend == "reference":
+        made = selecting.by_definition(x, request.dim, request.k, request.largest)
+        plan = Plan("reference", guarantee=guarantee, reason="one element after another")
+    else:
+        made = selecting.select(x, request.dim, request.k, request.largest)
+        step = LibraryCall("torch.topk", ("input0",), names("output", 2))
+        reason = "and ties settled by lower index"
+        plan = Plan("torch", (step,), guarantee=guarantee, strategy="torch.topk", reason=reason)
+    return [t.view(request.shape) for t in made], plan
+
+
 # How each kind of request runs: functions of (request, tensors, backend).
 RUN: dict[type[Request], Callable[..., Made]] = {
     Reduction: _reduced,
     Product: _multiplied,
     Rearrangement: _rearranged,
+    Selected: _selected,
 }

@@ -214,10 +214,10 @@ def _filled(height: int, width: int, sizes: tuple[int, int, int], device: Device
 
 
 def _side(dims: Sequence[Dim]) -> Side:
-    return Side(_size(dims), _walk(dims, lambda d: d.strides[0]), _walk(dims, lambda d: d.output))
+    return Side(_size(dims), walk(dims, lambda d: d.strides[0]), walk(dims, lambda d: d.output))
 
 
-def _walk(dims: Sequence[Dim], step: Callable[[Dim], int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def walk(dims: Sequence[Dim], step: Callable[[Dim], int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Sizes but the first, and steps, of the fewest dims that walk the same places."""
     sizes, steps = [1], [0]
     for d in dims:
