@@ -1,4 +1,4 @@
-"""The case book: fourteen kernels, what a study of 2023 concluded of each, and what the X-ray shows now.
+"""The case book: fifteen kernels, what a study of 2023 concluded of each, and what the X-ray shows now.
 
 `python examples/casebook/book.py` prints the book, `--write` renews casebook.md beside this file. No GPU is needed.
 """
@@ -23,7 +23,7 @@ PAGE = HERE / "casebook.md"
 _HEAD = """\
 # The case book
 
-What a study of April 2023 concluded when it read the PTX of fourteen small kernels by hand (H100, the Triton of that month),
+What a study of April 2023 concluded when it read the PTX of fifteen small kernels by hand (H100, the Triton of that month),
 and what the X-ray shows for {target} with Triton {triton}. Made by `python examples/casebook/book.py --write`; the kernels
 are in [kernels.py](kernels.py), how each answer is computed in [cases.py](cases.py).
 

@@ -1,4 +1,4 @@
-"""What a study concluded of fourteen kernels in April 2023, and how the X-ray answers today.
+"""What a study concluded of fifteen kernels in April 2023, and how the X-ray answers today.
 
 An answer is computed from reports alone: whether the conclusion holds, and a sentence with the numbers that show it.
 """
@@ -193,6 +193,22 @@ def _transpose(found: Reports) -> Answer:
     )
 
 
+def _transposes(found: Reports) -> Answer:
+    elements = {"elements": 1, "strided": 256, "tiles": 64 * 64}  # of a program
+    each = {}
+    for name, count in elements.items():
+        report = found[f"transpose, {name}"]
+        each[name] = report.totals.bytes_moved / (count * len(report.programs))
+    totals = found["transpose, tiles"].totals
+    conflicts = (totals.shared_passes or 0) - (totals.shared_ideal or 0)
+    widths = {a.bytes for kind in ("load", "store") for a in moves(found["transpose, tiles"], kind)}
+    return each == {"elements": 64, "strided": 36, "tiles": 8}, (
+        f"an element that is read and written moves {each['elements']:g} bytes alone (two sectors), {each['strided']:g} with "
+        f"strided stores (a sector each) and {each['tiles']:g} in a tile, the least there is: {max(widths)} bytes a thread "
+        f"on both sides, and {conflicts} conflicts in the shared memory between them"
+    )
+
+
 def _sigmoid(found: Reports) -> Answer:
     report = found["sigmoid"]
     evidence = sorted(o.evidence for o in report.observations if o.code == "approximate-math")
@@ -235,6 +251,10 @@ CASES = (
     Case("A sum of many programs", ("atomic sum", "atomic sum, 1 warp"),
          "One atomicAdd a program; shared memory and barriers are not needed for one warp.", _atomic_sum),
     Case("A transposed tile", ("transpose",), "128-bit loads, through padded shared memory, 128-bit stores.", _transpose),
+    Case("A transposed matrix", ("transpose, elements", "transpose, strided", "transpose, tiles"),
+         "An element a program, or stores with a stride, waste most of each memory transaction; a tile makes both sides "
+         "coalesced.",
+         _transposes),
     Case("A sigmoid", ("sigmoid",), "The exponential becomes ex2.approx; the division stays div.full.", _sigmoid),
     Case("A small product", ("dot",), "A dot of 16 x 16 x 16 runs on tensor cores, for one warp.", _dot),
 )  # fmt: skip

@@ -92,6 +92,16 @@ def transpose(x_ptr, y_ptr, SIZE: tl.constexpr):
 
 
 @triton.jit
+def transpose_matrix(x_ptr, y_ptr, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """A program transposes a tile of a matrix [M, N]: an element, a part of a row, or a square."""
+    blocks = tl.cdiv(N, BLOCK_N)
+    rows = (tl.program_id(0) // blocks * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
+    columns = (tl.program_id(0) % blocks * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    x = tl.load(x_ptr + rows * N + columns)
+    tl.store(y_ptr + columns * M + rows, x)
+
+
+@triton.jit
 def sigmoid(x_ptr, y_ptr, BLOCK: tl.constexpr):
     """One program takes the sigmoid of a tile."""
     offs = tl.arange(0, BLOCK)
@@ -127,6 +137,16 @@ def _static(n: int) -> dict[str, Any]:
     }
 
 
+def _transpose(block_m: int, block_n: int) -> dict[str, Any]:
+    return {
+        "kernel": transpose_matrix,
+        "args": {"x_ptr": "*fp32[65536]", "y_ptr": "*fp32[65536]", "M": 256, "N": 256},
+        "constants": {"BLOCK_M": block_m, "BLOCK_N": block_n},
+        "grid": 65536 // (block_m * block_n),
+        "num_warps": 1 if block_m * block_n == 1 else 4,
+    }
+
+
 def xray_cases() -> dict[str, dict[str, Any]]:
     """Every configuration that the case book looks at, by name."""
     return {
@@ -156,6 +176,9 @@ def xray_cases() -> dict[str, dict[str, Any]]:
             "kernel": total_of_many, "args": {**_FLOATS, "n": 1000}, "constants": {"BLOCK": 128}, "grid": 8, "num_warps": 1,
         },
         "transpose": {"kernel": transpose, "args": _FLOATS, "constants": {"SIZE": 16}, "num_warps": 1},
+        "transpose, elements": _transpose(1, 1),
+        "transpose, strided": _transpose(1, 256),
+        "transpose, tiles": _transpose(64, 64),
         "sigmoid": {"kernel": sigmoid, "args": _FLOATS, "constants": {"BLOCK": 32}, "num_warps": 1},
         "dot": {
             "kernel": product, "args": {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32"}, "constants": {"SIZE": 16},

@@ -34,7 +34,9 @@ from tilefold.functional import (
     vector_norm,
 )
 from tilefold.product import matmul
+from tilefold.selection import topk
 from tilefold.switch import backend
+from tilefold.transposition import transpose
 
 __version__ = "0.1.0"
 
@@ -69,6 +71,8 @@ __all__ = [
     "std",
     "std_mean",
     "sum",
+    "topk",
+    "transpose",
     "var",
     "var_mean",
     "vector_norm",

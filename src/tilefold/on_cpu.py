@@ -8,13 +8,13 @@ import torch
 
 from tilefold import refold
 from tilefold.algebra.program import Program
-from tilefold.backends import loops, native, reference, torch_product
+from tilefold.backends import loops, native, reference, selecting, torch_product
 from tilefold.errors import BackendError
 from tilefold.modes import as_given
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.library import library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
-from tilefold.requests import Product, Reduction, Request
+from tilefold.requests import Product, Rearrangement, Reduction, Request, Selected
 
 Tensor = torch.Tensor
 Made = tuple[list[Tensor], Plan]
@@ -134,5 +134,33 @@ def _refuse(request: Reduction, tensors: Sequence[Tensor]) -> None:
     )
 
 
+def _rearranged(request: Rearrangement, tensors: Sequence[Tensor], backend: str) -> Made:
+    (x,) = tensors
+    if backend == "reference":
+        plan = Plan("reference", guarantee=request.guarantee, reason="one element after another")
+        return [reference.copied(x)], plan
+    step = LibraryCall("torch.clone", ("input0",), ("output0",))
+    plan = Plan("torch", (step,), guarantee=request.guarantee, strategy="torch.clone", reason="torch copies")
+    return [x.clone(memory_format=torch.contiguous_format)], plan
+
+
+def _selected(request: Selected, tensors: Sequence[Tensor], backend: str) -> Made:
+    (x,), guarantee = tensors, request.guarantee
+    if backend == "reference":
+        made = selecting.by_definition(x, request.dim, request.k, request.largest)
+        plan = Plan("reference", guarantee=guarantee, reason="one element after another")
+    else:
+        made = selecting.select(x, request.dim, request.k, request.largest)
+        step = LibraryCall("torch.topk", ("input0",), names("output", 2))
+        reason = "and ties settled by lower index"
+        plan = Plan("torch", (step,), guarantee=guarantee, strategy="torch.topk", reason=reason)
+    return [t.view(request.shape) for t in made], plan
+
+
 # How each kind of request runs: functions of (request, tensors, backend).
-RUN: dict[type[Request], Callable[..., Made]] = {Reduction: _reduced, Product: _multiplied}
+RUN: dict[type[Request], Callable[..., Made]] = {
+    Reduction: _reduced,
+    Product: _multiplied,
+    Rearrangement: _rearranged,
+    Selected: _selected,
+}

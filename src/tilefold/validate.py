@@ -59,8 +59,8 @@ def check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str
     check_guarantee(guarantee, call)
 
 
-def check_tensors(tensors: Sequence[torch.Tensor], call: str) -> None:
-    """Refuse what is no plain tensor of real numbers with memory of its own, and tensors on several devices.
+def check_tensors(tensors: Sequence[torch.Tensor], call: str, *, any_dtype: bool = False) -> None:
+    """Refuse what is no plain tensor of real numbers (of any, with `any_dtype`) with memory of its own, and several devices.
 
     Raises:
         DeviceError, DtypeError, GradientError, KindError: a rule is broken; the message says which.
@@ -73,7 +73,8 @@ def check_tensors(tensors: Sequence[torch.Tensor], call: str) -> None:
                 f"{call}: inputs must be on one device, got {tensors[0].device} and {t.device}; move one"
             )
         _check_memory(t, call)
-        check_foldable(t.dtype, call)
+        if not any_dtype:
+            check_foldable(t.dtype, call)
         _check_transforms(t, call)
 
 

@@ -35,6 +35,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "real",
         "router",
         "shapes",
+        "transpose",
         "two-words",
     ]
     assert load_suite("two-words").name == "host"
@@ -132,3 +133,23 @@ def test_kernels_compile_without_a_gpu(name: str, architecture: int) -> None:
     )
     source = ASTSource(kernel, types, constants)
     assert "cubin" in triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm
+
+
+def test_naive_transposes_are_right_in_the_interpreter() -> None:
+    code = """
+import torch
+from tilefold.bench import gate
+from tilefold.bench.suites.transpose import NAIVE, transpose_case
+case = transpose_case((0, 1), (5, 9), "fp32")
+probes = gate.probes_of(case, "cpu")
+for form in NAIVE:
+    for choice in form.build(case, torch.empty_like(probes[0].x)):
+        assert gate.check(case, choice.call, torch.empty_like(probes[0].x), probes) is None, choice.label
+        print(choice.label)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3

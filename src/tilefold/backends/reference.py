@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -65,3 +66,11 @@ def finish(state: Sequence[Operand], program: Program, shape: Sequence[int]) -> 
         tensor = value.to(stored(dtype)).expand(shape)
         results.append(tensor.view(torch.uint64) if dtype == torch.uint64 else tensor)
     return results
+
+
+def copied(x: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor with the elements of a view, one after another."""
+    result = torch.empty(x.numel(), dtype=x.dtype, device=x.device)
+    for number, place in enumerate(itertools.product(*map(range, x.shape))):
+        result[number] = x[place]
+    return result.view(x.shape)

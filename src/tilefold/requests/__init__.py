@@ -2,6 +2,8 @@
 
 from tilefold.requests.base import Request, Result
 from tilefold.requests.product import Product
+from tilefold.requests.rearrangement import Rearrangement
 from tilefold.requests.reduction import Reduction
+from tilefold.requests.selection import Selected
 
-__all__ = ["Product", "Reduction", "Request", "Result"]
+__all__ = ["Product", "Rearrangement", "Reduction", "Request", "Result", "Selected"]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
-from tilefold.algebra.program import Program
-from tilefold.contract.epilogue import Epilogue
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
@@ -30,8 +28,8 @@ class Request(ABC):
 
     @property
     @abstractmethod
-    def computation(self) -> Program | Epilogue:
-        """The graphs that kernels are made of."""
+    def computation(self) -> Any:
+        """The graphs that kernels are made of, as the operation's kernel calls take them; None of those without any."""
 
     @property
     @abstractmethod

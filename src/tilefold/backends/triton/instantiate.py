@@ -15,7 +15,15 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton import axes, interpreted
-from tilefold.backends.triton.kernels import in_order, product_rows, products, scalars, tiles
+from tilefold.backends.triton.kernels import (
+    in_order,
+    moves,
+    product_rows,
+    products,
+    scalars,
+    selections,
+    tiles,
+)
 from tilefold.caching import kept_outside_modes
 
 _OF_PRODUCTS = (
@@ -59,6 +67,20 @@ _HELPERS = {
     ),
     products: _OF_PRODUCTS,
     product_rows: (*_OF_PRODUCTS, "tree", "fold_values", "store_rows"),
+    moves: ("walked_offset",),
+    selections: (
+        "walked_offset",
+        "greater",
+        "lesser",
+        "higher",
+        "best_of_vectors",
+        "order_key",
+        "entries",
+        "key_and_place",
+        "better_entry",
+        "take_best",
+        "load_vectors",
+    ),
 }
 
 

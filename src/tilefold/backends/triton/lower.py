@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tilefold.backends.triton.call import Call, fold_call
+from tilefold.backends.triton.move_calls import move_call
 from tilefold.backends.triton.product_calls import product_call
+from tilefold.backends.triton.selection_calls import selection_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
@@ -19,6 +21,9 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "product_partials": product_call,
     "finish_products": product_call,
     "finish_rows": product_call,
+    "move_tiles": move_call,
+    "select_rows": selection_call,
+    "select_partials": selection_call,
 }
 
 

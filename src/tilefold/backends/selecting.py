@@ -1,0 +1,76 @@
+"""The k best elements along a dim on a CPU: torch's selection, with the ties that it leaves open settled; the definition."""
+
+from __future__ import annotations
+
+import torch
+
+Tensor = torch.Tensor
+_WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64}
+
+
+def select(x: Tensor, dim: int, k: int, largest: bool) -> list[Tensor]:
+    """Values and places, by value and then by lower place."""
+    rows = comparable(x).movedim(dim, -1)
+    flat = rows.reshape(-1, rows.shape[-1])
+    values, places = torch.topk(flat, k, -1, largest)
+    last = values[:, -1:]
+    equal = _same(flat, last)
+    missing = (_same(values, last)).sum(-1)  # how many of the elements equal to the last one are among the k
+    (open_rows,) = (equal.sum(-1) > missing).nonzero(as_tuple=True)
+    if open_rows.numel():
+        places[open_rows] = _settled(equal[open_rows], places[open_rows], missing[open_rows])
+    places = _ordered(flat, places, largest).view(*rows.shape[:-1], k).movedim(-1, dim).contiguous()
+    return [x.gather(dim, places), places]
+
+
+def _same(x: Tensor, last: Tensor) -> Tensor:
+    if not x.is_floating_point():
+        return x == last
+    return (x == last) | (x.isnan() & last.isnan())
+
+
+def _settled(equal: Tensor, places: Tensor, missing: Tensor) -> Tensor:
+    """Places whose tail, the elements equal to the last one, are the first of these; in any order."""
+    k = places.shape[1]
+    place = equal.nonzero(as_tuple=True)[1]
+    counts = equal.sum(-1)
+    first = torch.cumsum(counts, 0) - counts
+    number = torch.arange(k, device=places.device)
+    wanted = place[(first[:, None] + number).clamp(max=len(place) - 1)]
+    # torch sorts: what is better than the last one comes first.
+    return torch.where(
+        number < k - missing[:, None],
+        places,
+        wanted.gather(1, (number - (k - missing[:, None])).clamp(min=0)),
+    )
+
+
+def _ordered(rows: Tensor, places: Tensor, largest: bool) -> Tensor:
+    places = places.sort(-1).values
+    values = rows.gather(-1, places)
+    return places.gather(-1, values.sort(dim=-1, descending=largest, stable=True).indices)
+
+
+def comparable(x: Tensor) -> Tensor:
+    """The same order in a dtype that torch sorts."""
+    if x.dtype == torch.bool:
+        return x.view(torch.uint8)
+    if x.dtype == torch.uint64:
+        return x.view(torch.int64) ^ torch.iinfo(torch.int64).min
+    if x.dtype in _WIDER:
+        return x.to(_WIDER[x.dtype])
+    return x.float() if x.is_floating_point() and x.itemsize == 1 else x
+
+
+def by_definition(x: Tensor, dim: int, k: int, largest: bool) -> list[Tensor]:
+    """Each row sorted as Python sorts, one number beside another."""
+    rows = comparable(x).movedim(dim, -1)
+    flat = rows.reshape(-1, rows.shape[-1])
+    places = torch.empty(flat.shape[0], k, dtype=torch.int64)
+    for number, row in enumerate(flat.tolist()):
+        order = {place: (value != value, 0 if value != value else value) for place, value in enumerate(row)}
+        # Python keeps equal ones in their order, also in reverse.
+        chosen = sorted(order, key=lambda place: order[place], reverse=largest)
+        places[number] = torch.tensor(chosen[:k])
+    places = places.view(*rows.shape[:-1], k).movedim(-1, dim).contiguous()
+    return [x.gather(dim, places), places]

@@ -1,0 +1,57 @@
+"""Copies between layouts: a tile is loaded along what is near in the input and stored along what is near in the result.
+
+Between the two, elements change threads; Triton exchanges them through shared memory, swizzled so that banks do not
+conflict.
+"""
+
+import triton.language as tl
+
+
+def walked_offset(place, sizes, steps):
+    """Where a place of several dims lies: `sizes` of all dims but the first, the steps of all."""
+    offset = place * 0
+    for d in tl.static_range(len(sizes)):
+        offset += (place % sizes[len(sizes) - 1 - d]) * steps[len(sizes) - d]
+        place = place // sizes[len(sizes) - 1 - d]
+    return offset + place * steps[0]
+
+
+def move_tiles(
+    x_ptr, y_ptr, outer_sizes, x_outer, y_outer, x_rows, y_rows, x_columns, y_columns,
+    rows, columns, row_blocks, column_blocks,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
+    OUTER: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr,
+):  # fmt: skip
+    """Copy elements from a layout with strides into a contiguous result.
+
+    A program owns a tile of BLOCK_M rows and BLOCK_N columns at one place of the outer dims. It reads and writes each of
+    its elements once. `x_rows` ... are (sizes, steps), as `walked_offset` takes them; GROUP rows of tiles are walked side by
+    side.
+    """
+    pid = tl.program_id(0)
+    tile = pid % (row_blocks * column_blocks)
+    first = tile // (GROUP * column_blocks) * GROUP
+    height = tl.minimum(row_blocks - first, GROUP)
+    tile = tile % (GROUP * column_blocks)
+    row = (first + tile % height) * BLOCK_M + tl.arange(0, BLOCK_M)
+    column = tile // height * BLOCK_N + tl.arange(0, BLOCK_N)
+    if OUTER:
+        outer = (pid // (row_blocks * column_blocks)).to(tl.int64)
+        x_ptr += walked_offset(outer, outer_sizes, x_outer)
+        y_ptr += walked_offset(outer, outer_sizes, y_outer)
+    if WIDE:
+        row = row.to(tl.int64)
+        column = column.to(tl.int64)
+    x = x_ptr + walked_offset(row, x_rows[0], x_rows[1])[:, None] + walked_offset(column, x_columns[0], x_columns[1])[None, :]
+    y = y_ptr + walked_offset(row, y_rows[0], y_rows[1])[:, None] + walked_offset(column, y_columns[0], y_columns[1])[None, :]
+    if MASK_M and MASK_N:
+        mask = (row < rows)[:, None] & (column < columns)[None, :]
+        tl.store(y, tl.load(x, mask=mask, eviction_policy=EVICT), mask=mask)
+    elif MASK_M:
+        mask = tl.broadcast_to((row < rows)[:, None], (BLOCK_M, BLOCK_N))
+        tl.store(y, tl.load(x, mask=mask, eviction_policy=EVICT), mask=mask)
+    elif MASK_N:
+        mask = tl.broadcast_to((column < columns)[None, :], (BLOCK_M, BLOCK_N))
+        tl.store(y, tl.load(x, mask=mask, eviction_policy=EVICT), mask=mask)
+    else:
+        tl.store(y, tl.load(x, eviction_policy=EVICT))

@@ -1,0 +1,283 @@
+"""The k best elements of rows, in two steps: the best element of each group, then the elements of the k best groups.
+
+The order is total: by value, then by lower place. So the k best elements of a row are in those k groups whose own best
+elements are best, whatever the order of the row. A row is read once, at a few instructions an element; k of its groups are
+read again, mostly from the L2.
+
+Arguments:
+    x_ptr, shift    the first element is `shift` after the pointer
+    x_rows, y_rows  (sizes, steps) of the rows' dims, as `walked_offset` takes them
+    x_step, y_step  one step along a row, and along its k results
+
+A vector is RUN neighbouring places. In a tile, [LANES, ROWS, UNROLL, RUN], lane l has the vectors l, LANES + l ...: Triton
+gives threads to the contiguous axis and then from the left, so the last two axes stay inside a thread. A group is the vectors
+at the same lane and unroll of TURNS tiles.
+"""
+
+import triton.language as tl
+
+
+def greater(a, b):
+    """The greater of two values; NaN is greatest."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+def lesser(a, b):
+    """The lesser of two values; NaN is greatest."""
+    return tl.where((a <= b) | (b != b), a, b)
+
+
+def higher(a, b):
+    """The higher of two keys."""
+    return tl.maximum(a, b)
+
+
+def best_of_vectors(x, LARGEST: tl.constexpr):
+    """[LANES, ROWS, UNROLL, RUN] values -> [LANES, ROWS, UNROLL]."""
+    if x.dtype.is_floating() and x.dtype.primitive_bitwidth < 32:
+        x = x.to(tl.float32)
+    if LARGEST:
+        best = tl.reduce(x, 3, greater)
+    else:
+        best = tl.reduce(x, 3, lesser)
+    return best
+
+
+def order_key(x, LARGEST: tl.constexpr, SHORT: tl.constexpr, HALF: tl.constexpr):
+    """Integers in the order of values, best highest: NaN is greatest, both zeros are equal. SHORT: of at most 16 bits.
+
+    `x` may be a narrow float widened to float32: HALF says that it was float16, whose bits are not float32's upper ones.
+    """
+    if x.dtype == tl.float64:
+        bits = (x + 0.0).to(tl.int64, bitcast=True)
+        key = tl.where(x != x, 0x7FFFFFFFFFFFFFFF, bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF))
+    elif x.dtype.is_floating() and SHORT and HALF:
+        bits = (x + 0.0).to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32)
+        key = tl.where(x != x, 0x7FFF, bits ^ ((bits >> 31) & 0x7FFF))
+    elif x.dtype.is_floating():
+        wide = x.to(tl.float32)
+        bits = (wide + 0.0).to(tl.int32, bitcast=True)
+        key = tl.where(wide != wide, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
+        if SHORT:
+            key = key >> 16
+    elif x.dtype == tl.uint64:
+        key = (x ^ 0x8000000000000000).to(tl.int64, bitcast=True)
+    elif x.dtype == tl.int64:
+        key = x
+    elif x.dtype == tl.uint32:
+        key = (x ^ 0x80000000).to(tl.int32, bitcast=True)
+    else:
+        key = x.to(tl.int32)
+    if not LARGEST:
+        key = ~key
+    return key
+
+
+def entries(key, place, ok, PACK: tl.constexpr):
+    """(key, place) as what is ordered by one comparison, or by two where values have 64 bits; not `ok`: below all others."""
+    if PACK == "short":
+        made = (tl.where(ok, (key << 16) | (0xFFFF - place), -0x80000000),)
+    elif PACK == "long":
+        made = (tl.where(ok, (key.to(tl.int64) << 32) | (0xFFFFFFFF - place.to(tl.int64)), -0x8000000000000000),)
+    else:
+        key, place = tl.broadcast(key, place)
+        made = (tl.where(ok, key, -0x8000000000000000), tl.where(ok, place, 0x7FFFFFFF))
+    return made
+
+
+def key_and_place(found, PACK: tl.constexpr):
+    """What `entries` was given, the place in 32 bits."""
+    if PACK == "short":
+        made = found[0] >> 16, 0xFFFF - (found[0] & 0xFFFF)
+    elif PACK == "long":
+        made = found[0] >> 32, (0xFFFFFFFF - (found[0] & 0xFFFFFFFF)).to(tl.int32)
+    else:
+        made = found[0], found[1]
+    return made
+
+
+def better_entry(key_a, place_a, key_b, place_b):
+    """The better of two entries."""
+    second = (key_b > key_a) | ((key_b == key_a) & (place_b < place_a))
+    return tl.where(second, key_b, key_a), tl.where(second, place_b, place_a)
+
+
+def take_best(made, K: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr, AXES: tl.constexpr):
+    """The K best entries of each row (axis 1 of AXES), best first: [SLOTS, ROWS]. In each round one is taken out."""
+    slot = tl.arange(0, SLOTS)[:, None]
+    keys = made[0]
+    LOWEST: tl.constexpr = -0x80000000 if keys.dtype == tl.int32 else -0x8000000000000000
+    found = tl.full((SLOTS, ROWS), LOWEST, keys.dtype)
+    if len(made) == 1:
+        for j in range(K):
+            best = keys
+            if AXES == 4:
+                best = tl.reduce(best, 3, higher)
+            best = tl.reduce(tl.reduce(best, 2, higher), 0, higher)
+            found = tl.where(slot == j, best[None, :], found)
+            taken = best[None, :, None]
+            if AXES == 4:
+                taken = taken[:, :, :, None]
+            keys = tl.where(keys == taken, LOWEST, keys)
+        result = (found,)
+    else:
+        places = made[1]
+        found_places = tl.full((SLOTS, ROWS), 0x7FFFFFFF, places.dtype)
+        for j in range(K):
+            best, place = keys, places
+            if AXES == 4:
+                best, place = tl.reduce((best, place), 3, better_entry)
+            best, place = tl.reduce((best, place), 2, better_entry)
+            best, place = tl.reduce((best, place), 0, better_entry)
+            found = tl.where(slot == j, best[None, :], found)
+            found_places = tl.where(slot == j, place[None, :], found_places)
+            taken = place[None, :, None]
+            if AXES == 4:
+                taken = taken[:, :, :, None]
+            keys = tl.where(places == taken, LOWEST, keys)
+            places = tl.where(places == taken, 0x7FFFFFFF, places)
+        result = (found, found_places)
+    return result
+
+
+def load_vectors(
+    base, q, end, rows_ok, x_step, RUN: tl.constexpr, LARGEST: tl.constexpr, VECTORS: tl.constexpr, EVICT: tl.constexpr,
+):  # fmt: skip
+    """Elements at places q of rows that end before `end`; those beyond are worse than any other or equal to the worst.
+
+    VECTORS: whole vectors are loaded if their first place is inside.
+    """
+    element = base.dtype.element_ty
+    if element.is_floating():
+        pad = tl.full([], float("-inf") if LARGEST else float("nan"), element)
+    else:
+        WIDTH: tl.constexpr = element.primitive_bitwidth
+        if element.is_int_unsigned():
+            pad = tl.full([], 0 if LARGEST else (1 << WIDTH) - 1, element)
+        else:
+            pad = tl.full([], -(1 << (WIDTH - 1)) if LARGEST else (1 << (WIDTH - 1)) - 1, element)
+    if VECTORS:
+        x = tl.load(base + q, mask=(q // RUN * RUN < end) & rows_ok, other=pad, eviction_policy=EVICT)
+    else:
+        x = tl.load(base + q * x_step, mask=(q < end) & rows_ok, other=pad, eviction_policy=EVICT)
+    return x, pad
+
+
+def select_rows(
+    x_ptr, y_ptrs, shift, x_rows, y_rows, x_step, y_step, rows, length, part, splits,
+    K: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr, RUN: tl.constexpr,
+    TURNS: tl.constexpr, TURNS_PADDED: tl.constexpr, DIRECT: tl.constexpr, LARGEST: tl.constexpr, PACK: tl.constexpr,
+    ALIGN: tl.constexpr, VECTORS: tl.constexpr, EDGES: tl.constexpr, WIDE: tl.constexpr, PARTIAL: tl.constexpr,
+    EVICT: tl.constexpr, RELEASE: tl.constexpr,
+):  # fmt: skip
+    """The K best of each row, or of a part of it.
+
+    A program owns ROWS rows, and of these the places [split * part, (split + 1) * part). It reads each of its elements once,
+    and the elements of K groups a second time (DIRECT: rows are so short that no groups are made). It writes values and
+    places, or with PARTIAL keys and places, [rows, splits, K], for a second launch.
+    With ALIGN, places count from the multiple of RUN elements before a row.
+    """
+    if RELEASE:
+        gdc_launch_dependents()
+    GROUPS: tl.constexpr = LANES * UNROLL
+    SHORT: tl.constexpr = PACK == "short"
+    HALF: tl.constexpr = x_ptr.dtype.element_ty == tl.float16
+    split = tl.program_id(0) % splits
+    row = (tl.program_id(0) // splits).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row_ok = row < rows
+    begin = shift + walked_offset(row, x_rows[0], x_rows[1])
+    lead = row.to(tl.int32) * 0
+    if ALIGN:
+        lead = (begin % RUN).to(tl.int32)
+        begin = begin // RUN * RUN
+    start = split.to(tl.int64) * part
+    end = tl.minimum(length + lead - start, part).to(tl.int32)
+    first = tl.where(split == 0, lead, 0)
+    base4 = (x_ptr + begin + start * x_step)[None, :, None, None]
+    end4, first4, ok4 = end[None, :, None, None], first[None, :, None, None], row_ok[None, :, None, None]
+    vector = tl.arange(0, UNROLL)[None, None, :] * LANES + tl.arange(0, LANES)[:, None, None]
+    run = tl.arange(0, RUN)[None, None, None, :]
+    if WIDE:
+        run = run.to(tl.int64)
+    if DIRECT:
+        q = vector[:, :, :, None] * RUN + run
+        x, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
+        inside = (q >= first4) & (q < end4)
+    else:
+        q = vector[:, :, :, None] * RUN + run
+        x, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
+        if EDGES:
+            x = tl.where((q >= first4) & (q < end4), x, pad)
+        best = order_key(best_of_vectors(x, LARGEST), LARGEST, SHORT, HALF)
+        number = tl.broadcast_to(vector, best.shape)
+        if TURNS <= 8:
+            for turn in tl.static_range(1, TURNS):
+                q = (vector[:, :, :, None] + turn * GROUPS) * RUN + run
+                x, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
+                if EDGES:
+                    x = tl.where(q < end4, x, pad)
+                key = order_key(best_of_vectors(x, LARGEST), LARGEST, SHORT, HALF)
+                number = tl.where(key > best, vector + turn * GROUPS, number)
+                best = tl.maximum(best, key)
+        else:
+            q = (vector[:, :, :, None] + GROUPS) * RUN + run
+            ahead, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
+            for turn in range(1, TURNS):
+                x = ahead
+                now = q
+                q = (vector[:, :, :, None] + (turn + 1) * GROUPS) * RUN + run
+                ahead, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
+                if EDGES:
+                    x = tl.where(now < end4, x, pad)
+                key = order_key(best_of_vectors(x, LARGEST), LARGEST, SHORT, HALF)
+                number = tl.where(key > best, vector + turn * GROUPS, number)
+                best = tl.maximum(best, key)
+        chosen = take_best(entries(best, number, True, PACK), K, SLOTS, ROWS, 3)
+        group = (key_and_place(chosen, PACK)[1] % GROUPS)[:, :, None, None]
+        turns = tl.arange(0, TURNS_PADDED)[None, None, :, None]
+        q = (turns * GROUPS + group) * RUN + run
+        some = (tl.arange(0, SLOTS) < K)[:, None, None, None] & ok4
+        x, pad = load_vectors(base4, q, end4, some, x_step, RUN, LARGEST, VECTORS, "")
+        inside = (q >= first4) & (q < end4) & some
+    key = order_key(x, LARGEST, SHORT, HALF)
+    final = take_best(entries(key, q.to(tl.int32), inside, PACK), K, SLOTS, ROWS, 4)
+    key, place = key_and_place(final, PACK)
+    slot = tl.arange(0, SLOTS)[:, None]
+    ok = (slot < K) & row_ok[None, :]
+    index = start + place - lead[None, :]
+    if PARTIAL:
+        there = (place >= first[None, :]) & (place < end[None, :])
+        at = (row[None, :] * splits + split) * K + slot
+        tl.store(y_ptrs[0] + at, tl.where(there, key.to(tl.int64), -0x8000000000000000), mask=ok)
+        tl.store(y_ptrs[1] + at, tl.where(there, index, 0x7FFFFFFFFFFFFFFF), mask=ok)
+    else:
+        value = tl.load(x_ptr + begin[None, :] + (index + lead[None, :]) * x_step, mask=ok)
+        at = walked_offset(row, y_rows[0], y_rows[1])[None, :] + slot.to(tl.int64) * y_step
+        tl.store(y_ptrs[0] + at, value, mask=ok)
+        tl.store(y_ptrs[1] + at, index, mask=ok)
+
+
+def select_partials(
+    x_ptr, key_ptr, place_ptr, y_ptrs, shift, x_rows, y_rows, x_step, y_step, entries_of_row,
+    K: tl.constexpr, SLOTS: tl.constexpr, BLOCK: tl.constexpr, WAIT: tl.constexpr,
+):  # fmt: skip
+    """The K best of the entries that a row's parts have left: a program owns a row, and reads what it stores from the row."""
+    row = tl.program_id(0).to(tl.int64)
+    number = tl.arange(0, BLOCK)
+    slot = tl.arange(0, SLOTS)
+    index = tl.full((SLOTS,), 0, tl.int64)
+    if WAIT:
+        gdc_wait()
+    there = number < entries_of_row
+    keys = tl.load(key_ptr + row * entries_of_row + number, mask=there, other=-0x8000000000000000)
+    places = tl.load(place_ptr + row * entries_of_row + number, mask=there, other=0x7FFFFFFFFFFFFFFF)
+    for j in range(K):
+        place = tl.reduce((keys, places), 0, better_entry)[1]
+        index = tl.where(slot == j, place, index)
+        keys = tl.where(places == place, -0x8000000000000000, keys)
+        places = tl.where(places == place, 0x7FFFFFFFFFFFFFFF, places)
+    ok = slot < K
+    value = tl.load(x_ptr + shift + walked_offset(row, x_rows[0], x_rows[1]) + index * x_step, mask=ok)
+    at = walked_offset(row, y_rows[0], y_rows[1]) + slot.to(tl.int64) * y_step
+    tl.store(y_ptrs[0] + at, value, mask=ok)
+    tl.store(y_ptrs[1] + at, index, mask=ok)

@@ -1,0 +1,52 @@
+"""A launch that copies between layouts, as a kernel call: arguments, constants, grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilefold.backends.triton.call import Call, Pointer, launchable
+from tilefold.planner.moves import Move, is_wide
+from tilefold.planner.plan import Launch, Plan
+from tilefold.problem import Problem
+
+
+def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, interpret: bool) -> Call:
+    """Arguments and constants of `move_tiles`. Pointers stand as `Pointer` until launch."""
+    move: Move = step.settings
+    dtype = problem.dtypes[0]
+    outer = move.outer
+    arguments = (
+        Pointer(dtype, problem.aligned[0]),
+        Pointer(dtype, 16),
+        tuple(d.size for d in outer[1:]),
+        tuple(d.strides[0] for d in outer),
+        tuple(d.output for d in outer),
+        move.rows.inputs,
+        move.rows.outputs,
+        move.columns.inputs,
+        move.columns.outputs,
+        move.rows.size,
+        move.columns.size,
+        move.row_blocks,
+        move.column_blocks,
+    )
+    constants = {
+        "BLOCK_M": move.block_rows,
+        "BLOCK_N": move.block_columns,
+        "GROUP": move.group,
+        "MASK_M": move.rows.size % move.block_rows != 0,
+        "MASK_N": move.columns.size % move.block_columns != 0,
+        "OUTER": bool(outer),
+        "WIDE": is_wide(problem),
+        "EVICT": "evict_first" if move.evict_first else "",
+    }
+    return Call(
+        kernel=step.kernel,
+        source="",
+        arguments=arguments,
+        constants=tuple(constants.items()),
+        grid=launchable(move.programs, problem.outputs, "transpose", "transpose"),
+        num_warps=move.num_warps,
+        num_stages=1,
+        dependent=False,
+    )

@@ -1,0 +1,96 @@
+"""Launches that select, as kernel calls: arguments, constants, grid."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tilefold.backends.triton.call import Call, Pointer, launchable
+from tilefold.planner.moves import walk
+from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.selections import Gathering, Selection, reaches_far, rows_walk
+from tilefold.problem import Problem
+
+
+def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any, interpret: bool) -> Call:
+    """Arguments and constants of one launch of a selection. Pointers stand as `Pointer` until launch."""
+    if step.kernel == "select_partials":
+        return _partials_call(step, problem)
+    settings: Selection = step.settings
+    (along,) = problem.reduced_dims
+    before = problem.residues[0] if settings.align and not interpret else 0
+    dtype = problem.dtypes[0]
+    partial = "output0" not in step.writes
+    x = Pointer(dtype, 16 if settings.align else problem.aligned[0], before)
+    rows = problem.outputs
+    arguments = (
+        x,
+        tuple(Pointer(d, 16) for d in ((torch.int64 if partial else dtype), torch.int64)),
+        before // dtype.itemsize,
+        *_walks(problem),
+        along.strides[0],
+        along.output,
+        rows,
+        along.size,
+        settings.part,
+        settings.splits,
+    )
+    constants = {
+        "K": settings.k,
+        "SLOTS": _power(settings.k),
+        "ROWS": settings.rows,
+        "LANES": settings.lanes,
+        "UNROLL": settings.unroll,
+        "RUN": settings.run,
+        "TURNS": settings.turns,
+        "TURNS_PADDED": _power(settings.turns),
+        "DIRECT": settings.direct,
+        "LARGEST": settings.largest,
+        "PACK": settings.pack,
+        "ALIGN": settings.align,
+        "VECTORS": along.strides[0] == 1,
+        "EDGES": along.strides[0] == 1 and (settings.align or along.size % settings.run != 0),
+        "WIDE": reaches_far(problem, settings),
+        "PARTIAL": partial,
+        "EVICT": "evict_first" if settings.evict_first and settings.direct else "",
+        "RELEASE": step.releases,
+    }
+    grid = launchable(math.ceil(rows / settings.rows) * settings.splits, rows, "topk", "take")
+    return Call(step.kernel, "", arguments, tuple(constants.items()), grid, settings.num_warps, 1, step.early)
+
+
+def _partials_call(step: Launch, problem: Problem) -> Call:
+    settings: Gathering = step.settings
+    (along,) = problem.reduced_dims
+    dtype = problem.dtypes[0]
+    arguments = (
+        Pointer(dtype, problem.aligned[0]),
+        Pointer(torch.int64, 16),
+        Pointer(torch.int64, 16),
+        (Pointer(dtype, 16), Pointer(torch.int64, 16)),
+        0,
+        *_walks(problem),
+        along.strides[0],
+        along.output,
+        settings.entries,
+    )
+    constants = {
+        "K": settings.k,
+        "SLOTS": _power(settings.k),
+        "BLOCK": _power(settings.entries),
+        "WAIT": step.early,
+    }
+    grid = launchable(problem.outputs, problem.outputs, "topk", "take")
+    return Call(step.kernel, "", arguments, tuple(constants.items()), grid, settings.num_warps, 1, step.early)
+
+
+def _walks(problem: Problem) -> tuple[Any, Any]:
+    """How a row's number gives its place in the input and in the results."""
+    dims = rows_walk(problem.output_dims)
+    return walk(dims, lambda d: d.strides[0]), walk(dims, lambda d: d.output)
+
+
+def _power(n: int) -> int:
+    return 1 << (n - 1).bit_length()

@@ -1,0 +1,237 @@
+"""A copy between two layouts: which dims are a tile's rows and columns, and how large a tile is.
+
+    load [rows, columns]     columns are neighbours in the input
+    store the same tile      rows are neighbours in the result
+
+Elements change threads between the two, so both sides are accessed in whole vectors and sectors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilefold.planner.device import Device
+from tilefold.planner.folds import NARROW
+from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, count
+from tilefold.problem import Dim, Problem
+
+SEGMENT = 256  # bytes that a tile touches side by side, where the layout has them: two lines of the L2
+MOST_SIDE = 1 << 12  # a tile's longest side
+CACHED = 320 << 20  # below so many bytes moved, reads leave the L2 first
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a tile: `size` places, walked by several dims (the last one fastest) in the input and in the result.
+
+    `inputs` and `outputs` are (sizes, steps): the sizes of all dims but the first, and the step along each; dims that one
+    step can walk are one dim there.
+    """
+
+    size: int
+    inputs: tuple[tuple[int, ...], tuple[int, ...]]
+    outputs: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a launch that copies between layouts decides: the tile's sides, and the dims that programs walk.
+
+    `group`: so many rows of tiles are worked on side by side, which keeps what is read and what is written near in memory.
+    """
+
+    rows: Side
+    columns: Side
+    outer: tuple[Dim, ...]
+    block_rows: int
+    block_columns: int
+    group: int
+    num_warps: int
+    evict_first: bool = True
+
+    @property
+    def row_blocks(self) -> int:
+        """Tiles below each other."""
+        return math.ceil(self.rows.size / self.block_rows)
+
+    @property
+    def column_blocks(self) -> int:
+        """Tiles beside each other."""
+        return math.ceil(self.columns.size / self.block_columns)
+
+    @property
+    def programs(self) -> int:
+        """One for each tile of each place of the outer dims."""
+        return math.prod(d.size for d in self.outer) * self.row_blocks * self.column_blocks
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"move:{self.block_rows}x{self.block_columns},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        tile = f"tiles of {self.block_rows} x {self.block_columns} elements"
+        return f"move: {tile}, {count(self.num_warps, 'warp')}"
+
+
+def plan_move(problem: Problem, device: Device, guarantee: str, *, library: bool) -> Plan:
+    """The steps of a copy into a contiguous result."""
+    outputs = (Buffer("output0", (problem.outputs,), problem.dtypes[0]),)
+    if problem.outputs == 0:
+        return Plan("triton", (), outputs, (), guarantee, "nothing", "no elements")
+    if library and _is_in_place(problem):
+        call = LibraryCall("copy", ("input0",), ("output0",))
+        return Plan("triton", (call,), outputs, (), guarantee, "copy", "nothing changes places")
+    move = choose_move(problem, device)
+    return Plan(
+        "triton",
+        (Launch("move_tiles", move, ("input0",), ("output0",)),),
+        outputs,
+        (),
+        guarantee,
+        "tiles",
+        f"{move.rows.size} x {move.columns.size} places, {count(move.programs, 'program')}",
+    )
+
+
+def _is_in_place(problem: Problem) -> bool:
+    return all(d.strides[0] == d.output for d in problem.dims)
+
+
+def choose_move(problem: Problem, device: Device) -> Move:
+    """The tile: columns from the dims that are neighbours in the input, rows from those that are in the result."""
+    itemsize = problem.dtypes[0].itemsize
+    least = min(SEGMENT // itemsize, 128)
+    columns, rest = _columns(problem.dims, least)
+    rows, outer = _rows(rest, least, least * least // _width(columns, least))
+    rows, outer = _joined(rows, outer, least, lambda d: d.output)
+    columns, outer = _joined(columns, outer, least, lambda d: d.strides[0])
+    width = _width(columns, max(least, least * least // _width(rows, least)))
+    height = _width(rows, max(least, least * least // width))
+    shape = _filled(height, width, (_size(rows), _size(columns), _size(outer)), device)
+    return Move(
+        rows=_side(rows),
+        columns=_side(columns),
+        outer=tuple(outer),
+        block_rows=shape[0],
+        block_columns=shape[1],
+        group=8,
+        num_warps=_warps(shape[0] * shape[1] * itemsize),
+        evict_first=2 * problem.bytes_read < CACHED,
+    )
+
+
+def _warps(tile_bytes: int) -> int:
+    """Warps whose threads each load eight vectors of 16 bytes of a large tile, one of a small one."""
+    return max(1, min(8, max(tile_bytes // 4096, min(4, tile_bytes // 512))))
+
+
+def _columns(dims: Sequence[Dim], least: int) -> tuple[list[Dim], list[Dim]]:
+    """The dims that neighbours in the input are taken from, nearest last, and the others.
+
+    The dim along which the result is contiguous joins them only where the input is contiguous along it, too.
+    """
+    walked = [d for d in dims if d.strides[0] != 0]
+    if not walked:
+        return list(dims[-1:]), list(dims[:-1])
+    nearest = min(walked, key=lambda d: (d.strides[0], d.output))
+    across = min(dims, key=lambda d: d.output)
+    free = [d for d in dims if d is not nearest and d is not across]
+    taken = _grown([nearest], free, least, lambda d: d.strides[0])
+    return taken, _without(dims, taken)
+
+
+def _without(dims: Sequence[Dim], taken: Sequence[Dim]) -> list[Dim]:
+    return [d for d in dims if not any(d is t for t in taken)]
+
+
+def _rows(dims: Sequence[Dim], least: int, wanted: int) -> tuple[list[Dim], list[Dim]]:
+    """The dims that neighbours in the result are taken from, nearest last, and the others.
+
+    Where they are too few for a tile, as in a batch of small matrices, further dims join, nearest in the result first.
+    """
+    if not dims:
+        return [], []
+    near = sorted(dims, key=lambda d: d.output)
+    taken = _grown(near[:1], near[1:], least, lambda d: d.output)
+    left = _without(near, taken)
+    while left and _size(taken) < min(wanted, MOST_SIDE):
+        taken.insert(0, left.pop(0))
+    return taken, _without(dims, taken)
+
+
+def _joined(
+    taken: list[Dim], outer: list[Dim], least: int, step: Callable[[Dim], int]
+) -> tuple[list[Dim], list[Dim]]:
+    """A side with one of the outer dims, the nearest, where tiles of its own places would be empty to a good part."""
+    if not outer or not taken or _size(taken) <= least or _padding(_size(taken), least) <= 1.125:
+        return taken, outer
+    nearest = min(outer, key=step)
+    return [nearest, *taken], _without(outer, [nearest])
+
+
+def _padding(size: int, side: int) -> float:
+    """Places of the tiles over places of the side."""
+    return math.ceil(size / side) * side / size
+
+
+def _grown(taken: list[Dim], free: Sequence[Dim], least: int, step: Callable[[Dim], int]) -> list[Dim]:
+    """Dims with the next ones that go on where they end, until `least` places lie side by side."""
+    taken = list(taken)
+    while _size(taken) < least:
+        end = step(taken[0]) * taken[0].size
+        following = next((d for d in _without(free, taken) if step(d) == end), None)
+        if following is None:
+            break
+        taken.insert(0, following)
+    return taken
+
+
+def _size(dims: Sequence[Dim]) -> int:
+    return math.prod(d.size for d in dims)
+
+
+def _width(dims: Sequence[Dim], most: int) -> int:
+    """A tile's side for these dims: a power of two. Shorter segments are weighed against tiles that are partly empty."""
+    size, most = _size(dims), min(most, MOST_SIDE)
+    if size <= most:
+        return 1 << (size - 1).bit_length()
+    return min(
+        (most, most // 2, most // 4), key=lambda side: _padding(size, side) * (1.3 - 0.3 * side / most)
+    )
+
+
+def _filled(height: int, width: int, sizes: tuple[int, int, int], device: Device) -> tuple[int, int]:
+    """The tile halved while there are fewer programs than two for each SM; it keeps whole sectors on both sides."""
+    rows, columns, outer = sizes
+    while max(height, width) > 32:
+        if math.ceil(rows / height) * math.ceil(columns / width) * outer >= 2 * device.sms:
+            break
+        height, width = (height // 2, width) if height >= width else (height, width // 2)
+    return height, width
+
+
+def _side(dims: Sequence[Dim]) -> Side:
+    return Side(_size(dims), walk(dims, lambda d: d.strides[0]), walk(dims, lambda d: d.output))
+
+
+def walk(dims: Sequence[Dim], step: Callable[[Dim], int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes but the first, and steps, of the fewest dims that walk the same places."""
+    sizes, steps = [1], [0]
+    for d in dims:
+        if sizes == [1]:
+            sizes, steps = [d.size], [step(d)]
+        elif steps[-1] == step(d) * d.size:
+            sizes[-1], steps[-1] = sizes[-1] * d.size, step(d)
+        else:
+            sizes.append(d.size)
+            steps.append(step(d))
+    return tuple(sizes[1:]), tuple(steps)
+
+
+def is_wide(problem: Problem) -> bool:
+    """Whether offsets need 64 bits."""
+    farthest = sum((d.size - 1) * d.strides[0] for d in problem.dims)
+    return max(farthest, problem.outputs) + 2 * MOST_SIDE > NARROW

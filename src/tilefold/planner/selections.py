@@ -1,0 +1,216 @@
+"""The k best elements of rows: how many groups a row has, how many rows a program has, and when programs share a row.
+
+A selection takes out one entry at a time, so its cost is k times the entries. Of `groups` groups and then of the elements of
+k of them that is k (groups + k length / groups): least where groups are the root of k length. Nothing depends on the
+elements: rising rows cost what others do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.planner.device import Device
+from tilefold.planner.folds import NARROW
+from tilefold.planner.moves import CACHED
+from tilefold.planner.plan import Buffer, Launch, Plan, count
+from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
+
+MOST = 32  # entries that are selected
+SHORT_PLACES = (1 << 16) - 64  # places that 16 bits hold, with some beyond a row's end
+LONGEST_PART = 1 << 30  # places of a part, counted in 32 bits
+LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another program begins
+ENTRIES = 1 << 12  # entries of all parts that one program of the second launch holds
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a launch that selects decides.
+
+    A program owns `rows` rows, or of one of them one of `splits` parts of `part` places. Its tile is [lanes, rows, unroll,
+    run]; a group is the vectors at one lane and unroll of `turns` tiles. `direct`: no groups are made. `pack`: an entry
+    is one integer of 32 bits ("short"), of 64 bits ("long"), or a pair. `align`: vectors are read from the multiple of `run`
+    before a row.
+    """
+
+    k: int
+    largest: bool
+    rows: int
+    lanes: int
+    unroll: int
+    run: int
+    turns: int
+    splits: int
+    part: int
+    num_warps: int
+    pack: str
+    direct: bool
+    align: bool
+    evict_first: bool
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        tile = f"k{self.rows},l{self.lanes},u{self.unroll},r{self.run}x{self.turns}"
+        return f"select:{tile},s{self.splits},w{self.num_warps}{',direct' * self.direct}"
+
+    def __str__(self) -> str:
+        groups = "all elements" if self.direct else f"{self.lanes * self.unroll} groups"
+        parts = f", {count(self.splits, 'split')}" if self.splits > 1 else ""
+        return f"select: {count(self.rows, 'row')} x {groups}{parts}, {count(self.num_warps, 'warp')}"
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """What the second launch decides: it holds `entries` of a row, those that all parts have left."""
+
+    k: int
+    entries: int
+    num_warps: int
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"gather:{self.entries},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        return f"gather: {self.entries} entries a row, {count(self.num_warps, 'warp')}"
+
+
+def selection_problem(x: torch.Tensor, dim: int, k: int) -> Problem:
+    """Rows along `dim` as the reduced dim, with the steps of contiguous results that have k places along it."""
+    shape = [k if d == dim else n for d, n in enumerate(x.shape)]
+    steps = contiguous_strides(shape)
+    rows = [Dim("map", n, (x.stride(d),), steps[d]) for d, n in enumerate(x.shape) if d != dim and n != 1]
+    along = Dim("reduce", x.shape[dim], (x.stride(dim),), steps[dim], 1)
+    address = x.data_ptr()
+    return Problem((*merged(by_stride(rows)), along), (x.dtype,), (alignment(address),), (address % 16,))
+
+
+def plan_selection(problem: Problem, k: int, largest: bool, device: Device, guarantee: str) -> Plan:
+    """The steps: one launch, or one over parts of rows and one over what those have left."""
+    settings = choose_selection(problem, k, largest, device)
+    results = problem.outputs * k
+    outputs = (
+        Buffer("output0", (results,), problem.dtypes[0]),
+        Buffer("output1", (results,), torch.int64),
+    )
+    written = ("output0", "output1")
+    if settings.splits == 1:
+        step = Launch("select_rows", settings, ("input0",), written)
+        reason = f"{count(problem.outputs, 'row')} of {problem.length}"
+        return Plan("triton", (step,), outputs, (), guarantee, "whole", reason)
+    entries = settings.splits * k
+    gathering = Gathering(k, entries, 8 if entries > 1024 else 4)
+    overlaps = device.overlaps
+    steps = (
+        Launch("select_rows", settings, ("input0",), ("key0", "place0"), releases=overlaps),
+        Launch("select_partials", gathering, ("input0", "key0", "place0"), written, early=overlaps),
+    )
+    between = tuple(
+        Buffer(name, (problem.outputs, settings.splits, k), torch.int64) for name in ("key0", "place0")
+    )
+    reason = f"{count(problem.outputs, 'row')} of {problem.length}, {count(settings.splits, 'part')} each"
+    return Plan("triton", steps, outputs, between, guarantee, "split", reason)
+
+
+def choose_selection(problem: Problem, k: int, largest: bool, device: Device) -> Selection:
+    """The tile by the length of a row; parts where there are too few rows for the chip."""
+    dtype, (along,) = problem.dtypes[0], problem.reduced_dims
+    itemsize, step, rows = dtype.itemsize, along.strides[0], problem.outputs
+    columns = step != 1 and any(d.strides[0] == 1 for d in problem.output_dims[-1:])
+    run = min(16 // itemsize, 16) if step == 1 else 4
+    align = step == 1 and not _is_aligned(problem, run)
+    span = along.size + (run - 1) * align
+    splits, part = 1, span
+    vectors = math.ceil(span / run)
+    direct = vectors <= 2 * k
+    if not direct:
+        splits, part = _parts(rows, span, run, k, device, 32 if columns else 1)
+        vectors = math.ceil(part / run)
+    rows_each, lanes, warps = _shares(rows, vectors, part * itemsize, columns, device)
+    if direct:
+        lanes = min(lanes, _power(vectors))
+        unroll, turns = _power(math.ceil(vectors / lanes)), 1
+    else:
+        groups = min(max(_nearest(k * part), lanes), 2048, _power(vectors))
+        unroll = max(1, min(groups // lanes, 16))
+        turns = math.ceil(vectors / (lanes * unroll))
+    return Selection(
+        k=k,
+        largest=largest,
+        rows=rows_each,
+        lanes=lanes,
+        unroll=unroll,
+        run=run,
+        turns=turns,
+        splits=splits,
+        part=part,
+        num_warps=warps,
+        pack=_pack(dtype, part),
+        direct=direct,
+        align=align,
+        evict_first=problem.bytes_read < CACHED,
+    )
+
+
+def _is_aligned(problem: Problem, run: int) -> bool:
+    """Whether every row begins at a whole vector."""
+    starts = (d.strides[0] % run for d in problem.output_dims)
+    return problem.aligned[0] >= min(run * problem.dtypes[0].itemsize, 16) and not any(starts)
+
+
+def _pack(dtype: torch.dtype, part: int) -> str:
+    if dtype.itemsize == 8:
+        return "pair"
+    return "short" if dtype.itemsize <= 2 and dtype != torch.uint16 and part <= SHORT_PLACES else "long"
+
+
+def _parts(rows: int, span: int, run: int, k: int, device: Device, together: int) -> tuple[int, int]:
+    """How many programs share a row, and places of each; each has k places and more."""
+    programs = math.ceil(rows / together)
+    wanted = 1 if programs >= 2 * device.sms else math.ceil(4 * device.sms / programs)
+    splits = max(1, min(wanted, span // LEAST_PART, ENTRIES // k))
+    splits = max(splits, math.ceil(span / LONGEST_PART))
+    part = math.ceil(span / splits / run) * run if splits > 1 else span
+    return math.ceil(span / part), part
+
+
+def _shares(rows: int, vectors: int, part_bytes: int, columns: bool, device: Device) -> tuple[int, int, int]:
+    """Rows a program, lanes a row, warps: a quarter of a warp for a short row, a warp for a middling one, eight for a long.
+
+    Where results are neighbours in memory and a row's elements are not, 32 rows share a program.
+    """
+    if columns:
+        return 32, min(_power(vectors), 16), 4
+    for most, rows_each, lanes, warps in ((4096, 16, 8, 4), (1 << 15, 4, 32, 4)):
+        if part_bytes <= most and rows >= rows_each * device.sms:
+            return rows_each, lanes, warps
+    if part_bytes <= 1 << 15:
+        return 1, 32, 1
+    return 1, 256, 8
+
+
+def _power(n: int) -> int:
+    """The least power of two that is not below."""
+    return 1 << (max(n, 1) - 1).bit_length()
+
+
+def _nearest(square: int) -> int:
+    """The power of two nearest to a square's root."""
+    return 1 << round(math.log2(max(square, 1)) / 2)
+
+
+def reaches_far(problem: Problem, settings: Selection) -> bool:
+    """Whether a place's offset in a part needs 64 bits."""
+    (along,) = problem.reduced_dims
+    places = settings.part + (settings.turns + 2) * settings.lanes * settings.unroll * settings.run
+    return places * max(along.strides[0], 1) > NARROW
+
+
+def rows_walk(dims: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The rows' dims, one of length 1 where there is none."""
+    return tuple(dims) or (Dim("map", 1, (0,)),)

@@ -1,0 +1,129 @@
+"""`topk`: validate, make a request, dispatch."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilefold import dispatch
+from tilefold.errors import ArgumentError, KindError, ShapeError
+from tilefold.modes import check_not_recorded
+from tilefold.overrides import classed, listed, overridden, override, rebuildable
+from tilefold.planner.selections import MOST
+from tilefold.problem import wrapped_dims
+from tilefold.requests import Selected
+from tilefold.switch import layout
+from tilefold.uncompiled import uncompiled
+from tilefold.validate import check_guarantee, check_is_tensor, check_out, check_tensors, is_abstract, plain
+
+
+@uncompiled
+def topk(
+    x: torch.Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out: Sequence[torch.Tensor] | None = None,
+    guarantee: str = "run_to_run",
+) -> torch.return_types.topk:
+    """The k largest elements along a dim, and where they are.
+
+        values[j, m], indices[j, m] = the j-th of x[:, m], ordered by value, then by lower index
+
+    Args:
+        x: [K, M], any shape and strides, read in place; bool, integers of 8 to 64 bits or floats of 8 to 64 bits.
+        k: how many, at most 32 and at most the dim's length. 0 gives empty results.
+        dim: the dim to take them from; -1 is the last.
+        largest: False takes the smallest. NaN counts as greater than any number, as in torch; both zeros are equal.
+        sorted: the results are sorted either way, best first.
+        out: a pair of tensors to write values and indices (torch.int64) into.
+        guarantee: as in `reduce`. Elements are compared and never computed with, so each holds.
+
+    Returns:
+        torch's named tuple (values, indices), contiguous, with k in place of the dim's length. Of equal elements the one of
+        the lower index comes first, on every backend and in every run. Nothing is rounded.
+
+    Raises:
+        ShapeError: k is greater than the dim.
+        ArgumentError: k is greater than 32.
+        DimError, KindError, DtypeError, DeviceError: the call does not fit.
+        GradientError: the input requires grad outside `torch.no_grad()`.
+
+    Example:
+        >>> values, indices = tilefold.topk(torch.tensor([[3, 7, 7, 1]]), 2)
+        >>> values, indices
+        (tensor([[7, 7]]), tensor([[1, 2]]))
+
+    Source: the k best elements are in the k groups whose own best elements are best; a known first step of selection.
+    """
+    if overridden(x, *listed(out)):
+        named = {"out": out, "guarantee": guarantee}
+        return override(topk, [x, *listed(out)], x, k, dim, largest, sorted, **named)  # type: ignore[no-any-return]  # theirs
+    key = None
+    if out is None and type(x) is Tensor and x.is_cuda:
+        key = _key(x, k, dim, largest, sorted, guarantee)
+        if key is not None and (executable := dispatch.known(key)) is not None:
+            made = executable.call(x)
+            if made is not None:
+                return torch.return_types.topk(made)  # type: ignore[arg-type]  # two tensors
+    pair = _selected(x, k, dim, largest, sorted, out, guarantee, key)
+    results = torch.return_types.topk(pair)  # type: ignore[arg-type]  # two tensors
+    return rebuildable(results) if classed([x, *listed(out)]) else results
+
+
+def _selected(
+    x: Any, k: Any, dim: Any, largest: Any, ordered: Any, out: Any, guarantee: str, key: Any
+) -> Sequence[Tensor]:
+    along = _checked(x, k, dim, largest, ordered, guarantee)
+    shape = tuple(k if d == along else n for d, n in enumerate(x.shape))
+    dtypes = (x.dtype, torch.int64)
+    targets = check_out(out, dtypes, shape, [x], "topk")
+    check_not_recorded("topk", x.is_cuda)
+    if is_abstract(x):
+        return [x.new_empty(shape, dtype=d) for d in dtypes] if targets is None else targets
+    if 0 in shape or (k == 0 and not shape):
+        return [torch.empty(shape, dtype=d, device=x.device) for d in dtypes] if targets is None else targets
+    seen = plain(x).resolve_neg() if x.is_neg() else plain(x)
+    seen = seen if seen.ndim else seen.view(1)
+    request = Selected(k, along, largest, x.dtype, guarantee, shape)
+    return dispatch.run(request, [seen], key, targets)
+
+
+def _checked(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: str) -> int:
+    """The dim, of a call that may run."""
+    check_is_tensor(x, "topk")
+    check_tensors([x], "topk")
+    check_guarantee(guarantee, "topk")
+    for name, value in (("largest", largest), ("sorted", ordered)):
+        if not isinstance(value, bool):
+            raise KindError(f"topk: `{name}` must be True or False, got {value!r}; write bool(...)")
+    if dim is None or isinstance(dim, Sequence):
+        raise KindError(f"topk: `dim` must be an int, got {dim!r}; name one dim")
+    (along,) = wrapped_dims(dim, x.ndim, "topk")
+    if isinstance(k, bool) or not hasattr(k, "__index__"):
+        raise KindError(f"topk: `k` must be an int, got {k!r}; say how many elements to take")
+    k, length = operator.index(k), x.shape[along] if x.ndim else 1
+    if not 0 <= k <= length:
+        raise ShapeError(
+            f"topk: `k` must be in [0, {length}], the length of dim {along}, got {k} (selected index k out of range); "
+            "take fewer elements"
+        )
+    if k > MOST:
+        raise ArgumentError(f"topk: `k` must be at most {MOST}, got {k}; use torch.topk for more")
+    return along
+
+
+def _key(x: Tensor, k: Any, dim: Any, *rest: Any) -> tuple[Any, ...] | None:
+    """What a plain call on a GPU is known by; None where the call must be checked every time."""
+    seen = layout(x)
+    if seen is None or type(k) is not int or type(dim) is not int:
+        return None
+    if any(type(flag) is not bool for flag in rest[:2]):
+        return None
+    return ("topk", seen, k, dim, *rest)

@@ -1,0 +1,197 @@
+"""transpose: every layout, width and backend against torch; refusals; what kernels do, executed from their PTX."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilefold
+from tilefold import errors
+from tilefold.backends.triton import call as calls
+from tilefold.backends.triton.lower import calls_of
+from tilefold.planner.device import H200
+from tilefold.planner.plan import LibraryCall
+from tilefold.requests import Rearrangement
+from tilefold.xray.machine.counts import global_cost, shared_cost
+from xray.running import run_call
+
+Tensor = torch.Tensor
+WIDTHS = [
+    torch.bool, torch.int8, torch.float8_e4m3fn, torch.bfloat16, torch.int16, torch.uint16, torch.float32, torch.int64,
+    torch.complex64, torch.complex128,
+]  # fmt: skip
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Elements that differ from their neighbours."""
+    count = torch.Size(shape).numel()
+    return (torch.arange(count) % 113).to(torch.float32).to(dtype).view(shape)
+
+
+def same(got: Tensor, want: Tensor) -> bool:
+    """Whether two tensors hold the same bits in the same shape."""
+    if got.is_complex():
+        got, want = torch.view_as_real(got), torch.view_as_real(want.resolve_conj())
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[got.element_size()]
+    return torch.equal(got.view(bits), want.contiguous().view(bits))
+
+
+def check(x: Tensor, dim0: int, dim1: int, *backends: str) -> None:
+    want = x.transpose(dim0, dim1)
+    for backend in backends or ("auto", "interpret"):
+        with tilefold.backend(backend):
+            got = tilefold.transpose(x, dim0, dim1)
+        assert got.is_contiguous()
+        assert got.dtype == x.dtype
+        assert got.shape == want.shape
+        assert x.numel() == 0 or got.data_ptr() != x.data_ptr()
+        assert same(got, want), backend
+
+
+@pytest.mark.parametrize("dtype", WIDTHS, ids=str)
+def test_widths(dtype: torch.dtype) -> None:
+    check(numbers(33, 17, dtype=dtype), 0, 1, "auto", "reference", "interpret")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [
+        ((), (0, -1)), ((63,), (0, 0)), ((1, 63), (0, 1)), ((63, 1), (0, 1)), ((0, 5), (0, 1)), ((64, 65), (0, 1)),
+        ((127, 129), (-1, 0)), ((5, 8, 8), (1, 2)), ((5, 3, 7), (0, 2)), ((2, 3, 4, 8), (1, 2)), ((300, 8), (0, 1)),
+        ((3, 300), (0, 1)), ((4, 1, 5), (0, 1)), ((6, 5, 4, 3), (0, 3)), ((3, 129, 16), (1, 2)), ((3, 16, 129), (1, 2)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_shapes(shape: tuple[int, ...], dims: tuple[int, int]) -> None:
+    check(numbers(*shape), *dims)
+
+
+LAYOUTS = {
+    "sliced": lambda: numbers(20, 66)[:, ::2],
+    "rows expanded": lambda: numbers(33).expand(20, 33),
+    "columns expanded": lambda: numbers(20, 1).expand(20, 33),
+    "one element": lambda: numbers(1, 1).expand(20, 33),
+    "misaligned": lambda: numbers(20 * 33 + 1)[1:].view(20, 33),
+    "transposed already": lambda: numbers(33, 20).T,
+    "permuted": lambda: numbers(3, 4, 5, 6, 7).permute(4, 0, 2, 1, 3),
+    "inside a larger one": lambda: numbers(40, 50, 6)[3:23, 4:37, 2],
+}
+
+
+@pytest.mark.parametrize("name", list(LAYOUTS))
+def test_layouts(name: str) -> None:
+    check(LAYOUTS[name](), 0, 1, "auto", "reference", "interpret")
+
+
+def test_lazy_views_are_resolved() -> None:
+    x = torch.randn(5, 6, dtype=torch.complex64)
+    for view in (x.conj(), x.imag, x.conj().imag):
+        check(view, 0, 1)
+
+
+def test_into_out() -> None:
+    x = numbers(33, 17, dtype=torch.bool)
+    for out in (torch.empty(17, 33, dtype=torch.bool), torch.empty(33, 17, dtype=torch.bool).T):
+        for backend in ("auto", "interpret"):
+            out.fill_(False)
+            with tilefold.backend(backend):
+                assert tilefold.transpose(x, 0, 1, out=out) is out
+            assert torch.equal(out, x.T)
+
+
+def test_into_an_out_that_conjugates() -> None:
+    x, out = torch.randn(5, 6, dtype=torch.complex64), torch.empty(6, 5, dtype=torch.complex64)
+    assert tilefold.transpose(x, 0, 1, out=out.conj()).is_conj()
+    assert torch.equal(out, x.T.conj())
+
+
+def test_tensors_without_data_and_classes() -> None:
+    assert tilefold.transpose(torch.empty(3, 4, device="meta"), 0, 1).shape == (4, 3)
+
+    class Own(torch.Tensor):
+        pass
+
+    assert type(tilefold.transpose(numbers(3, 4).as_subclass(Own), 0, 1)) is Own
+
+
+X = numbers(2, 3)
+REFUSED = {
+    "dim": (lambda: tilefold.transpose(X, 0, 2), errors.DimError, r"`dim` must be in \[-2, 1\] .*got 2"),
+    "kind of dim": (lambda: tilefold.transpose(X, 0, "1"), errors.KindError, r"an int, got '1'; name"),
+    "two dims": (lambda: tilefold.transpose(X, (0, 1), 1), errors.KindError, r"an int, got \(0, 1\); name"),
+    "no tensor": (lambda: tilefold.transpose([1], 0, 0), errors.KindError, r"must be a tensor, got list"),
+    "gradient": (
+        lambda: tilefold.transpose(X.clone().requires_grad_(), 0, 1),
+        errors.GradientError,
+        r"must not require grad",
+    ),
+    "guarantee": (
+        lambda: tilefold.transpose(X, 0, 1, guarantee="all"),
+        errors.ArgumentError,
+        r"must be one of .*got 'all'",
+    ),
+    "out's shape": (
+        lambda: tilefold.transpose(X, 0, 1, out=torch.empty(2, 3)),
+        errors.ShapeError,
+        r"result's shape \[3, 2\]",
+    ),
+    "out's memory": (
+        lambda: tilefold.transpose(X[:2, :2], 0, 1, out=X[:2, :2]),
+        errors.ShapeError,
+        r"overlap",
+    ),
+    "quantized": (
+        lambda: tilefold.transpose(torch.quantize_per_tensor(X, 1.0, 0, torch.qint8), 0, 1),
+        errors.DtypeError,
+        r"plain numbers, got torch.qint8; pass int_repr",
+    ),
+    "sparse": (lambda: tilefold.transpose(X.to_sparse(), 0, 1), errors.DtypeError, r"dense"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("name", list(REFUSED))
+def test_refusals(name: str) -> None:
+    call, error, rule = REFUSED[name]
+    with pytest.raises(error, match=rule):
+        call()
+
+
+def test_what_changes_no_places_is_a_plain_copy() -> None:
+    for x in (torch.empty(5, 1, 7), torch.empty(7, 5).T):
+        view = x.transpose(0, 1)
+        request = Rearrangement(tuple(view.shape), view.dtype, "run_to_run")
+        (step,) = request.plan([view], H200, library=True)[1].steps
+        assert isinstance(step, LibraryCall)
+    (step,) = request.plan([torch.empty(7, 5).T], H200, library=True)[1].steps
+    assert not isinstance(step, LibraryCall)
+
+
+def planned(view: Tensor) -> calls.Call:
+    request = Rearrangement(tuple(view.shape), view.dtype, "run_to_run")
+    problem, plan = request.plan([view], H200, library=False)
+    (call,) = calls_of(plan, problem, None)
+    return call
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.int64], ids=str)
+def test_both_sides_are_whole_vectors_and_sectors(dtype: torch.dtype) -> None:
+    """From the PTX: the answer, 16 bytes a thread on both sides, no sector more than needed, no conflict of banks."""
+    x = (torch.arange(128 * 256) % 251).to(torch.int16).to(dtype).view(128, 256)
+    result = torch.empty(256, 128, dtype=dtype)
+    outcomes = run_call(planned(x.T), [x.T], [result], 90)
+    assert same(result, x.T)
+    for outcome in outcomes:
+        assert {a.bytes for a in outcome.accesses if a.space == "global"} == {16}
+        moved = global_cost(outcome.accesses)
+        assert moved.sectors == moved.ideal
+        assert shared_cost(outcome.accesses).conflicts == 0
+
+
+@pytest.mark.parametrize("shape", [(33, 130), (130, 33), (64, 3), (3, 5, 65)], ids=str)
+def test_edges_from_the_ptx(shape: tuple[int, ...]) -> None:
+    x = numbers(*shape, dtype=torch.bfloat16)
+    view = x.transpose(-1, -2)
+    result = torch.empty(view.shape, dtype=torch.bfloat16)
+    run_call(planned(view), [view], [result], 90)
+    assert same(result, view)
