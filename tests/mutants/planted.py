@@ -461,4 +461,26 @@ MUTANTS = (
         "differ = several",
         ("tests/xray/test_races.py::test_threads_that_write_what_all_write",),
     ),
+    # ------------------------------------------------------------------------------------------------ the page of watch
+    Mutant(
+        "chunks are combined out of order",
+        "watch/stream.py",
+        "parts = combined(program, [field[:, ::2] for field in parts], [field[:, 1::2] for field in parts])",
+        "parts = combined(program, [field[:, 1::2] for field in parts], [field[:, ::2] for field in parts])",
+        ("tests/watch/test_stream.py::test_every_state_is_that_of_the_prefix_read",),
+    ),
+    Mutant(
+        "the positions of a filled boundary tile begin at 0",
+        "watch/stream.py",
+        "own = fold_chunks(program, lifted(program, filled, begin), size)",
+        "own = fold_chunks(program, lifted(program, filled), size)",
+        ("tests/watch/test_stream.py::test_the_wrong_fill_is_the_fold_of_the_padded_row",),
+    ),
+    Mutant(
+        "a name in the page's data ends its script",
+        "watch/page.py",
+        'for sign in "<>&":',
+        'for sign in "&":',
+        ("tests/watch/test_page.py::test_names_are_text",),
+    ),
 )
