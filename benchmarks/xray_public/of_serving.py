@@ -231,7 +231,9 @@ def _vllm_merged_attention() -> Checked:
 
 def _vllm_gated_norm() -> Checked:
     x, w, z = normal(8, 256), normal(256), normal(8, 256)
-    got = module(f"{_LAYERS}.mamba.ops.layernorm_gated").rms_norm_gated(x, w, None, z=z, norm_before_gate=False)
+    got = module(f"{_LAYERS}.mamba.ops.layernorm_gated").rms_norm_gated(
+        x, w, None, z=z, norm_before_gate=False
+    )
     yield got, _rms(x.double() * F.silu(z.double()), w, 1e-6)
 
 
@@ -254,7 +256,9 @@ def _vllm_awq() -> Checked:
     def nibbles(x: torch.Tensor) -> torch.Tensor:
         return ((x[..., None] >> order) & 15).reshape(x.shape[0], -1).double()
 
-    want = (nibbles(packed) - nibbles(zeros).repeat_interleave(32, 0)) * scales.double().repeat_interleave(32, 0)
+    want = (nibbles(packed) - nibbles(zeros).repeat_interleave(32, 0)) * scales.double().repeat_interleave(
+        32, 0
+    )
     yield at.awq_dequantize_triton(packed, scales, zeros), want
 
 
