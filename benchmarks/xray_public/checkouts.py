@@ -96,6 +96,10 @@ class _Platform(StandIn):
         """As on NVIDIA's chips."""
         return torch.float8_e4m3fn
 
+    def is_arch_support_pdl(self) -> bool:
+        """Launches follow one another here."""
+        return False
+
     def is_cuda(self) -> bool:
         """It is."""
         return True
@@ -103,7 +107,9 @@ class _Platform(StandIn):
 
 # What a stand-in must be, because the files compute with it when they are imported.
 _KNOWN: dict[str, dict[str, Any]] = {
-    "vllm.triton_utils": {"triton": triton, "tl": tl, "HAS_TRITON": True, "tldevice": tl.extra.cuda.libdevice},
+    "vllm.triton_utils": {"triton": triton, "tl": tl, "HAS_TRITON": True, "tldevice": tl.extra.cuda.libdevice,
+        "use_tensor_descriptor": bool,
+    },
     "unsloth.device_type": {
         "DEVICE_TYPE": "cuda", "DEVICE_TYPE_TORCH": "cuda", "DEVICE_COUNT": 1, "is_hip": lambda: False,
         "get_device_type": lambda: "cuda", "ALLOW_PREQUANTIZED_MODELS": True,
@@ -117,6 +123,7 @@ _KNOWN: dict[str, dict[str, Any]] = {
         "early_config_prune": lambda configs, *a, **k: configs, "estimate_matmul_time": lambda **k: 1.0,
     },
     "vllm.platforms": {"current_platform": _Platform()},
+    "vllm.utils.torch_utils": {"direct_register_custom_op": lambda **given: None},
 }  # fmt: skip
 
 

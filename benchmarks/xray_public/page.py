@@ -135,7 +135,6 @@ def _trust(results: dict[str, Any]) -> list[str]:
         rows.append((code, given[0]["severity"], len(given), len(true), len(given) - len(true),
                      sum(x.get("now", x["true"]) for x in left), sum(not x.get("now", x["true"]) for x in left)))  # fmt: skip
     totals = [sum(row[i] for row in rows) for i in range(2, 7)]  # type: ignore[misc]
-    false = [x for x in labels if not x["true"]]
     return [
         _TRUST,
         "| code | severity | claims | true | false | true, after mending | false, after mending |",
@@ -143,10 +142,18 @@ def _trust(results: dict[str, Any]) -> list[str]:
         *[f"| {' | '.join(map(str, row))} |" for row in rows],
         f"| **all** | | {' | '.join(map(str, totals))} |",
         "",
+        "The errors, and why they are true:",
+        "",
+        *[_because(x) for x in labels if x["true"] and x["severity"] == "error"],
+        "",
         "What was false, and why:",
         "",
-        *[f"- {x['package']}, `{x['file']}` line {x['line']}, `{x['code']}`: {x['why']}." for x in false],
+        *[_because(x) for x in labels if not x["true"]],
     ]
+
+
+def _because(label: dict[str, Any]) -> str:
+    return f"- {label['package']}, `{label['file']}` line {label['line']}, `{label['code']}`: {label['why']}."
 
 
 def _planted(results: dict[str, Any]) -> list[str]:
