@@ -4,6 +4,8 @@ python benchmarks/xray_public             runs all, writes benchmarks/xray_publi
 python benchmarks/xray_public liger gelu  runs cases whose package or name holds one of the words, and only shows them
 python benchmarks/xray_public --sources DIR [word ...]
                                           runs cases of the projects whose checkouts lie in DIR (see checkouts.PROJECTS)
+python benchmarks/xray_public --sources DIR --plants
+                                          puts faults into files of theirs (plants.py) and asks whether they are found
 python benchmarks/xray_public --page      writes the page again from the JSON
 
 Needs the packages (pip install --no-deps liger-kernel flag-gems fla-core einops pyyaml sqlalchemy greenlet) and no GPU: it
@@ -33,6 +35,9 @@ from page import page
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = Path(__file__).with_name("results.json")
+LABELS = Path(__file__).with_name(
+    "labels.json"
+)  # each claim judged by its source, before its reason was read
 PAGE = ROOT / "docs" / "xray-public.md"
 PACKAGES = ("torch", "triton", "liger-kernel", "flag-gems", "fla-core")
 _SECONDS = 120
@@ -60,6 +65,8 @@ def main(words: list[str]) -> None:
     """Run the cases that are asked for."""
     if words == ["--page"]:
         PAGE.write_text(page(json.loads(RESULTS.read_text())))
+    elif words[:1] == ["--sources"] and words[2:] == ["--plants"]:
+        _of_plants(Path(words[1]))
     elif words[:1] == ["--sources"]:
         _of_checkouts(Path(words[1]), words[2:])
     else:
@@ -90,6 +97,22 @@ def _of_checkouts(sources: Path, words: list[str]) -> None:
     _keep(found, {"sources": {**_kept().get("sources", {}), **revisions}})
 
 
+def _of_plants(sources: Path) -> None:
+    """Put every fault, and keep what the X-ray said."""
+    import plants
+
+    there = checkouts.enter(sources)
+    found = []
+    for plant in plants.PLANTS:
+        if plant.package in there:
+            found.append(plants.tried(plant))
+            print(
+                f"{plant.name:32} {plant.code:18} {'found' if found[-1]['found'] else 'NOT FOUND'}",
+                flush=True,
+            )
+    _keep([], {"planted": found})
+
+
 def _run(cases: list[Case], words: list[str]) -> list[dict[str, Any]]:
     found = []
     for case in cases:
@@ -114,6 +137,7 @@ def _keep(found: list[dict[str, Any]], further: dict[str, Any]) -> None:
     made = {**_kept(), **further, "date": datetime.now(timezone.utc).date().isoformat()}
     by_name = {(c["package"], c["case"]): c for c in [*made.get("cases", []), *found]}
     made["cases"] = list(by_name.values())
+    made["labels"] = json.loads(LABELS.read_text())
     RESULTS.write_text(json.dumps(made, indent=1) + "\n")
     PAGE.write_text(page(made))
 

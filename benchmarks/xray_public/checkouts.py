@@ -40,9 +40,11 @@ PROJECTS = {
 _ONLY = {"bitsandbytes": "bitsandbytes.backends.triton"}
 # Other packages that some of these files import, and that need not be installed.
 _FOREIGN = (
-    "frozendict", "transformers", "unsloth_zoo", "torchao", "cuequivariance", "flashinfer", "sgl_kernel", "deep_gemm", "bitsandbytes",
-    "einops_exts", "huggingface_hub", "cutlass", "quack", "tilelang", "ray", "zmq", "msgspec", "regex", "cloudpickle", "pybase64",
+    "frozendict", "transformers", "unsloth_zoo", "torchao", "flashinfer", "sgl_kernel", "deep_gemm", "bitsandbytes",
+    "huggingface_hub", "cutlass", "zmq", "msgspec", "regex", "cloudpickle", "pybase64",
 )  # fmt: skip
+
+
 class StandIn:
     """Anything: an attribute of it is one more, and as a decorator it returns what it is put on."""
 
@@ -54,8 +56,12 @@ class StandIn:
             raise AttributeError(name)
         return StandIn(f"{self._name}.{name}")
 
-    def __call__(self, *args: Any, **given: Any) -> Any:
-        if len(args) == 1 and not given and (callable(args[0]) or isinstance(args[0], (staticmethod, classmethod))):
+    def __call__(self, *args: Any, **given: Any) -> Any:  # noqa: D102 - see the class
+        if (
+            len(args) == 1
+            and not given
+            and (callable(args[0]) or isinstance(args[0], (staticmethod, classmethod)))
+        ):
             return args[0]
         return StandIn(f"{self._name}()")
 
@@ -90,6 +96,10 @@ class _Platform(StandIn):
         """As on NVIDIA's chips."""
         return torch.float8_e4m3fn
 
+    def is_arch_support_pdl(self) -> bool:
+        """Launches follow one another here."""
+        return False
+
     def is_cuda(self) -> bool:
         """It is."""
         return True
@@ -97,7 +107,9 @@ class _Platform(StandIn):
 
 # What a stand-in must be, because the files compute with it when they are imported.
 _KNOWN: dict[str, dict[str, Any]] = {
-    "vllm.triton_utils": {"triton": triton, "tl": tl, "HAS_TRITON": True, "tldevice": tl.extra.cuda.libdevice},
+    "vllm.triton_utils": {"triton": triton, "tl": tl, "HAS_TRITON": True, "tldevice": tl.extra.cuda.libdevice,
+        "use_tensor_descriptor": bool,
+    },
     "unsloth.device_type": {
         "DEVICE_TYPE": "cuda", "DEVICE_TYPE_TORCH": "cuda", "DEVICE_COUNT": 1, "is_hip": lambda: False,
         "get_device_type": lambda: "cuda", "ALLOW_PREQUANTIZED_MODELS": True,
@@ -111,6 +123,7 @@ _KNOWN: dict[str, dict[str, Any]] = {
         "early_config_prune": lambda configs, *a, **k: configs, "estimate_matmul_time": lambda **k: 1.0,
     },
     "vllm.platforms": {"current_platform": _Platform()},
+    "vllm.utils.torch_utils": {"direct_register_custom_op": lambda **given: None},
 }  # fmt: skip
 
 
@@ -187,7 +200,9 @@ def source(sources: Path, project: str) -> tuple[str, str]:
     repository, noted = PROJECTS[project][0], sources / project / "COMMIT"
     if noted.is_file():
         return repository, noted.read_text().strip().partition(" ")[2]
-    said = subprocess.run(["git", "-C", sources / project, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["git", "-C", sources / project, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    )
     return repository, said.stdout.strip()
 
 
@@ -219,7 +234,9 @@ def _definitions(path: Path) -> ModuleType:
     for node in tree.body:
         if _defines(node, own):
             # An assignment may speak of what a demonstration made.
-            with contextlib.suppress(*(() if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else (Exception,))):
+            with contextlib.suppress(
+                *(() if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else (Exception,))
+            ):
                 code = compile(ast.Module([node], []), str(path), "exec")
                 exec(code, made.__dict__)  # noqa: S102 - the file that was asked for
     _LOADED[path] = made
@@ -231,12 +248,18 @@ def _defines(node: ast.stmt, own: set[str]) -> bool:
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return True
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        node.decorator_list = [d for d in node.decorator_list if "perf_report" not in ast.unparse(d) and "pytest" not in ast.unparse(d)]
+        node.decorator_list = [
+            d
+            for d in node.decorator_list
+            if "perf_report" not in ast.unparse(d) and "pytest" not in ast.unparse(d)
+        ]
         return True
     if not isinstance(node, (ast.Assign, ast.If)):
         return False
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    return not ({"torch"} & names and "DEVICE" in names) and not (isinstance(node, ast.Assign) and _calls(node) & _demonstrated(own))
+    return not ({"torch"} & names and "DEVICE" in names) and not (
+        isinstance(node, ast.Assign) and _calls(node) & _demonstrated(own)
+    )
 
 
 def _calls(node: ast.AST) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,7 @@ import torch
 from triton.runtime import Autotuner, Heuristics, JITFunction
 
 from tilefold import xray
-from tilefold.errors import CompileError, TilefoldError, UnknownInstructionError
+from tilefold.errors import CompileError, ExecutionError, TilefoldError, UnknownInstructionError
 from tilefold.xray import Report
 from tilefold.xray.compile.arguments import Argument
 from tilefold.xray.compile.offline import compile_job
@@ -60,12 +59,13 @@ class RefusedError(LaunchError):
 
 
 @contextmanager
-def recorded() -> Iterator[list[Launch]]:
-    """Within, launches are executed by the X-ray's interpreter on the host's memory, and listed."""
+def recorded(*, notes: bool = False) -> Iterator[list[Launch]]:
+    """Within, launches are executed by the X-ray's interpreter on the host's memory, and listed; their claims with notes if
+    asked for."""
     made: list[Launch] = []
     tune = lambda tuner, *args, **given: _first_configuration(made, tuner, args, given)
     replaced: list[tuple[Any, Callable[..., Any]]] = [
-        (JITFunction, lambda kernel, *args, **given: _launch(made, kernel, args, given)),
+        (JITFunction, lambda kernel, *args, **given: _launch(made, kernel, args, given, notes)),
         (Autotuner, tune),
         (Heuristics, _with_heuristics),
         *_of_flag_gems(tune),
@@ -81,16 +81,22 @@ def recorded() -> Iterator[list[Launch]]:
             owner.run = run
 
 
-def _launch(made: list[Launch], kernel: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+def _launch(
+    made: list[Launch], kernel: Any, args: tuple[Any, ...], given: Mapping[str, Any], notes: bool
+) -> None:
     start, launch = time.perf_counter(), Launch(kernel.__name__)
     made.append(launch)
     try:
-        _carry_out(launch, kernel, args, given)
+        _carry_out(launch, kernel, args, given, notes)
     except UnknownInstructionError as error:
         launch.unknown = str(error)
     except CompileError as error:
         launch.error = str(error)
         raise RefusedError(launch.error) from None
+    except ExecutionError as error:
+        launch.error = str(error)
+        if "of shared memory" in launch.error:  # as Triton's launch refuses it
+            raise RefusedError(launch.error) from None
     except TilefoldError as error:
         launch.error = str(error)
     launch.seconds = round(time.perf_counter() - start, 2)
@@ -98,7 +104,9 @@ def _launch(made: list[Launch], kernel: Any, args: tuple[Any, ...], given: Mappi
         raise LaunchError(launch.unknown or launch.error)
 
 
-def _carry_out(launch: Launch, kernel: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+def _carry_out(
+    launch: Launch, kernel: Any, args: tuple[Any, ...], given: Mapping[str, Any], notes: bool
+) -> None:
     bound = {p.name: p.default for p in kernel.params if p.has_default}
     bound |= dict(zip(kernel.arg_names, args, strict=False))
     bound |= {n: v for n, v in given.items() if n in kernel.arg_names}
@@ -116,16 +124,15 @@ def _carry_out(launch: Launch, kernel: Any, args: tuple[Any, ...], given: Mappin
     launch.reported = True
     launch.arguments, launch.constants = list(report.arguments), list(report.constants)
     launch.observations = list(report.codes())
-    launch.claims = [_claim(o) for o in report.observations if o.severity != "note"]
+    launch.claims = [claim(o) for o in report.observations if notes or o.severity != "note"]
     _execute(launch, report, make_job(kernel, passed, constants, **settings), passed)
 
 
-def _claim(found: Observation) -> dict[str, Any]:
-    """An error or a warning, with the line that it is about."""
+def claim(found: Observation) -> dict[str, Any]:
+    """An observation, without the line's text: that is another's."""
     return {
         "code": found.code, "severity": found.severity, "file": checkouts.place(found.file), "line": found.line,
-        "text": linecache.getline(found.file, found.line).strip(), "evidence": found.evidence, "reason": found.reason,
-        "change": found.change, "also": [line for _, line in found.also],
+        "also": [line for _, line in found.also], "evidence": found.evidence, "reason": found.reason, "change": found.change,
     }  # fmt: skip
 
 

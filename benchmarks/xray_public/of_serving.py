@@ -231,7 +231,9 @@ def _vllm_merged_attention() -> Checked:
 
 def _vllm_gated_norm() -> Checked:
     x, w, z = normal(8, 256), normal(256), normal(8, 256)
-    got = module(f"{_LAYERS}.mamba.ops.layernorm_gated").rms_norm_gated(x, w, None, z=z, norm_before_gate=False)
+    got = module(f"{_LAYERS}.mamba.ops.layernorm_gated").rms_norm_gated(
+        x, w, None, z=z, norm_before_gate=False
+    )
     yield got, _rms(x.double() * F.silu(z.double()), w, 1e-6)
 
 
@@ -254,8 +256,49 @@ def _vllm_awq() -> Checked:
     def nibbles(x: torch.Tensor) -> torch.Tensor:
         return ((x[..., None] >> order) & 15).reshape(x.shape[0], -1).double()
 
-    want = (nibbles(packed) - nibbles(zeros).repeat_interleave(32, 0)) * scales.double().repeat_interleave(32, 0)
+    want = (nibbles(packed) - nibbles(zeros).repeat_interleave(32, 0)) * scales.double().repeat_interleave(
+        32, 0
+    )
     yield at.awq_dequantize_triton(packed, scales, zeros), want
+
+
+def _vllm_scaled_product() -> Checked:
+    at = module(f"{_LAYERS}.quantization.compressed_tensors.triton_scaled_mm")
+    a, b = (
+        torch.randint(-127, 127, (70, 256)).to(torch.int8),
+        torch.randint(-127, 127, (256, 96)).to(torch.int8),
+    )
+    one, two = torch.rand(70, 1), torch.rand(96, 1)
+    got = at.triton_scaled_mm(a, b, one, two, torch.float32, use_td=False)
+    yield got, (a.double() @ b.double()) * one.double() * two.double().T
+
+
+def _vllm_expert_sum() -> Checked:
+    x, weight = normal(6, 4, 700), torch.rand(6, 4)
+    got = module(f"{_LAYERS}.fused_moe.moe_fused_mul_sum").moe_fused_mul_sum(x, weight)
+    yield got, (x.double() * weight.double()[..., None]).sum(1)
+
+
+def _vllm_initial_states() -> Checked:
+    state, rows = normal(9, 20, 30), torch.tensor([3, 0, 8, 5])
+    held = torch.tensor([True, False, True, True])
+    got = module(f"{_LAYERS}.mamba.ops.gather_initial_states").gather_initial_states(state, rows, held)
+    yield got, state[rows] * held[:, None, None]
+
+
+def _vllm_lora_shrink() -> Checked:
+    """Tokens of two adapters, their inner dim split over four programs that add to one result."""
+    at = module("vllm.lora.ops.triton_ops.lora_shrink_op")
+    x, weight, out = normal(24, 256).half(), normal(2, 16, 256).half(), torch.zeros(1, 24, 16)
+    adapter = torch.randint(0, 2, (24,))
+    order, counts = adapter.argsort(stable=True).int(), torch.bincount(adapter, minlength=2).int()
+    starts, ids = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int(), torch.tensor([0, 1]).int()
+    at._lora_shrink_kernel[(4 * 2, 1, 2)](
+        x, weight, out, 24, 16, 256, order, counts, starts, ids, 0.5, *x.stride(), *weight.stride(), *out.stride(),
+        BLOCK_M=16, BLOCK_N=16, BLOCK_K=32, EVEN_K=True, SPLIT_K=4, GROUP_SIZE_M=8, SLICE_NUM=1, USE_GDC=False,
+        launch_pdl=False, num_warps=4, num_stages=2,
+    )  # fmt: skip
+    yield out[0], torch.einsum("mk,mnk->mn", x.double(), weight[adapter].double()) * 0.5
 
 
 # sglang
@@ -389,6 +432,8 @@ CASES: dict[str, list[tuple[str, Check]]] = {
         ("per_token_quant_int8", _vllm_int8_rows), ("per_token_group_quant_int8", _vllm_int8_groups),
         ("merge_attn_states", _vllm_merged_attention), ("rms_norm_gated", _vllm_gated_norm), ("min_p", _vllm_min_p),
         ("awq_dequantize", _vllm_awq),
+        ("scaled_mm", _vllm_scaled_product), ("moe_fused_mul_sum", _vllm_expert_sum),
+        ("gather_initial_states", _vllm_initial_states), ("lora_shrink", _vllm_lora_shrink),
     ],
     "sglang": [
         ("rmsnorm_fp32", _sglang_rms_norm), ("softcap", _sglang_softcap), ("gelu_and_mul", _sglang_gelu),

@@ -21,7 +21,9 @@ def _norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None, eps: 
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * w
 
 
-def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, scale: float) -> torch.Tensor:
+def _attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, scale: float
+) -> torch.Tensor:
     """[..., length, width] in float64."""
     q, k, v = q.double(), k.double(), v.double()
     score = q @ k.transpose(-1, -2) * scale
@@ -61,7 +63,11 @@ def _flash_cross_entropy_smoothed() -> Checked:
 def _flash_layer_norm() -> Checked:
     call = module("flash_attn.ops.triton.layer_norm").layer_norm_fn
     return gradients(
-        lambda x, w, b: call(x, w, b), lambda x, w, b: _norm(x, w, b), normal(16, 384), normal(384), normal(384)
+        lambda x, w, b: call(x, w, b),
+        lambda x, w, b: _norm(x, w, b),
+        normal(16, 384),
+        normal(384),
+        normal(384),
     )
 
 
@@ -152,13 +158,19 @@ def _layer_norm() -> Checked:
     apply = tutorial("05-layer-norm.py").LayerNorm.apply
     right = lambda x, w, b: F.layer_norm(x, (600,), w, b, 1e-5)
     return gradients(
-        lambda x, w, b: apply(x, (600,), w, b, 1e-5), right, normal(16, 600).half(), normal(600).half(), normal(600).half()
+        lambda x, w, b: apply(x, (600,), w, b, 1e-5),
+        right,
+        normal(16, 600).half(),
+        normal(600).half(),
+        normal(600).half(),
     )
 
 
 def _fused_attention() -> Checked:
     at = tutorial("06-fused-attention.py")
-    at.supports_host_descriptor = lambda: False  # the X-ray takes tensors; descriptors are then made by the kernel
+    at.supports_host_descriptor = lambda: (
+        False
+    )  # the X-ray takes tensors; descriptors are then made by the kernel
     apply = at._attention.apply
     right = lambda q, k, v: _attention(q, k, v, causal=True, scale=0.5)
     heads = [normal(1, 1, 256, 64).half() for _ in range(3)]
@@ -186,7 +198,11 @@ def _grouped_products() -> Checked:
 def _mamba_layer_norm() -> Checked:
     call = module("mamba_ssm.ops.triton.layer_norm").layer_norm_fn
     return gradients(
-        lambda x, w, b: call(x, w, b), lambda x, w, b: _norm(x, w, b), normal(16, 320), normal(320), normal(320)
+        lambda x, w, b: call(x, w, b),
+        lambda x, w, b: _norm(x, w, b),
+        normal(16, 320),
+        normal(320),
+        normal(320),
     )
 
 
@@ -221,8 +237,8 @@ def _mamba_state_update() -> Checked:
 def _chunks() -> dict[str, torch.Tensor]:
     """Inputs of the state space model: a batch, 2 heads of 32, a group, states of 32, two chunks of 64."""
     return {
-        "x": normal(1, 128, 2, 32).half(), "dt": torch.rand(1, 128, 2), "a": -torch.rand(2), "b": normal(1, 128, 1, 32).half(),
-        "c": normal(1, 128, 1, 32).half(),
+        "x": normal(1, 128, 2, 32).half(), "dt": torch.rand(1, 128, 2), "a": -torch.rand(2),
+        "b": normal(1, 128, 1, 32).half(), "c": normal(1, 128, 1, 32).half(),
     }  # fmt: skip
 
 
@@ -278,7 +294,9 @@ def _mamba_chunk_scan() -> Checked:
     decay = (sums[..., :, None] - sums[..., None, :]).double().exp().tril()
     x = _by_chunks(given["x"].double())
     inside = torch.einsum("bcls,bhcls,bhcs,bcshp->bclhp", products[:, :, 0].double(), decay, dt.double(), x)
-    carried = torch.einsum("bcln,bchpn,bhcl->bclhp", c[:, :, :, 0].double(), before.double(), sums.double().exp())
+    carried = torch.einsum(
+        "bcln,bchpn,bhcl->bclhp", c[:, :, :, 0].double(), before.double(), sums.double().exp()
+    )
     yield out, (inside + carried).reshape(1, 128, 2, 32)
 
 
@@ -305,7 +323,9 @@ def _unsloth_cross_entropy_chunked() -> Checked:
     yield call(x), F.cross_entropy(x.double(), target, reduction="none")
 
 
-def _unsloth_glu(file: str, forward: str, backward: str, right: Callable[[torch.Tensor], torch.Tensor]) -> Check:
+def _unsloth_glu(
+    file: str, forward: str, backward: str, right: Callable[[torch.Tensor], torch.Tensor]
+) -> Check:
     def run() -> Checked:
         at = module(f"unsloth.kernels.{file}")
         e, g, up = (normal(1, 6, 400) for _ in range(3))
@@ -344,7 +364,9 @@ def _unsloth_rope() -> Checked:
     right = lambda q: _rotated(
         q.transpose(1, 2), angle[:, :32].double().cos(), angle[:, :32].double().sin()
     ).transpose(1, 2)
-    return gradients(lambda q: at.Fast_RoPE_Embedding.apply(q, angle.cos(), angle.sin()), right, normal(1, 16, 4, 64))
+    return gradients(
+        lambda q: at.Fast_RoPE_Embedding.apply(q, angle.cos(), angle.sin()), right, normal(1, 16, 4, 64)
+    )
 
 
 def _unsloth_weight_dequant() -> Checked:
@@ -356,7 +378,7 @@ def _unsloth_weight_dequant() -> Checked:
 
 def _unsloth_act_quant() -> Checked:
     at, x = module("unsloth.kernels.fp8"), normal(4, 256)
-    y, s = at.act_quant(x)
+    _, s = at.act_quant(x)
     yield s, x.double().view(4, 2, 128).abs().amax(-1) / 448
 
 

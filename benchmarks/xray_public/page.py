@@ -18,6 +18,25 @@ REASONS = {
     ),
 }
 
+REASONS |= {
+    ("flash-attention", "attention"): (
+        "Cannot be compared: the file is written for Triton 2.0, whose `tl.dot` took `trans_b=True`; this Triton does not "
+        "compile it."
+    ),
+    ("mamba", "state_update"): (
+        "Cannot be compared: mamba's own wrapper unpacks an integer where no `state_batch_indices` are given and stops "
+        "before its launch, at this commit."
+    ),
+    ("mamba", "chunk_state"): (
+        "The kernel rounds B times the decay to float16 before its product and sums 64 of them: 0.04 % of the largest "
+        "result, more than this table allows float32."
+    ),
+    ("triton", "08_grouped_products"): (
+        "Cannot be compared: the addresses of the matrices lie in arrays, as those of the host, which the interpreter's "
+        "memory does not hold; the report is made."
+    ),
+}
+
 
 def kernels(
     cases: list[dict[str, Any]],
@@ -62,11 +81,14 @@ def page(results: dict[str, Any]) -> str:
     return "\n".join(
         [
             _HEAD.format(date=results["date"], target=results["target"], versions=versions),
+            *_sources(results),
             "| package | kernels tried | reports | executed | output agrees |",
             "|---|---:|---:|---:|---:|",
             *rows,
             _MIDDLE.format(unknown=_unknown(results["cases"])),
             *_failures(results["cases"]),
+            *_trust(results),
+            *_planted(results),
             _BEFORE_ALL,
             "| package | case | kernels | programs | instructions | outcome |",
             "|---|---|---|---:|---:|---|",
@@ -74,6 +96,81 @@ def page(results: dict[str, Any]) -> str:
             "",
         ]
     )
+
+
+def _sources(results: dict[str, Any]) -> list[str]:
+    """Where the checkouts are from."""
+    rows = [
+        f"| {name} | {where} | `{commit}` |" for name, (where, commit) in results.get("sources", {}).items()
+    ]
+    return [_SOURCES, "| project | repository | commit |", "|---|---|---|", *rows, ""] if rows else []
+
+
+def claims(results: dict[str, Any]) -> dict[tuple[str, str, int, str], dict[str, Any]]:
+    """Errors and warnings about files of checkouts, each once: by package, file, line and code."""
+    found: dict[tuple[str, str, int, str], dict[str, Any]] = {}
+    for case in results["cases"]:
+        for launch in case["launches"] if case["package"] in results.get("sources", {}) else ():
+            for claim in launch["claims"]:
+                found.setdefault((case["package"], claim["file"], claim["line"], claim["code"]), claim)
+    return found
+
+
+def label_of(label: dict[str, Any]) -> tuple[str, str, int, str]:
+    """What a label is of."""
+    return label["package"], label["file"], label["line"], label["code"]
+
+
+def _trust(results: dict[str, Any]) -> list[str]:
+    """How many claims of each code were labelled true and false, and what is left of them since."""
+    labels, now = results.get("labels", []), claims(results)
+    if not labels:
+        return []
+    rows = []
+    for code in sorted({x["code"] for x in labels}):
+        each = [x for x in labels if x["code"] == code]
+        given = [x for x in each if not x.get("after")]
+        true = [x for x in given if x["true"]]
+        left = [x for x in each if label_of(x) in now]
+        rows.append((code, given[0]["severity"], len(given), len(true), len(given) - len(true),
+                     sum(x.get("now", x["true"]) for x in left), sum(not x.get("now", x["true"]) for x in left)))  # fmt: skip
+    totals = [sum(row[i] for row in rows) for i in range(2, 7)]  # type: ignore[misc]
+    return [
+        _TRUST,
+        "| code | severity | claims | true | false | true, after mending | false, after mending |",
+        "|---|---|---:|---:|---:|---:|---:|",
+        *[f"| {' | '.join(map(str, row))} |" for row in rows],
+        f"| **all** | | {' | '.join(map(str, totals))} |",
+        "",
+        "The errors, and why they are true:",
+        "",
+        *[_because(x) for x in labels if x["true"] and x["severity"] == "error"],
+        "",
+        "What was false, and why:",
+        "",
+        *[_because(x) for x in labels if not x["true"]],
+    ]
+
+
+def _because(label: dict[str, Any]) -> str:
+    return f"- {label['package']}, `{label['file']}` line {label['line']}, `{label['code']}`: {label['why']}."
+
+
+def _planted(results: dict[str, Any]) -> list[str]:
+    """Faults put into files of checkouts."""
+    tried = results.get("planted", [])
+    if not tried:
+        return []
+    return [
+        _PLANTED,
+        "| fault | file | code | found | what the report says |",
+        "|---|---|---|---|---|",
+        *[
+            f"| {x['fault']} | {x['package']}: `{x['file']}` | {x['code']} | {x['severity'] if x['found'] else 'no'} | "
+            f"{x['evidence'].replace('|', '/')[:160]} |"
+            for x in tried
+        ],
+    ]
 
 
 def _unknown(cases: list[dict[str, Any]]) -> str:
@@ -140,6 +237,26 @@ trace for fake CUDA tensors (a transpose and a slice were tried). No result here
 
 Results are compared with torch in float64: an error may be 2e-5 of the largest magnitude in float32, 2e-3 in float16,
 1.6e-2 in bfloat16; integers must be equal. A kernel counts as agreeing if every case that launched it does.
+"""
+_SOURCES = """
+Projects that are no packages to import without a GPU are run from checkouts: a file is imported as it stands, without the
+package around it, and what else it imports is a stand-in (`python benchmarks/xray_public --sources DIR`). Nothing of them is
+copied here. vLLM's and sglang's files are those of their wheels.
+"""
+_TRUST = """
+## Are the warnings true?
+
+Every error and warning of the reports about files of checkouts was labelled by one reader: the kernel's source, its launch
+and the code's meaning were read, and a label decided, before the evidence and the reason of the report were. What is
+overstated, or has a reason or advice that is wrong, counts as false. Each false one was then mended in the X-ray, with a test
+(`tests/xray/observe/test_trust.py`), all were run again, and what was new was labelled as well. The reader knew the X-ray's
+code; nobody else has labelled them yet.
+"""
+_PLANTED = """
+## Faults put in
+
+A text of a checkout's file is replaced at run time, and the copy launched. None of these codes is raised, above a note, at
+the same kernel as it stands.
 """
 _MIDDLE = """
 {unknown}

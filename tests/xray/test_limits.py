@@ -16,6 +16,7 @@ from tilefold.xray.ir.syntax import Function
 from tilefold.xray.observe.values import Element, StoppedError, World
 from tilefold.xray.report.machine_code import END, read_code
 from tilefold.xray.report.ways import Ways
+from xray.observe.planted import multiply_in_rounds
 
 
 def diamonds(count: int) -> str:
@@ -114,3 +115,10 @@ def test_a_chain_longer_than_python_s_stack_is_followed() -> None:
         long_chain, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 100}, {"BLOCK": 128}, run=False
     )
     assert "wrong-fill" in report.codes()
+
+
+def test_a_program_that_needs_more_shared_memory_than_there_is_does_not_run() -> None:
+    args = {"a_ptr": "*fp32", "b_ptr": "*fp32", "c_ptr": "*fp32", "stride": 512, "K": 512}
+    report = xray.explain(multiply_in_rounds, args, {"B": 128}, num_stages=5, num_warps=8)
+    assert not report.executed
+    assert any("must fit into 232448 bytes of shared memory" in note for note in report.notes)

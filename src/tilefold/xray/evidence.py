@@ -45,7 +45,11 @@ def gather(compiled: Compiled, programs: Sequence[Program], *, run: bool) -> tup
             except TilefoldError as error:
                 notes.append(f"Not executed: {str(error).removeprefix('xray: ')}")
         (entry,) = module.entries
-        ttir, ttgir, places = read(compiled.ttir), read(compiled.ttgir), Lines(module, compiled.ptx, compiled.ttir)
+        ttir, ttgir, places = (
+            read(compiled.ttir),
+            read(compiled.ttgir),
+            Lines(module, compiled.ptx, compiled.ttir),
+        )
         return Evidence(compiled, module, entry, places, ttir, ttgir, machine.result(), execution), notes
 
 

@@ -130,7 +130,7 @@ def execute(
 
     Raises:
         UnknownInstructionError: a thread of the first program reached an instruction that has no meaning to the interpreter.
-        ExecutionError: the first program did what no chip defines, or took too many steps.
+        ExecutionError: the first program did what no chip defines, took too many steps, or does not fit into the chip.
         ArgumentError: a number has no value.
     """
     for argument in compiled.parameters:
@@ -139,6 +139,14 @@ def execute(
                 f"xray: executing needs a value for every number, got none for {argument.name!r}; "
                 f"write {argument.name}={argument.type}:1000"
             )
+    chip = compiled.job.chip
+    if (
+        compiled.shared > chip.shared_bytes_block
+    ):  # a launch is refused; beyond, addresses of matrices wrap around
+        raise ExecutionError(
+            f"xray: a program must fit into {chip.shared_bytes_block} bytes of shared memory ({chip.name}), "
+            f"got {compiled.shared}; take fewer stages or a smaller tile"
+        )
     kernel = load(module, shared=compiled.shared)
     memory, bounds = Memory(sign=sign), []
     values: list[int | bytes] = []

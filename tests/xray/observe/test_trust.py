@@ -15,7 +15,9 @@ from xray.observe.planted import XY, copy, sum_of_transposed, total_of_rounds
 HALVES = {"x_ptr": "*fp16", "y_ptr": "*fp16"}
 
 
-def found(code: str, kernel: Any, args: dict[str, Any], constants: dict[str, Any], **given: Any) -> list[Observation]:
+def found(
+    code: str, kernel: Any, args: dict[str, Any], constants: dict[str, Any], **given: Any
+) -> list[Observation]:
     report = xray.explain(kernel, args, constants, **given)
     return [o for o in report.observations if o.code == code]
 
@@ -65,8 +67,12 @@ def test_rows_that_wrap_around_in_one_load_are_no_second_reading() -> None:
 
 def test_a_loop_of_one_round_has_no_round_to_save() -> None:
     programs = {"grid": 8, "programs": [(n, 0, 0) for n in range(8)]}
-    assert not found("fold-in-loop", total_of_rounds, {**XY, "n": 1024}, {"BLOCK": 1024, "WAIT": False}, **programs)
-    assert not found("layout-in-loop", sum_of_transposed, {**XY, "n": 1}, {"B": 64, "WAIT": False}, **programs)
+    assert not found(
+        "fold-in-loop", total_of_rounds, {**XY, "n": 1024}, {"BLOCK": 1024, "WAIT": False}, **programs
+    )
+    assert not found(
+        "layout-in-loop", sum_of_transposed, {**XY, "n": 1}, {"B": 64, "WAIT": False}, **programs
+    )
 
 
 def test_the_result_of_a_product_may_change_its_layout() -> None:
@@ -92,5 +98,28 @@ def test_a_few_bytes_across_two_sectors_are_a_note() -> None:
 
 def test_counts_are_advised_a_histogram() -> None:
     few = np.arange(512, dtype=np.int32) % 16
-    (one,) = found("per-element-atomic", count_each, {"i_ptr": few, "y_ptr": "*i32", "n": 512}, {"BLOCK": 512})
+    (one,) = found(
+        "per-element-atomic", count_each, {"i_ptr": few, "y_ptr": "*i32", "n": 512}, {"BLOCK": 512}
+    )
     assert "tl.histogram" in one.change
+
+
+@triton.jit
+def scaled_by_its_sum(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    total = tl.sum(tl.load(x_ptr + offs), 0)
+    tl.store(y_ptr, total)
+    tl.store(y_ptr + 1 + offs, tl.load(x_ptr + offs) * total)
+
+
+def test_no_tile_is_to_be_kept_where_no_register_is_left() -> None:
+    (again,) = found("read-again", scaled_by_its_sum, XY, {"BLOCK": 4096})
+    assert again.severity == "warning"
+    (full,) = found("read-again", scaled_by_its_sum, XY, {"BLOCK": 32768}, num_warps=32)
+    assert full.severity == "note"
+
+
+def test_a_program_of_32_warps_has_64_registers_a_thread() -> None:
+    (spilled,) = found("spill", copy, {**XY, "n": 100_000}, {"BLOCK": 65536}, num_warps=32, run=False)
+    assert "(64 at most)" in spilled.reason
+    assert "more warps" not in spilled.change

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.machine.types import Array
+from tilefold.xray.observe.resources import registers_a_thread
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import access_of
 
@@ -39,16 +40,18 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
             if before is not None
             else f"it has read {'once' if times == 2 else f'{times - 1} times'} before"
         )
+        room = registers_a_thread(report) - report.resources.registers
+        kept = registers <= min(_HELD, room)
         fits = f"they are {registers} registers a thread"
         change = (
             f"keep the tile: {fits}"
-            if registers <= _HELD
+            if kept
             else f"make one pass of it (a running fold, as online softmax or Welford's), or keep the tile in more threads: "
             f"{fits} now"
         )
         yield Observation(
             "read-again",
-            "warning" if registers <= _HELD else "note",
+            "warning" if kept else "note",
             *place,
             f"{size} bytes of {name} are read that {again}, in program {execution.programs[program]}",
             "a load that stands in the source twice is done twice: the compiler does not keep tiles, and L1 may not either",

@@ -112,7 +112,7 @@ def _rounds(place: tuple[str, int], evidence: Evidence) -> int:
 
 
 def _result_of_a_product(operation: Operation, evidence: Evidence) -> bool:
-    """Whether a change of layout makes the stores of a matrix unit's result wide: once a tile of the result, and well spent."""
+    """Whether a change of layout makes the stores of a matrix unit's result wide: once a tile of it, and well spent."""
     source = tensors(operation.types)[0].encoding
     users = [o.name for o in evidence.ttgir.walk() if set(operation.results) & set(o.operands)]
     return "mma" in evidence.ttgir.aliases.get(source, source) and bool(users) and set(users) == {"tt.store"}

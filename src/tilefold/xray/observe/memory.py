@@ -72,8 +72,8 @@ def _wasted(
         "note" if cached or due else "warning",
         line.file,
         line.line,
-        f"{'an' if access.kind == 'atomic' else 'a'} {access.kind} touches {access.sectors / requests:.1f} sectors a request where {access.ideal / requests:.1f} "
-        f"would hold its bytes",
+        f"{'an' if access.kind == 'atomic' else 'a'} {access.kind} touches {access.sectors / requests:.1f} sectors a request "
+        f"where {access.ideal / requests:.1f} would hold its bytes",
         reason,
         change,
         bytes_at_stake=32 * (access.sectors - access.ideal),

@@ -9,12 +9,20 @@ from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.sass import local_by_line
 
 _FEW = 0.25
+_REGISTERS = 65536  # of an SM
+MOST_WARPS = 32  # of a program
 _SMALLER = {
     "registers": "hold fewer elements a thread (a smaller tile, or more warps for the same), or let a loop keep less alive",
+    "most warps": "hold fewer elements a thread (a smaller tile), or let a loop keep less alive",
     "shared memory": "take fewer stages of the pipeline (num_stages) or a smaller tile",
     "warps": "launch programs of fewer warps",
     "blocks": "launch programs of more warps: an SM takes no more programs than this",
 }
+
+
+def registers_a_thread(report: Report) -> int:
+    """Registers that a thread can have: what the SM's make for all threads of one program, and 255 at most."""
+    return min(255, _REGISTERS // (32 * report.num_warps))
 
 
 def spill(report: Report, evidence: Evidence) -> Iterator[Observation]:
@@ -33,8 +41,8 @@ def spill(report: Report, evidence: Evidence) -> Iterator[Observation]:
         line,
         f"{used.spill_stores} bytes a thread are written to local memory and {used.spill_loads} read back, with "
         f"{used.registers} registers in use",
-        "more values are alive at once than a thread has registers (255 at most)",
-        _SMALLER["registers"],
+        f"more values are alive at once than a thread has registers ({registers_a_thread(report)} at most)",
+        _SMALLER["registers"] if report.num_warps < MOST_WARPS else _SMALLER["most warps"],
         bytes_at_stake=spilled * threads,
         numbers=(("spill_stores", used.spill_stores), ("spill_loads", used.spill_loads)),
     )

@@ -103,8 +103,8 @@ class Lines:
     """Lines of source of a module's instructions.
 
     Triton's PTX names only the innermost line in `.loc`; the calls it was inlined at stand in a comment behind it, with
-    the files' last names: `// standard.py:191:40 @[ k.py:7:29 ]`. Where two files share theirs, the TTIR's locations tell which
-    of them has something in that line.
+    the files' last names: `// standard.py:191:40 @[ k.py:7:29 ]`. Where two files share theirs, the TTIR's locations
+    tell which of them has something in that line.
     """
 
     def __init__(self, module: Module, text: str, ttir: str = "") -> None:
