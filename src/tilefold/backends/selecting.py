@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 Tensor = torch.Tensor
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64}
 
 
@@ -20,7 +21,12 @@ def select(x: Tensor, dim: int, k: int, largest: bool) -> list[Tensor]:
     if open_rows.numel():
         places[open_rows] = _settled(equal[open_rows], places[open_rows], missing[open_rows])
     places = _ordered(flat, places, largest).view(*rows.shape[:-1], k).movedim(-1, dim).contiguous()
-    return [x.gather(dim, places), places]
+    return [_taken(x, dim, places), places]
+
+
+def _taken(x: Tensor, dim: int, places: Tensor) -> Tensor:
+    """Elements at places, by their bits: torch does not gather every dtype."""
+    return x.view(_BITS[x.itemsize]).gather(dim, places).view(x.dtype)
 
 
 def _same(x: Tensor, last: Tensor) -> Tensor:
@@ -73,4 +79,4 @@ def by_definition(x: Tensor, dim: int, k: int, largest: bool) -> list[Tensor]:
         chosen = sorted(order, key=lambda place: order[place], reverse=largest)
         places[number] = torch.tensor(chosen[:k])
     places = places.view(*rows.shape[:-1], k).movedim(-1, dim).contiguous()
-    return [x.gather(dim, places), places]
+    return [_taken(x, dim, places), places]
