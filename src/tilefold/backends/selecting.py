@@ -6,6 +6,7 @@ import torch
 
 Tensor = torch.Tensor
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+FIRST_LOOK = 512  # elements of a row that are looked at first for equal ones
 _WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64}
 
 
@@ -13,13 +14,14 @@ def select(x: Tensor, dim: int, k: int, largest: bool) -> list[Tensor]:
     """Values and places, by value and then by lower place."""
     rows = comparable(x).movedim(dim, -1)
     flat = rows.reshape(-1, rows.shape[-1])
-    values, places = torch.topk(flat, k, -1, largest)
-    last = values[:, -1:]
-    equal = _same(flat, last)
-    missing = (_same(values, last)).sum(-1)  # how many of the elements equal to the last one are among the k
-    (open_rows,) = (equal.sum(-1) > missing).nonzero(as_tuple=True)
-    if open_rows.numel():
-        places[open_rows] = _settled(equal[open_rows], places[open_rows], missing[open_rows])
+    one_more = min(k + 1, flat.shape[1])
+    values, places = torch.topk(flat, one_more, -1, largest)
+    if one_more > k:
+        # Where the next element is another, torch had no choice.
+        open_rows = _same(values[:, k - 1], values[:, k]).nonzero()[:, 0]
+        values, places = values[:, :k], places[:, :k].clone()
+        if len(open_rows):
+            places[open_rows] = _settled(flat, open_rows, values[open_rows], places[open_rows])
     places = _ordered(flat, places, largest).view(*rows.shape[:-1], k).movedim(-1, dim).contiguous()
     return [_taken(x, dim, places), places]
 
@@ -35,20 +37,32 @@ def _same(x: Tensor, last: Tensor) -> Tensor:
     return (x == last) | (x.isnan() & last.isnan())
 
 
-def _settled(equal: Tensor, places: Tensor, missing: Tensor) -> Tensor:
-    """Places whose tail, the elements equal to the last one, are the first of these; in any order."""
+def _settled(flat: Tensor, rows: Tensor, values: Tensor, places: Tensor) -> Tensor:
+    """Places whose tail, the elements equal to the last one, are the first of these; in any order.
+
+    Many equal elements are near a row's beginning as a rule, so what is looked at grows until all are found.
+    """
     k = places.shape[1]
-    place = equal.nonzero(as_tuple=True)[1]
-    counts = equal.sum(-1)
-    first = torch.cumsum(counts, 0) - counts
+    last = values[:, -1:]
+    missing = _same(values, last).sum(-1)
+    left = torch.arange(len(rows), device=places.device)
     number = torch.arange(k, device=places.device)
-    wanted = place[(first[:, None] + number).clamp(max=len(place) - 1)]
-    # torch sorts: what is better than the last one comes first.
-    return torch.where(
-        number < k - missing[:, None],
-        places,
-        wanted.gather(1, (number - (k - missing[:, None])).clamp(min=0)),
-    )
+    length = FIRST_LOOK
+    while len(left):
+        equal = _same(flat[:, :length][rows[left]], last[left])
+        place = equal.nonzero()[:, 1]
+        counts = equal.sum(-1)
+        enough = (counts >= missing[left]) | (length >= flat.shape[1])
+        # torch sorts: what is better than the last one comes first.
+        tail = number - (k - missing[left])[:, None]
+        begin = (torch.cumsum(counts, 0) - counts)[:, None]
+        found = (begin + tail).clamp(min=0, max=max(len(place) - 1, 0))
+        if len(place):
+            settled = torch.where(tail < 0, places[left], place[found])
+            places[left] = torch.where(enough[:, None], settled, places[left])
+        left = left[~enough]
+        length *= 16
+    return places
 
 
 def _ordered(rows: Tensor, places: Tensor, largest: bool) -> Tensor:
