@@ -21,7 +21,8 @@ def select(x: Tensor, dim: int, k: int, largest: bool) -> list[Tensor]:
         open_rows = _same(values[:, k - 1], values[:, k]).nonzero()[:, 0]
         values, places = values[:, :k], places[:, :k].clone()
         if len(open_rows):
-            places[open_rows] = _settled(flat, open_rows, values[open_rows], places[open_rows])
+            some = (t.index_select(0, open_rows) for t in (values, places))
+            places.index_copy_(0, open_rows, _settled(flat, open_rows, *some))
     places = _ordered(flat, places, largest).view(*rows.shape[:-1], k).movedim(-1, dim).contiguous()
     return [_taken(x, dim, places), places]
 
@@ -32,7 +33,7 @@ def _taken(x: Tensor, dim: int, places: Tensor) -> Tensor:
 
 
 def _same(x: Tensor, last: Tensor) -> Tensor:
-    if not x.is_floating_point():
+    if not x.is_floating_point() or not last.isnan().any():
         return x == last
     return (x == last) | (x.isnan() & last.isnan())
 
@@ -49,17 +50,19 @@ def _settled(flat: Tensor, rows: Tensor, values: Tensor, places: Tensor) -> Tens
     number = torch.arange(k, device=places.device)
     length = FIRST_LOOK
     while len(left):
-        equal = _same(flat[:, :length][rows[left]], last[left])
-        place = equal.nonzero()[:, 1]
-        counts = equal.sum(-1)
-        enough = (counts >= missing[left]) | (length >= flat.shape[1])
+        # index_select copies whole rows; indexing would look up each element
+        mine, wanted = places.index_select(0, left), missing.index_select(0, left)
+        equal = _same(flat[:, :length].index_select(0, rows[left]), last.index_select(0, left))
+        row, place = equal.nonzero(as_tuple=True)
+        counts = torch.bincount(row, minlength=len(left))
+        enough = (counts >= wanted) | (length >= flat.shape[1])
         # torch sorts: what is better than the last one comes first.
-        tail = number - (k - missing[left])[:, None]
+        tail = number - (k - wanted)[:, None]
         begin = (torch.cumsum(counts, 0) - counts)[:, None]
         found = (begin + tail).clamp(min=0, max=max(len(place) - 1, 0))
         if len(place):
-            settled = torch.where(tail < 0, places[left], place[found])
-            places[left] = torch.where(enough[:, None], settled, places[left])
+            settled = torch.where(tail < 0, mine, place.index_select(0, found.view(-1)).view(found.shape))
+            places.index_copy_(0, left, torch.where(enough[:, None], settled, mine))
         left = left[~enough]
         length *= 16
     return places
