@@ -71,6 +71,26 @@ def test_rows_of_one_value_give_the_first_places(value: float) -> None:
         assert tilefold.topk(x, 8, -1, largest).indices.tolist() == [list(range(8))] * 2
 
 
+def test_zeros_of_both_signs_tie() -> None:
+    x = torch.zeros(2, 300)
+    x[:, ::2] = -0.0
+    x[0, 100:] = -1.0
+    for largest in (True, False):
+        check(x, 6, -1, largest)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32, torch.bfloat16], ids=str)
+def test_ties_that_torch_settles_otherwise(dtype: torch.dtype) -> None:
+    """Few of them, many, and some beyond what is looked at first."""
+    for x in (
+        torch.randint(0, 3, (20, 2000)),
+        torch.randint(0, 500, (20, 2000)),
+        torch.cat([torch.zeros(5, 1500), torch.randint(0, 9, (5, 900))], 1),
+    ):
+        for largest in (True, False):
+            check(x.to(dtype), 8, -1, largest, ("auto",))
+
+
 def test_values_are_torchs() -> None:
     for x in (torch.randn(9, 300), hostile(9, 300)):
         for largest in (True, False):
