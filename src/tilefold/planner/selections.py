@@ -23,7 +23,7 @@ MOST = 32  # entries that are selected
 SHORT_PLACES = (1 << 16) - 64  # places that 16 bits hold, with some beyond a row's end
 LONGEST_PART = 1 << 30  # places of a part, counted in 32 bits
 LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another program begins
-AT_ONCE = 32  # vectors of a thread that are loaded without a loop
+AT_ONCE = 256  # elements of a thread that are loaded without a loop
 COLUMN_PART = 1 << 12  # places of a part where results are neighbours: a program has many rows
 ENTRIES = 1 << 12  # entries of all parts that one program of the second launch holds
 
@@ -137,13 +137,13 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
         vectors = math.ceil(part / run)
     rows_each, lanes, warps = _shares(rows, part * itemsize, device)
     if columns:  # results are neighbours in memory
-        rows_each, lanes, warps = (32 if k <= 8 else 16), min(_power(vectors), 32), 8
+        rows_each, lanes, warps = (32 if k <= 8 else 16 if k <= 16 else 8), min(_power(vectors), 32), 8
     if direct:
         lanes = min(lanes, _power(vectors))
         unroll, turns = _power(math.ceil(vectors / lanes)), 1
     else:
         groups = min(max(_nearest(k * part), lanes), 2048, _power(vectors))
-        unroll = max(1, min(groups // lanes, 4 if columns else 16))
+        unroll = max(1, min(groups // lanes, 4 if columns else 8 if rows_each > 1 else 16))
         turns = math.ceil(vectors / (lanes * unroll))
     return Selection(
         k=k,

@@ -57,7 +57,7 @@ def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any,
         "EDGES": along.strides[0] == 1 and (settings.align or along.size % settings.run != 0),
         "WIDE": reaches_far(problem, settings),
         "PARTIAL": partial,
-        "AT_ONCE": settings.turns * settings.unroll <= AT_ONCE,
+        "AT_ONCE": settings.turns * settings.unroll * settings.run <= AT_ONCE,
         "EVICT": "evict_first" if settings.evict_first and settings.direct else "",
         "RELEASE": step.releases,
     }
