@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+import triton
 
 import tilefold
 from tilefold import errors
@@ -249,12 +252,17 @@ def test_64_bits_on_a_device() -> None:
     [((32768, 1024), 1), ((16384, 8192), 1), ((8192, 151936), 1), ((64, 1 << 20), 1), ((4096, 4096), 0), ((1 << 20, 64), 1)],
     ids=str,
 )  # fmt: skip
-def test_plans_of_a_gpu_stay_in_registers(shape: tuple[int, int], dim: int, dtype: torch.dtype) -> None:
+def test_plans_of_a_gpu_stay_in_registers(
+    shape: tuple[int, int], dim: int, dtype: torch.dtype, tmp_path: Path
+) -> None:
     x = torch.empty(shape, dtype=dtype, device="meta")
     results = tuple(8 if d == dim else n for d, n in enumerate(shape))
     problem, plan = Selected(8, dim, True, dtype, "run_to_run", results).plan([x], H200, library=False)
     for call in calls_of(plan, problem, None):
-        assert "ld.local" not in calls.compile_for(call, 90).asm["ptx"]
+        (tmp_path / "cubin").write_bytes(calls.compile_for(call, 90).asm["cubin"])
+        tool = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(tmp_path / "cubin")]
+        usage = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
+        assert "STACK:0 " in usage, usage
 
 
 def test_the_plan_follows_the_length() -> None:
