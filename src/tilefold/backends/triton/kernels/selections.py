@@ -214,6 +214,8 @@ def select_rows(
         begin = begin // RUN * RUN
     start = split.to(tl.int64) * part
     end = tl.minimum(length + lead - start, part).to(tl.int32)
+    # No row ends before: tiles up to there need no mask for each element.
+    least_end = tl.minimum(length - start, part).to(tl.int32)
     first = tl.where(split == 0, lead, 0)
     base4 = (x_ptr + begin + start * x_step)[None, :, None, None]
     end4, first4, ok4 = end[None, :, None, None], first[None, :, None, None], row_ok[None, :, None, None]
@@ -237,7 +239,8 @@ def select_rows(
                 q = (vector[:, :, :, None] + turn * GROUPS) * RUN + run
                 x, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
                 if EDGES:
-                    x = tl.where(q < end4, x, pad)
+                    if (turn + 1) * (GROUPS * RUN) > least_end:
+                        x = tl.where(q < end4, x, pad)
                 key = order_key(best_of_vectors(x, LARGEST, DROPS_NAN), LARGEST, SHORT_GROUPS, HALF)
                 number = tl.where(key > best, vector + turn * GROUPS, number)
                 best = tl.maximum(best, key)
@@ -250,7 +253,8 @@ def select_rows(
                 q = (vector[:, :, :, None] + (turn + 1) * GROUPS) * RUN + run
                 ahead, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
                 if EDGES:
-                    x = tl.where(now < end4, x, pad)
+                    if (turn + 1) * (GROUPS * RUN) > least_end:
+                        x = tl.where(now < end4, x, pad)
                 key = order_key(best_of_vectors(x, LARGEST, DROPS_NAN), LARGEST, SHORT_GROUPS, HALF)
                 number = tl.where(key > best, vector + turn * GROUPS, number)
                 best = tl.maximum(best, key)
