@@ -34,6 +34,7 @@ OPS = {
     "norm:fro": "norm",
     "norm:inf": "norm",
     "linalg.vector_norm": "vector_norm",
+    "topk": "topk",
 }
 
 DTYPES = "float32,float64,float16,bfloat16,int64,int32,int16,int8,uint8,bool"

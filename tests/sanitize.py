@@ -50,6 +50,21 @@ def _calls() -> Iterator[str]:
         for name in FOLDS:
             yield f"{name} of {case.name}"
             tilefold.reduce(case.make(MONOIDS[name], torch.float32, "cuda"), MONOIDS[name], case.dims)
+    for shape in ((1000, 1000), (777, 4099), (5000, 8), (40, 8, 8), (5, 129, 64)):
+        for dtype in (torch.uint8, torch.bfloat16, torch.float32):
+            yield f"transpose of {shape}, {dtype}"
+            tilefold.transpose(torch.ones(shape, device="cuda").to(dtype), -1, -2)
+    for shape, dim in (
+        ((3000, 1024), 1),
+        ((300, 8192), 1),
+        ((9, 50257), 1),
+        ((1, 1 << 20), 1),
+        ((999, 13), 1),
+        ((5000, 64), 0),
+    ):
+        for dtype in (torch.bfloat16, torch.float32, torch.float64):
+            yield f"topk of {shape} along {dim}, {dtype}"
+            tilefold.topk(torch.randn(shape, device="cuda").to(dtype), 8, dim)
     for rows, depth, columns in PRODUCTS:
         a, b = torch.randn(rows, depth, device="cuda"), torch.randn(depth, columns, device="cuda")
         for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8):

@@ -35,6 +35,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "real",
         "router",
         "shapes",
+        "topk",
         "transpose",
         "two-words",
     ]

@@ -432,6 +432,42 @@ MUTANTS = (
         'for key in ("count", *COUNTS)}',
         ("tests/test_describe.py::test_totals",),
     ),
+    # ----------------------------------------------------------------------------------- layouts and selections
+    Mutant(
+        "dims that one step cannot walk are one dim of a tile",
+        "planner/moves.py",
+        "elif steps[-1] == step(d) * d.size:",
+        "elif steps[-1] >= step(d) * d.size:",
+        ("tests/test_transposition.py::test_layouts",),
+    ),
+    Mutant(
+        "a tile's last rows are those of the next place",
+        "backends/triton/move_calls.py",
+        '"MASK_M": move.rows.size % move.block_rows != 0',
+        '"MASK_M": False',
+        ("tests/test_transposition.py::test_edges_from_the_ptx",),
+    ),
+    Mutant(
+        "ties go to the higher index",
+        "backends/triton/kernels/selections.py",
+        "(key_b == key_a) & (place_b < place_a)",
+        "(key_b == key_a) & (place_b > place_a)",
+        ("tests/test_selection.py::test_dtypes[torch.int64]",),
+    ),
+    Mutant(
+        "zeros of two signs differ",
+        "backends/triton/kernels/selections.py",
+        "bits = (wide + 0.0).to(tl.int32, bitcast=True)",
+        "bits = wide.to(tl.int32, bitcast=True)",
+        ("tests/test_selection.py::test_zeros_of_both_signs_tie",),
+    ),
+    Mutant(
+        "torch's choice among equal elements is kept",
+        "backends/selecting.py",
+        "one_more = min(k + 1, flat.shape[1])",
+        "one_more = min(k, flat.shape[1])",
+        ("tests/test_selection.py::test_ties_that_torch_settles_otherwise",),
+    ),
     # ------------------------------------------------------------------------------------------------ X-ray
     Mutant(
         "a sector is counted for each lane",

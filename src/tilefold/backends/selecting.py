@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 Tensor = torch.Tensor
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+FIRST_LOOK = 512  # elements of a row that are looked at first for equal ones
 _WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64}
 
 
@@ -12,37 +14,58 @@ def select(x: Tensor, dim: int, k: int, largest: bool) -> list[Tensor]:
     """Values and places, by value and then by lower place."""
     rows = comparable(x).movedim(dim, -1)
     flat = rows.reshape(-1, rows.shape[-1])
-    values, places = torch.topk(flat, k, -1, largest)
-    last = values[:, -1:]
-    equal = _same(flat, last)
-    missing = (_same(values, last)).sum(-1)  # how many of the elements equal to the last one are among the k
-    (open_rows,) = (equal.sum(-1) > missing).nonzero(as_tuple=True)
-    if open_rows.numel():
-        places[open_rows] = _settled(equal[open_rows], places[open_rows], missing[open_rows])
+    one_more = min(k + 1, flat.shape[1])
+    values, places = torch.topk(flat, one_more, -1, largest)
+    if one_more > k:
+        # Where the next element is another, torch had no choice.
+        open_rows = _same(values[:, k - 1], values[:, k]).nonzero()[:, 0]
+        values, places = values[:, :k], places[:, :k].clone()
+        if len(open_rows):
+            some = (t.index_select(0, open_rows) for t in (values, places))
+            places.index_copy_(0, open_rows, _settled(flat, open_rows, *some))
     places = _ordered(flat, places, largest).view(*rows.shape[:-1], k).movedim(-1, dim).contiguous()
-    return [x.gather(dim, places), places]
+    return [_taken(x, dim, places), places]
+
+
+def _taken(x: Tensor, dim: int, places: Tensor) -> Tensor:
+    """Elements at places, by their bits: torch does not gather every dtype."""
+    return x.view(_BITS[x.itemsize]).gather(dim, places).view(x.dtype)
 
 
 def _same(x: Tensor, last: Tensor) -> Tensor:
-    if not x.is_floating_point():
+    if not x.is_floating_point() or not last.isnan().any():
         return x == last
     return (x == last) | (x.isnan() & last.isnan())
 
 
-def _settled(equal: Tensor, places: Tensor, missing: Tensor) -> Tensor:
-    """Places whose tail, the elements equal to the last one, are the first of these; in any order."""
+def _settled(flat: Tensor, rows: Tensor, values: Tensor, places: Tensor) -> Tensor:
+    """Places whose tail, the elements equal to the last one, are the first of these; in any order.
+
+    Many equal elements are near a row's beginning as a rule, so what is looked at grows until all are found.
+    """
     k = places.shape[1]
-    place = equal.nonzero(as_tuple=True)[1]
-    counts = equal.sum(-1)
-    first = torch.cumsum(counts, 0) - counts
+    last = values[:, -1:]
+    missing = _same(values, last).sum(-1)
+    left = torch.arange(len(rows), device=places.device)
     number = torch.arange(k, device=places.device)
-    wanted = place[(first[:, None] + number).clamp(max=len(place) - 1)]
-    # torch sorts: what is better than the last one comes first.
-    return torch.where(
-        number < k - missing[:, None],
-        places,
-        wanted.gather(1, (number - (k - missing[:, None])).clamp(min=0)),
-    )
+    length = FIRST_LOOK
+    while len(left):
+        # index_select copies whole rows; indexing would look up each element
+        mine, wanted = places.index_select(0, left), missing.index_select(0, left)
+        equal = _same(flat[:, :length].index_select(0, rows[left]), last.index_select(0, left))
+        row, place = equal.nonzero(as_tuple=True)
+        counts = torch.bincount(row, minlength=len(left))
+        enough = (counts >= wanted) | (length >= flat.shape[1])
+        # torch sorts: what is better than the last one comes first.
+        tail = number - (k - wanted)[:, None]
+        begin = (torch.cumsum(counts, 0) - counts)[:, None]
+        found = (begin + tail).clamp(min=0, max=max(len(place) - 1, 0))
+        if len(place):
+            settled = torch.where(tail < 0, mine, place.index_select(0, found.view(-1)).view(found.shape))
+            places.index_copy_(0, left, torch.where(enough[:, None], settled, mine))
+        left = left[~enough]
+        length *= 16
+    return places
 
 
 def _ordered(rows: Tensor, places: Tensor, largest: bool) -> Tensor:
@@ -73,4 +96,4 @@ def by_definition(x: Tensor, dim: int, k: int, largest: bool) -> list[Tensor]:
         chosen = sorted(order, key=lambda place: order[place], reverse=largest)
         places[number] = torch.tensor(chosen[:k])
     places = places.view(*rows.shape[:-1], k).movedim(-1, dim).contiguous()
-    return [x.gather(dim, places), places]
+    return [_taken(x, dim, places), places]

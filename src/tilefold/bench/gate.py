@@ -98,7 +98,8 @@ def _index_fault(case: Case, x: torch.Tensor, got: Outputs, want: Outputs) -> st
     index, expected = got[-1], want[-1]
     if int(index.min()) < 0 or int(index.max()) >= x.shape[dim]:
         return "an index is out of range"
-    there, best = (x.gather(dim, i.unsqueeze(dim)) for i in (index, expected))
+    # Several places along the dim, or one of each result.
+    there, best = (x.gather(dim, i if i.ndim == x.ndim else i.unsqueeze(dim)) for i in (index, expected))
     if not torch.equal(there, best):
         return "an index points at another element"
     return None if len(got) == 1 or torch.equal(got[0], want[0]) else "a value is another element's"

@@ -23,6 +23,8 @@ MOST = 32  # entries that are selected
 SHORT_PLACES = (1 << 16) - 64  # places that 16 bits hold, with some beyond a row's end
 LONGEST_PART = 1 << 30  # places of a part, counted in 32 bits
 LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another program begins
+AT_ONCE = 256  # elements of a thread that are loaded without a loop
+COLUMN_PART = 1 << 12  # places of a part where results are neighbours: a program has many rows
 ENTRIES = 1 << 12  # entries of all parts that one program of the second launch holds
 
 
@@ -31,9 +33,9 @@ class Selection:
     """What a launch that selects decides.
 
     A program owns `rows` rows, or of one of them one of `splits` parts of `part` places. Its tile is [lanes, rows, unroll,
-    run]; a group is the vectors at one lane and unroll of `turns` tiles. `direct`: no groups are made. `pack`: an entry
-    is one integer of 32 bits ("short"), of 64 bits ("long"), or a pair. `align`: vectors are read from the multiple of `run`
-    before a row.
+    run]; a group is the vectors at one lane and unroll of `turns` tiles. `direct`: no groups are made. `pack`,
+    `pack_groups`: an entry is one integer of 32 bits ("short"), of 64 bits ("long"), or a pair. `align`: vectors are read
+    from the multiple of `run` before a row.
     """
 
     k: int
@@ -47,6 +49,7 @@ class Selection:
     part: int
     num_warps: int
     pack: str
+    pack_groups: str
     direct: bool
     align: bool
     evict_first: bool
@@ -122,22 +125,25 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
     dtype, (along,) = problem.dtypes[0], problem.reduced_dims
     itemsize, step, rows = dtype.itemsize, along.strides[0], problem.outputs
     columns = step != 1 and any(d.strides[0] == 1 for d in problem.output_dims[-1:])
-    run = min(16 // itemsize, 16) if step == 1 else 4
+    columns = columns and k * math.ceil(along.size / COLUMN_PART) <= ENTRIES
+    run = min(16 // itemsize, 16) if step == 1 else 2
     align = step == 1 and not _is_aligned(problem, run)
     span = along.size + (run - 1) * align
     splits, part = 1, span
     vectors = math.ceil(span / run)
     direct = vectors <= 2 * k
     if not direct:
-        splits, part = _parts(rows, span, run, k, device, 32 if columns else 1)
+        splits, part = _parts(rows, span, run, k, device, columns)
         vectors = math.ceil(part / run)
-    rows_each, lanes, warps = _shares(rows, vectors, part * itemsize, columns, device)
+    rows_each, lanes, warps = _shares(rows, part * itemsize, device)
+    if columns:  # results are neighbours in memory
+        rows_each, lanes, warps = (32 if k <= 8 else 16 if k <= 16 else 8), min(_power(vectors), 32), 8
     if direct:
         lanes = min(lanes, _power(vectors))
         unroll, turns = _power(math.ceil(vectors / lanes)), 1
     else:
         groups = min(max(_nearest(k * part), lanes), 2048, _power(vectors))
-        unroll = max(1, min(groups // lanes, 16))
+        unroll = max(1, min(groups // lanes, 4 if columns else 8 if rows_each > 1 else 16))
         turns = math.ceil(vectors / (lanes * unroll))
     return Selection(
         k=k,
@@ -151,6 +157,7 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
         part=part,
         num_warps=warps,
         pack=_pack(dtype, part),
+        pack_groups=_pack(dtype, vectors),
         direct=direct,
         align=align,
         evict_first=problem.bytes_read < CACHED,
@@ -163,35 +170,30 @@ def _is_aligned(problem: Problem, run: int) -> bool:
     return problem.aligned[0] >= min(run * problem.dtypes[0].itemsize, 16) and not any(starts)
 
 
-def _pack(dtype: torch.dtype, part: int) -> str:
+def _pack(dtype: torch.dtype, places: int) -> str:
     if dtype.itemsize == 8:
         return "pair"
-    return "short" if dtype.itemsize <= 2 and dtype != torch.uint16 and part <= SHORT_PLACES else "long"
+    return "short" if dtype.itemsize <= 2 and dtype != torch.uint16 and places <= SHORT_PLACES else "long"
 
 
-def _parts(rows: int, span: int, run: int, k: int, device: Device, together: int) -> tuple[int, int]:
+def _parts(rows: int, span: int, run: int, k: int, device: Device, columns: bool) -> tuple[int, int]:
     """How many programs share a row, and places of each; each has k places and more."""
-    programs = math.ceil(rows / together)
+    programs = math.ceil(rows / 32) if columns else rows
     wanted = 1 if programs >= 2 * device.sms else math.ceil(4 * device.sms / programs)
     splits = max(1, min(wanted, span // LEAST_PART, ENTRIES // k))
-    splits = max(splits, math.ceil(span / LONGEST_PART))
+    splits = max(splits, math.ceil(span / (COLUMN_PART if columns else LONGEST_PART)))
     part = math.ceil(span / splits / run) * run if splits > 1 else span
     return math.ceil(span / part), part
 
 
-def _shares(rows: int, vectors: int, part_bytes: int, columns: bool, device: Device) -> tuple[int, int, int]:
-    """Rows a program, lanes a row, warps: a quarter of a warp for a short row, a warp for a middling one, eight for a long.
-
-    Where results are neighbours in memory and a row's elements are not, 32 rows share a program.
-    """
-    if columns:
-        return 32, min(_power(vectors), 16), 4
+def _shares(rows: int, part_bytes: int, device: Device) -> tuple[int, int, int]:
+    """Rows a program, lanes a row, warps: a quarter of a warp for a short row, a warp for a middling one, four for a long."""
     for most, rows_each, lanes, warps in ((4096, 16, 8, 4), (1 << 15, 4, 32, 4)):
         if part_bytes <= most and rows >= rows_each * device.sms:
             return rows_each, lanes, warps
     if part_bytes <= 1 << 15:
         return 1, 32, 1
-    return 1, 256, 8
+    return 1, 128, 4
 
 
 def _power(n: int) -> int:

@@ -72,6 +72,7 @@ _HELPERS = {
         "walked_offset",
         "greater",
         "lesser",
+        "lesser_by_comparison",
         "higher",
         "best_of_vectors",
         "order_key",
@@ -79,6 +80,7 @@ _HELPERS = {
         "key_and_place",
         "better_entry",
         "take_best",
+        "spread",
         "load_vectors",
     ),
 }

@@ -10,7 +10,7 @@ import torch
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.planner.moves import walk
 from tilefold.planner.plan import Launch, Plan
-from tilefold.planner.selections import Gathering, Selection, reaches_far, rows_walk
+from tilefold.planner.selections import AT_ONCE, Gathering, Selection, reaches_far, rows_walk
 from tilefold.problem import Problem
 
 
@@ -46,14 +46,18 @@ def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any,
         "RUN": settings.run,
         "TURNS": settings.turns,
         "TURNS_PADDED": _power(settings.turns),
+        "CANDIDATES": max(1, _power(settings.k) * _power(settings.turns) // settings.lanes),
         "DIRECT": settings.direct,
         "LARGEST": settings.largest,
         "PACK": settings.pack,
+        "PACK_GROUPS": settings.pack_groups,
+        "DROPS_NAN": not interpret,
         "ALIGN": settings.align,
         "VECTORS": along.strides[0] == 1,
         "EDGES": along.strides[0] == 1 and (settings.align or along.size % settings.run != 0),
         "WIDE": reaches_far(problem, settings),
         "PARTIAL": partial,
+        "AT_ONCE": settings.turns * settings.unroll * settings.run <= AT_ONCE,
         "EVICT": "evict_first" if settings.evict_first and settings.direct else "",
         "RELEASE": step.releases,
     }

@@ -23,7 +23,12 @@ def greater(a, b):
 
 
 def lesser(a, b):
-    """The lesser of two values; NaN is greatest."""
+    """The lesser of two values; NaN is greatest, as a device's minimum has it."""
+    return tl.minimum(a, b)
+
+
+def lesser_by_comparison(a, b):
+    """The same where minimum propagates NaN, as the interpreter's does."""
     return tl.where((a <= b) | (b != b), a, b)
 
 
@@ -32,14 +37,16 @@ def higher(a, b):
     return tl.maximum(a, b)
 
 
-def best_of_vectors(x, LARGEST: tl.constexpr):
+def best_of_vectors(x, LARGEST: tl.constexpr, DROPS_NAN: tl.constexpr):
     """[LANES, ROWS, UNROLL, RUN] values -> [LANES, ROWS, UNROLL]."""
     if x.dtype.is_floating() and x.dtype.primitive_bitwidth < 32:
         x = x.to(tl.float32)
     if LARGEST:
         best = tl.reduce(x, 3, greater)
-    else:
+    elif DROPS_NAN:
         best = tl.reduce(x, 3, lesser)
+    else:
+        best = tl.reduce(x, 3, lesser_by_comparison)
     return best
 
 
@@ -102,40 +109,53 @@ def better_entry(key_a, place_a, key_b, place_b):
     return tl.where(second, key_b, key_a), tl.where(second, place_b, place_a)
 
 
-def take_best(made, K: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr, AXES: tl.constexpr):
-    """The K best entries of each row (axis 1 of AXES), best first: [SLOTS, ROWS]. In each round one is taken out."""
-    slot = tl.arange(0, SLOTS)[:, None]
+def spread(row, AXES: tl.constexpr):
+    """A value a row, beside entries in three or four axes."""
+    beside = row[None, :, None]
+    if AXES == 4:
+        beside = beside[:, :, :, None]
+    return beside
+
+
+def take_best(made, K: tl.constexpr, slot, AXES: tl.constexpr, SLOT_AXES: tl.constexpr):
+    """The K best entries of each row (axis 1 of AXES), best first: in each round one is taken out.
+
+    The j-th is returned wherever `slot` is j: in two axes, [slots, rows], or beside entries of three.
+    """
     keys = made[0]
     LOWEST: tl.constexpr = -0x80000000 if keys.dtype == tl.int32 else -0x8000000000000000
-    found = tl.full((SLOTS, ROWS), LOWEST, keys.dtype)
+    shape: tl.constexpr = (slot.shape[0], keys.shape[1]) if SLOT_AXES == 2 else (slot.shape[0], keys.shape[1], slot.shape[2])
+    found = tl.full(shape, LOWEST, keys.dtype)
     if len(made) == 1:
         for j in range(K):
             best = keys
             if AXES == 4:
                 best = tl.reduce(best, 3, higher)
             best = tl.reduce(tl.reduce(best, 2, higher), 0, higher)
-            found = tl.where(slot == j, best[None, :], found)
-            taken = best[None, :, None]
-            if AXES == 4:
-                taken = taken[:, :, :, None]
-            keys = tl.where(keys == taken, LOWEST, keys)
+            if SLOT_AXES == 2:
+                found = tl.where(slot == j, best[None, :], found)
+            else:
+                found = tl.where(slot == j, best[None, :, None], found)
+            keys = tl.where(keys == spread(best, AXES), LOWEST, keys)
         result = (found,)
     else:
         places = made[1]
-        found_places = tl.full((SLOTS, ROWS), 0x7FFFFFFF, places.dtype)
+        found_places = tl.full(shape, 0x7FFFFFFF, places.dtype)
         for j in range(K):
             best, place = keys, places
             if AXES == 4:
                 best, place = tl.reduce((best, place), 3, better_entry)
             best, place = tl.reduce((best, place), 2, better_entry)
             best, place = tl.reduce((best, place), 0, better_entry)
-            found = tl.where(slot == j, best[None, :], found)
-            found_places = tl.where(slot == j, place[None, :], found_places)
-            taken = place[None, :, None]
-            if AXES == 4:
-                taken = taken[:, :, :, None]
-            keys = tl.where(places == taken, LOWEST, keys)
-            places = tl.where(places == taken, 0x7FFFFFFF, places)
+            if SLOT_AXES == 2:
+                found = tl.where(slot == j, best[None, :], found)
+                found_places = tl.where(slot == j, place[None, :], found_places)
+            else:
+                found = tl.where(slot == j, best[None, :, None], found)
+                found_places = tl.where(slot == j, place[None, :, None], found_places)
+            taken = places == spread(place, AXES)
+            keys = tl.where(taken, LOWEST, keys)
+            places = tl.where(taken, 0x7FFFFFFF, places)
         result = (found, found_places)
     return result
 
@@ -149,7 +169,7 @@ def load_vectors(
     """
     element = base.dtype.element_ty
     if element.is_floating():
-        pad = tl.full([], float("-inf") if LARGEST else float("nan"), element)
+        pad = tl.full([], float("-inf") if LARGEST else float("nan"), tl.float32).to(element)
     else:
         WIDTH: tl.constexpr = element.primitive_bitwidth
         if element.is_int_unsigned():
@@ -166,21 +186,23 @@ def load_vectors(
 def select_rows(
     x_ptr, y_ptrs, shift, x_rows, y_rows, x_step, y_step, rows, length, part, splits,
     K: tl.constexpr, SLOTS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr, RUN: tl.constexpr,
-    TURNS: tl.constexpr, TURNS_PADDED: tl.constexpr, DIRECT: tl.constexpr, LARGEST: tl.constexpr, PACK: tl.constexpr,
+    TURNS: tl.constexpr, TURNS_PADDED: tl.constexpr, CANDIDATES: tl.constexpr, DIRECT: tl.constexpr,
+    LARGEST: tl.constexpr, PACK: tl.constexpr, PACK_GROUPS: tl.constexpr, DROPS_NAN: tl.constexpr,
     ALIGN: tl.constexpr, VECTORS: tl.constexpr, EDGES: tl.constexpr, WIDE: tl.constexpr, PARTIAL: tl.constexpr,
-    EVICT: tl.constexpr, RELEASE: tl.constexpr,
+    AT_ONCE: tl.constexpr, EVICT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """The K best of each row, or of a part of it.
 
     A program owns ROWS rows, and of these the places [split * part, (split + 1) * part). It reads each of its elements once,
-    and the elements of K groups a second time (DIRECT: rows are so short that no groups are made). It writes values and
-    places, or with PARTIAL keys and places, [rows, splits, K], for a second launch.
+    and the elements of K groups a second time. It writes values and places, or with PARTIAL keys and places, [rows, splits,
+    K], for a second launch. DIRECT: rows are so short that no groups are made. AT_ONCE: tiles are read without a loop.
     With ALIGN, places count from the multiple of RUN elements before a row.
     """
     if RELEASE:
         gdc_launch_dependents()
     GROUPS: tl.constexpr = LANES * UNROLL
     SHORT: tl.constexpr = PACK == "short"
+    SHORT_GROUPS: tl.constexpr = PACK_GROUPS == "short"
     HALF: tl.constexpr = x_ptr.dtype.element_ty == tl.float16
     split = tl.program_id(0) % splits
     row = (tl.program_id(0) // splits).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -192,6 +214,8 @@ def select_rows(
         begin = begin // RUN * RUN
     start = split.to(tl.int64) * part
     end = tl.minimum(length + lead - start, part).to(tl.int32)
+    # No row ends before: tiles up to there need no mask for each element.
+    least_end = tl.minimum(length - start, part).to(tl.int32)
     first = tl.where(split == 0, lead, 0)
     base4 = (x_ptr + begin + start * x_step)[None, :, None, None]
     end4, first4, ok4 = end[None, :, None, None], first[None, :, None, None], row_ok[None, :, None, None]
@@ -208,15 +232,16 @@ def select_rows(
         x, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
         if EDGES:
             x = tl.where((q >= first4) & (q < end4), x, pad)
-        best = order_key(best_of_vectors(x, LARGEST), LARGEST, SHORT, HALF)
+        best = order_key(best_of_vectors(x, LARGEST, DROPS_NAN), LARGEST, SHORT_GROUPS, HALF)
         number = tl.broadcast_to(vector, best.shape)
-        if TURNS <= 8:
+        if AT_ONCE:
             for turn in tl.static_range(1, TURNS):
                 q = (vector[:, :, :, None] + turn * GROUPS) * RUN + run
                 x, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
                 if EDGES:
-                    x = tl.where(q < end4, x, pad)
-                key = order_key(best_of_vectors(x, LARGEST), LARGEST, SHORT, HALF)
+                    if (turn + 1) * (GROUPS * RUN) > least_end:
+                        x = tl.where(q < end4, x, pad)
+                key = order_key(best_of_vectors(x, LARGEST, DROPS_NAN), LARGEST, SHORT_GROUPS, HALF)
                 number = tl.where(key > best, vector + turn * GROUPS, number)
                 best = tl.maximum(best, key)
         else:
@@ -228,21 +253,24 @@ def select_rows(
                 q = (vector[:, :, :, None] + (turn + 1) * GROUPS) * RUN + run
                 ahead, pad = load_vectors(base4, q, end4, ok4, x_step, RUN, LARGEST, VECTORS, EVICT)
                 if EDGES:
-                    x = tl.where(now < end4, x, pad)
-                key = order_key(best_of_vectors(x, LARGEST), LARGEST, SHORT, HALF)
+                    if (turn + 1) * (GROUPS * RUN) > least_end:
+                        x = tl.where(now < end4, x, pad)
+                key = order_key(best_of_vectors(x, LARGEST, DROPS_NAN), LARGEST, SHORT_GROUPS, HALF)
                 number = tl.where(key > best, vector + turn * GROUPS, number)
                 best = tl.maximum(best, key)
-        chosen = take_best(entries(best, number, True, PACK), K, SLOTS, ROWS, 3)
-        group = (key_and_place(chosen, PACK)[1] % GROUPS)[:, :, None, None]
-        turns = tl.arange(0, TURNS_PADDED)[None, None, :, None]
-        q = (turns * GROUPS + group) * RUN + run
-        some = (tl.arange(0, SLOTS) < K)[:, None, None, None] & ok4
+        # Each lane takes vectors of the best groups: the one of turn c % TURNS_PADDED of group c // TURNS_PADDED.
+        candidate = tl.arange(0, CANDIDATES)[None, None, :] * LANES + tl.arange(0, LANES)[:, None, None]
+        order = candidate // TURNS_PADDED
+        chosen = take_best(entries(best, number, True, PACK_GROUPS), K, order, 3, 3)
+        group = key_and_place(chosen, PACK_GROUPS)[1] % GROUPS
+        q = (candidate % TURNS_PADDED * GROUPS + group)[:, :, :, None] * RUN + run
+        some = (order < K)[:, :, :, None] & ok4
         x, pad = load_vectors(base4, q, end4, some, x_step, RUN, LARGEST, VECTORS, "")
         inside = (q >= first4) & (q < end4) & some
     key = order_key(x, LARGEST, SHORT, HALF)
-    final = take_best(entries(key, q.to(tl.int32), inside, PACK), K, SLOTS, ROWS, 4)
-    key, place = key_and_place(final, PACK)
     slot = tl.arange(0, SLOTS)[:, None]
+    final = take_best(entries(key, q.to(tl.int32), inside, PACK), K, slot, 4, 2)
+    key, place = key_and_place(final, PACK)
     ok = (slot < K) & row_ok[None, :]
     index = start + place - lead[None, :]
     if PARTIAL:
