@@ -20,6 +20,11 @@ from tilefold.functional import (
     bitwise_or,
     bitwise_xor,
     count_nonzero,
+    cummax,
+    cummin,
+    cumprod,
+    cumsum,
+    logcumsumexp,
     logsumexp,
     max,
     mean,
@@ -34,6 +39,7 @@ from tilefold.functional import (
     vector_norm,
 )
 from tilefold.product import matmul
+from tilefold.scan import scan
 from tilefold.switch import backend
 
 __version__ = "0.1.0"
@@ -53,8 +59,13 @@ __all__ = [
     "bitwise_or",
     "bitwise_xor",
     "count_nonzero",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "explain_plan",
     "last_plan",
+    "logcumsumexp",
     "logsumexp",
     "math",
     "matmul",
@@ -66,6 +77,7 @@ __all__ = [
     "norm",
     "prod",
     "reduce",
+    "scan",
     "std",
     "std_mean",
     "sum",

@@ -166,4 +166,5 @@ def _with_tensors(argument: Any, tensors: Any) -> Any:
 LIBRARY: dict[str, Callable[..., Tensor | None]] = {
     "finished_product": cublas.finished_product,
     "wide_product": cublas.wide_product,
+    "zeroed": torch.Tensor.zero_,
 }

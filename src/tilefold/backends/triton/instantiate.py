@@ -15,7 +15,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton import axes, interpreted
-from tilefold.backends.triton.kernels import in_order, product_rows, products, scalars, tiles
+from tilefold.backends.triton.kernels import in_order, product_rows, products, scalars, scans, tiles
 from tilefold.caching import kept_outside_modes
 
 _OF_PRODUCTS = (
@@ -55,6 +55,25 @@ _HELPERS = {
         "meet_in_order",
         "either",
         "last_lane",
+    ),
+    scans: (
+        "outer_offset",
+        "over_tile",
+        "tile_slots",
+        "turned",
+        "either_bits",
+        "last_slot",
+        "last_slots",
+        "lines_begin",
+        "states_before",
+        "scanned_tile",
+        "after",
+        "store_prefixes",
+        "store_last",
+        "walked_tile",
+        "publish",
+        "wait_for",
+        "met_before",
     ),
     products: _OF_PRODUCTS,
     product_rows: (*_OF_PRODUCTS, "tree", "fold_values", "store_rows"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilefold.backends.triton.call import Call, fold_call
 from tilefold.backends.triton.product_calls import product_call
+from tilefold.backends.triton.scan_calls import scan_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
@@ -14,6 +15,8 @@ from tilefold.problem import Problem
 FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_lanes": fold_call,
     "fold_in_order": fold_call,
+    "scan_walked": scan_call,
+    "scan_tiles": scan_call,
     "product_whole": product_call,
     "product_rows": product_call,
     "product_partials": product_call,
