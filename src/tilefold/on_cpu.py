@@ -147,7 +147,7 @@ def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
         if backend == "torch":
             raise BackendError(
                 "backend: torch's own scan must be known to give the promised answers (accuracy, dtypes, guarantee), got "
-                f"({', '.join(program.algebra.fields)}) over dim {dim}, \"{guarantee}\", without one; use \"cpu\" or \"auto\""
+                f'({", ".join(program.algebra.fields)}) over dim {dim}, "{guarantee}", without one; use "cpu" or "auto"'
             )
     if backend == "reference":
         results, state = reference.scan(

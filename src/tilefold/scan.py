@@ -119,7 +119,7 @@ def scan_tensors(
     guarantee: str = "run_to_run",
     call: str = "scan",
 ) -> list[Tensor]:
-    """`scan` without packing: the results, then the state's fields where asked for. `convert` reads elements as that dtype."""
+    """`scan` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype."""
     _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
@@ -140,20 +140,41 @@ def scan_tensors(
     elif 0 in whole:
         made = _of_nothing(request, before, tensors[0].device)
     else:
-        into = None if targets is None or return_state else [t.view(whole) if not shape else t for t in targets]
-        made = _run(request, [t.expand(shape).reshape(whole) if not shape else t.expand(shape) for t in tensors], before, into, monoid)
+        into = (
+            None if targets is None or return_state else [t.view(whole) if not shape else t for t in targets]
+        )
+        made = _run(
+            request,
+            [t.expand(shape).reshape(whole) if not shape else t.expand(shape) for t in tensors],
+            before,
+            into,
+            monoid,
+        )
     return _as_asked(made, targets, shape, monoid, len(program.outputs))
 
 
 def _run(
-    request: Scan, tensors: Sequence[Tensor], before: Sequence[Tensor], targets: Sequence[Tensor] | None, monoid: Monoid
+    request: Scan,
+    tensors: Sequence[Tensor],
+    before: Sequence[Tensor],
+    targets: Sequence[Tensor] | None,
+    monoid: Monoid,
 ) -> list[Tensor]:
     given = [plain(t).resolve_neg() if t.is_neg() else plain(t) for t in (*tensors, *before)]
     key = None
     if tensors[0].is_cuda:
         layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in given)
         work = (request.exclusive, request.reverse, request.inits, request.state, request.program.outputs)
-        key = ("scan", monoid, layouts, tensors[0].device, request.dim, work, request.program.elements, request.guarantee)
+        key = (
+            "scan",
+            monoid,
+            layouts,
+            tensors[0].device,
+            request.dim,
+            work,
+            request.program.elements,
+            request.guarantee,
+        )
     return dispatch.run(request, given, key, targets)
 
 
@@ -164,7 +185,10 @@ def _as_asked(
     if not shape:
         made = [r.view(()) for r in made]
     if targets is not None:
-        made[:outputs] = [t if t is r or t.data_ptr() == r.data_ptr() else t.copy_(r) for t, r in zip(targets, made, strict=False)]
+        made[:outputs] = [
+            t if t is r or t.data_ptr() == r.data_ptr() else t.copy_(r)
+            for t, r in zip(targets, made, strict=False)
+        ]
     if monoid.algebra.identity is None and len(made) > outputs:
         made.pop()
     return made
@@ -173,13 +197,17 @@ def _as_asked(
 def _check_flags(call: str, **flags: Any) -> None:
     for name, value in flags.items():
         if not isinstance(value, bool):
-            raise KindError(f"{call}: `{name}` must be True or False, got one of type {type(value).__name__}; write bool(...)")
+            raise KindError(
+                f"{call}: `{name}` must be True or False, got one of type {type(value).__name__}; write bool(...)"
+            )
 
 
 def _one_dim(dim: Any, ndim: int, call: str) -> int:
     """The dim to scan: prefixes along several would need an order among them, which a reshape says."""
     if dim is None or isinstance(dim, list | tuple):
-        raise KindError(f"{call}: `dim` must be one int, got {dim!r}; flatten the dims first, in the order of the scan")
+        raise KindError(
+            f"{call}: `dim` must be one int, got {dim!r}; flatten the dims first, in the order of the scan"
+        )
     return wrapped_dims(dim, ndim, call)[0]
 
 
@@ -225,7 +253,11 @@ def _field(value: Any, name: str, dtype: torch.dtype, rows: Sequence[int], like:
         field = value if value.dtype == dtype else value.to(dtype)
     elif isinstance(value, bool | int | float):
         loses = isinstance(value, float) and not is_float(dtype)
-        field = torch.zeros((), dtype=dtype, device=like.device) if loses else like.new_full((), value, dtype=dtype)
+        field = (
+            torch.zeros((), dtype=dtype, device=like.device)
+            if loses
+            else like.new_full((), value, dtype=dtype)
+        )
     else:
         raise KindError(
             f"{call}: `init` must be a number or a tensor for each field, got {type(value).__name__} for {name}; "
@@ -249,7 +281,8 @@ def _of_nothing(request: Scan, before: Sequence[Tensor], device: torch.device) -
     for target, field in zip(made[len(request.program.outputs) :], before, strict=False):
         target.copy_(field)
     if request.state and not before:
-        pairs = zip(request.program.identity, request.program.state, strict=True)
-        for target, (number, dtype) in zip(made[len(request.program.outputs) :], pairs, strict=True):
+        for target, number in zip(
+            made[len(request.program.outputs) :], request.program.identity, strict=True
+        ):
             target.fill_(number)
     return made

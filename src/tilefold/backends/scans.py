@@ -44,14 +44,20 @@ def scan(
     shape = tensors[0].shape
     outer, length, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
     with torch.no_grad():
-        inputs = [_folded(_as_bits(t.detach(), e), dim) for t, e in zip(tensors, program.elements, strict=True)]
-        first = [_as_bits(f.detach(), d).reshape(outer, inner) for f, d in zip(init, program.state, strict=False)]
+        inputs = [
+            _folded(_as_bits(t.detach(), e), dim) for t, e in zip(tensors, program.elements, strict=True)
+        ]
+        first = [
+            _as_bits(f.detach(), d).reshape(outer, inner) for f, d in zip(init, program.state, strict=False)
+        ]
         results = [torch.empty(shape, dtype=stored(d), device="cpu") for d in program.outputs]
         state = [torch.empty((outer, inner), dtype=stored(d), device="cpu") for d in program.state]
         walk = _Walk(program, tile, alone, exclusive, reverse, length)
         targets = [r.view(outer, length, inner) for r in results]
         for rows in _blocks(outer, inner, tile.rows):
-            last = walk.rows([_at(x, rows) for x in inputs], [f[rows] for f in first], [_at(t, rows) for t in targets])
+            last = walk.rows(
+                [_at(x, rows) for x in inputs], [f[rows] for f in first], [_at(t, rows) for t in targets]
+            )
             for whole, part in zip(state, last, strict=True):
                 whole[rows].copy_(part)
     kept = [s.view((*shape[:dim], *shape[dim + 1 :])) for s in state]
@@ -125,7 +131,13 @@ class _Walk:
             yield left % steps, 1
 
     def _turn(
-        self, at: int, steps: int, lanes: int, inputs: Sequence[Tensor], carry: State | None, targets: Sequence[Tensor]
+        self,
+        at: int,
+        steps: int,
+        lanes: int,
+        inputs: Sequence[Tensor],
+        carry: State | None,
+        targets: Sequence[Tensor],
     ) -> State:
         count = steps * lanes
         start = self.length - at - count if self.reverse else at
@@ -185,7 +197,9 @@ class _Walk:
         for t, s in zip(target, scanned, strict=True):
             t[:, :skipped].copy_(s[:, :skipped])
         part = [s[:, skipped:] for s in scanned]
-        self._combine([b[skipped:].expand(part[0].shape) for b in before], part, [t[:, skipped:] for t in target])
+        self._combine(
+            [b[skipped:].expand(part[0].shape) for b in before], part, [t[:, skipped:] for t in target]
+        )
         return target
 
     def _shifted(self, final: State, before: State, carry: State | None, target: State) -> State:
@@ -217,7 +231,7 @@ class _Walk:
         element = self.program.elements[which]
         if self.reverse:
             part = part.flip(1)
-        laned = part.unflatten(1, (-1, steps)).permute(2, 1, 0, 3)
+        laned = part.unflatten(1, (-1, steps)).permute(2, 1, 0, 3)  # type: ignore[no-untyped-call]  # torch's own
         key = ("gather", which, laned.shape)
         if key not in self.workspace:
             wide = stored(element_dtype(element))
@@ -238,7 +252,9 @@ class _Walk:
     def _buffers(self, use: str, shape: torch.Size) -> State:
         key = (use, shape)
         if key not in self.workspace:
-            self.workspace[key] = [torch.empty(shape, dtype=stored(d), device="cpu") for d in self.program.state]
+            self.workspace[key] = [
+                torch.empty(shape, dtype=stored(d), device="cpu") for d in self.program.state
+            ]
         return self.workspace[key]
 
 

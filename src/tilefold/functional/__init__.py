@@ -58,6 +58,6 @@ from tilefold.functional.truth import count_nonzero as count_nonzero
 
 __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "bitwise_and", "bitwise_or", "bitwise_xor",
-    "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "logsumexp", "max", "mean", "min", "norm", "prod", "std", "std_mean", "sum", "var", "var_mean",
-    "vector_norm",
+    "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "logsumexp", "max", "mean", "min", "norm",
+    "prod", "std", "std_mean", "sum", "var", "var_mean", "vector_norm",
 ]  # fmt: skip

@@ -88,7 +88,8 @@ def cummax(
     """
     if names or overridden(input, *listed(out)):
         return redirected(cummax, names, input, dim, out)
-    return torch.return_types.cummax(_prefixes(input, catalogue.CUMMAX, dim, None, None, out, "cummax"))
+    values, indices = _prefixes(input, catalogue.CUMMAX, dim, None, None, out, "cummax")
+    return torch.return_types.cummax((values, indices))
 
 
 def cummin(
@@ -111,7 +112,8 @@ def cummin(
     """
     if names or overridden(input, *listed(out)):
         return redirected(cummin, names, input, dim, out)
-    return torch.return_types.cummin(_prefixes(input, catalogue.CUMMIN, dim, None, None, out, "cummin"))
+    values, indices = _prefixes(input, catalogue.CUMMIN, dim, None, None, out, "cummin")
+    return torch.return_types.cummin((values, indices))
 
 
 def logcumsumexp(
@@ -140,7 +142,13 @@ def logcumsumexp(
 
 
 def _prefixes(
-    x: Tensor, monoid: Monoid, dim: Any, dtype: torch.dtype | None, convert: torch.dtype | None, out: Any, call: str
+    x: Tensor,
+    monoid: Monoid,
+    dim: Any,
+    dtype: torch.dtype | None,
+    convert: torch.dtype | None,
+    out: Any,
+    call: str,
 ) -> list[Tensor]:
     check_is_tensor(x, call)
     if dim is NEEDED or not is_whole(dim):

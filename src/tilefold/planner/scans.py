@@ -13,6 +13,7 @@ from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.program import Program
 from tilefold.caching import kept_outside_modes
 from tilefold.planner.device import NOMINAL, Device
+from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, count, names
 from tilefold.planner.view import WARP, View, power_above, power_below, view_of
 from tilefold.problem import Dim, Problem, canonical
@@ -22,6 +23,7 @@ WALKED_WORDS = 16  # the same where a program walks its lines, so that more prog
 SHORT = 512  # elements of a line, up to which a program takes several lines at once
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 WARPS_AN_SM = 16  # of programs that walk whole lines: fewer leave memory idle
+COLUMN_WORDS = 8  # of the states of a thread's columns
 SHARE_BYTES = 1 << 15  # of columns that a program reads again from the caches
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 COSTLY = 4  # operations of a combine, from which on a combine an element is worth saving
@@ -41,7 +43,7 @@ class Work:
 class ScanTile:
     """What one launch of a scan decides: a program owns `lines` lines and reads `length` elements of each at a time.
 
-    `by_rows`: a line's elements are neighbours in memory, and `run` of them are one load; else neighbours are other lines.
+    `by_rows`: a line's elements are neighbours in memory; else neighbours are other lines. `run` of them are one load.
     `shares`: so many programs share a line, each `turns` tiles; 0 where a program walks its lines from end to end. `group`
     and `groups`: how many shares' states meet in one tree, and how many groups' (see the kernel). `carry_first`: the state
     before a tile meets the tile's first element, instead of every prefix.
@@ -68,7 +70,10 @@ class ScanTile:
 
     def __str__(self) -> str:
         kind = "row" if self.by_rows else "column"
-        words = [f"{count(self.lines, kind)} x {count(self.length, 'element')} a step", count(self.num_warps, "warp")]
+        words = [
+            f"{count(self.lines, kind)} x {count(self.length, 'element')} a step",
+            count(self.num_warps, "warp"),
+        ]
         if self.shares:
             words += [f"{count(self.shares, 'share')} of {count(self.turns, 'tile')} a {kind}"]
             words += [f"trees of {self.group} shares and {self.groups} groups"]
@@ -89,7 +94,9 @@ def plan_scan(problem: Problem, program: Program, work: Work, device: Device, gu
     """The steps of a scan of at least one element: one launch, after its counters are zeroed where programs share lines."""
     alone = guarantee == "batch_invariant"
     view = view_of(problem)
-    words = state_words(program)
+    words = state_words(scan_program(program, work, problem.length))
+    if view.by_rows and work.reverse:
+        view = replace(view, vector=1)  # vectors are of rising addresses
     tile = _tile(view, words, NOMINAL if alone else device, alone)
     costly = sum(node.op not in ("input", "const") for node in program.combine.graph.nodes) > COSTLY
     tile = replace(tile, work=work, carry_first=costly and not tile.shares)
@@ -106,6 +113,12 @@ def plan_scan(problem: Problem, program: Program, work: Work, device: Device, gu
         Launch("scan_tiles", tile, reads, (*writes, "words")),
     )
     return Plan("triton", steps, (), (workspace,), guarantee, "shared", reason)
+
+
+def scan_program(program: Program, work: Work, length: int) -> Program:
+    """The program with positions of 32 bits, where no state is seen outside, the identity's least of all."""
+    seen = work.init or work.state or work.exclusive
+    return program if seen else narrowed(program, length)
 
 
 def state_words(program: Program) -> int:
@@ -157,11 +170,11 @@ def _of_rows(view: View, words: int, device: Device, alone: bool) -> ScanTile:
 
 
 def _of_columns(view: View, words: int, device: Device, alone: bool) -> ScanTile:
-    vector, length = view.vector, view.length
+    vector, length = max(1, min(view.vector, COLUMN_WORDS // words)), view.length
     each = _lane_elements(words, LANE_WORDS, vector)
     lines = WARP * vector if alone else min(power_above(view.inner), WARP * vector)
     slots = min(power_above(length), max(1, WARP * each // lines))
-    tile = ScanTile(lines, slots, False, 1, 1)
+    tile = ScanTile(lines, slots, False, min(vector, lines), 1)
     blocks = math.ceil(view.inner / lines) * view.outer
     turns = max(1, power_below(SHARE_BYTES // (lines * slots * view.element)))
     shares = math.ceil(length / (slots * turns))

@@ -59,8 +59,8 @@ _HELPERS = {
     scans: (
         "outer_offset",
         "over_tile",
+        "near_lines",
         "tile_slots",
-        "turned",
         "either_bits",
         "last_slot",
         "last_slots",

@@ -12,9 +12,9 @@ from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.backends.triton.emit import emit
 from tilefold.backends.triton.words import TL_DTYPES
-from tilefold.planner.folds import NARROW, narrowed
+from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
-from tilefold.planner.scans import ScanTile, line_blocks, state_words
+from tilefold.planner.scans import ScanTile, line_blocks, scan_program, state_words
 from tilefold.problem import Dim, Problem
 
 
@@ -23,14 +23,18 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     tile: ScanTile = step.settings
     work, declared = tile.work, program.state
     (scanned,) = problem.reduced_dims
-    if not (work.init or work.state):  # a state that is seen outside holds positions of 64 bits
-        program = narrowed(program, scanned.size)
+    program = scan_program(program, work, scanned.size)
     *outer, last = problem.output_dims or (Dim("map", 1, (0,) * len(problem.dtypes)),)
     along, blocks = line_blocks(problem, tile)
     # States lie in the rows' order, which is the results' without the scanned dim.
     states = _state_steps([*outer, last], scanned)
     inputs = tuple(
-        (Pointer(dtype, problem.aligned[i]), tuple(d.strides[i] for d in outer), last.strides[i], scanned.strides[i])
+        (
+            Pointer(dtype, problem.aligned[i]),
+            tuple(d.strides[i] for d in outer),
+            last.strides[i],
+            scanned.strides[i],
+        )
         for i, dtype in enumerate(problem.dtypes)
     )
     inits = tuple((Pointer(dtype, 1), states[:-1], states[-1]) for dtype in declared) * work.init
@@ -66,13 +70,11 @@ def _state_steps(lines: Sequence[Dim], scanned: Dim) -> tuple[int, ...]:
 
 def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -> dict[str, Any]:
     work, length = tile.work, problem.length
-    levels = tile.run.bit_length() - 1 if tile.by_rows else 0
     shared = {
         "LINES": tile.lines,
         "LENGTH": tile.length,
         "BY_ROWS": tile.by_rows,
         "RUN": tile.run,
-        "LEVELS": levels,
         "REVERSE": work.reverse,
         "EXCLUSIVE": work.exclusive,
         "HAS_INIT": work.init,
@@ -82,7 +84,12 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
     if not tile.shares:
         edges = {"WHOLE": length >= tile.length, "PART": length % tile.length != 0}
         return shared | edges | {"CARRY_FIRST": tile.carry_first} | wide
-    trees = {"TURNS": tile.turns, "GROUP": tile.group, "GROUPS": tile.groups, "WORD_COUNT": state_words(program)}
+    trees = {
+        "TURNS": tile.turns,
+        "GROUP": tile.group,
+        "GROUPS": tile.groups,
+        "WORD_COUNT": state_words(program),
+    }
     return shared | {"PART": length % (tile.length * tile.turns) != 0} | trees | wide
 
 
@@ -106,7 +113,10 @@ def emit_states(program: Program) -> str:
     for _, dtype in fields:
         back.append(_unpacked([next(numbers) for _ in range(max(1, dtype.itemsize // 4))], dtype))
     there = " & ".join(f"({w} >> 32)" for w in words)
-    at = [f"tl.load(pointer + {i} * stride + place, mask=wanted, other=1 << 32, volatile=True)" for i in range(len(words))]
+    at = [
+        f"tl.load(pointer + {i} * stride + place, mask=wanted, other=1 << 32, volatile=True)"
+        for i in range(len(words))
+    ]
     selected = [f"tl.where(mask, {x}, {y})" for x, y in zip(a, b, strict=True)]
     return "\n\n".join(
         [

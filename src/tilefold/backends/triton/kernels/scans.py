@@ -5,8 +5,8 @@ memory) or [LENGTH, LINES] (neighbours are other lines); a state is a tuple with
 by `tl.associative_scan` over the slots of a line: what a thread holds in registers one after another, then threads in order.
 
 A reverse scan walks the tiles from the last, and its slots from the far end: addresses are mirrored, nothing is copied.
-Loads want rising addresses, so RUN neighbours stay in memory's order and change places in registers (`turned`).
-An exclusive scan reads the element before each slot, so that its first slot is the identity.
+Triton makes vectors of rising addresses only, so a row's elements are then read one by one. An exclusive scan reads the
+element before each slot, so that its first slot is the identity.
 
 Arguments:
     inputs         one record an input: (pointer, outer steps, line step, step along the line), in elements
@@ -31,21 +31,20 @@ def over_tile(x, BY_ROWS: tl.constexpr):
     return x[:, None] if BY_ROWS else x[None, :]
 
 
-def tile_slots(base, LENGTH: tl.constexpr, RUN: tl.constexpr, REVERSE: tl.constexpr):
-    """Where a tile's slots lie along the line, RUN neighbours in memory's order; the tile begins at `base` in memory."""
+def near_lines(LINES: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr):
+    """Numbers of a program's lines; of columns a thread takes RUN neighbours, and then has all of their elements."""
+    line = tl.arange(0, LINES)
+    if not BY_ROWS:
+        line = tl.max_contiguous(line, RUN)
+    return line
+
+
+def tile_slots(base, LENGTH: tl.constexpr, REVERSE: tl.constexpr):
+    """Where a tile's slots lie along the line; the tile begins at `base` in memory."""
     slot = tl.arange(0, LENGTH)
     if REVERSE:
-        slot = (LENGTH - RUN) - slot // RUN * RUN + slot % RUN
+        slot = LENGTH - 1 - slot
     return base + slot
-
-
-def turned(x, LINES: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.constexpr):
-    """Every 2 ** LEVELS neighbours of a tile by rows the other way around: registers change names."""
-    for level in tl.static_range(LEVELS):
-        pairs = tl.reshape(x, (LINES * LENGTH // (2 << level), 2, 1 << level))
-        near, far = tl.split(tl.permute(pairs, (0, 2, 1)))
-        x = tl.reshape(tl.permute(tl.join(far, near), (0, 2, 1)), (LINES, LENGTH))
-    return x
 
 
 def either_bits(a, b):
@@ -88,7 +87,7 @@ def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HA
 
 
 def scanned_tile(
-    rows, places, keep, length, LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr, LEVELS: tl.constexpr,
+    rows, places, keep, length, LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr,
     REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, carry,
     CARRY_FIRST: tl.constexpr,
 ):  # fmt: skip
@@ -113,8 +112,6 @@ def scanned_tile(
     if MASKED or EXCLUSIVE:
         state = OR_IDENTITY(tl.broadcast_to(mask, xs[0].shape), *state)
     state = AS_STATE(*[tl.broadcast_to(s, xs[0].shape) for s in state])
-    if REVERSE and LEVELS > 0:
-        state = AS_STATE(*[turned(s, LINES, LENGTH, LEVELS) for s in state])
     if CARRY_FIRST:
         slot = tl.arange(0, LENGTH)
         first = tl.broadcast_to((slot[None, :] if BY_ROWS else slot[:, None]) == 0, xs[0].shape)
@@ -132,7 +129,7 @@ def after(carry, state, BY_ROWS: tl.constexpr):
 
 def store_prefixes(
     y_ptrs, begin, places, step, keep, length, state, LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr,
-    LEVELS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+    REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write a tile's projected states where their elements are."""
     results = PROJECT(*state)
@@ -140,8 +137,6 @@ def store_prefixes(
     offset = over_tile(begin, BY_ROWS) + at * step
     for r in tl.static_range(len(y_ptrs)):
         result = tl.broadcast_to(results[r], state[0].shape)
-        if REVERSE and LEVELS > 0:
-            result = turned(result, LINES, LENGTH, LEVELS)
         if MASKED and MASK_LINES:
             tl.store(y_ptrs[r] + offset, result, mask=(at < length) & over_tile(keep, BY_ROWS))
         elif MASKED:
@@ -168,13 +163,13 @@ def store_last(
 
 def walked_tile(
     rows, y_ptrs, y_begin, y_step, base, keep, length, carry, LINES: tl.constexpr, LENGTH: tl.constexpr,
-    BY_ROWS: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr, CARRY_FIRST: tl.constexpr,
 ):  # fmt: skip
     """Scan and write the tile that begins at `base`; the state after it."""
-    places = tile_slots(base, LENGTH, RUN, REVERSE)
+    places = tile_slots(base, LENGTH, REVERSE)
     state = scanned_tile(
-        rows, places, keep, length, LINES, LENGTH, BY_ROWS, LEVELS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, carry, CARRY_FIRST
+        rows, places, keep, length, LINES, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, carry, CARRY_FIRST
     )
     if CARRY_FIRST:
         prefixes = state
@@ -184,14 +179,14 @@ def walked_tile(
         prefixes = after(carry, state, BY_ROWS)
         carry = COMBINE(*carry, *last_slots(state, LENGTH, BY_ROWS))
     store_prefixes(
-        y_ptrs, y_begin, places, y_step, keep, length, prefixes, LINES, LENGTH, BY_ROWS, LEVELS, REVERSE, MASKED, MASK_LINES
+        y_ptrs, y_begin, places, y_step, keep, length, prefixes, LINES, LENGTH, BY_ROWS, REVERSE, MASKED, MASK_LINES
     )
     return carry
 
 
 def scan_walked(
     inputs, inits, y_ptrs, s_ptrs, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length, line_blocks,
-    LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr,
+    LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr, RUN: tl.constexpr,
     REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr, WHOLE: tl.constexpr,
     PART: tl.constexpr, CARRY_FIRST: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -203,7 +198,7 @@ def scan_walked(
     """
     pid = tl.program_id(0).to(tl.int64)
     outer = pid // line_blocks
-    line = pid % line_blocks * LINES + tl.arange(0, LINES)
+    line = pid % line_blocks * LINES + near_lines(LINES, RUN, BY_ROWS)
     keep = line < lines
     rows = lines_begin(inputs, outer, outer_sizes, line, BY_ROWS)
     y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
@@ -213,18 +208,18 @@ def scan_walked(
     whole = length // LENGTH * LENGTH
     if PART and REVERSE:
         carry = walked_tile(
-            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, LINES, LENGTH, BY_ROWS, RUN, LEVELS, REVERSE,
+            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, LINES, LENGTH, BY_ROWS, REVERSE,
             EXCLUSIVE, True, MASK_LINES, CARRY_FIRST,
         )  # fmt: skip
     if WHOLE:
         for k in range(0, whole, LENGTH):
             carry = walked_tile(
                 rows, y_ptrs, y_begin, y_step, whole - LENGTH - k if REVERSE else k, keep, length, carry, LINES, LENGTH,
-                BY_ROWS, RUN, LEVELS, REVERSE, EXCLUSIVE, False, MASK_LINES, CARRY_FIRST,
+                BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES, CARRY_FIRST,
             )  # fmt: skip
     if PART and not REVERSE:
         carry = walked_tile(
-            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, LINES, LENGTH, BY_ROWS, RUN, LEVELS, REVERSE,
+            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, LINES, LENGTH, BY_ROWS, REVERSE,
             EXCLUSIVE, True, MASK_LINES, CARRY_FIRST,
         )  # fmt: skip
     if len(s_ptrs) > 0:
@@ -247,19 +242,27 @@ def wait_for(words_ptr, place, wanted, stride):
     return OF_WORDS(*words)
 
 
-def met_before(words_ptr, first, count, line, keep, stride, NUMBER: tl.constexpr, LINES: tl.constexpr):
-    """Up to NUMBER - 1 published states combined in one fixed tree: [first, first + count), LINES apart."""
-    number = tl.arange(0, NUMBER)[:, None]
-    wanted = (number < count) & keep[None, :]
-    state = wait_for(words_ptr, (first + number) * LINES + line[None, :], wanted, stride)
-    state = OR_IDENTITY(wanted, *state)
-    return last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, False)
+def met_before(words_ptr, first, count, line, keep, stride, NUMBER: tl.constexpr, LINES: tl.constexpr, TREE: tl.constexpr):
+    """Up to NUMBER - 1 published states combined in a fixed order: [first, first + count), LINES apart.
+
+    TREE: all of them at once. Else one after another, in registers that a state of each line leaves free.
+    """
+    if TREE:
+        number = tl.arange(0, NUMBER)[:, None]
+        wanted = (number < count) & keep[None, :]
+        state = OR_IDENTITY(wanted, *wait_for(words_ptr, (first + number) * LINES + line[None, :], wanted, stride))
+        state = last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, False)
+    else:
+        state = IDENTITY((LINES,))
+        for number in range(count):
+            state = COMBINE(*state, *wait_for(words_ptr, (first + number) * LINES + line, keep, stride))
+    return state
 
 
 def scan_tiles(
     inputs, inits, y_ptrs, s_ptrs, words_ptr, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length,
     line_blocks, blocks, tiles,
-    LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr,
+    LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr, RUN: tl.constexpr,
     REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr, PART: tl.constexpr,
     TURNS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -281,7 +284,7 @@ def scan_tiles(
     share = pid // blocks
     block = pid % blocks
     outer = block // line_blocks
-    lane = tl.arange(0, LINES)
+    lane = near_lines(LINES, RUN, BY_ROWS)
     line = block % line_blocks * LINES + lane
     keep = line < lines
     rows = lines_begin(inputs, outer, outer_sizes, line, BY_ROWS)
@@ -295,17 +298,17 @@ def scan_tiles(
     all_turns = tiles * TURNS
     none = IDENTITY((LINES,))
     if TURNS == 1:
-        places = tile_slots((tiles - 1 - share if REVERSE else share) * LENGTH, LENGTH, RUN, REVERSE)
+        places = tile_slots((tiles - 1 - share if REVERSE else share) * LENGTH, LENGTH, REVERSE)
         state = scanned_tile(
-            rows, places, keep, length, LINES, LENGTH, BY_ROWS, LEVELS, REVERSE, EXCLUSIVE, PART, MASK_LINES, none, False
+            rows, places, keep, length, LINES, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, none, False
         )
         own = last_slots(state, LENGTH, BY_ROWS)
     else:
         own = none
-        for turn in range(0, TURNS):
+        for turn in range(TURNS):
             at = all_turns - 1 - (turns + turn) if REVERSE else turns + turn
             state = scanned_tile(
-                rows, tile_slots(at * LENGTH, LENGTH, RUN, REVERSE), keep, length, LINES, LENGTH, BY_ROWS, LEVELS, REVERSE,
+                rows, tile_slots(at * LENGTH, LENGTH, REVERSE), keep, length, LINES, LENGTH, BY_ROWS, REVERSE,
                 EXCLUSIVE, PART, MASK_LINES, own, True,
             )  # fmt: skip
             own = last_slots(state, LENGTH, BY_ROWS)
@@ -319,19 +322,21 @@ def scan_tiles(
     stride_groups = (blocks * groups).to(tl.int64) * LINES
     of_carries = of_groups + stride_groups * WORD_COUNT
     stride_carries = (blocks * carries).to(tl.int64) * LINES
-    first_share, first_group, first_carry = block.to(tl.int64) * tiles, block.to(tl.int64) * groups, block.to(tl.int64) * carries
+    first_share = block.to(tl.int64) * tiles
+    first_group = block.to(tl.int64) * groups
+    first_carry = block.to(tl.int64) * carries
     since = own
     if GROUP > 1:
         publish(of_shares, (first_share + share) * LINES + lane, own, keep, stride_shares)
         near = met_before(
-            of_shares, first_share + group * GROUP, share - group * GROUP, lane, keep, stride_shares, GROUP, LINES
+            of_shares, first_share + group * GROUP, share - group * GROUP, lane, keep, stride_shares, GROUP, LINES, BY_ROWS
         )
         since = COMBINE(*near, *own)
     if GROUPS > 1:
         if share % GROUP == GROUP - 1:
             publish(of_groups, (first_group + group) * LINES + lane, since, keep, stride_groups)
         far = met_before(
-            of_groups, first_group + big * GROUPS, group - big * GROUPS, lane, keep, stride_groups, GROUPS, LINES
+            of_groups, first_group + big * GROUPS, group - big * GROUPS, lane, keep, stride_groups, GROUPS, LINES, BY_ROWS
         )
     if HAS_INIT:
         start = states_before(inits, outer, outer_sizes, line, keep, LINES, True)
@@ -348,15 +353,15 @@ def scan_tiles(
         before = COMBINE(*before, *near)
     if TURNS == 1:
         store_prefixes(
-            y_ptrs, y_begin, places, y_step, keep, length, after(before, state, BY_ROWS), LINES, LENGTH, BY_ROWS, LEVELS,
+            y_ptrs, y_begin, places, y_step, keep, length, after(before, state, BY_ROWS), LINES, LENGTH, BY_ROWS,
             REVERSE, PART, MASK_LINES,
         )  # fmt: skip
     else:
         carry = before
-        for turn in range(0, TURNS):
+        for turn in range(TURNS):
             at = all_turns - 1 - (turns + turn) if REVERSE else turns + turn
             carry = walked_tile(
-                rows, y_ptrs, y_begin, y_step, at * LENGTH, keep, length, carry, LINES, LENGTH, BY_ROWS, RUN, LEVELS, REVERSE,
+                rows, y_ptrs, y_begin, y_step, at * LENGTH, keep, length, carry, LINES, LENGTH, BY_ROWS, REVERSE,
                 EXCLUSIVE, PART, MASK_LINES, False,
             )  # fmt: skip
     if len(s_ptrs) > 0:
