@@ -155,7 +155,7 @@ def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
         )
         plan = Plan("reference", guarantee=guarantee, reason="one element after another")
     else:
-        plan = cpu_scan(request.shape[dim], math.prod(request.rows), guarantee)
+        plan = cpu_scan(request.shape[dim], math.prod(request.rows), guarantee, torch.get_num_threads())
         results, state = scans.scan(
             inputs, init, program, dim, plan.launched[0].settings, exclusive=request.exclusive,
             reverse=request.reverse, alone=guarantee == "batch_invariant",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -17,12 +18,14 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import convert, stored
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import element_dtype
-from tilefold.backends import elementwise
+from tilefold.backends import elementwise, workers
 from tilefold.backends.elementwise import Workspace
 from tilefold.planner.scans import CpuTile
 
 Tensor = torch.Tensor
 State = list[Tensor]
+Slices = list[tuple[State, State]]
+Levels = list[tuple[list[tuple[Tensor, Tensor]], State, State]]
 
 
 def scan(
@@ -52,14 +55,20 @@ def scan(
         ]
         results = [torch.empty(shape, dtype=stored(d), device="cpu") for d in program.outputs]
         state = [torch.empty((outer, inner), dtype=stored(d), device="cpu") for d in program.state]
-        walk = _Walk(program, tile, alone, exclusive, reverse, length)
         targets = [r.view(outer, length, inner) for r in results]
-        for rows in _blocks(outer, inner, tile.rows):
-            last = walk.rows(
-                [_at(x, rows) for x in inputs], [f[rows] for f in first], [_at(t, rows) for t in targets]
-            )
-            for whole, part in zip(state, last, strict=True):
-                whole[rows].copy_(part)
+
+        def work(some: Sequence[Rows]) -> None:
+            walk = _Walk(program, tile, alone, exclusive, reverse, length)
+            for rows in some:
+                last = walk.rows(
+                    [_at(x, rows) for x in inputs], [f[rows] for f in first], [_at(t, rows) for t in targets]
+                )
+                for whole, part in zip(state, last, strict=True):
+                    whole[rows].copy_(part)
+
+        blocks = list(_blocks(outer, inner, tile.rows))
+        count = math.ceil(len(blocks) / tile.threads)
+        workers.each(work, [blocks[i : i + count] for i in range(0, len(blocks), count)], tile.threads)
     kept = [s.view((*shape[:dim], *shape[dim + 1 :])) for s in state]
     return _as_declared(results, program.outputs), _as_declared(kept, program.state)
 
@@ -109,6 +118,8 @@ class _Walk:
     def __post_init__(self) -> None:
         self.kernels = elementwise.kernels(self.program, self.alone, False)
         self.workspace = Workspace()
+        self.slices: dict[Any, Slices] = {}
+        self.levels: dict[Any, Levels] = {}
 
     def rows(self, inputs: Sequence[Tensor], init: State, targets: Sequence[Tensor]) -> State:
         """Scan [outer, length, inner] inputs into targets of that shape; the last state of each row."""
@@ -161,8 +172,19 @@ class _Walk:
         """Every lane's own prefixes."""
         for s, x in zip(scanned, lifted, strict=True):
             s[0].copy_(x[0])
-        for m in range(1, len(lifted[0])):
-            self._combine([s[m - 1] for s in scanned], [x[m] for x in lifted], [s[m] for s in scanned])
+        combine, workspace = self.kernels.combine, self.workspace
+        for states, target in self._slices("steps", lifted, scanned):
+            combine.run(states, target, workspace)
+
+    def _slices(self, use: str, source: State, target: State) -> Slices:
+        """(two states, where their combination goes) for each step, made once for buffers that stay."""
+        key = (use, source[0].shape)
+        if key not in self.slices:
+            steps = range(1, len(source[0]))
+            self.slices[key] = [
+                ([t[m - 1] for t in target] + [x[m] for x in source], [t[m] for t in target]) for m in steps
+            ]
+        return self.slices[key]
 
     def _before(self, totals: State, carry: State | None) -> State:
         """What comes before each lane, [lanes, outer, inner]; of the first lane without a carry nothing is said."""
@@ -182,13 +204,27 @@ class _Walk:
 
     def _meet(self, totals: State) -> State:
         """The scan over lanes: level by level each is combined with the one 1, 2, 4 ... before it."""
-        state, spare, reach = [t.clone() for t in totals], [torch.empty_like(t) for t in totals], 1
-        while reach < len(state[0]):
-            for new, old in zip(spare, state, strict=True):
-                new[:reach].copy_(old[:reach])
-            self._combine([s[:-reach] for s in state], [s[reach:] for s in state], [s[reach:] for s in spare])
-            state, spare, reach = spare, state, 2 * reach
-        return state
+        shape = totals[0].shape
+        state, spare = self._buffers("meet", shape), self._buffers("spare", shape)
+        for target, total in zip(state, totals, strict=True):
+            target.copy_(total)
+        for kept, states, targets in self._levels(state, spare):
+            for new, old in kept:
+                new.copy_(old)
+            self.kernels.combine.run(states, targets, self.workspace)
+        return spare if (len(state[0]) - 1).bit_length() % 2 else state
+
+    def _levels(self, state: State, spare: State) -> Levels:
+        key = state[0].shape
+        if key not in self.levels:
+            made, reach = [], 1
+            while reach < len(state[0]):
+                kept = [(new[:reach], old[:reach]) for new, old in zip(spare, state, strict=True)]
+                pairs = [s[:-reach] for s in state] + [s[reach:] for s in state]
+                made.append((kept, pairs, [s[reach:] for s in spare]))
+                state, spare, reach = spare, state, 2 * reach
+            self.levels[key] = made
+        return self.levels[key]
 
     def _with(self, before: State, scanned: State, target: State, skipped: int) -> State:
         """Lanes' prefixes combined with what comes before; the first `skipped` lanes have nothing before them."""

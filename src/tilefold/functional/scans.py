@@ -88,7 +88,7 @@ def cummax(
     """
     if names or overridden(input, *listed(out)):
         return redirected(cummax, names, input, dim, out)
-    values, indices = _prefixes(input, catalogue.CUMMAX, dim, None, None, out, "cummax")
+    values, indices = _prefixes(input, catalogue.CUMMAX, _of_any(input, dim), None, None, out, "cummax")
     return torch.return_types.cummax((values, indices))
 
 
@@ -112,7 +112,7 @@ def cummin(
     """
     if names or overridden(input, *listed(out)):
         return redirected(cummin, names, input, dim, out)
-    values, indices = _prefixes(input, catalogue.CUMMIN, dim, None, None, out, "cummin")
+    values, indices = _prefixes(input, catalogue.CUMMIN, _of_any(input, dim), None, None, out, "cummin")
     return torch.return_types.cummin((values, indices))
 
 
@@ -139,6 +139,11 @@ def logcumsumexp(
     check_is_tensor(input, "logcumsumexp")
     need_float(input.dtype, "logcumsumexp")
     return _prefixes(input, catalogue.LOGSUMEXP, dim, None, None, out, "logcumsumexp")[0]
+
+
+def _of_any(x: Any, dim: Any) -> Any:
+    """Torch looks at the dim of cummax and cummin where there are elements only."""
+    return 0 if isinstance(x, Tensor) and not x.numel() and is_whole(dim) else dim
 
 
 def _prefixes(

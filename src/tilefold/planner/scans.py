@@ -191,11 +191,12 @@ def _shared(tile: ScanTile, shares: int, turns: int, blocks: int, alone: bool) -
 
 @dataclass(frozen=True)
 class CpuTile:
-    """A CPU's tile: `lanes` lanes of `steps` neighbours of a row each, `rows` rows at a time."""
+    """A CPU's tile: `lanes` lanes of `steps` neighbours of a row each, `rows` rows at a time; `threads` take tiles each."""
 
     steps: int
     lanes: int
     rows: int
+    threads: int = 1
 
     def __str__(self) -> str:
         return f"scan: {count(self.lanes, 'lane')} of {count(self.steps, 'element')}, {count(self.rows, 'row')} at a time"
@@ -206,17 +207,20 @@ class CpuTile:
         return f"scan:{self.steps}x{self.lanes},k{self.rows}"
 
 
-MOST_STEPS = 64
-MANY_LANES = 4096  # lanes side by side, which make torch's own overhead small
+# A tile has fewer elements than torch shares among its threads, which wait for each other at every operation where other
+# processes use the cores; lanes side by side make its overhead small, and are no power of two: they would share cache lines.
+MOST_STEPS = 16
+MANY_LANES = 2000
+MOST_THREADS = 4  # more would wait for Python
 
 
-def cpu_scan(length: int, rows: int, guarantee: str) -> Plan:
+def cpu_scan(length: int, rows: int, guarantee: str, threads: int = 1) -> Plan:
     """A loop over tiles; with "batch_invariant" nothing but how many rows are taken at a time follows the number of rows."""
     alone = guarantee == "batch_invariant"
     beside = 1 if alone else max(1, min(rows, MANY_LANES))
     steps = max(1, min(MOST_STEPS, length, length * beside // MANY_LANES))
     lanes = max(1, min(math.ceil(length / steps), MANY_LANES // beside))
-    tile = CpuTile(steps, lanes, max(1, MANY_LANES // lanes))
+    tile = CpuTile(steps, lanes, max(1, MANY_LANES // lanes), min(threads, MOST_THREADS))
     return Plan("cpu", (Launch("scan", tile, (), ()),), (), (), guarantee, "tiles", "")
 
 
