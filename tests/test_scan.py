@@ -172,7 +172,7 @@ def test_a_monoid_without_identity() -> None:
     result, state = tilefold.scan(x, monoids.FIRST, 1, return_state=True)
     assert (result.tolist(), state.tolist()) == ([[3, 3, 3]], [3])
     assert tilefold.scan(x, monoids.LAST, 1, exclusive=True, init=7).tolist() == [[7, 3, 1]]
-    with pytest.raises(EmptyError, match="a state of nothing needs an identity.*first.*; give"):
+    with pytest.raises(EmptyError, match=r"a state of nothing needs an identity.*first.*; give"):
         tilefold.scan(x, monoids.FIRST, 1, exclusive=True)
 
 

@@ -30,6 +30,11 @@ from tilefold.planner.scans import ScanTile, Work
 from tilefold.problem import Problem
 from xray.running import run_call
 
+# numpy, under Triton's interpreter
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 MUCH = bool(os.environ.get("TILEFOLD_RANDOM_PLANS"))
 Tensor = torch.Tensor
 ROWS = {
@@ -41,16 +46,19 @@ ROWS = {
     "shared and read again": ScanTile(2, 16, True, 1, 1, shares=1, turns=2, group=4, groups=1),
 }
 COLUMNS = {
-    "walked": ScanTile(8, 8, False, 1, 1),
-    "shared": ScanTile(32, 4, False, 1, 1, shares=1, turns=2, group=2, groups=2),
-    "shared in registers": ScanTile(16, 16, False, 1, 1, shares=1, group=4, groups=2),
+    "walked": ScanTile(4, 4, False, 1, 1),
+    "shared": ScanTile(4, 2, False, 1, 1, shares=1, turns=2, group=2, groups=2),
+    "shared in registers": ScanTile(4, 4, False, 1, 1, shares=1, group=4, groups=2),
 }
+# On the machine, which takes a warp at a time.
+WIDE = {"walked": replace(COLUMNS["walked"], lines=32), "shared": replace(COLUMNS["shared"], lines=32)}
 WORKS = {
     "forward": Work(),
     "backward": Work(reverse=True, state=True, init=True),
     "exclusive": Work(exclusive=True, state=True),
     "exclusive backward": Work(exclusive=True, reverse=True, init=True),
 }
+SOME = WORKS if MUCH else {name: WORKS[name] for name in ("backward", "exclusive")}
 
 
 def planned(
@@ -92,23 +100,23 @@ def check(
     same(results, prefixes + state * work.state)
 
 
-@pytest.mark.parametrize("work", WORKS.values(), ids=list(WORKS))
+@pytest.mark.parametrize("work", SOME.values(), ids=list(SOME))
 @pytest.mark.parametrize("name", list(ROWS))
 def test_rows(name: str, work: Work) -> None:
-    length = {"walked": 65, "several rows": 63, "carry first": 64}.get(name, 200)
-    check(MATRICES, drawn(MATRICES, (3, length)), 1, ROWS[name], work)
+    length = {"walked": 65, "several rows": 63, "carry first": 64}.get(name, 150)
+    check(MATRICES, drawn(MATRICES, (2, length)), 1, ROWS[name], work)
 
 
-@pytest.mark.parametrize("work", WORKS.values(), ids=list(WORKS))
+@pytest.mark.parametrize("work", SOME.values(), ids=list(SOME))
 @pytest.mark.parametrize("name", list(COLUMNS))
 def test_columns(name: str, work: Work) -> None:
-    check(MATRICES, drawn(MATRICES, (2, 41, 35)), 1, COLUMNS[name], work)
+    check(MATRICES, drawn(MATRICES, (1, 21, 5)), 1, COLUMNS[name], work)
 
 
-@pytest.mark.parametrize("length", [1, 31, 32, 33, 127, 128, 129])
+@pytest.mark.parametrize("length", [1, 32, 33, 127, 129])
 def test_around_tiles_and_blocks_of_groups(length: int) -> None:
     for name in ("walked", "shared"):
-        check(POSITIONS, drawn(POSITIONS, (2, length)), 1, ROWS[name], Work(reverse=length % 2 == 0))
+        check(POSITIONS, drawn(POSITIONS, (1, length)), 1, ROWS[name], Work(reverse=length % 2 == 0))
 
 
 def test_states_of_64_bits_and_of_bools() -> None:
@@ -116,16 +124,17 @@ def test_states_of_64_bits_and_of_bools() -> None:
         (torch.float64, monoids.SUM), (torch.uint64, monoids.MAX), (torch.int64, monoids.LAST), (torch.bool, monoids.ANY),
         (torch.int8, monoids.CUMMAX), (torch.float16, monoids.CUMMIN),
     ]:  # fmt: skip
-        x = torch.randint(0, 3, (2, 150)).to(dtype)
+        x = torch.randint(0, 3, (1, 100)).to(dtype)
         check(monoid, [x], 1, ROWS["shared"], Work(state=True))
 
 
 def test_the_planners_own_choice() -> None:
-    for shape, dim in [((3, 70), 1), ((1, 5000), 1), ((300, 4), 0), ((4, 1), 1), ((2, 30, 40), 1)]:
-        for guarantee in ("run_to_run", "batch_invariant"):
-            (x,) = drawn(monoids.SUM, shape)
-            got = scanned("interpret", x, monoids.SUM, dim, guarantee=guarantee)
-            same(got, [torch.cumsum(x, dim)])
+    for shape, dim, guarantee in [
+        ((3, 70), 1, "batch_invariant"), ((1, 4100), 1, "run_to_run"), ((70, 2), 0, "run_to_run"),
+        ((4, 1), 1, "batch_invariant"),
+    ]:  # fmt: skip
+        (x,) = drawn(monoids.SUM, shape)
+        same(scanned("interpret", x, monoids.SUM, dim, guarantee=guarantee), [torch.cumsum(x, dim)])
 
 
 def test_strides_and_storage_anywhere() -> None:
@@ -153,7 +162,7 @@ def test_ptx_of_rows(name: str, work: str) -> None:
 
 def test_ptx_of_columns() -> None:
     for name, work in (("walked", "exclusive"), ("shared", "forward")):
-        check(monoids.AFFINE, drawn(monoids.AFFINE, (41, 35)), 0, COLUMNS[name], WORKS[work], machine=True)
+        check(monoids.AFFINE, drawn(monoids.AFFINE, (41, 35)), 0, WIDE[name], WORKS[work], machine=True)
 
 
 SHAPES = [

@@ -62,6 +62,7 @@ _HELPERS = {
         "near_lines",
         "tile_slots",
         "either_bits",
+        "both_bits",
         "last_slot",
         "last_slots",
         "lines_begin",

@@ -52,6 +52,11 @@ def either_bits(a, b):
     return a | b
 
 
+def both_bits(a, b):
+    """The bits that both have."""
+    return a & b
+
+
 def last_slot(s, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
     """The last slot of every line, as bits: a sum with zeros would lose the sign of a zero."""
     axis: tl.constexpr = 1 if BY_ROWS else 0
@@ -237,7 +242,7 @@ def publish(words_ptr, place, state, keep, stride):
 def wait_for(words_ptr, place, wanted, stride):
     """The states that others make known; where none is wanted, anything."""
     words = WORDS_AT(words_ptr, place, wanted, stride)
-    while tl.min(FLAGS(*words)) == 0:
+    while tl.reduce(FLAGS(*words), None, both_bits) == 0:
         words = WORDS_AT(words_ptr, place, wanted, stride)
     return OF_WORDS(*words)
 
