@@ -88,6 +88,14 @@ def _as_declared(tensors: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> li
     return [t.view(torch.uint64) if d == torch.uint64 else t for t, d in pairs]
 
 
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _backwards(tile: Tensor) -> Tensor:
+    """A tile from its end to its beginning, as bits: torch turns around few dtypes."""
+    return tile.view(_BITS[tile.itemsize]).flip(1).view(tile.dtype)
+
+
 Rows = tuple[slice, slice]
 
 
@@ -260,13 +268,13 @@ class _Walk:
         self.kernels.project.run(state, values, self.workspace)
         for target, value in zip(targets, values, strict=True):
             rows = value.permute(2, 1, 0, 3).reshape(target.shape)
-            target.copy_(rows.flip(1) if self.reverse else rows)
+            target.copy_(_backwards(rows) if self.reverse else rows)
 
     def _gather(self, which: int, part: Tensor, steps: int) -> Tensor:
         """[outer, count, inner] as [steps, lanes, outer, inner], in the order of the scan."""
         element = self.program.elements[which]
         if self.reverse:
-            part = part.flip(1)
+            part = _backwards(part)
         laned = part.unflatten(1, (-1, steps)).permute(2, 1, 0, 3)  # type: ignore[no-untyped-call]  # torch's own
         key = ("gather", which, laned.shape)
         if key not in self.workspace:
