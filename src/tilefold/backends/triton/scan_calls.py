@@ -51,7 +51,7 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     source = emit(program, index=index, interpret=interpret)
     return Call(
         kernel=step.kernel,
-        source=f"{source}\n\n{emit_states(program)}",
+        source=f"{source}\n\n{emit_states(program, interpret)}",
         arguments=arguments,
         constants=tuple(_constants(tile, problem, program, last.size).items()),
         grid=launchable(programs, problem.outputs, "scan", "scan"),
@@ -103,7 +103,7 @@ def _reach(problem: Problem) -> int:
     return problem.length * _farthest(problem)
 
 
-def emit_states(program: Program) -> str:
+def emit_states(program: Program, interpret: bool) -> str:
     """AS_STATE, SELECT, and a state as words that say that they are there: WORDS, OF_WORDS, WORDS_AT, FLAGS."""
     fields = [(f"a{i}", d) for i, d in enumerate(program.state)]
     a, b = [name for name, _ in fields], [f"b{i}" for i in range(len(fields))]
@@ -113,10 +113,7 @@ def emit_states(program: Program) -> str:
     for _, dtype in fields:
         back.append(_unpacked([next(numbers) for _ in range(max(1, dtype.itemsize // 4))], dtype))
     there = " & ".join(f"({w} >> 32)" for w in words)
-    at = [
-        f"tl.load(pointer + {i} * stride + place, mask=wanted, other=1 << 32, volatile=True)"
-        for i in range(len(words))
-    ]
+    at = [_WORD[interpret].format(f"pointer + {i} * stride + place") for i in range(len(words))]
     selected = [f"tl.where(mask, {x}, {y})" for x, y in zip(a, b, strict=True)]
     return "\n\n".join(
         [
@@ -134,6 +131,12 @@ def _tuple(name: str, parameters: Sequence[str], results: Sequence[str]) -> str:
     return f"def {name}({', '.join(parameters)}):\n    return ({', '.join(results)},)\n"
 
 
+# By an instruction: Triton loads again what it wants in another layout, and a word's flag and value must be of one load.
+_WORD = {
+    False: 'tl.where(wanted, tl.inline_asm_elementwise("ld.volatile.global.b64 $0, [$1];", "=l,l", '
+    "[({}).to(tl.int64)], dtype=tl.int64, is_pure=False, pack=1), 1 << 32)",
+    True: "tl.load({}, mask=wanted, other=1 << 32)",
+}
 _PRESENT = "(1 << 32)"
 _LOW = "0xFFFFFFFF"
 

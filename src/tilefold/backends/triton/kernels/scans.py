@@ -241,6 +241,7 @@ def publish(words_ptr, place, state, keep, stride):
 
 def wait_for(words_ptr, place, wanted, stride):
     """The states that others make known; where none is wanted, anything."""
+    place = tl.where(wanted, place, 0)  # all addresses are within the workspace
     words = WORDS_AT(words_ptr, place, wanted, stride)
     while tl.reduce(FLAGS(*words), None, both_bits) == 0:
         words = WORDS_AT(words_ptr, place, wanted, stride)
