@@ -203,3 +203,19 @@ def test_nothing_spills(name: str, dtype: torch.dtype, architecture: int, tmp_pa
                 if work == Work():
                     loads = re.findall(r"ld\.global\S*", compiled.asm["ptx"])
                     assert all(".v4" in load or ".v2" in load or "volatile" in load for load in loads), loads
+
+
+@pytest.mark.parametrize("length", [101, 9001])
+def test_a_row_by_itself_is_laid_out_as_among_others(length: int) -> None:
+    """Which threads hold which elements says who meets whom: the same for one row and for many."""
+    found = []
+    for rows in (1, 512):
+        program = programs.specialize(monoids.SUM.total, (torch.float32,))
+        problem = scans.scan_problem([torch.empty(rows, length)], 1, "batch_invariant")
+        plan = scans.plan_scan(problem, program, Work(), H200, "batch_invariant")
+        (call,) = calls_of(plan, problem, program)
+        text = calls.compile_for(call, 90).asm["ttgir"]
+        layouts = dict(re.findall(r"^(#\w+) = (.*)$", text, re.MULTILINE))
+        used = re.findall(r'"tt.scan"\(%\S+\).*?\) : \(tensor<[^>]*?, (#\w+)>', text, re.DOTALL)
+        found.append((plan.stages, [layouts[name] for name in used]))
+    assert found[0] == found[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,9 +29,11 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     along, blocks = line_blocks(problem, tile)
     # States lie in the rows' order, which is the results' without the scanned dim.
     states = _state_steps([*outer, last], scanned)
+    # A row by itself is read in no wider vectors than one among others: they decide who meets whom.
+    rows = [*outer, last] if tile.by_rows and plan.guarantee == "batch_invariant" else []
     inputs = tuple(
         (
-            Pointer(dtype, problem.aligned[i]),
+            Pointer(dtype, math.gcd(problem.aligned[i], *(d.strides[i] * dtype.itemsize for d in rows))),
             tuple(d.strides[i] for d in outer),
             last.strides[i],
             scanned.strides[i],
@@ -38,7 +41,9 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
         for i, dtype in enumerate(problem.dtypes)
     )
     inits = tuple((Pointer(dtype, 1), states[:-1], states[-1]) for dtype in declared) * work.init
-    results = tuple(Pointer(dtype, 16) for dtype in program.outputs)
+    results = tuple(
+        Pointer(dtype, math.gcd(16, *(d.output * dtype.itemsize for d in rows))) for dtype in program.outputs
+    )
     kept = tuple(Pointer(dtype, 16) for dtype in declared) * work.state
     shared = (Pointer(torch.int64, 16),) if tile.shares else ()
     arguments = (
