@@ -132,7 +132,7 @@ def logcumsumexp(
 
     Example:
         >>> tilefold.logcumsumexp(torch.tensor([1000.0, 1000.0, -1000.0]), dim=0)
-        tensor([1000.0000, 1000.6931, 1000.6931])
+        tensor([1000.0000, 1000.6932, 1000.6932])
     """
     if names or overridden(input, out):
         return redirected(logcumsumexp, names, input, dim, out)
