@@ -25,6 +25,11 @@ OPS = {
             "norm",
             "count_nonzero",
             "aminmax",
+            "cumsum",
+            "cumprod",
+            "cummax",
+            "cummin",
+            "logcumsumexp",
         ]
     },
     **{f"{name}:unbiased": name for name in ("var", "std", "var_mean", "std_mean")},

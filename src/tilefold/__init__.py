@@ -20,6 +20,11 @@ from tilefold.functional import (
     bitwise_or,
     bitwise_xor,
     count_nonzero,
+    cummax,
+    cummin,
+    cumprod,
+    cumsum,
+    logcumsumexp,
     logsumexp,
     max,
     mean,
@@ -34,6 +39,7 @@ from tilefold.functional import (
     vector_norm,
 )
 from tilefold.product import matmul
+from tilefold.scan import scan
 from tilefold.selection import topk
 from tilefold.switch import backend
 from tilefold.transposition import transpose
@@ -55,8 +61,13 @@ __all__ = [
     "bitwise_or",
     "bitwise_xor",
     "count_nonzero",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "explain_plan",
     "last_plan",
+    "logcumsumexp",
     "logsumexp",
     "math",
     "matmul",
@@ -68,6 +79,7 @@ __all__ = [
     "norm",
     "prod",
     "reduce",
+    "scan",
     "std",
     "std_mean",
     "sum",

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 
 from tilefold import refold
 from tilefold.algebra.program import Program
-from tilefold.backends import loops, native, reference, selecting, torch_product
+from tilefold.backends import loops, native, reference, scans, selecting, torch_product
 from tilefold.errors import BackendError
 from tilefold.modes import as_given
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.library import library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
-from tilefold.requests import Product, Rearrangement, Reduction, Request, Selected
+from tilefold.planner.scans import cpu_scan, library_scan
+from tilefold.requests import Product, Rearrangement, Reduction, Request, Scan, Selected
 
 Tensor = torch.Tensor
 Made = tuple[list[Tensor], Plan]
@@ -157,10 +159,38 @@ def _selected(request: Selected, tensors: Sequence[Tensor], backend: str) -> Mad
     return [t.view(request.shape) for t in made], plan
 
 
+def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
+    program, dim, guarantee = request.program, request.dim, request.guarantee
+    inputs, init = tensors[: len(tensors) - request.inits], tensors[len(tensors) - request.inits :]
+    if backend in ("auto", "torch"):
+        plain = not (init or request.exclusive or request.reverse or request.state)
+        function = library_scan(inputs, program, guarantee) if plain else None
+        if function is not None:
+            return native.scan(function, inputs[0], dim, program), library_plan(function, program, guarantee)
+        if backend == "torch":
+            raise BackendError(
+                "backend: torch's own scan must be known to give the promised answers (accuracy, dtypes, guarantee), got "
+                f'({", ".join(program.algebra.fields)}) over dim {dim}, "{guarantee}", without one; use "cpu" or "auto"'
+            )
+    if backend == "reference":
+        results, state = reference.scan(
+            inputs, init, program, dim, exclusive=request.exclusive, reverse=request.reverse
+        )
+        plan = Plan("reference", guarantee=guarantee, reason="one element after another")
+    else:
+        plan = cpu_scan(request.shape[dim], math.prod(request.rows), guarantee, torch.get_num_threads())
+        results, state = scans.scan(
+            inputs, init, program, dim, plan.launched[0].settings, exclusive=request.exclusive,
+            reverse=request.reverse, alone=guarantee == "batch_invariant",
+        )  # fmt: skip
+    return (results + state if request.state else results), plan
+
+
 # How each kind of request runs: functions of (request, tensors, backend).
 RUN: dict[type[Request], Callable[..., Made]] = {
     Reduction: _reduced,
     Product: _multiplied,
     Rearrangement: _rearranged,
     Selected: _selected,
+    Scan: _scanned,
 }

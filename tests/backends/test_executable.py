@@ -24,7 +24,7 @@ from tilefold.contract.plan import Candidate, Finish, Tile
 from tilefold.contract.steps import product_plan
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
-from tilefold.requests import Product, Reduction, Request
+from tilefold.requests import Product, Reduction, Request, Scan
 from xray.running import run_call
 
 Tensor = torch.Tensor
@@ -119,6 +119,16 @@ def test_results_go_where_they_are_wanted(machine: Machine) -> None:
     (got,) = run(machine, reduction(x, monoids.MAX, (1,)), [x], outputs=[out])
     assert got is out
     assert torch.equal(out, x.amax(1))
+
+
+def test_shared_lines_count_from_zero(machine: Machine) -> None:
+    x = torch.randint(-5, 6, (2, 5000), dtype=torch.int32)
+    program = programs.specialize(monoids.SUM.total, (torch.int32,))
+    request = Scan(program, 1, False, False, 0, True, "run_to_run", (2, 5000))
+    prefixes, state = run(machine, request, [x])
+    assert machine.launched == ["scan_tiles"]
+    assert torch.equal(prefixes, x.cumsum(1))
+    assert torch.equal(state, x.sum(1))
 
 
 PLANS = {

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tilefold.bench import suites
-from tilefold.bench.suites import cpu, folds, load_suite, or_small_axis
+from tilefold.bench import gate, suites
+from tilefold.bench.cases import outputs_of
+from tilefold.bench.suites import cpu, folds, load_suite, or_small_axis, scan
 from tilefold.errors import ArgumentError
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +35,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "or-small-axis",
         "real",
         "router",
+        "scan",
         "shapes",
         "topk",
         "transpose",
@@ -73,6 +75,18 @@ def test_or_has_the_six_shapes_in_both_dtypes() -> None:
     forms = [variant.name for variant in or_small_axis.SUITE.variants]
     assert forms == ["ours", "reduce 3-D", "unrolled loads", "reduce flat", "register tree"]
     assert or_small_axis.SUITE.against == ("compile",)
+
+
+def test_a_scan_is_as_long_as_its_input() -> None:
+    for case in scan.cases("small"):
+        x = case.draw("cpu")
+        results = case.reference(x)
+        assert {r.shape for r in results} == {case.result_shape}
+        (ours,) = scan.build_ours(case, x)
+        assert gate.fault(case, x, ours.call(x), results) is None, case.name
+        wrong = [r.clone() for r in outputs_of(ours.call(x))]
+        wrong[0].view(-1)[-1] += 40
+        assert gate.fault(case, x, wrong, results) is not None
 
 
 def test_drawn_words_keep_an_or_of_sixteen_telling() -> None:

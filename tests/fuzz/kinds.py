@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fuzz import folds, products, scalars
+from fuzz import folds, products, scalars, scans
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ def _products(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
     return Kind(f"products by {backend}", products.products(**sizes), check, batch, few)
 
 
+def _scans(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
+    check = functools.partial(scans.check, backends=backend.split(" and "))
+    return Kind(f"scans by {backend}", scans.scans(**sizes), check, batch, few)
+
+
 CPU = {
     kind.name: kind
     for kind in [
@@ -52,6 +57,8 @@ CPU = {
         _products("torch", 100, 300),
         _products("interpret", 20, 30, most=20, depth=100),
         _products("ptx", 6, 20, most=33, depth=100),
+        _scans("cpu and auto", 200, 100),
+        _scans("interpret", 10, 12, long=(31, 33), most=60),
         _folds("ptx", 8, 30, long=(31, 64, 65, 127, 257, 300), most=600),
     ]
 }
@@ -66,6 +73,7 @@ CUDA = {
             "scalars by triton", scalars.scalars(),
             functools.partial(scalars.check, backends=["triton"], device="cuda"), 25, 0,
         ),
+        Kind("scans by triton", scans.scans(), functools.partial(scans.check, backends=["triton"], device="cuda"), 25, 0),
         Kind("folds by triton", folds.folds(), functools.partial(folds.check, backends=["triton"], device="cuda"), 25, 0),
         Kind(
             "longer folds by triton", folds.folds(long=folds.MIDDLE, most=40000),

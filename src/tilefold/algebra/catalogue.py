@@ -17,7 +17,7 @@ from tilefold.errors import OrderError
 
 __all__ = [
     "AFFINE", "ALL", "ANY", "ARGMAX", "ARGMIN", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR", "COUNT_NONZERO",
-    "DESCRIBE", "FIRST", "LAST", "LOGSUMEXP", "MATMUL2X2", "MAX", "MAX_WITH_INDEX", "MIN", "MINMAX",
+    "CUMMAX", "CUMMIN", "DESCRIBE", "FIRST", "LAST", "LOGSUMEXP", "MATMUL2X2", "MAX", "MAX_WITH_INDEX", "MIN", "MINMAX",
     "MIN_WITH_INDEX", "NORM", "PROD", "SUM", "SUM_COMPENSATED", "WELFORD", "welford",
 ]  # fmt: skip
 
@@ -111,6 +111,36 @@ ARGMAX = _located(True, lambda value, index: index, "argmax")
 ARGMIN = _located(False, lambda value, index: index, "argmin")
 MAX_WITH_INDEX = _located(True, Located, "max_with_index")
 MIN_WITH_INDEX = _located(False, Located, "min_with_index")
+
+
+def _latest_of(largest: bool) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """As torch's cummax and cummin: NaN beats all, the last NaN and the highest position among equals win."""
+
+    def combine(a: Any, b: Any) -> tuple[Any, Any]:
+        better = b.value > a.value if largest else b.value < a.value
+        equal = (a.value == b.value) | (math.isnan(a.value) & math.isnan(b.value))
+        take = (better & ~math.isnan(a.value)) | (math.isnan(b.value) & ~math.isnan(a.value))
+        take = take | (equal & (b.index > a.index))
+        return math.where(take, b.value, a.value), math.where(take, b.index, a.index)
+
+    return combine
+
+
+def _latest(largest: bool, name: str) -> Monoid:
+    return _monoid(
+        _latest_of(largest),
+        (-INFINITY if largest else INFINITY, -INFINITY),
+        fields=("value", "index"),
+        dtypes=("input", "index"),
+        lift=lambda x, i: (x, i),
+        index=True,
+        project=Located,
+        name=name,
+    )
+
+
+CUMMAX = _latest(True, "cummax")
+CUMMIN = _latest(False, "cummin")
 
 
 def _logsumexp_combine(a: Any, b: Any) -> tuple[Any, Any]:

@@ -71,3 +71,19 @@ FUNCTIONS: dict[str, Callable[[Tensor, Dims, Program], Sequence[Tensor]]] = {
     "first": functools.partial(_end, last=False),
     "last": functools.partial(_end, last=True),
 }
+
+
+def scan(function: str, x: Tensor, dim: int, program: Program) -> list[Tensor]:
+    """Torch's prefixes, in the program's dtypes."""
+    made = SCANS[function](x, dim)
+    results = [made] if isinstance(made, Tensor) else list(made)
+    return [as_stored(r, d).contiguous() for r, d in zip(results, program.outputs, strict=True)]
+
+
+SCANS: dict[str, Callable[[Tensor, int], Tensor | Sequence[Tensor]]] = {
+    "torch.cumsum": torch.cumsum,
+    "torch.cumprod": torch.cumprod,
+    "torch.cummax": torch.cummax,
+    "torch.cummin": torch.cummin,
+    "torch.logcumsumexp": torch.logcumsumexp,
+}

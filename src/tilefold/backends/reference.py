@@ -74,3 +74,43 @@ def copied(x: torch.Tensor) -> torch.Tensor:
     for number, place in enumerate(itertools.product(*map(range, x.shape))):
         result[number] = x[place]
     return result.view(x.shape)
+
+
+def scan(
+    tensors: Sequence[torch.Tensor],
+    init: Sequence[torch.Tensor],
+    program: Program,
+    dim: int,
+    *,
+    exclusive: bool,
+    reverse: bool,
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Every prefix along `dim`, element after element, and the state after each row."""
+    rows = [t.movedim(dim, -1) for t in tensors]
+    shape, length = rows[0].shape[:-1], rows[0].shape[-1]
+    state: list[Operand] = [
+        torch.tensor(convert(number, dtype), dtype=stored(dtype), device="cpu").expand(shape)
+        for number, dtype in zip(program.identity, program.state, strict=True)
+    ]
+    if init:
+        state = [read(f) for f in init]
+    prefixes = []
+    for position in reversed(range(length)) if reverse else range(length):
+        before = state
+        elements: list[Operand] = [
+            read(_as_element(r[..., position], e)) for r, e in zip(rows, program.elements, strict=True)
+        ]
+        elements += [torch.full(shape, position, device="cpu")] * program.algebra.index
+        lifted = evaluate_as(program.lift, elements, program.state)
+        state = evaluate_as(program.combine, [*state, *lifted], program.state)
+        prefixes.append(finish(before if exclusive else state, program, shape))
+    if reverse:
+        prefixes.reverse()
+    results = [torch.stack(several, dim).contiguous() for several in zip(*prefixes, strict=True)]
+    return results, [_field(s, d, shape) for s, d in zip(state, program.state, strict=True)]
+
+
+def _field(value: Operand, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    assert isinstance(value, torch.Tensor)
+    field = value.to(stored(dtype)).expand(shape).contiguous()
+    return field.view(torch.uint64) if dtype == torch.uint64 else field

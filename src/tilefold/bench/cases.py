@@ -52,6 +52,7 @@ class Case:
     where the operation rounds; `result_dtypes` and `result_shape` are what a variant must return. `operations_each` is the
     least arithmetic an element needs. `group` names the plot that the case belongs to. With
     `has_index` the last output is a position, and any position of the same element is right. `altered`: see `draw`.
+    `results`: the outputs' shape, where it is not that of the output dims.
     """
 
     operation: str
@@ -69,6 +70,7 @@ class Case:
     altered: Callable[[torch.Tensor], torch.Tensor] | None = field(default=None, repr=False, compare=False)
     layout: Layout | None = None
     monoid: Monoid | None = field(default=None, repr=False, compare=False)
+    results: tuple[int, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -96,7 +98,9 @@ class Case:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """The output dims."""
+        """The output dims; of a scan, all."""
+        if self.results is not None:
+            return self.results
         return tuple(n for d, n in enumerate(self.shape) if d not in self.dims)
 
     @property

@@ -190,8 +190,16 @@ def _jax_folds(jnp: Any, jax: Any) -> dict[str, Callable[[Any, int | None], Any]
         "all": lambda x, dim: jnp.all(x, dim),
         "aminmax": lambda x, dim: (jnp.min(x, dim), jnp.max(x, dim)),
         "vector_norm": lambda x, dim: jnp.linalg.norm(x, axis=dim),
+        "cumsum": lambda x, dim: jnp.cumsum(x, dim),
+        "logcumsumexp": lambda x, dim: jax.lax.cumlogsumexp(x, axis=dim),
+        "affine": lambda x, dim: jax.lax.associative_scan(_after, (x[0], x[1]), axis=dim - 1)[1],
         "bitwise_or": lambda x, dim: jax.lax.reduce(x, x.dtype.type(0), jax.lax.bitwise_or, (dim,)),
     }
+
+
+def _after(f: Any, g: Any) -> tuple[Any, Any]:
+    """The map g after the map f, each x -> a x + b."""
+    return f[0] * g[0], g[0] * f[1] + g[1]
 
 
 def build_jax(case: Case, x: torch.Tensor) -> Sequence[Choice]:

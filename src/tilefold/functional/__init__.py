@@ -40,6 +40,11 @@ from tilefold.functional.moments import var as var
 from tilefold.functional.moments import var_mean as var_mean
 from tilefold.functional.norms import norm as norm
 from tilefold.functional.norms import vector_norm as vector_norm
+from tilefold.functional.scans import cummax as cummax
+from tilefold.functional.scans import cummin as cummin
+from tilefold.functional.scans import cumprod as cumprod
+from tilefold.functional.scans import cumsum as cumsum
+from tilefold.functional.scans import logcumsumexp as logcumsumexp
 from tilefold.functional.sums import logsumexp as logsumexp
 from tilefold.functional.sums import mean as mean
 from tilefold.functional.sums import prod as prod
@@ -53,6 +58,6 @@ from tilefold.functional.truth import count_nonzero as count_nonzero
 
 __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "bitwise_and", "bitwise_or", "bitwise_xor",
-    "count_nonzero", "logsumexp", "max", "mean", "min", "norm", "prod", "std", "std_mean", "sum", "var", "var_mean",
-    "vector_norm",
+    "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "logsumexp", "max", "mean", "min", "norm",
+    "prod", "std", "std_mean", "sum", "var", "var_mean", "vector_norm",
 ]  # fmt: skip

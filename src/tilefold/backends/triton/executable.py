@@ -167,4 +167,5 @@ LIBRARY: dict[str, Callable[..., Tensor | None]] = {
     "finished_product": cublas.finished_product,
     "wide_product": cublas.wide_product,
     "copy": lambda x, out: out.copy_(x),
+    "zeroed": torch.Tensor.zero_,
 }

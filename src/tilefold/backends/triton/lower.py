@@ -8,6 +8,7 @@ from typing import Any
 from tilefold.backends.triton.call import Call, fold_call
 from tilefold.backends.triton.move_calls import move_call
 from tilefold.backends.triton.product_calls import product_call
+from tilefold.backends.triton.scan_calls import scan_call
 from tilefold.backends.triton.selection_calls import selection_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
@@ -16,6 +17,8 @@ from tilefold.problem import Problem
 FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_lanes": fold_call,
     "fold_in_order": fold_call,
+    "scan_walked": scan_call,
+    "scan_tiles": scan_call,
     "product_whole": product_call,
     "product_rows": product_call,
     "product_partials": product_call,

@@ -1,0 +1,164 @@
+"""A launch of a scan as a kernel call: arguments, constants, grid, and the functions that are generated for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.program import Program
+from tilefold.backends.triton.call import Call, Pointer, launchable
+from tilefold.backends.triton.emit import emit
+from tilefold.backends.triton.words import TL_DTYPES
+from tilefold.planner.folds import NARROW
+from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.scans import ScanTile, line_blocks, scan_program, state_words
+from tilefold.problem import Dim, Problem
+
+
+def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:
+    """Arguments and constants of one launch of a scan. Pointers stand as `Pointer` until launch."""
+    tile: ScanTile = step.settings
+    work, declared = tile.work, program.state
+    (scanned,) = problem.reduced_dims
+    program = scan_program(program, work, scanned.size)
+    *outer, last = problem.output_dims or (Dim("map", 1, (0,) * len(problem.dtypes)),)
+    along, blocks = line_blocks(problem, tile)
+    # States lie in the rows' order, which is the results' without the scanned dim.
+    states = _state_steps([*outer, last], scanned)
+    # A row by itself is read in no wider vectors than one among others: they decide who meets whom.
+    rows = [*outer, last] if tile.by_rows and plan.guarantee == "batch_invariant" else []
+    inputs = tuple(
+        (
+            Pointer(dtype, math.gcd(problem.aligned[i], *(d.strides[i] * dtype.itemsize for d in rows))),
+            tuple(d.strides[i] for d in outer),
+            last.strides[i],
+            scanned.strides[i],
+        )
+        for i, dtype in enumerate(problem.dtypes)
+    )
+    inits = tuple((Pointer(dtype, 1), states[:-1], states[-1]) for dtype in declared) * work.init
+    results = tuple(
+        Pointer(dtype, math.gcd(16, *(d.output * dtype.itemsize for d in rows))) for dtype in program.outputs
+    )
+    kept = tuple(Pointer(dtype, 16) for dtype in declared) * work.state
+    shared = (Pointer(torch.int64, 16),) if tile.shares else ()
+    arguments = (
+        inputs, inits, results, kept, *shared, tuple(d.output for d in outer), last.output, scanned.output, states[:-1],
+        states[-1], tuple(d.size for d in outer), last.size, scanned.size, along,
+        *((blocks, tile.shares) if tile.shares else ()),
+    )  # fmt: skip
+    programs = blocks * max(1, tile.shares)
+    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
+    source = emit(program, index=index, interpret=interpret)
+    return Call(
+        kernel=step.kernel,
+        source=f"{source}\n\n{emit_states(program, interpret)}",
+        arguments=arguments,
+        constants=tuple(_constants(tile, problem, program, last.size).items()),
+        grid=launchable(programs, problem.outputs, "scan", "scan"),
+        num_warps=tile.num_warps,
+        num_stages=1,
+        dependent=False,
+    )
+
+
+def _state_steps(lines: Sequence[Dim], scanned: Dim) -> tuple[int, ...]:
+    """The steps of states, contiguous in the order of the results: what is above the scanned dim steps over less."""
+    if scanned.size == 1:
+        return tuple(d.output for d in lines)
+    return tuple(d.output if d.output < scanned.output else d.output // scanned.size for d in lines)
+
+
+def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -> dict[str, Any]:
+    work, length = tile.work, problem.length
+    shared = {
+        "LINES": tile.lines,
+        "LENGTH": tile.length,
+        "BY_ROWS": tile.by_rows,
+        "RUN": tile.run,
+        "REVERSE": work.reverse,
+        "EXCLUSIVE": work.exclusive,
+        "HAS_INIT": work.init,
+        "MASK_LINES": lines % tile.lines != 0,
+    }
+    wide = {"WIDE": _reach(problem) + 2 * tile.length * tile.turns * _farthest(problem) > NARROW}
+    if not tile.shares:
+        edges = {"WHOLE": length >= tile.length, "PART": length % tile.length != 0}
+        return shared | edges | {"CARRY_FIRST": tile.carry_first} | wide
+    trees = {
+        "TURNS": tile.turns,
+        "GROUP": tile.group,
+        "GROUPS": tile.groups,
+        "WORD_COUNT": state_words(program),
+    }
+    return shared | {"PART": length % (tile.length * tile.turns) != 0} | trees | wide
+
+
+def _farthest(problem: Problem) -> int:
+    (scanned,) = problem.reduced_dims
+    return max(1, scanned.output, *map(abs, scanned.strides))
+
+
+def _reach(problem: Problem) -> int:
+    """The farthest offset along a line, in elements."""
+    return problem.length * _farthest(problem)
+
+
+def emit_states(program: Program, interpret: bool) -> str:
+    """AS_STATE, SELECT, and a state as words that say that they are there: WORDS, OF_WORDS, WORDS_AT, FLAGS."""
+    fields = [(f"a{i}", d) for i, d in enumerate(program.state)]
+    a, b = [name for name, _ in fields], [f"b{i}" for i in range(len(fields))]
+    packed = [word for name, dtype in fields for word in _packed(name, dtype)]
+    words = [f"w{i}" for i in range(len(packed))]
+    numbers, back = iter(words), list[str]()
+    for _, dtype in fields:
+        back.append(_unpacked([next(numbers) for _ in range(max(1, dtype.itemsize // 4))], dtype))
+    there = " & ".join(f"({w} >> 32)" for w in words)
+    at = [_WORD[interpret].format(f"pointer + {i} * stride + place") for i in range(len(words))]
+    selected = [f"tl.where(mask, {x}, {y})" for x, y in zip(a, b, strict=True)]
+    return "\n\n".join(
+        [
+            _tuple("AS_STATE", a, [f"{name}.to({TL_DTYPES[dtype]})" for name, dtype in fields]),
+            _tuple("SELECT", ["mask", *a, *b], selected),
+            _tuple("WORDS", a, packed),
+            _tuple("OF_WORDS", words, back),
+            _tuple("WORDS_AT", ["pointer", "place", "wanted", "stride"], at),
+            f"def FLAGS({', '.join(words)}):\n    return {there}\n",
+        ]
+    )
+
+
+def _tuple(name: str, parameters: Sequence[str], results: Sequence[str]) -> str:
+    return f"def {name}({', '.join(parameters)}):\n    return ({', '.join(results)},)\n"
+
+
+# By an instruction: Triton loads again what it wants in another layout, and a word's flag and value must be of one load.
+_WORD = {
+    False: 'tl.where(wanted, tl.inline_asm_elementwise("ld.volatile.global.b64 $0, [$1];", "=l,l", '
+    "[({}).to(tl.int64)], dtype=tl.int64, is_pure=False, pack=1), 1 << 32)",
+    True: "tl.load({}, mask=wanted, other=1 << 32)",
+}
+_PRESENT = "(1 << 32)"
+_LOW = "0xFFFFFFFF"
+
+
+def _packed(name: str, dtype: torch.dtype) -> list[str]:
+    """A field's bits, 32 in each word, the upper half of which is 1."""
+    wide = dtype.itemsize == 8
+    bits = f"{name}.to(tl.int{64 if wide else 32}, bitcast=True)" if is_float(dtype) else name
+    low = f"({bits}.to(tl.int64) & {_LOW}) | {_PRESENT}"
+    return [low, f"(({bits}.to(tl.int64) >> 32) & {_LOW}) | {_PRESENT}"] if wide else [low]
+
+
+def _unpacked(words: Sequence[str], dtype: torch.dtype) -> str:
+    if len(words) == 1:
+        bits = f"{words[0]}.to(tl.int32)"
+        return f"{bits}.to(tl.float32, bitcast=True)" if is_float(dtype) else bits
+    bits = f"(({words[1]} << 32) | ({words[0]} & {_LOW}))"
+    if is_float(dtype):
+        return f"{bits}.to(tl.float64, bitcast=True)"
+    return f"{bits}.to({TL_DTYPES[dtype]})"

@@ -1,0 +1,162 @@
+"""Every prefix along a dim: cumsum, cumprod, cummax, cummin, logcumsumexp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack  # torch depends on it
+
+from tilefold.algebra import catalogue
+from tilefold.algebra.monoid import Monoid
+from tilefold.errors import KindError
+from tilefold.functional.arguments import NEEDED, NumpyNames, is_whole, need_float, redirected, shown
+from tilefold.overrides import listed, overridden
+from tilefold.scan import scan_tensors
+from tilefold.validate import check_is_tensor
+
+
+def cumsum(
+    input: Tensor, dim: int = NEEDED, *, dtype: torch.dtype | None = None, out: Tensor | None = None,
+    **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
+    """Sum of the elements up to each one.
+
+        y[m, p] = sum over q <= p of x[m, q]
+
+    Shapes: [M, K] to [M, K]; an empty dim gives an empty result.
+    Dtypes: floats as they came, carried in float32 or float64; integers and bool give int64 and wrap. `dtype` converts each
+    element first and is the result's.
+    Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row.
+
+    Raises:
+        DtypeError: elements are complex.
+
+    Example:
+        >>> tilefold.cumsum(torch.tensor([[1, 2, 3], [4, 5, 6]]), dim=1)
+        tensor([[ 1,  3,  6],
+                [ 4,  9, 15]])
+    """
+    if names or overridden(input, out):
+        return redirected(cumsum, names, input, dim, dtype, out)
+    return _prefixes(input, catalogue.SUM, dim, dtype, dtype, out, "cumsum")[0]
+
+
+def cumprod(
+    input: Tensor, dim: int = NEEDED, *, dtype: torch.dtype | None = None, out: Tensor | None = None,
+    **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
+    """Product of the elements up to each one.
+
+        y[m, p] = product over q <= p of x[m, q]
+
+    Shapes: [M, K] to [M, K]; an empty dim gives an empty result.
+    Dtypes: floats as they came, carried in float32 or float64; integers and bool give int64 and wrap. `dtype` converts each
+    element first and is the result's.
+    Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row.
+
+    Raises:
+        DtypeError: elements are complex.
+
+    Example:
+        >>> tilefold.cumprod(torch.tensor([1.0, 2.0, 3.0, 4.0]), dim=0)
+        tensor([ 1.,  2.,  6., 24.])
+    """
+    if names or overridden(input, out):
+        return redirected(cumprod, names, input, dim, dtype, out)
+    return _prefixes(input, catalogue.PROD, dim, dtype, dtype, out, "cumprod")[0]
+
+
+def cummax(
+    input: Tensor, dim: int = NEEDED, *, out: Any = None, **names: Unpack[NumpyNames]
+) -> torch.return_types.cummax:
+    """Largest element up to each one, and where it last stands; NaN from the first one on.
+
+        y[m, p] = max over q <= p of x[m, q],  i[m, p] = the last q <= p with x[m, q] = y[m, p], or with NaN
+
+    Shapes: [M, K] to twice [M, K], torch's named tuple (values, indices); `out` is a pair.
+    Dtypes: the input's, and int64. Elements are compared, never computed with.
+    Any strides, read in place on a GPU. Values and indices are exact on every backend.
+
+    Raises:
+        DtypeError: elements are complex.
+
+    Example:
+        >>> tilefold.cummax(torch.tensor([1, 3, 2, 3]), dim=0).indices
+        tensor([0, 1, 1, 3])
+    """
+    if names or overridden(input, *listed(out)):
+        return redirected(cummax, names, input, dim, out)
+    values, indices = _prefixes(input, catalogue.CUMMAX, _of_any(input, dim), None, None, out, "cummax")
+    return torch.return_types.cummax((values, indices))
+
+
+def cummin(
+    input: Tensor, dim: int = NEEDED, *, out: Any = None, **names: Unpack[NumpyNames]
+) -> torch.return_types.cummin:
+    """Smallest element up to each one, and where it last stands; NaN from the first one on.
+
+        y[m, p] = min over q <= p of x[m, q],  i[m, p] = the last q <= p with x[m, q] = y[m, p], or with NaN
+
+    Shapes: [M, K] to twice [M, K], torch's named tuple (values, indices); `out` is a pair.
+    Dtypes: the input's, and int64. Elements are compared, never computed with.
+    Any strides, read in place on a GPU. Values and indices are exact on every backend.
+
+    Raises:
+        DtypeError: elements are complex.
+
+    Example:
+        >>> tilefold.cummin(torch.tensor([3.0, 1.0, 2.0]), dim=0).values
+        tensor([3., 1., 1.])
+    """
+    if names or overridden(input, *listed(out)):
+        return redirected(cummin, names, input, dim, out)
+    values, indices = _prefixes(input, catalogue.CUMMIN, _of_any(input, dim), None, None, out, "cummin")
+    return torch.return_types.cummin((values, indices))
+
+
+def logcumsumexp(
+    input: Tensor, dim: int = NEEDED, *, out: Tensor | None = None, **names: Unpack[NumpyNames]
+) -> Tensor:
+    """Logarithm of the sum of exponentials up to each element, without overflow on the way.
+
+        y[m, p] = log(sum over q <= p of exp(x[m, q]))
+
+    Shapes: [M, K] to [M, K]; an empty dim gives an empty result.
+    Dtypes: floats as they came. The largest element and the sum rescaled to it are carried in float32 or float64.
+    Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row.
+
+    Raises:
+        DtypeError: elements are no floats.
+
+    Example:
+        >>> tilefold.logcumsumexp(torch.tensor([1000.0, 1000.0, -1000.0]), dim=0)
+        tensor([1000.0000, 1000.6932, 1000.6932])
+    """
+    if names or overridden(input, out):
+        return redirected(logcumsumexp, names, input, dim, out)
+    check_is_tensor(input, "logcumsumexp")
+    need_float(input.dtype, "logcumsumexp")
+    return _prefixes(input, catalogue.LOGSUMEXP, dim, None, None, out, "logcumsumexp")[0]
+
+
+def _of_any(x: Any, dim: Any) -> Any:
+    """Torch looks at the dim of cummax and cummin where there are elements only."""
+    return 0 if isinstance(x, Tensor) and not x.numel() and is_whole(dim) else dim
+
+
+def _prefixes(
+    x: Tensor,
+    monoid: Monoid,
+    dim: Any,
+    dtype: torch.dtype | None,
+    convert: torch.dtype | None,
+    out: Any,
+    call: str,
+) -> list[Tensor]:
+    check_is_tensor(x, call)
+    if dim is NEEDED or not is_whole(dim):
+        got = "none" if dim is NEEDED else shown(dim)
+        raise KindError(f"{call}: `dim` must be one int, got {got}; name the dim to scan")
+    return scan_tensors([x], monoid, int(dim), dtype=dtype, convert=convert, out=out, call=call)

@@ -1,0 +1,252 @@
+"""How a scan runs: which kernel, in what tiles, shared by how many programs; and the tiles of a CPU's loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from tilefold.algebra import catalogue
+from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.program import Program
+from tilefold.caching import kept_outside_modes
+from tilefold.planner.device import NOMINAL, Device
+from tilefold.planner.folds import narrowed
+from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, count, names
+from tilefold.planner.view import WARP, View, power_above, power_below, view_of
+from tilefold.problem import Dim, Problem, canonical
+
+LANE_WORDS = 32  # 32-bit words of states that a thread holds of a tile
+WALKED_WORDS = 16  # the same where a program walks its lines, so that more programs fit an SM
+SHORT = 512  # elements of a line, up to which a program takes several lines at once
+ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
+WARPS_AN_SM = 16  # of programs that walk whole lines: fewer leave memory idle
+COLUMN_WORDS = 8  # of the states of a thread's columns
+SHARE_BYTES = 1 << 15  # of columns that a program reads again from the caches
+FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
+COSTLY = 4  # operations of a combine, from which on a combine an element is worth saving
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a scan has beside its problem: see `requests.Scan`."""
+
+    exclusive: bool = False
+    reverse: bool = False
+    init: bool = False
+    state: bool = False
+
+
+@dataclass(frozen=True)
+class ScanTile:
+    """What one launch of a scan decides: a program owns `lines` lines and reads `length` elements of each at a time.
+
+    `by_rows`: a line's elements are neighbours in memory; else neighbours are other lines. `run` of them are one load.
+    `shares`: so many programs share a line, each `turns` tiles; 0 where a program walks its lines from end to end. `group`
+    and `groups`: how many shares' states meet in one tree, and how many groups' (see the kernel). `carry_first`: the state
+    before a tile meets the tile's first element, instead of every prefix.
+    """
+
+    lines: int
+    length: int
+    by_rows: bool
+    run: int
+    num_warps: int
+    work: Work = Work()
+    shares: int = 0
+    turns: int = 1
+    group: int = 1
+    groups: int = 1
+    carry_first: bool = False
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        kind = "rows" if self.by_rows else "columns"
+        shared = f",s{self.shares}x{self.turns},g{self.group}x{self.groups}" if self.shares else ""
+        return f"scan_{kind}:{self.lines}x{self.length},r{self.run}{shared},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        kind = "row" if self.by_rows else "column"
+        words = [
+            f"{count(self.lines, kind)} x {count(self.length, 'element')} a step",
+            count(self.num_warps, "warp"),
+        ]
+        if self.shares:
+            words += [f"{count(self.shares, 'share')} of {count(self.turns, 'tile')} a {kind}"]
+            words += [f"trees of {self.group} shares and {self.groups} groups"]
+        backwards = ["from the end"] * self.work.reverse
+        return f"scan_{'tiles' if self.shares else 'walked'}: {', '.join(words + backwards)}"
+
+
+def scan_problem(tensors: Sequence[torch.Tensor], dim: int, guarantee: str) -> Problem:
+    """The problem of a scan of `dim`; a line of one element has a dim, too."""
+    batches = guarantee == "batch_invariant"
+    made = canonical(tensors, (dim,), ordered=True, batches=batches, role="scan", whole=True)
+    if made.reduced_dims:
+        return made
+    return replace(made, dims=(*made.dims, Dim("scan", 1, (0,) * len(made.dtypes), 0, 1)))
+
+
+def plan_scan(problem: Problem, program: Program, work: Work, device: Device, guarantee: str) -> Plan:
+    """The steps of a scan of at least one element: one launch, after its counters are zeroed where programs share lines."""
+    alone = guarantee == "batch_invariant"
+    view = view_of(problem)
+    words = state_words(scan_program(program, work, problem.length))
+    if view.by_rows and work.reverse:
+        view = replace(view, vector=1)  # vectors are of rising addresses
+    tile = _tile(view, words, NOMINAL if alone else device, alone)
+    costly = sum(node.op not in ("input", "const") for node in program.combine.graph.nodes) > COSTLY
+    tile = replace(tile, work=work, carry_first=costly and not tile.shares)
+    fields = len(program.state)
+    reads = names("input", len(problem.dtypes) + fields * work.init)
+    writes = names("output", len(program.outputs) + fields * work.state)
+    reason = "each row by itself" if alone else "by rows" if tile.by_rows else "by columns"
+    if not tile.shares:
+        steps: tuple[Launch | LibraryCall, ...] = (Launch("scan_walked", tile, reads, writes),)
+        return Plan("triton", steps, (), (), guarantee, "walked", reason)
+    workspace = Buffer("words", (shared_words(problem, tile, words),), torch.int64)
+    steps = (
+        LibraryCall("zeroed", (), ("words",)),
+        Launch("scan_tiles", tile, reads, (*writes, "words")),
+    )
+    return Plan("triton", steps, (), (workspace,), guarantee, "shared", reason)
+
+
+def scan_program(program: Program, work: Work, length: int) -> Program:
+    """The program with positions of 32 bits, where no state is seen outside, the identity's least of all."""
+    seen = work.init or work.state or work.exclusive
+    return program if seen else narrowed(program, length)
+
+
+def state_words(program: Program) -> int:
+    """32-bit words of a state."""
+    return sum(max(1, d.itemsize // 4) for d in program.state)
+
+
+def line_blocks(problem: Problem, tile: ScanTile) -> tuple[int, int]:
+    """Blocks of neighbouring lines along the last dim of lines, and in all."""
+    sizes = [d.size for d in problem.output_dims] or [1]
+    along = math.ceil(sizes[-1] / tile.lines)
+    return along, along * math.prod(sizes[:-1])
+
+
+def shared_words(problem: Problem, tile: ScanTile, words: int) -> int:
+    """64-bit words of the workspace: the counter, and what shares, groups and blocks of groups make known."""
+    groups = math.ceil(tile.shares / tile.group)
+    states = tile.shares + groups + math.ceil(groups / tile.groups)
+    return 1 + states * line_blocks(problem, tile)[1] * tile.lines * words
+
+
+def _tile(view: View, words: int, device: Device, alone: bool) -> ScanTile:
+    if view.by_rows:
+        return _of_rows(view, words, device, alone)
+    return _of_columns(view, words, device, alone)
+
+
+def _lane_elements(words: int, held: int, vector: int) -> int:
+    """Elements of a tile that a thread holds: whole vectors, at least one."""
+    return max(vector, power_below(max(1, held // words)))
+
+
+def _of_rows(view: View, words: int, device: Device, alone: bool) -> ScanTile:
+    vector, length, rows = view.vector, view.length, view.inner * view.outer
+    run = min(vector, power_above(length))
+    if length <= SHORT:
+        slots, warps = power_above(length), 4
+        lanes = _lane_elements(words, WALKED_WORDS, run) * warps * WARP
+        return ScanTile(max(1, lanes // slots), slots, True, run, warps)
+    walked = ScanTile(1, WARP * _lane_elements(words, WALKED_WORDS, run), True, run, 1)
+    if not alone and rows >= WARPS_AN_SM * device.sms:
+        return walked
+    each = _lane_elements(words, LANE_WORDS, run)
+    if length <= ONE_TILE:
+        warps = max(1, min(16, power_above(length) // (WARP * each)))
+        return ScanTile(1, power_above(length), True, run, warps)
+    tile = ScanTile(1, 4 * WARP * each, True, run, 4)
+    return _shared(tile, math.ceil(length / tile.length), 1, rows, alone)
+
+
+def _of_columns(view: View, words: int, device: Device, alone: bool) -> ScanTile:
+    vector, length = max(1, min(view.vector, COLUMN_WORDS // words)), view.length
+    each = _lane_elements(words, LANE_WORDS, vector)
+    lines = WARP * vector if alone else min(power_above(view.inner), WARP * vector)
+    slots = min(power_above(length), max(1, WARP * each // lines))
+    tile = ScanTile(lines, slots, False, min(vector, lines), 1)
+    blocks = math.ceil(view.inner / lines) * view.outer
+    turns = max(1, power_below(SHARE_BYTES // (lines * slots * view.element)))
+    shares = math.ceil(length / (slots * turns))
+    if shares == 1 or (not alone and blocks >= WARPS_AN_SM * device.sms):
+        return tile
+    return _shared(tile, shares, turns, blocks, alone)
+
+
+def _shared(tile: ScanTile, shares: int, turns: int, blocks: int, alone: bool) -> ScanTile:
+    """Shares of other lines run between those of one; where lines are many, few wait for each other."""
+    tree = 32 if alone or blocks < FEW_BLOCKS else 8
+    return replace(tile, shares=shares, turns=turns, group=tree, groups=tree)
+
+
+@dataclass(frozen=True)
+class CpuTile:
+    """A CPU's tile: `lanes` lanes of `steps` neighbours of a row each, `rows` rows at a time; `threads` take tiles each."""
+
+    steps: int
+    lanes: int
+    rows: int
+    threads: int = 1
+
+    def __str__(self) -> str:
+        return f"scan: {count(self.lanes, 'lane')} of {count(self.steps, 'element')}, {count(self.rows, 'row')} at a time"
+
+    @property
+    def note(self) -> str:
+        """In the shortest form."""
+        return f"scan:{self.steps}x{self.lanes},k{self.rows}"
+
+
+# A tile has fewer elements than torch shares among its threads, which wait for each other at every operation where other
+# processes use the cores; lanes side by side make its overhead small, and are no power of two: they would share cache lines.
+MOST_STEPS = 16
+MANY_LANES = 2000
+MOST_THREADS = 4  # more would wait for Python
+
+
+def cpu_scan(length: int, rows: int, guarantee: str, threads: int = 1) -> Plan:
+    """A loop over tiles; with "batch_invariant" nothing but how many rows are taken at a time follows the number of rows."""
+    alone = guarantee == "batch_invariant"
+    beside = 1 if alone else max(1, min(rows, MANY_LANES))
+    steps = max(1, min(MOST_STEPS, length, length * beside // MANY_LANES))
+    lanes = max(1, min(math.ceil(length / steps), MANY_LANES // beside))
+    tile = CpuTile(steps, lanes, max(1, MANY_LANES // lanes), min(threads, MOST_THREADS))
+    return Plan("cpu", (Launch("scan", tile, (), ()),), (), (), guarantee, "tiles", "")
+
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_SIGNED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def library_scan(tensors: Sequence[torch.Tensor], program: Program, guarantee: str) -> str | None:
+    """The name of torch's function on a CPU where it has exactly this scan, else None.
+
+    Torch walks each row from its beginning, so that a row's bits depend on nothing else.
+    """
+    found = _library().get(program.algebra)
+    if found is None or program.elements != (tensors[0].dtype,):
+        return None
+    function, dtypes = found
+    return function if tensors[0].dtype in dtypes else None
+
+
+@kept_outside_modes(1)
+def _library() -> dict[Algebra, tuple[str, tuple[torch.dtype, ...]]]:
+    table = {
+        catalogue.SUM: ("torch.cumsum", (*_FLOATS, *_SIGNED, torch.bool)),
+        catalogue.PROD: ("torch.cumprod", (*_FLOATS, *_SIGNED, torch.bool)),
+        catalogue.CUMMAX: ("torch.cummax", (*_FLOATS, *_SIGNED, torch.bool)),
+        catalogue.CUMMIN: ("torch.cummin", (*_FLOATS, *_SIGNED, torch.bool)),
+        catalogue.LOGSUMEXP: ("torch.logcumsumexp", (torch.float32, torch.float64)),
+    }
+    return {monoid.total: found for monoid, found in table.items()}

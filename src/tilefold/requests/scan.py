@@ -1,0 +1,62 @@
+"""The request of `tilefold.scan`: every prefix along one dim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.algebra.program import Program
+from tilefold.planner import scans
+from tilefold.planner.device import Device
+from tilefold.planner.plan import Plan
+from tilefold.problem import Problem
+from tilefold.requests.base import Request, Result, Tensor
+
+
+@dataclass(frozen=True)
+class Scan(Request):
+    """Scan `dim` of tensors of one shape, `shape`; the tensors after them, `inits` of them, are the state before each row.
+
+    With `state` the last state of each row is a result too, one tensor a field, after the prefixes.
+    """
+
+    call = "scan"
+    backends = ("auto", "torch", "cpu", "reference", "interpret", "triton")
+    on_cpu = "cpu"
+
+    program: Program
+    dim: int
+    exclusive: bool
+    reverse: bool
+    inits: int
+    state: bool
+    guarantee: str
+    shape: tuple[int, ...]
+
+    @property
+    def computation(self) -> Program:
+        """The monoid's graphs with dtypes."""
+        return self.program
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The shape of the rows: of one state of each."""
+        return (*self.shape[: self.dim], *self.shape[self.dim + 1 :])
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """The prefixes, one tensor an output of the monoid's, then the state's fields."""
+        prefixes = tuple((self.shape, dtype) for dtype in self.program.outputs)
+        return prefixes + tuple((self.rows, dtype) for dtype in self.program.state) * self.state
+
+    def dtypes(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
+        """Inputs, elements as they are read, results."""
+        return (*(t.dtype for t in tensors), *self.program.elements, *(dtype for _, dtype in self.results))
+
+    def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
+        """As `planner.scans` has it. No library scans on a GPU."""
+        problem = scans.scan_problem(tensors[: len(tensors) - self.inits], self.dim, self.guarantee)
+        work = scans.Work(self.exclusive, self.reverse, self.inits > 0, self.state)
+        return problem, scans.plan_scan(problem, self.program, work, device, self.guarantee)

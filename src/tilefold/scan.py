@@ -1,0 +1,288 @@
+"""`scan`: validate, make a request, dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilefold import dispatch
+from tilefold.algebra import program as programs
+from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.program import Program
+from tilefold.errors import ArgumentError, DeviceError, DtypeError, EmptyError, KindError, ShapeError
+from tilefold.modes import check_not_recorded
+from tilefold.overrides import classed, listed, overridden, override, rebuildable
+from tilefold.problem import broadcast_shape, wrapped_dims
+from tilefold.requests import Scan
+from tilefold.uncompiled import uncompiled
+from tilefold.validate import as_dtype, as_inputs, check_inputs, check_out, check_tensors, is_abstract, plain
+
+State = Tensor | bool | int | float
+
+
+@uncompiled
+def scan(
+    inputs: Tensor | Sequence[Tensor],
+    monoid: Monoid,
+    dim: int,
+    *,
+    init: State | Sequence[State] | None = None,
+    exclusive: bool = False,
+    reverse: bool = False,
+    return_state: bool = False,
+    dtype: torch.dtype | None = None,
+    out: Tensor | Sequence[Tensor] | None = None,
+    guarantee: str = "run_to_run",
+) -> Any:
+    """Every prefix along one dim of one or several tensors, combined with a monoid.
+
+        result[r, p] = project(init combined with lift(x[r, 0], ...), then lift(x[r, 1], ...), ... lift(x[r, p], ...))
+
+    `exclusive` leaves out the element p itself; `reverse` goes from the last element to p.
+
+    Args:
+        inputs: a tensor, or tensors that broadcast against each other; any strides, read in place (a CPU gathers tiles of
+            them). Elements as in `reduce`.
+        monoid: what to combine with, in the elements' order. Positions that it sees are those along `dim`.
+        dim: the dim to scan.
+        init: the state before each row: one number or tensor a field, tensors in the shape of the inputs without `dim`, or
+            one that broadcasts to it. Default: the identity.
+        return_state: also give the state after each row, so that a long sequence can be scanned in pieces: `init` takes it.
+        dtype: the dtype of computed results, instead of the inputs' own.
+        out: tensor(s) to write the prefixes into, of the inputs' shape and the results' dtypes.
+        guarantee: as in `reduce`. "run_to_run": the order of combination is fixed by shapes and layout, however many programs
+            share a row. "batch_invariant": besides, a row's bits do not depend on how many rows there are.
+
+    Returns:
+        What `project` gives, in the inputs' shape; with `return_state` a pair of that and the state after each row (a tensor,
+        or a named tuple of one a field, in the dtypes that states are carried in). An empty dim gives empty results.
+
+    Raises:
+        DimError, KindError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit.
+        EmptyError: nothing comes before the first result (`exclusive`), or of an empty dim a state is asked for, and the
+            monoid has no identity.
+        GradientError: an input requires grad outside `torch.no_grad()`.
+
+    Example:
+        >>> a, b = torch.tensor([2.0, 3.0, 4.0]), torch.tensor([1.0, 1.0, 1.0])
+        >>> slope, h = tilefold.scan((a, b), tilefold.monoids.AFFINE, dim=0)  # h[t] = a[t] * h[t - 1] + b[t]
+        >>> h
+        tensor([ 1.,  4., 17.])
+
+    Blelloch, "Prefix sums and their applications", 1990; Merrill and Garland, "Single-pass parallel prefix scan with
+    decoupled look-back", 2016, from which shared rows differ in that the order of combination is fixed.
+    """
+    tensors = as_inputs(inputs, monoid, "scan")
+    before = [] if init is None else _fields_of(init)
+    relevant = [*tensors, *(f for f in before if isinstance(f, Tensor)), *listed(out)]
+    if overridden(*relevant):
+        return override(
+            scan, relevant, inputs, monoid, dim, init=init, exclusive=exclusive, reverse=reverse,
+            return_state=return_state, dtype=dtype, out=out, guarantee=guarantee,
+        )  # fmt: skip
+    made = scan_tensors(
+        tensors, monoid, dim, init=None if init is None else before, exclusive=exclusive, reverse=reverse,
+        return_state=return_state, dtype=dtype, out=out, guarantee=guarantee,
+    )  # fmt: skip
+    results = _packed(made, monoid, return_state)
+    return rebuildable(results) if classed(relevant) else results
+
+
+def _packed(made: list[Tensor], monoid: Monoid, return_state: bool) -> Any:
+    if not return_state:
+        return monoid.pack(made)
+    fields = len(monoid.algebra.fields)
+    return monoid.pack(made[:-fields]), monoid._state(made[-fields:])
+
+
+def _fields_of(init: Any) -> list[Any]:
+    return list(init) if isinstance(init, tuple | list) else [init]
+
+
+@uncompiled
+def scan_tensors(
+    tensors: Sequence[Tensor],
+    monoid: Monoid,
+    dim: int,
+    *,
+    init: Sequence[State] | None = None,
+    exclusive: bool = False,
+    reverse: bool = False,
+    return_state: bool = False,
+    dtype: torch.dtype | None = None,
+    convert: torch.dtype | None = None,
+    out: Tensor | Sequence[Tensor] | None = None,
+    guarantee: str = "run_to_run",
+    call: str = "scan",
+) -> list[Tensor]:
+    """`scan` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype."""
+    _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
+    check_inputs(tensors, monoid, guarantee, call)
+    dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
+    shape = broadcast_shape(tensors, call)
+    axis = _one_dim(dim, len(shape), call)
+    program = programs.specialize(monoid.total, tuple(convert or t.dtype for t in tensors), dtype)
+    whole = shape or (1,)  # a 0-d tensor has one dim
+    rows = () if not shape else (*whole[:axis], *whole[axis + 1 :])
+    before = [] if init is None else _initial(init, monoid, program, rows, tensors[0], call)
+    if monoid.algebra.identity is None and not before:
+        _need_identity(monoid, shape, whole[axis], exclusive, return_state, call)
+    targets = check_out(out, program.outputs, shape, tensors, call)
+    check_not_recorded(call, tensors[0].is_cuda)
+    request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole)
+    abstract = next((t for t in tensors if is_abstract(t)), None)
+    if abstract is not None:
+        made = [abstract.new_empty(s, dtype=d) for s, d in request.results]
+    elif 0 in whole:
+        made = _of_nothing(request, before, tensors[0].device)
+    else:
+        into = (
+            None if targets is None or return_state else [t.view(whole) if not shape else t for t in targets]
+        )
+        made = _run(
+            request,
+            [t.expand(shape).reshape(whole) if not shape else t.expand(shape) for t in tensors],
+            before,
+            into,
+            monoid,
+        )
+    return _as_asked(made, targets, shape, monoid, len(program.outputs))
+
+
+def _run(
+    request: Scan,
+    tensors: Sequence[Tensor],
+    before: Sequence[Tensor],
+    targets: Sequence[Tensor] | None,
+    monoid: Monoid,
+) -> list[Tensor]:
+    given = [plain(t).resolve_neg() if t.is_neg() else plain(t) for t in (*tensors, *before)]
+    key = None
+    if tensors[0].is_cuda:
+        layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in given)
+        work = (request.exclusive, request.reverse, request.inits, request.state, request.program.outputs)
+        key = (
+            "scan",
+            monoid,
+            layouts,
+            tensors[0].device,
+            request.dim,
+            work,
+            request.program.elements,
+            request.guarantee,
+        )
+    return dispatch.run(request, given, key, targets)
+
+
+def _as_asked(
+    made: list[Tensor], targets: Sequence[Tensor] | None, shape: Sequence[int], monoid: Monoid, outputs: int
+) -> list[Tensor]:
+    """The results in the shape and the tensors that were asked for; a state without the flag of a missing identity."""
+    if not shape:
+        made = [r.view(()) for r in made]
+    if targets is not None:
+        made[:outputs] = [
+            t if t is r or t.data_ptr() == r.data_ptr() else t.copy_(r)
+            for t, r in zip(targets, made, strict=False)
+        ]
+    if monoid.algebra.identity is None and len(made) > outputs:
+        made.pop()
+    return made
+
+
+def _check_flags(call: str, **flags: Any) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise KindError(
+                f"{call}: `{name}` must be True or False, got one of type {type(value).__name__}; write bool(...)"
+            )
+
+
+def _one_dim(dim: Any, ndim: int, call: str) -> int:
+    """The dim to scan: prefixes along several would need an order among them, which a reshape says."""
+    if dim is None or isinstance(dim, list | tuple):
+        raise KindError(
+            f"{call}: `dim` must be one int, got {dim!r}; flatten the dims first, in the order of the scan"
+        )
+    return wrapped_dims(dim, ndim, call)[0]
+
+
+def _need_identity(
+    monoid: Monoid, shape: Sequence[int], length: int, exclusive: bool, return_state: bool, call: str
+) -> None:
+    if exclusive or (length == 0 and return_state):
+        raise EmptyError(
+            f"{call}: a state of nothing needs an identity, got shape {list(shape)} and {monoid.name} without one; give the "
+            "monoid an identity or the scan an init"
+        )
+
+
+def _initial(
+    init: Sequence[Any], monoid: Monoid, program: Program, rows: Sequence[int], like: Tensor, call: str
+) -> list[Tensor]:
+    """The state before each row: a tensor of the rows' shape a field, which may be expanded.
+
+    Raises:
+        ArgumentError, KindError, ShapeError, DtypeError, DeviceError, GradientError: it is no such state.
+    """
+    fields = monoid.algebra.fields
+    if len(init) != len(fields):
+        raise ArgumentError(
+            f"{call}: `init` must have one number or tensor for each field of {monoid.name} ({', '.join(fields)}), got "
+            f"{len(init)}; give that many"
+        )
+    pairs = zip(init, fields, program.state, strict=False)
+    made = [_field(value, name, dtype, rows, like, call) for value, name, dtype in pairs]
+    if monoid.algebra.identity is None:
+        made.append(_field(True, "is_present", torch.bool, rows, like, call))
+    return made
+
+
+def _field(value: Any, name: str, dtype: torch.dtype, rows: Sequence[int], like: Tensor, call: str) -> Tensor:
+    if isinstance(value, Tensor):
+        check_tensors([value], call)
+        if value.device != like.device:
+            raise DeviceError(
+                f"{call}: `init` must be on the inputs' device {like.device}, got {value.device} for {name}; move it there"
+            )
+        loses = is_float(value.dtype) and not is_float(dtype)
+        field = value if value.dtype == dtype else value.to(dtype)
+    elif isinstance(value, bool | int | float):
+        loses = isinstance(value, float) and not is_float(dtype)
+        field = (
+            torch.zeros((), dtype=dtype, device=like.device)
+            if loses
+            else like.new_full((), value, dtype=dtype)
+        )
+    else:
+        raise KindError(
+            f"{call}: `init` must be a number or a tensor for each field, got {type(value).__name__} for {name}; "
+            "use torch.as_tensor"
+        )
+    if loses:
+        raise DtypeError(
+            f"{call}: `init` must be whole for the field {name}, which is carried as {dtype}, got floats; convert it"
+        )
+    try:
+        return field.expand(tuple(rows)).contiguous()  # a state of each row, as kernels leave them
+    except RuntimeError:
+        raise ShapeError(
+            f"{call}: `init` must broadcast to the rows' shape {list(rows)}, got {list(field.shape)} for {name}; reshape it"
+        ) from None
+
+
+def _of_nothing(request: Scan, before: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Empty results, and states that met nothing."""
+    made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in request.results]
+    for target, field in zip(made[len(request.program.outputs) :], before, strict=False):
+        target.copy_(field)
+    if request.state and not before:
+        for target, number in zip(
+            made[len(request.program.outputs) :], request.program.identity, strict=True
+        ):
+            target.fill_(number)
+    return made

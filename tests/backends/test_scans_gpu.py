@@ -1,0 +1,66 @@
+"""Scans on a device: many more programs than fit on the chip wait for each other, and bits stay the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilefold
+from scanned import MATRICES, drawn, leaves, same, scanned
+from tilefold import monoids
+
+pytestmark = pytest.mark.gpu
+SHAPES = [
+    ((3, 1000), 1),
+    ((1, 1 << 22), 1),
+    ((64, 100_003), 1),
+    ((4097, 513), 0),
+    ((70_001, 24), 0),
+    ((5000, 4096), 1),
+]
+
+
+@pytest.mark.parametrize(("shape", "dim"), SHAPES, ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_every_order_is_kept(shape: tuple[int, int], dim: int, reverse: bool) -> None:
+    inputs = drawn(MATRICES, shape)
+    want = scanned("cpu", inputs, MATRICES, dim, reverse=reverse, return_state=True)
+    got = tilefold.scan([x.cuda() for x in inputs], MATRICES, dim, reverse=reverse, return_state=True)
+    same([t.cpu() for t in leaves(got)], want)
+
+
+@pytest.mark.parametrize(("shape", "dim"), SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_bits_repeat_and_torch_agrees(shape: tuple[int, int], dim: int, dtype: torch.dtype) -> None:
+    x = torch.randn(shape, device="cuda", dtype=dtype)
+    first = tilefold.cumsum(x, dim)
+    for _ in range(5):
+        assert torch.equal(tilefold.cumsum(x, dim), first)
+    rounding = torch.finfo(dtype).eps
+    torch.testing.assert_close(first.double(), x.double().cumsum(dim), rtol=rounding, atol=0.05)
+    want, got = x.cpu().cummax(dim), tilefold.cummax(x, dim)
+    assert torch.equal(got.values.cpu(), want.values)
+    assert torch.equal(got.indices.cpu(), want.indices)
+
+
+@pytest.mark.parametrize("length", [100, 9000, 300_001])
+def test_a_rows_bits_are_its_own(length: int) -> None:
+    x = torch.randn(512, length, device="cuda")
+    whole = tilefold.scan(x, monoids.LOGSUMEXP, 1, guarantee="batch_invariant")
+    for rows in (slice(0, 1), slice(5, 6), slice(3, 131)):
+        assert torch.equal(
+            tilefold.scan(x[rows], monoids.LOGSUMEXP, 1, guarantee="batch_invariant"), whole[rows]
+        )
+
+
+def test_a_graph_holds_the_counters() -> None:
+    x = torch.ones(2, 1 << 20, device="cuda")
+    out = torch.empty(2, 1 << 20, device="cuda")
+    tilefold.cumsum(x, 1, out=out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        tilefold.cumsum(x, 1, out=out)
+    for _ in range(3):
+        out.zero_()
+        graph.replay()
+        assert out[1, -1] == 1 << 20

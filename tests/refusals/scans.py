@@ -1,0 +1,58 @@
+"""Scans, their states and dims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import tilefold as tf
+from refusals.making import Case, X
+from tilefold import monoids
+from tilefold.errors import (
+    ArgumentError,
+    BackendError,
+    DeviceError,
+    DimError,
+    DtypeError,
+    EmptyError,
+    GradientError,
+    KindError,
+    ShapeError,
+)
+
+
+def scan(*arguments: Any, **options: Any) -> Callable[[], object]:
+    return lambda: tf.scan(*(arguments or (X, monoids.SUM, 1)), **options)
+
+
+def by_torch() -> object:
+    with tf.backend("torch"):
+        return tf.scan(X, monoids.SUM, 1, reverse=True)
+
+
+CASES = [
+    Case("scan of a flag", scan(reverse=1), KindError, r"scan: `reverse` must be True or False, got .* int; write"),
+    Case("scan of two dims", scan(X, monoids.SUM, (0, 1)), KindError, r"`dim` must be one int, got \(0, 1\); flatten"),
+    Case("scan of all dims", scan(X, monoids.SUM, None), KindError, r"`dim` must be one int, got None; flatten"),
+    Case("scan of a far dim", scan(X, monoids.SUM, 2), DimError, r"scan: `dim` must be in \[-2, 1\].*got 2"),
+    Case("scan with grad", scan(X.clone().requires_grad_(), monoids.SUM, 0), GradientError, r"must not require grad"),
+    Case("scan into an input", lambda: tf.scan(X, monoids.SUM, 0, out=X), ShapeError, r"not overlap an input.*; use"),
+    Case("scan by torch", by_torch, BackendError, r'torch\'s own scan must be known.*got \(.*\) over dim 1.*; use "cpu"'),
+    Case(
+        "scan of nothing known", scan(X, monoids.FIRST, 1, exclusive=True), EmptyError,
+        r"a state of nothing needs an identity, got shape \[2, 3\] and first without one; give",
+    ),
+    Case(
+        "init of too few fields", scan((X, X), monoids.AFFINE, 1, init=1), ArgumentError,
+        r"`init` must have one number or tensor for each field of affine \(a, b\), got 1; give",
+    ),
+    Case("init on another device", scan(init=torch.ones(2, device="meta")), DeviceError, r"`init`.*device cpu, got meta"),
+    Case("init of a kind", scan(init="a"), KindError, r"`init` must be a number or a tensor.*got str for .*; use"),
+    Case("init of halves", scan(X.int(), monoids.SUM, 1, init=0.5), DtypeError, r"`init` must be whole.*int64, got floats"),
+    Case("init of another shape", scan(init=torch.ones(3)), ShapeError, r"rows' shape \[2\], got \[3\] for .*; reshape"),
+    Case("cumsum without dim", lambda: tf.cumsum(X), KindError, r"cumsum: `dim` must be one int, got none; name"),
+    Case("cummax of dims", lambda: tf.cummax(X, (0, 1)), KindError, r"cummax: `dim` must be one int, got \(0, 1\); name"),
+    Case("logcumsumexp of ints", lambda: tf.logcumsumexp(X.int(), 0), DtypeError, r"must be floating.*got torch.int32"),
+]  # fmt: skip

@@ -1,0 +1,67 @@
+"""Monoids and comparisons that tests of scans share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import tilefold
+from tilefold import monoids
+
+P = 97
+MATRICES = tilefold.Monoid(
+    lambda p, q: (
+        (p.a * q.a + p.b * q.c) % P,
+        (p.a * q.b + p.b * q.d) % P,
+        (p.c * q.a + p.d * q.c) % P,
+        (p.c * q.b + p.d * q.d) % P,
+    ),
+    (1, 0, 0, 1),
+    fields=("a", "b", "c", "d"),
+    commutative=False,
+    check=False,
+    name="matrices",
+)
+"""Products of 2 x 2 matrices modulo a prime, exact: any other order of the elements gives another answer."""
+
+POSITIONS = tilefold.Monoid(
+    lambda a, b: (tilefold.math.where(b.there > 0, b.where, a.where), a.there + b.there),
+    (-1, 0),
+    fields=("where", "there"),
+    lift=lambda x, i: (tilefold.math.where(x > 0, i, -1), tilefold.math.where(x > 0, 1, 0)),
+    index=True,
+    commutative=False,
+    check=False,
+    name="positions",
+)
+"""The position of the last positive element, and how many there were."""
+
+ORDERED = {"matrices": MATRICES, "affine": monoids.AFFINE, "last": monoids.LAST, "positions": POSITIONS}
+
+
+def drawn(monoid: Any, shape: Sequence[int], seed: int = 0) -> list[torch.Tensor]:
+    """Whole numbers, so that every order of combination is exact."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = monoid.algebra.inputs
+    low, high = (0, P) if monoid is MATRICES else (-2, 3)
+    return [torch.randint(low, high, tuple(shape), generator=generator) for _ in range(inputs)]
+
+
+def leaves(results: Any) -> list[torch.Tensor]:
+    """Tensors of nested tuples, in order."""
+    return [results] if isinstance(results, torch.Tensor) else [t for r in results for t in leaves(r)]
+
+
+def scanned(backend: str, *arguments: Any, **options: Any) -> list[torch.Tensor]:
+    with tilefold.backend(backend):
+        return leaves(tilefold.scan(*arguments, **options))
+
+
+def same(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> None:
+    assert len(got) == len(want)
+    for g, w in zip(got, want, strict=True):
+        assert g.dtype == w.dtype
+        assert g.shape == w.shape
+        assert torch.equal(g, w), (g, w)
