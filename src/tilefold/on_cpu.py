@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
 from tilefold import refold
 from tilefold.algebra.program import Program
-from tilefold.backends import loops, native, reference, torch_product
+from tilefold.backends import loops, native, reference, row_tiles, torch_product
 from tilefold.errors import BackendError
 from tilefold.modes import as_given
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.library import library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
-from tilefold.requests import Product, Reduction, Request
+from tilefold.requests import Product, Reduction, Request, RowMap
 
 Tensor = torch.Tensor
 Made = tuple[list[Tensor], Plan]
@@ -119,6 +120,36 @@ def _repeated_library(function: str, x: Tensor, request: Reduction) -> Repeated:
     return Repeated(library_plan(function, program, request.guarantee), call)
 
 
+def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
+    """Rows folded, then every element and its row's results and extras as one tile after another."""
+    row, guarantee, n = request.row, request.guarantee, request.row.program.algebra.inputs
+    if not tensors[0].numel():
+        empty = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in request.results]
+        return empty, Plan(request.on_cpu, guarantee=guarantee, strategy="nothing", reason="no elements")
+    if backend in ("auto", "torch"):
+        known = request.library if guarantee != "batch_invariant" else None
+        if known is not None:
+            made = native.map_rows(known.function, tensors, known.arguments)
+            return made, known.plan(len(tensors), guarantee)
+        if backend == "torch":
+            raise BackendError(
+                "backend: torch's own function must be known to give the promised answers (accuracy, dtypes, guarantee), "
+                f'got {request.call} over dims {list(request.dims)}, "{guarantee}", without one; use "cpu" or "auto"'
+            )
+    fold = _by_definition if backend == "reference" else by_tiles
+    folded, plan = refold.fold(fold, tensors[:n], row.program, request.dims, guarantee)
+    kept = [1 if d in request.dims else size for d, size in enumerate(request.shape)]
+    rows = [f.reshape(kept).expand(request.shape) for f in folded]
+    operands = [*tensors[:n], *rows, *tensors[n:]]
+    plan = replace(
+        plan, strategy="fold and map", reason="; ".join(filter(None, (plan.strategy, plan.reason)))
+    )
+    if backend == "reference":
+        return row_tiles.map_by_definition(row, operands), plan
+    alone = guarantee == "batch_invariant"
+    return row_tiles.map_tiles(row, operands, torch.get_num_threads(), placeless=alone), plan
+
+
 def _by_definition(
     tensors: Sequence[Tensor], program: Program, dims: tuple[int, ...], guarantee: str
 ) -> Made:
@@ -135,4 +166,8 @@ def _refuse(request: Reduction, tensors: Sequence[Tensor]) -> None:
 
 
 # How each kind of request runs: functions of (request, tensors, backend).
-RUN: dict[type[Request], Callable[..., Made]] = {Reduction: _reduced, Product: _multiplied}
+RUN: dict[type[Request], Callable[..., Made]] = {
+    Reduction: _reduced,
+    Product: _multiplied,
+    RowMap: _mapped,
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -70,4 +71,31 @@ FUNCTIONS: dict[str, Callable[[Tensor, Dims, Program], Sequence[Tensor]]] = {
     "torch.logsumexp": _logsumexp,
     "first": functools.partial(_end, last=False),
     "last": functools.partial(_end, last=True),
+}
+
+
+def map_rows(function: str, tensors: Sequence[Tensor], arguments: tuple[Any, ...]) -> list[Tensor]:
+    """Torch's answer for every element, of tensors expanded to one shape."""
+    return [MAPS[function](tensors, *arguments).contiguous()]
+
+
+def _softmax(function: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int, dtype: Any) -> Tensor:
+    return function(tensors[0], dim, dtype)
+
+
+def _normalized(
+    function: Callable[..., Tensor], tensors: Sequence[Tensor], dims: int, eps: float, which: tuple[bool, ...]
+) -> Tensor:
+    """Extra tensors come for each of `which`; their elements are those of the first row."""
+    x, *extras = tensors
+    lead = (0,) * (x.ndim - dims)
+    given = iter(t[lead] for t in extras)
+    return function(x, x.shape[x.ndim - dims :], *(next(given) if some else None for some in which), eps)
+
+
+MAPS: dict[str, Callable[..., Tensor]] = {
+    "torch.softmax": functools.partial(_softmax, torch.softmax),
+    "torch.log_softmax": functools.partial(_softmax, torch.log_softmax),
+    "torch.layer_norm": functools.partial(_normalized, torch.nn.functional.layer_norm),
+    "torch.rms_norm": functools.partial(_normalized, torch.nn.functional.rms_norm),
 }

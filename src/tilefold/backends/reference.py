@@ -28,7 +28,7 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
     ]
     for position in range(rows[0].shape[-1]):
         elements: list[Operand] = [
-            read(_as_element(r[..., position], e)) for r, e in zip(rows, program.elements, strict=True)
+            read(as_element(r[..., position], e)) for r, e in zip(rows, program.elements, strict=True)
         ]
         elements += [torch.full(shape, position, device="cpu")] * program.algebra.index
         lifted = evaluate_as(program.lift, elements, program.state)
@@ -36,7 +36,7 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
     return finish(state, program, shape)
 
 
-def _as_element(tensor: torch.Tensor, element: torch.dtype) -> torch.Tensor:
+def as_element(tensor: torch.Tensor, element: torch.dtype) -> torch.Tensor:
     """In the dtype that elements are read as, rounded to it where it is narrower."""
     if tensor.dtype == element:
         return tensor

@@ -2,6 +2,7 @@
 
 from tilefold.requests.base import Request, Result
 from tilefold.requests.product import Product
+from tilefold.requests.reduce_map import RowMap
 from tilefold.requests.reduction import Reduction
 
-__all__ = ["Product", "Reduction", "Request", "Result"]
+__all__ = ["Product", "Reduction", "Request", "Result", "RowMap"]

@@ -10,6 +10,7 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.contract.epilogue import Epilogue
+from tilefold.contract.row import Row
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
@@ -30,7 +31,7 @@ class Request(ABC):
 
     @property
     @abstractmethod
-    def computation(self) -> Program | Epilogue:
+    def computation(self) -> Program | Epilogue | Row:
         """The graphs that kernels are made of."""
 
     @property

@@ -15,7 +15,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton import axes, interpreted
-from tilefold.backends.triton.kernels import in_order, product_rows, products, scalars, tiles
+from tilefold.backends.triton.kernels import in_order, maps, product_rows, products, scalars, tiles
 from tilefold.caching import kept_outside_modes
 
 _OF_PRODUCTS = (
@@ -56,6 +56,7 @@ _HELPERS = {
         "either",
         "last_lane",
     ),
+    maps: ("outer_offset", "load_operand"),
     products: _OF_PRODUCTS,
     product_rows: (*_OF_PRODUCTS, "tree", "fold_values", "store_rows"),
 }

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilefold.backends.triton.call import Call, fold_call
+from tilefold.backends.triton.call import Call
+from tilefold.backends.triton.map_calls import elements_call, folding_call
 from tilefold.backends.triton.product_calls import product_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
 
 FAMILIES: dict[str, Callable[..., Call]] = {
-    "fold_lanes": fold_call,
-    "fold_in_order": fold_call,
+    "fold_lanes": folding_call,
+    "fold_in_order": folding_call,
+    "map_elements": elements_call,
     "product_whole": product_call,
     "product_rows": product_call,
     "product_partials": product_call,
@@ -23,7 +25,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
 
 
 def calls_of(plan: Plan, problem: Problem, computation: Any, *, interpret: bool = False) -> list[Call]:
-    """The kernel calls of a plan, in order: a Program's or an Epilogue's, as `computation` is.
+    """The kernel calls of a plan, in order: a Program's, an Epilogue's or a Row's, as `computation` is.
 
     Raises:
         BackendError: a launch would have more programs than the driver takes.

@@ -1,0 +1,76 @@
+"""Launches of rows' folds and of what is made of their elements, as kernel calls."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilefold.algebra.program import Program
+from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
+from tilefold.backends.triton.emit import emit_apply
+from tilefold.backends.triton.prelude import prelude
+from tilefold.contract.row import Row
+from tilefold.planner.folds import NARROW
+from tilefold.planner.maps import Elements, elements_of, folding
+from tilefold.planner.plan import Launch, Plan
+from tilefold.problem import Dim, Problem
+
+
+def folding_call(
+    step: Launch, plan: Plan, problem: Problem, computation: Program | Row, interpret: bool
+) -> Call:
+    """One launch of a fold, of a plan's own or of its rows."""
+    if isinstance(computation, Row):
+        problem = folding(problem, computation.program, plan.guarantee)
+        computation = computation.program
+    return fold_call(step, plan, problem, computation, interpret)
+
+
+def elements_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_elements`."""
+    stage: Elements = step.settings
+    inputs = row.program.algebra.inputs
+    problem = elements_of(problem, inputs, row.program.outputs)
+    none = Dim("map", 1, (0,) * len(problem.dtypes))
+    *outer, rows, columns = (none, none, *problem.dims)
+    outer = outer[max(0, 2 - len(problem.dims)) :]
+    row_blocks, column_blocks = math.ceil(rows.size / stage.rows), math.ceil(columns.size / stage.columns)
+    arguments = (
+        tuple(
+            (Pointer(dtype, aligned), tuple(d.strides[i] for d in outer), rows.strides[i], columns.strides[i])
+            for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
+        ),
+        tuple(Pointer(dtype, 16) for dtype in row.results),
+        tuple(d.output for d in outer),
+        rows.output,
+        columns.output,
+        tuple(d.size for d in outer),
+        rows.size,
+        columns.size,
+        row_blocks,
+        column_blocks,
+    )
+    constants: dict[str, Any] = {
+        "ROWS": stage.rows,
+        "COLUMNS": stage.columns,
+        "MASK": bool(rows.size % stage.rows or columns.size % stage.columns),
+        "BY_ROW": _bits(rows),
+        "BY_COLUMN": _bits(columns),
+        "WIDE": _reach(rows, columns, stage) > NARROW,
+        "EVICT": "evict_first" if stage.evict_first else "",
+    }
+    programs = math.prod(d.size for d in outer) * row_blocks * column_blocks
+    source = f"{emit_apply(row.apply, row.taken, row.results, interpret)}\n\n{prelude()}"
+    grid = launchable(programs, programs, "reduce_map", "map")
+    return Call("map_elements", source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
+
+
+def _bits(dim: Dim) -> int:
+    """The operands that have elements of their own along a dim, a bit each."""
+    return sum(1 << i for i, step in enumerate(dim.strides) if step)
+
+
+def _reach(rows: Dim, columns: Dim, stage: Elements) -> int:
+    """The farthest offset, in elements, of a place in the last two dims, beyond their ends too."""
+    last = rows.size + stage.rows, columns.size + stage.columns
+    return max(last[0] * a + last[1] * b for a, b in zip(rows.steps, columns.steps, strict=True))

@@ -1,0 +1,36 @@
+"""From a problem of rows that are folded and mapped to a plan. Pure, as `choose` is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tilefold.algebra.program import Program
+from tilefold.planner.choose import plan_fold
+from tilefold.planner.device import Device
+from tilefold.planner.maps import Dtypes, elements_of, elements_stage, folding
+from tilefold.planner.plan import Buffer, Launch, Plan, names
+from tilefold.problem import Problem
+
+
+def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str) -> Plan:
+    """The steps: rows are folded as `reduce` would, then every element is mapped; none where there is nothing."""
+    outputs = names("output", len(results))
+    size = math.prod(d.size for d in problem.dims)
+    buffers = tuple(Buffer(name, (size,), d) for name, d in zip(outputs, results, strict=True))
+    if size == 0:
+        return Plan("triton", (), buffers, (), guarantee, "nothing", "no elements")
+    inputs = program.algebra.inputs
+    named = names("input", len(problem.dtypes))
+    folds = plan_fold(folding(problem, program, guarantee), program, device, guarantee)
+    rows = names("folded", len(program.outputs))
+    kept = tuple(Buffer(n, (problem.outputs,), d) for n, d in zip(rows, program.outputs, strict=True))
+    steps = tuple(
+        replace(step, writes=rows) if step.writes[0].startswith("output") else step for step in folds.launched
+    )
+    settings = elements_stage(elements_of(problem, inputs, program.outputs), results)
+    last = Launch("map_elements", settings, (*named[:inputs], *rows, *named[inputs:]), outputs)
+    reason = f"{folds.reason}; then every element"
+    return Plan(
+        "triton", (*steps, last), buffers, (*folds.workspaces, *kept), guarantee, "fold and map", reason
+    )
