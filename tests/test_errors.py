@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import tilefold as tf
-from refusals import algebra, folds, functions, products
+from refusals import algebra, folds, functions, maps, products
 from refusals.making import INF, Case, X
 from tilefold import errors
 from tilefold.algebra.expression import trace
@@ -35,6 +35,7 @@ pytestmark = pytest.mark.filterwarnings(
 )  # torch's forward_ad
 ROOMS = (
     "fold.py",
+    "mapped.py",
     "validate.py",
     "problem.py",
     "functional/*.py",
@@ -51,7 +52,7 @@ UNREACHABLE = {
 }
 
 
-CASES = [*algebra.CASES, *folds.CASES, *functions.CASES, *products.CASES]
+CASES = [*algebra.CASES, *folds.CASES, *functions.CASES, *maps.CASES, *products.CASES]
 
 
 def raised(case: Case) -> tuple[Exception, tuple[str, str, int]]:

@@ -8,20 +8,35 @@ from dataclasses import replace
 from tilefold.algebra.program import Program
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
-from tilefold.planner.maps import Dtypes, elements_of, elements_stage, folding
-from tilefold.planner.plan import Buffer, Launch, Plan, names
+from tilefold.planner.maps import Dtypes, elements_of, elements_stage, folding, whole_stage
+from tilefold.planner.plan import Buffer, Launch, Plan, count, names
 from tilefold.problem import Problem
 
 
 def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str) -> Plan:
-    """The steps: rows are folded as `reduce` would, then every element is mapped; none where there is nothing."""
+    """The steps: one launch where programs hold whole rows, else folds, then a map; none where there is nothing."""
     outputs = names("output", len(results))
     size = math.prod(d.size for d in problem.dims)
     buffers = tuple(Buffer(name, (size,), d) for name, d in zip(outputs, results, strict=True))
     if size == 0:
         return Plan("triton", (), buffers, (), guarantee, "nothing", "no elements")
-    inputs = program.algebra.inputs
     named = names("input", len(problem.dtypes))
+    whole = whole_stage(problem, program, results, guarantee == "batch_invariant")
+    if whole is not None:
+        launch = Launch("map_rows", whole, named, outputs)
+        reason = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}, each held whole"
+        return Plan("triton", (launch,), buffers, (), guarantee, "whole", reason)
+    return _folded_first(problem, program, results, device, guarantee)
+
+
+def _folded_first(
+    problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str
+) -> Plan:
+    """Rows are folded as `reduce` would, then every element is mapped."""
+    inputs, outputs = program.algebra.inputs, names("output", len(results))
+    named = names("input", len(problem.dtypes))
+    size = problem.outputs * problem.length
+    buffers = tuple(Buffer(name, (size,), d) for name, d in zip(outputs, results, strict=True))
     folds = plan_fold(folding(problem, program, guarantee), program, device, guarantee)
     rows = names("folded", len(program.outputs))
     kept = tuple(Buffer(n, (problem.outputs,), d) for n, d in zip(rows, program.outputs, strict=True))

@@ -13,11 +13,27 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.planner.geometry import without_positions
-from tilefold.planner.view import EVICT_FIRST_BELOW, VECTOR_BYTES, WARP, power_above
+from tilefold.planner.plan import Stage
+from tilefold.planner.settled import MANY_FIELDS, keeps_positions, settled
+from tilefold.planner.view import (
+    EVICT_FIRST_BELOW,
+    MAX_WARPS,
+    VECTOR_BYTES,
+    WARP,
+    View,
+    alone,
+    power_above,
+    power_below,
+    view_of,
+)
 from tilefold.problem import Dim, Problem, by_stride, merged
 
 Dtypes = tuple[torch.dtype, ...]
 VECTORS = 2  # that a thread of `map_elements` takes of the widest operand
+THREAD_WORDS = 64  # registers of a thread that hold elements, at most
+FEW_VECTORS = 4  # of 16 bytes that a thread takes of a row, where the row has no more threads to use
+ROW_WARPS = 4  # of a program that holds several rows
+COLUMN_BYTES = 128  # of neighbouring columns
 TRANSPOSED = 32  # results beside each other, at least, where inputs are contiguous along another dim
 
 
@@ -97,3 +113,82 @@ def elements_stage(problem: Problem, results: Dtypes) -> Elements:
     rows = min(power_above(sizes[-2]), max(1, most // columns))
     moved = problem.bytes_read + math.prod(sizes) * sum(d.itemsize for d in results)
     return Elements(rows, columns, warps, moved <= EVICT_FIRST_BELOW)
+
+
+def rows_of(problem: Problem, inputs: int) -> Problem:
+    """The inputs alone, along the very dims of a problem."""
+    return Problem(
+        tuple(replace(d, strides=d.strides[:inputs]) for d in problem.dims),
+        problem.dtypes[:inputs],
+        problem.aligned[:inputs],
+        problem.residues[:inputs],
+    )
+
+
+def whole_stage(problem: Problem, program: Program, results: Dtypes, invariant: bool) -> Stage | None:
+    """Rows that a program holds whole in one tile, as they lie in memory; None where they are too long for that.
+
+    With `invariant` nothing follows from the number of rows, or from how many lie side by side.
+    """
+    rows = rows_of(problem, program.algebra.inputs)
+    view = alone(view_of(rows), rows) if invariant else view_of(rows)
+    if not program.algebra.commutative or (invariant and not view.by_rows):
+        return None
+    held = THREAD_WORDS // max(1, sum(math.ceil(d.itemsize / 4) for d in rows.dtypes))
+    held //= 2 if len(program.state) >= MANY_FIELDS else 1
+    stage = _whole_rows(view, rows, results, held) if view.by_rows else _whole_columns(view, held)
+    if stage is None:
+        return None
+    in_order = not program.algebra.index or keeps_positions(rows, stage)
+    stage = settled(stage, view, program)
+    moved = problem.bytes_read + problem.outputs * problem.length * sum(d.itemsize for d in results)
+    return replace(
+        stage, in_order=stage.in_order and in_order, evict_first=not invariant and moved <= EVICT_FIRST_BELOW
+    )
+
+
+def _whole_rows(view: View, rows: Problem, results: Dtypes, held: int) -> Stage | None:
+    """A thread takes a few vectors; short rows share a program, longer ones have up to sixteen warps each."""
+    run, align = min(view.vector, power_below(view.length)), 1
+    narrow = view.vector < view.full_vector and view.length >= 2 * view.full_vector
+    if narrow and view.aligns and _aligned_alike(rows, results, view.full_vector):
+        run = align = view.full_vector
+    vectors = power_above(math.ceil((view.length + align - 1) / run))
+    few = max(1, min(FEW_VECTORS * view.full_vector // run, held // run))
+    unroll = min(few, vectors)
+    lanes = vectors // unroll
+    if lanes > MAX_WARPS * WARP:
+        unroll, lanes = vectors // (MAX_WARPS * WARP), MAX_WARPS * WARP
+    if unroll * run > held:
+        return None
+    warps = max(ROW_WARPS, lanes // WARP)
+    together = min(max(1, warps * WARP // lanes), power_above(view.inner * view.outer))
+    warps = max(1, min(warps, together * lanes // WARP))
+    return Stage("whole_rows", together, lanes, run, unroll, 1, warps, align=align)
+
+
+def _aligned_alike(rows: Problem, results: Dtypes, vector: int) -> bool:
+    """Whether results begin at the same place between two multiples of a vector as the elements that they are made of."""
+    size = rows.dtypes[0].itemsize
+    alike = all((d.output - d.strides[0]) % vector == 0 for d in rows.output_dims)
+    contiguous = all(d.output == d.strides[0] for d in rows.reduced_dims)
+    return alike and contiguous and not any(rows.residues) and all(d.itemsize == size for d in results)
+
+
+def _whole_columns(view: View, held: int) -> Stage | None:
+    """Neighbouring columns, `COLUMN_BYTES` of each row of them, as many threads down as they need."""
+    length = power_above(view.length)
+    outputs = min(power_above(view.inner), max(view.vector, COLUMN_BYTES // view.element))
+    unroll = min(length, max(1, held // view.vector // 2))
+    lanes = length // unroll
+    threads = max(1, outputs * lanes // view.vector)
+    if threads > MAX_WARPS * WARP:
+        unroll, lanes = unroll * 2, lanes // 2
+        threads = max(1, threads // 2)
+    if threads > MAX_WARPS * WARP or lanes == 0:
+        return None
+    if threads < ROW_WARPS * WARP:  # short columns: more of them
+        outputs = min(power_above(view.inner), outputs * (ROW_WARPS * WARP // threads))
+        threads = max(1, outputs * lanes // view.vector)
+    warps = max(1, min(MAX_WARPS, threads // WARP))
+    return Stage("whole_columns", outputs, lanes, 1, unroll, 1, warps)

@@ -49,8 +49,10 @@ class RowMap(Request):
 
     def problem(self, tensors: Sequence[Tensor]) -> Problem:
         """The dims of all tensors together, and of results of their shape."""
-        program = self.row.program
-        return canonical(tensors, self.dims, ordered=not program.algebra.commutative, whole=True)
+        invariant = self.guarantee == "batch_invariant"
+        ordered = not self.row.program.algebra.commutative
+        problem = canonical(tensors, self.dims, ordered=ordered, batches=invariant, whole=True)
+        return problem.alone() if invariant else problem
 
     def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
         """As `planner.choose_map` has it. No library maps on a GPU."""

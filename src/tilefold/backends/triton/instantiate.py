@@ -15,7 +15,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton import axes, interpreted
-from tilefold.backends.triton.kernels import in_order, maps, product_rows, products, scalars, tiles
+from tilefold.backends.triton.kernels import in_order, map_rows, maps, product_rows, products, scalars, tiles
 from tilefold.caching import kept_outside_modes
 
 _OF_PRODUCTS = (
@@ -30,19 +30,21 @@ _OF_PRODUCTS = (
     "fold_splits",
 )
 _OF_FOLDS = ("outer_offset", "folded_offset", "load_tile", "store_results", "program_place", "tree")
+_OF_TILES = (
+    *_OF_FOLDS,
+    "fold_block",
+    "tile_places",
+    "whole_mask",
+    "row_begin",
+    "positions_of",
+    "begin_tile",
+    "begin_masked",
+    "absorb_tile",
+    "absorb_masked",
+)
 _HELPERS = {
-    tiles: (
-        *_OF_FOLDS,
-        "fold_block",
-        "tile_places",
-        "whole_mask",
-        "row_begin",
-        "positions_of",
-        "begin_tile",
-        "begin_masked",
-        "absorb_tile",
-        "absorb_masked",
-    ),
+    tiles: _OF_TILES,
+    map_rows: (*_OF_TILES, "load_extra", "store_mapped", "map_tile", "map_edges"),
     in_order: (
         *_OF_FOLDS,
         "spread_lanes",

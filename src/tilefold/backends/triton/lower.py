@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilefold.backends.triton.call import Call
-from tilefold.backends.triton.map_calls import elements_call, folding_call
+from tilefold.backends.triton.map_calls import elements_call, folding_call, rows_call
 from tilefold.backends.triton.product_calls import product_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
@@ -16,6 +16,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_lanes": folding_call,
     "fold_in_order": folding_call,
     "map_elements": elements_call,
+    "map_rows": rows_call,
     "product_whole": product_call,
     "product_rows": product_call,
     "product_partials": product_call,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
-from tilefold.backends.triton.emit import emit_apply
+from tilefold.backends.triton.emit import emit, emit_apply
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
-from tilefold.planner.folds import NARROW
+from tilefold.planner.folds import NARROW, narrowed
 from tilefold.planner.maps import Elements, elements_of, folding
-from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.problem import Dim, Problem
 
 
@@ -63,6 +66,88 @@ def elements_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpre
     source = f"{emit_apply(row.apply, row.taken, row.results, interpret)}\n\n{prelude()}"
     grid = launchable(programs, programs, "reduce_map", "map")
     return Call("map_elements", source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
+
+
+def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_rows`."""
+    stage: Stage = step.settings
+    program = narrowed(row.program, problem.length)
+    arguments = _row_arguments(stage, problem, row, interpret)
+    *_, last = problem.output_dims or (_none(problem),)
+    blocks = math.ceil(last.size / stage.block_outputs)
+    constants: dict[str, Any] = _row_constants(stage, problem, row) | {
+        "MASK_LENGTH": stage.step != problem.length or stage.align > 1
+    }
+    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
+    source = emit(program, index=index, interpret=interpret)
+    source = f"{source}\n\n{emit_apply(row.apply, row.taken, row.results, interpret)}"
+    grid = launchable(problem.outputs // last.size * blocks, problem.outputs, "reduce_map", "map")
+    constants = {name: constants[name] for name in _ROW_CONSTANTS}
+    return Call(step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
+
+
+_ROW_CONSTANTS = (
+    "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "MASK_LENGTH", "ALIGN", "USE_ABSORB", "IN_ORDER", "WIDE",
+    "OVER", "EVICT",
+)  # fmt: skip
+
+
+def _none(problem: Problem) -> Dim:
+    return Dim("map", 1, (0,) * len(problem.dtypes))
+
+
+def _row_arguments(stage: Stage, problem: Problem, row: Row, interpret: bool) -> tuple[Any, ...]:
+    """Inputs, extras, results, sizes: whole rows of a problem."""
+    *outer, last = problem.output_dims or (_none(problem),)
+    *deep, inner = problem.reduced_dims or (replace(_none(problem), role="reduce"),)
+    records = tuple(
+        (
+            Pointer(dtype, aligned),
+            0,
+            tuple(d.strides[i] for d in outer),
+            last.strides[i],
+            tuple(d.strides[i] for d in deep),
+            inner.strides[i],
+        )
+        for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
+    )
+    n = row.program.algebra.inputs
+    return (
+        records[:n],
+        records[n:],
+        tuple(Pointer(dtype, 16) for dtype in row.results),
+        tuple(d.output for d in outer),
+        last.output,
+        tuple(d.output for d in deep),
+        inner.output,
+        tuple(d.position for d in deep),
+        inner.position,
+        tuple(d.size for d in outer),
+        tuple(d.size for d in deep),
+        last.size,
+        inner.size,
+        problem.length,
+        math.ceil(last.size / stage.block_outputs),
+    )
+
+
+def _row_constants(stage: Stage, problem: Problem, row: Row) -> dict[str, Any]:
+    """What a launch over rows decides, and what follows from the sizes."""
+    last = problem.output_dims[-1] if problem.output_dims else _none(problem)
+    spans = [sum((d.size - 1) * d.steps[i] for d in problem.reduced_dims) for i in range(len(last.steps))]
+    return {
+        "BLOCK_OUTPUTS": stage.block_outputs,
+        "LANES": stage.lanes,
+        "RUN": stage.run,
+        "UNROLL": stage.unroll,
+        "MASK_OUTPUTS": last.size % stage.block_outputs != 0,
+        "ALIGN": stage.align,
+        "USE_ABSORB": stage.absorb,
+        "IN_ORDER": stage.in_order,
+        "WIDE": max(*spans, problem.length) * 2 + 2 * stage.step > NARROW,
+        "OVER": _bits(last) >> row.program.algebra.inputs,
+        "EVICT": "evict_first" if stage.evict_first else "",
+    }
 
 
 def _bits(dim: Dim) -> int:
