@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import types
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +13,12 @@ import torch
 
 import tilefold as tf
 from tilefold import monoids
+from tilefold.backends.triton.kernels import map_windows
 from tilefold.contract.row import make_row_map
 from tilefold.errors import GradientError, ShapeError
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
+from tilefold.planner import maps
 from tilefold.planner.device import H200
 from tilefold.requests import RowMap
 from xray.running import run_plan
@@ -181,9 +185,14 @@ def test_bits_of_a_row_do_not_depend_on_how_many_there_are(backend: str) -> None
         every = tf.softmax(x, 1, guarantee="batch_invariant")
         for rows in (1, 2, 7):
             assert torch.equal(tf.softmax(x[:rows], 1, guarantee="batch_invariant"), every[:rows])
-        columns = tf.softmax(x.t().contiguous(), 0, guarantee="batch_invariant")
-        some = tf.softmax(x[:5].t().contiguous(), 0, guarantee="batch_invariant")
-        assert torch.equal(columns[:, :5], some)
+
+
+def test_bits_of_a_column_do_not_depend_on_its_neighbours() -> None:
+    x = cut(70, 33, dtype=torch.bfloat16)
+    with tf.backend("cpu"):
+        every = tf.softmax(x, 0, guarantee="batch_invariant")
+        some = tf.softmax(x[:, :5].contiguous(), 0, guarantee="batch_invariant")
+    assert torch.equal(every[:, :5], some)
 
 
 def test_meta_fake_subclasses_and_gradients() -> None:
@@ -248,6 +257,78 @@ def test_norms_executed_from_ptx() -> None:
     total = x.double() + r.double()
     check(added, total, torch.float32)
     check(got, F.layer_norm(total, (333,), w.double(), b.double()), torch.float32)
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a few hundred elements are too long to be held, and a window is a few of them."""
+    sizes = {
+        "THREAD_WORDS": 0,
+        "WINDOW_BYTES": 5000,
+        "PART_BYTES": 1024,
+        "LEAST_PART_BYTES": 1024,
+        "WINDOW_WARPS": 1,
+    }
+    for name, value in sizes.items():
+        monkeypatch.setattr(maps, name, value)
+
+
+WINDOWS = {
+    "rows": ((5, 1200), torch.float32, (1,), "run_to_run"),
+    "odd rows": ((2, 3301), torch.bfloat16, (1,), "run_to_run"),
+    "columns": ((2, 90, 40), torch.float32, (1,), "run_to_run"),
+    "one row": ((2000,), torch.float32, (0,), "run_to_run"),
+    "rows alone": ((3, 1203), torch.float32, (1,), "batch_invariant"),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_executed_from_ptx(name: str, small_windows: None) -> None:
+    shape, dtype, dims, guarantee = WINDOWS[name]
+    x = cut(*shape, dtype=dtype)
+    (got,), plan = executed(*kept(_shares, False), [x], dims, guarantee)
+    assert plan.strategy == "windows"
+    assert plan.stages[1].stage.splits > 1
+    check(got, torch.softmax(x.double(), dims[0]), dtype)
+
+
+def test_windows_of_sums_with_weights(small_windows: None) -> None:
+    x, r, w, b = cut(3, 1030), cut(3, 1030), cut(1030), cut(1030)
+    norm = kept(_norms, "layer_norm", 1030, 1e-5, (True, True), True)
+    (got, added), plan = executed(*norm, [x, r, w, b], (1,), "run_to_run")
+    assert plan.strategy == "windows"
+    total = x.double() + r.double()
+    check(added, total, torch.float32)
+    check(got, F.layer_norm(total, (1030,), w.double(), b.double()), torch.float32)
+
+
+def test_windows_interpreted(small_windows: None) -> None:
+    x = cut(3, 700)
+    with tf.backend("interpret"):
+        check(tf.softmax(x, 1, out=x.clone()), torch.softmax(x.double(), 1), torch.float32)
+        plan = tf.last_plan()
+    assert plan is not None
+    assert plan.strategy == "windows"
+
+
+@pytest.mark.parametrize(("groups", "splits", "window"), [(1, 1, 1), (5, 3, 2), (4, 1, 4), (7, 4, 3)])
+def test_every_job_comes_once_and_after_what_it_waits_for(groups: int, splits: int, window: int) -> None:
+    """By the kernel's own order of jobs: a part is mapped after all parts of its row are folded, and both happen once."""
+    blocks = -(-groups // window)
+    for whole in (False, True):
+        jobs = [job(t, groups, splits, window, whole) for t in range(blocks * 2 * window * splits)]
+        real = [(maps, group, split) for maps, group, split in jobs if group < groups]
+        assert sorted(real) == sorted(itertools.product((False, True), range(groups), range(splits)))
+        for number, (mapping, group, _) in enumerate(real):
+            before = [g for m, g, _ in real[:number] if not m]
+            assert not mapping or before.count(group) == splits
+
+
+def job(ticket: int, groups: int, splits: int, window: int, whole: bool) -> tuple[bool, int, int]:
+    scope = {"tl": SimpleNamespace(where=lambda condition, a, b: a if condition else b, constexpr=bool)}
+    function = types.FunctionType(map_windows.job_of.__code__, scope)
+    maps_it, group, split = function(ticket, groups, splits, window, whole)
+    return bool(maps_it), group, split
 
 
 def test_an_ordered_fold_executed_from_ptx() -> None:

@@ -5,10 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import torch
+
 from tilefold.algebra.program import Program
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
-from tilefold.planner.maps import Dtypes, elements_of, elements_stage, folding, whole_stage
+from tilefold.planner.folds import narrowed, partial_dtypes
+from tilefold.planner.maps import (
+    Clear,
+    Dtypes,
+    Windows,
+    elements_of,
+    elements_stage,
+    folding,
+    whole_stage,
+    windows_stage,
+)
 from tilefold.planner.plan import Buffer, Launch, Plan, count, names
 from tilefold.problem import Problem
 
@@ -26,7 +38,37 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
         launch = Launch("map_rows", whole, named, outputs)
         reason = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}, each held whole"
         return Plan("triton", (launch,), buffers, (), guarantee, "whole", reason)
+    windows = windows_stage(problem, program, results, device.sms, guarantee == "batch_invariant")
+    if windows is not None:
+        return _windowed(problem, program, windows, buffers, device, guarantee)
     return _folded_first(problem, program, results, device, guarantee)
+
+
+def _windowed(
+    problem: Problem,
+    program: Program,
+    windows: Windows,
+    buffers: tuple[Buffer, ...],
+    device: Device,
+    guarantee: str,
+) -> Plan:
+    """One launch for the counters, one in which a window is mapped while the L2 holds it."""
+    stage, last = windows.stage, problem.output_dims[-1].size if problem.output_dims else 1
+    groups = problem.outputs // last * math.ceil(last / stage.block_outputs)
+    dtypes = partial_dtypes(narrowed(program, problem.length))
+    states = names("partial", len(dtypes))
+    kept = [Buffer(n, (stage.splits + 1, problem.outputs), d) for n, d in zip(states, dtypes, strict=True)]
+    kept.append(Buffer("counters", (1 + groups,), torch.int32))
+    reads, early = names("input", len(problem.dtypes)), device.overlaps
+    outputs = tuple(buffer.name for buffer in buffers)
+    steps = (
+        Launch("clear", Clear(), (), ("counters",), releases=early),
+        Launch("map_windows", windows, reads, (*states, "counters", *outputs), early=early),
+    )
+    sizes = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}"
+    return Plan(
+        "triton", steps, buffers, tuple(kept), guarantee, "windows", f"{sizes}, read again from the L2"
+    )
 
 
 def _folded_first(

@@ -13,8 +13,8 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.planner.geometry import without_positions
-from tilefold.planner.plan import Stage
-from tilefold.planner.settled import MANY_FIELDS, keeps_positions, settled
+from tilefold.planner.plan import Stage, count
+from tilefold.planner.settled import MANY_FIELDS, keeps_positions, settled, whole_splits
 from tilefold.planner.view import (
     EVICT_FIRST_BELOW,
     MAX_WARPS,
@@ -34,6 +34,12 @@ THREAD_WORDS = 64  # registers of a thread that hold elements, at most
 FEW_VECTORS = 4  # of 16 bytes that a thread takes of a row, where the row has no more threads to use
 ROW_WARPS = 4  # of a program that holds several rows
 COLUMN_BYTES = 128  # of neighbouring columns
+WINDOW_BYTES = 8 << 20  # of elements that are folded, and read again while they are in the L2
+PART_BYTES = 32 << 10  # that a program folds or maps
+LEAST_PART_BYTES = 8 << 10
+MOST_PARTS = 512  # of a row: a program combines the states of all
+WINDOW_WARPS = 8
+WINDOW_COLUMN_BYTES = 256  # of neighbouring columns that are too long to be held
 TRANSPOSED = 32  # results beside each other, at least, where inputs are contiguous along another dim
 
 
@@ -53,6 +59,37 @@ class Elements:
 
     def __str__(self) -> str:
         return f"elements: {self.rows} x {self.columns} a program, {self.num_warps} warps"
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What a launch of `map_windows` decides: the tiles of its parts, and how many blocks of rows a window has."""
+
+    stage: Stage
+    groups: int
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"{self.stage.note},g{self.groups}"
+
+    def __str__(self) -> str:
+        return f"{self.stage}; {count(self.groups, 'block')} of rows a window"
+
+
+@dataclass(frozen=True)
+class Clear:
+    """What a launch of `clear` decides: how many zeros a program writes."""
+
+    block: int = 1024
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return "clear"
+
+    def __str__(self) -> str:
+        return f"clear: {self.block} counters a program"
 
 
 def row_steps(problem: Problem) -> dict[Dim, int]:
@@ -185,10 +222,48 @@ def _whole_columns(view: View, held: int) -> Stage | None:
     if threads > MAX_WARPS * WARP:
         unroll, lanes = unroll * 2, lanes // 2
         threads = max(1, threads // 2)
-    if threads > MAX_WARPS * WARP or lanes == 0:
+    if threads > MAX_WARPS * WARP or lanes == 0 or unroll * view.vector > held:
         return None
     if threads < ROW_WARPS * WARP:  # short columns: more of them
         outputs = min(power_above(view.inner), outputs * (ROW_WARPS * WARP // threads))
         threads = max(1, outputs * lanes // view.vector)
     warps = max(1, min(MAX_WARPS, threads // WARP))
     return Stage("whole_columns", outputs, lanes, 1, unroll, 1, warps)
+
+
+def windows_stage(
+    problem: Problem, program: Program, results: Dtypes, sms: int, invariant: bool
+) -> Windows | None:
+    """Rows in windows that the L2 holds, cut into parts; None where order matters, or what is known of neighbours."""
+    rows = rows_of(problem, program.algebra.inputs)
+    view = alone(view_of(rows), rows) if invariant else view_of(rows)
+    if not program.algebra.commutative or (invariant and not view.by_rows):
+        return None
+    stage = _long_rows(view, rows, results) if view.by_rows else _long_columns(view)
+    stage = settled(replace(stage, prefetch=True), view, program)
+    in_order = not program.algebra.index or keeps_positions(rows, stage)
+    size = stage.block_outputs * sum(
+        d.itemsize for d in rows.dtypes
+    )  # bytes of a position of a block of rows
+    part = PART_BYTES
+    if not invariant:  # a part a program twice over, where all is little
+        part = max(LEAST_PART_BYTES, min(part, problem.outputs * problem.length * size // (2 * sms)))
+    tiles = problem.length // stage.step - (stage.align > 1)  # whole ones, as `chunk_of` counts them
+    each = max(1, part // (stage.step * size), math.ceil(tiles / MOST_PARTS))
+    splits = whole_splits(tiles, math.ceil(tiles / each)) if tiles > 1 else 1
+    stage = replace(stage, splits=splits, in_order=stage.in_order and in_order)
+    return Windows(stage, max(1, WINDOW_BYTES // (problem.length * size)))
+
+
+def _long_rows(view: View, rows: Problem, results: Dtypes) -> Stage:
+    run, align = view.vector, 1
+    if view.vector < view.full_vector and view.aligns and _aligned_alike(rows, results, view.full_vector):
+        run = align = view.full_vector
+    unroll = FEW_VECTORS * max(1, min(2, view.full_vector // run))
+    return Stage("window_rows", 1, WINDOW_WARPS * WARP, run, unroll, 1, WINDOW_WARPS, align=align)
+
+
+def _long_columns(view: View) -> Stage:
+    outputs = min(power_above(view.inner), max(view.vector, WINDOW_COLUMN_BYTES // view.element))
+    lanes = max(1, WINDOW_WARPS * WARP * view.vector // outputs)
+    return Stage("window_columns", outputs, lanes, 1, FEW_VECTORS, 1, WINDOW_WARPS)

@@ -15,7 +15,16 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton import axes, interpreted
-from tilefold.backends.triton.kernels import in_order, map_rows, maps, product_rows, products, scalars, tiles
+from tilefold.backends.triton.kernels import (
+    in_order,
+    map_rows,
+    map_windows,
+    maps,
+    product_rows,
+    products,
+    scalars,
+    tiles,
+)
 from tilefold.caching import kept_outside_modes
 
 _OF_PRODUCTS = (
@@ -41,10 +50,13 @@ _OF_TILES = (
     "begin_masked",
     "absorb_tile",
     "absorb_masked",
+    "fold_part",
 )
+_OF_MAPS = ("spread", "load_extra", "store_mapped", "map_tile", "map_edges")
 _HELPERS = {
     tiles: _OF_TILES,
-    map_rows: (*_OF_TILES, "load_extra", "store_mapped", "map_tile", "map_edges"),
+    map_rows: (*_OF_TILES, *_OF_MAPS),
+    map_windows: (*_OF_TILES, *_OF_MAPS, "job_of", "load_states", "combine_parts", "row_results", "map_part"),
     in_order: (
         *_OF_FOLDS,
         "spread_lanes",

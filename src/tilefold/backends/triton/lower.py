@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tilefold.backends.triton.call import Call
-from tilefold.backends.triton.map_calls import elements_call, folding_call, rows_call
+from tilefold.backends.triton.map_calls import (
+    clear_call,
+    elements_call,
+    folding_call,
+    rows_call,
+    windows_call,
+)
 from tilefold.backends.triton.product_calls import product_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
@@ -17,6 +23,8 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_in_order": folding_call,
     "map_elements": elements_call,
     "map_rows": rows_call,
+    "clear": clear_call,
+    "map_windows": windows_call,
     "product_whole": product_call,
     "product_rows": product_call,
     "product_partials": product_call,

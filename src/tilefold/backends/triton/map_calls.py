@@ -13,10 +13,14 @@ from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
-from tilefold.planner.folds import NARROW, narrowed
-from tilefold.planner.maps import Elements, elements_of, folding
+from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
+from tilefold.planner.maps import Elements, Windows, elements_of, folding
 from tilefold.planner.plan import Launch, Plan, Stage
+from tilefold.planner.view import power_above
+from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
+
+PARTS_TOGETHER = 4096  # states that a program combines at once: a few a thread
 
 
 def folding_call(
@@ -78,14 +82,67 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
     constants: dict[str, Any] = _row_constants(stage, problem, row) | {
         "MASK_LENGTH": stage.step != problem.length or stage.align > 1
     }
-    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
-    source = emit(program, index=index, interpret=interpret)
-    source = f"{source}\n\n{emit_apply(row.apply, row.taken, row.results, interpret)}"
+    source = _rows_source(program, row, interpret)
     grid = launchable(problem.outputs // last.size * blocks, problem.outputs, "reduce_map", "map")
     constants = {name: constants[name] for name in _ROW_CONSTANTS}
     return Call(step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
 
 
+def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_windows`."""
+    windows: Windows = step.settings
+    stage = windows.stage
+    program = narrowed(row.program, problem.length)
+    inputs, extras, results, *steps = _row_arguments(stage, problem, row, interpret)
+    blocks = steps[-1]
+    *_, last = problem.output_dims or (_none(problem),)
+    groups = problem.outputs // last.size * blocks
+    window = min(windows.groups, groups)
+    states = tuple(Pointer(d, 16) for d in partial_dtypes(program))
+    outer = (0,) * (len(problem.output_dims[:-1]))
+    arguments = (
+        inputs, extras, states, Pointer(torch.int32, 16), results, *steps[:4], outer, *steps[4:],
+        chunk_of(stage, problem.length), stage.splits, groups, problem.outputs, window,
+    )  # fmt: skip
+    head, has_full, tail = edges(stage, problem.length)
+    constants: dict[str, Any] = _row_constants(stage, problem, row) | {
+        "HEAD": head,
+        "HAS_FULL": has_full,
+        "TAIL": tail,
+        "PREFETCH": stage.prefetch,
+        "PARTS": min(power_above(stage.splits), max(1, PARTS_TOGETHER // stage.block_outputs)),
+        "WHOLE": stage.block_outputs == 1,
+        "WAIT": step.early,
+    }
+    constants = {name: constants[name] for name in _WINDOW_CONSTANTS}
+    source = _rows_source(program, row, interpret)
+    programs = math.ceil(groups / window) * 2 * window * stage.splits
+    grid = launchable(programs, problem.outputs, "reduce_map", "map")
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, step.early
+    )
+
+
+def clear_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `clear`."""
+    block: int = step.settings.block
+    (length,) = plan.shape_of(step.writes[0])
+    arguments = ((Pointer(torch.int32, 16),), length)
+    constants = (("BLOCK", block), ("RELEASE", step.releases))
+    return Call("clear", prelude(), arguments, constants, math.ceil(length / block), 4, 1, False)
+
+
+def _rows_source(program: Program, row: Row, interpret: bool) -> str:
+    """The generated functions of a fold of rows and of what is made of their elements."""
+    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
+    applied = emit_apply(row.apply, row.taken, row.results, interpret)
+    return f"{emit(program, index=index, interpret=interpret)}\n\n{applied}"
+
+
+_WINDOW_CONSTANTS = (
+    "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "ALIGN", "HEAD", "HAS_FULL", "TAIL", "PREFETCH", "USE_ABSORB",
+    "IN_ORDER", "WIDE", "OVER", "PARTS", "WHOLE", "WAIT",
+)  # fmt: skip
 _ROW_CONSTANTS = (
     "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "MASK_LENGTH", "ALIGN", "USE_ABSORB", "IN_ORDER", "WIDE",
     "OVER", "EVICT",

@@ -21,6 +21,14 @@ from tilefold.backends.triton.kernels.tiles import (
 )
 
 
+def spread(results):
+    """What each row folds to, beside its elements: [BLOCK_OUTPUTS] -> [1, 1, BLOCK_OUTPUTS, 1]."""
+    values = ()
+    for r in tl.static_range(len(results)):
+        values = values + (results[r][None, None, :, None],)
+    return values
+
+
 def load_extra(
     x, outer, outer_sizes, output, places, inside, keep, deep_sizes, folded_size, OVER: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
@@ -60,7 +68,7 @@ def map_tile(
     inside = (at >= 0) & (at < length)
     values = xs
     for r in tl.static_range(len(results)):
-        values = values + (results[r][None, None, :, None],)
+        values = values + (results[r],)
     for i in tl.static_range(len(extras)):
         values = values + (
             load_extra(
@@ -95,7 +103,7 @@ def map_edges(
     for i in tl.static_range(len(rows)):
         values = values + (tl.load(rows[i][0] + places, mask=inside & keep),)
     for r in tl.static_range(len(results)):
-        values = values + (results[r][None, None, :, None],)
+        values = values + (results[r],)
     for i in tl.static_range(len(extras)):
         values = values + (
             load_extra(
@@ -143,7 +151,7 @@ def map_rows(
     else:
         xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_OUTPUTS, EVICT)
         state = begin_tile(xs, position, USE_ABSORB, IN_ORDER)
-    results = PROJECT(*tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC))
+    results = spread(PROJECT(*tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)))
     y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]
     values = ()
     for i in tl.static_range(len(xs)):
