@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _is_any_autocast_enabled as _any_autocast
 
 from tilefold import dispatch
 from tilefold.algebra.monoid import Monoid
@@ -125,10 +126,11 @@ def map_tensors(
     """`reduce_map` of a function that was run: a list of results. `convert` reads every element as that dtype first."""
     every, key = [*tensors, *extras], None
     if out is None:
-        key = _key(every, monoid, apply, dim, convert, guarantee)
+        key = _key(every, monoid, apply, dim, convert, guarantee, library)
         if key is not None and (executable := dispatch.known(key)) is not None:
-            made: list[Tensor] = executable.call(*every)  # type: ignore[assignment]  # on a GPU
-            return made
+            made = executable.call(*every)
+            if made is not None:
+                return made
     check_inputs(tensors, monoid, guarantee, call)
     check_tensors(every, call)
     convert = as_dtype(convert, call)
@@ -144,6 +146,9 @@ def map_tensors(
         empty = [abstract.new_empty(shape, dtype=d) for d in row.results]
         return empty if targets is None else list(targets)
     expanded = [plain(t).resolve_neg() if t.is_neg() else plain(t) for t in expanded]
+    if key is None and tensors[0].is_cuda:
+        layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in expanded)
+        key = (monoid, apply, layouts, tensors[0].device, dims, convert, guarantee)
     request = RowMap(row, dims, guarantee, tuple(shape), library)
     return dispatch.run(request, expanded, key, targets)
 
@@ -161,17 +166,20 @@ def _expanded(t: Tensor, shape: tuple[int, ...], call: str) -> Tensor:
 
 
 def _key(tensors: Sequence[Tensor], monoid: Monoid, apply: Traced, dim: Any, *rest: Any) -> Any:
-    """What a plain call on a GPU is known by; None where the call must be checked every time."""
-    if not all(isinstance(t, Tensor) and t.is_cuda for t in tensors):
-        return None
+    """What a plain call is known by; None where the call must be checked every time."""
     if (
         type(dim) is not int
         and not (type(dim) is tuple and all(type(d) is int for d in dim))
         and dim is not None
     ):
         return None
-    seen = tuple(layout(t) for t in tensors)
-    return None if None in seen else (monoid, apply, seen, dim, rest)
+    seen = tuple(layout(t) if isinstance(t, Tensor) else None for t in tensors)
+    if None in seen:
+        return None
+    if tensors[0].is_cuda:
+        return (monoid, apply, seen, dim, rest)
+    # As for `reduce`: autocast must be left around each call.
+    return (monoid, apply, seen, dim, rest) if tensors[0].is_cpu and not _any_autocast() else None
 
 
 @kept_outside_modes(256)

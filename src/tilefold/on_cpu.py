@@ -13,7 +13,7 @@ from tilefold.backends import loops, native, reference, row_tiles, torch_product
 from tilefold.errors import BackendError
 from tilefold.modes import as_given
 from tilefold.planner.cpu import cpu_plan, cpu_problem
-from tilefold.planner.library import library_fold, library_plan
+from tilefold.planner.library import LibraryMap, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
 from tilefold.requests import Product, Reduction, Request, RowMap
 
@@ -91,6 +91,8 @@ class Repeated:
 
 def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     """What answers calls like this one by the rule of `run` under "auto": torch's own fold, else a loop over tiles."""
+    if isinstance(request, RowMap):
+        return _repeated_map(request, len(tensors))
     if not isinstance(request, Reduction) or len(tensors) > 1:
         return None
     program, dims, guarantee, shape = request.program, request.dims, request.guarantee, request.shape
@@ -107,6 +109,21 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
         return results if trusted.all() else None
 
     return Repeated(watching.plan, call)
+
+
+def _repeated_map(request: RowMap, inputs: int) -> Repeated | None:
+    known = _known_map(request)
+    if known is None:
+        return None
+    return Repeated(
+        known.plan(inputs, request.guarantee),
+        lambda *tensors: native.map_rows(known.function, tensors, known.arguments),
+    )
+
+
+def _known_map(request: RowMap) -> LibraryMap | None:
+    """Torch's function for it, where one row's bits need not be the same beside others."""
+    return request.library if request.guarantee != "batch_invariant" and 0 not in request.shape else None
 
 
 def _repeated_library(function: str, x: Tensor, request: Reduction) -> Repeated:
@@ -127,7 +144,7 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
         empty = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in request.results]
         return empty, Plan(request.on_cpu, guarantee=guarantee, strategy="nothing", reason="no elements")
     if backend in ("auto", "torch"):
-        known = request.library if guarantee != "batch_invariant" else None
+        known = _known_map(request)
         if known is not None:
             made = native.map_rows(known.function, tensors, known.arguments)
             return made, known.plan(len(tensors), guarantee)

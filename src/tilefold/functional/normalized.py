@@ -202,9 +202,9 @@ def _row_norm(
                 f"{call}: `residual` must have the input's shape {list(x.shape)}, got {list(residual.shape)}; expand it"
             )
     monoid, apply = kept(_norms, call, numbers.prod(sizes), small, which, residual is not None)
-    alike = residual is None and x.itemsize > 1 and all(t.dtype == x.dtype for t in extras)
+    alike = x.itemsize > 1 and all(t.dtype == x.dtype for t in (*tensors, *extras))
     given = which if call == "layer_norm" else which[:1]
-    library = LibraryMap(f"torch.{call}", (k, small, given)) if alike else None
+    library = LibraryMap(f"torch.{call}", (k, small, given, residual is not None)) if alike else None
     dims = tuple(range(x.ndim - k, x.ndim))
     made = map_tensors(
         tensors, monoid, apply, dims, extras=extras, out=out, guarantee=guarantee, library=library, call=call
@@ -310,6 +310,8 @@ def group_norm(
     which = (weight is not None and whole, bias is not None and whole)
     monoid, apply = kept(_norms, "layer_norm", 0, small, which, False)
     groups = num_groups if whole else 1
+    alike = input.itemsize > 1 and all(t.dtype == input.dtype for t in extras)
+    library = LibraryMap("torch.group_norm", (groups, small, which)) if alike else None
     lengths = (groups, input.shape[1] // groups, *[1] * (input.ndim - 2))
     made = map_tensors(
         [_grouped(input, groups)],
@@ -319,6 +321,7 @@ def group_norm(
         extras=[t.reshape(lengths) for t in extras],
         out=None if out is None else _grouped(out, groups),
         guarantee=guarantee,
+        library=library,
         call="group_norm",
     )[0]
     return made.view(input.shape) if out is None else out
