@@ -180,10 +180,10 @@ def test_a_refused_call_leaves_its_input() -> None:
 
 @pytest.mark.parametrize("backend", ["cpu", "interpret"])
 def test_bits_of_a_row_do_not_depend_on_how_many_there_are(backend: str) -> None:
-    x = cut(33, 70, dtype=torch.bfloat16)
+    x = cut(9, 70, dtype=torch.bfloat16)
     with tf.backend(backend):
         every = tf.softmax(x, 1, guarantee="batch_invariant")
-        for rows in (1, 2, 7):
+        for rows in (1, 5):
             assert torch.equal(tf.softmax(x[:rows], 1, guarantee="batch_invariant"), every[:rows])
 
 
