@@ -13,6 +13,7 @@ import torch
 
 import tilefold as tf
 from tilefold import monoids
+from tilefold.backends.triton import map_calls
 from tilefold.backends.triton.kernels import map_windows
 from tilefold.contract.row import make_row_map
 from tilefold.errors import GradientError, ShapeError
@@ -271,6 +272,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for name, value in sizes.items():
         monkeypatch.setattr(maps, name, value)
+    monkeypatch.setattr(map_calls, "PARTS_TOGETHER", 2)
 
 
 WINDOWS = {
