@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import types
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from tilefold.mapped import graph_of, kept
 from tilefold.planner import maps
 from tilefold.planner.device import H200
 from tilefold.requests import RowMap
+from tilefold.xray.machine import all_programs
+from xray import running
 from xray.running import run_plan
 
 # Elements under no mask are computed with and thrown away.
@@ -292,6 +295,18 @@ def test_windows_executed_from_ptx(name: str, small_windows: None) -> None:
     assert plan.strategy == "windows"
     assert plan.stages[1].stage.splits > 1
     check(got, torch.softmax(x.double(), dims[0]), dtype)
+
+
+def test_windows_in_whatever_order_programs_begin(
+    small_windows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, found = cut(4, 1200), []
+    for order in (sorted, functools.partial(sorted, reverse=True), functools.partial(sorted, key=hash)):
+        monkeypatch.setattr(running, "all_programs", lambda grid, order=order: order(all_programs(grid)))
+        (got,), _ = executed(*kept(_shares, False), [x], (1,), "run_to_run")
+        found.append(got)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 def test_windows_of_sums_with_weights(small_windows: None) -> None:
