@@ -24,6 +24,15 @@ LONG = {
     "odd long rows", "columns 257",
 }  # fmt: skip
 PRODUCTS = ((1, 7168, 256), (16, 8192, 16), (48, 20480, 48), (63, 1000, 65), (300, 512, 128))
+# Rows and columns held whole, aligned and not, and in windows: also more programs than a chip runs at a time.
+MAPS = (
+    ((33, 1000), 1),
+    ((9, 4099), 1),
+    ((7, 300, 129), 1),
+    ((64, 50257), 1),
+    ((3, 262144), 1),
+    ((40000, 96), 0),
+)
 
 
 def run() -> None:
@@ -65,6 +74,13 @@ def _calls() -> Iterator[str]:
         for dtype in (torch.bfloat16, torch.float32, torch.float64):
             yield f"topk of {shape} along {dim}, {dtype}"
             tilefold.topk(torch.randn(shape, device="cuda").to(dtype), 8, dim)
+    for shape, dim in MAPS:
+        for dtype in (torch.float32, torch.bfloat16):
+            yield f"softmax of {'x'.join(map(str, shape))}, dim {dim}, {dtype}"
+            x = torch.randn(shape, device="cuda", dtype=dtype)
+            tilefold.softmax(x, dim)
+            tilefold.softmax(x, dim, guarantee="batch_invariant")
+            tilefold.rms_norm(x, x.shape[1:], residual=x)
     for rows, depth, columns in PRODUCTS:
         a, b = torch.randn(rows, depth, device="cuda"), torch.randn(depth, columns, device="cuda")
         for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8):

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
 from tilefold import refold
 from tilefold.algebra.program import Program
-from tilefold.backends import loops, native, reference, scans, selecting, torch_product
+from tilefold.backends import loops, native, reference, row_tiles, scans, selecting, torch_product
 from tilefold.errors import BackendError
 from tilefold.modes import as_given
 from tilefold.planner.cpu import cpu_plan, cpu_problem
-from tilefold.planner.library import library_fold, library_plan
+from tilefold.planner.library import LibraryMap, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
 from tilefold.planner.scans import cpu_scan, library_scan
-from tilefold.requests import Product, Rearrangement, Reduction, Request, Scan, Selected
+from tilefold.requests import Product, Rearrangement, Reduction, Request, RowMap, Scan, Selected
 
 Tensor = torch.Tensor
 Made = tuple[list[Tensor], Plan]
@@ -92,6 +93,8 @@ class Repeated:
 
 def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     """What answers calls like this one by the rule of `run` under "auto": torch's own fold, else a loop over tiles."""
+    if isinstance(request, RowMap):
+        return _repeated_map(request, len(tensors))
     if not isinstance(request, Reduction) or len(tensors) > 1:
         return None
     program, dims, guarantee, shape = request.program, request.dims, request.guarantee, request.shape
@@ -110,6 +113,21 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     return Repeated(watching.plan, call)
 
 
+def _repeated_map(request: RowMap, inputs: int) -> Repeated | None:
+    known = _known_map(request)
+    if known is None:
+        return None
+    return Repeated(
+        known.plan(inputs, request.guarantee),
+        lambda *tensors: native.map_rows(known.function, tensors, known.arguments),
+    )
+
+
+def _known_map(request: RowMap) -> LibraryMap | None:
+    """Torch's function for it, where one row's bits need not be the same beside others."""
+    return request.library if request.guarantee != "batch_invariant" and 0 not in request.shape else None
+
+
 def _repeated_library(function: str, x: Tensor, request: Reduction) -> Repeated:
     program, dims, shape = request.program, request.dims, request.shape
     reshaped = shape != tuple(n for d, n in enumerate(x.shape) if d not in dims)
@@ -119,6 +137,36 @@ def _repeated_library(function: str, x: Tensor, request: Reduction) -> Repeated:
         return [r.reshape(shape) for r in results] if reshaped else results
 
     return Repeated(library_plan(function, program, request.guarantee), call)
+
+
+def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
+    """Rows folded, then every element and its row's results and extras as one tile after another."""
+    row, guarantee, n = request.row, request.guarantee, request.row.program.algebra.inputs
+    if not tensors[0].numel():
+        empty = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in request.results]
+        return empty, Plan(request.on_cpu, guarantee=guarantee, strategy="nothing", reason="no elements")
+    if backend in ("auto", "torch"):
+        known = _known_map(request)
+        if known is not None:
+            made = native.map_rows(known.function, tensors, known.arguments)
+            return made, known.plan(len(tensors), guarantee)
+        if backend == "torch":
+            raise BackendError(
+                "backend: torch's own function must be known to give the promised answers (accuracy, dtypes, guarantee), "
+                f'got {request.call} over dims {list(request.dims)}, "{guarantee}", without one; use "cpu" or "auto"'
+            )
+    fold = _by_definition if backend == "reference" else by_tiles
+    folded, plan = refold.fold(fold, tensors[:n], row.program, request.dims, guarantee)
+    kept = [1 if d in request.dims else size for d, size in enumerate(request.shape)]
+    rows = [f.reshape(kept).expand(request.shape) for f in folded]
+    operands = [*tensors[:n], *rows, *tensors[n:]]
+    plan = replace(
+        plan, strategy="fold and map", reason="; ".join(filter(None, (plan.strategy, plan.reason)))
+    )
+    if backend == "reference":
+        return row_tiles.map_by_definition(row, operands), plan
+    alone = guarantee == "batch_invariant"
+    return row_tiles.map_tiles(row, operands, torch.get_num_threads(), placeless=alone), plan
 
 
 def _by_definition(
@@ -193,4 +241,5 @@ RUN: dict[type[Request], Callable[..., Made]] = {
     Rearrangement: _rearranged,
     Selected: _selected,
     Scan: _scanned,
+    RowMap: _mapped,
 }

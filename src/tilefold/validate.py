@@ -177,8 +177,10 @@ def check_out(
     shape: Sequence[int],
     tensors: Sequence[torch.Tensor],
     call: str,
+    *,
+    in_place: bool = False,
 ) -> Sequence[torch.Tensor] | None:
-    """The tensors to write into, one for each result, or None.
+    """The tensors to write into, one for each result, or None. `in_place`: one may be an input, exactly.
 
     Raises:
         ArgumentError, KindError, DtypeError, ShapeError, DeviceError, GradientError: they are not what the results need.
@@ -197,7 +199,7 @@ def check_out(
             "pass that many"
         )
     for target, dtype in zip(targets, dtypes, strict=True):
-        _check_target(target, dtype, shape, tensors, call)
+        _check_target(target, dtype, shape, tensors, call, in_place)
     if any(_overlap(a, b) for a, b in itertools.combinations(targets, 2)):
         raise ShapeError(
             f"{call}: the tensors of `out` must not overlap, got memory of both; use a fresh tensor for each"
@@ -206,7 +208,12 @@ def check_out(
 
 
 def _check_target(
-    target: torch.Tensor, dtype: torch.dtype, shape: Sequence[int], tensors: Sequence[torch.Tensor], call: str
+    target: torch.Tensor,
+    dtype: torch.dtype,
+    shape: Sequence[int],
+    tensors: Sequence[torch.Tensor],
+    call: str,
+    in_place: bool,
 ) -> None:
     if target.layout != torch.strided or target.is_nested or _is_wrapper(target):
         kind = type(target).__name__ if target.layout == torch.strided else f"layout {target.layout}"
@@ -240,8 +247,11 @@ def _check_target(
             f"{call}: `out` must not overlap itself (more than one element refers to a single memory location), got strides "
             f"{list(target.stride())}; use a fresh tensor"
         )
-    if any(_overlap(target, t) for t in tensors):
-        raise ShapeError(f"{call}: `out` must not overlap an input, got memory of one; use a fresh tensor")
+    if any(_overlap(target, t) and not (in_place and _is_exactly(target, t)) for t in tensors):
+        but = " other than exactly" if in_place else ""
+        raise ShapeError(
+            f"{call}: `out` must not overlap an input{but}, got memory of one; use a fresh tensor"
+        )
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -250,6 +260,12 @@ def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
     (first_a, last_a), (first_b, last_b) = _extent(a), _extent(b)
     return first_a < last_b and first_b < last_a
+
+
+def _is_exactly(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether each element of one tensor is the same place's of the other."""
+    same = a.shape == b.shape and a.dtype == b.dtype and a.data_ptr() == b.data_ptr()
+    return same and all(n == 1 or s == t for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))
 
 
 def _extent(t: torch.Tensor) -> tuple[int, int]:

@@ -326,8 +326,8 @@ def test_torch_compile_is_checked_before_it_is_timed_on_a_cpu(
     ("argv", "said"),
     [
         (
-            ["normalize"],
-            "one whose operation exists already, got 'normalize'; there are cpu, decompose-k, folds",
+            ["scan"],
+            "one whose operation exists already, got 'scan'; there are cpu, decompose-k, folds",
         ),
         (["wat"], "one that exists, got 'wat'; there are cpu, decompose-k, folds"),
         ([], "SUITE must be one of"),

@@ -32,6 +32,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "decompose-k",
         "folds",
         "host",
+        "normalize",
         "or-small-axis",
         "real",
         "router",

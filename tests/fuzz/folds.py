@@ -261,8 +261,7 @@ def by_ptx(fold: Fold, monoid: Any, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def compare(fold: Fold, got: Sequence[Tensor], want: Sequence[Tensor], by: str) -> None:
-    rooms = _rooms(fold)
-    for k, (g, w, room) in enumerate(zip(got, want, rooms, strict=True)):
+    for k, (g, w, room) in enumerate(zip(got, want, rooms(fold), strict=True)):
         assert g.dtype == w.dtype, f"{by}: result {k} is {g.dtype}, not {w.dtype}"
         assert g.shape == w.shape, f"{by}: result {k} has shape {list(g.shape)}, not {list(w.shape)}"
         wide = (t.double() if is_float(t.dtype) else t for t in (g, w))
@@ -276,7 +275,7 @@ def compare(fold: Fold, got: Sequence[Tensor], want: Sequence[Tensor], by: str) 
         assert bool(fine.all()), f"{by}: result {k} is\n{g}, not\n{w}"
 
 
-def _rooms(fold: Fold) -> list[float]:
+def rooms(fold: Fold) -> list[float]:
     """How far apart two answers may be, relative to the result: 0 where arithmetic is exact.
 
     A sum of n positive terms, each of which is rescaled at each of at most n steps by an exponential that errs by 4 ulp

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fuzz import folds, products, scalars, scans
+from fuzz import folds, maps, products, scalars, scans
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class Kind:
 def _folds(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
     check = functools.partial(folds.check, backends=backend.split(" and "))
     return Kind(f"folds by {backend}", folds.folds(**sizes), check, batch, few)
+
+
+def _maps(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
+    check = functools.partial(maps.check, backends=backend.split(" and "))
+    return Kind(f"maps by {backend}", folds.folds(**sizes), check, batch, few)
 
 
 def _scalars(backend: str, batch: int, few: int) -> Kind:
@@ -51,6 +56,9 @@ CPU = {
     for kind in [
         _folds("cpu and auto", 200, 250),
         _folds("interpret", 25, 35, long=(31, 64, 65, 100), most=150),
+        _maps("cpu and auto", 100, 60),
+        _maps("interpret", 20, 6, long=(31, 64, 65, 100), most=150),
+        _maps("ptx", 8, 4, long=(31, 64, 65, 127, 257, 300), most=600),
         _scalars("cpu", 200, 300),
         _scalars("interpret", 50, 80),
         _scalars("ptx", 8, 25),

@@ -468,6 +468,42 @@ MUTANTS = (
         "one_more = min(k, flat.shape[1])",
         ("tests/test_selection.py::test_ties_that_torch_settles_otherwise",),
     ),
+    # ------------------------------------------------------------------------------------------------ maps
+    Mutant(
+        "a window is mapped before it is folded",
+        "backends/triton/kernels/map_windows.py",
+        "tl.where(maps, slot // 2 - 1, (slot + 1) // 2)",
+        "tl.where(maps, slot // 2, (slot + 1) // 2)",
+        ("tests/test_mapped.py::test_every_job_comes_once_and_after_what_it_waits_for",),
+    ),
+    Mutant(
+        "the first parts' states are combined twice",
+        "backends/triton/kernels/map_windows.py",
+        "for first in range(PARTS, splits, PARTS):",
+        "for first in range(0, splits, PARTS):",
+        ("tests/test_mapped.py::test_windows_executed_from_ptx[rows]",),
+    ),
+    Mutant(
+        "counters begin with what memory held",
+        "backends/triton/kernels/map_windows.py",
+        "tl.full([BLOCK], 0, tl.int32)",
+        "tl.load(y_ptrs[0] + place, mask=place < length)",
+        ("tests/test_mapped.py::test_windows_executed_from_ptx[rows]",),
+    ),
+    Mutant(
+        "a row's first elements are not stored where its first vector is another's too",
+        "backends/triton/kernels/map_rows.py",
+        "inside = (at >= 0) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
+        "inside = (at >= RUN) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
+        ("tests/test_mapped.py::test_executed_from_ptx[odd rows]",),
+    ),
+    Mutant(
+        "a result may overlap an input somehow",
+        "validate.py",
+        "and not (in_place and _is_exactly(target, t))",
+        "and not in_place",
+        ("tests/test_mapped.py::test_a_refused_call_leaves_its_input",),
+    ),
     # ------------------------------------------------------------------------------------------------ X-ray
     Mutant(
         "a sector is counted for each lane",

@@ -171,14 +171,22 @@ def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
     return largest, kept + math.block_sum(math.exp2(x * scale - shift))
 
 
-LOGSUMEXP = _monoid(
-    _logsumexp_combine,
-    (-INFINITY, 0),
-    fields=("max", "sum"),
-    lift=lambda x: (x, 1.0),
-    project=lambda largest, total: math.where(abs(largest) == INFINITY, largest, largest + math.log(total)),
-    absorb=_logsumexp_absorb,
-    name="logsumexp",
+def logsumexp(project: Callable[..., Any], name: str) -> Monoid:
+    """LOGSUMEXP with another projection, `project(max, sum)`: of the exponentials' sum once the maximum is subtracted."""
+    return _monoid(
+        _logsumexp_combine,
+        (-INFINITY, 0),
+        fields=("max", "sum"),
+        lift=lambda x: (x, 1.0),
+        project=project,
+        absorb=_logsumexp_absorb,
+        name=name,
+    )
+
+
+LOGSUMEXP = logsumexp(
+    lambda largest, total: math.where(abs(largest) == INFINITY, largest, largest + math.log(total)),
+    "logsumexp",
 )
 
 
@@ -247,17 +255,26 @@ def _moments_hold(count: Any, pivot: Any, total: Any, squares: Any) -> Any:
     return (about_mean >= (count - 1.0) * LEAST_SQUARE) & (about_mean < INFINITY)
 
 
-def welford(project: Callable[..., Any], name: str) -> Monoid:
-    """WELFORD with another projection, `project(count, mean, M2)`, and the count as a float alone."""
+_welford_blocks_of_sums = (
+    lambda x, y: _welford_begin(x + y),
+    lambda state, x, y: _welford_absorb(state, x + y),
+)
+
+
+def welford(project: Callable[..., Any], name: str, *, of_sums: bool = False) -> Monoid:
+    """WELFORD with another projection, `project(count, mean, M2)`, and the count as a float alone.
+
+    `of_sums`: an element is the sum of two inputs'.
+    """
     return _monoid(
         _welford_combine,
         (0, 0, 0, 0),
         fields=("count", "pivot", "sum", "squares"),
-        lift=_welford_lift,
+        lift=(lambda x, y: _welford_lift(x + y)) if of_sums else _welford_lift,
         project=lambda count, pivot, total, squares: project(
             count, *_mean_and_squares(count, pivot, total, squares)
         ),
-        absorb=(_welford_begin, _welford_absorb),
+        absorb=_welford_blocks_of_sums if of_sums else (_welford_begin, _welford_absorb),
         trusted=_moments_hold,
         name=name,
     )

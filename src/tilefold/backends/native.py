@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -86,4 +87,54 @@ SCANS: dict[str, Callable[[Tensor, int], Tensor | Sequence[Tensor]]] = {
     "torch.cummax": torch.cummax,
     "torch.cummin": torch.cummin,
     "torch.logcumsumexp": torch.logcumsumexp,
+}
+
+
+def map_rows(function: str, tensors: Sequence[Tensor], arguments: tuple[Any, ...]) -> list[Tensor]:
+    """Torch's answers for every element of tensors of one shape; extra ones may be as they were before they were expanded."""
+    return [made.contiguous() for made in MAPS[function](tensors, *arguments)]
+
+
+def _softmax(
+    function: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int, dtype: Any
+) -> list[Tensor]:
+    return [function(tensors[0], dim, dtype)]
+
+
+def _normalized(
+    function: Callable[..., Tensor],
+    tensors: Sequence[Tensor],
+    dims: int,
+    eps: float,
+    which: tuple[bool, ...],
+    of_sums: bool,
+) -> list[Tensor]:
+    """Extra tensors come for each of `which`; their elements are those of the first row."""
+    x, extras = tensors[0], tensors[1 + of_sums :]
+    dtype, wide = x.dtype, torch.float32 if of_sums and x.dtype in _HALVES else x.dtype
+    if of_sums:
+        x = x.to(wide) + tensors[1].to(wide)
+    lead = (0,) * (x.ndim - dims)
+    given = iter((t if t.ndim == dims else t[lead]).to(wide) for t in extras)
+    made = function(x, x.shape[x.ndim - dims :], *(next(given) if some else None for some in which), eps)
+    return [made.to(dtype), x.to(dtype)] if of_sums else [made]
+
+
+def _grouped(tensors: Sequence[Tensor], groups: int, eps: float, which: tuple[bool, ...]) -> list[Tensor]:
+    """Of [N, G, C / G, *]; extra tensors are [.., G, C / G, 1 ...] or as much expanded."""
+    x, *extras = tensors
+    rest = (slice(0, 1),) * (x.ndim - 3)
+    given = iter(
+        (t[0] if t.ndim == x.ndim else t)[(slice(None), slice(None), *rest)].reshape(-1) for t in extras
+    )
+    weight, bias = (next(given) if some else None for some in which)
+    return [torch.nn.functional.group_norm(x.flatten(1, 2), groups, weight, bias, eps).view(x.shape)]
+
+
+MAPS: dict[str, Callable[..., list[Tensor]]] = {
+    "torch.softmax": functools.partial(_softmax, torch.softmax),
+    "torch.log_softmax": functools.partial(_softmax, torch.log_softmax),
+    "torch.layer_norm": functools.partial(_normalized, torch.nn.functional.layer_norm),
+    "torch.rms_norm": functools.partial(_normalized, torch.nn.functional.rms_norm),
+    "torch.group_norm": _grouped,
 }

@@ -29,7 +29,7 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
     ]
     for position in range(rows[0].shape[-1]):
         elements: list[Operand] = [
-            read(_as_element(r[..., position], e)) for r, e in zip(rows, program.elements, strict=True)
+            read(as_element(r[..., position], e)) for r, e in zip(rows, program.elements, strict=True)
         ]
         elements += [torch.full(shape, position, device="cpu")] * program.algebra.index
         lifted = evaluate_as(program.lift, elements, program.state)
@@ -37,7 +37,7 @@ def fold(tensors: Sequence[torch.Tensor], program: Program, dims: Sequence[int])
     return finish(state, program, shape)
 
 
-def _as_element(tensor: torch.Tensor, element: torch.dtype) -> torch.Tensor:
+def as_element(tensor: torch.Tensor, element: torch.dtype) -> torch.Tensor:
     """In the dtype that elements are read as, rounded to it where it is narrower."""
     if tensor.dtype == element:
         return tensor
@@ -98,7 +98,7 @@ def scan(
     for position in reversed(range(length)) if reverse else range(length):
         before = state
         elements: list[Operand] = [
-            read(_as_element(r[..., position], e)) for r, e in zip(rows, program.elements, strict=True)
+            read(as_element(r[..., position], e)) for r, e in zip(rows, program.elements, strict=True)
         ]
         elements += [torch.full(shape, position, device="cpu")] * program.algebra.index
         lifted = evaluate_as(program.lift, elements, program.state)

@@ -1,7 +1,7 @@
 """Functions of scalars that a user writes, as graphs: when they are run, and by what their graphs are known.
 
-A function is run with symbols, once in each call of `matmul`, and its graph is all that is kept: graphs that are equal are
-one object. It is not run again where it is known to give the same graph as before (`unchanged`). So what an object holds
+A function is run with symbols, once in each call that is given it, and its graph is all that is kept: graphs that are equal
+are one object. It is not run again where it is known to give the same graph as before (`unchanged`). So what an object holds
 may change between two calls, and nothing here keeps a function, what it is bound to or what it closes over.
 """
 
@@ -22,7 +22,7 @@ from tilefold.errors import ArityError, TraceError
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """The graph of one value of a function: one object for equal graphs, so that it is compared and hashed by identity."""
+    """The graph of a function's values: one object for equal graphs, so that it is compared and hashed by identity."""
 
     graph: Graph
 
@@ -40,24 +40,29 @@ _unchanged: weakref.WeakKeyDictionary[CodeType, dict[tuple[int, ...], tuple[list
 
 @dataclass(frozen=True)
 class Role:
-    """What a function is asked to be, for messages: its name where it has none, what it must take, and the fix."""
+    """What a function is asked to be, for messages: its name where it has none, what it must take, and the fix.
+
+    `call` is whose argument it is; with `several` it may return more than one value.
+    """
 
     what: str
     rule: str
     fix: str
+    call: str = "matmul"
+    several: bool = False
 
 
 def traced(function: Callable[..., Any], others: int, role: Role, name: str | None = None) -> Traced:
     """What a function makes of a value and so many others. `role` and `name` are for messages.
 
     Raises:
-        ArityError, TraceError: it does not take so many, or gives no single value of one element.
+        ArityError, TraceError: it does not take so many, or gives no value (no single one) of one element.
     """
     read = contents(function)
     if read is None:
         return _run(function, others, role, name)
     known = _unchanged.setdefault(function.__code__, {})
-    key = (others, *map(id, read))
+    key = (others, role.several, *map(id, read))
     found = known.get(key)
     if found is None:
         if len(known) >= 64:
@@ -75,7 +80,7 @@ def _run(function: Callable[..., Any], others: int, role: Role, name: str | None
     except TypeError:
         _check_takes(function, name, others, role)
         raise
-    _check_gives_one(graph, name, role.what)
+    _check_gives(graph, name, role)
     return _of(graph)
 
 
@@ -87,19 +92,21 @@ def _check_takes(function: Callable[..., Any], name: str, others: int, role: Rol
         return
     except TypeError:
         raise ArityError(
-            f"matmul: {role.rule}, got {others} of these for {name}{inspect.signature(function)}; {role.fix}"
+            f"{role.call}: {role.rule}, got {others} of these for {name}{inspect.signature(function)}; {role.fix}"
         ) from None
 
 
-def _check_gives_one(graph: Graph, name: str, what: str) -> None:
-    """Refuse a graph of several outputs, or one that folds a block."""
-    if len(graph.outputs) != 1:
+def _check_gives(graph: Graph, name: str, role: Role) -> None:
+    """Refuse a graph of several outputs where one is wanted, of none, or one that folds a block."""
+    outputs = len(graph.outputs)
+    if not outputs or (outputs > 1 and not role.several):
         raise ArityError(
-            f"matmul: {what} must return one value, got {len(graph.outputs)} from {name}; return the one to be stored"
+            f"{role.call}: {role.what} must return {'one value or more' if role.several else 'one value'}, got {outputs} "
+            f"from {name}; return {'what is' if role.several else 'the one'} to be stored"
         )
     block = next((n.op for n in graph.nodes if n.op in OPS and OPS[n.op].kind == "block"), None)
     if block is not None:
         raise TraceError(
-            f"matmul: {what} sees one element, got {block}, which folds a block, in {name}; fold each row with `row`, or the "
-            "result with tilefold.reduce"
+            f"{role.call}: {role.what} sees one element, got {block}, which folds a block, in {name}; fold each row with "
+            f"{'the monoid' if role.several else '`row`'}, or the result with tilefold.reduce"
         )

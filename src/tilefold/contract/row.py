@@ -1,16 +1,21 @@
-"""A fold of each row of results, in the store that makes them final: what it is given, traced and typed."""
+"""A fold of each row and a function of its elements and results: what it is given, traced and typed.
+
+Products fold rows of results in the store that makes them final; `reduce_map` folds the rows of tensors.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from tilefold.algebra import program, typing
 from tilefold.algebra.algebra import Algebra
-from tilefold.algebra.expression import trace
+from tilefold.algebra.dtypes import promote
+from tilefold.algebra.expression import Graph, trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
@@ -27,10 +32,20 @@ _ROLE = Role(
 
 @dataclass(frozen=True)
 class Row:
-    """The monoid's program over a row's values, and the graph of (value, *the fold's results) that is stored."""
+    """The monoid's program over a row's elements, and the graph of (*elements, *the fold's results, *extras) that is stored.
+
+    `extras` are the dtypes of further tensors' elements, `results` those of what is stored (a product says its own).
+    """
 
     program: Program
     apply: TypedGraph
+    extras: tuple[torch.dtype, ...] = ()
+    results: tuple[torch.dtype, ...] = ()
+
+    @property
+    def taken(self) -> tuple[torch.dtype, ...]:
+        """The dtypes of what `apply` takes, as they are stored."""
+        return (*self.program.elements, *self.program.outputs, *self.extras)
 
 
 def check_row(row: Any) -> tuple[Monoid, Any] | None:
@@ -74,8 +89,43 @@ def make_row(algebra: Algebra, apply: Traced | None, value: torch.dtype) -> Row:
     """
     folding = program.specialize(algebra, (value,))
     graph = apply.graph if apply is not None else trace(lambda x, *folded: x, 1 + len(folding.outputs))
-    seen = [typing.element_dtype(dtype) for dtype in (value, *folding.outputs)]
-    return Row(folding, typing.infer(graph, seen))
+    return _typed(folding, graph, ())
+
+
+@kept_outside_modes(1024)
+def make_row_map(
+    algebra: Algebra,
+    apply: Traced,
+    elements: tuple[torch.dtype, ...],
+    extras: tuple[torch.dtype, ...],
+    dtype: torch.dtype | None = None,
+) -> Row:
+    """Give the fold of rows of several tensors, and what is made of each element, their dtypes.
+
+    `apply` sees the fold's results as they were computed: floats of half precision in float32. What it makes comes back in
+    the elements' dtype, as torch's operations of elements have it, floats in `dtype` where that is asked for.
+
+    Raises:
+        DtypeError: the monoid folds no such elements.
+    """
+    folding = program.specialize(algebra, elements)
+    row = _typed(replace(folding, outputs=folding.project.output_dtypes), apply.graph, extras)
+    common = functools.reduce(promote, elements)
+    return replace(row, results=tuple(_stored(d, common, dtype) for d in row.apply.output_dtypes))
+
+
+def _typed(folding: Program, graph: Graph, extras: tuple[torch.dtype, ...]) -> Row:
+    row = (*folding.elements, *folding.outputs, *extras)
+    return Row(folding, typing.infer(graph, [typing.element_dtype(dtype) for dtype in row]), extras)
+
+
+def _stored(produced: torch.dtype, common: torch.dtype, dtype: torch.dtype | None) -> torch.dtype:
+    """What a computed value is stored as, beside elements that promote to `common`."""
+    if produced == torch.bool:
+        return produced
+    if typing.is_float(produced):
+        return dtype or (common if typing.is_float(common) else produced)
+    return torch.int64 if typing.is_float(common) or common == torch.bool else common
 
 
 def traced_apply(monoid: Monoid, apply: Traced | Callable[..., Any]) -> Traced:
@@ -84,8 +134,10 @@ def traced_apply(monoid: Monoid, apply: Traced | Callable[..., Any]) -> Traced:
     Raises:
         ArityError, TraceError: it does not take them, or gives no single value.
     """
-    if isinstance(apply, Traced):
-        return apply
+    return apply if isinstance(apply, Traced) else traced(apply, projected(monoid), _ROLE)
+
+
+def projected(monoid: Monoid) -> int:
+    """How many results a fold has."""
     total = monoid.total
-    results = len(total.fields if total.project is None else total.project.outputs)
-    return traced(apply, results, _ROLE)
+    return len(total.fields if total.project is None else total.project.outputs)

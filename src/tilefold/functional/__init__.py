@@ -38,6 +38,12 @@ from tilefold.functional.moments import std as std
 from tilefold.functional.moments import std_mean as std_mean
 from tilefold.functional.moments import var as var
 from tilefold.functional.moments import var_mean as var_mean
+from tilefold.functional.normalized import group_norm as group_norm
+from tilefold.functional.normalized import layer_norm as layer_norm
+from tilefold.functional.normalized import log_softmax as log_softmax
+from tilefold.functional.normalized import normalize as normalize
+from tilefold.functional.normalized import rms_norm as rms_norm
+from tilefold.functional.normalized import softmax as softmax
 from tilefold.functional.norms import norm as norm
 from tilefold.functional.norms import vector_norm as vector_norm
 from tilefold.functional.scans import cummax as cummax
@@ -58,6 +64,7 @@ from tilefold.functional.truth import count_nonzero as count_nonzero
 
 __all__ = [
     "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "bitwise_and", "bitwise_or", "bitwise_xor",
-    "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "logsumexp", "max", "mean", "min", "norm",
-    "prod", "std", "std_mean", "sum", "var", "var_mean", "vector_norm",
+    "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "group_norm", "layer_norm", "log_softmax", "logcumsumexp",
+    "logsumexp", "max", "mean", "min", "norm", "normalize", "prod", "rms_norm", "softmax", "std", "std_mean", "sum", "var",
+    "var_mean", "vector_norm",
 ]  # fmt: skip

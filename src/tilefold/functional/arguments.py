@@ -53,7 +53,7 @@ def redirected(function: Callable[..., Result], names: Mapping[str, Any], *value
     return result
 
 
-_TENSORS = ("input", "x", "dim_or_other", "other", "out")
+_TENSORS = ("input", "x", "dim_or_other", "other", "weight", "bias", "residual", "out")
 
 
 def _rename(

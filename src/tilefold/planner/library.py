@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -40,6 +41,21 @@ def library_fold(
     if not native.has(x, dims, guarantee) or not (forced or native.is_fast(x, dims)):
         return None
     return native.function
+
+
+@dataclass(frozen=True)
+class LibraryMap:
+    """The name of torch's function that makes the same of each element and its row, and its arguments but the tensors."""
+
+    function: str
+    arguments: tuple[Any, ...] = ()
+
+    def plan(self, inputs: int, guarantee: str) -> Plan:
+        """One call of that function."""
+        step = LibraryCall(self.function, names("input", inputs), names("output", 1))
+        return Plan(
+            "torch", (step,), guarantee=guarantee, strategy=self.function, reason="torch has this function"
+        )
 
 
 def library_plan(function: str, program: Program, guarantee: str) -> Plan:

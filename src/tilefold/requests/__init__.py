@@ -3,8 +3,9 @@
 from tilefold.requests.base import Request, Result
 from tilefold.requests.product import Product
 from tilefold.requests.rearrangement import Rearrangement
+from tilefold.requests.reduce_map import RowMap
 from tilefold.requests.reduction import Reduction
 from tilefold.requests.scan import Scan
 from tilefold.requests.selection import Selected
 
-__all__ = ["Product", "Rearrangement", "Reduction", "Request", "Result", "Scan", "Selected"]
+__all__ = ["Product", "Rearrangement", "Reduction", "Request", "Result", "RowMap", "Scan", "Selected"]

@@ -77,7 +77,7 @@ def launchable(programs: int, outputs: int, call: str, verb: str) -> int:
 def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:
     """Arguments and constants of one launch of a fold. Pointers stand as `Pointer` until launch."""
     program = narrowed(program, problem.length)
-    from_partials, to_partials = "input0" not in step.reads, "output0" not in step.writes
+    from_partials, to_partials = (n[0].startswith("partial") for n in (step.reads, step.writes))
     if from_partials:
         problem = problem_of_partials(problem, program, plan.shape_of(step.reads[0])[0])
     stage: Stage = step.settings
@@ -139,7 +139,7 @@ def _constants(problem: Problem, step: Launch, length: int, inner: int) -> dict[
         "SPLITS_FIRST": max(inner_steps) == 1 or stage.block_outputs == 1,
         "WIDE": _reach(problem) + 2 * stage.step + stage.align
         > NARROW,  # loops look a tile or two beyond the end
-        "PARTIAL": "output0" not in step.writes,
+        "PARTIAL": step.writes[0].startswith("partial"),
         "WAIT": step.early,
         "RELEASE": step.releases,
         "EVICT": "evict_first" if stage.evict_first else "",

@@ -63,9 +63,18 @@ def emit_epilogue(
 def emit_row(program: Program, apply: TypedGraph, result: torch.dtype, *, interpret: bool) -> str:
     """A row's fold: LIFT, COMBINE, COMBINE_SYMMETRIC, OR_IDENTITY, PROJECT, TO_INDEX, and APPLY(value, *its results)."""
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
-    value = [f"a0 = {_read('a0', program.elements[0], interpret)}"]
-    applied = _emit_finishing("APPLY", apply, program.outputs, result, value, interpret)
+    applied = emit_apply(apply, (program.elements[0], *program.outputs), [result], interpret)
     return f"{emit(program, index=index, interpret=interpret)}\n\n{applied}"
+
+
+def emit_apply(
+    apply: TypedGraph, taken: Sequence[torch.dtype], results: Sequence[torch.dtype], interpret: bool
+) -> str:
+    """APPLY of elements, a row's results and extras, as they are stored -> what is stored of each element."""
+    names = [f"x{i}" for i in range(len(taken))]
+    reads = [f"{x} = {_read(x, dtype, interpret)}" for x, dtype in zip(names, taken, strict=True)]
+    writer = Writer(apply, names, [False] * len(names), interpret)
+    return _function("APPLY", names, [*reads, *writer.lines], writer.results(results, True, "x0"))
 
 
 def _emit_finishing(

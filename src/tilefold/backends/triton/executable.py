@@ -16,6 +16,7 @@ from tilefold.backends.triton import cublas, instantiate
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.launch import launcher
 from tilefold.contract.epilogue import Epilogue
+from tilefold.contract.row import Row
 from tilefold.planner.plan import Fill, LibraryCall, Plan, Step, names
 from tilefold.problem import contiguous_strides
 
@@ -39,7 +40,7 @@ class Executable:
         self,
         plan: Plan,
         calls: Sequence[Call],
-        computation: Program | Epilogue,
+        computation: Program | Epilogue | Row,
         inputs: int,
         outputs: Sequence[Layout],
         index: int,
@@ -76,7 +77,7 @@ def call({inputs}, outputs=None):
 
 
 def _named_steps(
-    plan: Plan, launchers: Sequence[Callable[..., None]], computation: Program | Epilogue
+    plan: Plan, launchers: Sequence[Callable[..., None]], computation: Program | Epilogue | Row
 ) -> dict[str, Callable[..., Any]]:
     """What each step of a plan calls: step0, step1 ..."""
     launches = iter(launchers)
@@ -122,11 +123,13 @@ def contiguous(shape: Sequence[int], dtype: torch.dtype) -> Layout:
     return tuple(shape), contiguous_strides(shape), dtype
 
 
-def fill(computation: Program | Epilogue, results: Sequence[Tensor]) -> None:
+def fill(computation: Program | Epilogue | Row, results: Sequence[Tensor]) -> None:
     """Store the fold of nothing, the projected identity, everywhere."""
     if isinstance(computation, Epilogue):
         assert computation.row is not None
-        computation = computation.row.program
+        computation = computation.row
+    if isinstance(computation, Row):
+        computation = computation.program
     state = [
         torch.tensor(convert(n, d), dtype=stored(d), device="cpu")
         for n, d in zip(computation.identity, computation.state, strict=True)
@@ -139,7 +142,7 @@ def fill(computation: Program | Epilogue, results: Sequence[Tensor]) -> None:
 def interpret(
     plan: Plan,
     calls: Sequence[Call],
-    computation: Program | Epilogue,
+    computation: Program | Epilogue | Row,
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
 ) -> None:

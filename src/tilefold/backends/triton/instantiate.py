@@ -17,6 +17,9 @@ from triton.runtime.interpreter import InterpretedFunction
 from tilefold.backends.triton import axes, interpreted
 from tilefold.backends.triton.kernels import (
     in_order,
+    map_rows,
+    map_windows,
+    maps,
     moves,
     product_rows,
     products,
@@ -27,84 +30,10 @@ from tilefold.backends.triton.kernels import (
 )
 from tilefold.caching import kept_outside_modes
 
-_OF_PRODUCTS = (
-    "outer_offset",
-    "load_part",
-    "first_tiles",
-    "multiply_tiles",
-    "program_tile",
-    "load_extras",
-    "first_splits",
-    "load_splits",
-    "fold_splits",
-)
-_OF_FOLDS = ("outer_offset", "folded_offset", "load_tile", "store_results", "program_place", "tree")
-_HELPERS = {
-    tiles: (
-        *_OF_FOLDS,
-        "fold_block",
-        "tile_places",
-        "whole_mask",
-        "row_begin",
-        "positions_of",
-        "begin_tile",
-        "begin_masked",
-        "absorb_tile",
-        "absorb_masked",
-        "absorb_tail",
-    ),
-    in_order: (
-        *_OF_FOLDS,
-        "spread_lanes",
-        "spread_outputs",
-        "lanes_begin",
-        "lane_places",
-        "as_lanes",
-        "lanes_states",
-        "identity_lanes",
-        "meet_in_order",
-        "either",
-        "last_lane",
-    ),
-    scans: (
-        "outer_offset",
-        "over_tile",
-        "near_lines",
-        "tile_slots",
-        "either_bits",
-        "both_bits",
-        "last_slot",
-        "last_slots",
-        "lines_begin",
-        "states_before",
-        "scanned_tile",
-        "after",
-        "store_prefixes",
-        "store_last",
-        "walked_tile",
-        "publish",
-        "wait_for",
-        "met_before",
-    ),
-    products: _OF_PRODUCTS,
-    product_rows: (*_OF_PRODUCTS, "tree", "fold_values", "store_rows"),
-    moves: ("walked_offset",),
-    selections: (
-        "walked_offset",
-        "greater",
-        "lesser",
-        "lesser_by_comparison",
-        "higher",
-        "best_of_vectors",
-        "order_key",
-        "entries",
-        "key_and_place",
-        "better_entry",
-        "take_best",
-        "spread",
-        "load_vectors",
-    ),
-}
+# Where kernels are written. A kernel may call whatever function its module has, written there or imported.
+_MODULES = (
+    tiles, in_order, maps, map_rows, map_windows, scans, moves, selections, products, product_rows,
+)  # fmt: skip
 
 
 def _jit(function: Any, interpret: bool) -> Any:
@@ -147,18 +76,14 @@ def device_functions(source: str, interpret: bool) -> dict[str, Any]:
 @kept_outside_modes(2048)
 def kernel(name: str, source: str, interpret: bool) -> Any:
     """The kernel `name` over the device functions in `source`, jitted (or for the interpreter)."""
-    module = next(m for m in _HELPERS if name in vars(m))
+    module = next(m for m in _MODULES if name in vars(m))
     scope: dict[str, Any] = {**vars(module), **device_functions(source, interpret)}
     scope |= {"gdc_wait": gdc_wait, "gdc_launch_dependents": gdc_launch_dependents}
     scope["LANES_LAST"] = tl.constexpr(axes.LANES_LAST)
-    for helper in _HELPERS[module]:
-        scope[helper] = _rebound(_found(helper), scope, interpret)
-    return _rebound(getattr(module, name), scope, interpret)
-
-
-def _found(helper: str) -> Any:
-    """A helper, in whichever module it is written."""
-    return next(vars(m)[helper] for m in _HELPERS if helper in vars(m))
+    for helper, function in vars(module).items():
+        if isinstance(function, types.FunctionType):
+            scope[helper] = _rebound(function, scope, interpret)
+    return scope[name]
 
 
 def _rebound(function: Any, scope: dict[str, Any], interpret: bool) -> Any:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilefold.backends.triton.call import Call, fold_call
+from tilefold.backends.triton.call import Call
+from tilefold.backends.triton.map_calls import (
+    clear_call,
+    elements_call,
+    folding_call,
+    rows_call,
+    windows_call,
+)
 from tilefold.backends.triton.move_calls import move_call
 from tilefold.backends.triton.product_calls import product_call
 from tilefold.backends.triton.scan_calls import scan_call
@@ -15,10 +22,14 @@ from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
 
 FAMILIES: dict[str, Callable[..., Call]] = {
-    "fold_lanes": fold_call,
-    "fold_in_order": fold_call,
     "scan_walked": scan_call,
     "scan_tiles": scan_call,
+    "fold_lanes": folding_call,
+    "fold_in_order": folding_call,
+    "map_elements": elements_call,
+    "map_rows": rows_call,
+    "clear": clear_call,
+    "map_windows": windows_call,
     "product_whole": product_call,
     "product_rows": product_call,
     "product_partials": product_call,
@@ -31,7 +42,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
 
 
 def calls_of(plan: Plan, problem: Problem, computation: Any, *, interpret: bool = False) -> list[Call]:
-    """The kernel calls of a plan, in order: a Program's or an Epilogue's, as `computation` is.
+    """The kernel calls of a plan, in order: a Program's, an Epilogue's or a Row's, as `computation` is.
 
     Raises:
         BackendError: a launch would have more programs than the driver takes.

@@ -189,24 +189,15 @@ def absorb_tail(
     return absorb_masked(mask, state, xs, position, USE_ABSORB, IN_ORDER)
 
 
-def fold_lanes(
-    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
-    length, chunk, splits, output_blocks, split_step,
-    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr,
-    SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
-    TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
-    STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
-    LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr,
+def fold_part(
+    inputs, outer, output, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size, length, chunk,
+    splits,
+    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
+    ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr, PREFETCH: tl.constexpr,
+    USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr, EVICT: tl.constexpr,
+    WAIT: tl.constexpr, LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
-
-    A program owns BLOCK_OUTPUTS neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), the last
-    split all that are left. It reads tiles of [RUN, LANES, BLOCK_OUTPUTS, UNROLL] elements: in a tile, lane l takes UNROLL
-    runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_OUTPUTS]. Triton gives threads to the contiguous
-    axis first (RUN or BLOCK_OUTPUTS), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
-
-    Lanes meet with COMBINE_SYMMETRIC: threads that exchange states then hold the same bits of one result, whichever of them
-    writes it.
+    """The state of one split of each of a program's results: [BLOCK_OUTPUTS].
 
     The way: a masked head of HEAD runs (0: none), whole tiles (HAS_FULL 0: none, 1: one, 2: any number), a masked tail of
     TAIL runs at a time (0: none; TAIL_ONCE: in one turn, which then is no loop); the first of these makes the lane states.
@@ -214,16 +205,11 @@ def fold_lanes(
     elements: positions count from the multiple before (`lead` elements earlier), every load is aligned, and the head masks
     what is not the row's. LENGTH > 0 is `length`, of a program that is the only one of its results: masks along the folded
     elements are then known to the compiler.
-    Writes one result (or partial state, at split * split_step) a row.
     """
-    if RELEASE:
-        gdc_launch_dependents()
     STEP: tl.constexpr = RUN * LANES
     TILE: tl.constexpr = STEP * UNROLL
     if LENGTH > 0:
         length = LENGTH
-    outer, block, split = program_place(splits, output_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
-    output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     mask_output = output < output_size
     keep = mask_output[None, None, :, None]
     if ALIGN > 1:
@@ -295,9 +281,41 @@ def fold_lanes(
                     state, k, rows, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
                     BLOCK_OUTPUTS, LANES, RUN, TAIL, EVICT, USE_ABSORB, IN_ORDER,
                 )  # fmt: skip
-    folded = tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
+    return tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
+
+
+def fold_lanes(
+    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
+    length, chunk, splits, output_blocks, split_step,
+    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr,
+    SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
+    TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
+    STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr,
+):  # fmt: skip
+    """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
+
+    A program owns BLOCK_OUTPUTS neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), the last
+    split all that are left. It reads tiles of [RUN, LANES, BLOCK_OUTPUTS, UNROLL] elements: in a tile, lane l takes UNROLL
+    runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_OUTPUTS]. Triton gives threads to the contiguous
+    axis first (RUN or BLOCK_OUTPUTS), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
+
+    Lanes meet with COMBINE_SYMMETRIC: threads that exchange states then hold the same bits of one result, whichever of them
+    writes it.
+
+    `fold_part` says the way through its elements. Writes one result (or partial state, at split * split_step) a row.
+    """
+    if RELEASE:
+        gdc_launch_dependents()
+    outer, block, split = program_place(splits, output_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
+    output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
+    folded = fold_part(
+        inputs, outer, output, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size, length,
+        chunk, splits, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH, USE_ABSORB,
+        IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE,
+    )  # fmt: skip
     offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + output * y_output
-    store_results(y_ptrs, offset, mask_output, folded, PARTIAL)
+    store_results(y_ptrs, offset, output < output_size, folded, PARTIAL)
 
 
 def tree(state, ROWS: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.constexpr):

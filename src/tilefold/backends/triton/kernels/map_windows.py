@@ -1,0 +1,190 @@
+"""The kernel that folds and maps rows too long to be held: in one launch, so that the second read comes from the L2.
+
+Rows (or blocks of neighbouring columns) are cut into `splits` parts, and stand in windows of `window` rows that the L2 holds.
+A job is a part that is folded, or a part that is mapped; a program does one. Jobs come in the order
+
+    fold window 0, fold window 1, map window 0, fold window 2, map window 1, ..., map the last window
+
+and a program takes the next of them from a counter in memory. So a job that waits for a window's states waits for programs
+that have begun already, whatever order a chip starts programs in, and however few it runs at a time: none waits for ever. The
+parts' states are combined in one order, by whichever program folded the last of them, so no bit depends on timing. Generated
+functions and arguments as in `map_rows`, and
+    states       one pointer a state field: [splits + 1, rows], the last what a row's parts combine to
+    counters     the next job, then for each row how many of its parts are folded, and one more once these are combined; zero
+                 at the launch's begin
+"""
+
+import triton.language as tl
+
+from tilefold.backends.triton.kernels.map_rows import map_edges, map_tile, spread
+from tilefold.backends.triton.kernels.tiles import (
+    fold_part,
+    load_tile,
+    outer_offset,
+    row_begin,
+    tile_places,
+    whole_mask,
+)
+
+
+def clear(y_ptrs, length, BLOCK: tl.constexpr, RELEASE: tl.constexpr):
+    """Write zeros: BLOCK of them a program."""
+    if RELEASE:
+        gdc_launch_dependents()
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptrs[0] + place, tl.full([BLOCK], 0, tl.int32), mask=place < length)
+
+
+def job_of(ticket, groups, splits, window, WHOLE: tl.constexpr):
+    """(whether it maps, row group, split) of a job. WHOLE: parts of a row come one after another, else of neighbours."""
+    jobs = window * splits
+    slot = ticket // jobs
+    place = ticket % jobs
+    last = 2 * ((groups + window - 1) // window) - 1
+    maps = ((slot > 0) & (slot % 2 == 0)) | (slot == last)
+    number = tl.where(slot == last, slot // 2, tl.where(maps, slot // 2 - 1, (slot + 1) // 2))
+    if WHOLE:
+        group = number * window + place // splits
+        split = place % splits
+    else:
+        group = number * window + place % window
+        split = place // window
+    return maps, group, split
+
+
+def load_states(states, at, first, splits, keep, rows, PARTS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
+    """The states of PARTS parts from `first` on, combined in one order: of each row, or (of one row) numbers."""
+    split = first + tl.arange(0, PARTS)
+    if BLOCK_OUTPUTS == 1:
+        mask = split < splits
+        place = split.to(tl.int64) * rows + at
+    else:
+        mask = (split < splits)[:, None] & keep[None, :]
+        place = split.to(tl.int64)[:, None] * rows + at[None, :]
+    loaded = ()
+    for f in tl.static_range(len(states)):
+        loaded = loaded + (tl.load(states[f] + place, mask=mask, cache_modifier=".cg"),)
+    return tl.reduce(OR_IDENTITY(mask, *loaded), 0, COMBINE_SYMMETRIC)
+
+
+def combine_parts(states, at, keep, splits, rows, PARTS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
+    """Leave behind the parts' states what they combine to."""
+    whole = load_states(states, at, 0, splits, keep, rows, PARTS, BLOCK_OUTPUTS)
+    for first in range(PARTS, splits, PARTS):
+        whole = COMBINE(*whole, *load_states(states, at, first, splits, keep, rows, PARTS, BLOCK_OUTPUTS))
+    for f in tl.static_range(len(states)):
+        if BLOCK_OUTPUTS == 1:
+            tl.store(states[f] + tl.cast(splits, tl.int64) * rows + at, whole[f])
+        else:
+            tl.store(states[f] + tl.cast(splits, tl.int64) * rows + at, whole[f], mask=keep)
+
+
+def row_results(states, at, keep, splits, rows, BLOCK_OUTPUTS: tl.constexpr):
+    """What rows fold to, beside their elements: [1, 1, BLOCK_OUTPUTS, 1].
+
+    Of one row it is numbers: Triton would spread a tensor of one element over a tile before it knows the tile's threads.
+    """
+    loaded = ()
+    for f in tl.static_range(len(states)):
+        pointers = states[f] + tl.cast(splits, tl.int64) * rows + at
+        if BLOCK_OUTPUTS == 1:
+            loaded = loaded + (tl.load(pointers, cache_modifier=".cg"),)
+        else:
+            loaded = loaded + (tl.load(pointers, mask=keep, cache_modifier=".cg"),)
+    results = PROJECT(*loaded)
+    if BLOCK_OUTPUTS > 1:
+        results = spread(results)
+    return results
+
+
+def map_windows(
+    inputs, extras, states, counters, y_ptrs, y_outer, y_output, y_deep, y_folded, p_outer, p_deep, p_folded, outer_sizes,
+    deep_sizes, output_size, folded_size, length, output_blocks, chunk, splits, groups, rows, window,
+    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
+    ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr, PREFETCH: tl.constexpr,
+    USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, OVER: tl.constexpr, PARTS: tl.constexpr,
+    WHOLE: tl.constexpr, WAIT: tl.constexpr,
+):  # fmt: skip
+    """Do one job: fold a part of BLOCK_OUTPUTS neighbouring rows and leave its state, or map one."""
+    if WAIT:
+        gdc_wait()
+    ticket = tl.atomic_add(counters, 1, sem="relaxed")
+    maps, group, split = job_of(ticket, groups, splits, window, WHOLE)
+    group = group.to(tl.int64)
+    split = split.to(tl.int64)
+    outer = group // output_blocks
+    output = group % output_blocks * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
+    kept = output < output_size
+    if BLOCK_OUTPUTS == 1:
+        at = group
+    else:
+        at = outer * output_size + output
+    done = counters + 1 + group
+    if group < groups:
+        if maps:
+            while tl.atomic_add(done, 0, sem="acquire") <= splits:
+                pass
+            results = row_results(states, at, kept, splits, rows, BLOCK_OUTPUTS)
+            map_part(
+                inputs, extras, y_ptrs, results, y_outer, y_output, y_deep, y_folded, outer, output, split,
+                outer_sizes, deep_sizes, output_size, folded_size, length, chunk, splits,
+                BLOCK_OUTPUTS, LANES, RUN, UNROLL, ALIGN, WIDE, OVER,
+            )  # fmt: skip
+        else:
+            folded = fold_part(
+                inputs, outer, output, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
+                length, chunk, splits, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL,
+                PREFETCH, USE_ABSORB, IN_ORDER, WIDE, 1, "", False,
+            )  # fmt: skip
+            place = split * rows + outer * output_size + output
+            for f in tl.static_range(len(states)):
+                tl.store(states[f] + place, folded[f], mask=kept)
+            # Every thread's stores come before the one thread's that counts them.
+            tl.debug_barrier()
+            if tl.atomic_add(done, 1, sem="acq_rel") == splits - 1:
+                combine_parts(states, at, kept, splits, rows, PARTS, BLOCK_OUTPUTS)
+                tl.debug_barrier()
+                tl.atomic_add(done, 1, sem="release")
+
+
+def map_part(
+    inputs, extras, y_ptrs, results, y_outer, y_output, y_deep, y_folded, outer, output, split, outer_sizes, deep_sizes,
+    output_size, folded_size, length, chunk, splits,
+    BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
+    WIDE: tl.constexpr, OVER: tl.constexpr,
+):  # fmt: skip
+    """Map one part of BLOCK_OUTPUTS rows, tile by tile. What is read now is read for the last time."""
+    TILE: tl.constexpr = RUN * LANES * UNROLL
+    keep = (output < output_size)[None, None, :, None]
+    if ALIGN > 1:
+        read = [(x[0] + row_begin(x, outer, outer_sizes, output) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
+        lead = (row_begin(inputs[0], outer, outer_sizes, output) % ALIGN).to(tl.int32)
+        limit = length + (ALIGN - 1)
+    else:
+        read = [(x[0] + row_begin(x, outer, outer_sizes, output), x[4], x[5]) for x in inputs]
+        lead = 0
+        limit = length
+    end = lead + length
+    start = split * chunk
+    stop = tl.where(split == splits - 1, limit, start + chunk)
+    if not WIDE:
+        start = start.to(tl.int32)
+        stop = stop.to(tl.int32)
+    y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]
+    for k in range(start, stop, TILE):
+        places = tile_places(k, RUN, LANES, UNROLL)
+        xs = load_tile(read, places, places // RUN * RUN < end, keep, deep_sizes, folded_size, True, "evict_first")
+        counted = whole_mask((places >= lead) & (places < end) & keep, places, BLOCK_OUTPUTS)
+        values = ()
+        for i in tl.static_range(len(xs)):
+            values = values + (xs[i],)
+        map_tile(
+            values, results, extras, y_ptrs, y_begin, y_deep, y_folded, outer, outer_sizes, output, places, lead, counted,
+            keep, length, deep_sizes, folded_size, OVER, True, True, RUN, ALIGN, "evict_first",
+        )  # fmt: skip
+    if ALIGN > 1:
+        if split == splits - 1:
+            map_edges(
+                read, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes,
+                folded_size, OVER, RUN, ALIGN, "evict_first",
+            )  # fmt: skip

@@ -1,0 +1,218 @@
+"""Launches of rows' folds and of what is made of their elements, as kernel calls."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tilefold.algebra.program import Program
+from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
+from tilefold.backends.triton.emit import emit, emit_apply
+from tilefold.backends.triton.prelude import prelude
+from tilefold.contract.row import Row
+from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
+from tilefold.planner.maps import Elements, Windows, elements_of, folding
+from tilefold.planner.plan import Launch, Plan, Stage
+from tilefold.planner.view import power_above
+from tilefold.planner.walk import chunk_of, edges
+from tilefold.problem import Dim, Problem
+
+PARTS_TOGETHER = 4096  # states that a program combines at once: a few a thread
+
+
+def folding_call(
+    step: Launch, plan: Plan, problem: Problem, computation: Program | Row, interpret: bool
+) -> Call:
+    """One launch of a fold, of a plan's own or of its rows."""
+    if isinstance(computation, Row):
+        problem = folding(problem, computation.program, plan.guarantee)
+        computation = computation.program
+    return fold_call(step, plan, problem, computation, interpret)
+
+
+def elements_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_elements`."""
+    stage: Elements = step.settings
+    inputs = row.program.algebra.inputs
+    problem = elements_of(problem, inputs, row.program.outputs)
+    none = Dim("map", 1, (0,) * len(problem.dtypes))
+    *outer, rows, columns = (none, none, *problem.dims)
+    outer = outer[max(0, 2 - len(problem.dims)) :]
+    row_blocks, column_blocks = math.ceil(rows.size / stage.rows), math.ceil(columns.size / stage.columns)
+    arguments = (
+        tuple(
+            (Pointer(dtype, aligned), tuple(d.strides[i] for d in outer), rows.strides[i], columns.strides[i])
+            for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
+        ),
+        tuple(Pointer(dtype, 16) for dtype in row.results),
+        tuple(d.output for d in outer),
+        rows.output,
+        columns.output,
+        tuple(d.size for d in outer),
+        rows.size,
+        columns.size,
+        row_blocks,
+        column_blocks,
+    )
+    constants: dict[str, Any] = {
+        "ROWS": stage.rows,
+        "COLUMNS": stage.columns,
+        "MASK": bool(rows.size % stage.rows or columns.size % stage.columns),
+        "BY_ROW": _bits(rows),
+        "BY_COLUMN": _bits(columns),
+        "WIDE": _reach(rows, columns, stage) > NARROW,
+        "EVICT": "evict_first" if stage.evict_first else "",
+    }
+    programs = math.prod(d.size for d in outer) * row_blocks * column_blocks
+    source = f"{emit_apply(row.apply, row.taken, row.results, interpret)}\n\n{prelude()}"
+    grid = launchable(programs, programs, "reduce_map", "map")
+    return Call("map_elements", source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
+
+
+def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_rows`."""
+    stage: Stage = step.settings
+    program = narrowed(row.program, problem.length)
+    arguments = _row_arguments(stage, problem, row, interpret)
+    *_, last = problem.output_dims or (_none(problem),)
+    blocks = math.ceil(last.size / stage.block_outputs)
+    constants: dict[str, Any] = _row_constants(stage, problem, row) | {
+        "MASK_LENGTH": stage.step != problem.length or stage.align > 1
+    }
+    source = _rows_source(program, row, interpret)
+    grid = launchable(problem.outputs // last.size * blocks, problem.outputs, "reduce_map", "map")
+    constants = {name: constants[name] for name in _ROW_CONSTANTS}
+    return Call(step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
+
+
+def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_windows`."""
+    windows: Windows = step.settings
+    stage = windows.stage
+    program = narrowed(row.program, problem.length)
+    inputs, extras, results, *steps = _row_arguments(stage, problem, row, interpret)
+    blocks = steps[-1]
+    *_, last = problem.output_dims or (_none(problem),)
+    groups = problem.outputs // last.size * blocks
+    window = min(windows.groups, groups)
+    states = tuple(Pointer(d, 16) for d in partial_dtypes(program))
+    outer = (0,) * (len(problem.output_dims[:-1]))
+    arguments = (
+        inputs, extras, states, Pointer(torch.int32, 16), results, *steps[:4], outer, *steps[4:],
+        chunk_of(stage, problem.length), stage.splits, groups, problem.outputs, window,
+    )  # fmt: skip
+    head, has_full, tail = edges(stage, problem.length)
+    constants: dict[str, Any] = _row_constants(stage, problem, row) | {
+        "HEAD": head,
+        "HAS_FULL": has_full,
+        "TAIL": tail,
+        "PREFETCH": stage.prefetch,
+        "PARTS": min(power_above(stage.splits), max(1, PARTS_TOGETHER // stage.block_outputs)),
+        "WHOLE": stage.block_outputs == 1,
+        "WAIT": step.early,
+    }
+    constants = {name: constants[name] for name in _WINDOW_CONSTANTS}
+    source = _rows_source(program, row, interpret)
+    programs = math.ceil(groups / window) * 2 * window * stage.splits
+    grid = launchable(programs, problem.outputs, "reduce_map", "map")
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, step.early
+    )
+
+
+def clear_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `clear`."""
+    block: int = step.settings.block
+    (length,) = plan.shape_of(step.writes[0])
+    arguments = ((Pointer(torch.int32, 16),), length)
+    constants = (("BLOCK", block), ("RELEASE", step.releases))
+    return Call("clear", prelude(), arguments, constants, math.ceil(length / block), 4, 1, False)
+
+
+def _rows_source(program: Program, row: Row, interpret: bool) -> str:
+    """The generated functions of a fold of rows and of what is made of their elements."""
+    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
+    applied = emit_apply(row.apply, row.taken, row.results, interpret)
+    return f"{emit(program, index=index, interpret=interpret)}\n\n{applied}"
+
+
+_WINDOW_CONSTANTS = (
+    "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "ALIGN", "HEAD", "HAS_FULL", "TAIL", "PREFETCH", "USE_ABSORB",
+    "IN_ORDER", "WIDE", "OVER", "PARTS", "WHOLE", "WAIT",
+)  # fmt: skip
+_ROW_CONSTANTS = (
+    "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "MASK_LENGTH", "ALIGN", "USE_ABSORB", "IN_ORDER", "WIDE",
+    "OVER", "EVICT",
+)  # fmt: skip
+
+
+def _none(problem: Problem) -> Dim:
+    return Dim("map", 1, (0,) * len(problem.dtypes))
+
+
+def _row_arguments(stage: Stage, problem: Problem, row: Row, interpret: bool) -> tuple[Any, ...]:
+    """Inputs, extras, results, sizes: whole rows of a problem."""
+    *outer, last = problem.output_dims or (_none(problem),)
+    *deep, inner = problem.reduced_dims or (replace(_none(problem), role="reduce"),)
+    records = tuple(
+        (
+            Pointer(dtype, aligned),
+            0,
+            tuple(d.strides[i] for d in outer),
+            last.strides[i],
+            tuple(d.strides[i] for d in deep),
+            inner.strides[i],
+        )
+        for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
+    )
+    n = row.program.algebra.inputs
+    return (
+        records[:n],
+        records[n:],
+        tuple(Pointer(dtype, 16) for dtype in row.results),
+        tuple(d.output for d in outer),
+        last.output,
+        tuple(d.output for d in deep),
+        inner.output,
+        tuple(d.position for d in deep),
+        inner.position,
+        tuple(d.size for d in outer),
+        tuple(d.size for d in deep),
+        last.size,
+        inner.size,
+        problem.length,
+        math.ceil(last.size / stage.block_outputs),
+    )
+
+
+def _row_constants(stage: Stage, problem: Problem, row: Row) -> dict[str, Any]:
+    """What a launch over rows decides, and what follows from the sizes."""
+    last = problem.output_dims[-1] if problem.output_dims else _none(problem)
+    spans = [sum((d.size - 1) * d.steps[i] for d in problem.reduced_dims) for i in range(len(last.steps))]
+    return {
+        "BLOCK_OUTPUTS": stage.block_outputs,
+        "LANES": stage.lanes,
+        "RUN": stage.run,
+        "UNROLL": stage.unroll,
+        "MASK_OUTPUTS": last.size % stage.block_outputs != 0,
+        "ALIGN": stage.align,
+        "USE_ABSORB": stage.absorb,
+        "IN_ORDER": stage.in_order,
+        "WIDE": max(*spans, problem.length) * 2 + 2 * stage.step > NARROW,
+        "OVER": _bits(last) >> row.program.algebra.inputs,
+        "EVICT": "evict_first" if stage.evict_first else "",
+    }
+
+
+def _bits(dim: Dim) -> int:
+    """The operands that have elements of their own along a dim, a bit each."""
+    return sum(1 << i for i, step in enumerate(dim.strides) if step)
+
+
+def _reach(rows: Dim, columns: Dim, stage: Elements) -> int:
+    """The farthest offset, in elements, of a place in the last two dims, beyond their ends too."""
+    last = rows.size + stage.rows, columns.size + stage.columns
+    return max(last[0] * a + last[1] * b for a, b in zip(rows.steps, columns.steps, strict=True))

@@ -1,0 +1,392 @@
+"""Softmax and norms of layers: rows folded, and every element mapped with its row's results."""
+
+from __future__ import annotations
+
+import math as numbers
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilefold import math
+from tilefold.algebra import catalogue
+from tilefold.algebra.monoid import Monoid
+from tilefold.contract.functions import Traced
+from tilefold.errors import ArgumentError, KindError, ShapeError
+from tilefold.functional.arguments import INFINITY, Dims, as_number, need_float, redirected, shown
+from tilefold.mapped import graph_of, kept, map_tensors
+from tilefold.overrides import overridden
+from tilefold.planner.library import LibraryMap
+from tilefold.problem import normalize_dims
+from tilefold.validate import as_dtype, check_is_tensor
+
+Result = Tensor | tuple[Tensor, Tensor]
+
+
+def softmax(
+    input: Tensor, dim: int | Sequence[int], dtype: torch.dtype | None = None,
+    *, out: Tensor | None = None, guarantee: str = "run_to_run",
+) -> Tensor:  # fmt: skip
+    """Exponentials as shares of their sum.
+
+        y[k, p] = exp(x[k, p] - m[k]) / sum over q of exp(x[k, q] - m[k]),   m[k] = max over q of x[k, q]
+
+    Shapes: [M, K] to [M, K]; `dim` may also be several dims, whose elements make one sum. A row of -inf alone is NaN, as
+    one with +inf or NaN is.
+    Dtypes: floats, computed in float32 or float64. `dtype` converts each element first and is the result's.
+    Any strides, read in place; `out` may be the input itself. The same bits from run to run.
+
+    Raises:
+        DtypeError: elements are no floats and `dtype` is not given.
+
+    Example:
+        >>> tilefold.softmax(torch.tensor([[0.0, 0.0], [1.0, -float("inf")]]), dim=1)
+        tensor([[0.5000, 0.5000],
+                [1.0000, 0.0000]])
+
+    Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
+    """
+    if overridden(input, out):
+        return redirected(softmax, {}, input, dim, dtype, out, guarantee)
+    return _softmax(input, dim, dtype, out, guarantee, logarithm=False)
+
+
+def log_softmax(
+    input: Tensor, dim: int | Sequence[int], dtype: torch.dtype | None = None,
+    *, out: Tensor | None = None, guarantee: str = "run_to_run",
+) -> Tensor:  # fmt: skip
+    """Logarithm of `softmax`.
+
+        y[k, p] = x[k, p] - m[k] - log(sum over q of exp(x[k, q] - m[k])),   m[k] = max over q of x[k, q]
+
+    Shapes, dtypes, strides, bits and errors are those of `softmax`.
+
+    Example:
+        >>> tilefold.log_softmax(torch.tensor([0.0, 0.0]), dim=0)
+        tensor([-0.6931, -0.6931])
+    """
+    if overridden(input, out):
+        return redirected(log_softmax, {}, input, dim, dtype, out, guarantee)
+    return _softmax(input, dim, dtype, out, guarantee, logarithm=True)
+
+
+def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarithm: bool) -> Tensor:
+    call = "log_softmax" if logarithm else "softmax"
+    check_is_tensor(x, call)
+    if dim is None:
+        raise KindError(
+            f"{call}: `dim` must be an int or a sequence of ints, got None; name the dim whose sum is 1"
+        )
+    dtype = as_dtype(dtype, call)
+    dims = normalize_dims(dim, x.ndim, call)
+    if not (x.numel() or dtype or out is not None or x.is_floating_point()):
+        return torch.empty_like(x)  # torch asks nothing of elements that are not there
+    need_float(dtype or x.dtype, call)
+    monoid, apply = kept(_shares, logarithm)
+    single = len(dims) == 1 and (dtype or x.dtype).itemsize > 1
+    library = LibraryMap(f"torch.{call}", (dims[0], dtype)) if single else None
+    return map_tensors(
+        [x], monoid, apply, dim, convert=dtype, out=out, guarantee=guarantee, library=library, call=call
+    )[0]
+
+
+def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
+    """What a row folds to: its maximum, and what is left of its exponentials' sum. Infinite maxima leave NaN, as in torch."""
+
+    def project(largest: Any, total: Any) -> Any:
+        size = math.log(total) if logarithm else 1.0 / total
+        return largest, math.where(abs(largest) == INFINITY, float("nan"), size)
+
+    if logarithm:
+        monoid = catalogue.logsumexp(project, "log_softmax")
+        return monoid, graph_of(lambda x, largest, size: (x - largest) - size, 3)
+    monoid = catalogue.logsumexp(project, "softmax")
+    return monoid, graph_of(lambda x, largest, share: math.exp(x - largest) * share, 3)
+
+
+def layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *, residual: Tensor | None = None, out: Any = None, guarantee: str = "run_to_run",
+) -> Result:  # fmt: skip
+    """Elements about their row's mean, by its standard deviation.
+
+        y[k, p] = (x[k, p] - mean[k]) / sqrt(var[k] + eps) * weight[p] + bias[p],   var with correction 0
+
+    With `residual` x is input + residual, and that sum is the second result; the sum is normalised as it was before it was
+    rounded to its dtype.
+
+    Shapes: [M, K] to [M, K] with `normalized_shape` (K,), the last dims; weight and bias have that shape.
+    Dtypes: floats, computed in float32 or float64; the result has the input's dtype.
+    Any strides, read in place; `out` (with `residual` a pair) may be an input itself. The same bits from run to run.
+
+    Raises:
+        ShapeError: `normalized_shape` is not that of the last dims, or of `weight` and `bias`.
+        DtypeError: elements are no floats.
+
+    Example:
+        >>> tilefold.layer_norm(torch.tensor([[1.0, 3.0], [5.0, 5.0]]), (2,))
+        tensor([[-1.0000,  1.0000],
+                [ 0.0000,  0.0000]])
+
+    Source: Ba, Kiros and Hinton, "Layer normalization" (2016).
+    """
+    if overridden(input, weight, bias, residual, *_flat(out)):
+        return redirected(
+            layer_norm, {}, input, normalized_shape, weight, bias, eps, residual, out, guarantee
+        )
+    return _row_norm("layer_norm", input, normalized_shape, weight, bias, eps, residual, out, guarantee)
+
+
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None,
+    *, residual: Tensor | None = None, out: Any = None, guarantee: str = "run_to_run",
+) -> Result:  # fmt: skip
+    """Elements by the root of their row's mean square.
+
+        y[k, p] = x[k, p] / sqrt(mean over q of x[k, q]^2 + eps) * weight[p]
+
+    With `residual` x is input + residual, and that sum is the second result; the sum is normalised as it was before it was
+    rounded to its dtype. `eps` is that of the dtype that is computed in, unless given.
+
+    Shapes: [M, K] to [M, K] with `normalized_shape` (K,), the last dims; weight has that shape.
+    Dtypes: floats, computed in float32 or float64; the result has the input's dtype.
+    Any strides, read in place; `out` (with `residual` a pair) may be an input itself. The same bits from run to run.
+
+    Raises:
+        ShapeError: `normalized_shape` is not that of the last dims, or of `weight`.
+        DtypeError: elements are no floats.
+
+    Example:
+        >>> tilefold.rms_norm(torch.tensor([[3.0, 4.0]]), (2,), eps=0.0) * 12.5**0.5
+        tensor([[3., 4.]])
+
+    Source: Zhang and Sennrich, "Root mean square layer normalization" (2019).
+    """
+    if overridden(input, weight, residual, *_flat(out)):
+        return redirected(rms_norm, {}, input, normalized_shape, weight, eps, residual, out, guarantee)
+    return _row_norm("rms_norm", input, normalized_shape, weight, None, eps, residual, out, guarantee)
+
+
+def _flat(out: Any) -> Sequence[Any]:
+    return out if isinstance(out, list | tuple) else (out,)
+
+
+def _row_norm(
+    call: str, x: Any, normalized_shape: Any, weight: Any, bias: Any, eps: Any, residual: Any, out: Any, guarantee: str
+) -> Result:  # fmt: skip
+    check_is_tensor(x, call)
+    sizes = _sizes(normalized_shape, call)
+    k, which = len(sizes), (weight is not None, bias is not None)
+    if not k or tuple(x.shape[x.ndim - k :]) != sizes or k > x.ndim:
+        raise ShapeError(
+            f"{call}: `normalized_shape` must be the last dims of the input's {list(x.shape)}, one at least, got "
+            f"{list(sizes)}; name these"
+        )
+    extras = [t for t in (weight, bias) if t is not None]
+    for t in extras:
+        check_is_tensor(t, call)
+        if tuple(t.shape) != sizes:
+            raise ShapeError(
+                f"{call}: `weight` and `bias` must have the shape `normalized_shape` {list(sizes)}, got {list(t.shape)}; "
+                "reshape them"
+            )
+    need_float(x.dtype, call)
+    small = _epsilon(eps, x.dtype, call)
+    tensors = [x] if residual is None else [x, residual]
+    if residual is not None:
+        check_is_tensor(residual, call)
+        if residual.shape != x.shape:
+            raise ShapeError(
+                f"{call}: `residual` must have the input's shape {list(x.shape)}, got {list(residual.shape)}; expand it"
+            )
+    monoid, apply = kept(_norms, call, numbers.prod(sizes), small, which, residual is not None)
+    alike = x.itemsize > 1 and all(t.dtype == x.dtype for t in (*tensors, *extras))
+    given = which if call == "layer_norm" else which[:1]
+    library = LibraryMap(f"torch.{call}", (k, small, given, residual is not None)) if alike else None
+    dims = tuple(range(x.ndim - k, x.ndim))
+    made = map_tensors(
+        tensors, monoid, apply, dims, extras=extras, out=out, guarantee=guarantee, library=library, call=call
+    )
+    return made[0] if residual is None else (made[0], made[1])
+
+
+def _sizes(shape: Any, call: str) -> tuple[int, ...]:
+    if (
+        isinstance(shape, Sequence)
+        and not isinstance(shape, str)
+        and all(hasattr(n, "__index__") for n in shape)
+    ):
+        return tuple(int(n) for n in shape)
+    raise KindError(
+        f"{call}: `normalized_shape` must be a sequence of ints, got {shown(shape)}; write (n,) for the last dim"
+    )
+
+
+def _epsilon(eps: Any, dtype: torch.dtype, call: str) -> float:
+    if eps is None:
+        return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
+    number = as_number(eps)
+    if number is None:
+        raise KindError(f"{call}: `eps` must be a real number, got {shown(eps)}; 1e-5 is usual")
+    return number
+
+
+def _norms(
+    call: str, length: int, eps: float, which: tuple[bool, bool], of_sums: bool
+) -> tuple[Monoid, Traced]:
+    """What a row folds to, and what is made of an element: with weight and bias as there are any, the sum beside it."""
+    centred = call == "layer_norm"
+    weighted, biased = which
+
+    def apply(*values: Any) -> Any:
+        x = values[0] + values[1] if of_sums else values[0]
+        taken = iter(values[2 if of_sums else 1 :])
+        made = (x - next(taken)) * next(taken) if centred else x * next(taken)
+        made = made * next(taken) if weighted else made
+        made = made + next(taken) if biased else made
+        return (made, x) if of_sums else made
+
+    values = 1 + of_sums + 1 + centred + weighted + biased
+    monoid = _centred(eps, of_sums) if centred else _scaled(length, eps, of_sums)
+    return monoid, graph_of(apply, values)
+
+
+def _centred(eps: float, of_sums: bool) -> Monoid:
+    """A row's mean, and the reciprocal of its standard deviation."""
+
+    def project(count: Any, mean: Any, squares: Any) -> Any:
+        return mean, math.rsqrt(squares / count + eps)
+
+    return catalogue.welford(project, "layer_norm", of_sums=of_sums)
+
+
+def _scaled(length: int, eps: float, of_sums: bool) -> Monoid:
+    """The reciprocal of the root of a row's mean square."""
+    return Monoid(
+        lambda a, b: a + b,
+        0,
+        lift=(lambda x, y: (x + y) * (x + y)) if of_sums else (lambda x: x * x),
+        project=lambda total: math.rsqrt(total / max(1, length) + eps),
+        commutative=True,
+        check=False,
+        name="rms_norm",
+    )
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
+    *, out: Tensor | None = None, guarantee: str = "run_to_run",
+) -> Tensor:  # fmt: skip
+    """`layer_norm` of groups of channels.
+
+        y[n, c, p] = (x[n, c, p] - mean[n, g]) / sqrt(var[n, g] + eps) * weight[c] + bias[c],   c in group g
+
+    Shapes: [N, C, *] to [N, C, *], weight and bias [C], C a multiple of `num_groups`.
+    Dtypes: floats, computed in float32 or float64; the result has the input's dtype.
+    Any strides, read in place; `out` may be the input itself. The same bits from run to run.
+
+    Raises:
+        ShapeError: there are no channels, no such groups of them, or not as many weights.
+        ArgumentError: a group would have one value alone.
+        DtypeError: elements are no floats.
+
+    Example:
+        >>> tilefold.group_norm(torch.tensor([[[1.0, 3.0], [5.0, 9.0]]]), 2)
+        tensor([[[-1.0000,  1.0000],
+                 [-1.0000,  1.0000]]])
+
+    Source: Wu and He, "Group normalization" (2018).
+    """
+    if overridden(input, weight, bias, out):
+        return redirected(group_norm, {}, input, num_groups, weight, bias, eps, out, guarantee)
+    check_is_tensor(input, "group_norm")
+    _check_groups(input, num_groups, weight, bias)
+    need_float(input.dtype, "group_norm")
+    small = _epsilon(eps, input.dtype, "group_norm")
+    whole = input.numel() > 0  # rows of nothing have no groups to be split into
+    extras = [t for t in (weight, bias) if t is not None and whole]
+    which = (weight is not None and whole, bias is not None and whole)
+    monoid, apply = kept(_norms, "layer_norm", 0, small, which, False)
+    groups = num_groups if whole else 1
+    alike = input.itemsize > 1 and all(t.dtype == input.dtype for t in extras)
+    library = LibraryMap("torch.group_norm", (groups, small, which)) if alike else None
+    lengths = (groups, input.shape[1] // groups, *[1] * (input.ndim - 2))
+    made = map_tensors(
+        [_grouped(input, groups)],
+        monoid,
+        apply,
+        tuple(range(2, input.ndim + 1)),
+        extras=[t.reshape(lengths) for t in extras],
+        out=None if out is None else _grouped(out, groups),
+        guarantee=guarantee,
+        library=library,
+        call="group_norm",
+    )[0]
+    return made.view(input.shape) if out is None else out
+
+
+def _grouped(x: Tensor, groups: int) -> Tensor:
+    """[N, C, *] as [N, G, C / G, *]: the same memory."""
+    return x.view_as(x) if x.ndim < 2 else torch.unflatten(x, 1, (groups, x.shape[1] // groups))
+
+
+def _check_groups(x: Tensor, groups: int, weight: Any, bias: Any) -> None:
+    if x.ndim < 2:
+        raise ShapeError(
+            f"group_norm: the input must have the dims [N, C, *], got {list(x.shape)}; unsqueeze it"
+        )
+    channels = x.shape[1]
+    if not isinstance(groups, int) or groups < 1 or channels % groups:
+        raise ShapeError(
+            f"group_norm: `num_groups` must divide the input's {channels} channels, got {shown(groups)}; take a divisor"
+        )
+    if x.shape[0] * channels // groups * numbers.prod(x.shape[2:]) == 1:
+        raise ArgumentError(
+            f"group_norm: a group must have more than one value (Expected more than 1 value per channel), got input size "
+            f"{list(x.shape)}; take fewer groups"
+        )
+    for t in (weight, bias):
+        if t is not None:
+            check_is_tensor(t, "group_norm")
+            if tuple(t.shape) != (channels,):
+                raise ShapeError(
+                    f"group_norm: `weight` and `bias` must be of the {channels} channels, got {list(t.shape)}; give a "
+                    "vector"
+                )
+
+
+def normalize(
+    input: Tensor, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12, out: Tensor | None = None,
+    *, guarantee: str = "run_to_run",
+) -> Tensor:  # fmt: skip
+    """Elements by their row's norm.
+
+        y[k, i] = x[k, i] / max(eps, (sum over j of |x[k, j]|^p)^(1 / p))
+
+    Shapes: [M, K] to [M, K]; `dim` may be several.
+    Dtypes: floats, computed in float32 or float64 (also the norm, which torch rounds to the input's dtype).
+    Any strides, read in place; `out` may be the input itself. The same bits from run to run.
+
+    Raises:
+        KindError: `p` is no real number.
+        DtypeError: elements are no floats.
+
+    Example:
+        >>> tilefold.normalize(torch.tensor([[3.0, 4.0]]))
+        tensor([[0.6000, 0.8000]])
+    """
+    if overridden(input, out):
+        return redirected(normalize, {}, input, p, dim, eps, out, guarantee)
+    check_is_tensor(input, "normalize")
+    need_float(input.dtype, "normalize")
+    order, small = as_number(p), _epsilon(eps, input.dtype, "normalize")
+    if order is None:
+        raise KindError(f"normalize: `p` must be a real number, got {shown(p)}; 2 is the Euclidean norm")
+    monoid, apply = kept(_by_norm, order, small)
+    return map_tensors([input], monoid, apply, dim, out=out, guarantee=guarantee, call="normalize")[0]
+
+
+def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
+    return catalogue.NORM(order), graph_of(lambda x, norm: x / math.maximum(norm, eps), 2)

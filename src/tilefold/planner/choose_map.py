@@ -1,0 +1,93 @@
+"""From a problem of rows that are folded and mapped to a plan. Pure, as `choose` is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+
+from tilefold.algebra.program import Program
+from tilefold.planner.choose import plan_fold
+from tilefold.planner.device import Device
+from tilefold.planner.folds import narrowed, partial_dtypes
+from tilefold.planner.maps import (
+    Clear,
+    Dtypes,
+    Windows,
+    elements_of,
+    elements_stage,
+    folding,
+    whole_stage,
+    windows_stage,
+)
+from tilefold.planner.plan import Buffer, Launch, Plan, count, names
+from tilefold.problem import Problem
+
+
+def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str) -> Plan:
+    """The steps: one launch where programs hold whole rows, else folds, then a map; none where there is nothing."""
+    outputs = names("output", len(results))
+    size = math.prod(d.size for d in problem.dims)
+    buffers = tuple(Buffer(name, (size,), d) for name, d in zip(outputs, results, strict=True))
+    if size == 0:
+        return Plan("triton", (), buffers, (), guarantee, "nothing", "no elements")
+    named = names("input", len(problem.dtypes))
+    whole = whole_stage(problem, program, results, guarantee == "batch_invariant")
+    if whole is not None:
+        launch = Launch("map_rows", whole, named, outputs)
+        reason = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}, each held whole"
+        return Plan("triton", (launch,), buffers, (), guarantee, "whole", reason)
+    windows = windows_stage(problem, program, results, device.sms, guarantee == "batch_invariant")
+    if windows is not None:
+        return _windowed(problem, program, windows, buffers, device, guarantee)
+    return _folded_first(problem, program, results, device, guarantee)
+
+
+def _windowed(
+    problem: Problem,
+    program: Program,
+    windows: Windows,
+    buffers: tuple[Buffer, ...],
+    device: Device,
+    guarantee: str,
+) -> Plan:
+    """One launch for the counters, one in which a window is mapped while the L2 holds it."""
+    stage, last = windows.stage, problem.output_dims[-1].size if problem.output_dims else 1
+    groups = problem.outputs // last * math.ceil(last / stage.block_outputs)
+    dtypes = partial_dtypes(narrowed(program, problem.length))
+    states = names("partial", len(dtypes))
+    kept = [Buffer(n, (stage.splits + 1, problem.outputs), d) for n, d in zip(states, dtypes, strict=True)]
+    kept.append(Buffer("counters", (1 + groups,), torch.int32))
+    reads, early = names("input", len(problem.dtypes)), device.overlaps
+    outputs = tuple(buffer.name for buffer in buffers)
+    steps = (
+        Launch("clear", Clear(), (), ("counters",), releases=early),
+        Launch("map_windows", windows, reads, (*states, "counters", *outputs), early=early),
+    )
+    sizes = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}"
+    return Plan(
+        "triton", steps, buffers, tuple(kept), guarantee, "windows", f"{sizes}, read again from the L2"
+    )
+
+
+def _folded_first(
+    problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str
+) -> Plan:
+    """Rows are folded as `reduce` would, then every element is mapped."""
+    inputs, outputs = program.algebra.inputs, names("output", len(results))
+    named = names("input", len(problem.dtypes))
+    size = problem.outputs * problem.length
+    buffers = tuple(Buffer(name, (size,), d) for name, d in zip(outputs, results, strict=True))
+    folds = plan_fold(folding(problem, program, guarantee), program, device, guarantee)
+    rows = names("folded", len(program.outputs))
+    kept = tuple(Buffer(n, (problem.outputs,), d) for n, d in zip(rows, program.outputs, strict=True))
+    steps = tuple(
+        replace(step, writes=rows) if step.writes[0].startswith("output") else step for step in folds.launched
+    )
+    settings = elements_stage(elements_of(problem, inputs, program.outputs), results)
+    last = Launch("map_elements", settings, (*named[:inputs], *rows, *named[inputs:]), outputs)
+    reason = f"{folds.reason}; then every element"
+    return Plan(
+        "triton", (*steps, last), buffers, (*folds.workspaces, *kept), guarantee, "fold and map", reason
+    )

@@ -1,0 +1,269 @@
+"""What is made of every element and the results of its row's fold: the fold's own problem, the elements', and tiles.
+
+Tensors come as one problem: the inputs that are folded, then the extras that are not, with results of the same shape.
+`folded0` ... hold what rows fold to, a place for each of the problem's output dims.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from tilefold.algebra.program import Program
+from tilefold.planner.geometry import without_positions
+from tilefold.planner.plan import Stage, count
+from tilefold.planner.settled import MANY_FIELDS, keeps_positions, settled, whole_splits
+from tilefold.planner.view import (
+    EVICT_FIRST_BELOW,
+    MAX_WARPS,
+    VECTOR_BYTES,
+    WARP,
+    View,
+    alone,
+    power_above,
+    power_below,
+    view_of,
+)
+from tilefold.problem import Dim, Problem, by_stride, merged
+
+Dtypes = tuple[torch.dtype, ...]
+VECTORS = 2  # that a thread of `map_elements` takes of the widest operand
+THREAD_WORDS = 64  # registers of a thread that hold elements, at most
+FEW_VECTORS = 4  # of 16 bytes that a thread takes of a row, where the row has no more threads to use
+ROW_WARPS = 4  # of a program that holds several rows
+COLUMN_BYTES = 128  # of neighbouring columns
+WINDOW_BYTES = 8 << 20  # of elements that are folded, and read again while they are in the L2
+PART_BYTES = 32 << 10  # that a program folds or maps
+LEAST_PART_BYTES = 8 << 10
+MOST_PARTS = 512  # of a row: a program combines the states of all
+WINDOW_WARPS = 8
+WINDOW_COLUMN_BYTES = 256  # of neighbouring columns that are too long to be held
+TRANSPOSED = 32  # results beside each other, at least, where inputs are contiguous along another dim
+
+
+@dataclass(frozen=True)
+class Elements:
+    """What a launch of `map_elements` decides: a program takes a tile of `rows` x `columns` elements."""
+
+    rows: int
+    columns: int
+    num_warps: int
+    evict_first: bool = True
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"elements:{self.rows}x{self.columns},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        return f"elements: {self.rows} x {self.columns} a program, {self.num_warps} warps"
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What a launch of `map_windows` decides: the tiles of its parts, and how many blocks of rows a window has."""
+
+    stage: Stage
+    groups: int
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"{self.stage.note},g{self.groups}"
+
+    def __str__(self) -> str:
+        return f"{self.stage}; {count(self.groups, 'block')} of rows a window"
+
+
+@dataclass(frozen=True)
+class Clear:
+    """What a launch of `clear` decides: how many zeros a program writes."""
+
+    block: int = 1024
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return "clear"
+
+    def __str__(self) -> str:
+        return f"clear: {self.block} counters a program"
+
+
+def row_steps(problem: Problem) -> dict[Dim, int]:
+    """The step from one row's folded results to the next row's, along each output dim."""
+    sizes = [d.size for d in problem.output_dims]
+    return {d: math.prod(sizes[i + 1 :]) for i, d in enumerate(problem.output_dims)}
+
+
+def folding(problem: Problem, program: Program, guarantee: str) -> Problem:
+    """The fold of the first inputs of a problem, with results as `row_steps` has them."""
+    n, steps = program.algebra.inputs, row_steps(problem)
+    outer = [replace(d, strides=d.strides[:n], output=steps[d]) for d in problem.output_dims]
+    inner = [replace(d, strides=d.strides[:n], output=0) for d in problem.reduced_dims]
+    commutative = program.algebra.commutative
+    alone = Problem(
+        dims=merged(by_stride(outer)) + merged(by_stride(inner) if commutative else inner),
+        dtypes=problem.dtypes[:n],
+        aligned=problem.aligned[:n],
+        residues=problem.residues[:n],
+    )
+    if commutative and not program.algebra.index:
+        alone = without_positions(alone)
+    return alone.alone() if guarantee == "batch_invariant" else alone
+
+
+def elements_of(problem: Problem, inputs: int, folded: Dtypes) -> Problem:
+    """Every element by itself: operands are the inputs, what their rows fold to, and the extras."""
+    steps, n = row_steps(problem), len(folded)
+
+    def spread(d: Dim) -> Dim:
+        strides = (*d.strides[:inputs], *(steps.get(d, 0),) * n, *d.strides[inputs:])
+        return replace(d, role="map", strides=strides, position=0)
+
+    def among(own: tuple[int, ...], other: int) -> tuple[int, ...]:
+        return (*own[:inputs], *(other,) * n, *own[inputs:])
+
+    return Problem(
+        dims=merged(_by_results(map(spread, problem.dims))),
+        dtypes=(*problem.dtypes[:inputs], *folded, *problem.dtypes[inputs:]),
+        aligned=among(problem.aligned, 16),
+        residues=among(problem.residues, 0),
+    )
+
+
+def _by_results(dims: object) -> list[Dim]:
+    """Dims in the order in which results lie in memory, far strides first."""
+    return sorted(dims, key=lambda d: d.output, reverse=True)  # type: ignore[call-overload, no-any-return]  # of Dims
+
+
+def elements_stage(problem: Problem, results: Dtypes) -> Elements:
+    """Tiles of a few KB: along the last dim, then over the one before it."""
+    sizes = [1, 1, *(d.size for d in problem.dims)]
+    widest = max(d.itemsize for d in (*problem.dtypes, *results))
+    warps = 4
+    most = warps * WARP * VECTORS * max(1, VECTOR_BYTES // widest)
+    apart = bool(problem.dims) and problem.dims[-1].strides[0] > 1
+    columns = min(power_above(sizes[-1]), TRANSPOSED if apart else most)
+    rows = min(power_above(sizes[-2]), max(1, most // columns))
+    moved = problem.bytes_read + math.prod(sizes) * sum(d.itemsize for d in results)
+    return Elements(rows, columns, warps, moved <= EVICT_FIRST_BELOW)
+
+
+def rows_of(problem: Problem, inputs: int) -> Problem:
+    """The inputs alone, along the very dims of a problem."""
+    return Problem(
+        tuple(replace(d, strides=d.strides[:inputs]) for d in problem.dims),
+        problem.dtypes[:inputs],
+        problem.aligned[:inputs],
+        problem.residues[:inputs],
+    )
+
+
+def whole_stage(problem: Problem, program: Program, results: Dtypes, invariant: bool) -> Stage | None:
+    """Rows that a program holds whole in one tile, as they lie in memory; None where they are too long for that.
+
+    With `invariant` nothing follows from the number of rows, or from how many lie side by side.
+    """
+    rows = rows_of(problem, program.algebra.inputs)
+    view = alone(view_of(rows), rows) if invariant else view_of(rows)
+    if not program.algebra.commutative or (invariant and not view.by_rows):
+        return None
+    held = THREAD_WORDS // max(1, sum(math.ceil(d.itemsize / 4) for d in rows.dtypes))
+    held //= 2 if len(program.state) >= MANY_FIELDS else 1
+    stage = _whole_rows(view, rows, results, held) if view.by_rows else _whole_columns(view, held)
+    if stage is None:
+        return None
+    in_order = not program.algebra.index or keeps_positions(rows, stage)
+    stage = settled(stage, view, program)
+    moved = problem.bytes_read + problem.outputs * problem.length * sum(d.itemsize for d in results)
+    return replace(
+        stage, in_order=stage.in_order and in_order, evict_first=not invariant and moved <= EVICT_FIRST_BELOW
+    )
+
+
+def _whole_rows(view: View, rows: Problem, results: Dtypes, held: int) -> Stage | None:
+    """A thread takes a few vectors; short rows share a program, longer ones have up to sixteen warps each."""
+    run, align = min(view.vector, power_below(view.length)), 1
+    narrow = view.vector < view.full_vector and view.length >= 2 * view.full_vector
+    if narrow and view.aligns and _aligned_alike(rows, results, view.full_vector):
+        run = align = view.full_vector
+    vectors = power_above(math.ceil((view.length + align - 1) / run))
+    few = max(1, min(FEW_VECTORS * view.full_vector // run, held // run))
+    unroll = min(few, vectors)
+    lanes = vectors // unroll
+    if lanes > MAX_WARPS * WARP:
+        unroll, lanes = vectors // (MAX_WARPS * WARP), MAX_WARPS * WARP
+    if unroll * run > held:
+        return None
+    warps = max(ROW_WARPS, lanes // WARP)
+    together = min(max(1, warps * WARP // lanes), power_above(view.inner * view.outer))
+    warps = max(1, min(warps, together * lanes // WARP))
+    return Stage("whole_rows", together, lanes, run, unroll, 1, warps, align=align)
+
+
+def _aligned_alike(rows: Problem, results: Dtypes, vector: int) -> bool:
+    """Whether results begin at the same place between two multiples of a vector as the elements that they are made of."""
+    size = rows.dtypes[0].itemsize
+    alike = all((d.output - d.strides[0]) % vector == 0 for d in rows.output_dims)
+    contiguous = all(d.output == d.strides[0] for d in rows.reduced_dims)
+    return alike and contiguous and not any(rows.residues) and all(d.itemsize == size for d in results)
+
+
+def _whole_columns(view: View, held: int) -> Stage | None:
+    """Neighbouring columns, `COLUMN_BYTES` of each row of them, as many threads down as they need."""
+    length = power_above(view.length)
+    outputs = min(power_above(view.inner), max(view.vector, COLUMN_BYTES // view.element))
+    unroll = min(length, max(1, held // view.vector // 2))
+    lanes = length // unroll
+    threads = max(1, outputs * lanes // view.vector)
+    if threads > MAX_WARPS * WARP:
+        unroll, lanes = unroll * 2, lanes // 2
+        threads = max(1, threads // 2)
+    if threads > MAX_WARPS * WARP or lanes == 0 or unroll * view.vector > held:
+        return None
+    if threads < ROW_WARPS * WARP:  # short columns: more of them
+        outputs = min(power_above(view.inner), outputs * (ROW_WARPS * WARP // threads))
+        threads = max(1, outputs * lanes // view.vector)
+    warps = max(1, min(MAX_WARPS, threads // WARP))
+    return Stage("whole_columns", outputs, lanes, 1, unroll, 1, warps)
+
+
+def windows_stage(
+    problem: Problem, program: Program, results: Dtypes, sms: int, invariant: bool
+) -> Windows | None:
+    """Rows in windows that the L2 holds, cut into parts; None where order matters, or what is known of neighbours."""
+    rows = rows_of(problem, program.algebra.inputs)
+    view = alone(view_of(rows), rows) if invariant else view_of(rows)
+    if not program.algebra.commutative or (invariant and not view.by_rows):
+        return None
+    stage = _long_rows(view, rows, results) if view.by_rows else _long_columns(view)
+    stage = settled(replace(stage, prefetch=True), view, program)
+    in_order = not program.algebra.index or keeps_positions(rows, stage)
+    size = stage.block_outputs * sum(
+        d.itemsize for d in rows.dtypes
+    )  # bytes of a position of a block of rows
+    part = PART_BYTES
+    if not invariant:  # a part a program twice over, where all is little
+        part = max(LEAST_PART_BYTES, min(part, problem.outputs * problem.length * size // (2 * sms)))
+    tiles = problem.length // stage.step - (stage.align > 1)  # whole ones, as `chunk_of` counts them
+    each = max(1, part // (stage.step * size), math.ceil(tiles / MOST_PARTS))
+    splits = whole_splits(tiles, math.ceil(tiles / each)) if tiles > 1 else 1
+    stage = replace(stage, splits=splits, in_order=stage.in_order and in_order)
+    return Windows(stage, max(1, WINDOW_BYTES // (problem.length * size)))
+
+
+def _long_rows(view: View, rows: Problem, results: Dtypes) -> Stage:
+    run, align = view.vector, 1
+    if view.vector < view.full_vector and view.aligns and _aligned_alike(rows, results, view.full_vector):
+        run = align = view.full_vector
+    unroll = FEW_VECTORS * max(1, min(2, view.full_vector // run))
+    return Stage("window_rows", 1, WINDOW_WARPS * WARP, run, unroll, 1, WINDOW_WARPS, align=align)
+
+
+def _long_columns(view: View) -> Stage:
+    outputs = min(power_above(view.inner), max(view.vector, WINDOW_COLUMN_BYTES // view.element))
+    lanes = max(1, WINDOW_WARPS * WARP * view.vector // outputs)
+    return Stage("window_columns", outputs, lanes, 1, FEW_VECTORS, 1, WINDOW_WARPS)

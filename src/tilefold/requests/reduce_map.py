@@ -1,0 +1,61 @@
+"""The request of `tilefold.reduce_map`: fold dims, and make something of every element and its row's results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.contract.row import Row
+from tilefold.planner.choose_map import map_plan
+from tilefold.planner.device import Device
+from tilefold.planner.library import LibraryMap
+from tilefold.planner.plan import Plan
+from tilefold.problem import Problem, canonical
+from tilefold.requests.base import Request, Result, Tensor
+
+
+@dataclass(frozen=True)
+class RowMap(Request):
+    """Fold `dims` of the first tensors, of one shape with the rest, and map each element; results have that `shape`.
+
+    `library` names the function of torch's that gives the same answers, where there is one.
+    """
+
+    call = "reduce_map"
+    backends = ("auto", "torch", "cpu", "reference", "interpret", "triton")
+    on_cpu = "cpu"
+
+    row: Row
+    dims: tuple[int, ...]
+    guarantee: str
+    shape: tuple[int, ...]
+    library: LibraryMap | None = None
+
+    @property
+    def computation(self) -> Row:
+        """The monoid's graphs, and what is made of an element."""
+        return self.row
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """One tensor an output of the function's."""
+        return tuple((self.shape, dtype) for dtype in self.row.results)
+
+    def dtypes(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
+        """Inputs, elements as they are read, what rows fold to, results."""
+        return (*(t.dtype for t in tensors), *self.row.taken, *self.row.results)
+
+    def problem(self, tensors: Sequence[Tensor]) -> Problem:
+        """The dims of all tensors together, and of results of their shape."""
+        invariant = self.guarantee == "batch_invariant"
+        ordered = not self.row.program.algebra.commutative
+        problem = canonical(tensors, self.dims, ordered=ordered, batches=invariant, whole=True)
+        return problem.alone() if invariant else problem
+
+    def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
+        """As `planner.choose_map` has it. No library maps on a GPU."""
+        problem = self.problem(tensors)
+        plan = map_plan(problem, self.row.program, self.row.results, device, self.guarantee)
+        return problem, plan

@@ -1,0 +1,100 @@
+"""What the compiler made of maps, for the shapes of models: registers, vectors, and the sectors that are moved."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+
+from tilefold.backends.triton import call as calls
+from tilefold.backends.triton.lower import calls_of
+from tilefold.contract.row import make_row_map
+from tilefold.functional.normalized import _norms, _shares
+from tilefold.mapped import kept
+from tilefold.planner.device import H200
+from tilefold.requests import RowMap
+from tilefold.xray.machine.counts import global_cost
+from xray.running import run_plan
+
+BF16, FP32 = torch.bfloat16, torch.float32
+SHAPES = [
+    ("softmax", (16384, 8192), BF16, 1),
+    ("softmax", (10000, 4099), BF16, 1),
+    ("softmax", (2048, 151936), BF16, 1),
+    ("softmax", (16384, 8192), BF16, 0),
+    ("rms_norm+residual", (16384, 8192), BF16, 1),
+]
+MORE = [
+    (operation, shape, dtype, dim)
+    for operation, dim in (("softmax", 1), ("softmax", 0), ("layer_norm+residual", 1), ("rms_norm", 1))
+    for shape in ((32768, 256), (32768, 1024), (4096, 65536), (256, 1 << 20), (4096, 50257), (512, 777))
+    for dtype in (BF16, FP32)
+]
+
+
+def request_of(
+    operation: str, shape: tuple[int, ...], dtype: torch.dtype, dim: int
+) -> tuple[RowMap, list[Any]]:
+    """A map of tensors without memory."""
+    x = torch.empty(shape, dtype=dtype, device="meta")
+    if operation == "softmax":
+        return asked(*kept(_shares, False), [x], [], dim)
+    name, _, residual = operation.partition("+")
+    biased = name == "layer_norm"
+    weight = torch.empty(shape[-1], dtype=dtype, device="meta").expand(shape)
+    norm = kept(_norms, name, shape[-1], 1e-5, (True, biased), bool(residual))
+    return asked(*norm, [x] * (1 + bool(residual)), [weight] * (1 + biased), dim)
+
+
+def asked(
+    monoid: Any, apply: Any, tensors: list[Any], extras: list[Any], dim: int
+) -> tuple[RowMap, list[Any]]:
+    every = [*tensors, *extras]
+    row = make_row_map(monoid.total, apply, tuple(t.dtype for t in tensors), tuple(t.dtype for t in extras))
+    return RowMap(row, (dim,), "run_to_run", tuple(every[0].shape)), every
+
+
+@pytest.mark.parametrize(
+    ("operation", "shape", "dtype", "dim"),
+    [*SHAPES, *(MORE if "TILEFOLD_RANDOM_PLANS" in os.environ else [])],
+)
+def test_nothing_is_spilled_and_vectors_are_whole(
+    operation: str, shape: tuple[int, ...], dtype: torch.dtype, dim: int, tmp_path: Path
+) -> None:
+    request, tensors = request_of(operation, shape, dtype, dim)
+    problem, plan = request.plan(tensors, H200, library=False)
+    assert plan.strategy in ("whole", "windows")
+    for call in calls_of(plan, problem, request.computation):
+        compiled = calls.compile_for(call, 90)
+        (tmp_path / "cubin").write_bytes(compiled.asm["cubin"])
+        tool = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(tmp_path / "cubin")]
+        usage = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
+        found = re.search(r"STACK:(\d+)", usage)
+        assert found is not None, usage
+        assert int(found[1]) <= 16, "bytes a thread: a word or two may be saved around a division"
+        wide = re.findall(r"st\.global[.\w:]*v4\.b32", compiled.asm["ptx"])
+        assert wide or call.kernel == "clear" or shape[-1] % 4, "elements are stored in vectors of 16 bytes"
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "dim"), [((6, 512), BF16, 1), ((3, 1000), FP32, 1), ((2, 16, 128), BF16, 1)], ids=str
+)
+def test_each_sector_is_read_once_and_written_once(
+    shape: tuple[int, ...], dtype: torch.dtype, dim: int
+) -> None:
+    x = torch.randn(shape).to(dtype)
+    request, tensors = asked(*kept(_shares, False), [x], [], dim)
+    problem, plan = request.plan(tensors, H200, library=False)
+    results = [torch.empty(shape, dtype=dtype)]
+    outcomes = run_plan(plan, problem, request.computation, tensors, results, 90)
+    sectors = math.ceil(x.nbytes / 32)
+    loads = global_cost(a for o in outcomes for a in o.accesses if a.kind != "store")
+    stores = global_cost(a for o in outcomes for a in o.accesses if a.kind == "store")
+    assert (loads.sectors, stores.sectors) == (sectors, sectors)

@@ -1,0 +1,137 @@
+"""`reduce_map`, softmax and the norms of layers."""
+
+from __future__ import annotations
+
+import torch
+
+import tilefold as tf
+from refusals.making import Case, X
+from tilefold import monoids
+from tilefold.errors import ArgumentError, ArityError, DtypeError, KindError, ShapeError, TraceError
+
+BUFFER = torch.ones(7)
+
+
+def share(x: object, total: object) -> object:
+    return x / total  # type: ignore[operator]  # traced values
+
+
+CASES = [
+    Case(
+        "apply of too many",
+        lambda: tf.reduce_map(X, monoids.SUM, lambda x: x, 1),
+        ArityError,
+        r"`apply` must take an element, .*, got 1 of these for .*; take",
+    ),
+    Case(
+        "apply of extras that are not there",
+        lambda: tf.reduce_map(X, monoids.SUM, lambda x, total, weight: x, 1),
+        ArityError,
+        r"`apply` must take .*, got 1 of these",
+    ),
+    Case(
+        "apply of nothing",
+        lambda: tf.reduce_map(X, monoids.SUM, lambda x, total: (), 1),
+        ArityError,
+        r"`apply` must return one value or more, got 0 from .*; return",
+    ),
+    Case(
+        "apply of a block",
+        lambda: tf.reduce_map(X, monoids.SUM, lambda x, total: tf.math.block_sum(x), 1),
+        TraceError,
+        r"`apply` sees one element, got block_sum.*; fold each row with the monoid",
+    ),
+    Case(
+        "apply of no function",
+        lambda: tf.reduce_map(X, monoids.SUM, 3, 1),
+        KindError,
+        r"`apply` must be a function, got int",
+    ),
+    Case(
+        "extras of no tensors",
+        lambda: tf.reduce_map(X, monoids.SUM, share, 1, extras=5),
+        KindError,
+        r"`extras` must be a tensor or a sequence of tensors, got int",
+    ),
+    Case(
+        "extras of another shape",
+        lambda: tf.reduce_map(X, monoids.SUM, lambda x, s, e: x, 1, extras=torch.ones(4, 2, 3)),
+        ShapeError,
+        r"extra tensors must broadcast to the inputs' shape \[2, 3\], got \[4, 2, 3\]",
+    ),
+    Case(
+        "out beside its input",
+        lambda: tf.reduce_map(BUFFER[:6].view(2, 3), monoids.SUM, share, 1, out=BUFFER[1:].view(2, 3)),
+        ShapeError,
+        r"`out` must not overlap an input other than exactly",
+    ),
+    Case(
+        "softmax of no dim",
+        lambda: tf.softmax(X, None),
+        KindError,
+        r"softmax: `dim` must be an int .*, got None",
+    ),
+    Case(
+        "softmax of integers", lambda: tf.softmax(X.long(), 1), DtypeError, r"elements must be floating point"
+    ),
+    Case(
+        "layer_norm of other dims",
+        lambda: tf.layer_norm(X, (2,)),
+        ShapeError,
+        r"`normalized_shape` must be the last dims of the input's \[2, 3\], .* got \[2\]",
+    ),
+    Case(
+        "layer_norm of an int",
+        lambda: tf.layer_norm(X, 3),
+        KindError,
+        r"`normalized_shape` must be a sequence of ints, got 3",
+    ),
+    Case(
+        "layer_norm of a short weight",
+        lambda: tf.layer_norm(X, (3,), torch.ones(2)),
+        ShapeError,
+        r"`weight` and `bias` must have the shape `normalized_shape` \[3\], got \[2\]",
+    ),
+    Case(
+        "rms_norm of another residual",
+        lambda: tf.rms_norm(X, (3,), residual=torch.ones(3)),
+        ShapeError,
+        r"`residual` must have the input's shape \[2, 3\], got \[3\]",
+    ),
+    Case(
+        "rms_norm of no eps",
+        lambda: tf.rms_norm(X, (3,), eps="x"),
+        KindError,
+        r"`eps` must be a real number, got 'x'",
+    ),
+    Case(
+        "group_norm of a vector",
+        lambda: tf.group_norm(X[0], 1),
+        ShapeError,
+        r"must have the dims \[N, C, \*\], got \[3\]",
+    ),
+    Case(
+        "group_norm of 2 groups",
+        lambda: tf.group_norm(X, 2),
+        ShapeError,
+        r"`num_groups` must divide .* 3 channels, got 2",
+    ),
+    Case(
+        "group_norm of one value",
+        lambda: tf.group_norm(X[:1, :1], 1),
+        ArgumentError,
+        r"a group must have more than one value .*, got input size \[1, 1\]",
+    ),
+    Case(
+        "group_norm of a short weight",
+        lambda: tf.group_norm(X, 3, torch.ones(2)),
+        ShapeError,
+        r"`weight` and `bias` must be of the 3 channels, got \[2\]",
+    ),
+    Case(
+        "normalize of no order",
+        lambda: tf.normalize(X, "x"),
+        KindError,
+        r"`p` must be a real number, got 'x'",
+    ),
+]

@@ -1,0 +1,356 @@
+"""`reduce_map` and what torch has of its kind: on every backend beside the definition in float64, and executed from PTX."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import types
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import tilefold as tf
+from tilefold import monoids
+from tilefold.backends.triton import map_calls
+from tilefold.backends.triton.kernels import map_windows
+from tilefold.contract.row import make_row_map
+from tilefold.errors import GradientError, ShapeError
+from tilefold.functional.normalized import _norms, _shares
+from tilefold.mapped import graph_of, kept
+from tilefold.planner import maps
+from tilefold.planner.device import H200
+from tilefold.requests import RowMap
+from tilefold.xray.machine import all_programs
+from xray import running
+from xray.running import run_plan
+
+# Elements under no mask are computed with and thrown away.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton", "ignore::DeprecationWarning")
+F = torch.nn.functional
+BACKENDS = ["auto", "cpu", "reference", "interpret"]
+NAN, INF = float("nan"), float("inf")
+# Some roundings of float32 in a row's results, of which an element is made, then one of its dtype.
+BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: Any) -> Any:
+    with tf.backend(request.param):
+        yield request.param
+
+
+def check(got: torch.Tensor, want: torch.Tensor, dtype: torch.dtype) -> None:
+    assert got.dtype == dtype
+    bound = BOUNDS[dtype]
+    torch.testing.assert_close(got.double(), want.double(), rtol=bound, atol=bound, equal_nan=True)
+
+
+def cut(*shape: int, dtype: torch.dtype = torch.float32, offset: int = 0) -> torch.Tensor:
+    flat = torch.randn(torch.Size(shape).numel() + offset, dtype=torch.float64).to(dtype)
+    return flat[offset:].view(shape)
+
+
+LAYOUTS: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
+    "rows": lambda dtype: cut(5, 64, dtype=dtype),
+    "odd rows": lambda dtype: cut(3, 67, dtype=dtype),
+    "misaligned": lambda dtype: cut(3, 32, dtype=dtype, offset=1),
+    "transposed": lambda dtype: cut(33, 6, dtype=dtype).t(),
+    "expanded": lambda dtype: cut(1, 17, dtype=dtype).expand(4, 17),
+    "every other": lambda dtype: cut(6, 34, dtype=dtype)[::2, ::2],
+    "one element": lambda dtype: cut(3, 1, dtype=dtype),
+    "one row": lambda dtype: cut(1, 31, dtype=dtype),
+}
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_softmax(backend: str, name: str, dtype: torch.dtype, dim: int) -> None:
+    x = LAYOUTS[name](dtype)
+    check(tf.softmax(x, dim), torch.softmax(x.double(), dim), dtype)
+    check(tf.log_softmax(x, dim), torch.log_softmax(x.double(), dim), dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["odd rows", "transposed", "expanded"])
+def test_norms(backend: str, name: str, dtype: torch.dtype) -> None:
+    x = LAYOUTS[name](dtype)
+    wide, n = x.double(), x.shape[1]
+    w, b = cut(n, dtype=dtype), cut(n, dtype=dtype)
+    check(tf.layer_norm(x, (n,), w, b), F.layer_norm(wide, (n,), w.double(), b.double()), dtype)
+    check(tf.layer_norm(x, (n,), bias=b), F.layer_norm(wide, (n,), None, b.double()), dtype)
+    check(tf.rms_norm(x, [n], w, 1e-6), F.rms_norm(wide, (n,), w.double(), 1e-6), dtype)
+    check(tf.normalize(x), F.normalize(wide), dtype)
+    check(tf.normalize(x, 3.0, (0, 1)), wide / wide.norm(3), dtype)
+
+
+def test_a_residual_is_added_and_given_back(backend: str) -> None:
+    x, r, w = (cut(4, 40, dtype=torch.bfloat16) for _ in range(3))
+    total = x.double() + r.double()
+    got, added = tf.rms_norm(x, (40,), w[0], 1e-6, residual=r)
+    check(added, total, torch.bfloat16)
+    check(got, F.rms_norm(total, (40,), w[0].double(), 1e-6), torch.bfloat16)
+    got, added = tf.layer_norm(x, (40,), w[0], residual=r)
+    check(added, total, torch.bfloat16)
+    check(got, F.layer_norm(total, (40,), w[0].double()), torch.bfloat16)
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (2, 6, 5), (3, 4, 2, 7), (0, 4, 2), (2, 4, 0)], ids=str)
+def test_group_norm(backend: str, shape: tuple[int, ...]) -> None:
+    x, w, b = cut(*shape), cut(shape[1]), cut(shape[1])
+    check(tf.group_norm(x, 2, w, b), F.group_norm(x.double(), 2, w.double(), b.double()), torch.float32)
+    y = cut(*shape).transpose(0, -1).contiguous().transpose(0, -1)
+    check(tf.group_norm(y, 2), F.group_norm(y.double(), 2), torch.float32)
+
+
+def test_rows_of_infinities_and_nan(backend: str) -> None:
+    values = [-INF, 0.0, 1.0, INF, NAN]
+    x = torch.tensor(list(itertools.product(values, repeat=3)), dtype=torch.float32)
+    for ours, theirs in ((tf.softmax, torch.softmax), (tf.log_softmax, torch.log_softmax)):
+        torch.testing.assert_close(ours(x, 1), theirs(x, 1), equal_nan=True)
+    torch.testing.assert_close(tf.layer_norm(x, (3,)), F.layer_norm(x, (3,)), equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), ()], ids=str)
+def test_nothing_and_one(backend: str, shape: tuple[int, ...]) -> None:
+    x = torch.ones(shape)
+    got = tf.softmax(x, -1)
+    assert got.shape == x.shape
+    assert (got == 1).all() or not x.numel()
+
+
+def test_dtype_converts_first(backend: str) -> None:
+    x = torch.tensor([[1, 2, 3], [5, 5, 5]], dtype=torch.int16)
+    check(tf.softmax(x, 1, torch.float32), torch.softmax(x, 1, torch.float64), torch.float32)
+    y = cut(2, 9)
+    check(tf.softmax(y, 1, dtype=torch.float64), torch.softmax(y.double(), 1), torch.float64)
+    check(tf.softmax(y, 1, torch.bfloat16), torch.softmax(y.bfloat16().double(), 1), torch.bfloat16)
+
+
+def test_several_inputs_extras_and_outputs(backend: str) -> None:
+    x, y, e = cut(4, 1, 9), cut(5, 1), cut(9)
+    dot = tf.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, commutative=True, check=False)
+    got = tf.reduce_map((x, y), dot, lambda x, y, s, e: (x - s * e, x > y), (0, 2), extras=e)
+    a, b = torch.broadcast_tensors(x.double(), y.double())
+    check(got[0], a - (a * b).sum((0, 2), keepdim=True) * e, torch.float32)
+    assert torch.equal(got[1], a > b)
+
+
+def test_whole_numbers_stay_whole(backend: str) -> None:
+    x = torch.randint(-100, 100, (5, 13), dtype=torch.int32)
+    got = tf.reduce_map(x, monoids.MAX, lambda x, most: (x - most, x == most, x * 0.5), 1)
+    most = x.amax(1, keepdim=True)
+    assert torch.equal(got[0], x - most)
+    assert torch.equal(got[1], x == most)
+    assert torch.equal(got[2], x * 0.5)
+
+
+def test_positions_and_order(backend: str) -> None:
+    x = cut(3, 37)
+    best, place = x.max(1, keepdim=True)
+    got = tf.reduce_map(x, monoids.MAX_WITH_INDEX, lambda x, value, index: (x - value, index), 1)
+    assert torch.equal(got[0], x - best)
+    assert torch.equal(got[1], place.expand(3, 37))
+    got = tf.reduce_map(x, monoids.LAST, lambda x, last: x - last, 1)
+    assert torch.equal(got, x - x[:, -1:])
+
+
+def test_in_place(backend: str) -> None:
+    x = cut(6, 40)
+    want = torch.softmax(x.double(), 1)
+    tf.softmax(x, 1, out=x)
+    check(x, want, torch.float32)
+    y, r = cut(6, 40), cut(6, 40)
+    total = y.double() + r.double()
+    tf.rms_norm(y, (40,), eps=0.0, residual=r, out=(y, r))
+    check(r, total, torch.float32)
+    check(y, F.rms_norm(total, (40,), eps=0.0), torch.float32)
+    z = cut(40, 6).t()
+    want = torch.softmax(z.double(), 1)
+    tf.softmax(z, 1, out=z)
+    check(z, want, torch.float32)
+
+
+def test_a_refused_call_leaves_its_input() -> None:
+    x = cut(8)
+    before = x.clone()
+    with pytest.raises(ShapeError, match="overlap"):
+        tf.softmax(x[:7], 0, out=x[1:])
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "interpret"])
+def test_bits_of_a_row_do_not_depend_on_how_many_there_are(backend: str) -> None:
+    x = cut(9, 70, dtype=torch.bfloat16)
+    with tf.backend(backend):
+        every = tf.softmax(x, 1, guarantee="batch_invariant")
+        for rows in (1, 5):
+            assert torch.equal(tf.softmax(x[:rows], 1, guarantee="batch_invariant"), every[:rows])
+
+
+def test_bits_of_a_column_do_not_depend_on_its_neighbours() -> None:
+    x = cut(70, 33, dtype=torch.bfloat16)
+    with tf.backend("cpu"):
+        every = tf.softmax(x, 0, guarantee="batch_invariant")
+        some = tf.softmax(x[:, :5].contiguous(), 0, guarantee="batch_invariant")
+    assert torch.equal(every[:, :5], some)
+
+
+def test_meta_fake_subclasses_and_gradients() -> None:
+    meta = tf.softmax(torch.empty(3, 4, device="meta", dtype=torch.bfloat16), 1)
+    assert meta.shape == (3, 4)
+    assert meta.dtype == torch.bfloat16
+    with torch._subclasses.FakeTensorMode():
+        assert tf.rms_norm(torch.empty(3, 4), (4,)).shape == (3, 4)
+
+    class Own(torch.Tensor):
+        pass
+
+    x = cut(2, 5)
+    assert type(tf.softmax(x.as_subclass(Own), 1)) is Own
+    assert type(tf.layer_norm(x, (5,), x[0].as_subclass(Own))) is Own
+    assert type(tf.reduce_map(x.as_subclass(Own), monoids.SUM, lambda x, s: x / s, 1)) is Own
+    with pytest.raises(GradientError, match="require grad"):
+        tf.softmax(x.clone().requires_grad_(), 1)
+    check(tf.softmax(torch._neg_view(x), 1), torch.softmax(-x.double(), 1), torch.float32)
+
+
+# ------------------------------------------------------------------------------------------- executed from PTX
+
+
+def executed(
+    monoid: Any, apply: Any, tensors: list[torch.Tensor], dims: tuple[int, ...], guarantee: str
+) -> Any:
+    """A map as an H200 would be given it, every launch executed from its PTX: results and the plan."""
+    inputs = monoid.algebra.inputs
+    shape = tensors[0].shape
+    expanded = [t.expand(shape) for t in tensors]
+    dtypes = tuple(t.dtype for t in tensors)
+    row = make_row_map(monoid.total, apply, dtypes[:inputs], dtypes[inputs:])
+    request = RowMap(row, dims, guarantee, tuple(shape))
+    problem, plan = request.plan(expanded, H200, library=False)
+    results = [torch.empty(s, dtype=d) for s, d in request.results]
+    run_plan(plan, problem, row, expanded, results, 90)
+    return results, plan
+
+
+PTX = {
+    "rows": ((4, 256), torch.bfloat16, (1,), "whole_rows"),
+    "short rows": ((40, 24), torch.float32, (1,), "whole_rows"),
+    "odd rows": ((5, 333), torch.bfloat16, (1,), "whole_rows"),
+    "columns": ((2, 40, 72), torch.bfloat16, (1,), "whole_columns"),
+}
+
+
+@pytest.mark.parametrize("name", PTX)
+def test_executed_from_ptx(name: str) -> None:
+    shape, dtype, dims, family = PTX[name]
+    x = cut(*shape, dtype=dtype)
+    (got,), plan = executed(*kept(_shares, False), [x], dims, "run_to_run")
+    assert plan.stages[0].family == family
+    check(got, torch.softmax(x.double(), dims[0]), dtype)
+
+
+def test_norms_executed_from_ptx() -> None:
+    x, r, w, b = cut(5, 333), cut(5, 333), cut(333), cut(333)
+    norm = kept(_norms, "layer_norm", 333, 1e-5, (True, True), True)
+    (got, added), _ = executed(*norm, [x, r, w, b], (1,), "run_to_run")
+    total = x.double() + r.double()
+    check(added, total, torch.float32)
+    check(got, F.layer_norm(total, (333,), w.double(), b.double()), torch.float32)
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a few hundred elements are too long to be held, and a window is a few of them."""
+    sizes = {
+        "THREAD_WORDS": 0,
+        "WINDOW_BYTES": 5000,
+        "PART_BYTES": 1024,
+        "LEAST_PART_BYTES": 1024,
+        "WINDOW_WARPS": 1,
+    }
+    for name, value in sizes.items():
+        monkeypatch.setattr(maps, name, value)
+    monkeypatch.setattr(map_calls, "PARTS_TOGETHER", 2)
+
+
+WINDOWS = {
+    "rows": ((5, 1200), torch.float32, (1,), "run_to_run"),
+    "odd rows": ((2, 3301), torch.bfloat16, (1,), "run_to_run"),
+    "columns": ((2, 90, 40), torch.float32, (1,), "run_to_run"),
+    "one row": ((2000,), torch.float32, (0,), "run_to_run"),
+    "rows alone": ((3, 1203), torch.float32, (1,), "batch_invariant"),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_executed_from_ptx(name: str, small_windows: None) -> None:
+    shape, dtype, dims, guarantee = WINDOWS[name]
+    x = cut(*shape, dtype=dtype)
+    (got,), plan = executed(*kept(_shares, False), [x], dims, guarantee)
+    assert plan.strategy == "windows"
+    assert plan.stages[1].stage.splits > 1
+    check(got, torch.softmax(x.double(), dims[0]), dtype)
+
+
+def test_windows_in_whatever_order_programs_begin(
+    small_windows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, found = cut(4, 1200), []
+    for order in (sorted, functools.partial(sorted, reverse=True), functools.partial(sorted, key=hash)):
+        monkeypatch.setattr(running, "all_programs", lambda grid, order=order: order(all_programs(grid)))
+        (got,), _ = executed(*kept(_shares, False), [x], (1,), "run_to_run")
+        found.append(got)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_windows_of_sums_with_weights(small_windows: None) -> None:
+    x, r, w, b = cut(3, 1030), cut(3, 1030), cut(1030), cut(1030)
+    norm = kept(_norms, "layer_norm", 1030, 1e-5, (True, True), True)
+    (got, added), plan = executed(*norm, [x, r, w, b], (1,), "run_to_run")
+    assert plan.strategy == "windows"
+    total = x.double() + r.double()
+    check(added, total, torch.float32)
+    check(got, F.layer_norm(total, (1030,), w.double(), b.double()), torch.float32)
+
+
+def test_windows_interpreted(small_windows: None) -> None:
+    x = cut(3, 700)
+    with tf.backend("interpret"):
+        check(tf.softmax(x, 1, out=x.clone()), torch.softmax(x.double(), 1), torch.float32)
+        plan = tf.last_plan()
+    assert plan is not None
+    assert plan.strategy == "windows"
+
+
+@pytest.mark.parametrize(("groups", "splits", "window"), [(1, 1, 1), (5, 3, 2), (4, 1, 4), (7, 4, 3)])
+def test_every_job_comes_once_and_after_what_it_waits_for(groups: int, splits: int, window: int) -> None:
+    """By the kernel's own order of jobs: a part is mapped after all parts of its row are folded, and both happen once."""
+    blocks = -(-groups // window)
+    for whole in (False, True):
+        jobs = [job(t, groups, splits, window, whole) for t in range(blocks * 2 * window * splits)]
+        real = [(maps, group, split) for maps, group, split in jobs if group < groups]
+        assert sorted(real) == sorted(itertools.product((False, True), range(groups), range(splits)))
+        for number, (mapping, group, _) in enumerate(real):
+            before = [g for m, g, _ in real[:number] if not m]
+            assert not mapping or before.count(group) == splits
+
+
+def job(ticket: int, groups: int, splits: int, window: int, whole: bool) -> tuple[bool, int, int]:
+    scope = {"tl": SimpleNamespace(where=lambda condition, a, b: a if condition else b, constexpr=bool)}
+    function = types.FunctionType(map_windows.job_of.__code__, scope)
+    maps_it, group, split = function(ticket, groups, splits, window, whole)
+    return bool(maps_it), group, split
+
+
+def test_an_ordered_fold_executed_from_ptx() -> None:
+    x = cut(3, 50)
+    apply = graph_of(lambda x, last: x - last, 2)
+    (got,), plan = executed(monoids.LAST, apply, [x], (1,), "run_to_run")
+    assert plan.strategy == "fold and map"
+    assert torch.equal(got, x - x[:, -1:])
