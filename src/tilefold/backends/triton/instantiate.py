@@ -30,7 +30,7 @@ from tilefold.backends.triton.kernels import (
 )
 from tilefold.caching import kept_outside_modes
 
-# Where kernels are written. A kernel may call whatever function its module has, written there or imported.
+# Where kernels are written.
 _MODULES = (
     tiles, in_order, maps, map_rows, map_windows, scans, moves, selections, products, product_rows,
 )  # fmt: skip
@@ -80,10 +80,28 @@ def kernel(name: str, source: str, interpret: bool) -> Any:
     scope: dict[str, Any] = {**vars(module), **device_functions(source, interpret)}
     scope |= {"gdc_wait": gdc_wait, "gdc_launch_dependents": gdc_launch_dependents}
     scope["LANES_LAST"] = tl.constexpr(axes.LANES_LAST)
-    for helper, function in vars(module).items():
-        if isinstance(function, types.FunctionType):
-            scope[helper] = _rebound(function, scope, interpret)
+    for helper, function in _reached(vars(module)[name]).items():
+        scope[helper] = _rebound(function, scope, interpret)
     return scope[name]
+
+
+def _reached(kernel: types.FunctionType) -> dict[str, types.FunctionType]:
+    """A kernel and the functions that it calls, and those that these call, by their names."""
+    found, waiting = {kernel.__name__: kernel}, [kernel]
+    while waiting:
+        function = waiting.pop()
+        for name in _names(function.__code__):
+            called = function.__globals__.get(name)
+            if isinstance(called, types.FunctionType) and name not in found:
+                found[name] = called
+                waiting.append(called)
+    return found
+
+
+def _names(code: types.CodeType) -> list[str]:
+    """The names that code looks up, comprehensions in it too."""
+    inner = (part for part in code.co_consts if isinstance(part, types.CodeType))
+    return [*code.co_names, *(name for part in inner for name in _names(part))]
 
 
 def _rebound(function: Any, scope: dict[str, Any], interpret: bool) -> Any:
