@@ -34,6 +34,7 @@ from tilefold.functional import (
     vector_norm,
 )
 from tilefold.product import matmul
+from tilefold.ragged import segment_reduce
 from tilefold.switch import backend
 
 __version__ = "0.1.0"
@@ -66,6 +67,7 @@ __all__ = [
     "norm",
     "prod",
     "reduce",
+    "segment_reduce",
     "std",
     "std_mean",
     "sum",

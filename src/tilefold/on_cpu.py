@@ -8,13 +8,13 @@ import torch
 
 from tilefold import refold
 from tilefold.algebra.program import Program
-from tilefold.backends import loops, native, reference, torch_product
+from tilefold.backends import loops, native, reference, segments, torch_product
 from tilefold.errors import BackendError
 from tilefold.modes import as_given
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.library import library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
-from tilefold.requests import Product, Reduction, Request
+from tilefold.requests import Product, Reduction, Request, Segments
 
 Tensor = torch.Tensor
 Made = tuple[list[Tensor], Plan]
@@ -134,5 +134,17 @@ def _refuse(request: Reduction, tensors: Sequence[Tensor]) -> None:
     )
 
 
+def _segmented(request: Segments, tensors: Sequence[Tensor], backend: str) -> Made:
+    *inputs, offsets = tensors
+    fold = segments.by_definition if backend == "reference" else segments.fold
+    results = fold(inputs, offsets, request.program, request.dim, request.guarantee)
+    plan = Plan("reference" if backend == "reference" else "cpu", guarantee=request.guarantee, strategy="segments")
+    return results, plan
+
+
 # How each kind of request runs: functions of (request, tensors, backend).
-RUN: dict[type[Request], Callable[..., Made]] = {Reduction: _reduced, Product: _multiplied}
+RUN: dict[type[Request], Callable[..., Made]] = {
+    Reduction: _reduced,
+    Product: _multiplied,
+    Segments: _segmented,
+}

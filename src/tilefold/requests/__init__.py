@@ -3,5 +3,6 @@
 from tilefold.requests.base import Request, Result
 from tilefold.requests.product import Product
 from tilefold.requests.reduction import Reduction
+from tilefold.requests.segments import Segments
 
-__all__ = ["Product", "Reduction", "Request", "Result"]
+__all__ = ["Product", "Reduction", "Request", "Result", "Segments"]

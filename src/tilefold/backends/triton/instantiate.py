@@ -15,7 +15,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton import axes, interpreted
-from tilefold.backends.triton.kernels import in_order, product_rows, products, scalars, tiles
+from tilefold.backends.triton.kernels import in_order, product_rows, products, scalars, segments, tiles
 from tilefold.caching import kept_outside_modes
 
 _OF_PRODUCTS = (
@@ -58,6 +58,25 @@ _HELPERS = {
     ),
     products: _OF_PRODUCTS,
     product_rows: (*_OF_PRODUCTS, "tree", "fold_values", "store_rows"),
+    segments: (
+        "outer_offset",
+        "store_results",
+        "tree",
+        "either",
+        "plus",
+        "longer",
+        "clamped",
+        "count_below",
+        "last_until",
+        "border",
+        "last_of",
+        "pairs_of",
+        "store_state",
+        "load_runs",
+        "fold_pieces",
+        "fold_inner",
+        "rows_from",
+    ),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilefold.backends.triton.call import Call, fold_call
 from tilefold.backends.triton.product_calls import product_call
+from tilefold.backends.triton.segment_calls import segment_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
@@ -19,6 +20,9 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "product_partials": product_call,
     "finish_products": product_call,
     "finish_rows": product_call,
+    "segment_rows": segment_call,
+    "segment_pieces": segment_call,
+    "segment_whole": segment_call,
 }
 
 

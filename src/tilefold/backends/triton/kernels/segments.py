@@ -1,0 +1,270 @@
+"""The kernels of ragged folds. Generated functions as in `tiles`, and FLAGGED, UNFLAGGED and COMBINE_SEGMENTS.
+
+The elements of one dim are cut into segments by `offsets`: segment s is [offsets[s], offsets[s + 1]). Offsets are used only
+after they are clamped to the dim, so that no load or store leaves its tensor whatever they hold.
+
+Arguments:
+    inputs         one record an input: (pointer, outer steps, step along the segments' dim), in elements
+    y_ptrs         one pointer a result; `y_outer`, `y_step`: the results' steps, along `outer_sizes` and from segment to segment
+    partial_ptrs   one pointer a state field, [2, chunks, outputs]: of every chunk what it folds before its first border,
+                   and after its last one
+    closing_ptrs   the segment that began before a chunk and ends in it, -1 where there is none: [chunks]
+    size           elements along the segments' dim; `segments` of them; `outputs` folds that share the offsets
+"""
+
+import triton.language as tl
+
+from tilefold.backends.triton.kernels.in_order import either
+from tilefold.backends.triton.kernels.tiles import outer_offset, store_results, tree
+
+
+def plus(a, b):
+    """The sum of two counts."""
+    return a + b
+
+
+def longer(a, b):
+    """The greater of two lengths."""
+    return tl.where(a < b, b, a)
+
+
+def clamped(offset, size):
+    """An offset inside the dim."""
+    return tl.minimum(tl.maximum(offset.to(tl.int64), 0), size)
+
+
+def count_below(offsets_ptr, entries, bound, LANES: tl.constexpr):
+    """How many of sorted offsets are below a bound: LANES of them are looked at at a time."""
+    low = bound * 0
+    left = low + entries
+    lane = tl.arange(0, LANES)
+    while left > 0:
+        step = (left + (LANES - 1)) // LANES
+        place = low + (lane + 1) * step - 1
+        inside = place < low + left
+        offset = tl.load(offsets_ptr + place, mask=inside, other=0).to(tl.int64)
+        passed = tl.reduce((inside & (offset < bound)).to(tl.int32), 0, plus)
+        left = tl.minimum(step - 1, left - passed * step)
+        low = low + passed * step
+    return low
+
+
+def last_until(offsets_ptr, low, count, segments, position):
+    """The last of `count` entries behind `low` whose offset is not beyond a position; `low` if there is none."""
+    while count > 0:
+        half = (count + 1) // 2
+        place = low + half
+        inside = place <= segments
+        offset = tl.load(offsets_ptr + place, mask=inside, other=0).to(tl.int64)
+        low = tl.where(inside & (offset <= position), place, low)
+        count = count - half
+    return low
+
+
+def border(offsets_ptr, place, segments, start, size, FAR: tl.constexpr):
+    """Offset number `place`, counted from a chunk's start; FAR beyond it, and where there is none."""
+    offset = clamped(tl.load(offsets_ptr + place, mask=place <= segments, other=0), size)
+    near = tl.minimum(offset - start, FAR).to(tl.int32)
+    return tl.where(place <= segments, near, FAR)
+
+
+def last_of(s, LANES: tl.constexpr):
+    """The last lane of a field, as bits: the sum with zeros would lose the sign of a zero."""
+    last = tl.arange(0, LANES) == LANES - 1
+    if s.dtype.is_floating():
+        kind: tl.constexpr = tl.int64 if s.dtype.primitive_bitwidth == 64 else tl.int32
+        picked = tl.reduce(tl.where(last, s.to(kind, bitcast=True), 0), 0, either).to(s.dtype, bitcast=True)
+    else:
+        picked = tl.reduce(tl.where(last, s, s ^ s), 0, either)
+    return picked
+
+
+def pairs_of(a, b, LANES: tl.constexpr):
+    """Two values of every lane one behind the other."""
+    return tl.reshape(tl.join(a, b), (2 * LANES,))
+
+
+def store_state(ptrs, place, mask, state):
+    """A state's fields at their places of the workspace."""
+    for f in tl.static_range(len(ptrs)):
+        tl.store(ptrs[f] + place, state[f], mask=mask)
+
+
+def load_runs(rows, places, bound, EVICT: tl.constexpr):
+    """One tile of each input; elements outside `bound` are undefined and must not be used."""
+    return [tl.load(row[0] + places.to(tl.int64) * row[1], mask=bound, eviction_policy=EVICT) for row in rows]
+
+
+def fold_pieces(
+    xs, places, head_end, tail_begin, begin, start, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr
+):
+    """A run of every lane as two states: of the elements before `head_end`, and of those from `tail_begin` on."""
+    before = places < head_end[:, None]
+    after = places >= tail_begin[:, None]
+    origin = tl.where(before, begin[:, None], start + tail_begin[:, None])
+    position = TO_INDEX(start + places - origin)
+    lifted = LIFT(*xs, tl.broadcast_to(position, xs[0].shape))
+    head = tree([s for s in OR_IDENTITY(tl.broadcast_to(before, xs[0].shape), *lifted)], LANES, RUN, LEVELS)
+    tail = tree([s for s in OR_IDENTITY(tl.broadcast_to(after, xs[0].shape), *lifted)], LANES, RUN, LEVELS)
+    return head, tail
+
+
+def fold_inner(
+    rows, offsets_ptr, y_ptrs, y_base, y_step, start, size, first, last, LANES: tl.constexpr, WINDOW: tl.constexpr
+):
+    """Segments [first, last) that a window of one lane holds whole with borders on both sides, a lane each; and empty ones."""
+    lane = tl.arange(0, LANES)
+    for at in range(first, last, LANES):
+        segment = at + lane
+        there = segment < last
+        begin = clamped(tl.load(offsets_ptr + segment, mask=there, other=0), size)
+        end = clamped(tl.load(offsets_ptr + segment + 1, mask=there, other=0), size)
+        inner = (begin > start) & (end > begin) & ((begin - start - 1) // WINDOW == (end - start - 1) // WINDOW)
+        length = tl.where(there & inner, end - begin, 0).to(tl.int32)
+        state = IDENTITY((LANES,))
+        for i in range(0, tl.reduce(length, 0, longer)):
+            xs = [tl.load(row[0] + (begin + i) * row[1], mask=i < length) for row in rows]
+            lifted = LIFT(*xs, tl.broadcast_to(TO_INDEX(begin * 0 + i), xs[0].shape))
+            state = COMBINE(*state, *OR_IDENTITY(i < length, *lifted))
+        store_results(y_ptrs, y_base + segment.to(tl.int64) * y_step, there & (inner | (end <= begin)), state, False)
+
+
+def segment_rows(
+    inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, size, segments, chunks, outputs,
+    LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, TILES: tl.constexpr,
+    EVICT: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
+):  # fmt: skip
+    """Fold the segments of rows by equal shares of their elements, whatever the segments' lengths.
+
+    A program owns one row's elements [chunk * CHUNK, (chunk + 1) * CHUNK). In every tile a lane owns a window of STEPS runs
+    of RUN = 2 ** LEVELS neighbours. It folds what is before the first border inside its window, (p, p + WINDOW], and what is
+    from the last one on; a scan over the lanes carries open segments from window to window. Segments that lie within
+    one window between its borders, and empty ones, are folded after that, a lane each.
+
+    Writes the results of segments that begin and end in the chunk; with SPLIT also the states of the pieces at its two ends,
+    and the segment that the first of them ends.
+    """
+    if RELEASE:
+        gdc_launch_dependents()
+    WINDOW: tl.constexpr = RUN * STEPS
+    TILE: tl.constexpr = WINDOW * LANES
+    CHUNK: tl.constexpr = TILE * TILES
+    pid = tl.program_id(0)
+    chunk = (pid % chunks).to(tl.int64)
+    outer = (pid // chunks).to(tl.int64)
+    lane = tl.arange(0, LANES)
+    start = chunk * CHUNK
+    reach = tl.minimum(size - start, CHUNK).to(tl.int32)
+    rows = [(x[0] + outer_offset(outer, outer_sizes, x[1]) + start * x[2], x[2]) for x in inputs]
+    y_base = outer_offset(outer, outer_sizes, y_outer)
+    first = count_below(offsets_ptr, segments + 1, start, LANES)
+    first = tl.where(chunk == 0, 0, first)
+    rest = count_below(offsets_ptr + first, segments + 1 - first, start + CHUNK, LANES)
+    last = tl.where(chunk == chunks - 1, segments + 1, first + rest)
+    state = IDENTITY(())
+    for at in range(0, reach, TILE):
+        xs = ()
+        for step in tl.static_range(STEPS):
+            places = at + (lane * WINDOW)[:, None] + (step * RUN + tl.arange(0, RUN))[None, :]
+            xs = xs + (load_runs(rows, places, places // RUN * RUN < reach, EVICT),)
+        begins = at + lane * WINDOW
+        ends = begins + WINDOW
+        segment = last_until(offsets_ptr, first - 1 + lane * 0, last - first, segments, start + begins)
+        head_end = border(offsets_ptr, segment + 1, segments, start, size, 2 * CHUNK)
+        closes = (head_end <= ends) & (begins < reach)
+        tail_begin = head_end
+        many = closes & (border(offsets_ptr, segment + 2, segments, start, size, 2 * CHUNK) <= ends)
+        if tl.reduce(many.to(tl.int32), 0, either) > 0:
+            newest = last_until(offsets_ptr, segment, last - first + 1, segments, start + ends)
+            tail_begin = tl.where(many, border(offsets_ptr, newest, segments, start, size, 2 * CHUNK), head_end)
+        begin = clamped(tl.load(offsets_ptr + segment, mask=segment >= 0, other=0), size)
+        head = IDENTITY((LANES,))
+        tail = IDENTITY((LANES,))
+        for step in tl.static_range(STEPS):
+            places = at + (lane * WINDOW)[:, None] + (step * RUN + tl.arange(0, RUN))[None, :]
+            pieces = fold_pieces(xs[step], places, head_end, tail_begin, begin, start, LANES, RUN, LEVELS)
+            head = COMBINE(*head, *pieces[0])
+            tail = COMBINE(*tail, *pieces[1])
+        carried = OR_IDENTITY(lane == 0, *[tl.broadcast_to(s, (LANES,)) for s in state])
+        head = COMBINE(*carried, *head)
+        both = [pairs_of(head[f], tail[f], LANES) for f in tl.static_range(len(head))]
+        flags = pairs_of(lane * 0, closes.to(tl.int32), LANES)
+        scanned = UNFLAGGED(*tl.associative_scan(FLAGGED(flags, *both), 0, COMBINE_SEGMENTS))
+        halves = [tl.split(tl.reshape(s, (LANES, 2))) for s in scanned]
+        closed = [half[0] for half in halves]
+        y_place = y_base + segment.to(tl.int64) * y_step
+        store_results(y_ptrs, y_place, closes & (segment >= first), closed, False)
+        if SPLIT:
+            store_state(partial_ptrs, chunk * outputs + outer + lane * 0, closes & (segment < first), closed)
+        state = COMBINE(*IDENTITY(()), *[last_of(half[1], LANES) for half in halves])
+    if SPLIT:
+        store_state(partial_ptrs, (chunks + chunk) * outputs + outer, True, state)
+        if outer == 0:
+            offset = clamped(tl.load(offsets_ptr + first, mask=first <= segments, other=0), size)
+            crossing = (first > 0) & (first <= segments) & (offset > start) & (offset <= start + CHUNK)
+            tl.store(closing_ptrs[0] + chunk, tl.where(crossing, first - 1, -1).to(tl.int64))
+    fold_inner(
+        rows_from(rows, start), offsets_ptr, y_ptrs, y_base, y_step, start, size, first, tl.minimum(last, segments),
+        LANES, WINDOW,
+    )  # fmt: skip
+
+
+def rows_from(rows, start):
+    """Rows by their own beginning, where they are read from a chunk's."""
+    return [(row[0] - start * row[1], row[1]) for row in rows]
+
+
+def segment_pieces(
+    offsets_ptr, partial_ptrs, closing_ptrs, y_ptrs, y_outer, y_step, outer_sizes, size, chunks, outputs, chunk_size,
+    LANES: tl.constexpr, WAIT: tl.constexpr,
+):  # fmt: skip
+    """Combine the pieces of one segment that ends in another chunk than it begins in, in their order.
+
+    A program owns a chunk of one fold: the segment, if any, that began before the chunk and ends in it.
+    """
+    pid = tl.program_id(0)
+    chunk = (pid // outputs).to(tl.int64)
+    outer = (pid % outputs).to(tl.int64)
+    lane = tl.arange(0, LANES)
+    if WAIT:
+        gdc_wait()
+    segment = tl.load(closing_ptrs[0] + chunk)
+    if segment >= 0:
+        begin = clamped(tl.load(offsets_ptr + segment), size)
+        state = IDENTITY(())
+        for at in range(tl.minimum(begin // chunk_size, chunk), chunk, LANES):
+            place = at + lane
+            there = place < chunk
+            tails = [tl.load(p + (chunks + place) * outputs + outer, mask=there) for p in partial_ptrs]
+            scanned = tl.associative_scan(OR_IDENTITY(there, *tails), 0, COMBINE)
+            state = COMBINE(*state, *[last_of(s, LANES) for s in scanned])
+        heads = [tl.load(p + chunk * outputs + outer) for p in partial_ptrs]
+        state = COMBINE(*state, *heads)
+        y_base = outer_offset(outer, outer_sizes, y_outer)
+        store_results(y_ptrs, y_base + segment * y_step, True, state, False)
+
+
+def segment_whole(
+    inputs, offsets_ptr, y_ptrs, y_outer, y_step, outer_sizes, size, segments,
+    LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr,
+):  # fmt: skip
+    """Fold one segment of one row from its own beginning: bits depend on the segment's elements alone.
+
+    A program walks it in tiles of LANES runs of RUN = 2 ** LEVELS neighbours. Writes its result.
+    """
+    pid = tl.program_id(0)
+    segment = (pid % segments).to(tl.int64)
+    outer = (pid // segments).to(tl.int64)
+    begin = clamped(tl.load(offsets_ptr + segment), size)
+    end = clamped(tl.load(offsets_ptr + segment + 1), size)
+    rows = [(x[0] + outer_offset(outer, outer_sizes, x[1]), x[2]) for x in inputs]
+    state = IDENTITY(())
+    for at in range(begin, end, LANES * RUN):
+        places = at + (tl.arange(0, LANES) * RUN)[:, None] + tl.arange(0, RUN)[None, :]
+        xs = load_runs(rows, places, places < end, "")
+        lifted = LIFT(*xs, TO_INDEX(places - begin))
+        runs = tree([s for s in OR_IDENTITY(places < end, *lifted)], LANES, RUN, LEVELS)
+        scanned = tl.associative_scan(COMBINE(*IDENTITY((LANES,)), *runs), 0, COMBINE)
+        state = COMBINE(*state, *[last_of(s, LANES) for s in scanned])
+    y_place = outer_offset(outer, outer_sizes, y_outer) + segment * y_step
+    store_results(y_ptrs, y_place, True, state, False)
