@@ -70,7 +70,6 @@ _HELPERS = {
         "last_until",
         "border",
         "last_of",
-        "pairs_of",
         "store_state",
         "load_runs",
         "fold_pieces",

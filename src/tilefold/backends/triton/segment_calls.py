@@ -73,11 +73,16 @@ def _of_pieces(
 
 
 def _flagged(fields: int) -> str:
-    """States with a flag ahead, which says that a segment begins in what they stand for: names and numbers of ours only."""
+    """Functions of states with a flag ahead, which says that a segment begins in what they stand for.
+
+    IN_TURN: two states of every lane, one behind the other. Made of fixed names and of numbers.
+    """
     a, b = [f"a{i}" for i in range(fields)], [f"b{i}" for i in range(fields)]
     chosen = ", ".join(f"tl.where(fb != 0, {y}, c[{i}])" for i, y in enumerate(b))
+    sides = [(x, y) for x, y in zip(["fa", *a], ["fb", *b], strict=True)]
+    turns = ", ".join(f"tl.reshape(tl.join({x}, {y}), (2 * {x}.shape[0],))" for x, y in sides)
     return (
-        f"def FLAGGED(f, {', '.join(a)}):\n    return (f, {', '.join(a)})\n\n\n"
+        f"def IN_TURN(fa, {', '.join(a)}, fb, {', '.join(b)}):\n    return ({turns},)\n\n\n"
         f"def UNFLAGGED(f, {', '.join(a)}):\n    return ({', '.join(a)},)\n\n\n"
         f"def COMBINE_SEGMENTS(fa, {', '.join(a)}, fb, {', '.join(b)}):\n"
         f"    c = COMBINE({', '.join([*a, *b])})\n    return (fa | fb, {chosen},)\n"

@@ -1,4 +1,4 @@
-"""The kernels of ragged folds. Generated functions as in `tiles`, and FLAGGED, UNFLAGGED and COMBINE_SEGMENTS.
+"""The kernels of ragged folds. Generated functions as in `tiles`, and IN_TURN, UNFLAGGED and COMBINE_SEGMENTS.
 
 The elements of one dim are cut into segments by `offsets`: segment s is [offsets[s], offsets[s + 1]). Offsets are used only
 after they are clamped to the dim, so that no load or store leaves its tensor whatever they hold.
@@ -77,11 +77,6 @@ def last_of(s, LANES: tl.constexpr):
     else:
         picked = tl.reduce(tl.where(last, s, s ^ s), 0, either)
     return picked
-
-
-def pairs_of(a, b, LANES: tl.constexpr):
-    """Two values of every lane one behind the other."""
-    return tl.reshape(tl.join(a, b), (2 * LANES,))
 
 
 def store_state(ptrs, place, mask, state):
@@ -187,9 +182,8 @@ def segment_rows(
             tail = COMBINE(*tail, *pieces[1])
         carried = OR_IDENTITY(lane == 0, *[tl.broadcast_to(s, (LANES,)) for s in state])
         head = COMBINE(*carried, *head)
-        both = [pairs_of(head[f], tail[f], LANES) for f in tl.static_range(len(head))]
-        flags = pairs_of(lane * 0, closes.to(tl.int32), LANES)
-        scanned = UNFLAGGED(*tl.associative_scan(FLAGGED(flags, *both), 0, COMBINE_SEGMENTS))
+        flagged = IN_TURN(lane * 0, *head, closes.to(tl.int32), *tail)
+        scanned = UNFLAGGED(*tl.associative_scan(flagged, 0, COMBINE_SEGMENTS))
         halves = [tl.split(tl.reshape(s, (LANES, 2))) for s in scanned]
         closed = [half[0] for half in halves]
         y_place = y_base + segment.to(tl.int64) * y_step
