@@ -56,7 +56,7 @@ def _of_rows(
     closing = (Pointer(torch.int64, 16),) if split else ()
     counts = (inner.size, stage.segments, stage.chunks, problem.outputs)
     constants |= {
-        "STEPS": stage.steps, "TILES": stage.tiles, "EVICT": "evict_first", "SPLIT": split, "RELEASE": step.releases,
+        "STEPS": stage.steps, "TILES": stage.tiles, "SPLIT": split, "RELEASE": step.releases,
     }  # fmt: skip
     return (inputs, offsets, results, partials, closing, *y_place, *counts), constants, problem.outputs * stage.chunks
 

@@ -85,23 +85,44 @@ def store_state(ptrs, place, mask, state):
         tl.store(ptrs[f] + place, state[f], mask=mask)
 
 
-def load_runs(rows, places, bound, EVICT: tl.constexpr):
+def load_runs(rows, places, bound):
     """One tile of each input; elements outside `bound` are undefined and must not be used."""
-    return [tl.load(row[0] + places.to(tl.int64) * row[1], mask=bound, eviction_policy=EVICT) for row in rows]
+    return [tl.load(row[0] + places.to(tl.int64) * row[1], mask=bound) for row in rows]
 
 
-def fold_pieces(
-    xs, places, head_end, tail_begin, begin, start, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr
-):
-    """A run of every lane as two states: of the elements before `head_end`, and of those from `tail_begin` on."""
-    before = places < head_end[:, None]
-    after = places >= tail_begin[:, None]
-    origin = tl.where(before, begin[:, None], start + tail_begin[:, None])
-    position = TO_INDEX(start + places - origin)
-    lifted = LIFT(*xs, tl.broadcast_to(position, xs[0].shape))
-    head = tree([s for s in OR_IDENTITY(tl.broadcast_to(before, xs[0].shape), *lifted)], LANES, RUN, LEVELS)
-    tail = tree([s for s in OR_IDENTITY(tl.broadcast_to(after, xs[0].shape), *lifted)], LANES, RUN, LEVELS)
-    return head, tail
+def run_places(step, RUN: tl.constexpr):
+    """Where run `step` of a lane lies in its window."""
+    return (step * RUN + tl.arange(0, RUN))[None, :]
+
+
+def fold_windows(xs, lead, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr):
+    """Every lane's window as one state: no border lies in it. `lead`: elements of its segment ahead of the window."""
+    state = IDENTITY((LANES,))
+    for step in tl.static_range(STEPS):
+        position = TO_INDEX(lead[:, None] + run_places(step, RUN))
+        lifted = LIFT(*xs[step], tl.broadcast_to(position, xs[step][0].shape))
+        state = COMBINE(*state, *tree([s for s in lifted], LANES, RUN, LEVELS))
+    return state
+
+
+def fold_side(
+    xs, border_at, lead, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr,
+    AFTER: tl.constexpr,
+):  # fmt: skip
+    """What is before a border in every lane's window, or (AFTER) behind it. `border_at` counts from the window's beginning."""
+    state = IDENTITY((LANES,))
+    for step in tl.static_range(STEPS):
+        places = run_places(step, RUN)
+        if AFTER:
+            mask = places >= border_at[:, None]
+            position = TO_INDEX((places - border_at[:, None]).to(tl.int64))
+        else:
+            mask = places < border_at[:, None]
+            position = TO_INDEX(lead[:, None] + places)
+        lifted = LIFT(*xs[step], tl.broadcast_to(position, xs[step][0].shape))
+        counted = OR_IDENTITY(tl.broadcast_to(mask, xs[step][0].shape), *lifted)
+        state = COMBINE(*state, *tree([s for s in counted], LANES, RUN, LEVELS))
+    return state
 
 
 def fold_inner(
@@ -127,7 +148,7 @@ def fold_inner(
 def segment_rows(
     inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, size, segments, chunks, outputs,
     LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, TILES: tl.constexpr,
-    EVICT: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
+    SPLIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the segments of rows by equal shares of their elements, whatever the segments' lengths.
 
@@ -158,28 +179,27 @@ def segment_rows(
     last = tl.where(chunk == chunks - 1, segments + 1, first + rest)
     state = IDENTITY(())
     for at in range(0, reach, TILE):
+        begins = at + lane * WINDOW
         xs = ()
         for step in tl.static_range(STEPS):
-            places = at + (lane * WINDOW)[:, None] + (step * RUN + tl.arange(0, RUN))[None, :]
-            xs = xs + (load_runs(rows, places, places // RUN * RUN < reach, EVICT),)
-        begins = at + lane * WINDOW
-        ends = begins + WINDOW
+            places = begins[:, None] + run_places(step, RUN)
+            xs = xs + (load_runs(rows, places, places // RUN * RUN < reach),)
         segment = last_until(offsets_ptr, first - 1 + lane * 0, last - first, segments, start + begins)
-        head_end = border(offsets_ptr, segment + 1, segments, start, size, 2 * CHUNK)
-        closes = (head_end <= ends) & (begins < reach)
-        tail_begin = head_end
-        many = closes & (border(offsets_ptr, segment + 2, segments, start, size, 2 * CHUNK) <= ends)
-        if tl.reduce(many.to(tl.int32), 0, either) > 0:
-            newest = last_until(offsets_ptr, segment, last - first + 1, segments, start + ends)
-            tail_begin = tl.where(many, border(offsets_ptr, newest, segments, start, size, 2 * CHUNK), head_end)
-        begin = clamped(tl.load(offsets_ptr + segment, mask=segment >= 0, other=0), size)
-        head = IDENTITY((LANES,))
-        tail = IDENTITY((LANES,))
-        for step in tl.static_range(STEPS):
-            places = at + (lane * WINDOW)[:, None] + (step * RUN + tl.arange(0, RUN))[None, :]
-            pieces = fold_pieces(xs[step], places, head_end, tail_begin, begin, start, LANES, RUN, LEVELS)
-            head = COMBINE(*head, *pieces[0])
-            tail = COMBINE(*tail, *pieces[1])
+        border_at = border(offsets_ptr, segment + 1, segments, start, size, 2 * CHUNK) - begins
+        lead = start + begins - clamped(tl.load(offsets_ptr + segment, mask=segment >= 0, other=0), size)
+        closes = (border_at <= WINDOW) & (begins < reach)
+        if tl.reduce(closes.to(tl.int32), 0, either) > 0:
+            newest_at = border(offsets_ptr, segment + 2, segments, start, size, 2 * CHUNK) - begins
+            many = closes & (newest_at <= WINDOW)
+            newest_at = border_at
+            if tl.reduce(many.to(tl.int32), 0, either) > 0:
+                newest = last_until(offsets_ptr, segment, last - first + 1, segments, start + begins + WINDOW)
+                newest_at = tl.where(many, border(offsets_ptr, newest, segments, start, size, 2 * CHUNK) - begins, border_at)
+            head = fold_side(xs, border_at, lead, LANES, RUN, LEVELS, STEPS, False)
+            tail = fold_side(xs, newest_at, lead, LANES, RUN, LEVELS, STEPS, True)
+        else:
+            head = fold_windows(xs, lead, LANES, RUN, LEVELS, STEPS)
+            tail = IDENTITY((LANES,))
         carried = OR_IDENTITY(lane == 0, *[tl.broadcast_to(s, (LANES,)) for s in state])
         head = COMBINE(*carried, *head)
         flagged = IN_TURN(lane * 0, *head, closes.to(tl.int32), *tail)
@@ -255,7 +275,7 @@ def segment_whole(
     state = IDENTITY(())
     for at in range(begin, end, LANES * RUN):
         places = at + (tl.arange(0, LANES) * RUN)[:, None] + tl.arange(0, RUN)[None, :]
-        xs = load_runs(rows, places, places < end, "")
+        xs = load_runs(rows, places, places < end)
         lifted = LIFT(*xs, TO_INDEX(places - begin))
         runs = tree([s for s in OR_IDENTITY(places < end, *lifted)], LANES, RUN, LEVELS)
         scanned = tl.associative_scan(COMBINE(*IDENTITY((LANES,)), *runs), 0, COMBINE)
