@@ -24,6 +24,7 @@ STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
 WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
 TILES = 16  # of a chunk, at most
 PROGRAMS = 32  # an SM has room for
+ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 
 
 @dataclass(frozen=True)
@@ -56,20 +57,45 @@ class Chunks:
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """A launch that combines the pieces of segments which cross chunks, `lanes` at a time."""
+class Columns:
+    """A launch that shares columns by rows: a chunk is `chunk` rows of `columns` neighbours, `lanes` x `steps` rows a tile."""
 
-    chunks: int
+    columns: int
+    lanes: int
+    steps: int
     chunk: int
+    chunks: int
+    segments: int
     offsets: torch.dtype
-    lanes: int = WARP
     num_warps: int = 1
     num_stages: int = 1
 
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"pieces:l{self.lanes}"
+        return f"columns:k{self.columns},l{self.lanes}x{self.steps},c{self.chunks},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        tile = f"{count(self.lanes * self.steps, 'row')} x {count(self.columns, 'column')}"
+        return f"{count(self.chunks, 'chunk')} of {count(self.chunk, 'row')}, tiles of {tile}, {count(self.num_warps, 'warp')}"
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A launch that combines the pieces of segments which cross chunks, `lanes` at a time, of `outputs` folds."""
+
+    chunks: int
+    chunk: int
+    offsets: torch.dtype
+    lanes: int = WARP
+    outputs: int = 1
+    num_warps: int = 1
+    num_stages: int = 1
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"pieces:l{self.lanes},k{self.outputs}"
 
     def __str__(self) -> str:
         return f"pieces of segments that cross {count(self.chunks, 'chunk')}, {self.lanes} at a time"
@@ -129,22 +155,45 @@ def plan_segments(
     if guarantee == "batch_invariant":
         alone = Launch("segment_whole", Alone(WARP, run, segments, offsets.dtype), inputs, results)
         return Plan("triton", (alone,), outputs, (), guarantee, "whole segments", reason)
-    stage = _chunks(problem, run, offsets, device)
+    stage = _stage(problem, run, offsets, device)
+    kernel = "segment_rows" if isinstance(stage, Chunks) else "segment_columns"
     if stage.chunks == 1:
-        step = Launch("segment_rows", stage, inputs, results)
+        step = Launch(kernel, stage, inputs, results)
         return Plan("triton", (step,), outputs, (), guarantee, "one chunk", reason)
     dtypes = partial_dtypes(program)
     partials = names("partial", len(dtypes))
     between = (*partials, "closing")
+    together = min(power_above(problem.outputs), 4 * WARP)
+    pieces = Pieces(stage.chunks, stage.chunk, offsets.dtype, max(1, WARP // together), together)
     steps = (
-        Launch("segment_rows", stage, inputs, (*results, *between), releases=device.overlaps),
-        Launch(
-            "segment_pieces", Pieces(stage.chunks, stage.chunk, offsets.dtype), (inputs[-1], *between), results, early=device.overlaps
-        ),
+        Launch(kernel, stage, inputs, (*results, *between), releases=device.overlaps),
+        Launch("segment_pieces", pieces, (inputs[-1], *between), results, early=device.overlaps),
     )
-    workspaces = [Buffer(n, (2, stage.chunks, problem.outputs), d) for n, d in zip(partials, dtypes, strict=True)]
+    sizes = (2, stage.chunks, problem.outputs)
+    workspaces = [Buffer(n, sizes, d) for n, d in zip(partials, dtypes, strict=True)]
     workspaces.append(Buffer("closing", (stage.chunks,), torch.int64))
     return Plan("triton", steps, outputs, tuple(workspaces), guarantee, "chunks", reason)
+
+
+def _stage(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Chunks | Columns:
+    """The first launch: rows where the segments' dim lies nearest in memory, else columns."""
+    *outer, inner = problem.dims
+    near = max((abs(s) for s in inner.strides), default=0)
+    if outer and max(map(abs, outer[-1].strides)) < near:
+        return _columns(problem, run, offsets, device)
+    return _chunks(problem, run, offsets, device)
+
+
+def _columns(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Columns:
+    """A warp's vectors of neighbours, and as many rows as give the chip's programs an equal share."""
+    last = problem.dims[-2]
+    columns = min(power_above(last.size), WARP * run)
+    lanes = max(1, min(WARP, WARP * run // columns))
+    tile = lanes * STEPS
+    blocks = math.ceil(last.size / columns) * (problem.outputs // last.size)
+    share = power_above(problem.length * blocks // (PROGRAMS * device.sms))
+    chunk = min(max(tile, ROWS, share), MOST_ROWS)
+    return Columns(columns, lanes, STEPS, chunk, math.ceil(problem.length / chunk), offsets.shape[0] - 1, offsets.dtype)
 
 
 def _chunks(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Chunks:
@@ -153,4 +202,6 @@ def _chunks(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -
     tile = WARP * run * steps
     tiles = math.ceil(problem.length / tile)
     together = min(TILES, power_above(tiles * problem.outputs // (PROGRAMS * device.sms)))
-    return Chunks(WARP, run, steps, together, math.ceil(tiles / together), offsets.shape[0] - 1, offsets.dtype)
+    return Chunks(
+        WARP, run, steps, together, math.ceil(tiles / together), offsets.shape[0] - 1, offsets.dtype
+    )

@@ -77,6 +77,8 @@ _HELPERS = {
         "fold_side",
         "fold_inner",
         "rows_from",
+        "fold_rows",
+        "store_nothing",
     ),
 }
 

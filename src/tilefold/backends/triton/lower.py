@@ -21,6 +21,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "finish_products": product_call,
     "finish_rows": product_call,
     "segment_rows": segment_call,
+    "segment_columns": segment_call,
     "segment_pieces": segment_call,
     "segment_whole": segment_call,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,18 +13,15 @@ from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.backends.triton.emit import emit
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.plan import Launch, Plan
-from tilefold.planner.segments import Chunks, Pieces
+from tilefold.planner.segments import Alone, Chunks, Columns, Pieces
+from tilefold.planner.view import WARP
 from tilefold.problem import Problem
 
 def segment_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:
     """Arguments and constants of one launch of a ragged fold. Pointers stand as `Pointer` until launch."""
-    *outer, inner = problem.dims
-    y_place = (tuple(d.output for d in outer), inner.output, tuple(d.size for d in outer))
     offsets = Pointer(step.settings.offsets, step.settings.offsets.itemsize)
-    if step.kernel == "segment_pieces":
-        arguments, constants, grid = _of_pieces(step, program, problem, offsets, y_place)
-    else:
-        arguments, constants, grid = _of_rows(step, program, problem, offsets, y_place)
+    of = {"segment_pieces": _of_pieces, "segment_columns": _of_columns, "segment_whole": _of_segments}
+    arguments, constants, grid = of.get(step.kernel, _of_chunks)(step, program, problem, offsets)
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     return Call(
         kernel=step.kernel,
@@ -37,39 +35,79 @@ def segment_call(step: Launch, plan: Plan, problem: Problem, program: Program, i
     )
 
 
-def _of_rows(
-    step: Launch, program: Program, problem: Problem, offsets: Pointer, y_place: tuple[Any, ...]
-) -> tuple[tuple[Any, ...], dict[str, Any], int]:
+Laid = tuple[tuple[Any, ...], dict[str, Any], int]  # arguments, constants, grid
+
+
+def _of_chunks(step: Launch, program: Program, problem: Problem, offsets: Pointer) -> Laid:
+    stage: Chunks = step.settings
+    between, constants = _between(step, program, stage.chunks > 1)
+    counts = (problem.length, stage.segments, stage.chunks, problem.outputs)
+    arguments = (_inputs(problem), offsets, _results(program), *between, *_results_place(problem), *counts)
+    constants |= _of_runs(stage) | {"STEPS": stage.steps, "TILES": stage.tiles}
+    return arguments, constants, problem.outputs * stage.chunks
+
+
+def _of_columns(step: Launch, program: Program, problem: Problem, offsets: Pointer) -> Laid:
+    stage: Columns = step.settings
+    *outer, last, inner = problem.dims
+    between, constants = _between(step, program, stage.chunks > 1)
+    rows = replace(problem, dims=(*outer, inner))
+    inputs = tuple((*x, last.strides[i]) for i, x in enumerate(_inputs(rows)))
+    blocks = math.ceil(last.size / stage.columns)
+    counts = (last.output, last.size, problem.length, stage.segments, stage.chunks, problem.outputs, blocks)
+    arguments = (inputs, offsets, _results(program), *between, *_results_place(rows), *counts)
+    constants |= {
+        "COLUMNS": stage.columns, "LANES": stage.lanes, "STEPS": stage.steps, "CHUNK": stage.chunk, "LOOKED": WARP,
+    }  # fmt: skip
+    return arguments, constants, problem.outputs // last.size * blocks * stage.chunks
+
+
+def _of_segments(step: Launch, program: Program, problem: Problem, offsets: Pointer) -> Laid:
+    stage: Alone = step.settings
+    counts = (problem.length, stage.segments)
+    arguments = (_inputs(problem), offsets, _results(program), *_results_place(problem), *counts)
+    return arguments, _of_runs(stage), problem.outputs * stage.segments
+
+
+def _of_pieces(step: Launch, program: Program, problem: Problem, offsets: Pointer) -> Laid:
+    stage: Pieces = step.settings
+    partials = tuple(Pointer(d, 16) for d in partial_dtypes(program))
+    blocks = math.ceil(problem.outputs / stage.outputs)
+    counts = (problem.length, stage.chunks, problem.outputs, blocks, stage.chunk)
+    closing = (Pointer(torch.int64, 16),)
+    arguments = (offsets, partials, closing, _results(program), *_results_place(problem), *counts)
+    constants = {"LANES": stage.lanes, "OUTPUTS": stage.outputs, "WAIT": step.early}
+    return arguments, constants, blocks * stage.chunks
+
+
+def _inputs(problem: Problem) -> tuple[Any, ...]:
+    """A record an input: its pointer, its steps along the outer dims, and that along the segments' dim."""
     *outer, inner = problem.dims
-    stage = step.settings
-    inputs = tuple(
+    return tuple(
         (Pointer(dtype, problem.aligned[i]), tuple(d.strides[i] for d in outer), inner.strides[i])
         for i, dtype in enumerate(problem.dtypes)
     )
-    results = tuple(Pointer(d, 16) for d in program.outputs)
-    constants = {"LANES": stage.lanes, "RUN": stage.run, "LEVELS": stage.run.bit_length() - 1}
-    if not isinstance(stage, Chunks):
-        arguments = (inputs, offsets, results, *y_place, inner.size, stage.segments)
-        return arguments, constants, problem.outputs * stage.segments
-    split = stage.chunks > 1
+
+
+def _results(program: Program) -> tuple[Pointer, ...]:
+    return tuple(Pointer(d, 16) for d in program.outputs)
+
+
+def _results_place(problem: Problem) -> tuple[Any, ...]:
+    """The results' steps along the outer dims and from segment to segment, and the outer dims' sizes."""
+    *outer, inner = problem.dims
+    return tuple(d.output for d in outer), inner.output, tuple(d.size for d in outer)
+
+
+def _between(step: Launch, program: Program, split: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a first launch leaves for a second one."""
     partials = tuple(Pointer(d, 16) for d in partial_dtypes(program)) if split else ()
     closing = (Pointer(torch.int64, 16),) if split else ()
-    counts = (inner.size, stage.segments, stage.chunks, problem.outputs)
-    constants |= {
-        "STEPS": stage.steps, "TILES": stage.tiles, "SPLIT": split, "RELEASE": step.releases,
-    }  # fmt: skip
-    return (inputs, offsets, results, partials, closing, *y_place, *counts), constants, problem.outputs * stage.chunks
+    return (partials, closing), {"SPLIT": split, "RELEASE": step.releases}
 
 
-def _of_pieces(
-    step: Launch, program: Program, problem: Problem, offsets: Pointer, y_place: tuple[Any, ...]
-) -> tuple[tuple[Any, ...], dict[str, Any], int]:
-    stage: Pieces = step.settings
-    partials = tuple(Pointer(d, 16) for d in partial_dtypes(program))
-    results = tuple(Pointer(d, 16) for d in program.outputs)
-    counts = (problem.length, stage.chunks, problem.outputs, stage.chunk)
-    arguments = (offsets, partials, (Pointer(torch.int64, 16),), results, *y_place, *counts)
-    return arguments, {"LANES": stage.lanes, "WAIT": step.early}, math.prod((problem.outputs, stage.chunks))
+def _of_runs(stage: Chunks | Alone) -> dict[str, Any]:
+    return {"LANES": stage.lanes, "RUN": stage.run, "LEVELS": stage.run.bit_length() - 1}
 
 
 def _flagged(fields: int) -> str:

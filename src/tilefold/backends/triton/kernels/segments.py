@@ -69,8 +69,10 @@ def border(offsets_ptr, place, segments, start, size, FAR: tl.constexpr):
 
 
 def last_of(s, LANES: tl.constexpr):
-    """The last lane of a field, as bits: the sum with zeros would lose the sign of a zero."""
+    """The last of a field's lanes, its first axis, as bits: the sum with zeros would lose the sign of a zero."""
     last = tl.arange(0, LANES) == LANES - 1
+    if len(s.shape) == 2:
+        last = last[:, None]
     if s.dtype.is_floating():
         kind: tl.constexpr = tl.int64 if s.dtype.primitive_bitwidth == 64 else tl.int32
         picked = tl.reduce(tl.where(last, s.to(kind, bitcast=True), 0), 0, either).to(s.dtype, bitcast=True)
@@ -229,33 +231,124 @@ def rows_from(rows, start):
 
 
 def segment_pieces(
-    offsets_ptr, partial_ptrs, closing_ptrs, y_ptrs, y_outer, y_step, outer_sizes, size, chunks, outputs, chunk_size,
-    LANES: tl.constexpr, WAIT: tl.constexpr,
+    offsets_ptr, partial_ptrs, closing_ptrs, y_ptrs, y_outer, y_step, outer_sizes, size, chunks, outputs, blocks, chunk_size,
+    LANES: tl.constexpr, OUTPUTS: tl.constexpr, WAIT: tl.constexpr,
 ):  # fmt: skip
-    """Combine the pieces of one segment that ends in another chunk than it begins in, in their order.
+    """Combine the pieces of a segment that ends in another chunk than it begins in, in their order, LANES at a time.
 
-    A program owns a chunk of one fold: the segment, if any, that began before the chunk and ends in it.
+    A program owns OUTPUTS folds and a chunk: the segment, if any, that began before the chunk and ends in it.
     """
     pid = tl.program_id(0)
-    chunk = (pid // outputs).to(tl.int64)
-    outer = (pid % outputs).to(tl.int64)
-    lane = tl.arange(0, LANES)
+    chunk = (pid // blocks).to(tl.int64)
+    output = (pid % blocks).to(tl.int64) * OUTPUTS + tl.arange(0, OUTPUTS)
+    keep = output < outputs
     if WAIT:
         gdc_wait()
     segment = tl.load(closing_ptrs[0] + chunk)
     if segment >= 0:
         begin = clamped(tl.load(offsets_ptr + segment), size)
-        state = IDENTITY(())
+        state = IDENTITY((OUTPUTS,))
         for at in range(tl.minimum(begin // chunk_size, chunk), chunk, LANES):
-            place = at + lane
-            there = place < chunk
-            tails = [tl.load(p + (chunks + place) * outputs + outer, mask=there) for p in partial_ptrs]
+            place = (at + tl.arange(0, LANES))[:, None]
+            there = (place < chunk) & keep[None, :]
+            tails = [tl.load(p + (chunks + place) * outputs + output[None, :], mask=there) for p in partial_ptrs]
             scanned = tl.associative_scan(OR_IDENTITY(there, *tails), 0, COMBINE)
             state = COMBINE(*state, *[last_of(s, LANES) for s in scanned])
-        heads = [tl.load(p + chunk * outputs + outer) for p in partial_ptrs]
+        heads = [tl.load(p + chunk * outputs + output, mask=keep) for p in partial_ptrs]
         state = COMBINE(*state, *heads)
-        y_base = outer_offset(outer, outer_sizes, y_outer)
-        store_results(y_ptrs, y_base + segment * y_step, True, state, False)
+        store_results(y_ptrs, outer_offset(output, outer_sizes, y_outer) + segment * y_step, keep, state, False)
+
+
+def fold_rows(
+    rows, begin, end, origin, keep, COLUMNS: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr
+):
+    """Rows [begin, end) of some columns as one state a column. In a tile a lane takes STEPS rows, one after another."""
+    state = IDENTITY((COLUMNS,))
+    for at in range(begin, end, LANES * STEPS):
+        lanes = IDENTITY((LANES, COLUMNS))
+        for step in tl.static_range(STEPS):
+            place = (at + tl.arange(0, LANES) * STEPS + step)[:, None]
+            there = (place < end) & keep
+            xs = [tl.load(row[0] + place * row[1], mask=there) for row in rows]
+            lifted = LIFT(*xs, tl.broadcast_to(TO_INDEX(place - origin), xs[0].shape))
+            lanes = COMBINE(*lanes, *OR_IDENTITY(there, *lifted))
+        scanned = tl.associative_scan(lanes, 0, COMBINE)
+        state = COMBINE(*state, *[last_of(s, LANES) for s in scanned])
+    return state
+
+
+def store_nothing(
+    offsets_ptr, y_ptrs, y_base, y_step, keep, size, first, last, COLUMNS: tl.constexpr, LOOKED: tl.constexpr
+):
+    """The projected identity as the result of every empty segment of [first, last)."""
+    for at in range(first, last, LOOKED):
+        segment = at + tl.arange(0, LOOKED)
+        there = segment < last
+        begin = clamped(tl.load(offsets_ptr + segment, mask=there, other=0), size)
+        end = clamped(tl.load(offsets_ptr + segment + 1, mask=there, other=0), size)
+        empty = there & (end <= begin)
+        if tl.reduce(empty.to(tl.int32), 0, either) > 0:
+            mask = empty[:, None] & keep
+            offset = y_base + segment[:, None] * y_step
+            store_results(y_ptrs, offset, mask, IDENTITY((LOOKED, COLUMNS)), False)
+
+
+def segment_columns(
+    inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, y_column, columns, size, segments,
+    chunks, outputs, blocks, COLUMNS: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr, CHUNK: tl.constexpr,
+    LOOKED: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
+):  # fmt: skip
+    """Fold the segments of COLUMNS neighbouring columns by equal shares of their rows.
+
+    A program owns rows [chunk * CHUNK, (chunk + 1) * CHUNK) of its columns and walks them from border to border. `inputs` have
+    the step from column to column at their end. Writes as `segment_rows` does.
+    """
+    if RELEASE:
+        gdc_launch_dependents()
+    pid = tl.program_id(0)
+    block = (pid % blocks).to(tl.int64)
+    chunk = (pid // blocks % chunks).to(tl.int64)
+    outer = (pid // blocks // chunks).to(tl.int64)
+    column = block * COLUMNS + tl.arange(0, COLUMNS)
+    mask = column < columns
+    keep = mask[None, :]
+    start = chunk * CHUNK
+    stop = tl.minimum(start + CHUNK, size)
+    rows = [(x[0] + outer_offset(outer, outer_sizes, x[1]) + (column * x[3])[None, :], x[2]) for x in inputs]
+    y_base = outer_offset(outer, outer_sizes, y_outer) + column * y_column
+    output = outer * columns + column
+    first = count_below(offsets_ptr, segments + 1, start, LOOKED)
+    first = tl.where(chunk == 0, 0, first)
+    place = first + count_below(offsets_ptr + first, segments + 1 - first, start + 1, LOOKED)
+    last = place + count_below(offsets_ptr + place, segments + 1 - place, stop, LOOKED)
+    last = tl.where(chunk == chunks - 1, segments, tl.minimum(last, segments))
+    if SPLIT:
+        if pid % blocks == 0 and outer == 0:
+            offset = clamped(tl.load(offsets_ptr + first, mask=first <= segments, other=0), size)
+            crossing = (first > 0) & (first <= segments) & (offset > start) & (offset <= stop)
+            tl.store(closing_ptrs[0] + chunk, tl.where(crossing, first - 1, -1).to(tl.int64))
+    state = IDENTITY((COLUMNS,))
+    at = start
+    while at < stop:
+        segment = place - 1
+        offset = clamped(tl.load(offsets_ptr + place, mask=place <= segments, other=0), size)
+        origin = clamped(tl.load(offsets_ptr + segment, mask=segment >= 0, other=0), size)
+        closes = (place <= segments) & (offset <= stop)
+        # Beyond `at` in any case: offsets that do not ascend must not keep the program from its end.
+        end = tl.maximum(tl.where(closes, offset, stop), at + 1)
+        state = fold_rows(rows, at, end, origin, keep, COLUMNS, LANES, STEPS)
+        store_results(y_ptrs, y_base + segment * y_step, mask & closes & (segment >= first), state, False)
+        if SPLIT:
+            store_state(partial_ptrs, chunk * outputs + output, mask & closes & (segment < first), state)
+        state = OR_IDENTITY(tl.broadcast_to(closes == 0, (COLUMNS,)), *state)
+        at = end
+        place = place + 1
+        following = clamped(tl.load(offsets_ptr + place, mask=place <= segments, other=0), size)
+        if (place <= segments) & (following <= at):
+            place = place + count_below(offsets_ptr + place, segments + 1 - place, at + 1, LOOKED)
+    if SPLIT:
+        store_state(partial_ptrs, (chunks + chunk) * outputs + output, mask, state)
+    store_nothing(offsets_ptr, y_ptrs, y_base[None, :], y_step, keep, size, first, last, COLUMNS, LOOKED)
 
 
 def segment_whole(
