@@ -15,7 +15,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton import axes, interpreted
-from tilefold.backends.triton.kernels import in_order, product_rows, products, scalars, segments, tiles
+from tilefold.backends.triton.kernels import atomics, in_order, product_rows, products, scalars, segments, tiles
 from tilefold.caching import kept_outside_modes
 
 _OF_PRODUCTS = (
@@ -30,19 +30,21 @@ _OF_PRODUCTS = (
     "fold_splits",
 )
 _OF_FOLDS = ("outer_offset", "folded_offset", "load_tile", "store_results", "program_place", "tree")
+_OF_LANES = (
+    *_OF_FOLDS,
+    "fold_block",
+    "tile_places",
+    "whole_mask",
+    "row_begin",
+    "positions_of",
+    "begin_tile",
+    "begin_masked",
+    "absorb_tile",
+    "absorb_masked",
+)
 _HELPERS = {
-    tiles: (
-        *_OF_FOLDS,
-        "fold_block",
-        "tile_places",
-        "whole_mask",
-        "row_begin",
-        "positions_of",
-        "begin_tile",
-        "begin_masked",
-        "absorb_tile",
-        "absorb_masked",
-    ),
+    tiles: _OF_LANES,
+    atomics: _OF_LANES,
     in_order: (
         *_OF_FOLDS,
         "spread_lanes",
@@ -124,16 +126,16 @@ def device_functions(source: str, interpret: bool) -> dict[str, Any]:
 def kernel(name: str, source: str, interpret: bool) -> Any:
     """The kernel `name` over the device functions in `source`, jitted (or for the interpreter)."""
     module = next(m for m in _HELPERS if name in vars(m))
-    scope: dict[str, Any] = {**vars(module), **device_functions(source, interpret)}
+    scope: dict[str, Any] = {**vars(tiles), **vars(module), **device_functions(source, interpret)}
     scope |= {"gdc_wait": gdc_wait, "gdc_launch_dependents": gdc_launch_dependents}
     scope["LANES_LAST"] = tl.constexpr(axes.LANES_LAST)
     for helper in _HELPERS[module]:
-        scope[helper] = _rebound(_found(helper), scope, interpret)
+        scope[helper] = _rebound(vars(module).get(helper) or _found(helper), scope, interpret)
     return _rebound(getattr(module, name), scope, interpret)
 
 
 def _found(helper: str) -> Any:
-    """A helper, in whichever module it is written."""
+    """A helper that a module has not itself, in whichever one it is written."""
     return next(vars(m)[helper] for m in _HELPERS if helper in vars(m))
 
 

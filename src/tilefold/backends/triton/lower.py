@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilefold.backends.triton.atomic_calls import atomic_call
 from tilefold.backends.triton.call import Call, fold_call
 from tilefold.backends.triton.product_calls import product_call
 from tilefold.backends.triton.segment_calls import segment_call
@@ -15,6 +16,7 @@ from tilefold.problem import Problem
 FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_lanes": fold_call,
     "fold_in_order": fold_call,
+    "fold_atomically": atomic_call,
     "product_whole": product_call,
     "product_rows": product_call,
     "product_partials": product_call,
