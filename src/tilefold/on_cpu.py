@@ -138,7 +138,9 @@ def _segmented(request: Segments, tensors: Sequence[Tensor], backend: str) -> Ma
     *inputs, offsets = tensors
     fold = segments.by_definition if backend == "reference" else segments.fold
     results = fold(inputs, offsets, request.program, request.dim, request.guarantee)
-    plan = Plan("reference" if backend == "reference" else "cpu", guarantee=request.guarantee, strategy="segments")
+    plan = Plan(
+        "reference" if backend == "reference" else "cpu", guarantee=request.guarantee, strategy="segments"
+    )
     return results, plan
 
 

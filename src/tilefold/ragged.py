@@ -100,9 +100,7 @@ def segment_reduce(
     tensors = as_inputs(inputs, monoid, CALL)
     relevant = [*tensors, *listed(offsets), *listed(by), *listed(out)]
     if overridden(*relevant):
-        return override(
-            segment_reduce, relevant, inputs, monoid, offsets, by=by, dim=dim, out=out, **options
-        )
+        return override(segment_reduce, relevant, inputs, monoid, offsets, by=by, dim=dim, out=out, **options)
     keys, borders = _borders(tensors, offsets, by, num_segments, dim, validate)
     results = monoid.pack(_fold(tensors, monoid, borders, dim, dtype, out, validate, guarantee))
     results = rebuildable(results) if classed(relevant) else results
@@ -161,7 +159,9 @@ def _borders(
     """The offsets, given or made of keys, and the keys where they are a result."""
     if (offsets is None) == (by is None):
         got = "neither" if by is None else "both"
-        raise ArgumentError(f"{CALL}: segments must be given by `offsets` or by `by`, got {got}; pass one of them")
+        raise ArgumentError(
+            f"{CALL}: segments must be given by `offsets` or by `by`, got {got}; pass one of them"
+        )
     if offsets is not None:
         check_is_tensor(offsets, CALL)
         if num_segments is not None:
@@ -207,10 +207,14 @@ def _of_keys(
 
 def _number_of(num_segments: Any) -> int:
     if isinstance(num_segments, bool) or not hasattr(type(num_segments), "__index__"):
-        raise KindError(f"{CALL}: `num_segments` must be an int, got {num_segments!r}; pass how many keys there are")
+        raise KindError(
+            f"{CALL}: `num_segments` must be an int, got {num_segments!r}; pass how many keys there are"
+        )
     number = operator.index(num_segments)
     if number < 0:
-        raise ArgumentError(f"{CALL}: `num_segments` must not be negative, got {number}; pass how many keys there are")
+        raise ArgumentError(
+            f"{CALL}: `num_segments` must not be negative, got {number}; pass how many keys there are"
+        )
     return number
 
 
@@ -234,7 +238,7 @@ def _check_offsets(offsets: Tensor, length: int, monoid: Monoid) -> None:
     low, high = (int(v) for v in offsets.aminmax())
     if low < 0 or high > length:
         raise ArgumentError(
-            f"{CALL}: `offsets` must be in [0, {length}], got {low if low < 0 else high}; clamp them or check how they are made"
+            f"{CALL}: `offsets` must be in [0, {length}], got {low if low < 0 else high}; clamp them"
         )
     lengths = offsets.diff()
     if bool((lengths < 0).any()):
@@ -265,19 +269,22 @@ def _of_jagged(
     for t in tensors:
         if not isinstance(t, Tensor) or not t.is_nested or t.layout != torch.jagged:
             raise KindError(
-                f"{CALL}: nested inputs must all be of layout torch.jagged, got {getattr(t, 'layout', type(t).__name__)}; use "
-                "torch.nested.nested_tensor(..., layout=torch.jagged)"
+                f"{CALL}: nested inputs must all be of layout torch.jagged, got {getattr(t, 'layout', type(t).__name__)}; "
+                "use torch.nested.nested_tensor(..., layout=torch.jagged)"
             )
-        if t._lengths is not None:
+        nested: Any = t
+        if nested._lengths is not None:
             raise ArgumentError(
                 f"{CALL}: jagged inputs must have no gaps between rows, got one with lengths of its own; call contiguous()"
             )
-        if t.offsets() is not first.offsets() or t._ragged_idx != first._ragged_idx:
+        if nested.offsets() is not first.offsets() or nested._ragged_idx != first._ragged_idx:
             raise ShapeError(
                 f"{CALL}: jagged inputs must share their offsets, got several; make one from the other's offsets"
             )
     if dim not in (0, first._ragged_idx):
-        raise ArgumentError(f"{CALL}: jagged inputs are folded along their ragged dim {first._ragged_idx}, got dim={dim}; leave it out")
+        raise ArgumentError(
+            f"{CALL}: jagged inputs are folded along their ragged dim {first._ragged_idx}, got dim={dim}; leave it out"
+        )
     place = first._ragged_idx - 1
     targets = out if out is None else [t.movedim(0, place) for t in listed(out)]
     values = [t.values() for t in tensors]

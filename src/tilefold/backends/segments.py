@@ -6,6 +6,7 @@ element is read once, and the loops over tiles see rows of one length.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -33,7 +34,7 @@ def by_definition(
     borders = offsets.tolist()
     folded = [
         reference.fold([t.narrow(dim, begin, end - begin) for t in tensors], program, (dim,))
-        for begin, end in zip(borders, borders[1:], strict=False)
+        for begin, end in itertools.pairwise(borders)
     ]
     shape = [n for d, n in enumerate(tensors[0].shape) if d != dim]
     shape.insert(dim, 0)
@@ -62,7 +63,7 @@ def _folded(
     count = len(lengths)
     if guarantee != "batch_invariant" and count and lengths[0] > 0 and bool((lengths == lengths[0]).all()):
         length, begin = int(lengths[0]), int(begins[0])
-        rows = [t.narrow(dim, begin, count * length).unflatten(dim, (count, length)) for t in tensors]
+        rows = [_cut(t.narrow(dim, begin, count * length), dim, length) for t in tensors]
         return _rows(rows, program, dim + 1, guarantee)
     shape = list(tensors[0].shape)
     shape[dim] = count
@@ -72,7 +73,8 @@ def _folded(
             which = (lengths >> bit & 1).nonzero().view(-1)
             ahead = lengths[which] >> bit + 1 << bit + 1  # what longer pieces of the segment have taken
             together = max(1, TOGETHER >> bit) if 1 << bit < APART else 1
-            for some, first in zip(which.split(together), ahead.split(together), strict=True):
+            for at in range(0, len(which), together):
+                some, first = which[at : at + together], ahead[at : at + together]
                 _take(state, tensors, program, dim, some, begins[some], first, 1 << bit, guarantee)
     return reference.finish(state, program, shape)
 
@@ -89,13 +91,11 @@ def _take(
     guarantee: str,
 ) -> None:
     """Combine segments' states with their next pieces, of one length: `ahead` elements behind their beginnings."""
-    if not len(which):
-        return
     if len(which) == 1:
-        rows = [t.narrow(dim, int(begins + ahead), length).unflatten(dim, (1, length)) for t in tensors]
+        rows = [_cut(t.narrow(dim, int(begins + ahead), length), dim, length) for t in tensors]
     else:
         places = ((begins + ahead)[:, None] + torch.arange(length, device="cpu")).view(-1)
-        rows = [t.index_select(dim, places).unflatten(dim, (len(which), length)) for t in tensors]
+        rows = [_cut(_gathered(t, dim, places), dim, length) for t in tensors]
     if program.algebra.index:
         position = ahead[:, None] + torch.arange(length, device="cpu")
         rows.append(position.view(*position.shape, *[1] * (rows[0].ndim - dim - 2)).expand(rows[0].shape))
@@ -132,6 +132,21 @@ def _of_states(program: Program) -> Program:
         project=project,
         combine_later=program.combine,
     )
+
+
+_CODES = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _gathered(t: Tensor, dim: int, places: Tensor) -> Tensor:
+    """Places of a dim, as codes: torch selects no wide unsigned numbers."""
+    return t.view(_CODES[t.itemsize]).index_select(dim, places).view(t.dtype)
+
+
+def _cut(t: Tensor, dim: int, length: int) -> Tensor:
+    """One dim as two, rows of a length: a view."""
+    count, step = t.shape[dim] // length, t.stride(dim)
+    sizes = (*t.shape[:dim], count, length, *t.shape[dim + 1 :])
+    return t.as_strided(sizes, (*t.stride()[:dim], step * length, step, *t.stride()[dim + 1 :]))
 
 
 def _full(number: float, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:

@@ -29,7 +29,7 @@ ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 
 @dataclass(frozen=True)
 class Chunks:
-    """A launch that shares rows by elements: a chunk is `tiles` tiles of `lanes` windows of `steps` runs of `run` neighbours."""
+    """A launch that shares rows by elements: `tiles` tiles a chunk, `lanes` windows of `steps` runs of `run` neighbours."""
 
     lanes: int
     run: int
@@ -58,7 +58,7 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Columns:
-    """A launch that shares columns by rows: a chunk is `chunk` rows of `columns` neighbours, `lanes` x `steps` rows a tile."""
+    """A launch that shares columns by rows: `chunk` rows of `columns` neighbours, in tiles of `lanes` x `steps` rows."""
 
     columns: int
     lanes: int
@@ -77,7 +77,8 @@ class Columns:
 
     def __str__(self) -> str:
         tile = f"{count(self.lanes * self.steps, 'row')} x {count(self.columns, 'column')}"
-        return f"{count(self.chunks, 'chunk')} of {count(self.chunk, 'row')}, tiles of {tile}, {count(self.num_warps, 'warp')}"
+        chunks = f"{count(self.chunks, 'chunk')} of {count(self.chunk, 'row')}"
+        return f"{chunks}, tiles of {tile}, {count(self.num_warps, 'warp')}"
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,9 @@ def plan_segments(
     """The steps of a ragged fold of tensors and, behind them, their offsets."""
     segments = offsets.shape[0] - 1
     inputs, results = names("input", len(problem.dtypes) + 1), names("output", len(program.outputs))
-    outputs = tuple(Buffer(n, (problem.outputs * segments,), d) for n, d in zip(results, program.outputs, strict=True))
+    outputs = tuple(
+        Buffer(n, (problem.outputs * segments,), d) for n, d in zip(results, program.outputs, strict=True)
+    )
     if problem.outputs * segments == 0 or problem.length == 0:
         return Plan("triton", (Fill(results),), outputs, (), guarantee, "nothing", "nothing to fold")
     reason = f"{count(segments, 'segment')} of {count(problem.length, 'element')}, {count(problem.outputs, 'time')}"
@@ -193,7 +196,9 @@ def _columns(problem: Problem, run: int, offsets: torch.Tensor, device: Device) 
     blocks = math.ceil(last.size / columns) * (problem.outputs // last.size)
     share = power_above(problem.length * blocks // (PROGRAMS * device.sms))
     chunk = min(max(tile, ROWS, share), MOST_ROWS)
-    return Columns(columns, lanes, STEPS, chunk, math.ceil(problem.length / chunk), offsets.shape[0] - 1, offsets.dtype)
+    return Columns(
+        columns, lanes, STEPS, chunk, math.ceil(problem.length / chunk), offsets.shape[0] - 1, offsets.dtype
+    )
 
 
 def _chunks(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Chunks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, fold_call
@@ -14,7 +13,7 @@ from tilefold.problem import Problem
 
 def atomic_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:
     """As `fold_call`, without a step from split to split, and with the program's atomic operation."""
-    call: Any = fold_call(step, plan, problem, program, interpret)
+    call = fold_call(step, plan, problem, program, interpret)
     # Relaxed: a result is read after the launch, and nothing else is ordered by it.
     text = (
         f"def ATOMIC(ptr, x, mask):\n    tl.atomic_{atomic_of(program)}(ptr, x, mask=mask, sem='relaxed')\n"

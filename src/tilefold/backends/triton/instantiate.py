@@ -15,7 +15,15 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton import axes, interpreted
-from tilefold.backends.triton.kernels import atomics, in_order, product_rows, products, scalars, segments, tiles
+from tilefold.backends.triton.kernels import (
+    atomics,
+    in_order,
+    product_rows,
+    products,
+    scalars,
+    segments,
+    tiles,
+)
 from tilefold.caching import kept_outside_modes
 
 _OF_PRODUCTS = (

@@ -17,6 +17,7 @@ from tilefold.planner.segments import Alone, Chunks, Columns, Pieces
 from tilefold.planner.view import WARP
 from tilefold.problem import Problem
 
+
 def segment_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:
     """Arguments and constants of one launch of a ragged fold. Pointers stand as `Pointer` until launch."""
     offsets = Pointer(step.settings.offsets, step.settings.offsets.itemsize)

@@ -5,7 +5,7 @@ after they are clamped to the dim, so that no load or store leaves its tensor wh
 
 Arguments:
     inputs         one record an input: (pointer, outer steps, step along the segments' dim), in elements
-    y_ptrs         one pointer a result; `y_outer`, `y_step`: the results' steps, along `outer_sizes` and from segment to segment
+    y_ptrs         one pointer a result; `y_outer`, `y_step`: their steps along `outer_sizes`, and from segment to segment
     partial_ptrs   one pointer a state field, [2, chunks, outputs]: of every chunk what it folds before its first border,
                    and after its last one
     closing_ptrs   the segment that began before a chunk and ends in it, -1 where there is none: [chunks]
@@ -111,7 +111,7 @@ def fold_side(
     xs, border_at, lead, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr,
     AFTER: tl.constexpr,
 ):  # fmt: skip
-    """What is before a border in every lane's window, or (AFTER) behind it. `border_at` counts from the window's beginning."""
+    """What is before a border in every lane's window, or (AFTER) behind it. `border_at` counts from the window's begin."""
     state = IDENTITY((LANES,))
     for step in tl.static_range(STEPS):
         places = run_places(step, RUN)
@@ -130,7 +130,7 @@ def fold_side(
 def fold_inner(
     rows, offsets_ptr, y_ptrs, y_base, y_step, start, size, first, last, LANES: tl.constexpr, WINDOW: tl.constexpr
 ):
-    """Segments [first, last) that a window of one lane holds whole with borders on both sides, a lane each; and empty ones."""
+    """Segments of [first, last) that a lane's window holds whole between two borders, and empty ones; a lane each."""
     lane = tl.arange(0, LANES)
     for at in range(first, last, LANES):
         segment = at + lane
@@ -140,7 +140,7 @@ def fold_inner(
         inner = (begin > start) & (end > begin) & ((begin - start - 1) // WINDOW == (end - start - 1) // WINDOW)
         length = tl.where(there & inner, end - begin, 0).to(tl.int32)
         state = IDENTITY((LANES,))
-        for i in range(0, tl.reduce(length, 0, longer)):
+        for i in range(tl.reduce(length, 0, longer)):
             xs = [tl.load(row[0] + (begin + i) * row[1], mask=i < length) for row in rows]
             lifted = LIFT(*xs, tl.broadcast_to(TO_INDEX(begin * 0 + i), xs[0].shape))
             state = COMBINE(*state, *OR_IDENTITY(i < length, *lifted))
@@ -300,8 +300,8 @@ def segment_columns(
 ):  # fmt: skip
     """Fold the segments of COLUMNS neighbouring columns by equal shares of their rows.
 
-    A program owns rows [chunk * CHUNK, (chunk + 1) * CHUNK) of its columns and walks them from border to border. `inputs` have
-    the step from column to column at their end. Writes as `segment_rows` does.
+    A program owns rows [chunk * CHUNK, (chunk + 1) * CHUNK) of its columns and walks them from border to border. `inputs`
+    have the step from column to column at their end. Writes as `segment_rows` does.
     """
     if RELEASE:
         gdc_launch_dependents()
