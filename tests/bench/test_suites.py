@@ -27,6 +27,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "two_words.py").write_text("from tilefold.bench.suites.host import SUITE\n")
     monkeypatch.setattr(suites, "__path__", [*suites.__path__, str(tmp_path)])
     assert suites.suite_names() == [
+        "atomic-sum",
         "cpu",
         "decompose-k",
         "folds",
@@ -34,6 +35,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "or-small-axis",
         "real",
         "router",
+        "segment",
         "shapes",
         "two-words",
     ]
@@ -43,7 +45,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", suites.LATER)
 def test_a_later_suite_does_not_exist_yet(name: str) -> None:
     with pytest.raises(
-        ArgumentError, match=f"exists already, got '{name}'; there are cpu, decompose-k, folds"
+        ArgumentError, match=f"exists already, got '{name}'; there are atomic-sum, cpu, decompose-k, folds"
     ):
         load_suite(name)
 

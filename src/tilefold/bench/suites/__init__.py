@@ -9,7 +9,7 @@ from tilefold.bench.cases import Suite
 from tilefold.errors import ArgumentError
 
 # Announced, each to come with its operation.
-LATER = ("normalize", "scan", "transpose", "atomic-sum")
+LATER = ("normalize", "scan", "transpose")
 
 
 def suite_names() -> list[str]:
