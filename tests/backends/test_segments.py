@@ -64,6 +64,12 @@ def test_rows(lengths: str, monoid: tilefold.Monoid, device: Device) -> None:
     assert not device.overlaps or len(names) == 1 or plan.overlap
 
 
+@pytest.mark.parametrize("step", [1, 2])
+def test_rows_that_begin_and_end_anywhere(step: int) -> None:
+    x = drawn(301 * step, dtype=torch.int8)[1::step]
+    compare(x, monoids.SUM, offsets_of([len(x)]))
+
+
 def test_columns() -> None:
     offsets = offsets_of([0, 0, 1, 2, 0, 250, 1, 1, 0])
     plan = compare(drawn(270, 5), AFFINE, offsets)

@@ -29,7 +29,10 @@ ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 
 @dataclass(frozen=True)
 class Chunks:
-    """A launch that shares rows by elements: `tiles` tiles a chunk, `lanes` windows of `steps` runs of `run` neighbours."""
+    """A launch that shares rows by elements: `tiles` tiles a chunk, `lanes` windows of `steps` runs of `run` neighbours.
+
+    `whole_runs`: runs are aligned in memory, so that one which is a row's last may be read whole.
+    """
 
     lanes: int
     run: int
@@ -38,6 +41,7 @@ class Chunks:
     chunks: int
     segments: int
     offsets: torch.dtype
+    whole_runs: bool = True
     num_warps: int = 1
     num_stages: int = 1
 
@@ -207,6 +211,16 @@ def _chunks(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -
     tile = WARP * run * steps
     tiles = math.ceil(problem.length / tile)
     together = min(TILES, power_above(tiles * problem.outputs // (PROGRAMS * device.sms)))
-    return Chunks(
-        WARP, run, steps, together, math.ceil(tiles / together), offsets.shape[0] - 1, offsets.dtype
+    chunks, segments = math.ceil(tiles / together), offsets.shape[0] - 1
+    return Chunks(WARP, run, steps, together, chunks, segments, offsets.dtype, _aligned(problem, run))
+
+
+def _aligned(problem: Problem, run: int) -> bool:
+    """Whether runs of every input are neighbours in memory that begin at multiples of their bytes."""
+    *outer, inner = problem.dims
+    return all(
+        inner.strides[i] == 1
+        and problem.aligned[i] % (run * dtype.itemsize) == 0
+        and all(d.strides[i] % run == 0 for d in outer)
+        for i, dtype in enumerate(problem.dtypes)
     )

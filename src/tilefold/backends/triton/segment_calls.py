@@ -44,7 +44,11 @@ def _of_chunks(step: Launch, program: Program, problem: Problem, offsets: Pointe
     between, constants = _between(step, program, stage.chunks > 1)
     counts = (problem.length, stage.segments, stage.chunks, problem.outputs)
     arguments = (_inputs(problem), offsets, _results(program), *between, *_results_place(problem), *counts)
-    constants |= _of_runs(stage) | {"STEPS": stage.steps, "TILES": stage.tiles}
+    constants |= _of_runs(stage) | {
+        "STEPS": stage.steps,
+        "TILES": stage.tiles,
+        "WHOLE_RUNS": stage.whole_runs,
+    }
     return arguments, constants, problem.outputs * stage.chunks
 
 

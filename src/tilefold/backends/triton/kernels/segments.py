@@ -150,7 +150,7 @@ def fold_inner(
 def segment_rows(
     inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, size, segments, chunks, outputs,
     LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, TILES: tl.constexpr,
-    SPLIT: tl.constexpr, RELEASE: tl.constexpr,
+    WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the segments of rows by equal shares of their elements, whatever the segments' lengths.
 
@@ -159,6 +159,7 @@ def segment_rows(
     from the last one on; a scan over the lanes carries open segments from window to window. Segments that lie within
     one window between its borders, and empty ones, are folded after that, a lane each.
 
+    WHOLE_RUNS: a run is a vector that is aligned in memory, and read whole where the row ends in it.
     Writes the results of segments that begin and end in the chunk; with SPLIT also the states of the pieces at its two ends,
     and the segment that the first of them ends.
     """
@@ -185,7 +186,8 @@ def segment_rows(
         xs = ()
         for step in tl.static_range(STEPS):
             places = begins[:, None] + run_places(step, RUN)
-            xs = xs + (load_runs(rows, places, places // RUN * RUN < reach),)
+            bound = places // RUN * RUN < reach if WHOLE_RUNS else places < reach
+            xs = xs + (load_runs(rows, places, bound),)
         segment = last_until(offsets_ptr, first - 1 + lane * 0, last - first, segments, start + begins)
         border_at = border(offsets_ptr, segment + 1, segments, start, size, 2 * CHUNK) - begins
         lead = start + begins - clamped(tl.load(offsets_ptr + segment, mask=segment >= 0, other=0), size)
