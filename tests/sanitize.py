@@ -50,6 +50,17 @@ def _calls() -> Iterator[str]:
         for name in FOLDS:
             yield f"{name} of {case.name}"
             tilefold.reduce(case.make(MONOIDS[name], torch.float32, "cuda"), MONOIDS[name], case.dims)
+    lengths = torch.tensor([0, 64, 0, 0, 3, 90_000, 1, 0, 31, 33, 500, 0], device="cuda")
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    for shape in ((100_003,), (100_003, 5), (100_003, 200)):
+        for guarantee in ("run_to_run", "batch_invariant"):
+            for borders in (offsets, offsets - 100, offsets.flip(0)):
+                yield f"segments of {shape}, {guarantee}, from {int(borders[0])}"
+                tilefold.segment_reduce(
+                    torch.ones(shape, device="cuda"), monoids.SUM, borders, guarantee=guarantee
+                )
+    yield "a sum by atomics"
+    tilefold.reduce(torch.ones(1 << 22, device="cuda"), monoids.SUM, guarantee="none")
     for rows, depth, columns in PRODUCTS:
         a, b = torch.randn(rows, depth, device="cuda"), torch.randn(depth, columns, device="cuda")
         for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8):

@@ -84,7 +84,7 @@ def test_on_a_cpu(lengths: str, monoid: tilefold.Monoid, guarantee: str) -> None
     ("lengths", "monoid"),
     [("equal", monoids.SUM), ("short", AFFINE), ("one long among empty ones", AFFINE), ("short", WEIGHTED),
      ("lengths around a window", WEIGHTED), ("empty ones", AFFINE)],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else value.name,
 )  # fmt: skip
 def test_under_the_interpreter(lengths: str, monoid: tilefold.Monoid) -> None:
     offsets = offsets_of(LENGTHS[lengths], 3, torch.int32)

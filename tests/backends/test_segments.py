@@ -54,7 +54,7 @@ def compare(x: Tensor, monoid: tilefold.Monoid, offsets: Tensor, dim: int = 0, d
     ("lengths", "monoid", "device"),
     [("equal", monoids.SUM, H200), ("short", AFFINE, H200), ("one long among empty ones", AFFINE, H200),
      ("lengths around a window", WEIGHTED, SMALL)],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else value.name,
 )  # fmt: skip
 def test_rows(lengths: str, monoid: tilefold.Monoid, device: Device) -> None:
     offsets = offsets_of(LENGTHS[lengths], 3, torch.int32)
