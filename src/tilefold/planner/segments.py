@@ -157,7 +157,8 @@ def plan_segments(
     )
     if problem.outputs * segments == 0 or problem.length == 0:
         return Plan("triton", (Fill(results),), outputs, (), guarantee, "nothing", "nothing to fold")
-    reason = f"{count(segments, 'segment')} of {count(problem.length, 'element')}, {count(problem.outputs, 'time')}"
+    times = f", {problem.outputs} times" if problem.outputs > 1 else ""
+    reason = f"{count(segments, 'segment')} of {count(problem.length, 'element')}{times}"
     run = VECTOR_BYTES // max(d.itemsize for d in problem.dtypes)
     if guarantee == "batch_invariant":
         alone = Launch("segment_whole", Alone(WARP, run, segments, offsets.dtype), inputs, results)
