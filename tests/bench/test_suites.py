@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tilefold.bench import suites
+from tilefold.bench import segment_cases, suites
 from tilefold.bench.suites import cpu, folds, load_suite, or_small_axis
 from tilefold.errors import ArgumentError
 
@@ -134,3 +134,35 @@ def test_kernels_compile_without_a_gpu(name: str, architecture: int) -> None:
     )
     source = ASTSource(kernel, types, constants)
     assert "cubin" in triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm
+
+
+def test_atomic_sums_are_right_in_the_interpreter() -> None:
+    """Every memory semantics on a length that no program divides."""
+    code = """
+import torch
+from tilefold.bench import gate
+from tilefold.bench.operations import fold_case
+from tilefold.bench.suites.atomic_sum import ATOMIC
+case = fold_case("sum", 1, (1, 3000), "fp32", "x")
+probes = gate.probes_of(case, "cpu")
+x = torch.empty_like(probes[0].x)
+for form in ATOMIC:
+    choice = form.build(case, x)[0]
+    assert gate.check(case, choice.call, x, probes) is None, form.name
+    print(form.name)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    names = ["relaxed", "acquire", "release", "acq_rel"]
+    assert done.stdout.splitlines() == [f"atomic, {name}" for name in names]
+
+
+def test_segments_by_a_power_law_hold_all_elements() -> None:
+    offsets = segment_cases.offsets_of(1 << 16, 0)
+    lengths = offsets.diff()
+    assert (int(offsets[0]), int(offsets[-1])) == (0, 1 << 16)
+    assert int(lengths.min()) > 0
+    assert int(lengths.max()) > 8 * float(lengths.double().mean())
