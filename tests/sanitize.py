@@ -81,6 +81,17 @@ def _calls() -> Iterator[str]:
             tilefold.softmax(x, dim)
             tilefold.softmax(x, dim, guarantee="batch_invariant")
             tilefold.rms_norm(x, x.shape[1:], residual=x)
+    lengths = torch.tensor([0, 64, 0, 0, 3, 90_000, 1, 0, 31, 33, 500, 0], device="cuda")
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    for shape in ((100_003,), (100_003, 5), (100_003, 200)):
+        for guarantee in ("run_to_run", "batch_invariant"):
+            for borders in (offsets, offsets - 100, offsets.flip(0)):
+                yield f"segments of {shape}, {guarantee}, from {int(borders[0])}"
+                tilefold.segment_reduce(
+                    torch.ones(shape, device="cuda"), monoids.SUM, borders, guarantee=guarantee
+                )
+    yield "a sum by atomics"
+    tilefold.reduce(torch.ones(1 << 22, device="cuda"), monoids.SUM, guarantee="none")
     for rows, depth, columns in PRODUCTS:
         a, b = torch.randn(rows, depth, device="cuda"), torch.randn(depth, columns, device="cuda")
         for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8):

@@ -46,6 +46,7 @@ from tilefold.functional import (
 )
 from tilefold.mapped import reduce_map
 from tilefold.product import matmul
+from tilefold.ragged import segment_reduce
 from tilefold.scan import scan
 from tilefold.selection import topk
 from tilefold.switch import backend
@@ -93,6 +94,7 @@ __all__ = [
     "reduce_map",
     "rms_norm",
     "scan",
+    "segment_reduce",
     "softmax",
     "std",
     "std_mean",

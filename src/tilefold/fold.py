@@ -59,7 +59,8 @@ def reduce(
         out: tensor(s) to write the results into, of the results' shape and dtype.
         guarantee: "run_to_run": the same bits for the same inputs, layout, chip, version and tuning table.
             "batch_invariant": besides, a result's bits depend neither on how many results there are nor on the chip's
-            core count. "none": neither.
+            core count. "none": neither; programs that share a result may meet in atomic operations, unless
+            torch.use_deterministic_algorithms is on.
 
     Returns:
         What `project` gives (or the state): a tensor, a tuple, or a named tuple, in the kept dims' shape. Floats come
@@ -107,6 +108,8 @@ def fold_tensors(
     """`reduce` without packing: a list of result tensors. `convert` reads every element as that dtype first."""
     if keepdim is not True and keepdim is not False:
         check_keepdim(keepdim, call)  # before calls are compared: 1 == True
+    if guarantee == "none" and torch.are_deterministic_algorithms_enabled():
+        guarantee = "run_to_run"
     key = None
     if len(tensors) == 1 and out is None and type(x := tensors[0]) is Tensor:
         key = _key(x, monoid, dim, keepdim, dtype, convert, guarantee)

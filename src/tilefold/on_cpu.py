@@ -10,14 +10,14 @@ import torch
 
 from tilefold import refold
 from tilefold.algebra.program import Program
-from tilefold.backends import loops, native, reference, row_tiles, scans, selecting, torch_product
+from tilefold.backends import loops, native, reference, row_tiles, scans, segments, selecting, torch_product
 from tilefold.errors import BackendError
 from tilefold.modes import as_given
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.library import LibraryMap, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
 from tilefold.planner.scans import cpu_scan, library_scan
-from tilefold.requests import Product, Rearrangement, Reduction, Request, RowMap, Scan, Selected
+from tilefold.requests import Product, Rearrangement, Reduction, Request, RowMap, Scan, Segments, Selected
 
 Tensor = torch.Tensor
 Made = tuple[list[Tensor], Plan]
@@ -234,6 +234,16 @@ def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
     return (results + state if request.state else results), plan
 
 
+def _segmented(request: Segments, tensors: Sequence[Tensor], backend: str) -> Made:
+    *inputs, offsets = tensors
+    fold = segments.by_definition if backend == "reference" else segments.fold
+    results = fold(inputs, offsets, request.program, request.dim, request.guarantee)
+    plan = Plan(
+        "reference" if backend == "reference" else "cpu", guarantee=request.guarantee, strategy="segments"
+    )
+    return results, plan
+
+
 # How each kind of request runs: functions of (request, tensors, backend).
 RUN: dict[type[Request], Callable[..., Made]] = {
     Reduction: _reduced,
@@ -242,4 +252,5 @@ RUN: dict[type[Request], Callable[..., Made]] = {
     Selected: _selected,
     Scan: _scanned,
     RowMap: _mapped,
+    Segments: _segmented,
 }

@@ -325,11 +325,7 @@ def test_torch_compile_is_checked_before_it_is_timed_on_a_cpu(
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (
-            ["scan"],
-            "one whose operation exists already, got 'scan'; there are cpu, decompose-k, folds",
-        ),
-        (["wat"], "one that exists, got 'wat'; there are cpu, decompose-k, folds"),
+        (["wat"], "one that exists, got 'wat'; there are atomic-sum, cpu, decompose-k, folds"),
         ([], "SUITE must be one of"),
         (
             ["folds", "--device", "cpu", "--shapes", "3xx3"],

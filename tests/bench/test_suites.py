@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tilefold.bench import gate, suites
+from tilefold.bench import gate, segment_cases, suites
 from tilefold.bench.cases import outputs_of
 from tilefold.bench.suites import cpu, folds, load_suite, or_small_axis, scan
-from tilefold.errors import ArgumentError
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,6 +27,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "two_words.py").write_text("from tilefold.bench.suites.host import SUITE\n")
     monkeypatch.setattr(suites, "__path__", [*suites.__path__, str(tmp_path)])
     assert suites.suite_names() == [
+        "atomic-sum",
         "cpu",
         "decompose-k",
         "folds",
@@ -37,20 +37,13 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "real",
         "router",
         "scan",
+        "segment",
         "shapes",
         "topk",
         "transpose",
         "two-words",
     ]
     assert load_suite("two-words").name == "host"
-
-
-@pytest.mark.parametrize("name", suites.LATER)
-def test_a_later_suite_does_not_exist_yet(name: str) -> None:
-    with pytest.raises(
-        ArgumentError, match=f"exists already, got '{name}'; there are cpu, decompose-k, folds"
-    ):
-        load_suite(name)
 
 
 @pytest.mark.parametrize("name", suites.suite_names())
@@ -169,3 +162,35 @@ for form in NAIVE:
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3
+
+
+def test_atomic_sums_are_right_in_the_interpreter() -> None:
+    """Every memory semantics on a length that no program divides."""
+    code = """
+import torch
+from tilefold.bench import gate
+from tilefold.bench.operations import fold_case
+from tilefold.bench.suites.atomic_sum import ATOMIC
+case = fold_case("sum", 1, (1, 3000), "fp32", "x")
+probes = gate.probes_of(case, "cpu")
+x = torch.empty_like(probes[0].x)
+for form in ATOMIC:
+    choice = form.build(case, x)[0]
+    assert gate.check(case, choice.call, x, probes) is None, form.name
+    print(form.name)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    names = ["relaxed", "acquire", "release", "acq_rel"]
+    assert done.stdout.splitlines() == [f"atomic, {name}" for name in names]
+
+
+def test_segments_by_a_power_law_hold_all_elements() -> None:
+    offsets = segment_cases.offsets_of(1 << 16, 0)
+    lengths = offsets.diff()
+    assert (int(offsets[0]), int(offsets[-1])) == (0, 1 << 16)
+    assert int(lengths.min()) > 0
+    assert int(lengths.max()) > 8 * float(lengths.double().mean())

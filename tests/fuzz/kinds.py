@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fuzz import folds, maps, products, scalars, scans
+from fuzz import folds, maps, products, scalars, scans, segments
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ def _scans(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
     return Kind(f"scans by {backend}", scans.scans(**sizes), check, batch, few)
 
 
+def _segments(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
+    check = functools.partial(segments.check, backends=[backend])
+    return Kind(f"segments by {backend}", segments.ragged(**sizes), check, batch, few)
+
+
 CPU = {
     kind.name: kind
     for kind in [
@@ -67,12 +72,19 @@ CPU = {
         _products("ptx", 6, 20, most=33, depth=100),
         _scans("cpu and auto", 200, 100),
         _scans("interpret", 10, 12, long=(31, 33), most=60),
+        _segments("cpu", 100, 60),
+        _segments("interpret", 20, 8, most=200),
+        _segments("ptx", 6, 4, most=400),
         _folds("ptx", 8, 30, long=(31, 64, 65, 127, 257, 300), most=600),
     ]
 }
 CUDA = {
     kind.name: kind
     for kind in [
+        Kind(
+            "segments by triton", segments.ragged(most=4000),
+            functools.partial(segments.check, backends=["triton"], device="cuda"), 25, 0,
+        ),
         Kind(
             "products by triton", products.products(),
             functools.partial(products.check, backends=["triton"], device="cuda"), 25, 0,

@@ -555,4 +555,33 @@ MUTANTS = (
         'for sign in "&":',
         ("tests/watch/test_page.py::test_names_are_text",),
     ),
+    # ------------------------------------------------------------------------------------------------ segments, atomics
+    Mutant(
+        "the last piece of a segment that crosses chunks is lost",
+        "backends/triton/kernels/segments.py",
+        "state = COMBINE(*state, *heads)",
+        "heads = COMBINE(*state, *heads)",
+        ("tests/test_ragged.py::test_under_the_interpreter[one long among empty ones-affine]",),
+    ),
+    Mutant(
+        "a window's first border is taken for its last",
+        "backends/triton/kernels/segments.py",
+        "tail = fold_side(xs, newest_at, lead,",
+        "tail = fold_side(xs, border_at, lead,",
+        ("tests/test_ragged.py::test_under_the_interpreter[short-affine]",),
+    ),
+    Mutant(
+        "offsets are not clamped",
+        "backends/triton/kernels/segments.py",
+        "return tl.minimum(tl.maximum(offset.to(tl.int64), 0), size)",
+        "return offset.to(tl.int64)",
+        ("tests/backends/test_segments.py::test_offsets_beyond_the_dim_are_clamped[rows]",),
+    ),
+    Mutant(
+        "a maximum of floats is an atomic operation",
+        "planner/atomics.py",
+        ' or (is_float(program.state[0]) and operation != "add")',
+        "",
+        ("tests/backends/test_segments.py::test_an_atomic_operation_is_known_by_its_graph",),
+    ),
 )

@@ -69,6 +69,13 @@ def test_carries_join_words(a: np.ndarray, b: np.ndarray) -> None:
 
 @few
 @given(a=words("i4"), b=words("i4"))
+def test_extremes_that_are_not_negative(a: np.ndarray, b: np.ndarray) -> None:
+    for name, function in (("min", np.minimum), ("max", np.maximum)):
+        same(apply(f"{name}.relu.s32 {{d}}, {{a}}, {{b}};", a, b, result="i4"), np.maximum(function(a, b), 0))
+
+
+@few
+@given(a=words("i4"), b=words("i4"))
 def test_division_goes_toward_zero(a: np.ndarray, b: np.ndarray) -> None:
     b = np.where((b == 0) | (b == -1), 7, b).astype("i4")
     want = [abs(int(x)) // abs(int(y)) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a, b, strict=True)]

@@ -21,6 +21,7 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError
+from tilefold.planner.atomics import atomic_of, atomic_plan
 from tilefold.planner.candidates import Wanted, base_tiles, variants_of
 from tilefold.planner.columns import column_programs, columns_stage, one_lane
 from tilefold.planner.cost import Known, cost
@@ -103,6 +104,8 @@ def plan_fold(
     if first.splits == 1:
         plan = fold_plan(problem, program, (first,), overlaps=False, guarantee=guarantee, reason=reason)
         return replace(plan, time_us=time_us)
+    if guarantee == "none" and not first.ordered and atomic_of(program) is not None:
+        return replace(atomic_plan(problem, program, first, reason), time_us=time_us)
     second = second_stage(problem.outputs, first.splits, program)
     if invariant and not second.ordered:
         in_order = not program.algebra.index or keeps_positions(problem, first)

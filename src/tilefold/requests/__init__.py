@@ -6,6 +6,17 @@ from tilefold.requests.rearrangement import Rearrangement
 from tilefold.requests.reduce_map import RowMap
 from tilefold.requests.reduction import Reduction
 from tilefold.requests.scan import Scan
+from tilefold.requests.segments import Segments
 from tilefold.requests.selection import Selected
 
-__all__ = ["Product", "Rearrangement", "Reduction", "Request", "Result", "RowMap", "Scan", "Selected"]
+__all__ = [
+    "Product",
+    "Rearrangement",
+    "Reduction",
+    "Request",
+    "Result",
+    "RowMap",
+    "Scan",
+    "Segments",
+    "Selected",
+]

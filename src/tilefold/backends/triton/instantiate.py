@@ -16,6 +16,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from tilefold.backends.triton import axes, interpreted
 from tilefold.backends.triton.kernels import (
+    atomics,
     in_order,
     map_rows,
     map_windows,
@@ -25,6 +26,7 @@ from tilefold.backends.triton.kernels import (
     products,
     scalars,
     scans,
+    segments,
     selections,
     tiles,
 )
@@ -32,7 +34,7 @@ from tilefold.caching import kept_outside_modes
 
 # Where kernels are written.
 _MODULES = (
-    tiles, in_order, maps, map_rows, map_windows, scans, moves, selections, products, product_rows,
+    tiles, in_order, atomics, maps, map_rows, map_windows, scans, segments, moves, selections, products, product_rows,
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilefold.backends.triton.atomic_calls import atomic_call
 from tilefold.backends.triton.call import Call
 from tilefold.backends.triton.map_calls import (
     clear_call,
@@ -16,12 +17,18 @@ from tilefold.backends.triton.map_calls import (
 from tilefold.backends.triton.move_calls import move_call
 from tilefold.backends.triton.product_calls import product_call
 from tilefold.backends.triton.scan_calls import scan_call
+from tilefold.backends.triton.segment_calls import segment_call
 from tilefold.backends.triton.selection_calls import selection_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
 
 FAMILIES: dict[str, Callable[..., Call]] = {
+    "fold_atomically": atomic_call,
+    "segment_rows": segment_call,
+    "segment_columns": segment_call,
+    "segment_pieces": segment_call,
+    "segment_whole": segment_call,
     "scan_walked": scan_call,
     "scan_tiles": scan_call,
     "fold_lanes": folding_call,

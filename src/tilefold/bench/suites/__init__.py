@@ -8,9 +8,6 @@ import pkgutil
 from tilefold.bench.cases import Suite
 from tilefold.errors import ArgumentError
 
-# Announced, each to come with its operation.
-LATER = ("atomic-sum",)
-
 
 def suite_names() -> list[str]:
     """The suites that there are, as the command line writes them."""
@@ -25,7 +22,8 @@ def load_suite(name: str) -> Suite:
     """
     there = suite_names()
     if name not in there:
-        kind = "one whose operation exists already" if name in LATER else "one that exists"
-        raise ArgumentError(f"bench: SUITE must be {kind}, got {name!r}; there are {', '.join(there)}")
+        raise ArgumentError(
+            f"bench: SUITE must be one that exists, got {name!r}; there are {', '.join(there)}"
+        )
     suite: Suite = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").SUITE
     return suite

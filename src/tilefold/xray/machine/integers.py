@@ -31,6 +31,8 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
     function: Function | None = None
     if opcode in _TWO and not set(instruction.modifiers) & {"cc", "sat", "relu"}:
         return binder.pure(instruction, _TWO[opcode], (kind, kind), kind)
+    if opcode in ("min", "max") and "relu" in instruction.modifiers:
+        return binder.pure(instruction, _not_negative(_TWO[opcode]), (kind, kind), kind)
     if opcode in ("mul", "mad"):
         return _multiply(binder, instruction, kind)
     if opcode in ("shl", "shr"):
@@ -69,6 +71,11 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
         )
         return binder.pure(kept, _table(table.value), (U32, U32, U32), U32)
     return None
+
+
+def _not_negative(function: Function) -> Function:
+    """What a function gives, 0 in place of negative numbers."""
+    return lambda a, b: np.maximum(function(a, b), 0).astype(a.dtype)
 
 
 def _packed(function: Function, half: Type) -> Function:

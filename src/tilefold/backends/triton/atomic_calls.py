@@ -1,0 +1,21 @@
+"""A launch of a fold by atomics as a kernel call: a fold's, into one place for all splits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilefold.algebra.program import Program
+from tilefold.backends.triton.call import Call, fold_call
+from tilefold.planner.atomics import atomic_of
+from tilefold.planner.plan import Launch, Plan
+from tilefold.problem import Problem
+
+
+def atomic_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:
+    """As `fold_call`, without a step from split to split, and with the program's atomic operation."""
+    call = fold_call(step, plan, problem, program, interpret)
+    # Relaxed: a result is read after the launch, and nothing else is ordered by it.
+    text = (
+        f"def ATOMIC(ptr, x, mask):\n    tl.atomic_{atomic_of(program)}(ptr, x, mask=mask, sem='relaxed')\n"
+    )
+    return replace(call, source=f"{call.source}\n\n{text}", arguments=(*call.arguments[:-1], 0))

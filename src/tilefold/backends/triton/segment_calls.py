@@ -1,0 +1,132 @@
+"""Launches of ragged folds as kernel calls: arguments, constants, grid."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tilefold.algebra.program import Program
+from tilefold.backends.triton.call import Call, Pointer, launchable
+from tilefold.backends.triton.emit import emit
+from tilefold.planner.folds import partial_dtypes
+from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.segments import Alone, Chunks, Columns, Pieces
+from tilefold.planner.view import WARP
+from tilefold.problem import Problem
+
+
+def segment_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:
+    """Arguments and constants of one launch of a ragged fold. Pointers stand as `Pointer` until launch."""
+    offsets = Pointer(step.settings.offsets, step.settings.offsets.itemsize)
+    of = {"segment_pieces": _of_pieces, "segment_columns": _of_columns, "segment_whole": _of_segments}
+    arguments, constants, grid = of.get(step.kernel, _of_chunks)(step, program, problem, offsets)
+    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
+    return Call(
+        kernel=step.kernel,
+        source=f"{emit(program, index=index, interpret=interpret)}\n\n{_flagged(len(program.state))}",
+        arguments=arguments,
+        constants=tuple(constants.items()),
+        grid=launchable(grid, problem.outputs, "segment_reduce", "fold"),
+        num_warps=step.settings.num_warps,
+        num_stages=step.settings.num_stages,
+        dependent=step.early,
+    )
+
+
+Laid = tuple[tuple[Any, ...], dict[str, Any], int]  # arguments, constants, grid
+
+
+def _of_chunks(step: Launch, program: Program, problem: Problem, offsets: Pointer) -> Laid:
+    stage: Chunks = step.settings
+    between, constants = _between(step, program, stage.chunks > 1)
+    counts = (problem.length, stage.segments, stage.chunks, problem.outputs)
+    arguments = (_inputs(problem), offsets, _results(program), *between, *_results_place(problem), *counts)
+    constants |= _of_runs(stage) | {
+        "STEPS": stage.steps,
+        "TILES": stage.tiles,
+        "WHOLE_RUNS": stage.whole_runs,
+    }
+    return arguments, constants, problem.outputs * stage.chunks
+
+
+def _of_columns(step: Launch, program: Program, problem: Problem, offsets: Pointer) -> Laid:
+    stage: Columns = step.settings
+    *outer, last, inner = problem.dims
+    between, constants = _between(step, program, stage.chunks > 1)
+    rows = replace(problem, dims=(*outer, inner))
+    inputs = tuple((*x, last.strides[i]) for i, x in enumerate(_inputs(rows)))
+    blocks = math.ceil(last.size / stage.columns)
+    counts = (last.output, last.size, problem.length, stage.segments, stage.chunks, problem.outputs, blocks)
+    arguments = (inputs, offsets, _results(program), *between, *_results_place(rows), *counts)
+    constants |= {
+        "COLUMNS": stage.columns, "LANES": stage.lanes, "STEPS": stage.steps, "CHUNK": stage.chunk, "LOOKED": WARP,
+    }  # fmt: skip
+    return arguments, constants, problem.outputs // last.size * blocks * stage.chunks
+
+
+def _of_segments(step: Launch, program: Program, problem: Problem, offsets: Pointer) -> Laid:
+    stage: Alone = step.settings
+    counts = (problem.length, stage.segments)
+    arguments = (_inputs(problem), offsets, _results(program), *_results_place(problem), *counts)
+    return arguments, _of_runs(stage), problem.outputs * stage.segments
+
+
+def _of_pieces(step: Launch, program: Program, problem: Problem, offsets: Pointer) -> Laid:
+    stage: Pieces = step.settings
+    partials = tuple(Pointer(d, 16) for d in partial_dtypes(program))
+    blocks = math.ceil(problem.outputs / stage.outputs)
+    counts = (problem.length, stage.chunks, problem.outputs, blocks, stage.chunk)
+    closing = (Pointer(torch.int64, 16),)
+    arguments = (offsets, partials, closing, _results(program), *_results_place(problem), *counts)
+    constants = {"LANES": stage.lanes, "OUTPUTS": stage.outputs, "WAIT": step.early}
+    return arguments, constants, blocks * stage.chunks
+
+
+def _inputs(problem: Problem) -> tuple[Any, ...]:
+    """A record an input: its pointer, its steps along the outer dims, and that along the segments' dim."""
+    *outer, inner = problem.dims
+    return tuple(
+        (Pointer(dtype, problem.aligned[i]), tuple(d.strides[i] for d in outer), inner.strides[i])
+        for i, dtype in enumerate(problem.dtypes)
+    )
+
+
+def _results(program: Program) -> tuple[Pointer, ...]:
+    return tuple(Pointer(d, 16) for d in program.outputs)
+
+
+def _results_place(problem: Problem) -> tuple[Any, ...]:
+    """The results' steps along the outer dims and from segment to segment, and the outer dims' sizes."""
+    *outer, inner = problem.dims
+    return tuple(d.output for d in outer), inner.output, tuple(d.size for d in outer)
+
+
+def _between(step: Launch, program: Program, split: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a first launch leaves for a second one."""
+    partials = tuple(Pointer(d, 16) for d in partial_dtypes(program)) if split else ()
+    closing = (Pointer(torch.int64, 16),) if split else ()
+    return (partials, closing), {"SPLIT": split, "RELEASE": step.releases}
+
+
+def _of_runs(stage: Chunks | Alone) -> dict[str, Any]:
+    return {"LANES": stage.lanes, "RUN": stage.run, "LEVELS": stage.run.bit_length() - 1}
+
+
+def _flagged(fields: int) -> str:
+    """Functions of states with a flag ahead, which says that a segment begins in what they stand for.
+
+    IN_TURN: two states of every lane, one behind the other. Made of fixed names and of numbers.
+    """
+    a, b = [f"a{i}" for i in range(fields)], [f"b{i}" for i in range(fields)]
+    chosen = ", ".join(f"tl.where(fb != 0, {y}, c[{i}])" for i, y in enumerate(b))
+    sides = [(x, y) for x, y in zip(["fa", *a], ["fb", *b], strict=True)]
+    turns = ", ".join(f"tl.reshape(tl.join({x}, {y}), (2 * {x}.shape[0],))" for x, y in sides)
+    return (
+        f"def IN_TURN(fa, {', '.join(a)}, fb, {', '.join(b)}):\n    return ({turns},)\n\n\n"
+        f"def UNFLAGGED(f, {', '.join(a)}):\n    return ({', '.join(a)},)\n\n\n"
+        f"def COMBINE_SEGMENTS(fa, {', '.join(a)}, fb, {', '.join(b)}):\n"
+        f"    c = COMBINE({', '.join([*a, *b])})\n    return (fa | fb, {chosen},)\n"
+    )

@@ -1,0 +1,85 @@
+"""Sums of ragged rows: equal segments of 64 to 4096 elements, and lengths by a power law."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import tilefold
+from tilefold import monoids
+from tilefold.bench.cases import Case, Choice, Suite, Variant
+from tilefold.bench.ours import last_plan_note
+from tilefold.bench.peers import COMPILE_MODE, StreamOfTorch, imported
+from tilefold.bench.segment_cases import SegmentCase, segment_case
+
+EACH = (64, 128, 256, 512, 1024, 4096, 0)
+ELEMENTS = {"full": 1 << 28, "small": 1 << 16}
+
+
+def cases(size: str = "full") -> tuple[Case, ...]:
+    """Every length in both dtypes."""
+    return tuple(segment_case(ELEMENTS[size], each, dtype) for dtype in ("fp32", "bf16") for each in EACH)
+
+
+def build_ours(case: Case, x: torch.Tensor) -> Sequence[Choice]:
+    """`segment_reduce`."""
+    assert isinstance(case, SegmentCase)
+    offsets = case.offsets(x.device)
+    return [Choice("default", lambda x: tilefold.segment_reduce(x, monoids.SUM, offsets))]
+
+
+def build_scatter(case: Case, x: torch.Tensor) -> Sequence[Choice]:
+    """A sum by keys into zeros, compiled: by atomics on a GPU."""
+    assert isinstance(case, SegmentCase)
+    keys = case.keys(x.device)
+    count = case.result_shape[0]
+
+    def scatter(x: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        zeros = torch.zeros(count, dtype=torch.float32, device=x.device)
+        return zeros.scatter_add_(0, keys, x.float()).to(x.dtype)
+
+    compiled = torch.compile(scatter, mode=COMPILE_MODE, dynamic=False)
+    return [Choice("compiled", lambda x: compiled(x, keys))]
+
+
+def build_cub(case: Case, x: torch.Tensor) -> Sequence[Choice]:
+    """CUB's segmented reduction through cuda.compute, float32; compiled and given its scratch memory here."""
+    assert isinstance(case, SegmentCase)
+    if case.dtype != "fp32":
+        return []
+    try:
+        compute = imported("cuda.compute")
+    except ImportError:
+        return []
+    numpy = importlib.import_module("numpy")
+    offsets, count = case.offsets(x.device), case.result_shape[0]
+    first = numpy.array([0.0], dtype=numpy.float32)
+
+    def arguments(x: torch.Tensor, out: torch.Tensor) -> dict[str, Any]:
+        borders = {"start_offsets_in": offsets[:-1], "end_offsets_in": offsets[1:]}
+        return {"d_in": x, "d_out": out, "op": compute.OpKind.PLUS, "h_init": first, **borders}
+
+    def stream() -> StreamOfTorch:
+        return StreamOfTorch(torch.cuda.current_stream().cuda_stream)
+
+    out = torch.empty(count, dtype=torch.float32, device=x.device)
+    reducer = compute.make_segmented_reduce(**arguments(x, out))
+    needed = reducer(temp_storage=None, num_segments=count, stream=stream(), **arguments(x, out))
+    scratch = torch.empty(max(needed, 1), dtype=torch.uint8, device=x.device)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(count, dtype=torch.float32, device=x.device)
+        reducer(temp_storage=scratch, num_segments=count, stream=stream(), **arguments(x, out))
+        return out
+
+    return [Choice("make_segmented_reduce", call)]
+
+
+OURS = Variant("ours", build_ours, warms=True, graphs=True, plan=last_plan_note)
+SCATTER = Variant("scatter_add, compiled", build_scatter, gpu_only=True, warms=True, graphs=True)
+CUB = Variant("CUB, cuda.compute", build_cub, gpu_only=True)
+
+SUITE = Suite("segment", str(__doc__).strip(), cases, (OURS, SCATTER, CUB), against=("torch",))

@@ -1,0 +1,227 @@
+"""From a ragged fold to its problem and plan. Pure, as all planning: nothing is measured, no offset is looked at.
+
+Work is shared by elements, so that it is even whatever the segments' lengths: a program owns a chunk of one row. Segments
+that cross chunks meet in a second launch. With "batch_invariant" a program owns a segment: its bits then depend on its own
+elements alone, and few long segments keep few programs busy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.algebra.program import Program
+from tilefold.planner.device import Device
+from tilefold.planner.folds import partial_dtypes
+from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
+from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
+from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
+
+STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
+WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
+TILES = 16  # of a chunk, at most
+PROGRAMS = 32  # an SM has room for
+ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """A launch that shares rows by elements: `tiles` tiles a chunk, `lanes` windows of `steps` runs of `run` neighbours.
+
+    `whole_runs`: runs are aligned in memory, so that one which is a row's last may be read whole.
+    """
+
+    lanes: int
+    run: int
+    steps: int
+    tiles: int
+    chunks: int
+    segments: int
+    offsets: torch.dtype
+    whole_runs: bool = True
+    num_warps: int = 1
+    num_stages: int = 1
+
+    @property
+    def chunk(self) -> int:
+        """Elements of a chunk."""
+        return self.lanes * self.run * self.steps * self.tiles
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"chunks:l{self.lanes},r{self.run}x{self.steps},t{self.tiles},c{self.chunks},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        tile = f"{count(self.lanes, 'lane')} x {count(self.run * self.steps, 'element')}"
+        return f"{count(self.chunks, 'chunk')} of {count(self.tiles, 'tile')} of {tile}, {count(self.num_warps, 'warp')}"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A launch that shares columns by rows: `chunk` rows of `columns` neighbours, in tiles of `lanes` x `steps` rows."""
+
+    columns: int
+    lanes: int
+    steps: int
+    chunk: int
+    chunks: int
+    segments: int
+    offsets: torch.dtype
+    num_warps: int = 1
+    num_stages: int = 1
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"columns:k{self.columns},l{self.lanes}x{self.steps},c{self.chunks},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        tile = f"{count(self.lanes * self.steps, 'row')} x {count(self.columns, 'column')}"
+        chunks = f"{count(self.chunks, 'chunk')} of {count(self.chunk, 'row')}"
+        return f"{chunks}, tiles of {tile}, {count(self.num_warps, 'warp')}"
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A launch that combines the pieces of segments which cross chunks, `lanes` at a time, of `outputs` folds."""
+
+    chunks: int
+    chunk: int
+    offsets: torch.dtype
+    lanes: int = WARP
+    outputs: int = 1
+    num_warps: int = 1
+    num_stages: int = 1
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"pieces:l{self.lanes},k{self.outputs}"
+
+    def __str__(self) -> str:
+        return f"pieces of segments that cross {count(self.chunks, 'chunk')}, {self.lanes} at a time"
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A launch with a program a segment, which walks it in tiles of `lanes` runs of `run` neighbours."""
+
+    lanes: int
+    run: int
+    segments: int
+    offsets: torch.dtype
+    num_warps: int = 1
+    num_stages: int = 1
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"alone:l{self.lanes},r{self.run}"
+
+    def __str__(self) -> str:
+        tile = f"{count(self.lanes, 'lane')} x {count(self.run, 'element')}"
+        return f"{count(self.segments, 'segment')}, a program each, tiles of {tile}"
+
+
+def segmented(tensors: Sequence[torch.Tensor], dim: int, segments: int) -> Problem:
+    """The problem of folding the segments of `dim` of tensors of one shape, into contiguous results."""
+    shape = tensors[0].shape
+    results = contiguous_strides([segments if d == dim else n for d, n in enumerate(shape)])
+    strides = [t.stride() for t in tensors]
+    outer = [
+        Dim("map", n, tuple(s[d] for s in strides), results[d])
+        for d, n in enumerate(shape)
+        if d != dim and n != 1
+    ]
+    inner = Dim("segment", shape[dim], tuple(s[dim] for s in strides), results[dim], 1)
+    return Problem(
+        dims=(*merged(by_stride(outer)), inner),
+        dtypes=tuple(t.dtype for t in tensors),
+        aligned=tuple(alignment(t.data_ptr()) for t in tensors),
+        residues=tuple(t.data_ptr() % 16 for t in tensors),
+    )
+
+
+def plan_segments(
+    problem: Problem, program: Program, offsets: torch.Tensor, device: Device, guarantee: str
+) -> Plan:
+    """The steps of a ragged fold of tensors and, behind them, their offsets."""
+    segments = offsets.shape[0] - 1
+    inputs, results = names("input", len(problem.dtypes) + 1), names("output", len(program.outputs))
+    outputs = tuple(
+        Buffer(n, (problem.outputs * segments,), d) for n, d in zip(results, program.outputs, strict=True)
+    )
+    if problem.outputs * segments == 0 or problem.length == 0:
+        return Plan("triton", (Fill(results),), outputs, (), guarantee, "nothing", "nothing to fold")
+    times = f", {problem.outputs} times" if problem.outputs > 1 else ""
+    reason = f"{count(segments, 'segment')} of {count(problem.length, 'element')}{times}"
+    run = VECTOR_BYTES // max(d.itemsize for d in problem.dtypes)
+    if guarantee == "batch_invariant":
+        alone = Launch("segment_whole", Alone(WARP, run, segments, offsets.dtype), inputs, results)
+        return Plan("triton", (alone,), outputs, (), guarantee, "whole segments", reason)
+    stage = _stage(problem, run, offsets, device)
+    kernel = "segment_rows" if isinstance(stage, Chunks) else "segment_columns"
+    if stage.chunks == 1:
+        step = Launch(kernel, stage, inputs, results)
+        return Plan("triton", (step,), outputs, (), guarantee, "one chunk", reason)
+    dtypes = partial_dtypes(program)
+    partials = names("partial", len(dtypes))
+    between = (*partials, "closing")
+    together = min(power_above(problem.outputs), 4 * WARP)
+    pieces = Pieces(stage.chunks, stage.chunk, offsets.dtype, max(1, WARP // together), together)
+    steps = (
+        Launch(kernel, stage, inputs, (*results, *between), releases=device.overlaps),
+        Launch("segment_pieces", pieces, (inputs[-1], *between), results, early=device.overlaps),
+    )
+    sizes = (2, stage.chunks, problem.outputs)
+    workspaces = [Buffer(n, sizes, d) for n, d in zip(partials, dtypes, strict=True)]
+    workspaces.append(Buffer("closing", (stage.chunks,), torch.int64))
+    return Plan("triton", steps, outputs, tuple(workspaces), guarantee, "chunks", reason)
+
+
+def _stage(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Chunks | Columns:
+    """The first launch: rows where the segments' dim lies nearest in memory, else columns."""
+    *outer, inner = problem.dims
+    near = max((abs(s) for s in inner.strides), default=0)
+    if outer and max(map(abs, outer[-1].strides)) < near:
+        return _columns(problem, run, offsets, device)
+    return _chunks(problem, run, offsets, device)
+
+
+def _columns(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Columns:
+    """A warp's vectors of neighbours, and as many rows as give the chip's programs an equal share."""
+    last = problem.dims[-2]
+    columns = min(power_above(last.size), WARP * run)
+    lanes = max(1, min(WARP, WARP * run // columns))
+    tile = lanes * STEPS
+    blocks = math.ceil(last.size / columns) * (problem.outputs // last.size)
+    share = power_above(problem.length * blocks // (PROGRAMS * device.sms))
+    chunk = min(max(tile, ROWS, share), MOST_ROWS)
+    return Columns(
+        columns, lanes, STEPS, chunk, math.ceil(problem.length / chunk), offsets.shape[0] - 1, offsets.dtype
+    )
+
+
+def _chunks(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Chunks:
+    """As many chunks as the chip has room for, in tiles; of more tiles where there are more."""
+    steps = max(1, min(STEPS, WINDOW // run))
+    tile = WARP * run * steps
+    tiles = math.ceil(problem.length / tile)
+    together = min(TILES, power_above(tiles * problem.outputs // (PROGRAMS * device.sms)))
+    chunks, segments = math.ceil(tiles / together), offsets.shape[0] - 1
+    return Chunks(WARP, run, steps, together, chunks, segments, offsets.dtype, _aligned(problem, run))
+
+
+def _aligned(problem: Problem, run: int) -> bool:
+    """Whether runs of every input are neighbours in memory that begin at multiples of their bytes."""
+    *outer, inner = problem.dims
+    return all(
+        inner.strides[i] == 1
+        and problem.aligned[i] % (run * dtype.itemsize) == 0
+        and all(d.strides[i] % run == 0 for d in outer)
+        for i, dtype in enumerate(problem.dtypes)
+    )

@@ -1,0 +1,188 @@
+"""The kernels of ragged folds and of folds by atomics, compiled without a GPU and executed from their PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+import tilefold
+from test_ragged import AFFINE, LENGTHS, WEIGHTED, drawn, offsets_of
+from tilefold import monoids
+from tilefold.algebra import program as programs
+from tilefold.backends.triton import call as calls
+from tilefold.backends.triton.lower import calls_of
+from tilefold.planner.atomics import atomic_of
+from tilefold.planner.device import H200, Device
+from tilefold.planner.plan import Plan
+from tilefold.requests import Reduction, Request, Segments
+from xray.running import run_plan
+
+Tensor = torch.Tensor
+SMALL = Device("of one SM", 1, 90)  # chunks of several tiles, for few elements
+pytestmark = pytest.mark.filterwarnings("ignore:.*ndim > 0 to a scalar:DeprecationWarning")
+
+
+def execute(request: Request, tensors: Sequence[Tensor], device: Device = H200) -> tuple[list[Tensor], Plan]:
+    """The results of every launch on the machine, which refuses accesses outside of a tensor."""
+    problem, plan = request.plan(tensors, device, library=False)
+    results = [torch.full(shape, 77).to(dtype) for shape, dtype in request.results]
+    run_plan(plan, problem, request.computation, tensors, results, 90)  # type: ignore[arg-type]
+    return results, plan
+
+
+def segments(
+    x: Tensor, monoid: tilefold.Monoid, offsets: Tensor, dim: int = 0, guarantee: str = "run_to_run"
+) -> Segments:
+    program = programs.specialize(monoid.total, (x.dtype,))
+    shape = list(x.shape)
+    shape[dim] = len(offsets) - 1
+    return Segments(program, dim, guarantee, tuple(shape))
+
+
+def compare(x: Tensor, monoid: tilefold.Monoid, offsets: Tensor, dim: int = 0, device: Device = H200) -> Plan:
+    with tilefold.backend("reference"):
+        want = tilefold.segment_reduce(x, monoid, offsets, dim=dim)
+    got, plan = execute(segments(x, monoid, offsets, dim), [x, offsets], device)
+    for a, b in zip(got, want if isinstance(want, tuple) else (want,), strict=True):
+        assert torch.equal(a, b)
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("lengths", "monoid", "device"),
+    [("equal", monoids.SUM, H200), ("short", AFFINE, H200), ("one long among empty ones", AFFINE, H200),
+     ("lengths around a window", WEIGHTED, SMALL)],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)  # fmt: skip
+def test_rows(lengths: str, monoid: tilefold.Monoid, device: Device) -> None:
+    offsets = offsets_of(LENGTHS[lengths], 3, torch.int32)
+    plan = compare(drawn(int(offsets[-1]) + 5), monoid, offsets, device=device)
+    names = [step.kernel for step in plan.launched]
+    assert names in (["segment_rows"], ["segment_rows", "segment_pieces"])
+    assert not device.overlaps or len(names) == 1 or plan.overlap
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_rows_that_begin_and_end_anywhere(step: int) -> None:
+    x = drawn(301 * step, dtype=torch.int8)[1::step]
+    compare(x, monoids.SUM, offsets_of([len(x)]))
+
+
+def test_columns() -> None:
+    offsets = offsets_of([0, 0, 1, 2, 0, 250, 1, 1, 0])
+    plan = compare(drawn(270, 5), AFFINE, offsets)
+    assert [step.kernel for step in plan.launched] == ["segment_columns", "segment_pieces"]
+
+
+def test_a_program_a_segment() -> None:
+    x, offsets = drawn(206), offsets_of([0, 5, 200, 1])
+    with tilefold.backend("reference"):
+        want = tilefold.segment_reduce(x, AFFINE, offsets)
+    got, plan = execute(segments(x, AFFINE, offsets, guarantee="batch_invariant"), [x, offsets])
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+    assert [step.kernel for step in plan.launched] == ["segment_whole"]
+
+
+@pytest.mark.parametrize("columns", [(), (5,)], ids=["rows", "columns"])
+def test_offsets_beyond_the_dim_are_clamped(columns: tuple[int, ...]) -> None:
+    x = drawn(200, *columns)
+    offsets = torch.tensor([-7, 3, 90, 130, 999, 1 << 40])
+    (got,), _ = execute(segments(x, monoids.SUM, offsets), [x, offsets])
+    (want,) = (torch.stack([x[a:b].sum(0) for a, b in ((0, 3), (3, 90), (90, 130), (130, 200), (200, 200))]),)
+    assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("columns", [(), (5,)], ids=["rows", "columns"])
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+def test_offsets_in_disorder_lead_nowhere_else(columns: tuple[int, ...], guarantee: str) -> None:
+    x = drawn(200, *columns)
+    generator = torch.Generator().manual_seed(0)
+    for offsets in (
+        torch.randint(-300, 500, (40,), generator=generator),
+        torch.tensor([200, 100, 150, 0, 0, 199]),
+    ):
+        execute(segments(x, AFFINE, offsets, guarantee=guarantee), [x, offsets])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_large_folds_compile_to(dtype: torch.dtype) -> None:
+    """Vectors of 16 bytes, no array in local memory, and room for many programs an SM."""
+    x, offsets = torch.empty(1 << 26, dtype=dtype, device="meta"), torch.empty(1 << 20, dtype=torch.int64)
+    request = segments(x, monoids.SUM, offsets)
+    problem, plan = request.plan([x, offsets], H200, library=False)
+    for call in calls_of(plan, problem, request.computation):
+        kernel = calls.compile_for(call, 90)
+        assert "ld.local" not in kernel.asm["ptx"]
+        if call.kernel == "segment_rows":
+            assert kernel.asm["ptx"].count("ld.global.v4.b32") >= 8
+
+
+# ------------------------------------------------------------------------------------------------ atomics
+
+ATOMIC = {
+    "sum of float32": (monoids.SUM, torch.float32, "add"),
+    "sum of int64": (monoids.SUM, torch.int64, "add"),
+    "max": (monoids.MAX, torch.int32, "max"),
+    "min": (monoids.MIN, torch.int64, "min"),
+    "or": (monoids.BITWISE_OR, torch.int32, "or"),
+    "and": (monoids.BITWISE_AND, torch.int64, "and"),
+    "xor": (monoids.BITWISE_XOR, torch.int32, "xor"),
+    "sum of somebody's": (tilefold.Monoid(lambda a, b: b + a, 0.0, name="mine"), torch.float32, "add"),
+    "max of floats, where NaN counts": (monoids.MAX, torch.float32, None),
+    "sum that is rounded at the end": (monoids.SUM, torch.bfloat16, None),
+    "product": (monoids.PROD, torch.float32, None),
+    "any": (monoids.ANY, torch.bool, None),
+    "twice a sum": (tilefold.Monoid(lambda a, b: a + b, 0.0, project=lambda s: 2 * s), torch.float32, None),
+    "two fields": (AFFINE, torch.int32, None),
+}
+
+
+@pytest.mark.parametrize("case", list(ATOMIC))
+def test_an_atomic_operation_is_known_by_its_graph(case: str) -> None:
+    monoid, dtype, operation = ATOMIC[case]
+    assert atomic_of(programs.specialize(monoid.total, (dtype,))) == operation
+
+
+def folded(x: Tensor, monoid: tilefold.Monoid, guarantee: str) -> tuple[Tensor, Plan]:
+    program = programs.specialize(monoid.total, (x.dtype,))
+    (result,), plan = execute(Reduction(program, (1,), guarantee, (x.shape[0],)), [x])
+    return result, plan
+
+
+@pytest.mark.parametrize("case", ["sum of float32", "max", "and"])
+def test_programs_meet_in_one_atomic_operation_each(case: str) -> None:
+    monoid, dtype, operation = ATOMIC[case]
+    x = drawn(1, 40000).to(dtype)
+    got, plan = folded(x, monoid, "none")
+    want, ordered = folded(x, monoid, "run_to_run")
+    assert torch.equal(got, want)
+    assert plan.strategy == "atomics"
+    assert [step.kernel for step in plan.launched] == ["fold_atomically"]
+    assert ordered.strategy == "split"
+    problem, _ = Reduction(programs.specialize(monoid.total, (dtype,)), (1,), "none", (1,)).plan(
+        [x], H200, library=False
+    )
+    (call,) = calls_of(plan, problem, programs.specialize(monoid.total, (dtype,)))
+    text = calls.compile_for(call, 90).asm["ptx"]
+    assert (
+        f"relaxed.global.gpu.{operation}" in text or f"gpu.relaxed.{operation}" in text or "relaxed" in text
+    )
+
+
+def test_atomics_are_asked_for_and_not_where_torch_wants_determinism() -> None:
+    x = torch.randn(1, 17000)
+    with tilefold.backend("interpret"):
+        tilefold.reduce(x, monoids.SUM, dim=1, guarantee="none")
+        plan = tilefold.last_plan()
+        assert plan is not None
+        assert plan.strategy == "atomics"
+        torch.use_deterministic_algorithms(True)
+        try:
+            tilefold.reduce(x, monoids.SUM, dim=1, guarantee="none")
+        finally:
+            torch.use_deterministic_algorithms(False)
+        plan = tilefold.last_plan()
+        assert plan is not None
+        assert plan.strategy == "split"

@@ -1,0 +1,289 @@
+"""`segment_reduce`: its answers beside the definition on the CPU and under the interpreter, and what it refuses."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilefold
+from tilefold import monoids
+from tilefold.errors import (
+    ArgumentError,
+    BackendError,
+    DeviceError,
+    DtypeError,
+    EmptyError,
+    GradientError,
+    KindError,
+    ShapeError,
+)
+
+Tensor = torch.Tensor
+# Triton's interpreter takes an array of one element for a number.
+pytestmark = pytest.mark.filterwarnings("ignore:.*ndim > 0 to a scalar:DeprecationWarning")
+# Order matters, whole numbers are exact, two fields: x -> k x + v, and no element hides those before it: k is odd.
+AFFINE = tilefold.Monoid(
+    lambda a, b: (a.k * b.k, a.v * b.k + b.v),
+    (1, 0),
+    lift=lambda x: (x % 2 * 2 + 1, x),
+    fields=("k", "v"),
+    name="affine",
+)
+DOT = tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, name="dot")
+WEIGHTED = tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, i: x * (i + 1), index=True, name="weighted")
+LENGTHS = {
+    "none": [],
+    "empty ones": [0, 0, 0],
+    "empty at the ends and between": [0, 0, 3, 0, 5, 0, 0],
+    "equal": [64] * 20,
+    "short": [1, 2, 3, 1, 7, 1, 1, 2, 31, 33, 32, 1] * 3,
+    "one long among empty ones": [0] * 40 + [2100] + [0] * 40,
+    "lengths around a window": [31, 32, 33, 63, 64, 65, 1, 0, 127, 128, 129, 1023, 1024, 1025],
+}
+
+
+def offsets_of(lengths: Sequence[int], lead: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
+    return torch.tensor([lead, *lengths]).cumsum(0).to(dtype)
+
+
+def drawn(length: int, *rest: int, dtype: torch.dtype = torch.int32, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-9, 10, (length, *rest), generator=generator).to(dtype)
+
+
+def equal(got: Any, want: Any) -> None:
+    for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (got, want)), strict=True):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+
+
+def compare(backend: str, x: Tensor, monoid: tilefold.Monoid, offsets: Tensor, **options: Any) -> None:
+    with tilefold.backend("reference"):
+        want = tilefold.segment_reduce(x, monoid, offsets, dim=options.get("dim", 0))
+    with tilefold.backend(backend):
+        equal(tilefold.segment_reduce(x, monoid, offsets, **options), want)
+
+
+@pytest.mark.parametrize("lengths", list(LENGTHS))
+@pytest.mark.parametrize("monoid", [monoids.SUM, AFFINE, WEIGHTED], ids=lambda m: m.name)
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+def test_on_a_cpu(lengths: str, monoid: tilefold.Monoid, guarantee: str) -> None:
+    for lead, trail, dtype in ((0, 0, torch.int64), (3, 40, torch.int32)):
+        offsets = offsets_of(LENGTHS[lengths], lead, dtype)
+        compare("cpu", drawn(int(offsets[-1]) + trail), monoid, offsets, guarantee=guarantee)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "monoid"),
+    [("equal", monoids.SUM), ("short", AFFINE), ("one long among empty ones", AFFINE), ("short", WEIGHTED),
+     ("lengths around a window", WEIGHTED), ("empty ones", AFFINE)],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)  # fmt: skip
+def test_under_the_interpreter(lengths: str, monoid: tilefold.Monoid) -> None:
+    offsets = offsets_of(LENGTHS[lengths], 3, torch.int32)
+    compare("interpret", drawn(int(offsets[-1]) + 5), monoid, offsets)
+
+
+def test_a_program_a_segment() -> None:
+    offsets = offsets_of([0, 5, 200, 1])
+    compare("interpret", drawn(206), AFFINE, offsets, guarantee="batch_invariant")
+    x, offsets = torch.randn(1000), offsets_of([300, 400, 300])
+    with tilefold.backend("interpret"):
+        among = tilefold.segment_reduce(x, monoids.SUM, offsets, guarantee="batch_invariant")
+        alone = tilefold.segment_reduce(
+            x[300:700].clone(), monoids.SUM, offsets_of([400]), guarantee="batch_invariant"
+        )
+    assert torch.equal(among[1], alone[0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((80, 5), 0), ((2, 80, 3), 1), ((80, 1), 0), ((3, 80), 1)], ids=str
+)
+def test_other_dims_stay(shape: tuple[int, ...], dim: int) -> None:
+    offsets = offsets_of([0, 7, 0, 0, 70, 1])
+    x = drawn(80, *(n for d, n in enumerate(shape) if d != dim)).movedim(0, dim)
+    for backend in ("cpu", "interpret"):
+        compare(backend, x, AFFINE, offsets, dim=dim)
+
+
+@given(st.lists(st.sampled_from((0, 0, 1, 2, 5, 17, 100)), max_size=12), st.integers(0, 3), st.integers(0, 9))
+@settings(max_examples=30, deadline=None)
+def test_any_lengths(lengths: list[int], lead: int, trail: int) -> None:
+    x = drawn(lead + sum(lengths) + trail)
+    for monoid in (AFFINE, WEIGHTED):
+        compare("cpu", x, monoid, offsets_of(lengths, lead))
+
+
+def test_sums_of_floats_are_as_near_as_promised() -> None:
+    x, offsets = torch.randn(5000), offsets_of([64] * 50 + [1800])
+    for backend in ("cpu", "interpret"):
+        with tilefold.backend(backend):
+            got = tilefold.segment_reduce(x, monoids.SUM, offsets)
+        for s, (a, b) in enumerate(itertools.pairwise(offsets)):
+            part = x[a:b].double()
+            depth = 64 + math.log2(len(part))  # a lane's window, and the tree of lanes and tiles
+            assert abs(got[s] - part.sum()) <= depth * 2**-24 * part.abs().sum() + 2**-24 * abs(part.sum())
+
+
+def test_values_that_float32_does_not_hold_are_folded_in_float64() -> None:
+    x = torch.tensor([1e-30, 2e-30, 3.0, 4.0])
+    got = tilefold.segment_reduce(x, monoids.NORM(), offsets_of([2, 2]))
+    torch.testing.assert_close(got, torch.tensor([math.sqrt(5) * 1e-30, 5.0]))
+
+
+def test_nan_and_infinities() -> None:
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([1.0, nan, -inf, -inf, inf, 2.0])
+    largest = tilefold.Monoid(tilefold.math.maximum, -inf, name="largest")
+    for backend in ("cpu", "reference"):
+        with tilefold.backend(backend):
+            got = tilefold.segment_reduce(x, largest, offsets_of([2, 2, 0, 2]))
+        torch.testing.assert_close(got, torch.tensor([nan, -inf, -inf, inf]), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int16, torch.uint64, torch.bfloat16, torch.float64], ids=str
+)
+def test_dtypes(dtype: torch.dtype) -> None:
+    x = drawn(300).abs().to(dtype)
+    compare("cpu", x, monoids.SUM, offsets_of([0, 100, 3, 197]))
+    compare("interpret", x, monoids.SUM, offsets_of([0, 100, 3, 197]))
+
+
+def test_layouts() -> None:
+    offsets = offsets_of([30, 0, 69])
+    wide = drawn(100, 4)
+    for x in (wide[:, 1], drawn(101)[1:], drawn(1).expand(100), drawn(200)[::2], wide.t()[2]):
+        for backend in ("cpu", "interpret"):
+            compare(backend, x, AFFINE, offsets)
+    compare("cpu", wide[:, 0], AFFINE, torch.stack([offsets, offsets], 1)[:, 0])
+
+
+# ------------------------------------------------------------------------------------------------ keys, jagged tensors
+
+
+def test_keys() -> None:
+    x, keys = drawn(7), torch.tensor([1, 1, 4, 4, 4, 2, 2])
+    found, results = tilefold.segment_reduce(x, monoids.SUM, by=keys)
+    assert found.tolist() == [1, 4, 2]
+    assert results.tolist() == [int(x[:2].sum()), int(x[2:5].sum()), int(x[5:].sum())]
+    ordered = torch.tensor([0, 0, 2, 2, 2, 5, 5], dtype=torch.int32)
+    got = tilefold.segment_reduce(x, monoids.SUM, by=ordered, num_segments=4)
+    assert got.tolist() == [int(x[:2].sum()), 0, int(x[2:5].sum()), 0]
+    assert tilefold.segment_reduce(x[:0], monoids.SUM, by=keys[:0], num_segments=2).tolist() == [0, 0]
+
+
+def test_jagged_tensors() -> None:
+    rows = [drawn(n, 3, seed=n) for n in (4, 0, 2)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    want = torch.stack([r.sum(0) for r in rows])
+    assert torch.equal(tilefold.segment_reduce(x, monoids.SUM), want)
+    last = x.transpose(1, 2)
+    assert torch.equal(tilefold.segment_reduce(last, monoids.SUM), want)
+    out = torch.empty(3, 3, dtype=torch.int64)
+    tilefold.segment_reduce(last, monoids.SUM, out=out)
+    assert torch.equal(out, want)
+    with pytest.raises(ArgumentError, match="must come without `offsets`"):
+        tilefold.segment_reduce(x, monoids.SUM, torch.tensor([0, 1]))
+    with pytest.raises(KindError, match=r"must all be of layout torch\.jagged"):
+        tilefold.segment_reduce([x, want], DOT)
+    with pytest.raises(ShapeError, match="must share their offsets"):
+        tilefold.segment_reduce([x, torch.nested.nested_tensor(rows, layout=torch.jagged)], DOT)
+    with pytest.raises(ArgumentError, match="along their ragged dim"):
+        tilefold.segment_reduce(x, monoids.SUM, dim=2)
+    gaps = torch.nested.narrow(
+        drawn(3, 4), 1, torch.tensor([0, 1, 0]), torch.tensor([1, 2, 3]), layout=torch.jagged
+    )
+    with pytest.raises(ArgumentError, match="must have no gaps"):
+        tilefold.segment_reduce(gaps, monoids.SUM)
+
+
+# ------------------------------------------------------------------------------------------------ what torch has switched on
+
+
+def test_out_classes_and_tensors_without_data() -> None:
+    x, offsets = drawn(10), offsets_of([4, 6])
+    want = tilefold.segment_reduce(x, monoids.SUM, offsets)
+    out = torch.empty(4, dtype=torch.int64)[::2]
+    assert tilefold.segment_reduce(x, monoids.SUM, offsets, out=out) is out
+    assert torch.equal(out, want)
+
+    class Measured(torch.Tensor):
+        pass
+
+    assert type(tilefold.segment_reduce(x.as_subclass(Measured), monoids.SUM, offsets)) is Measured
+    meta = tilefold.segment_reduce(x.to("meta"), monoids.SUM, offsets.to("meta"))
+    assert (meta.shape, meta.dtype, meta.device.type) == ((2,), torch.int64, "meta")
+    assert torch.equal(tilefold.segment_reduce(torch._neg_view(-x), monoids.SUM, offsets), want)
+
+
+def test_several_inputs_broadcast() -> None:
+    x, y = drawn(6, 2), drawn(6, 1, seed=1)
+    got = tilefold.segment_reduce([x, y], DOT, offsets_of([2, 4]))
+    assert torch.equal(got, torch.stack([(x * y)[:2].sum(0), (x * y)[2:].sum(0)]))
+
+
+# ------------------------------------------------------------------------------------------------ refused
+
+
+@pytest.mark.parametrize(
+    ("offsets", "error", "match"),
+    [
+        (torch.tensor([0, 5, 3, 10]), ArgumentError, "`offsets` must ascend"),
+        (torch.tensor([0, 11]), ArgumentError, r"must be in \[0, 10\], got 11"),
+        (torch.tensor([-1, 4]), ArgumentError, r"must be in \[0, 10\], got -1"),
+        (torch.tensor([0.0, 4.0]), DtypeError, "must be int32 or int64"),
+        (torch.tensor([[0, 4]]), ShapeError, r"must have the shape \[S \+ 1\]"),
+        (torch.tensor([], dtype=torch.int64), ShapeError, r"must have the shape \[S \+ 1\]"),
+        (torch.tensor([0, 4], device="meta"), DeviceError, "must be on one device"),
+        ([0, 4], KindError, "must be a tensor"),
+        (None, ArgumentError, "got neither"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_offsets_that_do_not_fit(offsets: Any, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        tilefold.segment_reduce(drawn(10), monoids.SUM, offsets)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"offsets": torch.tensor([0, 4]), "by": torch.zeros(10)}, ArgumentError, "got both"),
+        ({"offsets": torch.tensor([0, 4]), "num_segments": 1}, ArgumentError, "must come with `by`"),
+        ({"by": torch.zeros(9)}, ShapeError, "one key for each of 10 positions"),
+        ({"by": torch.zeros(10), "num_segments": 1}, DtypeError, "whole numbers"),
+        ({"by": torch.arange(10).flip(0), "num_segments": 1}, ArgumentError, "must be sorted"),
+        ({"by": torch.arange(10), "num_segments": -1}, ArgumentError, "must not be negative"),
+        ({"by": torch.arange(10), "num_segments": 1.5}, KindError, "must be an int"),
+        ({"offsets": torch.tensor([0, 4]), "dim": (0,)}, KindError, "must be one int"),
+        ({"offsets": torch.tensor([0, 4]), "dim": 1}, IndexError, "must be in"),
+        ({"offsets": torch.tensor([0, 4]), "guarantee": "fast"}, ArgumentError, "must be one of"),
+    ],
+    ids=lambda o: "-".join(o) if isinstance(o, dict) else "",
+)
+def test_arguments_that_do_not_fit(options: dict[str, Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        tilefold.segment_reduce(drawn(10), monoids.SUM, **options)
+
+
+def test_other_refusals() -> None:
+    offsets = torch.tensor([0, 2, 2])
+    with pytest.raises(EmptyError, match="got the empty segment 1"):
+        tilefold.segment_reduce(drawn(4), monoids.FIRST, offsets)
+    with pytest.raises(ShapeError, match="must have a dim"):
+        tilefold.segment_reduce(torch.tensor(1), monoids.SUM, offsets)
+    with pytest.raises(GradientError, match="must not require grad"):
+        tilefold.segment_reduce(torch.ones(4, requires_grad=True), monoids.SUM, offsets)
+    with pytest.raises(BackendError, match="segment_reduce: the backend in force"), tilefold.backend("torch"):
+        tilefold.segment_reduce(drawn(4), monoids.SUM, offsets)
+    meta = drawn(4).to("meta")
+    with pytest.raises(ArgumentError, match="the number of keys must be known"):
+        tilefold.segment_reduce(meta, monoids.SUM, by=meta)
