@@ -63,9 +63,10 @@ def last_until(offsets_ptr, low, count, segments, position):
 
 def border(offsets_ptr, place, segments, start, size, FAR: tl.constexpr):
     """Offset number `place`, counted from a chunk's start; FAR beyond it, and where there is none."""
-    offset = clamped(tl.load(offsets_ptr + place, mask=place <= segments, other=0), size)
+    there = (place >= 0) & (place <= segments)
+    offset = clamped(tl.load(offsets_ptr + place, mask=there, other=0), size)
     near = tl.minimum(offset - start, FAR).to(tl.int32)
-    return tl.where(place <= segments, near, FAR)
+    return tl.where(there, near, FAR)
 
 
 def last_of(s, LANES: tl.constexpr):

@@ -16,6 +16,8 @@ at the same lane and unroll of TURNS tiles.
 
 import triton.language as tl
 
+from tilefold.backends.triton.kernels.moves import walked_offset
+
 
 def greater(a, b):
     """The greater of two values; NaN is greatest."""
