@@ -59,23 +59,23 @@ def _segments(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
 CPU = {
     kind.name: kind
     for kind in [
-        _folds("cpu and auto", 200, 250),
-        _folds("interpret", 25, 35, long=(31, 64, 65, 100), most=150),
+        _folds("cpu and auto", 200, 130),
+        _folds("interpret", 25, 16, long=(31, 64, 65, 100), most=150),
         _maps("cpu and auto", 100, 60),
         _maps("interpret", 20, 6, long=(31, 64, 65, 100), most=150),
         _maps("ptx", 8, 4, long=(31, 64, 65, 127, 257, 300), most=600),
-        _scalars("cpu", 200, 300),
-        _scalars("interpret", 50, 80),
-        _scalars("ptx", 8, 25),
-        _products("torch", 100, 300),
-        _products("interpret", 20, 30, most=20, depth=100),
-        _products("ptx", 6, 20, most=33, depth=100),
+        _scalars("cpu", 200, 150),
+        _scalars("interpret", 50, 40),
+        _scalars("ptx", 8, 12),
+        _products("torch", 100, 150),
+        _products("interpret", 20, 14, most=20, depth=100),
+        _products("ptx", 6, 10, most=33, depth=100),
         _scans("cpu and auto", 200, 100),
-        _scans("interpret", 10, 12, long=(31, 33), most=60),
+        _scans("interpret", 10, 8, long=(31, 33), most=60),
         _segments("cpu", 100, 60),
         _segments("interpret", 20, 8, most=200),
         _segments("ptx", 6, 4, most=400),
-        _folds("ptx", 8, 30, long=(31, 64, 65, 127, 257, 300), most=600),
+        _folds("ptx", 8, 14, long=(31, 64, 65, 127, 257, 300), most=600),
     ]
 }
 CUDA = {
