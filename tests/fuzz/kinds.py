@@ -94,6 +94,7 @@ CUDA = {
             functools.partial(scalars.check, backends=["triton"], device="cuda"), 25, 0,
         ),
         Kind("scans by triton", scans.scans(), functools.partial(scans.check, backends=["triton"], device="cuda"), 25, 0),
+        Kind("maps by triton", folds.folds(), functools.partial(maps.check, backends=["triton"], device="cuda"), 25, 0),
         Kind("folds by triton", folds.folds(), functools.partial(folds.check, backends=["triton"], device="cuda"), 25, 0),
         Kind(
             "longer folds by triton", folds.folds(long=folds.MIDDLE, most=40000),

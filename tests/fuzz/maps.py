@@ -12,7 +12,7 @@ import torch
 
 import tilefold
 from fuzz.exclusions import waits
-from fuzz.folds import LACKING, Fold, loses_bits, rooms, same_bytes
+from fuzz.folds import LACKING, Fold, loses_bits, on_device, rooms, same_bytes
 from tilefold.algebra.typing import is_float
 from tilefold.contract.row import make_row_map, projected
 from tilefold.mapped import graph_of
@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 TINY = {"THREAD_WORDS": 0, "WINDOW_BYTES": 512, "PART_BYTES": 256, "LEAST_PART_BYTES": 256, "WINDOW_WARPS": 1}
 
 
-def check(fold: Fold, backends: Sequence[str]) -> None:
+def check(fold: Fold, backends: Sequence[str], device: str = "cpu") -> None:
     """Map on each backend and compare with the definition: dtypes, shapes, values; half precision is rounded once more."""
     tensors = fold.tensors()
     if waits(fold, "any") or math.prod(fold.shape) == 0:
@@ -49,10 +49,10 @@ def check(fold: Fold, backends: Sequence[str]) -> None:
             if backend == "ptx":
                 got = by_ptx(fold, monoid, graph_of(apply, len(tensors) + results), tensors)
             else:
+                given = tensors if device == "cpu" else [on_device(t, device) for t in tensors]
                 with tilefold.backend(backend):
-                    got = list(
-                        tilefold.reduce_map(tensors, monoid, apply, fold.dim, guarantee=fold.guarantee)
-                    )
+                    made = tilefold.reduce_map(given, monoid, apply, fold.dim, guarantee=fold.guarantee)
+                got = [t.cpu() for t in made]
         assert all(map(same_bytes, tensors, before)), f"{backend} changed an input"
         compare(fold, got, want, backend)
 
