@@ -230,6 +230,9 @@ def test_one_kernel_is_translated() -> None:
         translate(parse(".version 8.7\n.target sm_90\n.address_size 64\n"))
 
 
+MOST_PROGRAMS = 512  # of one grid: an element a program makes 32,768
+
+
 def book() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = load_file(CASE_BOOK / "kernels.py").xray_cases()
     return found
@@ -246,7 +249,8 @@ def test_the_case_book(name: str) -> None:
     compiled = compile_job(job)
     read = parse(compiled.ptx)
     ways = [read, parse(compile_ptx(translate(read), read.target[0]))]
-    one, other = (execute(compiled, way, all_programs(job.grid)).memory for way in ways)
+    programs = list(all_programs(job.grid))[:MOST_PROGRAMS]
+    one, other = (execute(compiled, way, programs).memory for way in ways)
     for number, argument in enumerate(compiled.parameters):
         if argument.pointer:
             key = f"{number}:{argument.name}"
