@@ -47,7 +47,8 @@ def test_programs_walk_as_the_kernels_are_told(seed: int) -> None:
         )
         assert walk.programs(one.geometry) == one.call.grid
         tails = pieces_of(one.stage, walk, one.geometry.length, 0).tail
-        assert told["TAIL_ONCE"] == (one.stage.splits == 1 and tails == 1)
+        if not one.stage.ordered:
+            assert told["TAIL_ONCE"] == (one.stage.splits == 1 and tails == 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

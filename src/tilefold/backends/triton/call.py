@@ -153,7 +153,6 @@ def _constants(problem: Problem, step: Launch, length: int, inner: int) -> dict[
         "HAS_FULL": has_full,
         "TAIL": tail,
         "LENGTH": constant_length(stage, length),
-        "TAIL_ONCE": has_one_tail(stage, length),
     }
     if stage.ordered:
         return shared | {"LEVELS": stage.run.bit_length() - 1}
@@ -162,6 +161,7 @@ def _constants(problem: Problem, step: Launch, length: int, inner: int) -> dict[
         "STAGES": stage.num_stages,
         "USE_ABSORB": stage.absorb,
         "IN_ORDER": stage.in_order,
+        "TAIL_ONCE": has_one_tail(stage, length),
     }
 
 

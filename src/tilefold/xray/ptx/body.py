@@ -44,6 +44,8 @@ class BodyParser:
     def __init__(self, stream: Stream, variable: Callable[[Stream, tuple[str, ...]], Variable]) -> None:
         self._stream, self._variable = stream, variable
         self._location: Location | None = None
+        # Places that a `.loc` has named, with the call that each was inlined at.
+        self._located: dict[Location, Location] = {}
         self._scopes: list[dict[str, str]] = []
         self._opened = 0
         self._targets: dict[str, Vector] = {}
@@ -150,19 +152,20 @@ class BodyParser:
         stream.expect(";")
 
     def _locate(self) -> None:
-        """`.loc 1 24 14, function_name $L__info_string0, inlined_at 1 8 3`."""
+        """`.loc 1 24 14, function_name $L__info_string0, inlined_at 1 8 3`; that place may itself have been inlined."""
         stream = self._stream.skip()
         place = Location(stream.integer(), stream.integer(), stream.integer())
         while stream.accept(","):
             key = stream.take().text
             if key == "inlined_at":
                 at = Location(stream.integer(), stream.integer(), stream.integer())
-                place = Location(place.file, place.line, place.column, at)
+                place = Location(place.file, place.line, place.column, self._located.get(at, at))
             else:
                 stream.take()
                 if stream.accept("+"):
                     stream.integer()
         self._location = place
+        self._located[Location(place.file, place.line, place.column)] = place
 
     def _named(self, name: str) -> str:
         """A name as its innermost scope declares it."""

@@ -114,14 +114,14 @@ def fold_in_order(
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, UNROLL: tl.constexpr,
     SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr,
     HAS_FULL: tl.constexpr, TAIL: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr,
-    WAIT: tl.constexpr, RELEASE: tl.constexpr, LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr, LENGTH: tl.constexpr,
 ):  # fmt: skip
     """Fold in the elements' order: every lane its neighbours in registers, lanes in order, tile after tile.
 
     A program owns BLOCK_OUTPUTS neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), the last
     split all that are left. In a tile of LANES * RUN * UNROLL elements lane l takes UNROLL runs of RUN = 2 ** LEVELS
     neighbours, one behind the other, and the lanes' states meet once a tile: the last lane carries what came before. Head,
-    whole tiles, tail, ALIGN, LENGTH and TAIL_ONCE as in `fold_lanes`. Writes one result (or partial state, at
+    whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at
     split * split_step) a row.
     """
     if RELEASE:
@@ -172,13 +172,7 @@ def fold_in_order(
                 BLOCK_OUTPUTS, LANES, RUN, LEVELS, UNROLL, False, MASK_OUTPUTS, EVICT,
             )  # fmt: skip
             state = COMBINE(*state, *meet_in_order(tile, LANES))
-    if TAIL_ONCE:
-        tail = lanes_states(
-            rows, full, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
-            BLOCK_OUTPUTS, LANES, RUN, LEVELS, TAIL, True, MASK_OUTPUTS, EVICT,
-        )  # fmt: skip
-        state = COMBINE(*state, *meet_in_order(tail, LANES))
-    elif TAIL > 0:
+    if TAIL > 0:
         for k in range(full, stop, STEP * TAIL):
             tail = lanes_states(
                 rows, k, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
