@@ -91,6 +91,13 @@ def test_folded_dims_are_in_order_where_order_matters(call):
     assert positions == list(range(problem.length))
 
 
+def test_dims_of_a_permuted_tensor_keep_their_order_where_it_matters():
+    x = torch.empty(4, 3, 2).permute(2, 1, 0)
+    ordered, sorted_by_stride = (canonical([x], (0, 1, 2), ordered=o).reduced_dims for o in (True, False))
+    assert [d.strides for d in ordered] == [(1,), (2,), (6,)]
+    assert [d.position for d in sorted_by_stride] == [1, 4, 12]
+
+
 def reach(dim: Dim) -> int:
     return max(abs(s) for s in dim.strides)
 

@@ -140,7 +140,7 @@ MUTANTS = (
         "problem.py",
         "merged(inner if ordered else by_stride(inner))",
         "merged(by_stride(inner) if ordered else inner)",
-        ("tests/test_problem.py::test_folded_dims_are_in_order_where_order_matters",),
+        ("tests/test_problem.py::test_dims_of_a_permuted_tensor_keep_their_order_where_it_matters",),
     ),
     Mutant(
         "alignment is promised beyond what an address has",
