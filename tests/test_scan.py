@@ -229,3 +229,12 @@ def test_uint64_and_narrow_states() -> None:
         assert state.dtype == torch.uint64
         flags = scanned(backend, torch.tensor([0, 2, 0]), monoids.ANY, 0, return_state=True)
         assert (flags[0].tolist(), flags[1].item(), flags[1].dtype) == ([False, True, True], True, torch.bool)
+
+
+def test_a_state_that_reads_no_element() -> None:
+    ones = tilefold.Monoid(lambda a, b: a | b, 0, lift=lambda x: 1, dtypes=torch.int32)
+    x = torch.zeros(2, 3)
+    with tilefold.backend("reference"):
+        prefixes, state = tilefold.scan(x, ones, 1, return_state=True)
+    assert prefixes.tolist() == [[1, 1, 1]] * 2
+    assert state.tolist() == [1, 1]

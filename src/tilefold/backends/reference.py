@@ -111,6 +111,7 @@ def scan(
 
 
 def _field(value: Operand, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
-    assert isinstance(value, torch.Tensor)
+    if not isinstance(value, torch.Tensor):  # of a monoid whose state reads no element
+        value = torch.tensor(convert(value, dtype), dtype=stored(dtype), device="cpu")
     field = value.to(stored(dtype)).expand(shape).contiguous()
     return field.view(torch.uint64) if dtype == torch.uint64 else field
