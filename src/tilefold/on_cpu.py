@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import torch
 
@@ -61,7 +62,8 @@ def _folded(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made
             results = native.fold(function, tensors[0], dims, program)
             return results, library_plan(function, program, guarantee)
         if backend == "torch":
-            _refuse(request, tensors)
+            fields, dtypes = ", ".join(program.algebra.fields), ", ".join(str(t.dtype) for t in tensors)
+            _refuse("fold", f"({fields}) of {dtypes} over dims {list(dims)}", guarantee)
     return refold.fold(by_tiles, tensors, program, dims, guarantee)
 
 
@@ -151,10 +153,7 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
             made = native.map_rows(known.function, tensors, known.arguments)
             return made, known.plan(len(tensors), guarantee)
         if backend == "torch":
-            raise BackendError(
-                "backend: torch's own function must be known to give the promised answers (accuracy, dtypes, guarantee), "
-                f'got {request.call} over dims {list(request.dims)}, "{guarantee}", without one; use "cpu" or "auto"'
-            )
+            _refuse("function", f"{request.call} over dims {list(request.dims)}", guarantee)
     fold = _by_definition if backend == "reference" else by_tiles
     folded, plan = refold.fold(fold, tensors[:n], row.program, request.dims, guarantee)
     kept = [1 if d in request.dims else size for d, size in enumerate(request.shape)]
@@ -172,22 +171,27 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
 def _by_definition(
     tensors: Sequence[Tensor], program: Program, dims: tuple[int, ...], guarantee: str
 ) -> Made:
-    plan = Plan("reference", guarantee=guarantee, reason="one element after another")
+    plan = _by_elements(guarantee)
     return reference.fold(tensors, program, dims), plan
 
 
-def _refuse(request: Reduction, tensors: Sequence[Tensor]) -> None:
-    fields, dtypes = ", ".join(request.program.algebra.fields), ", ".join(str(t.dtype) for t in tensors)
+def _by_elements(guarantee: str) -> Plan:
+    """The plan of whatever is computed as it is defined."""
+    return Plan("reference", guarantee=guarantee, reason="one element after another")
+
+
+def _refuse(what: str, got: str, guarantee: str) -> NoReturn:
+    """Say that torch has nothing for a call for which it is forced."""
     raise BackendError(
-        "backend: torch's own fold must be known to give the promised answers (accuracy, dtypes, guarantee), got "
-        f'({fields}) of {dtypes} over dims {list(request.dims)}, "{request.guarantee}", without one; use "cpu" or "auto"'
+        f"backend: torch's own {what} must be known to give the promised answers (accuracy, dtypes, guarantee), got "
+        f'{got}, "{guarantee}", without one; use "cpu" or "auto"'
     )
 
 
 def _rearranged(request: Rearrangement, tensors: Sequence[Tensor], backend: str) -> Made:
     (x,) = tensors
     if backend == "reference":
-        plan = Plan("reference", guarantee=request.guarantee, reason="one element after another")
+        plan = _by_elements(request.guarantee)
         return [reference.copied(x)], plan
     step = LibraryCall("torch.clone", ("input0",), ("output0",))
     plan = Plan("torch", (step,), guarantee=request.guarantee, strategy="torch.clone", reason="torch copies")
@@ -198,7 +202,7 @@ def _selected(request: Selected, tensors: Sequence[Tensor], backend: str) -> Mad
     (x,), guarantee = tensors, request.guarantee
     if backend == "reference":
         made = selecting.by_definition(x, request.dim, request.k, request.largest)
-        plan = Plan("reference", guarantee=guarantee, reason="one element after another")
+        plan = _by_elements(guarantee)
     else:
         made = selecting.select(x, request.dim, request.k, request.largest)
         step = LibraryCall("torch.topk", ("input0",), names("output", 2))
@@ -216,15 +220,12 @@ def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
         if function is not None:
             return native.scan(function, inputs[0], dim, program), library_plan(function, program, guarantee)
         if backend == "torch":
-            raise BackendError(
-                "backend: torch's own scan must be known to give the promised answers (accuracy, dtypes, guarantee), got "
-                f'({", ".join(program.algebra.fields)}) over dim {dim}, "{guarantee}", without one; use "cpu" or "auto"'
-            )
+            _refuse("scan", f"({', '.join(program.algebra.fields)}) over dim {dim}", guarantee)
     if backend == "reference":
         results, state = reference.scan(
             inputs, init, program, dim, exclusive=request.exclusive, reverse=request.reverse
         )
-        plan = Plan("reference", guarantee=guarantee, reason="one element after another")
+        plan = _by_elements(guarantee)
     else:
         plan = cpu_scan(request.shape[dim], math.prod(request.rows), guarantee, torch.get_num_threads())
         results, state = scans.scan(

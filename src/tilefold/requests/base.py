@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
@@ -47,3 +48,18 @@ class Request(ABC):
     @abstractmethod
     def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
         """The problem of these tensors and how it runs on a chip; `library`: torch's own kernels may take part."""
+
+
+class OfMonoid(Request):
+    """A request whose kernels are made of one monoid's `program`."""
+
+    program: Program
+
+    @property
+    def computation(self) -> Program:
+        """The monoid's graphs with dtypes."""
+        return self.program
+
+    def dtypes(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
+        """Inputs, elements as they are read, results."""
+        return (*(t.dtype for t in tensors), *self.program.elements, *(dtype for _, dtype in self.results))

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from tilefold.algebra.program import Program
 from tilefold.planner import scans
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
-from tilefold.requests.base import Request, Result, Tensor
+from tilefold.requests.base import OfMonoid, Result, Tensor
 
 
 @dataclass(frozen=True)
-class Scan(Request):
+class Scan(OfMonoid):
     """Scan `dim` of tensors of one shape, `shape`; the tensors after them, `inits` of them, are the state before each row.
 
     With `state` the last state of each row is a result too, one tensor a field, after the prefixes.
@@ -36,11 +34,6 @@ class Scan(Request):
     shape: tuple[int, ...]
 
     @property
-    def computation(self) -> Program:
-        """The monoid's graphs with dtypes."""
-        return self.program
-
-    @property
     def rows(self) -> tuple[int, ...]:
         """The shape of the rows: of one state of each."""
         return (*self.shape[: self.dim], *self.shape[self.dim + 1 :])
@@ -50,10 +43,6 @@ class Scan(Request):
         """The prefixes, one tensor an output of the monoid's, then the state's fields."""
         prefixes = tuple((self.shape, dtype) for dtype in self.program.outputs)
         return prefixes + tuple((self.rows, dtype) for dtype in self.program.state) * self.state
-
-    def dtypes(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
-        """Inputs, elements as they are read, results."""
-        return (*(t.dtype for t in tensors), *self.program.elements, *(dtype for _, dtype in self.results))
 
     def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
         """As `planner.scans` has it. No library scans on a GPU."""

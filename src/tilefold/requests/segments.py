@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
 from tilefold.planner.segments import plan_segments, segmented
 from tilefold.problem import Problem
-from tilefold.requests.base import Request, Result, Tensor
+from tilefold.requests.base import OfMonoid, Result, Tensor
 
 
 @dataclass(frozen=True)
-class Segments(Request):
+class Segments(OfMonoid):
     """Fold the segments of `dim` of tensors of one shape; the last tensor holds their offsets. `shape` is the results'."""
 
     call = "segment_reduce"
@@ -29,18 +27,9 @@ class Segments(Request):
     shape: tuple[int, ...]
 
     @property
-    def computation(self) -> Program:
-        """The monoid's graphs with dtypes."""
-        return self.program
-
-    @property
     def results(self) -> tuple[Result, ...]:
         """One tensor an output of the monoid's."""
         return tuple((self.shape, dtype) for dtype in self.program.outputs)
-
-    def dtypes(self, tensors: Sequence[Tensor]) -> tuple[torch.dtype, ...]:
-        """Inputs, elements as they are read, results."""
-        return (*(t.dtype for t in tensors), *self.program.elements, *self.program.outputs)
 
     def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
         """As `planner.segments` has it. No library folds segments of any monoid."""
