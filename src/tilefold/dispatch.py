@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilefold.errors import BackendError
-from tilefold.planner.device import H200, Device, device_of
+from tilefold.planner.device import H200, INTERPRETED, Device, device_of
 from tilefold.planner.plan import Plan
 from tilefold.requests import Request
 from tilefold.switch import forced_backend
@@ -174,8 +174,8 @@ def _interpreted(request: Request, tensors: Sequence[Tensor]) -> list[Tensor]:
     from tilefold.backends.triton.executable import interpret
     from tilefold.backends.triton.lower import calls_of
 
-    check_dtypes(request.dtypes(tensors), H200, request.call)
-    problem, plan = request.plan(tensors, H200, library=False)
+    check_dtypes(request.dtypes(tensors), INTERPRETED, request.call)
+    problem, plan = request.plan(tensors, INTERPRETED, library=False)
     results = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in request.results]
     calls = calls_of(plan, problem, request.computation, interpret=True)
     interpret(plan, calls, request.computation, tensors, results)

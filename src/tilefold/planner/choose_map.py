@@ -9,7 +9,7 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.planner.choose import plan_fold
-from tilefold.planner.device import Device
+from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import (
     Clear,
@@ -18,10 +18,11 @@ from tilefold.planner.maps import (
     elements_of,
     elements_stage,
     folding,
+    row_blocks,
     whole_stage,
     windows_stage,
 )
-from tilefold.planner.plan import Buffer, Launch, Plan, count, names
+from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
 from tilefold.problem import Problem
 
 
@@ -33,15 +34,22 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     if size == 0:
         return Plan("triton", (), buffers, (), guarantee, "nothing", "no elements")
     named = names("input", len(problem.dtypes))
-    whole = whole_stage(problem, program, results, guarantee == "batch_invariant")
+    cluster = NOMINAL.cluster if guarantee == "batch_invariant" else device.cluster
+    whole = whole_stage(problem, program, results, guarantee == "batch_invariant", cluster)
     if whole is not None:
-        launch = Launch("map_rows", whole, named, outputs)
-        reason = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}, each held whole"
-        return Plan("triton", (launch,), buffers, (), guarantee, "whole", reason)
+        return _held(problem, whole, buffers, guarantee)
     windows = windows_stage(problem, program, results, device.sms, guarantee == "batch_invariant")
     if windows is not None:
         return _windowed(problem, program, windows, buffers, device, guarantee)
     return _folded_first(problem, program, results, device, guarantee)
+
+
+def _held(problem: Problem, stage: Stage, buffers: tuple[Buffer, ...], guarantee: str) -> Plan:
+    """One launch: a program, or a cluster of them, holds whole rows."""
+    launch = Launch("map_rows", stage, names("input", len(problem.dtypes)), tuple(b.name for b in buffers))
+    by = f" by {stage.splits} programs" if stage.splits > 1 else ""
+    reason = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}, each held whole{by}"
+    return Plan("triton", (launch,), buffers, (), guarantee, "whole", reason)
 
 
 def _windowed(
@@ -53,8 +61,7 @@ def _windowed(
     guarantee: str,
 ) -> Plan:
     """One launch for the counters, one in which a window is mapped while the L2 holds it."""
-    stage, last = windows.stage, problem.output_dims[-1].size if problem.output_dims else 1
-    groups = problem.outputs // last * math.ceil(last / stage.block_outputs)
+    stage, groups = windows.stage, row_blocks(problem, windows.stage)
     dtypes = partial_dtypes(narrowed(program, problem.length))
     states = names("partial", len(dtypes))
     kept = [Buffer(n, (stage.splits + 1, problem.outputs), d) for n, d in zip(states, dtypes, strict=True)]

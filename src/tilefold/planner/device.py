@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilefold.caching import kept_outside_modes
 
@@ -11,7 +11,8 @@ from tilefold.caching import kept_outside_modes
 class Device:
     """A chip as the planner sees it. `sms` are streaming multiprocessors, `capability` is 90 for sm_90.
 
-    `gb_per_s` is what its memory delivers at most, `shared_bytes` the shared memory of an SM.
+    `gb_per_s` is what its memory delivers at most, `shared_bytes` the shared memory of an SM, `cluster` how many programs it
+    starts together, on SMs near each other, at most: each may then wait for all the others.
     """
 
     name: str
@@ -19,6 +20,7 @@ class Device:
     capability: int
     gb_per_s: float = 2000.0
     shared_bytes: int = 100 * 1024
+    cluster: int = 1
 
     @property
     def overlaps(self) -> bool:
@@ -26,7 +28,9 @@ class Device:
         return self.capability >= 90
 
 
-H200 = Device("NVIDIA H200", 132, 90, 4800.0, 228 * 1024)
+H200 = Device("NVIDIA H200", 132, 90, 4800.0, 228 * 1024, 16)
+# Programs run one after the other there, and none may wait for a later one.
+INTERPRETED = replace(H200, cluster=1)
 NOMINAL = Device("nominal", 128, 80)  # "batch_invariant" plans for this one everywhere
 
 
@@ -41,4 +45,15 @@ def device_of(index: int) -> Device:
     bits = getattr(properties, "memory_bus_width", 0)
     gb_per_s = 2 * kilohertz * bits / 8e6 or Device.gb_per_s  # two transfers a clock
     shared_bytes = properties.shared_memory_per_multiprocessor
-    return Device(properties.name, properties.multi_processor_count, capability, gb_per_s, shared_bytes)
+    sms = properties.multi_processor_count
+    return Device(properties.name, sms, capability, gb_per_s, shared_bytes, cluster_of(capability, sms))
+
+
+def cluster_of(capability: int, sms: int) -> int:
+    """Programs of a cluster at most: 8 on every chip that has clusters (CUDA C++ Programming Guide, "Thread Block Clusters").
+
+    A whole H100, H200, B200 or their like has room for 16, where a kernel asks for it; a part of one (MIG) may not.
+    """
+    if capability < 90:
+        return 1
+    return 16 if capability in (90, 100, 103) and sms >= 128 else 8

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tilefold.algebra.program import Program
+from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.geometry import without_positions
 from tilefold.planner.plan import Stage, count
 from tilefold.planner.settled import MANY_FIELDS, keeps_positions, settled, whole_splits
@@ -32,14 +33,18 @@ Dtypes = tuple[torch.dtype, ...]
 VECTORS = 2  # that a thread of `map_elements` takes of the widest operand
 THREAD_WORDS = 64  # registers of a thread that hold elements, at most
 FEW_VECTORS = 4  # of 16 bytes that a thread takes of a row, where the row has no more threads to use
+ALONE_WORDS = 32  # that a thread of a program holds, where a cluster could share the row
+# Warps of a program, and registers of a thread that hold elements, where a cluster of programs holds a row: the first that do.
+SHARED_TILES = ((8, 16), (16, 16), (16, 32))
 ROW_WARPS = 4  # of a program that holds several rows
 COLUMN_BYTES = 128  # of neighbouring columns
 WINDOW_BYTES = 8 << 20  # of elements that are folded, and read again while they are in the L2
-PART_BYTES = 32 << 10  # that a program folds or maps
+# That a program folds or maps, of elements of 16 bits and of wider ones. Columns are not worth it: their fold, then every
+# element's map, is as fast (docs/experiments/maps.md).
+PART_BYTES = {2: 64 << 10, 4: 32 << 10}
 LEAST_PART_BYTES = 8 << 10
 MOST_PARTS = 512  # of a row: a program combines the states of all
 WINDOW_WARPS = 8
-WINDOW_COLUMN_BYTES = 256  # of neighbouring columns that are too long to be held
 TRANSPOSED = 32  # results beside each other, at least, where inputs are contiguous along another dim
 
 
@@ -162,8 +167,16 @@ def rows_of(problem: Problem, inputs: int) -> Problem:
     )
 
 
-def whole_stage(problem: Problem, program: Program, results: Dtypes, invariant: bool) -> Stage | None:
-    """Rows that a program holds whole in one tile, as they lie in memory; None where they are too long for that.
+def row_blocks(problem: Problem, stage: Stage) -> int:
+    """How many blocks of neighbouring rows there are."""
+    last = problem.output_dims[-1].size if problem.output_dims else 1
+    return problem.outputs // last * math.ceil(last / stage.block_outputs)
+
+
+def whole_stage(
+    problem: Problem, program: Program, results: Dtypes, invariant: bool, cluster: int = 1
+) -> Stage | None:
+    """Rows held whole in the tiles of a program, or of a cluster of them; None where they are too long for that.
 
     With `invariant` nothing follows from the number of rows, or from how many lie side by side.
     """
@@ -173,7 +186,18 @@ def whole_stage(problem: Problem, program: Program, results: Dtypes, invariant: 
         return None
     held = THREAD_WORDS // max(1, sum(math.ceil(d.itemsize / 4) for d in rows.dtypes))
     held //= 2 if len(program.state) >= MANY_FIELDS else 1
-    stage = _whole_rows(view, rows, results, held) if view.by_rows else _whole_columns(view, held)
+    if view.by_rows:
+        stage = _whole_rows(view, rows, results, min(held, ALONE_WORDS))
+    else:
+        stage = _whole_columns(view, held)
+    narrow = all(d.itemsize == 4 for d in partial_dtypes(narrowed(program, problem.length)))
+    if stage is None and view.by_rows and cluster > 1 and narrow and len(program.state) < MANY_FIELDS:
+        stage = _shared_rows(view, rows, results, cluster)
+        beside = len(problem.dtypes) > len(rows.dtypes)
+        if stage is not None and stage.align > 1 and beside:  # extra tensors' elements would come one by one
+            stage = None
+    if stage is None and view.by_rows:
+        stage = _whole_rows(view, rows, results, held)
     if stage is None:
         return None
     in_order = not program.algebra.index or keeps_positions(rows, stage)
@@ -202,6 +226,20 @@ def _whole_rows(view: View, rows: Problem, results: Dtypes, held: int) -> Stage 
     together = min(max(1, warps * WARP // lanes), power_above(view.inner * view.outer))
     warps = max(1, min(warps, together * lanes // WARP))
     return Stage("whole_rows", together, lanes, run, unroll, 1, warps, align=align)
+
+
+def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> Stage | None:
+    """The fewest warps, then elements a thread, with which a cluster holds a row."""
+    run, align = min(view.vector, power_below(view.length)), 1
+    if view.vector < view.full_vector and view.aligns and _aligned_alike(rows, results, view.full_vector):
+        run = align = view.full_vector
+    length = view.length + align - 1
+    for warps, words in SHARED_TILES:
+        unroll = max(1, words * 4 // (run * sum(d.itemsize for d in rows.dtypes)))
+        parts = math.ceil(length / (run * unroll * warps * WARP))
+        if parts <= cluster:
+            return Stage("shared_rows", 1, warps * WARP, run, unroll, parts, warps, align=align)
+    return None
 
 
 def _aligned_alike(rows: Problem, results: Dtypes, vector: int) -> bool:
@@ -234,18 +272,17 @@ def _whole_columns(view: View, held: int) -> Stage | None:
 def windows_stage(
     problem: Problem, program: Program, results: Dtypes, sms: int, invariant: bool
 ) -> Windows | None:
-    """Rows in windows that the L2 holds, cut into parts; None where order matters, or what is known of neighbours."""
+    """Rows in windows that the L2 holds, cut into parts; None for columns, and where order matters."""
     rows = rows_of(problem, program.algebra.inputs)
     view = alone(view_of(rows), rows) if invariant else view_of(rows)
-    if not program.algebra.commutative or (invariant and not view.by_rows):
+    if not program.algebra.commutative or not view.by_rows:
         return None
-    stage = _long_rows(view, rows, results) if view.by_rows else _long_columns(view)
-    stage = settled(replace(stage, prefetch=True), view, program)
+    stage = settled(replace(_long_rows(view, rows, results), prefetch=True), view, program)
     in_order = not program.algebra.index or keeps_positions(rows, stage)
     size = stage.block_outputs * sum(
         d.itemsize for d in rows.dtypes
     )  # bytes of a position of a block of rows
-    part = PART_BYTES
+    part = PART_BYTES[2 if max(d.itemsize for d in rows.dtypes) <= 2 else 4]
     if not invariant:  # a part a program twice over, where all is little
         part = max(LEAST_PART_BYTES, min(part, problem.outputs * problem.length * size // (2 * sms)))
     tiles = problem.length // stage.step - (stage.align > 1)  # whole ones, as `chunk_of` counts them
@@ -261,9 +298,3 @@ def _long_rows(view: View, rows: Problem, results: Dtypes) -> Stage:
         run = align = view.full_vector
     unroll = FEW_VECTORS * max(1, min(2, view.full_vector // run))
     return Stage("window_rows", 1, WINDOW_WARPS * WARP, run, unroll, 1, WINDOW_WARPS, align=align)
-
-
-def _long_columns(view: View) -> Stage:
-    outputs = min(power_above(view.inner), max(view.vector, WINDOW_COLUMN_BYTES // view.element))
-    lanes = max(1, WINDOW_WARPS * WARP * view.vector // outputs)
-    return Stage("window_columns", outputs, lanes, 1, FEW_VECTORS, 1, WINDOW_WARPS)

@@ -46,7 +46,8 @@ class Pointer:
 class Call:
     """Everything one launch needs but the addresses. Hashable: equal calls share a compiled kernel and its arguments.
 
-    `shared_bytes` is the least shared memory that a program is launched with, whatever it uses.
+    `shared_bytes` is the least shared memory that a program is launched with, whatever it uses. `grid` counts programs;
+    `cluster` neighbours of them are started together, on SMs near each other.
     """
 
     kernel: str
@@ -58,6 +59,7 @@ class Call:
     num_stages: int
     dependent: bool
     shared_bytes: int = 0
+    cluster: int = 1
 
 
 def launchable(programs: int, outputs: int, call: str, verb: str) -> int:

@@ -7,10 +7,13 @@ from typing import Any
 
 import torch
 from triton.compiler import make_backend
+from triton.runtime import driver
 
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.planner.device import device_of
+
+PORTABLE = 8  # programs of a cluster that every chip with clusters starts
 
 _compiled: dict[tuple[Call, int], Any] = {}
 # Shapes that differ in nothing but numbers share a kernel on the device.
@@ -22,23 +25,34 @@ def compiled(call: Call, index: int) -> Any:
     found = _compiled.get((call, index))
     if found is None:
         options = sorted(calls.options_of(call).items())
-        key = (call.source, calls.source_of(call).hash(), *options, call.shared_bytes, index)
+        key = (call.source, calls.source_of(call).hash(), *options, call.shared_bytes, call.cluster, index)
         found = _loaded.get(key)
         if found is None:
             with torch.cuda.device(index):
                 found = calls.compile_for(call, device_of(index).capability)
-                _reserve(found, call.shared_bytes)
+                _demand(found, max(call.shared_bytes, found.metadata.shared), call.cluster)
                 found._init_handles()
+                _permit(found, call.cluster)
             _loaded[key] = found
         _compiled[call, index] = found
     return found
 
 
-def _reserve(kernel: Any, shared_bytes: int) -> None:
-    """Have a kernel that is not loaded yet launched with so much shared memory, at least."""
-    if kernel.metadata.shared < shared_bytes:
-        kernel.metadata = kernel.metadata._replace(shared=shared_bytes)
-        kernel.packed_metadata = make_backend(kernel.metadata.target).pack_metadata(kernel.metadata)
+def _demand(kernel: Any, shared_bytes: int, cluster: int) -> None:
+    """Have a kernel that is not loaded yet launched with so much shared memory, and so many programs together.
+
+    Triton's `num_ctas` would also share out one program's tensors among a cluster; here each has its own, and only the launch
+    knows of clusters.
+    """
+    kernel.metadata = kernel.metadata._replace(shared=shared_bytes, num_ctas=cluster)
+    kernel.packed_metadata = make_backend(kernel.metadata.target).pack_metadata(kernel.metadata)
+
+
+def _permit(kernel: Any, cluster: int) -> None:
+    """Allow a loaded kernel's clusters beyond what every chip starts. Triton does so when it is asked how many fit."""
+    if cluster > PORTABLE:
+        shared = kernel.metadata.shared
+        driver.active.utils.cuOccupancyMaxActiveClusters(kernel.function, shared, cluster)
 
 
 def launcher(call: Call, index: int) -> Callable[..., None]:
@@ -50,7 +64,7 @@ def launcher(call: Call, index: int) -> Callable[..., None]:
     arguments = ", ".join(_layout(a, names) for a in call.arguments)
     constants = ", ".join(repr(value) for _, value in call.constants)
     scope = {"launch": runner, "function": kernel.function, "metadata": kernel.packed_metadata}
-    head = f"launch({call.grid}, 1, 1, stream, function, "
+    head = f"launch({call.grid // call.cluster}, 1, 1, stream, function, "
     if hasattr(runner, "launch") and not runner.global_scratch_size and not runner.profile_scratch_size:
         scope["launch"] = runner.launch  # past the wrapper that would allocate scratch memory
         head += f"{runner.launch_cooperative_grid!r}, {runner.launch_pdl!r}, None, None, "

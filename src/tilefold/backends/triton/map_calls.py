@@ -11,10 +11,11 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply
+from tilefold.backends.triton.kernels.clusters import meeting
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
-from tilefold.planner.maps import Elements, Windows, elements_of, folding
+from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
@@ -77,15 +78,21 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
     stage: Stage = step.settings
     program = narrowed(row.program, problem.length)
     arguments = _row_arguments(stage, problem, row, interpret)
-    *_, last = problem.output_dims or (_none(problem),)
-    blocks = math.ceil(last.size / stage.block_outputs)
+    words = len(program.state)
     constants: dict[str, Any] = _row_constants(stage, problem, row) | {
-        "MASK_LENGTH": stage.step != problem.length or stage.align > 1
+        "MASK_LENGTH": stage.step * stage.splits != problem.length or stage.align > 1,
+        "VECTORS": problem.length % stage.run == 0,
+        "CLUSTER": stage.splits,
+        "MEETING": meeting(stage.splits, words) if stage.splits > 1 else "",
     }
     source = _rows_source(program, row, interpret)
-    grid = launchable(problem.outputs // last.size * blocks, problem.outputs, "reduce_map", "map")
+    programs = row_blocks(problem, stage) * stage.splits
+    grid = launchable(programs, problem.outputs, "reduce_map", "map")
     constants = {name: constants[name] for name in _ROW_CONSTANTS}
-    return Call(step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
+        cluster=stage.splits,
+    )  # fmt: skip
 
 
 def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
@@ -145,7 +152,7 @@ _WINDOW_CONSTANTS = (
 )  # fmt: skip
 _ROW_CONSTANTS = (
     "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "MASK_LENGTH", "ALIGN", "USE_ABSORB", "IN_ORDER", "WIDE",
-    "OVER", "EVICT",
+    "OVER", "VECTORS", "CLUSTER", "MEETING", "EVICT",
 )  # fmt: skip
 
 

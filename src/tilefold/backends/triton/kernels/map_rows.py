@@ -1,13 +1,16 @@
 """The kernel that folds whole rows in one tile and maps their elements while it holds them: one read, one write.
 
 Besides what `tiles` has: APPLY of elements, a row's results and extras, as they are stored, gives what is stored of each
-element. Rows may be columns in memory: neighbours are then along the output dim. Arguments as in `tiles`, and
+element. Rows may be columns in memory: neighbours are then along the output dim. Rows too long for one program are held by
+a cluster of them, which the chip starts together and whose states meet in shared memory (`clusters`). Arguments as in
+`tiles`, and
     extras       records as of `inputs`, of tensors that are not folded
     y_deep, y_folded   the results' steps along the folded dims
 """
 
 import triton.language as tl
 
+from tilefold.backends.triton.kernels.clusters import begin_meeting, met
 from tilefold.backends.triton.kernels.tiles import (
     begin_masked,
     begin_tile,
@@ -57,25 +60,35 @@ def store_mapped(y_ptrs, offset, made, mask, MASKED: tl.constexpr, EVICT: tl.con
             tl.store(y_ptrs[r] + offset, value, eviction_policy=EVICT)
 
 
-def map_tile(
-    xs, results, extras, y_ptrs, y_begin, y_deep, y_folded, outer, outer_sizes, output, places, lead, counted, keep,
-    length, deep_sizes, folded_size,
-    OVER: tl.constexpr, MASKED: tl.constexpr, MASK_OUTPUTS: tl.constexpr, RUN: tl.constexpr, ALIGN: tl.constexpr,
-    EVICT: tl.constexpr,
+def load_extras(
+    extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, folded_size,
+    OVER: tl.constexpr, MASKED: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
 ):  # fmt: skip
-    """Map a tile of elements and store what they become: with ALIGN, whole vectors alone."""
+    """The extra tensors' elements beside a tile's."""
     at = places - lead
     inside = (at >= 0) & (at < length)
-    values = xs
-    for r in tl.static_range(len(results)):
-        values = values + (results[r],)
+    beside = ()
     for i in tl.static_range(len(extras)):
-        values = values + (
+        beside = beside + (
             load_extra(
                 extras[i], outer, outer_sizes, output, at, inside, keep, deep_sizes, folded_size, (OVER >> i) & 1,
                 MASKED or (MASK_OUTPUTS and (OVER >> i) & 1),
             ),
         )
+    return beside
+
+
+def map_tile(
+    xs, results, beside, y_ptrs, y_begin, y_deep, y_folded, places, lead, counted, keep, length, deep_sizes, folded_size,
+    MASKED: tl.constexpr, RUN: tl.constexpr, ALIGN: tl.constexpr, EVICT: tl.constexpr,
+):  # fmt: skip
+    """Map a tile of elements and store what they become: with ALIGN, whole vectors alone. `beside`: of the extra tensors."""
+    at = places - lead
+    values = xs
+    for r in tl.static_range(len(results)):
+        values = values + (results[r],)
+    for i in tl.static_range(len(beside)):
+        values = values + (beside[i],)
     made = APPLY(*values)
     if ALIGN > 1:
         vector = places // RUN * RUN - lead
@@ -84,7 +97,17 @@ def map_tile(
         store_mapped(y_ptrs, offset, made, tl.broadcast_to(whole, offset.shape), True, EVICT)
     else:
         offset = y_begin + folded_offset(at, deep_sizes, folded_size, y_deep, y_folded)
-        store_mapped(y_ptrs, offset, made, counted, MASKED or MASK_OUTPUTS, EVICT)
+        store_mapped(y_ptrs, offset, made, counted, MASKED, EVICT)
+
+
+def edge_places(edge, lead, length, RUN: tl.constexpr):
+    """(places of a row's first and last vector, which of them are the row's elements in a vector that is not whole)."""
+    last = (lead + length - 1) // RUN * RUN
+    places = tl.where(edge < RUN, edge, last + edge - RUN)
+    vector = places // RUN * RUN - lead
+    whole = (vector >= 0) & (vector + RUN <= length)
+    at = places - lead
+    return places, (at >= 0) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))
 
 
 def map_edges(
@@ -93,12 +116,8 @@ def map_edges(
 ):  # fmt: skip
     """Map the elements of a row's first and last vector where these are not whole: they are read once more."""
     edge = tl.arange(0, 2 * RUN)[:, None, None, None]
-    last = (lead + length - 1) // RUN * RUN
-    places = tl.where(edge < RUN, edge, last + edge - RUN)
-    vector = places // RUN * RUN - lead
-    whole = (vector >= 0) & (vector + RUN <= length)
+    places, inside = edge_places(edge, lead, length, RUN)
     at = places - lead
-    inside = (at >= 0) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))
     values = ()
     for i in tl.static_range(len(rows)):
         values = values + (tl.load(rows[i][0] + places, mask=inside & keep),)
@@ -114,19 +133,49 @@ def map_edges(
     store_mapped(y_ptrs, offset, APPLY(*values), inside & keep, True, EVICT)
 
 
+def load_states(states, begin, step, splits, keep, PARTS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
+    """The states of PARTS parts, `step` elements apart, combined in one order: of each row, or (of one row) numbers."""
+    split = tl.arange(0, PARTS)
+    if BLOCK_OUTPUTS == 1:
+        mask = split < splits
+        place = begin + split.to(tl.int64) * step
+    else:
+        mask = (split < splits)[:, None] & keep[None, :]
+        place = begin[None, :] + split.to(tl.int64)[:, None] * step
+    loaded = ()
+    for f in tl.static_range(len(states)):
+        loaded = loaded + (tl.load(states[f] + place, mask=mask, cache_modifier=".cg"),)
+    return tl.reduce(OR_IDENTITY(mask, *loaded), 0, COMBINE_SYMMETRIC)
+
+
+def fold_edges(
+    rows, lead, position_of_row, keep, counts, length, deep_sizes, folded_size, p_deep, p_folded,
+    BLOCK_OUTPUTS: tl.constexpr, RUN: tl.constexpr,
+):  # fmt: skip
+    """The state of those elements of a row that share a vector with another's, where `counts`: [BLOCK_OUTPUTS]."""
+    edge = tl.arange(0, 2 * RUN)[:, None, None, None]
+    places, inside = edge_places(edge, lead, length, RUN)
+    mask = whole_mask(inside & keep & counts, edge, BLOCK_OUTPUTS)
+    xs = [tl.load(row[0] + places, mask=mask) for row in rows]
+    position = positions_of(places - lead, position_of_row, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
+    state = begin_masked(mask, xs, position, False, False)
+    return tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
+
+
 def map_rows(
     inputs, extras, y_ptrs, y_outer, y_output, y_deep, y_folded, p_deep, p_folded, outer_sizes, deep_sizes, output_size,
     folded_size, length, output_blocks,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     MASK_LENGTH: tl.constexpr, ALIGN: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
-    OVER: tl.constexpr, EVICT: tl.constexpr,
+    OVER: tl.constexpr, VECTORS: tl.constexpr, CLUSTER: tl.constexpr, MEETING: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
-    """Fold BLOCK_OUTPUTS neighbouring rows, each whole in one tile, and write what becomes of their elements.
+    """Fold BLOCK_OUTPUTS neighbouring rows, each whole in the tiles of CLUSTER programs, and write what becomes of them.
 
     Tile, lanes and ALIGN as in `fold_lanes`. Elements that share a vector with another row's are stored one by one: a store
     under a mask that cuts vectors would be one for each element. OVER: a bit for each extra tensor whose rows are its own.
     """
-    pid = tl.program_id(0)
+    split = tl.program_id(0) % CLUSTER
+    pid = tl.program_id(0) // CLUSTER
     block = (pid % output_blocks).to(tl.int64)
     outer = (pid // output_blocks).to(tl.int64)
     output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
@@ -137,31 +186,57 @@ def map_rows(
     else:
         rows = [(x[0] + row_begin(x, outer, outer_sizes, output), x[4], x[5]) for x in inputs]
         lead = 0
-    start = 0 * block
+    start = split.to(tl.int64) * (RUN * LANES * UNROLL)
     if not WIDE:
         start = start.to(tl.int32)
     places = tile_places(start, RUN, LANES, UNROLL)
-    end = lead + length
-    counted = whole_mask((places >= lead) & (places < end) & keep, places, BLOCK_OUTPUTS)
-    first = TO_INDEX(start)
+    vector = places // RUN * RUN
+    if ALIGN > 1:
+        counted = (vector >= lead) & (vector + RUN <= lead + length)
+    elif VECTORS:
+        counted = vector < length
+    else:
+        counted = places < length
+    counted = whole_mask(counted & keep, places, BLOCK_OUTPUTS)
+    first = TO_INDEX(0 * start)
     position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
+    if CLUSTER > 1:
+        begin_meeting(MEETING)
     if MASK_LENGTH:
-        xs = load_tile(rows, places, places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
-        state = begin_masked(counted, xs, position, USE_ABSORB, IN_ORDER)
+        xs = load_tile(rows, places, vector < lead + length, keep, deep_sizes, folded_size, True, EVICT)
     else:
         xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_OUTPUTS, EVICT)
-        state = begin_tile(xs, position, USE_ABSORB, IN_ORDER)
-    results = spread(PROJECT(*tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)))
-    y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]
     values = ()
     for i in tl.static_range(len(xs)):
         values = values + (xs[i],)
+    if ALIGN > 1:
+        edges = fold_edges(
+            rows, lead, first, keep, split == 0, length, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS, RUN
+        )
+    if MASK_LENGTH:
+        state = begin_masked(counted, values, position, USE_ABSORB, IN_ORDER)
+    else:
+        state = begin_tile(values, position, USE_ABSORB, IN_ORDER)
+    whole = tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
+    if ALIGN > 1:
+        whole = COMBINE_SYMMETRIC(*whole, *edges)
+    if CLUSTER > 1:
+        whole = met(whole, CLUSTER)
+    results = PROJECT(*whole)
+    if CLUSTER == 1:
+        results = spread(results)
+    y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]
+    beside = load_extras(
+        extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, folded_size, OVER, MASK_LENGTH,
+        MASK_OUTPUTS,
+    )  # fmt: skip
     map_tile(
-        values, results, extras, y_ptrs, y_begin, y_deep, y_folded, outer, outer_sizes, output, places, lead, counted, keep,
-        length, deep_sizes, folded_size, OVER, MASK_LENGTH, MASK_OUTPUTS, RUN, ALIGN, EVICT,
+        values, results, beside, y_ptrs, y_begin, y_deep, y_folded, places, lead, counted, keep, length, deep_sizes,
+        folded_size, MASK_LENGTH or MASK_OUTPUTS, RUN, ALIGN, EVICT,
     )  # fmt: skip
     if ALIGN > 1:
-        map_edges(
-            rows, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes, folded_size,
-            OVER, RUN, ALIGN, EVICT,
-        )  # fmt: skip
+        if split == 0:
+            map_edges(
+                rows, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes,
+                folded_size, OVER, RUN, ALIGN, EVICT,
+            )  # fmt: skip

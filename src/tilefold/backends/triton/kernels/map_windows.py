@@ -16,7 +16,7 @@ functions and arguments as in `map_rows`, and
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.map_rows import map_edges, map_tile, spread
+from tilefold.backends.triton.kernels.map_rows import load_extras, load_states, map_edges, map_tile, spread
 from tilefold.backends.triton.kernels.tiles import (
     fold_part,
     load_tile,
@@ -52,26 +52,12 @@ def job_of(ticket, groups, splits, window, WHOLE: tl.constexpr):
     return maps, group, split
 
 
-def load_states(states, at, first, splits, keep, rows, PARTS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
-    """The states of PARTS parts from `first` on, combined in one order: of each row, or (of one row) numbers."""
-    split = first + tl.arange(0, PARTS)
-    if BLOCK_OUTPUTS == 1:
-        mask = split < splits
-        place = split.to(tl.int64) * rows + at
-    else:
-        mask = (split < splits)[:, None] & keep[None, :]
-        place = split.to(tl.int64)[:, None] * rows + at[None, :]
-    loaded = ()
-    for f in tl.static_range(len(states)):
-        loaded = loaded + (tl.load(states[f] + place, mask=mask, cache_modifier=".cg"),)
-    return tl.reduce(OR_IDENTITY(mask, *loaded), 0, COMBINE_SYMMETRIC)
-
-
 def combine_parts(states, at, keep, splits, rows, PARTS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
     """Leave behind the parts' states what they combine to."""
-    whole = load_states(states, at, 0, splits, keep, rows, PARTS, BLOCK_OUTPUTS)
+    whole = load_states(states, at, rows, splits, keep, PARTS, BLOCK_OUTPUTS)
     for first in range(PARTS, splits, PARTS):
-        whole = COMBINE(*whole, *load_states(states, at, first, splits, keep, rows, PARTS, BLOCK_OUTPUTS))
+        begin = at + tl.cast(first, tl.int64) * rows
+        whole = COMBINE(*whole, *load_states(states, begin, rows, splits - first, keep, PARTS, BLOCK_OUTPUTS))
     for f in tl.static_range(len(states)):
         if BLOCK_OUTPUTS == 1:
             tl.store(states[f] + tl.cast(splits, tl.int64) * rows + at, whole[f])
@@ -178,9 +164,12 @@ def map_part(
         values = ()
         for i in tl.static_range(len(xs)):
             values = values + (xs[i],)
+        beside = load_extras(
+            extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, folded_size, OVER, True, True
+        )
         map_tile(
-            values, results, extras, y_ptrs, y_begin, y_deep, y_folded, outer, outer_sizes, output, places, lead, counted,
-            keep, length, deep_sizes, folded_size, OVER, True, True, RUN, ALIGN, "evict_first",
+            values, results, beside, y_ptrs, y_begin, y_deep, y_folded, places, lead, counted, keep, length, deep_sizes,
+            folded_size, True, RUN, ALIGN, "evict_first",
         )  # fmt: skip
     if ALIGN > 1:
         if split == splits - 1:

@@ -1,0 +1,114 @@
+"""How the states of a cluster's programs meet: in the shared memory of each, written by all the others.
+
+A cluster's programs run at the same time, and may write into each other's shared memory (PTX ISA, "Cluster"). Each has room for
+a state from every program, and a transaction barrier that expects their bytes. A program leaves its state in its own shared
+memory, its threads send it to all (`st.async`, which counts bytes at the barrier of whom it reaches), and each waits for its
+own barrier alone: nothing passes through global memory, and nobody fences it, which takes longer than all the rest.
+
+Triton has no words for this, so it is PTX: `meeting` declares the memory, and the functions here name it.
+"""
+
+import triton.language as tl
+
+
+def meeting(cluster: int, words: int) -> str:
+    """PTX that declares what `words` 32-bit words from each program need, and says that this program has begun.
+
+    $0 becomes 0.
+    """
+    return f"""
+.shared .align 16 .b8 meeting_own[{4 * words}];
+.shared .align 16 .b8 meeting_all[{4 * words * cluster}];
+.shared .align 8 .b64 meeting_barrier;
+{{
+.reg .pred first;
+.reg .b32 thread;
+mov.u32 thread, %tid.x;
+setp.eq.u32 first, thread, 0;
+@first mbarrier.init.shared::cta.b64 [meeting_barrier], 1;
+@first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier], {4 * words * cluster};
+@first fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive.relaxed.aligned;
+mov.u32 $0, 0;
+}}
+"""
+
+
+def begin_meeting(MEETING: tl.constexpr):
+    """Make ready for the others' states, before the elements are loaded. MEETING: what `meeting` gave."""
+    tl.inline_asm_elementwise(MEETING, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
+
+
+def leave(place, word):
+    """Write a word into this program's own shared memory. Threads that hold the same one all write it."""
+    tl.inline_asm_elementwise(
+        """{
+        .reg .b32 at, own;
+        mov.u32 own, meeting_own;
+        mad.lo.u32 at, $1, 4, own;
+        st.shared.b32 [at], $2;
+        mov.u32 $0, 0;
+        }""",
+        "=r,r,r", [place, word], dtype=tl.uint32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+def send(words, total):
+    """Send this program's words to all programs of the cluster, and wait until those of all have come."""
+    tl.inline_asm_elementwise(
+        """{
+        .reg .pred past, come;
+        .reg .b32 i, step, rank, to, word, at, there, barrier, value;
+        barrier.cluster.wait.acquire.aligned;
+        mov.u32 i, %tid.x;
+        mov.u32 step, %ntid.x;
+        mov.u32 rank, %cluster_ctarank;
+        SENDING:
+        setp.ge.u32 past, i, $2;
+        @past bra SENT;
+        div.u32 to, i, $1;
+        rem.u32 word, i, $1;
+        mov.u32 at, meeting_own;
+        mad.lo.u32 at, word, 4, at;
+        ld.shared.b32 value, [at];
+        mad.lo.u32 word, rank, $1, word;
+        mov.u32 at, meeting_all;
+        mad.lo.u32 at, word, 4, at;
+        mapa.shared::cluster.u32 there, at, to;
+        mov.u32 at, meeting_barrier;
+        mapa.shared::cluster.u32 barrier, at, to;
+        st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], value, [barrier];
+        add.u32 i, i, step;
+        bra SENDING;
+        SENT:
+        WAITING:
+        mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 come, [meeting_barrier], 0;
+        @!come bra WAITING;
+        mov.u32 $0, 0;
+        }""",
+        "=r,r,r", [words, total], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+def come(place):
+    """A word that has come."""
+    return tl.inline_asm_elementwise(
+        "{ .reg .b32 at; mov.u32 at, meeting_all; mad.lo.u32 at, $1, 4, at; ld.shared.b32 $0, [at]; }",
+        "=r,r", [place], dtype=tl.uint32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+def met(state, CLUSTER: tl.constexpr):
+    """What the states of a cluster's programs, [1] each, combine to, in one order: numbers. A field has 32 bits."""
+    FIELDS: tl.constexpr = len(state)
+    for f in tl.static_range(FIELDS):
+        leave(f + tl.arange(0, 1), tl.cast(state[f], tl.uint32, bitcast=True))
+    tl.debug_barrier()
+    send(FIELDS, FIELDS * CLUSTER)
+    part = tl.arange(0, tl.constexpr(1 << (CLUSTER - 1).bit_length()))
+    mask = part < CLUSTER
+    states = ()
+    for f in tl.static_range(FIELDS):
+        word = come(tl.where(mask, part, 0) * FIELDS + f)
+        states = states + (tl.cast(word, state[f].dtype, bitcast=True),)
+    return tl.reduce(OR_IDENTITY(mask, *states), 0, COMBINE_SYMMETRIC)
