@@ -33,7 +33,6 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     buffers = tuple(Buffer(name, (size,), d) for name, d in zip(outputs, results, strict=True))
     if size == 0:
         return Plan("triton", (), buffers, (), guarantee, "nothing", "no elements")
-    named = names("input", len(problem.dtypes))
     cluster = NOMINAL.cluster if guarantee == "batch_invariant" else device.cluster
     whole = whole_stage(problem, program, results, guarantee == "batch_invariant", cluster)
     if whole is not None:

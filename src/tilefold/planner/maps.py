@@ -34,7 +34,7 @@ VECTORS = 2  # that a thread of `map_elements` takes of the widest operand
 THREAD_WORDS = 64  # registers of a thread that hold elements, at most
 FEW_VECTORS = 4  # of 16 bytes that a thread takes of a row, where the row has no more threads to use
 ALONE_WORDS = 32  # that a thread of a program holds, where a cluster could share the row
-# Warps of a program, and registers of a thread that hold elements, where a cluster of programs holds a row: the first that do.
+# Warps of a program, and a thread's registers that hold elements, where a cluster holds a row: the first pair that does.
 SHARED_TILES = ((8, 16), (16, 16), (16, 32))
 ROW_WARPS = 4  # of a program that holds several rows
 COLUMN_BYTES = 128  # of neighbouring columns

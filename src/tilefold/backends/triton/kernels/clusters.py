@@ -1,9 +1,10 @@
 """How the states of a cluster's programs meet: in the shared memory of each, written by all the others.
 
-A cluster's programs run at the same time, and may write into each other's shared memory (PTX ISA, "Cluster"). Each has room for
-a state from every program, and a transaction barrier that expects their bytes. A program leaves its state in its own shared
-memory, its threads send it to all (`st.async`, which counts bytes at the barrier of whom it reaches), and each waits for its
-own barrier alone: nothing passes through global memory, and nobody fences it, which takes longer than all the rest.
+A cluster's programs run at the same time, and may write into each other's shared memory (PTX ISA, "Cluster"). Each has
+room for a state from every program, and a transaction barrier that expects their bytes. A program leaves its state in its own
+shared memory, its threads send it to all (`st.async`, which counts bytes at the barrier of whom it reaches), and each waits
+for its own barrier alone: nothing passes through global memory, and nobody fences it, which takes longer than all the rest.
+No program ends before all states have come to it, so none writes into memory that is gone.
 
 Triton has no words for this, so it is PTX: `meeting` declares the memory, and the functions here name it.
 """
