@@ -16,7 +16,7 @@ from tilefold.bench.operations import OPERATIONS
 from tilefold.bench.suites.shapes import draw_case
 from tilefold.functional import moments
 from tilefold.planner.folds import narrowed
-from tilefold.planner.geometry import Geometry, geometry_of
+from tilefold.planner.geometry import Geometry, geometry_of, without_positions
 from tilefold.problem import Problem, canonical
 
 MONOIDS = {
@@ -62,6 +62,8 @@ def problem_of(case: Case, operation: str | None = None) -> Drawn:
     if case.layout is not None:
         x, begin = case.layout.view(case.shape, dtype, "meta"), case.layout.begin * dtype.itemsize
     found = canonical([x], dims_of(case), ordered=not monoid.commutative)
+    if monoid.commutative and not monoid.total.index:
+        found = without_positions(found)
     # A tensor without memory has the address 0, and allocators give multiples of 256.
     found = replace(found, aligned=(begin & -begin if begin % 16 else 16,), residues=(begin % 16,))
     program = programs.specialize(monoid.total, (dtype,))

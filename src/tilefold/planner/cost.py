@@ -83,6 +83,16 @@ class Constants:
     row_bytes: float = 8.95
     # How long the last wave takes, in programs' own times. Fit (0.6).
     tail: float = 0.48
+    # What a launch takes, over what is expected, that reads ahead into registers or copies through shared memory. Not fitted
+    # yet: the times fitted to are of few such plans.
+    reading_ahead: float = 1.0
+    copying: float = 1.0
+    # The share of the rules' time that another plan must be expected to save, to be taken in its place. The choice's, not a
+    # chip's: what the fit to plans of one problem says is the best (nothing yet).
+    doubt: float = 0.0
+
+
+FITTED = Constants()
 
 
 @dataclass(frozen=True)
@@ -181,7 +191,7 @@ class Known:
         return found
 
 
-def cost(known: Known, stages: Sequence[Stage], device: Device, constants: Constants = Constants()) -> Cost:
+def cost(known: Known, stages: Sequence[Stage], device: Device, constants: Constants = FITTED) -> Cost:
     """What a plan of these launches takes for a problem."""
     return cost_of(counts_of(known, stages, device), device, constants)
 
@@ -284,7 +294,11 @@ def _row_bytes(geometry: Geometry, stage: Stage) -> int:
 def _launch_us(one: Counts, device: Device, constants: Constants) -> tuple[float, str]:
     """A launch's time without the launch itself, and what it waits for most."""
     needs = _needs_us(one, device, constants)
-    return _waves_us(needs, _alone_us(one, constants), one.programs, one.held * device.sms, constants)
+    time_us, limiter = _waves_us(
+        needs, _alone_us(one, constants), one.programs, one.held * device.sms, constants
+    )
+    ahead = constants.reading_ahead if one.stage.prefetch else 1.0
+    return time_us * (constants.copying if one.traffic.copied else ahead), limiter
 
 
 def _alone_us(one: Counts, constants: Constants) -> float:
