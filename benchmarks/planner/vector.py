@@ -42,8 +42,11 @@ class Plans:
             )
         )
         self.row_bytes = np.array([float(max(SECTOR, one.row_bytes)) for one in launches])
-        self.sms = np.minimum(float(device.sms), self.programs)
+        self.sms = float(device.sms)
         self.at_once = np.array([float(one.held * device.sms) for one in launches])
+        self.whole, self.rest = np.divmod(self.programs, self.at_once)
+        # What an SM does takes as long as on the SM that holds most of the last wave's programs.
+        self.most = np.ceil(self.rest / self.sms) * self.sms / np.maximum(self.rest, 1.0)
 
     def times_us(self, constants: Constants) -> Array:
         """The time of each plan, as `cost_of` says it."""
@@ -64,26 +67,28 @@ class Plans:
         waited = np.where(self.copied | self.prefetch, hidden, latency)
         return begun + issued + latency + np.maximum(0.0, self.tiles - 1) * waited
 
-    def _needs_us(self, c: Constants) -> tuple[Array, ...]:
+    def _needs_us(self, c: Constants) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """What all programs need of the chip, and of all SMs."""
         clocks = c.clock_mhz * self.sms
         memory = np.where(self.reads, self.bytes * (1 + c.row_bytes / self.row_bytes), 0.0)
         again = np.maximum(0.0, self.sectors - self.unique)
         fetched = SECTOR * (self.unique + c.refetched * again)
         return (
-            memory / (c.memory_gb_per_s * self.bandwidth),
-            fetched / np.minimum(c.l2_gb_per_s, c.sm_gb_per_s * self.sms) / 1e3,
-            np.maximum(self.lines, self.sectors / SECTORS_A_CLOCK) / clocks,
-            self.instructions * self.warps * self.programs / (c.issue_per_clock * clocks),
-            self.programs / self.sms * c.program_us,
+            (memory / (c.memory_gb_per_s * self.bandwidth), fetched / c.l2_gb_per_s / 1e3),
+            (
+                fetched / (c.sm_gb_per_s * self.sms) / 1e3,
+                np.maximum(self.lines, self.sectors / SECTORS_A_CLOCK) / clocks,
+                self.instructions * self.warps * self.programs / (c.issue_per_clock * clocks),
+                self.programs / self.sms * c.program_us,
+            ),
         )
 
-    def _waves_us(self, needs: tuple[Array, ...], alone: Array, c: Constants) -> Array:
+    def _waves_us(self, needs: tuple[tuple[Array, ...], ...], alone: Array, c: Constants) -> Array:
         power, root = c.overlap, 1 / c.overlap
-        waves = self.programs / self.at_once
-        total = sum(need**power for need in needs)  # to that power
+        chip, sm = (sum(need**power for need in some) for some in needs)
         alone_power = alone**power
-        each = (total / np.maximum(waves, 1.0) ** power + alone_power) ** root
-        whole = np.floor(waves)
-        rest = waves - whole
-        last = (total * (rest / waves) ** power + c.tail**power * alone_power) ** root
-        return np.where(waves <= 1, each, whole * each + np.where(rest > 0, last, 0.0))
+        each = ((chip + sm) * (self.at_once / self.programs) ** power + alone_power) ** root
+        share = (self.rest / self.programs) ** power
+        tail = np.where(self.whole > 0, c.tail, 1.0) ** power
+        last = ((chip + sm * self.most**power) * share + tail * alone_power) ** root
+        return self.whole * each + np.where(self.rest > 0, last, 0.0)
