@@ -3,8 +3,7 @@
     PYTHONPATH=src python benchmarks/planner/calibrate.py --first 0 --count 400 --out benchmarks/planner/counts.jsonl
 
 Each problem of `tilefold bench shapes` is given one of its candidate plans at random; of every launch of a small problem the
-first, a middle and the last program run in the X-ray's machine; with `--size full --expected 5` plans near the model's choice
-are compiled, which says their registers. A line a launch is kept: what `fit_instructions.py` needs
+first, a middle and the last program run in the X-ray's machine. A line a launch is kept: what `fit_instructions.py` needs
 to repeat the model's features, and what was counted (no instructions where warps' path through the code is not known).
 """
 
@@ -24,7 +23,6 @@ from problems import Drawn, draw
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.candidates import Wanted, candidates
 from tilefold.planner.choose import plan_fold, plan_of
-from tilefold.planner.cost import Known, cost
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
 from tilefold.planner.view import view_of
@@ -43,8 +41,8 @@ OPERATIONS = (
 FLOATS_ONLY = ("logsumexp", "var", "softmax_pair", "max_subarray", "vector_norm")
 
 
-def drawn_plans(seed: int, size: str = "small", expected: int = 0) -> tuple[Drawn, str, list[Plan]]:
-    """A problem, what folds it, and one of its plans; or so many of those that the model expects to be fast."""
+def drawn_plan(seed: int, size: str = "small") -> tuple[Drawn, str, Plan]:
+    """A problem, what folds it, and one of its plans."""
     rng = random.Random(f"calibrate {seed}")
     while True:
         operation = rng.choice(OPERATIONS)
@@ -58,23 +56,15 @@ def drawn_plans(seed: int, size: str = "small", expected: int = 0) -> tuple[Draw
     if rng.random() < 0.3:  # as the rules plan large inputs
         view = replace(view, bytes=1 << 28)
     stages = candidates(Wanted(rule, view, found.problem, found.geometry, found.program, H200))
-    if not expected:
-        return found, operation, [plan_of(rng.choice(stages), found.problem, found.program, H200)]
-    known = Known.of(found.geometry, found.program)
-    plans = [plan_of(stage, found.problem, found.program, H200) for stage in stages]
-    plans.sort(key=lambda plan: cost(known, plan.stages, H200).time_us)
-    return found, operation, plans[: 2 * expected : 2]
+    stage = rng.choice(stages)
+    return found, operation, plan_of(stage, found.problem, found.program, H200)
 
 
-def count_launches(seed: int, size: str, expected: int = 0) -> Iterator[dict[str, Any]]:
+def count_launches(seed: int, size: str) -> Iterator[dict[str, Any]]:
     """What the machine issues and occupies, for each launch of a drawn plan; programs of large problems are not executed."""
-    found, operation, plans = drawn_plans(seed, size, expected)
-    launches = {
-        call: (plan, number)
-        for plan in plans
-        for number, call in enumerate(calls_of(plan, found.problem, found.program))
-    }
-    for call, (plan, number) in launches.items():
+    found, operation, plan = drawn_plan(seed, size)
+    made = calls_of(plan, found.problem, found.program)
+    for number, call in enumerate(made):
         compiled = compile_job(job_of(call, "drawn", chip_of("sm_90")))
         machine = assemble(compiled)
         programs = chosen_programs((call.grid, 1, 1), None)
@@ -112,16 +102,12 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--size", default="small", choices=("small", "full"))
-    parser.add_argument(
-        "--expected", type=int, default=0, help="so many plans a problem that the model expects to be fast"
-    )
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     lines = given.out.read_text().splitlines() if given.out.exists() else []
     for seed in range(given.first, given.first + given.count):
         try:
-            found = count_launches(seed, given.size, given.expected)
-            lines += [json.dumps(one, separators=(",", ":")) for one in found]
+            lines += [json.dumps(one, separators=(",", ":")) for one in count_launches(seed, given.size)]
         except Exception as error:  # one kernel that does not compile or run is a line less, and is said
             print(f"{seed}: {type(error).__name__}: {str(error)[:150]}", file=sys.stderr)
         if seed % 20 == 19:

@@ -190,8 +190,8 @@ def timed(
             continue
         try:
             call, kernels = executable_of(plan, drawn, x)
-            entry["registers"] = max(kernel.n_regs for kernel in kernels)
-            entry["spilled"] = max(kernel.n_spills for kernel in kernels)
+            entry["registers"] = max(kernel.n_regs or 0 for kernel in kernels)
+            entry["spilled"] = max(kernel.n_spills or 0 for kernel in kernels)
             entry["wrong"] = fault(case, x, tuple(call()), want)
         except Exception as error:  # a plan that cannot run is noted, the others are timed
             entry["wrong"] = f"{type(error).__name__}: {str(error)[:200]}"

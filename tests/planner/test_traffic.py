@@ -9,7 +9,7 @@ from typing import Any
 
 import problems
 import pytest
-from calibrate import drawn_plans
+from calibrate import drawn_plan
 
 from planner.executed import Launched, executed, launches_of
 from tilefold.backends.triton import call as calls
@@ -26,7 +26,7 @@ SEEDS = range(5000, 5040)  # drawn plans, of one or two launches each: 60 and mo
 
 @functools.cache
 def launched(seed: int) -> tuple[Launched, ...]:
-    drawn, _, (plan,) = drawn_plans(seed)
+    drawn, _, plan = drawn_plan(seed)
     return tuple(launches_of(drawn, plan))
 
 
