@@ -107,22 +107,23 @@ def test_a_derived_block_form_halves_the_exponentials(name: str, architecture: i
 
 @pytest.mark.parametrize("architecture", [80, 90])
 @pytest.mark.parametrize(
-    ("shape", "dtype"),
+    ("shape", "dtype", "planner"),
     [
-        ((16384, 8192), torch.int8),
-        ((1 << 24, 8), torch.bfloat16),
-        ((256, 1 << 20), torch.bfloat16),
-        ((300_007, 333), torch.float64),
+        ((16384, 8192), torch.int8, "rules"),
+        ((1 << 24, 8), torch.bfloat16, "rules"),
+        ((1 << 24, 8), torch.bfloat16, "model"),
+        ((256, 1 << 20), torch.bfloat16, "rules"),
+        ((300_007, 333), torch.float64, "rules"),
     ],
     ids=str,
 )
 def test_states_of_many_fields_stay_in_registers(
-    shape: tuple[int, int], dtype: torch.dtype, architecture: int, tmp_path: Path
+    shape: tuple[int, int], dtype: torch.dtype, planner: str, architecture: int, tmp_path: Path
 ) -> None:
     x = torch.empty(shape, dtype=dtype, device="meta")
     program = programs.specialize(monoids.DESCRIBE.total, (dtype,))
     problem = canonical([x], (0,), ordered=False)
-    plan = plan_fold(problem, program, Device("any", 132, architecture), "run_to_run")
+    plan = plan_fold(problem, program, Device("any", 132, architecture), "run_to_run", planner)
     for call in calls_of(plan, problem, program):
         (tmp_path / "cubin").write_bytes(calls.compile_for(call, architecture).asm["cubin"])
         tool = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(tmp_path / "cubin")]
