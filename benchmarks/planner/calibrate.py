@@ -51,7 +51,7 @@ def drawn_plan(seed: int, size: str = "small") -> tuple[Drawn, str, Plan]:
             continue
         found = draw(seed, size, operation, apart=True)
         break
-    rule = plan_fold(found.problem, found.program, H200, "run_to_run").stages[0]
+    rule = plan_fold(found.problem, found.program, H200, "run_to_run", "rules").stages[0]
     view = view_of(found.problem)
     if rng.random() < 0.3:  # as the rules plan large inputs
         view = replace(view, bytes=1 << 28)

@@ -106,7 +106,7 @@ def from_folds(path: Path, device: Device) -> list[Timed]:
             continue
         dim = case.dim if isinstance(case.dim, int) else tuple(case.dim)
         problem = problem_of(fold_case(case.operation, dim, tuple(case.shape), case.dtype, ""))
-        plan = plan_fold(problem.problem, problem.program, device, "run_to_run")
+        plan = plan_fold(problem.problem, problem.program, device, "run_to_run", "rules")
         found.append(_timed(problem, [plan.stages], [ours.time_us.median_us], device))
     return found
 
@@ -118,7 +118,7 @@ def from_means(path: Path, device: Device) -> list[Timed]:
     for shape, dim, dtype, fraction in given["cells"]:
         for operation in given["operations"]:
             problem = problem_of(fold_case(operation, dim, tuple(shape), dtype, ""))
-            plan = plan_fold(problem.problem, problem.program, device, "run_to_run")
+            plan = plan_fold(problem.problem, problem.program, device, "run_to_run", "rules")
             known = Known.of(problem.geometry, problem.program)
             counts = counts_of(known, plan.stages, device)
             limit_us = EMPTY_US[plan.launches] + counts[0].traffic.bytes / COPY_GB_PER_S / 1e3

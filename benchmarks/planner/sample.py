@@ -74,7 +74,7 @@ def plans_of(
     share: float = DRAWN_SHARE,
 ) -> list[tuple[Plan, float]]:
     """The plans to time, each with the model's time: the rules', the model's, its next best, and a share of others."""
-    rules = plan_fold(drawn.problem, drawn.program, device, "run_to_run")
+    rules = plan_fold(drawn.problem, drawn.program, device, "run_to_run", "rules")
     model = plan_fold(drawn.problem, drawn.program, device, "run_to_run", "model", constants)
     wanted = Wanted(
         rules.stages[0], view_of(drawn.problem), drawn.problem, drawn.geometry, drawn.program, device

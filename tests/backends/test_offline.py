@@ -58,7 +58,7 @@ def test_tiles_on_their_way(
     program = programs.specialize(MONOIDS[name].total, (torch.float32,))
     x = torch.empty(case.shape, device="meta")
     problem = canonical([x], (0,), ordered=False)
-    plan = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run")
+    plan = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run", "rules")
     assert plan.stages[0].num_stages == 3
     first = calls.compile_for(calls_of(plan, problem, program)[0], architecture)
     assert "cp.async" in first.asm["ptx"]
@@ -93,7 +93,7 @@ def test_a_derived_block_form_halves_the_exponentials(name: str, architecture: i
     inputs = [torch.empty(64, 16384, dtype=torch.bfloat16) for _ in range(algebra.inputs)]
     program = programs.specialize(algebra, tuple(x.dtype for x in inputs))
     problem = canonical(inputs, (1,), ordered=False)
-    absorbed = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run")
+    absorbed = plan_fold(problem, program, Device("any", 108, architecture), "run_to_run", "rules")
     assert absorbed.stages[0].absorb
     (step,) = absorbed.launched
     combined = replace(absorbed, steps=(replace(step, settings=replace(step.settings, absorb=False)),))
@@ -169,6 +169,6 @@ def test_short_folds_load_nothing_that_is_masked(shape: tuple[int, int], dim: in
     """Their length is a constant of the kernel: 24 elements are three vectors, not four of which one is masked."""
     program = programs.specialize(monoids.SUM.total, (torch.bfloat16,))
     problem = canonical([torch.empty(shape, dtype=torch.bfloat16)], (dim,), ordered=False)
-    plan = plan_fold(problem, program, H200, "run_to_run")
+    plan = plan_fold(problem, program, H200, "run_to_run", "rules")
     machine = assemble(compile_job(job_of(calls_of(plan, problem, program)[0], "short", CHIPS["sm_90"])))
     assert len(re.findall(r"\bLDG\.", machine.code)) == loads

@@ -77,7 +77,9 @@ def test_the_rules_come_first_and_plans_are_distinct() -> None:
     drawn = problems.draw(1, "full")
     plans = [plan for plan, _ in sample.plans_of(drawn, 1, 12, H200)]
     assert len({plan.stages for plan in plans}) == len(plans) <= 12
-    assert plans[0].stages == sample.plan_fold(drawn.problem, drawn.program, H200, "run_to_run").stages
+    assert (
+        plans[0].stages == sample.plan_fold(drawn.problem, drawn.program, H200, "run_to_run", "rules").stages
+    )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
