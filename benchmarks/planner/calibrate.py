@@ -49,9 +49,9 @@ def drawn_plan(seed: int, size: str = "small") -> tuple[Drawn, str, Plan]:
         found = draw(seed, size)
         if operation in FLOATS_ONLY and not found.problem.dtypes[0].is_floating_point:
             continue
-        found = draw(seed, size, operation)
+        found = draw(seed, size, operation, apart=True)
         break
-    rule = plan_fold(found.problem, found.program, H200, "run_to_run").stages[0]
+    rule = plan_fold(found.problem, found.program, H200, "run_to_run", "rules").stages[0]
     view = view_of(found.problem)
     if rng.random() < 0.3:  # as the rules plan large inputs
         view = replace(view, bytes=1 << 28)

@@ -5,33 +5,46 @@
 
 `--sample` is what `sample.py` wrote: several plans of each problem. `--folds` are results of `tilefold bench folds`, one
 plan a case, the rules'; `--means` are shapes of which only the mean over several folds was noted. Minimised is the mean
-square of log(model / measured), every problem counting the same, plus a share of the regret: how much slower the plan is that
-the model would choose than the fastest measured one. Every fifth problem is held back. No GPU is needed.
+square of log(model / measured), problems of several plans counting alike and those of one plan less, plus a share of the
+regret: how much slower the plan is that the model would choose than the fastest measured one. Every fifth problem is held
+back: it says what that share should be, and what the fit is worth. No GPU is needed; `--out` writes what was found as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
-from collections.abc import Sequence
+import random
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from problems import Drawn, draw, problem_of
+from vector import Plans
 
 from tilefold.bench.operations import fold_case
 from tilefold.bench.results import read_results
+from tilefold.bench.statistics import geometric_mean
 from tilefold.planner.choose import plan_fold
-from tilefold.planner.cost import Constants, Counts, Known, cost_of, counts_of
+from tilefold.planner.cost import Constants, Counts, Known, counts_of
 from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Stage
 
 HELD_BACK = 5  # every fifth problem
 STEPS = (1.5, 1.2, 1.07, 1.02)  # factors by which a constant is moved, one after the other
+TOGETHER = 800  # random moves of several constants
 FAR = 2.0  # times the fastest plan's time: slower ones say little of the choice
 SHARP = 0.05  # of a time: how far apart two plans are expected before one is surely taken
 CHOICE = 0.05  # what the regret counts beside the mean square
+CHOICES = (0.05, 0.2, 0.8)  # tried: the one whose choice is best where it was held back
+SINGLE = 0.25  # what a problem counts of which one plan was timed: it says nothing of the choice
+DOUBTS = (0.0, 0.02, 0.04, 0.07, 0.1, 0.15)
+FINISH_S = 10.0  # beyond the budget, for the last fit
 PRIOR = (
     0.0003  # what the square of log(constant / published) counts: what no time depends on stays where it was
 )
@@ -41,7 +54,8 @@ PUBLISHED = replace(
     dependent_clocks=5.0, overlap=4.0, row_bytes=16.0, tail=0.6,
 )  # fmt: skip
 EMPTY_US, COPY_GB_PER_S = {1: 4.0, 2: 4.29}, 4268.0  # of the run that `from_means` reads
-GIVEN = ("clock_mhz", "issue_per_clock", "launch_us")  # known, not fitted
+GIVEN = ("clock_mhz", "issue_per_clock", "doubt")  # known or chosen, not fitted
+MOVED = tuple(field.name for field in fields(Constants) if field.name not in GIVEN)
 
 
 @dataclass(frozen=True)
@@ -53,16 +67,30 @@ class Timed:
     times_us: tuple[float, ...]
 
 
-def from_sample(path: Path, device: Device) -> list[Timed]:
-    """What `sample.py` measured: problems by seed, plans by their stages."""
+def entries_of(path: Path) -> list[dict[str, Any]]:
+    """The problems of a sample: a line that is cut off, or tells of a device that failed, is left out."""
     found = []
     for line in path.read_text().splitlines():
-        entry = json.loads(line)
-        if "seed" not in entry:
-            continue
+        with contextlib.suppress(json.JSONDecodeError):
+            entry = json.loads(line)
+            found += [entry] if "plans" in entry else []
+    return found
+
+
+def device_of(paths: Sequence[Path]) -> Device:
+    """The chip on which the first of the samples was taken, as its driver told it; an H200 without any."""
+    chips = [entry["chip"] for path in paths for entry in entries_of(path) if "chip" in entry]
+    return Device(*chips[0]) if chips else H200
+
+
+def from_sample(path: Path, device: Device) -> list[Timed]:
+    """What `sample.py` measured: problems by seed, plans by their stages. Plans that spill are no choice but the rules'."""
+    found = []
+    for entry in entries_of(path):
         problem = draw(entry["seed"], entry["size"])
-        plans = [p for p in entry["plans"] if p["time_us"] and not p["spilled"]]
-        if plans:
+        rules, *others = entry["plans"]
+        plans = [rules, *(p for p in others if p["time_us"] and not p["spilled"])]
+        if rules["time_us"]:
             stages = [tuple(Stage(*values) for values in p["stages"]) for p in plans]
             times = [p["time_us"] for p in plans]
             found.append(_timed(problem, stages, times, device))
@@ -78,7 +106,7 @@ def from_folds(path: Path, device: Device) -> list[Timed]:
             continue
         dim = case.dim if isinstance(case.dim, int) else tuple(case.dim)
         problem = problem_of(fold_case(case.operation, dim, tuple(case.shape), case.dtype, ""))
-        plan = plan_fold(problem.problem, problem.program, device, "run_to_run")
+        plan = plan_fold(problem.problem, problem.program, device, "run_to_run", "rules")
         found.append(_timed(problem, [plan.stages], [ours.time_us.median_us], device))
     return found
 
@@ -90,7 +118,7 @@ def from_means(path: Path, device: Device) -> list[Timed]:
     for shape, dim, dtype, fraction in given["cells"]:
         for operation in given["operations"]:
             problem = problem_of(fold_case(operation, dim, tuple(shape), dtype, ""))
-            plan = plan_fold(problem.problem, problem.program, device, "run_to_run")
+            plan = plan_fold(problem.problem, problem.program, device, "run_to_run", "rules")
             known = Known.of(problem.geometry, problem.program)
             counts = counts_of(known, plan.stages, device)
             limit_us = EMPTY_US[plan.launches] + counts[0].traffic.bytes / COPY_GB_PER_S / 1e3
@@ -106,89 +134,213 @@ def _timed(
     return Timed(problem.name, counted, tuple(times))
 
 
+class Fit:
+    """Problems laid out for a loss that is evaluated thousands of times: the plans that count, in arrays."""
+
+    def __init__(self, problems: Sequence[Timed], device: Device, choice: float = CHOICE) -> None:
+        """Leave out what is slower than `FAR` times the fastest. `choice` is what the regret counts."""
+        self.choice = choice
+        near = [
+            [(p, t) for p, t in zip(one.plans, one.times_us, strict=True) if t <= FAR * min(one.times_us)]
+            for one in problems
+        ]
+        sizes = np.array([len(some) for some in near])
+        self.first = np.concatenate([[0], np.cumsum(sizes)[:-1]])  # each problem's first plan
+        self.problem = np.repeat(np.arange(len(near)), sizes)
+        self.plans = Plans([p for some in near for p, _ in some], device)
+        self.logs = np.log([t for some in near for _, t in some])
+        self.slower = np.exp(self.logs - np.minimum.reduceat(self.logs, self.first)[self.problem]) - 1
+        weights = np.where(sizes > 1, 1.0, SINGLE)
+        self.weights = weights / weights.sum()
+        self.mean_of = (self.weights / sizes)[self.problem]
+
+    def loss(self, constants: Constants) -> float:
+        """The mean square of log(model / measured), a share of the expected regret, and how far constants moved."""
+        model = self.plans.times_us(constants)
+        square = float(((np.log(model) - self.logs) ** 2) @ self.mean_of)
+        best = np.minimum.reduceat(model, self.first)[self.problem]
+        taken = np.exp((1 - model / best) / SHARP)
+        regret = np.bincount(self.problem, taken * self.slower) / np.bincount(self.problem, taken)
+        moved = (math.log(getattr(constants, name) / getattr(PUBLISHED, name)) ** 2 for name in MOVED)
+        return square + self.choice * float(regret @ self.weights) + PRIOR * sum(moved)
+
+
 def loss(problems: Sequence[Timed], device: Device, constants: Constants) -> float:
-    """The mean square of log(model / measured) of plans that are no more than `FAR`, and a share of the expected regret."""
-    total = 0.0
-    for one in problems:
-        least = min(one.times_us)
-        near = [(p, t) for p, t in zip(one.plans, one.times_us, strict=True) if t <= FAR * least]
-        model = [cost_of(p, device, constants).time_us for p, _ in near]
-        total += sum(math.log(m / t) ** 2 for m, (_, t) in zip(model, near, strict=True)) / len(near)
-        if len(near) > 1:
-            best = min(model)
-            weights = [math.exp((1 - m / best) / SHARP) for m in model]
-            regret = sum(w * (t / least - 1) for w, (_, t) in zip(weights, near, strict=True)) / sum(weights)
-            total += CHOICE * regret
-    moved = (
-        math.log(getattr(constants, f.name) / getattr(PUBLISHED, f.name)) ** 2 for f in fields(constants)
-    )
-    return total / len(problems) + PRIOR * sum(moved)
+    """What is minimised, of these problems."""
+    return Fit(problems, device).loss(constants)
 
 
-def fitted(problems: Sequence[Timed], device: Device, constants: Constants) -> Constants:
-    """Constants with the least loss that moving one at a time finds."""
-    names = [f.name for f in fields(constants) if f.name not in GIVEN]
-    least = loss(problems, device, constants)
+def fitted(
+    problems: Sequence[Timed],
+    device: Device,
+    constants: Constants,
+    choice: float = CHOICE,
+    end: float = math.inf,
+) -> Constants:
+    """Constants with the least loss found by moving one at a time, then a few together, or as far as it comes until `end`."""
+    fit = Fit(problems, device, choice)
+    least = fit.loss(constants)
+    rng = random.Random("fit")
     for step in STEPS:
         improved = True
-        while improved:
+        while improved and time.monotonic() < end:
             improved = False
-            for name in names:
+            for name in MOVED:
                 for factor in (step, 1 / step):
                     tried = replace(constants, **{name: getattr(constants, name) * factor})
-                    found = loss(problems, device, tried)
+                    found = fit.loss(tried)
                     if found < least * (1 - 1e-4):
                         least, constants, improved = found, tried, True
                         break
+    for number in range(TOGETHER):  # constants that make up for each other move only together
+        if time.monotonic() > end:
+            break
+        names, far = rng.sample(MOVED, rng.randint(2, 4)), 0.2 if number % 2 else 0.05
+        moved = {name: getattr(constants, name) * math.exp(rng.gauss(0, far)) for name in names}
+        tried = replace(constants, **moved)
+        if (found := fit.loss(tried)) < least:
+            least, constants = found, tried
     return constants
+
+
+def best_fitted(problems: Sequence[Timed], device: Device, end: float) -> Constants:
+    """Of fits that weigh the choice differently, from two beginnings, the one whose choice is best where it was held back."""
+    fit_to, held = parted(problems)
+    found = []
+    for choice in CHOICES:
+        for begin in (PUBLISHED, Constants()):
+            if found and time.monotonic() > end:
+                break
+            constants = fitted(fit_to, device, begin, choice, end)
+            regret = math.log(slower(held, device, constants)[0])
+            print(
+                f"the choice counts {choice}: loss {loss(fit_to, device, constants):.5f}, held back {regret:.4f}"
+            )
+            found.append((regret, choice, constants))
+    _, choice, constants = min(found, key=lambda one: one[0])
+    constants = doubting(fit_to, device, constants)
+    report("fitted", fit_to, device, constants)
+    report("held back", held, device, constants)
+    return doubting(problems, device, fitted(problems, device, constants, choice, end + FINISH_S))
+
+
+def doubting(problems: Sequence[Timed], device: Device, constants: Constants) -> Constants:
+    """How much another plan must promise before it is taken instead of the rules': what gives the least regret."""
+    tried = [replace(constants, doubt=doubt) for doubt in DOUBTS]
+    means = [slower(problems, device, one)[0] for one in tried]
+    print("doubt: " + ", ".join(f"{d} {m:.4f}" for d, m in zip(DOUBTS, means, strict=True)))
+    return tried[means.index(min(means))]
+
+
+def parted(problems: Sequence[Timed]) -> tuple[Sequence[Timed], Sequence[Timed]]:
+    """What is fitted to, and what is held back."""
+    return [p for i, p in enumerate(problems) if i % HELD_BACK], problems[::HELD_BACK]
+
+
+def slower(problems: Sequence[Timed], device: Device, constants: Constants) -> tuple[float, list[float]]:
+    """The chosen plans' times over the fastest measured ones', where there is a choice: the mean, and all in order."""
+    found = []
+    for one in problems:
+        if len(one.plans) > 1:
+            model = Plans(one.plans, device).times_us(constants)
+            chosen = int(model.argmin())
+            if model[chosen] > (1 - constants.doubt) * model[0]:
+                chosen = 0
+            found.append(one.times_us[chosen] / min(one.times_us))
+    return (geometric_mean(found) if found else 1.0), sorted(found)
 
 
 def report(label: str, problems: Sequence[Timed], device: Device, constants: Constants) -> None:
     """Print the error of the times, and the regret of the choice beside the rules'."""
-    ratios, chosen, rules = [], [], []
-    for one in problems:
-        model = [cost_of(p, device, constants).time_us for p in one.plans]
-        ratios += [m / t for m, t in zip(model, one.times_us, strict=True)]
-        least = min(one.times_us)
-        chosen.append(one.times_us[model.index(min(model))] / least)
-        rules.append(one.times_us[0] / least)
-    logs = sorted(abs(math.log(r)) for r in ratios)
+    model = Plans([plan for one in problems for plan in one.plans], device).times_us(constants)
+    logs = sorted(abs(np.log(model) - np.log([t for one in problems for t in one.times_us])))
     print(
-        f"{label}: {len(problems)} problems, {len(ratios)} plans: mean |log error| {sum(logs) / len(logs):.3f}, "
+        f"{label}: {len(problems)} problems, {len(logs)} plans: mean |log error| {sum(logs) / len(logs):.3f}, "
         f"median {logs[len(logs) // 2]:.3f}, ninth tenth {logs[int(0.9 * len(logs))]:.3f}"
     )
-    if len(ratios) > len(problems):
-        for name, slower in (("chosen", sorted(chosen)), ("rules", sorted(rules))):
-            over = sum(s > 1.05 for s in slower)
-            mean = math.exp(sum(map(math.log, slower)) / len(slower))
+    rules = sorted(one.times_us[0] / min(one.times_us) for one in problems if len(one.plans) > 1)
+    for name, found in (("chosen", slower(problems, device, constants)[1]), ("rules", rules)):
+        if found:
+            over = sum(s > 1.05 for s in found)
             print(
-                f"  {name} over fastest measured: mean {mean:.3f}, worst {slower[-1]:.2f}, {over} beyond 5 %"
+                f"  {name} over fastest measured: mean {geometric_mean(found):.3f}, worst {found[-1]:.2f}, "
+                f"{over} of {len(found)} beyond 5 %"
             )
 
 
+def worst_chosen(problems: Sequence[Timed], device: Device, constants: Constants, count: int = 12) -> None:
+    """Print where the choice is worst: what the model believes of its plan and of the fastest, and what is true."""
+    rows = []
+    for one in problems:
+        model = Plans(one.plans, device).times_us(constants)
+        chosen, best = int(model.argmin()), one.times_us.index(min(one.times_us))
+        notes = [" + ".join(launch.stage.note for launch in one.plans[n]) for n in (chosen, best)]
+        said = [
+            f"{note} {one.times_us[n]:.1f} us (model {model[n]:.1f})"
+            for note, n in zip(notes, (chosen, best), strict=True)
+        ]
+        rows.append((one.times_us[chosen] / one.times_us[best], f"{one.name}: {said[0]}, fastest {said[1]}"))
+    for ratio, text in sorted(rows, reverse=True)[:count]:
+        print(f"  {ratio:.2f} {text}")
+
+
+def kinds_of(plan: Sequence[Counts]) -> Iterator[str]:
+    """What a plan's launches have that the model may misjudge."""
+    first = plan[0].stage
+    yield f"{first.num_warps} warps"
+    yield "splits" if len(plan) > 1 else "one launch"
+    yield "copies" if plan[0].traffic.copied else "reads ahead" if first.prefetch else "plain"
+    yield first.family
+    yield "absorbs" if first.absorb else "folds"
+    yield f"{2 ** round(math.log2(max(1.0, plan[0].programs / plan[0].held / 132)))} waves"
+    yield f"{plan[0].held * first.num_warps // 16 * 16} warps of an SM or more"
+    yield f"{min(8, plan[0].tiles)} tiles or more"
+
+
+def misjudged(problems: Sequence[Timed], device: Device, constants: Constants) -> None:
+    """Print by kinds of plans how far the model is off: beside the same problem's other plans, and as it is."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for one in problems:
+        if len(one.plans) > 1:
+            logs = np.log(Plans(one.plans, device).times_us(constants)) - np.log(one.times_us)
+            for plan, log in zip(one.plans, logs, strict=True):
+                for kind in kinds_of(plan):
+                    found.setdefault(kind, []).append((float(log - np.median(logs)), float(log)))
+    for kind, pairs in sorted(found.items()):
+        within, total = (sum(logs) / len(logs) for logs in zip(*pairs, strict=True))
+        print(
+            f"  {kind}: {len(pairs)} plans, log(model / measured) {within:+.3f} beside others, {total:+.3f}"
+        )
+
+
 def main() -> None:
-    """Fit and print."""
+    """Fit, print, and write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sample", type=Path, action="append", default=[])
     parser.add_argument("--folds", type=Path)
     parser.add_argument("--means", type=Path)
+    parser.add_argument("--budget-s", type=float, default=600.0, help="what was found by then is taken")
+    parser.add_argument("--out", type=Path, help="write the constants, for TILEFOLD_BENCH_CONSTANTS")
     given = parser.parse_args()
-    problems = [one for path in given.sample for one in from_sample(path, H200)]
-    problems += from_folds(given.folds, H200) if given.folds else []
-    problems += from_means(given.means, H200) if given.means else []
-    fit_to = [p for i, p in enumerate(problems) if i % HELD_BACK]
-    held = problems[::HELD_BACK]
-    report("published, all", problems, H200, PUBLISHED)
-    report("as committed, all", problems, H200, Constants())
-    constants = fitted(fit_to, H200, PUBLISHED)
-    report("fitted", fit_to, H200, constants)
-    report("held back", held, H200, constants)
-    constants = fitted(problems, H200, constants)
-    report("all, fitted to all", problems, H200, constants)
-    for field in fields(constants):
-        print(f"    {field.name}: float = {getattr(constants, field.name):.4g}")
+    end = time.monotonic() + given.budget_s
+    device = device_of(given.sample)
+    problems = [one for path in given.sample for one in from_sample(path, device)]
+    problems += from_folds(given.folds, device) if given.folds else []
+    problems += from_means(given.means, device) if given.means else []
+    print(device)
+    report("published, all", problems, device, PUBLISHED)
+    report("as committed, all", problems, device, Constants())
+    constants = best_fitted(problems, device, end)
+    values = {field.name: float(f"{getattr(constants, field.name):.4g}") for field in fields(constants)}
+    for name, value in values.items():
+        print(f"    {name}: float = {value}")
+    if given.out:
+        given.out.write_text(json.dumps(values, indent=1) + "\n")
+    report("all, fitted to all", problems, device, constants)
+    misjudged(problems, device, constants)
+    worst_chosen(problems, device, constants)
 
 
 if __name__ == "__main__":

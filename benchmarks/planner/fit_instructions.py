@@ -52,7 +52,7 @@ def read_counts(path: Path) -> list[Counted]:
 
 def counted(line: dict[str, Any]) -> Counted:
     """One line's launch, its problem drawn again."""
-    found = draw(line["seed"], line.get("size", "small"), line["operation"])
+    found = draw(line["seed"], line.get("size", "small"), line["operation"], apart=True)
     stages = [Stage(*values) for values in line["stages"]]
     number, stage = line["launch"], stages[line["launch"]]
     partials = number > 0

@@ -16,7 +16,7 @@ from tilefold.bench.operations import OPERATIONS
 from tilefold.bench.suites.shapes import draw_case
 from tilefold.functional import moments
 from tilefold.planner.folds import narrowed
-from tilefold.planner.geometry import Geometry, geometry_of
+from tilefold.planner.geometry import Geometry, geometry_of, without_positions
 from tilefold.problem import Problem, canonical
 
 MONOIDS = {
@@ -43,10 +43,10 @@ def monoid_of(operation: str) -> Monoid:
     return MONOIDS[operation] if made is None else made()
 
 
-def draw(seed: int, size: str = "full", operation: str | None = None) -> Drawn:
+def draw(seed: int, size: str = "full", operation: str | None = None, apart: bool = False) -> Drawn:
     """Problem `seed` of a size of `tilefold bench shapes`; `operation` folds its elements in another way."""
     case = draw_case(random.Random(f"planner {seed}"), size, seed)
-    return problem_of(case, operation)
+    return problem_of(case, operation, apart)
 
 
 def dims_of(case: Case) -> tuple[int, ...]:
@@ -55,13 +55,15 @@ def dims_of(case: Case) -> tuple[int, ...]:
     return tuple(d % len(case.shape) for d in dims)
 
 
-def problem_of(case: Case, operation: str | None = None) -> Drawn:
-    """A case of the bench as a problem."""
+def problem_of(case: Case, operation: str | None = None, apart: bool = False) -> Drawn:
+    """A case of the bench as the library's problem; `apart`: dims that only positions keep apart are not merged."""
     monoid, dtype = monoid_of(operation or case.operation), DTYPES[case.dtype]
     x, begin = torch.empty(case.shape, dtype=dtype, device="meta"), 0
     if case.layout is not None:
         x, begin = case.layout.view(case.shape, dtype, "meta"), case.layout.begin * dtype.itemsize
     found = canonical([x], dims_of(case), ordered=not monoid.commutative)
+    if monoid.commutative and not monoid.total.index and not apart:
+        found = without_positions(found)
     # A tensor without memory has the address 0, and allocators give multiples of 256.
     found = replace(found, aligned=(begin & -begin if begin % 16 else 16,), residues=(begin % 16,))
     program = programs.specialize(monoid.total, (dtype,))

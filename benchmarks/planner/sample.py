@@ -4,105 +4,155 @@
     PYTHONPATH=src python benchmarks/planner/sample.py --count 3 --plans 4 --dry-run --out /tmp/sample.jsonl
 
 Problems are those of `tilefold bench shapes`. Of each one's candidates half are those that the model expects to be fastest,
-half are drawn. All are compiled by processes of their own before anything is timed; an answer that is wrong is noted and
-its plan not timed. A problem's plans take turns, each sample behind a flush of the L2. A line is written as soon as its
-problem is done, so that nothing is lost where the budget ends: {seed, size, name, plans: [{stages, time_us, registers,
-spilled, model_us, wrong}]}, the rules' plan first, the model's second. `--dry-run` needs no GPU: it compiles for sm_90 and
-times nothing.
+half are drawn. Other processes compile the next problems while one is timed; a plan that does not compile soon, or whose
+answer is wrong, is noted and not timed. A problem's plans take turns, each sample behind a flush of the L2. A line is written
+as soon as its problem is done, so that nothing is lost where the budget ends: {seed, size, name, chip, plans: [{stages,
+time_us, registers, spilled, model_us, wrong}]}, the rules' plan first, the model's second. Problems that the file already has
+are left out, so that the same command goes on where one ended. `--dry-run` needs no GPU: it compiles for sm_90 and times
+nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
+import multiprocessing
 import os
 import random
+import re
 import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import astuple, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from problems import Drawn, dims_of, draw
 
 from tilefold.backends.triton.call import compile_for
 from tilefold.backends.triton.lower import calls_of
+from tilefold.bench.planners import constants_of
 from tilefold.planner.candidates import Wanted, candidates
 from tilefold.planner.choose import plan_fold, plan_of
-from tilefold.planner.cost import Known, cost
+from tilefold.planner.cost import FITTED, Constants, Known, cost
 from tilefold.planner.device import H200, Device, device_of
 from tilefold.planner.plan import Plan
 from tilefold.planner.view import view_of
 
 ROUNDS = 9  # samples of each plan
+BEGUN = time.monotonic()
+DRAWN_SHARE = 0.5  # of the plans, drawn from those that the model does not expect to be fastest
+PATIENCE_S = 3.0  # for the other half of a problem's plans, once half are compiled
 SLOW = 4.0  # times the fastest plan's first sample: such a plan is sampled no further
 
 
 @dataclass(frozen=True)
-class Task:
-    """One plan of one problem, by numbers: a process draws and plans it again."""
+class Asked:
+    """What every process of a run must know to draw and plan a problem again."""
 
-    seed: int
     size: str
-    number: int
     plans: int
+    share: float
     device: Device
+    constants: Constants
 
 
-def plans_of(drawn: Drawn, seed: int, most: int, device: Device) -> list[tuple[Plan, float]]:
-    """The plans to time, each with the model's time: the rules', the model's, its next best, and some at random."""
-    rules, model = (
-        plan_fold(drawn.problem, drawn.program, device, "run_to_run", planner=planner)
-        for planner in ("rules", "model")
-    )
+def plans_of(
+    drawn: Drawn,
+    seed: int,
+    most: int,
+    device: Device,
+    constants: Constants = FITTED,
+    share: float = DRAWN_SHARE,
+) -> list[tuple[Plan, float]]:
+    """The plans to time, each with the model's time: the rules', the model's, its next best, and a share of others."""
+    rules = plan_fold(drawn.problem, drawn.program, device, "run_to_run", "rules")
+    model = plan_fold(drawn.problem, drawn.program, device, "run_to_run", "model", constants)
     wanted = Wanted(
         rules.stages[0], view_of(drawn.problem), drawn.problem, drawn.geometry, drawn.program, device
     )
     known = Known.of(drawn.geometry, drawn.program)
     others = [plan_of(stage, drawn.problem, drawn.program, device) for stage in candidates(wanted)]
-    others.sort(key=lambda plan: cost(known, plan.stages, device).time_us)
-    best, rest = others[: most // 2], others[most // 2 :]
+    others.sort(key=lambda plan: cost(known, plan.stages, device, constants).time_us)
+    near = most - int(share * most)
+    best, rest = others[:near], others[near:]
     random.Random(f"sample {seed}").shuffle(rest)
     chosen: dict[Any, Plan] = {}
     for plan in (rules, model, *best, *rest):
         if len(chosen) < most:
             chosen.setdefault(plan.stages, plan)
-    return [(plan, cost(known, plan.stages, device).time_us) for plan in chosen.values()]
+    return [(plan, cost(known, plan.stages, device, constants).time_us) for plan in chosen.values()]
 
 
-def compile_task(task: Task) -> str:
-    """Compile one plan's launches into Triton's cache on disk; what went wrong, or nothing."""
-    drawn = draw(task.seed, task.size)
-    plans = plans_of(drawn, task.seed, task.plans, task.device)
-    if task.number >= len(plans):
-        return ""
+@functools.lru_cache(64)
+def planned(asked: Asked, seed: int) -> tuple[Drawn, list[tuple[Plan, float]]]:
+    """Problem `seed` and its plans."""
+    drawn = draw(seed, asked.size)
+    return drawn, plans_of(drawn, seed, asked.plans, asked.device, asked.constants, asked.share)
+
+
+def compile_plan(asked: Asked, seed: int, number: int) -> str:
+    """In a worker: one plan's launches into Triton's cache on disk. What went wrong, or nothing."""
+    drawn, plans = planned(asked, seed)
     try:
-        for call in calls_of(plans[task.number][0], drawn.problem, drawn.program):
-            compile_for(call, task.device.capability)
-    except Exception as error:  # is met again, and noted, where the plan is timed
-        return f"{drawn.name}: {type(error).__name__}: {str(error)[:200]}"
+        for call in calls_of(plans[number][0], drawn.problem, drawn.program):
+            compile_for(call, asked.device.capability)
+    except Exception as error:  # any failure of one plan must leave the others running
+        return f"{type(error).__name__}: {str(error)[:200]}"
     return ""
 
 
-def compile_all(tasks: Sequence[Task], workers: int, seconds: float) -> None:
-    """Compile in processes, as far as the time goes; the rest compiles where it is timed."""
-    end = time.monotonic() + seconds
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        waiting = [pool.submit(compile_task, task) for task in tasks]
-        for done, future in enumerate(waiting, 1):
-            if time.monotonic() > end:
-                for one in waiting:
-                    one.cancel()
-                print(f"compiled {done} of {len(tasks)} plans in time", flush=True)
-                return
-            if wrong := future.result():
-                print(wrong, flush=True)
-            if done % 200 == 0:
-                print(f"compiled {done} of {len(tasks)}", flush=True)
+class Ahead:
+    """Compiles the next problems' plans in processes of its own while one is timed."""
+
+    def __init__(self, asked: Asked, workers: int) -> None:
+        """Start the processes."""
+        self.asked, self.workers = asked, workers
+        self.waiting: dict[int, list[Future[str]]] = {}
+        self.pool = ProcessPoolExecutor(workers, get_context("spawn"))
+
+    def begin(self, seed: int) -> None:
+        """Have a problem's plans compiled."""
+        count = len(planned(self.asked, seed)[1])
+        try:
+            self.waiting[seed] = [
+                self.pool.submit(compile_plan, self.asked, seed, number) for number in range(count)
+            ]
+        except BrokenProcessPool:  # a worker died: others go on from here
+            self.pool = ProcessPoolExecutor(self.workers, get_context("spawn"))
+            self.begin(seed)
+
+    def compiled(self, seed: int, end: float) -> list[str]:
+        """What went wrong with each plan, once all are done, or a while after half of them are: nobody waits for the last."""
+        futures, give_up = self.waiting.pop(seed), end
+        while (now := time.monotonic()) < give_up and not all(future.done() for future in futures):
+            if sum(future.done() for future in futures) >= len(futures) / 2:
+                give_up = min(give_up, now + PATIENCE_S)
+            time.sleep(0.01)
+        for future in futures:
+            future.cancel()
+        return [_trouble(future) for future in futures]
+
+    def stop(self) -> None:
+        """End all processes, also those that compile for long."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
+
+
+def _trouble(future: Future[str]) -> str:
+    if future.cancelled() or not future.done():
+        return "not compiled in time"
+    error = future.exception()
+    return f"{type(error).__name__}: {error}" if error else future.result()
 
 
 def executable_of(plan: Plan, drawn: Drawn, x: torch.Tensor) -> tuple[Callable[[], Any], list[Any]]:
@@ -119,9 +169,13 @@ def executable_of(plan: Plan, drawn: Drawn, x: torch.Tensor) -> tuple[Callable[[
 
 
 def timed(
-    drawn: Drawn, plans: Sequence[tuple[Plan, float]], clock: Any, device: str = "cuda"
+    drawn: Drawn,
+    plans: Sequence[tuple[Plan, float]],
+    clock: Any,
+    device: str = "cuda",
+    troubles: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Every plan checked and timed, in turns."""
+    """Every plan checked and timed, in turns, but those with whose compilation something went wrong."""
     from tilefold.bench.gate import fault
 
     case = drawn.case
@@ -131,10 +185,13 @@ def timed(
     for number, (plan, model_us) in enumerate(plans):
         entry = _entry(plan, model_us)
         entries.append(entry)
+        if number < len(troubles) and troubles[number]:
+            entry["wrong"] = troubles[number]
+            continue
         try:
             call, kernels = executable_of(plan, drawn, x)
-            entry["registers"] = max(kernel.n_regs for kernel in kernels)
-            entry["spilled"] = max(kernel.n_spills for kernel in kernels)
+            entry["registers"] = max(kernel.n_regs or 0 for kernel in kernels)
+            entry["spilled"] = max(kernel.n_spills or 0 for kernel in kernels)
             entry["wrong"] = fault(case, x, tuple(call()), want)
         except Exception as error:  # a plan that cannot run is noted, the others are timed
             entry["wrong"] = f"{type(error).__name__}: {str(error)[:200]}"
@@ -170,59 +227,119 @@ def _entry(plan: Plan, model_us: float) -> dict[str, Any]:
     }
 
 
+def device_works() -> bool:
+    """Whether the GPU still answers: after a fault of a kernel nothing works in this process any more."""
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        return False
+    return True
+
+
+def seeds_of(given: argparse.Namespace, known: set[int]) -> Iterator[int]:
+    """Problems that are small enough and not in the file yet."""
+    left = given.count - len(known)
+    for seed in range(given.first, given.first + 4 * given.count):
+        if (
+            left > 0
+            and seed not in known
+            and draw(seed, given.size).problem.bytes_read <= given.most_mb * 1e6
+        ):
+            left -= 1
+            yield seed
+
+
+def known_seeds(path: Path) -> set[int]:
+    """Problems of which the file already tells."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    seeds = (re.match(r'{"seed":(\d+),', line) for line in lines)
+    return {int(found[1]) for found in seeds if found}
+
+
+def sample(given: argparse.Namespace, asked: Asked, out: TextIO, end: float) -> bool:
+    """Problem after problem until the time is over; whether the device still works."""
+    clock = None
+    seeds = seeds_of(given, known_seeds(given.out))
+    ahead = Ahead(asked, given.jobs)
+    waiting: deque[int] = deque()
+
+    def begin(count: int) -> None:
+        for seed in itertools.islice(seeds, count):
+            waiting.append(seed)
+            ahead.begin(seed)
+
+    try:
+        begin(given.jobs // 2 + 2)
+        if not given.dry_run:
+            from tilefold.bench.timing import DeviceClock
+
+            clock = DeviceClock()
+        while waiting and time.monotonic() < end:
+            seed = waiting.popleft()
+            drawn, plans = planned(asked, seed)
+            troubles = ahead.compiled(seed, end)
+            begin(1)
+            line = {"seed": seed, "size": asked.size, "name": drawn.name, "chip": astuple(asked.device)}
+            if time.monotonic() > end:
+                break
+            try:
+                if clock is None:
+                    entries = [_entry(*plan) for plan in plans]
+                else:
+                    entries = timed(drawn, plans, clock, troubles=troubles)
+                line["plans"] = entries
+                _said(seed, drawn, entries, troubles)
+            except Exception as error:  # a problem that fails must leave the others
+                line["failed"] = f"{type(error).__name__}: {str(error)[:200]}"
+                print(seed, drawn.name, line["failed"], flush=True)
+            out.write(json.dumps(line, separators=(",", ":")) + "\n")
+            out.flush()
+            if clock is not None and not device_works():
+                return False
+    finally:
+        ahead.stop()
+    return True
+
+
+def _said(seed: int, drawn: Drawn, entries: Sequence[dict[str, Any]], troubles: Sequence[str]) -> None:
+    """A line of progress."""
+    times = [e["time_us"] for e in entries if e["time_us"]]
+    best = min(times, default=None)
+    rules, model = (e["time_us"] for e in [*entries, *entries][:2])
+    print(
+        f"{time.monotonic() - BEGUN:.0f} s: {seed} {drawn.name}: {len(times)} of {len(entries)} plans, rules {rules}, "
+        f"model {model}, best {best}",
+        *(f"  {t}" for t in sorted({*troubles, *(e["wrong"] for e in entries)} - {"", None})),
+        sep="\n",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Compile, time, write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--first", type=int, default=0, help="seed of the first problem")
-    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--count", type=int, default=60, help="of problems in the file, at most")
     parser.add_argument("--plans", type=int, default=24, help="plans of a problem, at most")
+    parser.add_argument("--drawn", type=float, default=DRAWN_SHARE, help="share of them that is drawn")
+    parser.add_argument("--constants", help="the model's, as fit.py writes them; the library's without")
     parser.add_argument("--size", default="full", choices=("full", "small"))
     parser.add_argument("--most-mb", type=float, default=300.0, help="inputs of more are left out")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--budget-s", type=float, default=540.0)
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    begun = time.monotonic()
     device = H200 if given.dry_run else device_of(0)
-    seeds = [
-        seed
-        for seed in range(given.first, given.first + 4 * given.count)
-        if draw(seed, given.size).problem.bytes_read <= given.most_mb * 1e6
-    ][: given.count]
-    tasks = [
-        Task(seed, given.size, number, given.plans, device) for number in range(given.plans) for seed in seeds
-    ]
-    compile_all(tasks, given.jobs, 0.5 * given.budget_s)
-    clock = None
-    if not given.dry_run:
-        from tilefold.bench.timing import DeviceClock
-
-        clock = DeviceClock()
+    asked = Asked(given.size, given.plans, given.drawn, device, constants_of(given.constants))
     with given.out.open("a") as out:
-        for seed in seeds:
-            if time.monotonic() - begun > given.budget_s:
-                print("no time left", flush=True)
-                break
-            drawn = draw(seed, given.size)
-            plans = plans_of(drawn, seed, given.plans, device)
-            entries = [_entry(*plan) for plan in plans] if clock is None else timed(drawn, plans, clock)
-            line = {
-                "seed": seed,
-                "size": given.size,
-                "name": drawn.name,
-                "device": device.name,
-                "plans": entries,
-            }
-            out.write(json.dumps(line, separators=(",", ":")) + "\n")
-            out.flush()
-            times = [e["time_us"] for e in entries if e["time_us"]]
-            print(
-                f"{seed} {drawn.name}: {len(entries)} plans, rules {entries[0]['time_us']}, best {min(times, default=None)}",
-                flush=True,
-            )
+        works = sample(given, asked, out, BEGUN + given.budget_s)
+    if not works:
+        print("the device failed; the same command goes on behind the problem", flush=True)
+    sys.stdout.flush()
+    os._exit(0 if works else 3)  # processes that compile are not waited for
 
 
 if __name__ == "__main__":

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import time
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import fit
+import judge
 import problems
 import pytest
 import sample
+import torch
+from vector import Plans
 
 import tilefold
-from tilefold.planner.cost import Constants, cost_of
+from tilefold.backends.triton import executable, launch
+from tilefold.backends.triton.call import Call, Pointer, leaves
+from tilefold.backends.triton.lower import calls_of
+from tilefold.bench import planners
+from tilefold.bench.gate import fault
+from tilefold.bench.layout import Layout
+from tilefold.bench.operations import fold_case
+from tilefold.bench.results import read_results
+from tilefold.planner.choose import plan_fold
+from tilefold.planner.cost import FITTED, Constants, cost_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
 
@@ -62,7 +77,117 @@ def test_the_rules_come_first_and_plans_are_distinct() -> None:
     drawn = problems.draw(1, "full")
     plans = [plan for plan, _ in sample.plans_of(drawn, 1, 12, H200)]
     assert len({plan.stages for plan in plans}) == len(plans) <= 12
-    assert plans[0].stages == sample.plan_fold(drawn.problem, drawn.program, H200, "run_to_run").stages
+    assert (
+        plans[0].stages == sample.plan_fold(drawn.problem, drawn.program, H200, "run_to_run", "rules").stages
+    )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_sampled_plan_is_called_as_the_library_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine of addresses that runs each launch under the interpreter."""
+    held: dict[int, torch.Tensor] = {}
+
+    def hold(tensor: torch.Tensor) -> torch.Tensor:
+        return held.setdefault(tensor.data_ptr(), tensor)
+
+    def launcher(call: Call, index: int) -> Any:
+        inputs = sum(isinstance(leaf, Pointer) for leaf in leaves(call.arguments[0]))
+
+        def launch(stream: int, *addresses: int) -> None:
+            tensors = [held[address] for address in addresses]
+            executable.interpret_call(call, tensors[:inputs], tensors[inputs:])
+
+        return launch
+
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
+    monkeypatch.setattr(executable, "launcher", launcher)
+    monkeypatch.setattr(
+        executable, "_empty", lambda shape, strides, dtype: hold(torch.empty(shape, dtype=dtype))
+    )
+    monkeypatch.setattr(launch, "compiled", lambda call, index: SimpleNamespace(n_regs=40, n_spills=0))
+    monkeypatch.setattr(sample, "calls_of", functools.partial(calls_of, interpret=True))
+    for name, shape, layout in (
+        ("argmax", (6, 300), None),
+        ("sum", (1, 9000), Layout((0, 1), (1, 9000), (0, 0), 3)),
+    ):
+        drawn = problems.problem_of(fold_case(name, 1, shape, "fp32", "g", layout=layout))
+        x = hold(drawn.case.draw("cpu"))
+        for plan, _ in sample.plans_of(drawn, 0, 2, H200):
+            call, kernels = sample.executable_of(plan, drawn, x)
+            assert len(kernels) == plan.launches
+            assert fault(drawn.case, x, tuple(call()), drawn.case.reference(x)) is None
+
+
+@pytest.mark.parametrize("seed", range(89, 96))
+def test_problems_are_those_of_the_library(seed: int) -> None:
+    drawn = problems.draw(seed, "small")
+    request, tensors = planners.requested(drawn.case, drawn.case.draw("cpu"))
+    for name, planner in planners.PLANNERS.items():
+        problem, plan = planners.planned(request, tensors, H200, planner)
+        assert problem == drawn.problem
+        assert plan.steps == plan_fold(drawn.problem, drawn.program, H200, "run_to_run", name).steps
+
+
+def test_a_sample_goes_on_where_it_ended(tmp_path: Path) -> None:
+    path = tmp_path / "sample.jsonl"
+    assert sample.known_seeds(path) == set()
+    path.write_text('{"seed":3,"size":"small","plans":[]}\n{"seed":17,"failed":"x"}\n{"seed":19,"si')
+    assert sample.known_seeds(path) == {3, 17, 19}
+    assert [entry["seed"] for entry in fit.entries_of(path)] == [3]
+
+
+def test_plans_that_were_not_compiled_are_told_of() -> None:
+    futures: list[Any] = [Future() for _ in range(4)]
+    for future, outcome in zip(futures, ("", "PTXASError"), strict=False):
+        future.set_result(outcome)
+    futures[2].set_exception(ValueError("lost"))
+    ahead = sample.Ahead.__new__(sample.Ahead)  # no processes
+    ahead.waiting = {5: futures}
+    begun = time.monotonic()
+    found = ahead.compiled(5, begun + 0.05)
+    assert found == ["", "PTXASError", "ValueError: lost", "not compiled in time"]
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_plans_that_were_not_compiled_are_not_timed() -> None:
+    drawn = problems.draw(0, "small")
+    entries = sample.timed(drawn, sample.plans_of(drawn, 0, 3, H200), Clock(), "cpu", ["", "too late", ""])
+    assert [e["time_us"] for e in entries] == [10.0, None, 10.0]
+    assert entries[1]["wrong"] == "too late"
+
+
+def test_arrays_say_what_the_model_says() -> None:
+    constants = replace(FITTED, copying=1.1, reading_ahead=0.9, refetched=0.3, program_us=0.1)
+    for seed in range(12):
+        drawn = problems.draw(seed, "full")
+        known = fit.Known.of(drawn.geometry, drawn.program)
+        counted = [
+            fit.counts_of(known, plan.stages, H200) for plan, _ in sample.plans_of(drawn, seed, 12, H200)
+        ]
+        for device in (H200, replace(H200, sms=108, capability=80, gb_per_s=2000.0)):
+            expected = [cost_of(plan, device, constants).time_us for plan in counted]
+            assert list(Plans(counted, device).times_us(constants)) == pytest.approx(expected)
+
+
+def test_what_was_fitted_can_be_compared_before_it_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "constants.json"
+    path.write_text(json.dumps({"doubt": 1.0}))
+    drawn = problems.draw(4, "full")
+    planned = [drawn.problem, drawn.program, H200, "run_to_run"]
+    rules, model = (planners.PLANNERS[name](*planned) for name in ("rules", "model"))
+    assert rules.stages != model.stages
+    monkeypatch.setenv(planners.CONSTANTS, str(path))
+    assert planners.PLANNERS["model"](*planned).stages == rules.stages, "nothing is believed beyond the rules"
+
+
+def test_planners_are_judged_by_class() -> None:
+    cases = read_results(ROOT / "benchmarks/results/h200/folds.json").cases
+    lines = list(judge.judged(cases, "ours", "ours"))
+    assert lines[1].startswith("all cases: 354 cases, mean 0.9")
+    assert "time x 1.000; slower beyond 3 % | 5 %: 0 | 0, faster: 0 | 0" in lines[1]
 
 
 def test_constants_that_made_the_times_are_found_again(tmp_path: Path) -> None:

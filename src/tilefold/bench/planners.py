@@ -3,12 +3,18 @@
 `PLANNERS` names the functions; each is a variant "ours, NAME" of the suites of folds that runs only where it is asked for:
 
     tilefold bench shapes --seed 7 --count 60 --variant "ours, rules" --variant "ours, model" --against none
+
+The model takes other constants than the library's from a file of JSON that TILEFOLD_BENCH_CONSTANTS names, such as
+benchmarks/planner/fit.py writes: what was fitted is compared before it is committed.
 """
 
 from __future__ import annotations
 
 import functools
+import json
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -21,6 +27,7 @@ from tilefold.bench.cases import Case, Choice, PlanNote, Variant
 from tilefold.bench.operations import in_tilefold
 from tilefold.bench.ours import OURS
 from tilefold.planner.choose import plan_fold
+from tilefold.planner.cost import Constants
 from tilefold.planner.device import Device, device_of
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
@@ -28,9 +35,22 @@ from tilefold.requests import Reduction
 
 # As `planner.choose.plan_fold`: how to fold a problem with a program on a chip, under a guarantee.
 Planner = Callable[[Problem, Program, Device, str], Plan]
-PLANNERS: dict[str, Planner] = {
-    name: functools.partial(plan_fold, planner=name) for name in ("rules", "model")
-}
+CONSTANTS = "TILEFOLD_BENCH_CONSTANTS"
+
+
+@functools.cache
+def constants_of(path: str | None) -> Constants:
+    """The constants in a file of JSON, by name; what it does not name, and all without a file, are the library's."""
+    return Constants(**json.loads(Path(path).read_text())) if path else Constants()
+
+
+def by_model(problem: Problem, program: Program, device: Device, guarantee: str) -> Plan:
+    """What the model expects to be fastest, with the constants of this run."""
+    constants = constants_of(os.environ.get(CONSTANTS))
+    return plan_fold(problem, program, device, guarantee, planner="model", constants=constants)
+
+
+PLANNERS: dict[str, Planner] = {"rules": functools.partial(plan_fold, planner="rules"), "model": by_model}
 
 
 def variant_of(name: str, planner: Planner) -> Variant:

@@ -63,7 +63,7 @@ def variants_of(tile: Stage, wanted: Wanted) -> tuple[Stage, ...]:
     forms = [whole]
     if not tile.ordered and wanted.view.length >= 3 * tile.step:
         loads = tile.block_outputs * tile.step // (tile.num_warps * WARP * _vector(tile, wanted.view))
-        if loads <= 8:
+        if loads <= 8 and fits_registers(whole, wanted.view, wanted.program):  # the rules' own may not
             forms.append(replace(whole, prefetch=True))
         copied = _vector(tile, wanted.view) * wanted.view.element >= 4
         if copied and 4 <= loads <= 8 and wanted.device.capability >= 80:

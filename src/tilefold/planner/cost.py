@@ -83,6 +83,16 @@ class Constants:
     row_bytes: float = 8.95
     # How long the last wave takes, in programs' own times. Fit (0.6).
     tail: float = 0.48
+    # What a launch takes, over what is expected, that reads ahead into registers or copies through shared memory. Not fitted
+    # yet: the times fitted to are of few such plans.
+    reading_ahead: float = 1.0
+    copying: float = 1.0
+    # The share of the rules' time that another plan must be expected to save, to be taken in its place. The choice's, not a
+    # chip's: what the fit to plans of one problem says is the best (nothing yet).
+    doubt: float = 0.0
+
+
+FITTED = Constants()
 
 
 @dataclass(frozen=True)
@@ -181,7 +191,7 @@ class Known:
         return found
 
 
-def cost(known: Known, stages: Sequence[Stage], device: Device, constants: Constants = Constants()) -> Cost:
+def cost(known: Known, stages: Sequence[Stage], device: Device, constants: Constants = FITTED) -> Cost:
     """What a plan of these launches takes for a problem."""
     return cost_of(counts_of(known, stages, device), device, constants)
 
@@ -284,7 +294,9 @@ def _row_bytes(geometry: Geometry, stage: Stage) -> int:
 def _launch_us(one: Counts, device: Device, constants: Constants) -> tuple[float, str]:
     """A launch's time without the launch itself, and what it waits for most."""
     needs = _needs_us(one, device, constants)
-    return _waves_us(needs, _alone_us(one, constants), one.programs, one.held * device.sms, constants)
+    time_us, limiter = _waves_us(needs, _alone_us(one, constants), one, device, constants)
+    ahead = constants.reading_ahead if one.stage.prefetch else 1.0
+    return time_us * (constants.copying if one.traffic.copied else ahead), limiter
 
 
 def _alone_us(one: Counts, constants: Constants) -> float:
@@ -305,43 +317,46 @@ def _alone_us(one: Counts, constants: Constants) -> float:
     return begun_us + issued_us + latency + (one.tiles - 1) * waited
 
 
-def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[tuple[str, float], ...]:
-    """What all programs of a launch need of the chip, each by itself."""
-    traffic, sms = one.traffic, min(device.sms, one.programs)
-    clocks = constants.clock_mhz * sms
+def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[tuple[str, float, bool], ...]:
+    """What all programs of a launch need, each by itself; and whether it is each SM's own, all at work, or the chip's."""
+    traffic, clocks = one.traffic, constants.clock_mhz * device.sms
     bandwidth = constants.memory_gb_per_s * device.gb_per_s / 4800.0 * 1e3
     memory = traffic.bytes * (1 + constants.row_bytes / max(SECTOR, one.row_bytes)) if one.reads else 0.0
     again = max(0.0, traffic.sectors - traffic.unique)
     fetched = SECTOR * (traffic.unique + constants.refetched * again)
     instructions = one.instructions * one.stage.num_warps * one.programs
     return (
-        ("memory", memory / bandwidth),
-        ("L2", fetched / min(constants.l2_gb_per_s, constants.sm_gb_per_s * sms) / 1e3),
-        ("loads", max(traffic.lines, traffic.sectors / SECTORS_A_CLOCK) / clocks),
-        ("issue", instructions / (constants.issue_per_clock * clocks)),
-        ("programs", one.programs / sms * constants.program_us),
+        ("memory", memory / bandwidth, False),
+        ("L2", fetched / constants.l2_gb_per_s / 1e3, False),
+        ("L2", fetched / (constants.sm_gb_per_s * device.sms) / 1e3, True),
+        ("loads", max(traffic.lines, traffic.sectors / SECTORS_A_CLOCK) / clocks, True),
+        ("issue", instructions / (constants.issue_per_clock * clocks), True),
+        ("programs", one.programs / device.sms * constants.program_us, True),
     )
 
 
 def _waves_us(
-    needs: tuple[tuple[str, float], ...],
+    needs: tuple[tuple[str, float, bool], ...],
     alone_us: float,
-    programs: int,
-    at_once: int,
+    one: Counts,
+    device: Device,
     constants: Constants,
 ) -> tuple[float, str]:
     """All waves: whole ones, and a last one that may hold few programs; and what the waves wait for most."""
-    waves = programs / at_once
-    power = constants.overlap
-    total = sum(us**power for _, us in needs) ** (1 / power)
-    limiter, longest = max(needs, key=lambda need: need[1])
-    if waves <= 1:
-        limiter = "latency" if alone_us > longest else limiter
-        return (total**power + alone_us**power) ** (1 / power), limiter
-    each = ((total / waves) ** power + alone_us**power) ** (1 / power)
-    rest = waves - math.floor(waves)
-    last = 0.0
-    if rest:
-        last = ((total * rest / waves) ** power + (constants.tail * alone_us) ** power) ** (1 / power)
-    limiter = "latency" if alone_us * waves > longest else limiter
-    return math.floor(waves) * each + last, limiter
+    at_once, power = one.held * device.sms, constants.overlap
+
+    def together(programs: float, alone: float) -> tuple[float, str]:
+        """So many programs at once: what an SM does takes as long as on the SM that holds most of them."""
+        most = math.ceil(programs / device.sms) * device.sms / programs
+        parts = [
+            (us * programs / one.programs * (most if of_an_sm else 1.0), name) for name, us, of_an_sm in needs
+        ]
+        parts.append((alone, "latency"))
+        return sum(us**power for us, _ in parts) ** (1 / power), max(parts)[1]
+
+    whole, rest = divmod(one.programs, at_once)
+    if not whole:
+        return together(rest, alone_us)
+    each, limiter = together(at_once, alone_us)
+    last = together(rest, constants.tail * alone_us)[0] if rest else 0.0
+    return whole * each + last, limiter
