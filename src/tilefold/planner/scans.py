@@ -60,8 +60,8 @@ class ScanTile:
     `by_rows`: a line's elements are neighbours in memory; else neighbours are other lines. `run` of them are one load.
     `shares`: so many programs share a line, each `turns` tiles; 0 where a program walks its lines from end to end. `group`
     and `groups`: how many shares' states meet in one tree, and how many groups' (see the kernel). `carry_first`: the state
-    before a tile meets the tile's first element, instead of every prefix. `ahead`: a walk reads a tile before it scans the one
-    before. `pause`: nanoseconds between looks at what others make known.
+    before a tile meets the tile's first element, instead of every prefix. `ahead`: a walk reads a tile before it scans
+    the one before. `pause`: nanoseconds between looks at what others make known.
     """
 
     lines: int

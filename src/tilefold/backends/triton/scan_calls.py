@@ -94,6 +94,7 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
         "GROUP": tile.group,
         "GROUPS": tile.groups,
         "WORD_COUNT": state_words(program),
+        "WARPS": tile.num_warps,
     }
     return shared | {"PART": length % (tile.length * tile.turns) != 0} | trees | wide
 

@@ -225,8 +225,8 @@ def scan_walked(
 
     A program owns LINES neighbouring lines, all of their elements. It reads and writes tiles of LENGTH elements of each, with
     the state of what came before them in registers: WHOLE tiles (whether there are any), and one in PART behind them in
-    memory (which a reverse scan meets first). CARRY_FIRST: see `scanned_tile`. AHEAD: the next whole tile is read before one is
-    scanned; the last one twice.
+    memory (which a reverse scan meets first). CARRY_FIRST: see `scanned_tile`. AHEAD: the next whole tile is read before
+    one is scanned; the last one twice.
     """
     pid = tl.program_id(0).to(tl.int64)
     outer = pid // line_blocks
@@ -281,10 +281,16 @@ def publish(words_ptr, place, state, keep, stride):
         tl.atomic_xchg(words_ptr + (w * stride + place), words[w], mask=keep, sem="relaxed")
 
 
-def wait_for(words, words_ptr, place, wanted, stride):
-    """The states that others make known, `words` being a first look at them; where none is wanted, anything."""
+def wait_for(words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, WARPS: tl.constexpr):
+    """The states that others make known, `words` being a first look at them; where none is wanted, anything.
+
+    Where several warps, but not each, hold a copy of one of the NUMBER words, they do not find it at the same time and their
+    answers meet: they look once more when one of them has found it.
+    """
     while tl.reduce(FLAGS(*words), None, both_bits) == 0:
         words = WORDS_AGAIN(words_ptr, place, wanted, stride)
+    if NUMBER > 32 and NUMBER < 256 * WARPS and WARPS > 1:  # a thread has up to 8 neighbours
+        words = WORDS_AT(words_ptr, place, wanted, stride)
     return OF_WORDS(*words)
 
 
@@ -295,9 +301,11 @@ def places_before(first, count, line, keep, NUMBER: tl.constexpr, LINES: tl.cons
     return tl.where(wanted, (first + number) * LINES + line[None, :], 0), wanted
 
 
-def met_before(words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr):
+def met_before(
+    words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, LINES: tl.constexpr, WARPS: tl.constexpr
+):
     """Published states combined in one tree, whichever is there first."""
-    state = OR_IDENTITY(wanted, *wait_for(words, words_ptr, place, wanted, stride))
+    state = OR_IDENTITY(wanted, *wait_for(words, words_ptr, place, wanted, stride, NUMBER * LINES, WARPS))
     return last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, False)
 
 
@@ -306,7 +314,8 @@ def scan_tiles(
     line_blocks, blocks, tiles,
     LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr, RUN: tl.constexpr,
     REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr, PART: tl.constexpr,
-    TURNS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WIDE: tl.constexpr,
+    TURNS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
@@ -386,17 +395,17 @@ def scan_tiles(
     given_place = tl.where(given_wanted, (first_carry + big) * LINES + lane, 0)
     given = WORDS_AT(of_carries, given_place, given_wanted, stride_carries)
     if GROUP > 1:
-        near = met_before(near, of_shares, near_place, near_wanted, stride_shares, GROUP)
+        near = met_before(near, of_shares, near_place, near_wanted, stride_shares, GROUP, LINES, WARPS)
         since = COMBINE(*near, *own)
     if GROUPS > 1:
         if share % GROUP == GROUP - 1:
             publish(of_groups, (first_group + group) * LINES + lane, since, keep, stride_groups)
-        far = met_before(far, of_groups, far_place, far_wanted, stride_groups, GROUPS)
+        far = met_before(far, of_groups, far_place, far_wanted, stride_groups, GROUPS, LINES, WARPS)
     if HAS_INIT:
         start = states_before(inits, outer, outer_sizes, line, keep, LINES, True)
     else:
         start = none
-    given = wait_for(given, of_carries, given_place, given_wanted, stride_carries)
+    given = wait_for(given, of_carries, given_place, given_wanted, stride_carries, LINES, WARPS)
     before = SELECT(big > 0, *given, *start)
     if GROUPS > 1:
         before = COMBINE(*before, *far)
