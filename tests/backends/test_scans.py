@@ -39,6 +39,7 @@ MUCH = bool(os.environ.get("TILEFOLD_RANDOM_PLANS"))
 Tensor = torch.Tensor
 ROWS = {
     "walked": ScanTile(1, 32, True, 1, 1),
+    "walked ahead": ScanTile(1, 32, True, 1, 1, ahead=True),
     "several rows": ScanTile(4, 64, True, 2, 2),
     "carry first": ScanTile(1, 32, True, 1, 1, carry_first=True),
     "shared": ScanTile(1, 32, True, 1, 1, shares=1, group=2, groups=2),
@@ -47,11 +48,15 @@ ROWS = {
 }
 COLUMNS = {
     "walked": ScanTile(4, 4, False, 1, 1),
+    "walked ahead": ScanTile(4, 2, False, 1, 1, ahead=True),
     "shared": ScanTile(4, 2, False, 1, 1, shares=1, turns=2, group=2, groups=2),
     "shared in registers": ScanTile(4, 4, False, 1, 1, shares=1, group=4, groups=2),
 }
 # On the machine, which takes a warp at a time.
-WIDE = {"walked": replace(COLUMNS["walked"], lines=32), "shared": replace(COLUMNS["shared"], lines=32)}
+WIDE = {
+    "walked": replace(COLUMNS["walked"], lines=32, ahead=True),
+    "shared": replace(COLUMNS["shared"], lines=32),
+}
 WORKS = {
     "forward": Work(),
     "backward": Work(reverse=True, state=True, init=True),

@@ -23,9 +23,23 @@ WALKED_WORDS = 16  # the same where a program walks its lines, so that more prog
 SHORT = 512  # elements of a line, up to which a program takes several lines at once
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 WARPS_AN_SM = 16  # of programs that walk whole lines: fewer leave memory idle
+MOST_WARPS = 16  # of one program that walks
+EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
 COLUMN_WORDS = 8  # of the states of a thread's columns
-SHARE_BYTES = 1 << 15  # of columns that a program reads again from the caches
+WALKED_BYTES = (
+    128,
+    64,
+)  # of a row that a walk reads at once, where columns are few: a line of the caches, half a line
+SHARED_WARPS = 4  # of a program that shares rows
+COLUMN_WARPS = (
+    8  # of one that shares columns: its tile should be much more than the states of others that it reads
+)
+COLUMN_LINES = 64  # of a tile of shared columns
+TREE = 8  # shares of a group, and groups of a block, where many lines run beside each other
+LONE_TREE = 32  # the same where few do, and more shares of a line run at the same time
+COLUMN_TREE = 16  # the same of columns: a state of each column is read for each share
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
+PAUSE_NS = 0  # before words that are not there are looked at again
 COSTLY = 4  # operations of a combine, from which on a combine an element is worth saving
 
 
@@ -46,7 +60,8 @@ class ScanTile:
     `by_rows`: a line's elements are neighbours in memory; else neighbours are other lines. `run` of them are one load.
     `shares`: so many programs share a line, each `turns` tiles; 0 where a program walks its lines from end to end. `group`
     and `groups`: how many shares' states meet in one tree, and how many groups' (see the kernel). `carry_first`: the state
-    before a tile meets the tile's first element, instead of every prefix.
+    before a tile meets the tile's first element, instead of every prefix. `ahead`: a walk reads a tile before it scans
+    the one before. `pause`: nanoseconds between looks at what others make known.
     """
 
     lines: int
@@ -60,13 +75,17 @@ class ScanTile:
     group: int = 1
     groups: int = 1
     carry_first: bool = False
+    ahead: bool = False
+    pause: int = 0
 
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
         kind = "rows" if self.by_rows else "columns"
         shared = f",s{self.shares}x{self.turns},g{self.group}x{self.groups}" if self.shares else ""
-        return f"scan_{kind}:{self.lines}x{self.length},r{self.run}{shared},w{self.num_warps}"
+        return (
+            f"scan_{kind}:{self.lines}x{self.length},r{self.run}{shared},w{self.num_warps}{',a' * self.ahead}"
+        )
 
     def __str__(self) -> str:
         kind = "row" if self.by_rows else "column"
@@ -77,6 +96,7 @@ class ScanTile:
         if self.shares:
             words += [f"{count(self.shares, 'share')} of {count(self.turns, 'tile')} a {kind}"]
             words += [f"trees of {self.group} shares and {self.groups} groups"]
+        words += ["a tile ahead"] * self.ahead
         backwards = ["from the end"] * self.work.reverse
         return f"scan_{'tiles' if self.shares else 'walked'}: {', '.join(words + backwards)}"
 
@@ -158,35 +178,62 @@ def _of_rows(view: View, words: int, device: Device, alone: bool) -> ScanTile:
         slots, warps = power_above(length), 4
         lanes = _lane_elements(words, WALKED_WORDS, run) * warps * WARP
         return ScanTile(max(1, lanes // slots), slots, True, run, warps)
-    walked = ScanTile(1, WARP * _lane_elements(words, WALKED_WORDS, run), True, run, 1)
-    if not alone and rows >= WARPS_AN_SM * device.sms:
-        return walked
+    lanes = _lane_elements(words, WALKED_WORDS, run)
+    warps = 1 if alone else _walking_warps(rows, device)
+    if warps and WARP * warps * lanes <= power_above(length):
+        return ScanTile(1, WARP * warps * lanes, True, run, warps, ahead=warps > 1)
     each = _lane_elements(words, LANE_WORDS, run)
     if length <= ONE_TILE:
         warps = max(1, min(16, power_above(length) // (WARP * each)))
         return ScanTile(1, power_above(length), True, run, warps)
-    tile = ScanTile(1, 4 * WARP * each, True, run, 4)
-    return _shared(tile, math.ceil(length / tile.length), 1, rows, alone)
+    tile = ScanTile(1, SHARED_WARPS * WARP * each, True, run, SHARED_WARPS)
+    return _shared(tile, length, LONE_TREE if alone or rows < FEW_BLOCKS else TREE)
+
+
+def _walking_warps(programs: int, device: Device) -> int:
+    """Warps of each of so many programs that walk lines; 0 where they would leave SMs idle."""
+    if programs >= WARPS_AN_SM * device.sms:
+        return 1
+    evenly = programs / (math.ceil(programs / device.sms) * device.sms)
+    return min(MOST_WARPS, power_above(WARPS_AN_SM * device.sms // programs)) if evenly >= EVEN else 0
 
 
 def _of_columns(view: View, words: int, device: Device, alone: bool) -> ScanTile:
     vector, length = max(1, min(view.vector, COLUMN_WORDS // words)), view.length
     each = _lane_elements(words, LANE_WORDS, vector)
     lines = WARP * vector if alone else min(power_above(view.inner), WARP * vector)
-    slots = min(power_above(length), max(1, WARP * each // lines))
-    tile = ScanTile(lines, slots, False, min(vector, lines), 1)
     blocks = math.ceil(view.inner / lines) * view.outer
-    turns = max(1, power_below(SHARE_BYTES // (lines * slots * view.element)))
-    shares = math.ceil(length / (slots * turns))
-    if shares == 1 or (not alone and blocks >= WARPS_AN_SM * device.sms):
+    slots = min(power_above(length), max(1, WARP * each // lines))
+    walked = ScanTile(lines, slots, False, min(vector, lines), 1)
+    if length <= slots or (not alone and blocks >= WARPS_AN_SM * device.sms):
+        return walked
+    if not alone:
+        found = _walked_columns(view, vector, words, device)
+        if found is not None:
+            return found
+    lines = COLUMN_LINES if alone else min(lines, COLUMN_LINES)
+    slots = min(power_above(length), max(1, COLUMN_WARPS * WARP * each // lines))
+    tile = ScanTile(lines, slots, False, min(vector, lines), COLUMN_WARPS)
+    if length <= slots:
         return tile
-    return _shared(tile, shares, turns, blocks, alone)
+    return _shared(tile, length, COLUMN_TREE)
 
 
-def _shared(tile: ScanTile, shares: int, turns: int, blocks: int, alone: bool) -> ScanTile:
-    """Shares of other lines run between those of one; where lines are many, few wait for each other."""
-    tree = 32 if alone or blocks < FEW_BLOCKS else 8
-    return replace(tile, shares=shares, turns=turns, group=tree, groups=tree)
+def _walked_columns(view: View, vector: int, words: int, device: Device) -> ScanTile | None:
+    """Narrow tiles of many warps, where there are as many as SMs at least: they share nothing and wait for nobody."""
+    for wide in WALKED_BYTES:
+        lines = max(vector, wide // view.element)
+        programs = math.ceil(view.inner / lines) * view.outer
+        warps = _walking_warps(programs, device) if programs > device.sms else 0
+        slots = WARP * warps * _lane_elements(words, WALKED_WORDS, vector) // lines
+        if warps and 1 < slots <= power_above(view.length):
+            return ScanTile(lines, slots, False, vector, warps, ahead=True)
+    return None
+
+
+def _shared(tile: ScanTile, length: int, tree: int) -> ScanTile:
+    """A tile for each share, which stays in registers. Shares of other lines run between those of one."""
+    return replace(tile, shares=math.ceil(length / tile.length), group=tree, groups=tree, pause=PAUSE_NS)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     source = emit(program, index=index, interpret=interpret)
     return Call(
         kernel=step.kernel,
-        source=f"{source}\n\n{emit_states(program, interpret)}",
+        source=f"{source}\n\n{emit_states(program, interpret, tile.pause)}",
         arguments=arguments,
         constants=tuple(_constants(tile, problem, program, last.size).items()),
         grid=launchable(programs, problem.outputs, "scan", "scan"),
@@ -88,12 +88,13 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
     wide = {"WIDE": _reach(problem) + 2 * tile.length * tile.turns * _farthest(problem) > NARROW}
     if not tile.shares:
         edges = {"WHOLE": length >= tile.length, "PART": length % tile.length != 0}
-        return shared | edges | {"CARRY_FIRST": tile.carry_first} | wide
+        return shared | edges | {"CARRY_FIRST": tile.carry_first, "AHEAD": tile.ahead} | wide
     trees = {
         "TURNS": tile.turns,
         "GROUP": tile.group,
         "GROUPS": tile.groups,
         "WORD_COUNT": state_words(program),
+        "WARPS": tile.num_warps,
     }
     return shared | {"PART": length % (tile.length * tile.turns) != 0} | trees | wide
 
@@ -108,8 +109,11 @@ def _reach(problem: Problem) -> int:
     return problem.length * _farthest(problem)
 
 
-def emit_states(program: Program, interpret: bool) -> str:
-    """AS_STATE, SELECT, and a state as words that say that they are there: WORDS, OF_WORDS, WORDS_AT, FLAGS."""
+def emit_states(program: Program, interpret: bool, pause: int) -> str:
+    """AS_STATE, SELECT, and a state as words that say that they are there: WORDS, OF_WORDS, WORDS_AT, WORDS_AGAIN, FLAGS.
+
+    `pause`: nanoseconds before words are looked at again, about.
+    """
     fields = [(f"a{i}", d) for i, d in enumerate(program.state)]
     a, b = [name for name, _ in fields], [f"b{i}" for i in range(len(fields))]
     packed = [word for name, dtype in fields for word in _packed(name, dtype)]
@@ -118,7 +122,9 @@ def emit_states(program: Program, interpret: bool) -> str:
     for _, dtype in fields:
         back.append(_unpacked([next(numbers) for _ in range(max(1, dtype.itemsize // 4))], dtype))
     there = " & ".join(f"({w} >> 32)" for w in words)
-    at = [_WORD[interpret].format(f"pointer + {i} * stride + place") for i in range(len(words))]
+    addresses = [f"pointer + {i} * stride + place" for i in range(len(words))]
+    at = [_word(address, interpret) for address in addresses]
+    again = [_word(address, interpret, pause) for address in addresses]
     selected = [f"tl.where(mask, {x}, {y})" for x, y in zip(a, b, strict=True)]
     return "\n\n".join(
         [
@@ -127,6 +133,7 @@ def emit_states(program: Program, interpret: bool) -> str:
             _tuple("WORDS", a, packed),
             _tuple("OF_WORDS", words, back),
             _tuple("WORDS_AT", ["pointer", "place", "wanted", "stride"], at),
+            _tuple("WORDS_AGAIN", ["pointer", "place", "wanted", "stride"], again),
             f"def FLAGS({', '.join(words)}):\n    return {there}\n",
         ]
     )
@@ -136,12 +143,21 @@ def _tuple(name: str, parameters: Sequence[str], results: Sequence[str]) -> str:
     return f"def {name}({', '.join(parameters)}):\n    return ({', '.join(results)},)\n"
 
 
-# By an instruction: Triton loads again what it wants in another layout, and a word's flag and value must be of one load.
-_WORD = {
-    False: 'tl.where(wanted, tl.inline_asm_elementwise("ld.volatile.global.b64 $0, [$1];", "=l,l", '
-    "[({}).to(tl.int64)], dtype=tl.int64, is_pure=False, pack=1), 1 << 32)",
-    True: "tl.load({}, mask=wanted, other=1 << 32)",
-}
+def _word(address: str, interpret: bool, pause: int = 0) -> str:
+    """A word of memory, where it is wanted: all that wait would else read one place, and its slice of the L2 serves data too.
+
+    By an instruction: Triton loads again what it wants in another layout, and a word's flag and value must be of one load.
+    """
+    if interpret:
+        return f"tl.load({address}, mask=wanted, other=1 << 32)"
+    slept = f"nanosleep.u32 {pause}; " if pause else ""
+    text = f"{{ .reg .pred p; setp.ne.s32 p, $2, 0; mov.b64 $0, 0x100000000; {slept}@p ld.relaxed.gpu.global.b64 $0, [$1]; }}"
+    return (
+        f'tl.inline_asm_elementwise("{text}", "=&l,l,r", [({address}).to(tl.int64), wanted.to(tl.int32)], dtype=tl.int64, '
+        "is_pure=False, pack=1)"
+    )
+
+
 _PRESENT = "(1 << 32)"
 _LOW = "0xFFFFFFFF"
 

@@ -17,8 +17,8 @@ Arguments:
     lines, length  of the last dim of lines, and of a line
 
 Generated beside those of folds: AS_STATE (a tuple of fields, in registers' dtypes), SELECT (of two states), WORDS (a state as
-64-bit words whose upper half is 1, so that none is 0) and OF_WORDS (back), WORDS_AT (those in memory), FLAGS (whether all are
-there).
+64-bit words whose upper half is 1, so that none is 0) and OF_WORDS (back), WORDS_AT (those in memory), WORDS_AGAIN (the same
+after a pause), FLAGS (whether all are there).
 """
 
 import triton.language as tl
@@ -91,15 +91,11 @@ def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HA
     return state
 
 
-def scanned_tile(
-    rows, places, keep, length, LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr,
-    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, carry,
-    CARRY_FIRST: tl.constexpr,
+def tile_elements(
+    rows, places, keep, length, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
-    """A tile's elements as states, scanned within it: what is not of the line is the identity.
-
-    CARRY_FIRST: the state before the tile meets its first element, else it is not looked at.
-    """
+    """A tile's elements of each input; those that are not of the line are undefined."""
     at = places[None, :] if BY_ROWS else places[:, None]
     element = at
     if EXCLUSIVE:
@@ -113,8 +109,27 @@ def scanned_tile(
         xs = [tl.load(row[0] + element * row[1], mask=over_tile(keep, BY_ROWS)) for row in rows]
     else:
         xs = [tl.load(row[0] + element * row[1]) for row in rows]
+    return xs
+
+
+def scanned_tile(
+    xs, places, keep, length, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr,
+    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, carry,
+    CARRY_FIRST: tl.constexpr,
+):  # fmt: skip
+    """A tile's elements as states, scanned within it: what is not of the line is the identity.
+
+    CARRY_FIRST: the state before the tile meets its first element, else it is not looked at.
+    """
+    at = places[None, :] if BY_ROWS else places[:, None]
+    element = at
+    if EXCLUSIVE:
+        element = at + 1 if REVERSE else at - 1
     state = LIFT(*xs, tl.broadcast_to(TO_INDEX(element), xs[0].shape))
     if MASKED or EXCLUSIVE:
+        mask = (at < length) & (element >= 0) & (element < length)
+        if MASK_LINES:
+            mask = mask & over_tile(keep, BY_ROWS)
         state = OR_IDENTITY(tl.broadcast_to(mask, xs[0].shape), *state)
     state = AS_STATE(*[tl.broadcast_to(s, xs[0].shape) for s in state])
     if CARRY_FIRST:
@@ -133,8 +148,8 @@ def after(carry, state, BY_ROWS: tl.constexpr):
 
 
 def store_prefixes(
-    y_ptrs, begin, places, step, keep, length, state, LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr,
-    REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+    y_ptrs, begin, places, step, keep, length, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
+    MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write a tile's projected states where their elements are."""
     results = PROJECT(*state)
@@ -167,14 +182,13 @@ def store_last(
 
 
 def walked_tile(
-    rows, y_ptrs, y_begin, y_step, base, keep, length, carry, LINES: tl.constexpr, LENGTH: tl.constexpr,
+    xs, places, y_ptrs, y_begin, y_step, keep, length, carry, LENGTH: tl.constexpr,
     BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr, CARRY_FIRST: tl.constexpr,
 ):  # fmt: skip
-    """Scan and write the tile that begins at `base`; the state after it."""
-    places = tile_slots(base, LENGTH, REVERSE)
+    """Scan and write a tile of elements; the state after it."""
     state = scanned_tile(
-        rows, places, keep, length, LINES, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, carry, CARRY_FIRST
+        xs, places, keep, length, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, carry, CARRY_FIRST
     )
     if CARRY_FIRST:
         prefixes = state
@@ -183,23 +197,36 @@ def walked_tile(
         # The tile's own last state meets the carry, so that the way from tile to tile is one combine.
         prefixes = after(carry, state, BY_ROWS)
         carry = COMBINE(*carry, *last_slots(state, LENGTH, BY_ROWS))
-    store_prefixes(
-        y_ptrs, y_begin, places, y_step, keep, length, prefixes, LINES, LENGTH, BY_ROWS, REVERSE, MASKED, MASK_LINES
-    )
+    store_prefixes(y_ptrs, y_begin, places, y_step, keep, length, prefixes, BY_ROWS, MASKED, MASK_LINES)
     return carry
+
+
+def walked_place(
+    rows, y_ptrs, y_begin, y_step, base, keep, length, carry, LENGTH: tl.constexpr,
+    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, CARRY_FIRST: tl.constexpr,
+):  # fmt: skip
+    """Read, scan and write the tile that begins at `base`; the state after it."""
+    places = tile_slots(base, LENGTH, REVERSE)
+    xs = tile_elements(rows, places, keep, length, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES)
+    return walked_tile(
+        xs, places, y_ptrs, y_begin, y_step, keep, length, carry, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
+        MASK_LINES, CARRY_FIRST,
+    )  # fmt: skip
 
 
 def scan_walked(
     inputs, inits, y_ptrs, s_ptrs, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length, line_blocks,
     LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr, RUN: tl.constexpr,
     REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr, WHOLE: tl.constexpr,
-    PART: tl.constexpr, CARRY_FIRST: tl.constexpr, WIDE: tl.constexpr,
+    PART: tl.constexpr, CARRY_FIRST: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Scan lines from end to end.
 
     A program owns LINES neighbouring lines, all of their elements. It reads and writes tiles of LENGTH elements of each, with
     the state of what came before them in registers: WHOLE tiles (whether there are any), and one in PART behind them in
-    memory (which a reverse scan meets first). CARRY_FIRST: see `scanned_tile`.
+    memory (which a reverse scan meets first). CARRY_FIRST: see `scanned_tile`. AHEAD: the next whole tile is read before
+    one is scanned; the last one twice.
     """
     pid = tl.program_id(0).to(tl.int64)
     outer = pid // line_blocks
@@ -212,19 +239,34 @@ def scan_walked(
     carry = states_before(inits, outer, outer_sizes, line, keep, LINES, HAS_INIT)
     whole = length // LENGTH * LENGTH
     if PART and REVERSE:
-        carry = walked_tile(
-            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, LINES, LENGTH, BY_ROWS, REVERSE,
+        carry = walked_place(
+            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, LENGTH, BY_ROWS, REVERSE,
             EXCLUSIVE, True, MASK_LINES, CARRY_FIRST,
         )  # fmt: skip
-    if WHOLE:
+    if WHOLE and AHEAD:
+        places = tile_slots(whole - LENGTH if REVERSE else 0, LENGTH, REVERSE)
+        xs = tile_elements(rows, places, keep, length, BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES)
         for k in range(0, whole, LENGTH):
+            places = tile_slots(whole - LENGTH - k if REVERSE else k, LENGTH, REVERSE)
+            ahead = tl.minimum(k + LENGTH, whole - LENGTH)
+            later = tile_elements(
+                rows, tile_slots(whole - LENGTH - ahead if REVERSE else ahead, LENGTH, REVERSE), keep, length, BY_ROWS,
+                REVERSE, EXCLUSIVE, False, MASK_LINES,
+            )  # fmt: skip
             carry = walked_tile(
-                rows, y_ptrs, y_begin, y_step, whole - LENGTH - k if REVERSE else k, keep, length, carry, LINES, LENGTH,
+                xs, places, y_ptrs, y_begin, y_step, keep, length, carry, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, False,
+                MASK_LINES, CARRY_FIRST,
+            )  # fmt: skip
+            xs = later
+    elif WHOLE:
+        for k in range(0, whole, LENGTH):
+            carry = walked_place(
+                rows, y_ptrs, y_begin, y_step, whole - LENGTH - k if REVERSE else k, keep, length, carry, LENGTH,
                 BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES, CARRY_FIRST,
             )  # fmt: skip
     if PART and not REVERSE:
-        carry = walked_tile(
-            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, LINES, LENGTH, BY_ROWS, REVERSE,
+        carry = walked_place(
+            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, LENGTH, BY_ROWS, REVERSE,
             EXCLUSIVE, True, MASK_LINES, CARRY_FIRST,
         )  # fmt: skip
     if len(s_ptrs) > 0:
@@ -239,30 +281,32 @@ def publish(words_ptr, place, state, keep, stride):
         tl.atomic_xchg(words_ptr + (w * stride + place), words[w], mask=keep, sem="relaxed")
 
 
-def wait_for(words_ptr, place, wanted, stride):
-    """The states that others make known; where none is wanted, anything."""
-    place = tl.where(wanted, place, 0)  # all addresses are within the workspace
-    words = WORDS_AT(words_ptr, place, wanted, stride)
+def wait_for(words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, WARPS: tl.constexpr):
+    """The states that others make known, `words` being a first look at them; where none is wanted, anything.
+
+    Where several warps, but not each, hold a copy of one of the NUMBER words, they do not find it at the same time and their
+    answers meet: they look once more when one of them has found it.
+    """
     while tl.reduce(FLAGS(*words), None, both_bits) == 0:
+        words = WORDS_AGAIN(words_ptr, place, wanted, stride)
+    if NUMBER > 32 and NUMBER < 256 * WARPS and WARPS > 1:  # a thread has up to 8 neighbours
         words = WORDS_AT(words_ptr, place, wanted, stride)
     return OF_WORDS(*words)
 
 
-def met_before(words_ptr, first, count, line, keep, stride, NUMBER: tl.constexpr, LINES: tl.constexpr, TREE: tl.constexpr):
-    """Up to NUMBER - 1 published states combined in a fixed order: [first, first + count), LINES apart.
+def places_before(first, count, line, keep, NUMBER: tl.constexpr, LINES: tl.constexpr):
+    """(places, which of them are wanted) of the states [first, first + count), LINES apart: [NUMBER, LINES]."""
+    number = tl.arange(0, NUMBER)[:, None]
+    wanted = (number < count) & keep[None, :]
+    return tl.where(wanted, (first + number) * LINES + line[None, :], 0), wanted
 
-    TREE: all of them at once. Else one after another, in registers that a state of each line leaves free.
-    """
-    if TREE:
-        number = tl.arange(0, NUMBER)[:, None]
-        wanted = (number < count) & keep[None, :]
-        state = OR_IDENTITY(wanted, *wait_for(words_ptr, (first + number) * LINES + line[None, :], wanted, stride))
-        state = last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, False)
-    else:
-        state = IDENTITY((LINES,))
-        for number in range(count):
-            state = COMBINE(*state, *wait_for(words_ptr, (first + number) * LINES + line, keep, stride))
-    return state
+
+def met_before(
+    words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, LINES: tl.constexpr, WARPS: tl.constexpr
+):
+    """Published states combined in one tree, whichever is there first."""
+    state = OR_IDENTITY(wanted, *wait_for(words, words_ptr, place, wanted, stride, NUMBER * LINES, WARPS))
+    return last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, False)
 
 
 def scan_tiles(
@@ -270,7 +314,8 @@ def scan_tiles(
     line_blocks, blocks, tiles,
     LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr, RUN: tl.constexpr,
     REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr, PART: tl.constexpr,
-    TURNS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WIDE: tl.constexpr,
+    TURNS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
@@ -305,18 +350,20 @@ def scan_tiles(
     none = IDENTITY((LINES,))
     if TURNS == 1:
         places = tile_slots((tiles - 1 - share if REVERSE else share) * LENGTH, LENGTH, REVERSE)
+        xs = tile_elements(rows, places, keep, length, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES)
         state = scanned_tile(
-            rows, places, keep, length, LINES, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, none, False
+            xs, places, keep, length, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, none, False
         )
         own = last_slots(state, LENGTH, BY_ROWS)
     else:
         own = none
         for turn in range(TURNS):
             at = all_turns - 1 - (turns + turn) if REVERSE else turns + turn
+            places = tile_slots(at * LENGTH, LENGTH, REVERSE)
+            xs = tile_elements(rows, places, keep, length, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES)
             state = scanned_tile(
-                rows, tile_slots(at * LENGTH, LENGTH, REVERSE), keep, length, LINES, LENGTH, BY_ROWS, REVERSE,
-                EXCLUSIVE, PART, MASK_LINES, own, True,
-            )  # fmt: skip
+                xs, places, keep, length, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, own, True
+            )
             own = last_slots(state, LENGTH, BY_ROWS)
     groups = (tiles + GROUP - 1) // GROUP
     carries = (groups + GROUPS - 1) // GROUPS
@@ -334,21 +381,31 @@ def scan_tiles(
     since = own
     if GROUP > 1:
         publish(of_shares, (first_share + share) * LINES + lane, own, keep, stride_shares)
-        near = met_before(
-            of_shares, first_share + group * GROUP, share - group * GROUP, lane, keep, stride_shares, GROUP, LINES, BY_ROWS
+        near_place, near_wanted = places_before(
+            first_share + group * GROUP, share - group * GROUP, lane, keep, GROUP, LINES
         )
+        near = WORDS_AT(of_shares, near_place, near_wanted, stride_shares)
+    # A first look at all of them, so that what is there already takes one way to memory.
+    if GROUPS > 1:
+        far_place, far_wanted = places_before(
+            first_group + big * GROUPS, group - big * GROUPS, lane, keep, GROUPS, LINES
+        )
+        far = WORDS_AT(of_groups, far_place, far_wanted, stride_groups)
+    given_wanted = keep & (big > 0)
+    given_place = tl.where(given_wanted, (first_carry + big) * LINES + lane, 0)
+    given = WORDS_AT(of_carries, given_place, given_wanted, stride_carries)
+    if GROUP > 1:
+        near = met_before(near, of_shares, near_place, near_wanted, stride_shares, GROUP, LINES, WARPS)
         since = COMBINE(*near, *own)
     if GROUPS > 1:
         if share % GROUP == GROUP - 1:
             publish(of_groups, (first_group + group) * LINES + lane, since, keep, stride_groups)
-        far = met_before(
-            of_groups, first_group + big * GROUPS, group - big * GROUPS, lane, keep, stride_groups, GROUPS, LINES, BY_ROWS
-        )
+        far = met_before(far, of_groups, far_place, far_wanted, stride_groups, GROUPS, LINES, WARPS)
     if HAS_INIT:
         start = states_before(inits, outer, outer_sizes, line, keep, LINES, True)
     else:
         start = none
-    given = wait_for(of_carries, (first_carry + big) * LINES + lane, keep & (big > 0), stride_carries)
+    given = wait_for(given, of_carries, given_place, given_wanted, stride_carries, LINES, WARPS)
     before = SELECT(big > 0, *given, *start)
     if GROUPS > 1:
         before = COMBINE(*before, *far)
@@ -359,15 +416,15 @@ def scan_tiles(
         before = COMBINE(*before, *near)
     if TURNS == 1:
         store_prefixes(
-            y_ptrs, y_begin, places, y_step, keep, length, after(before, state, BY_ROWS), LINES, LENGTH, BY_ROWS,
-            REVERSE, PART, MASK_LINES,
+            y_ptrs, y_begin, places, y_step, keep, length, after(before, state, BY_ROWS), BY_ROWS, PART,
+            MASK_LINES,
         )  # fmt: skip
     else:
         carry = before
         for turn in range(TURNS):
             at = all_turns - 1 - (turns + turn) if REVERSE else turns + turn
-            carry = walked_tile(
-                rows, y_ptrs, y_begin, y_step, at * LENGTH, keep, length, carry, LINES, LENGTH, BY_ROWS, REVERSE,
+            carry = walked_place(
+                rows, y_ptrs, y_begin, y_step, at * LENGTH, keep, length, carry, LENGTH, BY_ROWS, REVERSE,
                 EXCLUSIVE, PART, MASK_LINES, False,
             )  # fmt: skip
     if len(s_ptrs) > 0:
