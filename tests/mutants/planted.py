@@ -180,7 +180,7 @@ MUTANTS = (
         "planner/view.py",
         "view, by_rows=by_rows, inner=1 << 20, outer=1,",
         "view, by_rows=by_rows, outer=1,",
-        ("tests/planner/test_choose.py::test_batch_invariant_plans_do_not_know_the_batch",),
+        ("tests/planner/test_choose.py::test_a_batch_invariant_plan_of_many_results_is_that_of_one",),
     ),
     Mutant(
         "lanes count as ordered though inputs are shared out in several ways",
