@@ -80,6 +80,15 @@ def test_what_one_stride_can_walk_is_one_dim(call):
             assert any(f != n * inner.size for f, n in zip(far, near, strict=True))
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_dims_of_a_contiguous_tensor_are_one(ordered):
+    x = torch.empty(2, 3, 5)
+    folded = canonical([x], (0, 1, 2), ordered=ordered).reduced_dims
+    assert [(d.size, d.strides, d.position) for d in folded] == [(30, (1,), 1)]
+    kept = canonical([x], (2,), ordered=ordered).output_dims
+    assert [(d.size, d.strides, d.output) for d in kept] == [(6, (5,), 1)]
+
+
 @given(calls())
 def test_folded_dims_are_in_order_where_order_matters(call):
     tensors, dims, _ = call

@@ -144,6 +144,16 @@ def test_kernels_compile_without_a_gpu(name: str, architecture: int) -> None:
     assert "cubin" in triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm
 
 
+def test_naive_transposes_are_measured_on_headlines_and_small_cases_alone() -> None:
+    from tilefold.bench.suites.transpose import NAIVE, cases
+
+    x = torch.empty(0)
+    built = {c.name: [bool(v.build(c, x)) for v in NAIVE] for c in cases()}
+    headlines = {c.name for c in cases() if c.headline}
+    assert {name for name, some in built.items() if any(some)} == headlines
+    assert all(v.build(c, x) for c in cases("small") if len(c.shape) == 2 for v in NAIVE)
+
+
 def test_naive_transposes_are_right_in_the_interpreter() -> None:
     code = """
 import torch

@@ -62,6 +62,17 @@ def test_a_slow_call_gets_five_samples_at_least() -> None:
     assert Stopwatch(SetClock(), Pace(0.0, 0.0)).time_one(lambda: 1e6).samples == timing.FEWEST_SAMPLES
 
 
+def test_a_very_slow_call_gets_three_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+
+    def call() -> float:
+        now[0] += 0.08
+        return 80_000.0
+
+    assert Stopwatch(SetClock(), Pace(5.0, 25.0)).time_one(call).samples == timing.FEWEST_OF_SLOW == 3
+
+
 def test_warm_up_is_by_time_not_by_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])

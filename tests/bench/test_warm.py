@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from tilefold.bench import traps, warm
+from tilefold.bench import run, traps, warm
 from tilefold.bench.selection import Selection
-from tilefold.bench.suites import or_small_axis
+from tilefold.bench.suites import load_suite, or_small_axis
+from tilefold.bench.variants import variants_of
 
 LATER = 4e9
 SMALL = Selection("small")
@@ -79,6 +81,23 @@ def test_a_candidate_that_tunes_its_own_kernels_does_not_wait_for_itself(
     told: list[tuple[int, str]] = []
     warm.warm_caches([job(0.0)], 1, lambda done, trouble: told.append((done, trouble)))
     assert told == [(1, "")]
+
+
+@pytest.mark.parametrize("name", ["segment", "topk", "transpose", "scan", "atomic-sum"])
+def test_only_the_variants_asked_for_are_compiled(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the budget: what is in hand at its deadline is given a fifth of it."""
+    asked: list[tuple[list[warm.Job], float]] = []
+    monkeypatch.setattr(
+        run, "warm_caches", lambda jobs, workers, told, grace_s: asked.append((jobs, grace_s))
+    )
+    suite, options = load_suite(name), run.Options(budget_s=20.0, jobs=2)
+    variants = variants_of(suite, (), ("ours",))
+    cases = suite.select("small", 0, 60)
+    run.warm(suite, cases, variants, options, Mock(), time.time() + 20.0)
+    [(jobs, grace_s)] = asked
+    assert {job.variant for job in jobs} == {"ours"}
+    assert len(jobs) == len(cases)
+    assert grace_s == 4.0
 
 
 def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

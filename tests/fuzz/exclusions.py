@@ -1,13 +1,19 @@
-"""What the fuzzer leaves out until a known fault is mended: one list, each entry with the fault's name.
+"""What the fuzzer leaves out: dtypes that a backend refuses, and what meets a known fault until that is mended.
 
-An entry goes when its fault does. `waits` names the first that a case meets, and the case is then not compared there.
+An entry of `WAITING` goes when its fault does. `waits` names the first that a case meets, and the case is then not compared
+there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+
+ON_HOST = ("cpu", "auto", "reference", "torch")
+LACKING = frozenset({torch.float8_e4m3fnuz, torch.float8_e5m2fnuz})
 
 
 @dataclass(frozen=True)
@@ -38,3 +44,8 @@ WAITING: tuple[Waiting, ...] = (
 def waits(case: Any, backend: str) -> str | None:
     """The known fault that keeps a case from being compared on a backend, or None."""
     return next((w.fault for w in WAITING if w.meets(case, backend)), None)
+
+
+def lacks(dtypes: Iterable[torch.dtype | None], backend: str, device: str = "cpu") -> bool:
+    """Whether a backend refuses one of the dtypes: no NVIDIA GPU converts two of the float8 dtypes, nor does its compiler."""
+    return (backend not in ON_HOST or device != "cpu") and not LACKING.isdisjoint(dtypes)

@@ -13,7 +13,7 @@ import torch
 from hypothesis import strategies as st
 
 import tilefold
-from fuzz.exclusions import waits
+from fuzz.exclusions import lacks, waits
 from fuzz.expressions import Span
 from fuzz.monoids import KINDS, Made, monoids
 from layouts import Layout, dims_of, layouts
@@ -33,7 +33,6 @@ UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 GUARANTEES = ("run_to_run", "batch_invariant", "none")
 SHORT, LONG = (0, 1, 2, 3, 5, 8), (31, 64, 65, 100, 127, 130, 257, 300)
 MIDDLE = (1000, 1024, 2049, 5000)  # on a GPU: several tiles and splits
-LACKING = (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 # Constants so small that a short fold is cut as a long one is on the CPU.
 TINY = {"LANES": 8, "BLOCK": 16, "RUN": 2, "STEPS": 2, "ORDERED_ALONE": 4, "PARTS": 4, "PART": 6, "SHORT": 3}
 
@@ -167,16 +166,14 @@ def check(fold: Fold, backends: Sequence[str], device: str = "cpu") -> None:
     if fold.kind == "finite" and not wraps and fold.length <= 100 and math.prod(fold.shape) <= 300:
         compare(fold, _by_numbers(fold, monoid, tensors), want, "Python's numbers")
     for backend in backends:
-        if waits(fold, backend) is None and _runs(fold, backend, want):
+        if waits(fold, backend) is None and _runs(fold, backend, want, device):
             compare(fold, _run(fold, backend, monoid, tensors, options, want, device), want, backend)
 
 
-def _runs(fold: Fold, backend: str, want: Sequence[Tensor]) -> bool:
-    """Whether a backend has this fold: GPUs lack two of the float8 dtypes, and a kernel needs an element."""
+def _runs(fold: Fold, backend: str, want: Sequence[Tensor], device: str) -> bool:
+    """Whether a backend has this fold: its dtypes, and for a kernel an element."""
     dtypes = {fold.dtype, *(i.dtype for i in fold.inputs), *(w.dtype for w in want)}
-    return backend in ("cpu", "auto") or (
-        not dtypes & {*LACKING} and not (backend == "ptx" and 0 in fold.shape)
-    )
+    return not lacks(dtypes, backend, device) and not (backend == "ptx" and 0 in fold.shape)
 
 
 def loses_bits(monoid: Any, tensors: Sequence[Tensor], dtype: torch.dtype | None) -> bool:

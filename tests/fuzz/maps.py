@@ -11,8 +11,8 @@ from unittest import mock
 import torch
 
 import tilefold
-from fuzz.exclusions import waits
-from fuzz.folds import LACKING, Fold, loses_bits, on_device, rooms, same_bytes
+from fuzz.exclusions import lacks, waits
+from fuzz.folds import Fold, loses_bits, on_device, rooms, same_bytes
 from tilefold.algebra.typing import is_float
 from tilefold.contract.row import make_row_map, projected
 from tilefold.mapped import graph_of
@@ -42,7 +42,7 @@ def check(fold: Fold, backends: Sequence[str], device: str = "cpu") -> None:
         want = tilefold.reduce_map(tensors, monoid, apply, fold.dim)
     for backend in backends:
         dtypes = {*(i.dtype for i in fold.inputs), *(w.dtype for w in want)}
-        if waits(fold, backend) or (backend in ("interpret", "ptx") and dtypes & {*LACKING}):
+        if waits(fold, backend) or lacks(dtypes, backend, device):
             continue
         before = [t.clone() for t in tensors]
         with mock.patch.multiple(maps, **TINY) if fold.tiny else nullcontext():

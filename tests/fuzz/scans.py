@@ -14,8 +14,8 @@ import torch
 from hypothesis import strategies as st
 
 import tilefold
-from fuzz.exclusions import waits
-from fuzz.folds import LACKING, Fold, compare, folds, loses_bits
+from fuzz.exclusions import lacks, waits
+from fuzz.folds import Fold, compare, folds, loses_bits
 
 Tensor = torch.Tensor
 LONG = (31, 64, 65, 127, 513)
@@ -65,7 +65,8 @@ def check(scan: Scan, backends: Sequence[str], device: str = "cpu") -> None:
     with tilefold.backend("reference"):
         want = _leaves(tilefold.scan(tensors, monoid, dim, guarantee=fold.guarantee, **options))
     for backend in backends:
-        if waits(fold, backend) is not None or {fold.dtype, *(i.dtype for i in fold.inputs)} & {*LACKING}:
+        dtypes = {fold.dtype, *(i.dtype for i in fold.inputs), *(w.dtype for w in want)}
+        if waits(fold, backend) or lacks(dtypes, backend, device):
             continue
         here = [t.to(device) for t in tensors]
         cut = length * scan.pieces // 4

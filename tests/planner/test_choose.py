@@ -94,6 +94,16 @@ def test_batch_invariant_plans_do_not_know_the_batch(rows: int, length: int, dim
         assert replace(a, evict_first=True) == replace(b, evict_first=True)
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("length", [1000, 1 << 20])
+def test_a_batch_invariant_plan_of_many_results_is_that_of_one(length: int, dim: int) -> None:
+    x = torch.empty((4000, length) if dim else (length, 4000), dtype=torch.bfloat16, device="meta")
+    one = x[:1] if dim else x[:, :1]
+    plans = (tilefold.explain_plan(t, monoids.SUM, dim, guarantee="batch_invariant") for t in (x, one))
+    many, alone = ([replace(s, evict_first=True) for s in plan.stages] for plan in plans)
+    assert many == alone
+
+
 @given(
     rows=st.integers(2, 300), length=st.integers(2, 5000), padding=st.integers(0, 9), row=st.integers(0, 299)
 )

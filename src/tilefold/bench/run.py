@@ -126,7 +126,10 @@ def warm(
     display: Display,
     deadline: float,
 ) -> None:
-    """Compile what can be kept, in workers. At most 60 % of the budget goes to it; the rest compiles where it is timed."""
+    """Compile what can be kept, in workers. At most 60 % of the budget goes to it, and 20 % to jobs in hand.
+
+    The rest compiles where it is timed.
+    """
     if not options.jobs or options.device == "cpu":
         return
     start = time.time()
@@ -148,7 +151,7 @@ def warm(
             display.say(f"not compiled ahead: {trouble}")
         display.warmed(done, len(jobs))
 
-    warm_caches(jobs, options.jobs, told)
+    warm_caches(jobs, options.jobs, told, 0.2 * options.budget_s)
     display.say(
         f"compiled {compiled} of {len(jobs)} in {options.jobs} processes in {time.time() - start:.0f} s"
     )

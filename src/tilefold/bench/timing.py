@@ -18,6 +18,7 @@ from tilefold.bench.statistics import Quartiles, quartiles
 Thunk = Callable[[], Any]
 Turn = Callable[[str], None]
 MOST_SAMPLES, FEWEST_SAMPLES = 500, 5
+FEWEST_OF_SLOW, VERY_SLOW_MS = 3, 20.0  # a call this slow is no contender: its time is known well enough
 TURN = 5  # samples of one variant in a row, where it is so fast that many are taken
 MANY_SAMPLES = 10 * TURN
 SLOW_US = 10_000.0
@@ -167,8 +168,8 @@ class Stopwatch:
 
         All are warmed for `warmup_ms`, then sampled in turns for `repeat_ms` each. A turn of a fast call is a few samples,
         after one that does not count: like the empty kernels of the limit, each sample comes after the same code and not
-        after another variant's. A slow call takes part in fewer turns (at least 5), of one sample each, spread evenly over
-        all of them.
+        after another variant's. A slow call takes part in fewer turns (at least 5; 3 above 20 ms), of one sample
+        each, spread evenly over all of them.
         """
         warm = {}
         for name, call in calls.items():
@@ -211,7 +212,8 @@ class Stopwatch:
             hosts.append((time.perf_counter() - before) * 1e6)
             self.clock.finish()
         each_ms = (time.perf_counter() - start) * 1e3 / len(hosts)
-        count = min(MOST_SAMPLES, max(FEWEST_SAMPLES, round(self.pace.repeat_ms / each_ms)))
+        fewest = FEWEST_OF_SLOW if each_ms > VERY_SLOW_MS else FEWEST_SAMPLES
+        count = min(MOST_SAMPLES, max(fewest, round(self.pace.repeat_ms / each_ms)))
         return count, statistics.median(hosts)
 
 

@@ -33,12 +33,14 @@ class Job:
     asked: Selection
 
 
-def warm_caches(jobs: Sequence[Job], workers: int, told: Callable[[int, str], None]) -> None:
+def warm_caches(
+    jobs: Sequence[Job], workers: int, told: Callable[[int, str], None], most_grace_s: float = GRACE_S
+) -> None:
     """Run the jobs in `workers` processes; `told` hears how many are done, and what went wrong with one ("" if nothing).
 
     Compiling is parallel, measuring is not: autotuners (`traps.tuned_one_at_a_time`) and inputs that are drawn take turns on
     the device. A job that fails is compiled again, and reported, where it is timed. Workers still at it half a minute after
-    the last deadline are ended, as they are at Ctrl-C or whatever else is raised here.
+    the last deadline, or `most_grace_s` where that is less, are ended, as they are at Ctrl-C or whatever else is raised here.
     """
     # The workers are the parallelism. Set here too: it belongs to what Inductor looks its caches up by.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -46,18 +48,19 @@ def warm_caches(jobs: Sequence[Job], workers: int, told: Callable[[int, str], No
     lock = context.RLock()  # a candidate may be a graph, whose own kernels are tuned when it is first called
     others = set(multiprocessing.active_children())
     latest = max((job.deadline for job in jobs), default=0.0)
+    grace_s = min(GRACE_S, most_grace_s)
     with ProcessPoolExecutor(workers, context, _keep_lock, (lock,)) as pool:
         done = 0
         try:
             waiting = [pool.submit(_compile, job) for job in jobs]
-            for future in as_completed(waiting, max(0.0, latest - time.time()) + GRACE_S):
+            for future in as_completed(waiting, max(0.0, latest - time.time()) + grace_s):
                 done += 1
                 told(done, future.result())
         except BrokenProcessPool as error:  # a worker died: the rest compiles where it is timed
             told(len(jobs), str(error))
         except WaitedTooLong:
             _end(pool, others)
-            told(len(jobs), f"{len(jobs) - done} jobs: not done {GRACE_S:.0f} s after their time")
+            told(len(jobs), f"{len(jobs) - done} jobs: not done {grace_s:.0f} s after their time")
         except BaseException:  # Ctrl-C, or a display that fails: else the pool would compile all that waits
             _end(pool, others)
             raise

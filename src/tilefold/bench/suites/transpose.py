@@ -1,4 +1,4 @@
-"""Transposes of matrices, short sides, odd sides, batches and heads: tiles, the two naive forms, torch, and the limit."""
+"""Transposes: short and odd sides, batches, heads; tiles, torch, and the limit. Two naive forms, on the headline alone."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ SHAPES: tuple[tuple[tuple[int, ...], tuple[int, int]], ...] = (
 )  # fmt: skip
 SMALL_SHAPES = (((64, 100), (0, 1)), ((1000, 8), (0, 1)), ((3, 20, 33), (1, 2)))
 HEADLINE = (16384, 8192)
+QUICK_ELEMENTS = 1 << 20  # the naive forms take some 80 ms of a headline: beyond this, of those alone
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def build_elements(case: Case, x: Tensor) -> Sequence[Choice]:
         transpose_elements[(x.numel(),)](x, y, *case.shape, num_warps=1)
         return y
 
-    return [Choice("1 warp", call)] if _is_plain(case) else []
+    return [Choice("1 warp", call)] if _is_for_naive(case) else []
 
 
 def build_strided(case: Case, x: Tensor) -> Sequence[Choice]:
@@ -111,11 +112,12 @@ def build_strided(case: Case, x: Tensor) -> Sequence[Choice]:
 
         return Choice(f"block {block}", call)
 
-    return [choice(block) for block in (256, 1024)] if _is_plain(case) else []
+    return [choice(block) for block in (256, 1024)] if _is_for_naive(case) else []
 
 
-def _is_plain(case: Case) -> bool:
-    return len(case.shape) == 2 and case.layout is None
+def _is_for_naive(case: Case) -> bool:
+    quick = case.headline or case.elements <= QUICK_ELEMENTS
+    return len(case.shape) == 2 and case.layout is None and quick
 
 
 NAIVE = (
