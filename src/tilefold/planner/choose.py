@@ -50,7 +50,7 @@ from tilefold.problem import Problem, canonical
 
 WARPS_WANTED = 8192  # for a fold of few results: about 62 warps an SM on 132 SMs, one wave
 PLANNERS = ("rules", "model")
-DEFAULT = "rules"  # until a run that compares both on problems of a new seed says otherwise (benchmarks/planner/judge.py)
+DEFAULT = "model"  # docs/experiments/planner-model.md
 BEST_TILES = 5  # of which every variant is weighed
 NOMINAL_RESULTS = 64  # whose plan every batch gets with "batch_invariant"
 INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
