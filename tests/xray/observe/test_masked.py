@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from tilefold import xray
+from tilefold.xray.observe.fills import Counterexample
 from tilefold.xray.observe.masked import literal_of
 from tilefold.xray.observe.trials import UntriedError
 from tilefold.xray.report.model import Observation
@@ -153,3 +154,24 @@ def test_a_fill_that_spoils_one_of_two_folds() -> None:
 @pytest.mark.parametrize("run", [True, False], ids=["executed", "static"])
 def test_elements_that_are_sorted_behind_others_are_no_error(run: bool) -> None:
     assert not fills(sorted_row, {**XY, "n": 100}, {"BLOCK": 128}, run=run)
+
+
+@triton.jit
+def halved_until_small(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=9.0)
+    most = tl.max(x, 0)
+    while most > 1.0:
+        most = most / 2
+    tl.store(y_ptr, most)
+
+
+def test_a_fill_with_which_a_kernel_never_ends_matters() -> None:
+    """With +inf in the place of the fill it would go on for ever."""
+    (found,) = fills(halved_until_small, {**XY, "n": 100}, {"BLOCK": 128})
+    assert "executed, program (0, 0, 0) stores y_ptr[0] is" in found.evidence
+
+
+def test_a_counterexample_has_as_many_digits_as_it_needs() -> None:
+    shown = Counterexample(None, (1.0, 1e-6), 1, 1.000001, 1.0, 0)  # type: ignore[arg-type]
+    assert str(shown) == "1, [masked: 1e-06] gives 1.000001 and should give 1"

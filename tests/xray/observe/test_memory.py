@@ -60,3 +60,20 @@ def test_what_copies_leave_comes_from_l2() -> None:
     copies = [o for o in wasted(pipelined, args, {"BLOCK": 32}) if "a copy" in o.evidence]
     assert copies
     assert all("L1" not in o.reason for o in copies)
+
+
+@triton.jit
+def complex_product(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    re = tl.load(x_ptr + 2 * offs)
+    im = tl.load(x_ptr + 2 * offs + 1)
+    tl.store(y_ptr + 2 * offs, re * re - im * im)
+    tl.store(y_ptr + 2 * offs + 1, 2 * re * im)
+
+
+def test_what_another_load_takes_is_not_wasted() -> None:
+    found = wasted(complex_product, XY, {"BLOCK": 1024})
+    assert {o.severity for o in found} == {"note"}
+    assert {o.line for o in found if "tl.split" in o.change}
+    assert {o.line for o in found if "tl.join" in o.change}
+    assert all("take the rest of these sectors" in o.reason for o in found)

@@ -27,6 +27,9 @@ from tilefold.xray.observe.values import (
     literal,
 )  # fmt: skip
 
+_CLEAR = (
+    0.01  # what differs by so much of it is shown at once; else a draw is looked for in which it differs more
+)
 _DRAWS = 8  # seeds that are tried
 _SEEDS, _PLACES = 48, 12  # among so many, with so many elements each
 _TURNED = ("tt.reshape", "tt.trans")  # behind these a dim is another one, unless all dims became one
@@ -63,10 +66,13 @@ class Counterexample:
     update: tuple[str, str] = ("", "")
 
     def __str__(self) -> str:
+        alike = (n for n in range(4, 17) if _number(self.got, n) != _number(self.wanted, n))
+        digits = next(alike, 17)
         shown = ", ".join(
-            f"[masked: {_number(x)}]" if i == self.masked else _number(x) for i, x in enumerate(self.elements)
+            f"[masked: {_number(x, digits)}]" if i == self.masked else _number(x, digits)
+            for i, x in enumerate(self.elements)
         )
-        return f"{shown} gives {_number(self.got)} and should give {_number(self.wanted)}"
+        return f"{shown} gives {_number(self.got, digits)} and should give {_number(self.wanted, digits)}"
 
 
 @dataclass(frozen=True)
@@ -255,8 +261,8 @@ def _same(a: Any, b: Any) -> bool:
     return bool(np.isclose(a, b, rtol=1e-12, atol=0, equal_nan=True))
 
 
-def _number(value: Any) -> str:
-    return str(value) if isinstance(value, (bool, int, np.integer)) else f"{float(value):.4g}"
+def _number(value: Any, digits: int) -> str:
+    return str(value) if isinstance(value, (bool, int, np.integer)) else f"{float(value):.{digits}g}"
 
 
 def identity_of(folding: Operation) -> tuple[str, str]:

@@ -16,8 +16,9 @@ import numpy as np
 from tilefold.xray.evidence import Evidence, given_arguments
 from tilefold.xray.execution import Program
 from tilefold.xray.ir import Operation, spelled, tensors
+from tilefold.xray.machine import Memory
 from tilefold.xray.observe.fills import Counterexample, Suspect, filled, identity_of, suspects
-from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
+from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, difference
 from tilefold.xray.observe.values import Element, World
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import line_of
@@ -95,14 +96,20 @@ def _matters(trials: Trials, evidence: Evidence, load: Operation, programs: list
     """Whether another fill changes anything in memory."""
     plain = trials.memory(evidence.compiled, programs)
     return any(
-        difference(
-            evidence.compiled,
-            plain,
-            trials.memory(trials.compile(refilled(evidence, load, v)), programs),
-            exact=True,
-        )
+        _stores_other(trials, evidence, plain, refilled(evidence, load, v), programs)
         for v in (np.inf, -np.inf)
     )
+
+
+def _stores_other(
+    trials: Trials, evidence: Evidence, plain: Memory, text: str, programs: list[Program]
+) -> bool:
+    """Whether a variant leaves other memory behind, or does not end."""
+    try:
+        theirs = trials.memory(trials.compile(text), programs)
+    except EndlessError:
+        return True
+    return difference(evidence.compiled, plain, theirs, exact=True) is not None
 
 
 def _program(evidence: Evidence, world: World, example: Counterexample) -> Program:

@@ -21,12 +21,17 @@ from tilefold.xray.ptx import parse
 
 STEPS = 150_000  # instructions of a warp, times the trials
 TRIALS = 24
+_LONGER, _FEWEST = 4, 1000  # blocks that a variant may take: times the kernel's instructions, and at least
 _MANTISSA = {"fp64": 52, "fp32": 23, "fp16": 10, "bf16": 7, "fp8e5": 2, "fp8e4nv": 3}
 _SPARE_BITS = 4  # by which results may differ where sums come in another order
 
 
 class UntriedError(Exception):
     """A trial that was not made; its message says why."""
+
+
+class EndlessError(UntriedError):
+    """A variant that does not end, where the kernel does."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +120,14 @@ class Trials:
         self._left -= max(done, default=0) * len(programs)
         if self._left < 0:
             raise UntriedError(f"trials would take more than {STEPS} steps")
+        # A block has an instruction at least; a variant that goes on for many more than the kernel is not waited for.
+        steps = _LONGER * max((o.instructions for o in self.execution.outcomes), default=0) + _FEWEST
         try:
-            return execute(compiled, parse(compiled.ptx), programs, sign=sign)
+            return execute(compiled, parse(compiled.ptx), programs, sign=sign, steps=steps)
         except TilefoldError as error:
-            raise UntriedError(f"not executed: {str(error).removeprefix('xray: ')}") from None
+            said = str(error).removeprefix("xray: ")
+            kind = EndlessError if said.startswith("a program must end") else UntriedError
+            raise kind(f"not executed: {said}") from None
 
 
 def difference(compiled: Compiled, ours: Memory, theirs: Memory, *, exact: bool = False) -> Difference | None:
