@@ -24,7 +24,7 @@ def joined(found: Sequence[Observation]) -> list[Observation]:
 def _one(group: Sequence[Observation]) -> Observation:
     ordered = sorted(group, key=lambda o: (-o.bytes_at_stake - o.cycles_at_stake, o.file, o.line))
     first = ordered[0]
-    also = sorted({(o.file, o.line) for o in ordered} - {(first.file, first.line)})
+    also = sorted({place for o in ordered for place in _places(o)} - {(first.file, first.line)})
     return replace(
         first,
         bytes_at_stake=sum(o.bytes_at_stake for o in group),

@@ -15,6 +15,7 @@ from tilefold.xray.observe import (
     masked,
     memory,
     offsets,
+    orders,
     racing,
     remedies,
     resources,
@@ -35,7 +36,7 @@ _FINDERS = (
     arithmetic.tf32_dot, arithmetic.approximate_math, resources.spill, resources.few_warps,
 )  # fmt: skip
 # Those that compile or execute the kernel again.
-_TRYING = (masked.wrong_fill, vectors.scalar_access)
+_TRYING = (masked.wrong_fill, vectors.scalar_access, orders.race_of_reads)
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
 
