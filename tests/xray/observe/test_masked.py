@@ -175,3 +175,32 @@ def test_a_fill_with_which_a_kernel_never_ends_matters() -> None:
 def test_a_counterexample_has_as_many_digits_as_it_needs() -> None:
     shown = Counterexample(None, (1.0, 1e-6), 1, 1.000001, 1.0, 0)  # type: ignore[arg-type]
     assert str(shown) == "1, [masked: 1e-06] gives 1.000001 and should give 1"
+
+
+@triton.jit
+def largest_score(q_ptr, k_ptr, y_ptr, n, B: tl.constexpr, TURNED: tl.constexpr, MASKED: tl.constexpr):
+    """The largest product of each query with n keys, whose places behind n are filled with 0."""
+    rows, columns = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    q = tl.load(q_ptr + rows * B + columns)
+    if TURNED:
+        k = tl.trans(tl.load(k_ptr + rows * B + columns, mask=rows < n, other=0.0))
+    else:
+        k = tl.load(k_ptr + columns * B + rows, mask=columns < n, other=0.0)
+    scores = tl.dot(q, k)
+    if MASKED:
+        scores = tl.where(columns < n, scores, float("-inf"))
+    tl.store(y_ptr + tl.arange(0, B), tl.max(scores, 1))
+
+
+@pytest.mark.parametrize("turned", [True, False], ids=["keys transposed", "keys as they lie"])
+@pytest.mark.parametrize("masked", [True, False], ids=["masked", "not masked"])
+def test_columns_of_a_product_are_masked_as_its_operand(masked: bool, turned: bool) -> None:
+    args = {"q_ptr": "*fp16", "k_ptr": "*fp16", "y_ptr": "*fp32", "n": 10}
+    found = fills(largest_score, args, {"B": 16, "TURNED": turned, "MASKED": masked}, num_warps=1)
+    if masked:
+        assert not found
+        return
+    (one,) = found
+    assert one.severity == "error"
+    assert "the maximum in line" in one.evidence
+    assert "(tried: then it stores what it should)" in one.change

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilefold.xray.chips import CHIPS
-from tilefold.xray.observe.stakes import SHARE, clocks, weighed
+from tilefold.xray.observe.stakes import clocks, weighed
 from tilefold.xray.report.model import Observation
 
 CHIP = CHIPS["sm_90"]
@@ -20,19 +20,28 @@ def observation(code: str, cycles: int, severity: str = "warning") -> Observatio
 @pytest.mark.parametrize(
     ("found", "severity"),
     [
-        (observation("bank-conflict", 80), "warning"),
-        (observation("bank-conflict", 79), "note"),
+        (observation("scalar-access", 80), "warning"),
+        (observation("scalar-access", 79), "note"),
+        (observation("bank-conflict", 200), "warning"),
+        (observation("bank-conflict", 199), "note"),
         (observation("strong-atomic", 1), "warning"),
         (observation("wrong-fill", 1), "warning"),
         (observation("race", 1, "error"), "error"),
         (observation("no-tensor-core", 0), "warning"),
     ],
-    ids=["two-percent", "less", "waiting", "computed", "error", "not-counted"],
+    ids=[
+        "two-percent",
+        "less",
+        "five-percent-of-passes",
+        "less-of-them",
+        "waiting",
+        "computed",
+        "error",
+        "not-counted",
+    ],
 )
 def test_less_than_a_share_of_the_least_time_is_a_note(found: Observation, severity: str) -> None:
-    least = 1000.0
-    assert SHARE * least == 20
-    assert weighed(found, least, CHIP).severity == severity
+    assert weighed(found, 1000.0, CHIP).severity == severity
 
 
 def test_the_share_is_said() -> None:

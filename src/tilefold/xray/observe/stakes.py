@@ -14,6 +14,7 @@ from tilefold.xray.report.build import PORT
 from tilefold.xray.report.model import Observation, Report
 
 SHARE = 0.02  # of a program's least time, from which something is a warning
+BANKS = 0.05  # the same for passes through shared memory: these mostly hide behind what other units do
 _TRIP = 600  # clocks to memory and back, on each of these chips at the least
 _ISSUE = 4  # instructions of warps that an SM issues in a clock
 # Warnings about what is computed, and about waiting for other programs, whose time is not counted here.
@@ -41,11 +42,11 @@ def least_clocks(report: Report, evidence: Evidence) -> float | None:
 
 
 def weighed(found: Observation, least: float | None, chip: Chip) -> Observation:
-    """The observation; as a note where it is about less than `SHARE` of the programs' least time."""
+    """The observation; as a note where it is about less than a share of the programs' least time."""
     at_stake = clocks(found, chip)
     if least is None or found.severity != "warning" or found.code in _UNWEIGHED or not at_stake:
         return found
-    if at_stake >= SHARE * least:
+    if at_stake >= (BANKS if found.code == "bank-conflict" else SHARE) * least:
         return found
     return replace(
         found,
