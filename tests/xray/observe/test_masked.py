@@ -204,3 +204,15 @@ def test_columns_of_a_product_are_masked_as_its_operand(masked: bool, turned: bo
     assert one.severity == "error"
     assert "the maximum in line" in one.evidence
     assert "(tried: then it stores what it should)" in one.change
+
+
+@triton.jit
+def maximum_of_a_block(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    block = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))
+    x = tl.load(block, boundary_check=(0,), padding_option="zero")
+    tl.store(y_ptr, tl.max(x, 0))
+
+
+def test_a_block_pointer_takes_no_other() -> None:
+    (found,) = fills(maximum_of_a_block, {**XY, "n": 100}, {"BLOCK": 128})
+    assert found.change.startswith("fill with tl.where(mask, x, identity)")

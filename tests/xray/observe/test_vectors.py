@@ -111,12 +111,13 @@ def test_a_shift_that_nothing_can_widen_is_a_note() -> None:
 def test_a_tile_turned_on_its_way_is_one_entry_and_has_a_remedy() -> None:
     """The matrix unit takes tf32 only with K innermost."""
     args = {"a_ptr": "*fp32", "b_ptr": "*fp32", "c_ptr": "*fp32", "K": 128}
-    strides = [{"stride_k": 64, "stride_n": 1}, {"stride_k": 1, "stride_n": 128}]
-    across, along = (xray.explain(product, {**args, **s}, {"BLOCK": 64}) for s in strides)
+    across = xray.explain(product, {**args, "stride_k": 64, "stride_n": 1}, {"BLOCK": 64})
+    along = xray.explain(product, {**args, "stride_k": 1, "stride_n": 128}, {"BLOCK": 64}, run=False)
     (found,) = [o for o in across.observations if o.code == "narrow-copy"]
     assert found.reason.startswith("the tile is turned on its way into shared memory")
     assert "of shared memory makes 8.0 passes" in found.evidence
-    assert not {"narrow-copy", "bank-conflict"} & set(along.codes())
+    assert "bank-conflict" not in across.codes()
+    assert "narrow-copy" not in along.codes()
 
 
 def test_three_elements_are_a_note() -> None:

@@ -12,7 +12,7 @@ from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.addresses import run_of
 from tilefold.xray.observe.joined import ASTRAY, PIECES
-from tilefold.xray.observe.vectors import WHOLE
+from tilefold.xray.observe.vectors import WHOLE, bytes_a_thread
 from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
 
@@ -110,7 +110,7 @@ def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) 
             f"{ASTRAY}, so each request reaches into one sector more",
             "let rows start at multiples of 32 bytes (pad their length), or begin at the multiple before and mask",
         )
-    if stride is not None and stride > access.bytes and run_of(line, access, evidence) >= stride:
+    if stride is not None and stride > access.bytes and _holds(line, access, stride, evidence):
         return _in_pieces(line, access, stride, report)
     if stride is not None and stride >= 32:
         reason = f"{_APART}{stride} bytes apart, and every one touches a sector of its own"
@@ -150,9 +150,19 @@ def _looked_up(line: Line, access: Access, evidence: Evidence) -> bool:
     )
 
 
+def _holds(line: Line, access: Access, stride: int, evidence: Evidence) -> bool:
+    """Whether a thread's own bytes lie together up to the next lane's. Those of other loads, as a loop that was unrolled
+    makes them at one line, are not its own."""
+    if access.kind != "atomic" and bytes_a_thread(line, access, evidence) < stride:
+        return False
+    return run_of(line, access, evidence) >= stride
+
+
 def _in_pieces(line: Line, access: Access, stride: int, report: Report) -> tuple[str, str]:
     """A thread's own bytes lie together and go in several requests: the layout gives it more than one access moves."""
     reason = f"{PIECES}{stride} neighbouring bytes and takes {access.bytes} of them at a time"
+    if access.kind == "atomic":
+        return reason, "nothing to do: an atomic is of one element"
     if access.bytes < WHOLE:
         return reason, "let a thread move its neighbouring elements at once: see why under scalar-access"
     other = _narrower(line, access, stride, report)
