@@ -162,3 +162,14 @@ def test_the_texts_that_a_report_cites(
     capsys.readouterr()
     assert main([*FOLD, "--static", f"--{kind}", "-"]) == 0
     assert capsys.readouterr().out.splitlines() == rows
+
+
+def test_infinities_are_constants() -> None:
+    from tilefold.cli.xray import _constant
+
+    assert [_constant(text) for text in ("-inf", "inf", "1.5", "words")] == [
+        float("-inf"),
+        float("inf"),
+        1.5,
+        "words",
+    ]

@@ -161,6 +161,14 @@ def test_a_function_that_is_no_kernel() -> None:
         xray.explain(kernels.add.fn, **ADD)
 
 
+@pytest.mark.parametrize("grid", [2**31, (1, 65536), (1, 1, 65536)])
+def test_a_grid_that_no_launch_takes(grid: Any) -> None:
+    with pytest.raises(
+        ArgumentError, match=r"a grid must have at most 2147483647 programs along x and 65535"
+    ):
+        xray.explain(kernels.add, **{**ADD, "grid": grid})
+
+
 def test_a_kernel_that_does_not_compile() -> None:
     with pytest.raises(CompileError, match=r"(?s)add must compile for sm_90, got .*tl.arange"):
         xray.explain(kernels.add, ADD["args"], {"BLOCK": 100})
@@ -172,6 +180,7 @@ def test_a_divisor_is_what_decides() -> None:
         args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": n}
         report = xray.explain(planted.copy, args, {"BLOCK": 1024}, run=False)
         widths.append({a.bytes for line in report.lines for a in line.accesses})
+        assert any("no launch is compiled so" in note for note in report.notes) == (n == "i32:1000!div16")
     assert widths == [{4}, {16}, {16}, {4}]
 
 

@@ -203,7 +203,7 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def _constant(text: str) -> Any:
-    """A Python literal, a name of triton.language, or text."""
+    """A Python literal, inf or nan, a name of triton.language, or text."""
     if text.startswith("tl."):
         import triton.language as tl
 
@@ -211,6 +211,8 @@ def _constant(text: str) -> Any:
         if found is None:
             raise ArgumentError(f"xray: --const must be a literal or a name of triton.language, got {text!r}")
         return found
+    if text in ("inf", "-inf", "nan"):
+        return float(text)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

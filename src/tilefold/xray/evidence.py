@@ -34,7 +34,7 @@ class Evidence:
 def gather(compiled: Compiled, programs: Sequence[Program], *, run: bool) -> tuple[Evidence, list[str]]:
     """Read a kernel's texts and (if `run`) execute programs of it; notes say what could not be done."""
     module = parse(compiled.ptx)
-    execution, notes = None, []
+    execution, notes = None, _promises(compiled)
     with ThreadPoolExecutor(1) as pool:
         machine = pool.submit(offline.assemble, compiled)  # other programs, which run while this one executes
         if run:
@@ -51,6 +51,15 @@ def gather(compiled: Compiled, programs: Sequence[Program], *, run: bool) -> tup
             Lines(module, compiled.ptx, compiled.ttir),
         )
         return Evidence(compiled, module, entry, places, ttir, ttgir, machine.result(), execution), notes
+
+
+def _promises(compiled: Compiled) -> list[str]:
+    """A note on each number that what is promised to divide it does not: what is executed is then no launch of Triton's."""
+    return [
+        f"{a.name} is promised to be a multiple of {a.divisor}, which {a.value} is not: no launch is compiled so."
+        for a in compiled.parameters
+        if not a.pointer and isinstance(a.value, int) and a.value % a.divisor
+    ]
 
 
 def _unreached(kernel: Kernel) -> list[str]:

@@ -14,7 +14,7 @@ from tilefold.xray import machine
 from tilefold.xray.compile.arguments import TYPES, Argument
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.machine import Access, Kernel, Memory, Outcome, Transfer, load
-from tilefold.xray.machine.run import LIMIT
+from tilefold.xray.machine.run import LIMIT, Turns
 from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import Module
 
@@ -121,11 +121,13 @@ def chosen_programs(grid: Program, wanted: Sequence[Program] | None) -> tuple[Pr
 
 
 def execute(
-    compiled: Compiled, module: Module, programs: Sequence[Program], *, sign: int = 0, steps: int = LIMIT
-) -> Execution:
+    compiled: Compiled, module: Module, programs: Sequence[Program], *, sign: int = 0, steps: int = LIMIT,
+    turns: Turns = "together",
+) -> Execution:  # fmt: skip
     """Run programs one after the other on memory filled at random (or with what the arguments hold).
 
-    `sign`: of the random numbers, 0 for both. `steps` bounds the blocks that a program may execute. A program that fails
+    `sign`: of the random numbers, 0 for both. `steps` bounds the blocks that a program may execute, `turns` says which of its
+    warps go on first. A program that fails
     ends the execution; what those before it did is kept, and `stopped` says why.
 
     Raises:
@@ -161,7 +163,9 @@ def execute(
     rest = len(kernel.entry.parameters) - len(values)
     values += [memory.place_open(f"scratch {i}") for i in range(rest)]
     outcomes: list[Outcome] = []
-    run = functools.partial(machine.execute, kernel, memory, values, grid=compiled.job.grid, steps=steps)
+    run = functools.partial(
+        machine.execute, kernel, memory, values, grid=compiled.job.grid, steps=steps, turns=turns
+    )
     stopped = next((said for p in programs if (said := _next(outcomes, run, p))), "")
     places = tuple(int(v) if a.pointer else 0 for a, v in zip(compiled.parameters, values, strict=False))
     return Execution(

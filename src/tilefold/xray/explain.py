@@ -145,6 +145,9 @@ def explain_fold(
     return [examine(job, programs, run=run) for job in fold_jobs(text, chip_of(target))]
 
 
+_MOST_X, _MOST_YZ = 2**31 - 1, 65535
+
+
 def _grid(given: Grid) -> tuple[int, int, int]:
     sizes = (given,) if isinstance(given, int) else tuple(given)
     if not 1 <= len(sizes) <= 3 or any(type(n) is not int or n < 1 for n in sizes):
@@ -152,6 +155,11 @@ def _grid(given: Grid) -> tuple[int, int, int]:
             f"xray: a grid must be one to three positive numbers, got {given!r}; try 8 or 8,4"
         )
     x, y, z = (*sizes, 1, 1)[:3]
+    if x > _MOST_X or max(y, z) > _MOST_YZ:
+        raise ArgumentError(
+            f"xray: a grid must have at most {_MOST_X} programs along x and {_MOST_YZ} along y and z, got {given!r}; "
+            "a launch refuses more"
+        )
     return (x, y, z)
 
 

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from tilefold import xray
+from tilefold.xray.observe.fills import Counterexample
 from tilefold.xray.observe.masked import literal_of
 from tilefold.xray.observe.trials import UntriedError
 from tilefold.xray.report.model import Observation
@@ -153,3 +154,65 @@ def test_a_fill_that_spoils_one_of_two_folds() -> None:
 @pytest.mark.parametrize("run", [True, False], ids=["executed", "static"])
 def test_elements_that_are_sorted_behind_others_are_no_error(run: bool) -> None:
     assert not fills(sorted_row, {**XY, "n": 100}, {"BLOCK": 128}, run=run)
+
+
+@triton.jit
+def halved_until_small(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=9.0)
+    most = tl.max(x, 0)
+    while most > 1.0:
+        most = most / 2
+    tl.store(y_ptr, most)
+
+
+def test_a_fill_with_which_a_kernel_never_ends_matters() -> None:
+    """With +inf in the place of the fill it would go on for ever."""
+    (found,) = fills(halved_until_small, {**XY, "n": 100}, {"BLOCK": 128})
+    assert "executed, program (0, 0, 0) stores y_ptr[0] is" in found.evidence
+
+
+def test_a_counterexample_has_as_many_digits_as_it_needs() -> None:
+    shown = Counterexample(None, (1.0, 1e-6), 1, 1.000001, 1.0, 0)  # type: ignore[arg-type]
+    assert str(shown) == "1, [masked: 1e-06] gives 1.000001 and should give 1"
+
+
+@triton.jit
+def largest_score(q_ptr, k_ptr, y_ptr, n, B: tl.constexpr, TURNED: tl.constexpr, MASKED: tl.constexpr):
+    """The largest product of each query with n keys, whose places behind n are filled with 0."""
+    rows, columns = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    q = tl.load(q_ptr + rows * B + columns)
+    if TURNED:
+        k = tl.trans(tl.load(k_ptr + rows * B + columns, mask=rows < n, other=0.0))
+    else:
+        k = tl.load(k_ptr + columns * B + rows, mask=columns < n, other=0.0)
+    scores = tl.dot(q, k)
+    if MASKED:
+        scores = tl.where(columns < n, scores, float("-inf"))
+    tl.store(y_ptr + tl.arange(0, B), tl.max(scores, 1))
+
+
+@pytest.mark.parametrize("turned", [True, False], ids=["keys transposed", "keys as they lie"])
+@pytest.mark.parametrize("masked", [True, False], ids=["masked", "not masked"])
+def test_columns_of_a_product_are_masked_as_its_operand(masked: bool, turned: bool) -> None:
+    args = {"q_ptr": "*fp16", "k_ptr": "*fp16", "y_ptr": "*fp32", "n": 10}
+    found = fills(largest_score, args, {"B": 16, "TURNED": turned, "MASKED": masked}, num_warps=1)
+    if masked:
+        assert not found
+        return
+    (one,) = found
+    assert one.severity == "error"
+    assert "the maximum in line" in one.evidence
+    assert "(tried: then it stores what it should)" in one.change
+
+
+@triton.jit
+def maximum_of_a_block(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    block = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))
+    x = tl.load(block, boundary_check=(0,), padding_option="zero")
+    tl.store(y_ptr, tl.max(x, 0))
+
+
+def test_a_block_pointer_takes_no_other() -> None:
+    (found,) = fills(maximum_of_a_block, {**XY, "n": 100}, {"BLOCK": 128})
+    assert found.change.startswith("fill with tl.where(mask, x, identity)")

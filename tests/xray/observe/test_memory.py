@@ -60,3 +60,47 @@ def test_what_copies_leave_comes_from_l2() -> None:
     copies = [o for o in wasted(pipelined, args, {"BLOCK": 32}) if "a copy" in o.evidence]
     assert copies
     assert all("L1" not in o.reason for o in copies)
+
+
+@triton.jit
+def complex_product(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    re = tl.load(x_ptr + 2 * offs)
+    im = tl.load(x_ptr + 2 * offs + 1)
+    tl.store(y_ptr + 2 * offs, re * re - im * im)
+    tl.store(y_ptr + 2 * offs + 1, 2 * re * im)
+
+
+def test_what_another_load_takes_is_not_wasted() -> None:
+    found = wasted(complex_product, XY, {"BLOCK": 1024})
+    assert {o.severity for o in found} == {"note"}
+    assert {o.line for o in found if "tl.split" in o.change}
+    assert {o.line for o in found if "tl.join" in o.change}
+    assert all("take the rest of these sectors" in o.reason for o in found)
+
+
+@triton.jit
+def maxima_of_pairs(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    most = tl.full([BLOCK], float("-inf"), tl.float32)
+    for i in tl.static_range(2):
+        most = tl.maximum(most, tl.load(x_ptr + 2 * offs + i))
+    tl.store(y_ptr + offs, most)
+
+
+def test_the_loads_of_a_loop_that_is_unrolled_are_not_one() -> None:
+    """A thread holds one element of each."""
+    (found,) = wasted(maxima_of_pairs, XY, {"BLOCK": 128})
+    assert "neighbouring lanes are 8 bytes apart and take 4 of them" in found.reason
+    assert "tl.split" in found.change
+
+
+@triton.jit
+def add_all(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.atomic_add(y_ptr + offs, tl.load(x_ptr + offs), sem="relaxed")
+
+
+def test_atomics_of_neighbours_have_nothing_to_do() -> None:
+    found = wasted(add_all, {"x_ptr": "*i32", "y_ptr": "*i32"}, {"BLOCK": 256})
+    assert all(o.change.startswith("nothing to do") for o in found)

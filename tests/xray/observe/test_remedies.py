@@ -107,3 +107,17 @@ def test_the_element_that_differs_most_is_named(doubled: Compiled) -> None:
 def test_nan_is_like_nan(doubled: Compiled) -> None:
     x = np.full(10, np.nan, "f4")
     assert difference(doubled, *memories(x, -x)) is None
+
+
+@triton.jit
+def sums_of_two(x_ptr, y_ptr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    x = tl.load(x_ptr + rows[:, None] * COLUMNS + columns[None, :])
+    z = tl.load(x_ptr + rows[:, None] + columns[None, :] * 4096)
+    tl.store(y_ptr + rows, tl.sum(x * z, 1))
+
+
+def test_conflicts_are_tried_with_other_warps() -> None:
+    report = xray.explain(sums_of_two, XY, {"ROWS": 32, "COLUMNS": 128})
+    (found,) = [o for o in report.observations if o.code == "bank-conflict"]
+    assert "tried num_warps=2: passes through shared memory" in found.change

@@ -123,3 +123,17 @@ def test_a_program_of_32_warps_has_64_registers_a_thread() -> None:
     (spilled,) = found("spill", copy, {**XY, "n": 100_000}, {"BLOCK": 65536}, num_warps=32, run=False)
     assert "(64 at most)" in spilled.reason
     assert "more warps" not in spilled.change
+
+
+@triton.jit
+def counted(x_ptr, y_ptr, BLOCK: tl.constexpr, BINS: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, BLOCK))
+    tl.atomic_add(y_ptr + tl.arange(0, BINS), tl.histogram(x, BINS), sem="relaxed")
+
+
+def test_a_histograms_own_atomics_are_not_those_on_memory() -> None:
+    """They are at the same line, and in shared memory."""
+    few = np.arange(2048, dtype=np.int32) % 256
+    assert not found(
+        "per-element-atomic", counted, {"x_ptr": few, "y_ptr": "*i32"}, {"BLOCK": 2048, "BINS": 256}
+    )

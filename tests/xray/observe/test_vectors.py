@@ -72,3 +72,82 @@ def halves(x_ptr, y_ptr, BLOCK: tl.constexpr):
 def test_a_place_that_a_thread_asks_for_twice_is_named() -> None:
     (found,) = narrow(halves, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"BLOCK": 1024})
     assert found.reason.startswith("a thread asks for each place 2 times")
+
+
+@triton.jit
+def backwards(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + BLOCK - 1 - offs))
+
+
+@triton.jit
+def shifted(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs + 3))
+
+
+@triton.jit
+def product(a_ptr, b_ptr, c_ptr, K, stride_k, stride_n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    acc = tl.zeros([BLOCK, BLOCK], tl.float32)
+    for k in range(0, K, BLOCK):
+        a = tl.load(a_ptr + offs[:, None] * K + k + offs[None, :])
+        b = tl.load(b_ptr + (k + offs)[:, None] * stride_k + offs[None, :] * stride_n)
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + offs[:, None] * BLOCK + offs[None, :], acc)
+
+
+def test_a_tile_moved_backwards_is_to_be_turned() -> None:
+    (found,) = narrow(backwards, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"BLOCK": 1024})
+    assert "in the opposite order" in found.reason
+    assert "tl.flip" in found.change
+
+
+def test_a_shift_that_nothing_can_widen_is_a_note() -> None:
+    (found,) = narrow(shifted, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"BLOCK": 1024})
+    assert (found.severity, found.reason.partition(":")[0]) == ("note", "alignment")
+
+
+def test_a_tile_turned_on_its_way_is_one_entry_and_has_a_remedy() -> None:
+    """The matrix unit takes tf32 only with K innermost."""
+    args = {"a_ptr": "*fp32", "b_ptr": "*fp32", "c_ptr": "*fp32", "K": 128}
+    across = xray.explain(product, {**args, "stride_k": 64, "stride_n": 1}, {"BLOCK": 64})
+    along = xray.explain(product, {**args, "stride_k": 1, "stride_n": 128}, {"BLOCK": 64}, run=False)
+    (found,) = [o for o in across.observations if o.code == "narrow-copy"]
+    assert found.reason.startswith("the tile is turned on its way into shared memory")
+    assert "of shared memory makes 8.0 passes" in found.evidence
+    assert "bank-conflict" not in across.codes()
+    assert "narrow-copy" not in along.codes()
+
+
+def test_three_elements_are_a_note() -> None:
+    args = {"x_ptr": "*fp32[3]", "y_ptr": "*fp32[3]", "n": 3, "stride_x": 0, "stride_y": 0, "unused": 0}
+    found = narrow(rows, args, {"BLOCK": 1024})
+    assert found
+    assert {o.severity for o in found} == {"note"}
+    assert "% of what a program takes at the least" in found[0].evidence
+
+
+def test_what_is_advised_of_a_pointer_is_where_it_begins() -> None:
+    args = {
+        "x_ptr": "*fp32!div4",
+        "y_ptr": "*fp32",
+        "n": 1024,
+        "stride_x": 1024,
+        "stride_y": 1024,
+        "unused": 0,
+    }
+    (found,) = narrow(rows, args, {"BLOCK": 1024})
+    assert found.change == "let x_ptr begin at a multiple of 16 bytes"
+
+
+@triton.jit
+def two_loads_of_a_line(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    even, odd = tl.load(x_ptr + 2 * offs), tl.load(x_ptr + 2 * offs + 1)
+    tl.store(y_ptr + offs, even + odd)
+
+
+def test_two_loads_of_a_line_are_not_one_vector() -> None:
+    """Each has a stride of two; only together are their elements neighbours."""
+    assert not narrow(two_loads_of_a_line, {"x_ptr": "*fp32", "y_ptr": "*fp32"}, {"BLOCK": 1024})

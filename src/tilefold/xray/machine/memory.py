@@ -12,6 +12,7 @@ from tilefold.xray.machine.types import Array
 
 _PAGE = 1 << 16
 _VECTOR = 32  # bytes of the widest access
+TURNS = 2  # a sign that every allocation has in turn
 _APART = 1 << 40  # between allocations: no reach of 32-bit offsets leads from one into the next
 MODULE_BASE = _APART  # the address of a module's own variables
 
@@ -46,7 +47,8 @@ class Allocation:
 class Memory:
     """Global memory. `place` gives an array an address, `place_open` a pointer whose length nobody said.
 
-    What nobody gave is random, from `seed`; numbers have both signs, or one: -1 or 1.
+    What nobody gave is random, from `seed`; numbers have both signs, or one: -1 or 1. With `TURNS` those of each allocation
+    have one, and those of the next the other.
     """
 
     middle = _APART // 4  # bytes of memory without bounds that lie before its address
@@ -149,7 +151,10 @@ class Memory:
         """Bytes of memory without bounds: what was stored there, or random ones."""
         if number not in allocation.pages:
             random = np.random.default_rng((self._seed, allocation.base // _APART, number))
-            allocation.pages[number] = fill(random, allocation.kind, self._sign)
+            turn = 1 if allocation.base // _APART % 2 else -1
+            allocation.pages[number] = fill(
+                random, allocation.kind, turn if self._sign == TURNS else self._sign
+            )
         return allocation.pages[number]
 
     def owners(self, addresses: Array) -> Array:

@@ -8,7 +8,7 @@ from tilefold.errors import ExecutionError
 from tilefold.xray.machine.kernel import Kernel
 from tilefold.xray.machine.log import Outcome
 from tilefold.xray.machine.memory import Memory
-from tilefold.xray.machine.run import LIMIT, run
+from tilefold.xray.machine.run import LIMIT, Turns, run
 
 Program = tuple[int, int, int]
 # Triton's last two parameters: scratch of the grid, scratch of a profiler.
@@ -35,13 +35,14 @@ def execute(
     programs: Sequence[Program] | None = None,
     scratch: bool = False,
     steps: int = LIMIT,
+    turns: Turns = "together",
 ) -> tuple[Outcome, ...]:
     """Run programs of a grid; by default its first, middle and last.
 
     `values` are the arguments in the order of the PTX's parameters: the bits of scalars, addresses that `memory` gave, tensor
     maps as their 128 bytes. Triton's two last parameters may be left out; `scratch` says whether the kernel uses
     the first of them, which then gets memory of its own; `steps` bounds the blocks that a
-    program may execute. Accesses outside of every allocation are found in
+    program may execute, `turns` says which warps go on first (see `run`). Accesses outside of every allocation are found in
     `memory.faults` afterwards.
 
     Raises:
@@ -62,7 +63,13 @@ def execute(
             raise ExecutionError(f"xray: a program must lie in the grid {grid}, got {program}")
         found.append(
             run(
-                kernel, memory, dict(zip(names, values, strict=True)), program=program, grid=grid, limit=steps
+                kernel,
+                memory,
+                dict(zip(names, values, strict=True)),
+                program=program,
+                grid=grid,
+                limit=steps,
+                turns=turns,
             )
         )
     return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from tilefold.xray.machine.memory import Memory
 from tilefold.xray.machine.spaces import words
 from tilefold.xray.machine.types import Array
 
+Turns = Literal["together", "first", "last"]
 LIMIT = 250_000  # blocks executed; a kernel's loop of 100,000 rounds is one of these
 
 
@@ -27,9 +29,10 @@ def run(
     program: tuple[int, int, int] = (0, 0, 0),
     grid: tuple[int, int, int] = (1, 1, 1),
     limit: int = LIMIT,
+    turns: Turns = "together",
 ) -> Outcome:
     """Execute one program. `arguments` holds the bits of each parameter by its PTX name, a tensor map's 128 bytes as bytes;
-    `limit` bounds blocks executed.
+    `limit` bounds blocks executed. `turns`: all warps together, or each as far as it comes, from the first or from the last.
 
     Threads that part at a branch go on in the order of `machine.order`; at an instruction of several lanes (a shuffle, a
     vote, a matrix) they wait for the others that it names.
@@ -52,7 +55,7 @@ def run(
         grid=grid,
     )
     with np.errstate(all="ignore"):
-        _Threads(kernel, cta).run(limit)
+        _Threads(kernel, cta, turns).run(limit)
     return Outcome(
         program,
         tuple(cta.accesses),
@@ -70,8 +73,8 @@ def run(
 class _Threads:
     """Where each thread of a block stands, and what it waits for: a barrier (its number), or other lanes (`held`)."""
 
-    def __init__(self, kernel: Kernel, cta: Cta) -> None:
-        self._kernel, self._cta = kernel, cta
+    def __init__(self, kernel: Kernel, cta: Cta, turns: Turns = "together") -> None:
+        self._kernel, self._cta, self._turns = kernel, cta, turns
         self._done = len(kernel.blocks)
         self._ranks = np.array([*kernel.ranks, self._done])
         self._blocks = np.argsort(self._ranks)
@@ -103,7 +106,13 @@ class _Threads:
         place, cta = self._place, self._cta
         now = int(place[0])
         # Nearly always all threads stand before the same block.
-        if now < self._done and not cta.stalled.any() and (place == now).all() and (self._waits < 0).all():
+        if (
+            self._turns == "together"
+            and now < self._done
+            and not cta.stalled.any()
+            and (place == now).all()
+            and (self._waits < 0).all()
+        ):
             self._held[:] = False
             return cta.everyone
         ready = (place < self._done) & (self._waits < 0) & ~cta.stalled & ~self._held
@@ -112,6 +121,9 @@ class _Threads:
                 return None
             self._release()
             return np.zeros(0, bool)
+        if self._turns != "together":
+            warps = np.arange(cta.threads) // 32
+            ready &= warps == warps[ready][0 if self._turns == "first" else -1]
         now = int(self._blocks[self._ranks[place[ready]].min()])
         gather = self._kernel.blocks[now].gather
         if gather is None:

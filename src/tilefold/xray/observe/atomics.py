@@ -9,6 +9,8 @@ import numpy as np
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import tensors
 from tilefold.xray.ir.syntax import Function, Operation, Tensor
+from tilefold.xray.machine import Outcome
+from tilefold.xray.machine.types import Array
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import kind_of, line_of
 
@@ -43,7 +45,7 @@ def strong_atomic(report: Report, evidence: Evidence) -> Iterator[Observation]:
         if order is None or "exch" in words or any(r in used for r in operation.results):
             continue
         publishes = "tt.store" in _before(evidence.ttir, operation)
-        issued = sum(x.work.atomics for x in report.lines if (x.file, x.line) == (file, line) and x.work)
+        issued = _issued(evidence, file, line)
         yield Observation(
             "strong-atomic",
             "note" if publishes else "warning",
@@ -120,12 +122,26 @@ def _places(evidence: Evidence, file: str, line: int) -> tuple[int, int | None]:
     """Lanes that did an atomic of a line in one program, and different addresses they had."""
     if evidence.execution is None:
         return 0, None
+    at = _addresses(evidence.execution.outcomes[0], evidence, file, line)
+    return len(at), len(np.unique(at))
+
+
+def _issued(evidence: Evidence, file: str, line: int) -> int:
+    """Lanes that did an atomic of a line in all executed programs."""
+    outcomes = evidence.execution.outcomes if evidence.execution is not None else ()
+    return sum(len(_addresses(o, evidence, file, line)) for o in outcomes)
+
+
+def _addresses(outcome: Outcome, evidence: Evidence, file: str, line: int) -> Array:
+    """Where the lanes of a program's atomics on global memory at a line went: a histogram's own are in shared memory."""
     here = {n for n, i in enumerate(evidence.entry.instructions)
             if kind_of(i) == "atomics" and evidence.places.line(i) == (file, line)}  # fmt: skip
-    first = evidence.execution.outcomes[0]
-    at = [a.addresses[a.active] for a in first.accesses if a.instruction in here and a.kind == "atomic"]
-    joined = np.concatenate(at) if at else np.zeros(0)
-    return len(joined), len(np.unique(joined))
+    at = [
+        a.addresses[a.active]
+        for a in outcome.accesses
+        if a.instruction in here and a.kind == "atomic" and a.space == "global"
+    ]
+    return np.concatenate(at) if at else np.zeros(0, np.uint64)
 
 
 def _one_place(function: Function, operation: Operation) -> bool:

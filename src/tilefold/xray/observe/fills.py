@@ -27,6 +27,9 @@ from tilefold.xray.observe.values import (
     literal,
 )  # fmt: skip
 
+_CLEAR = (
+    0.01  # what differs by so much of it is shown at once; else a draw is looked for in which it differs more
+)
 _DRAWS = 8  # seeds that are tried
 _SEEDS, _PLACES = 48, 12  # among so many, with so many elements each
 _TURNED = ("tt.reshape", "tt.trans")  # behind these a dim is another one, unless all dims became one
@@ -63,10 +66,13 @@ class Counterexample:
     update: tuple[str, str] = ("", "")
 
     def __str__(self) -> str:
+        alike = (n for n in range(4, 17) if _number(self.got, n) != _number(self.wanted, n))
+        digits = next(alike, 17)
         shown = ", ".join(
-            f"[masked: {_number(x)}]" if i == self.masked else _number(x) for i, x in enumerate(self.elements)
+            f"[masked: {_number(x, digits)}]" if i == self.masked else _number(x, digits)
+            for i, x in enumerate(self.elements)
         )
-        return f"{shown} gives {_number(self.got)} and should give {_number(self.wanted)}"
+        return f"{shown} gives {_number(self.got, digits)} and should give {_number(self.wanted, digits)}"
 
 
 @dataclass(frozen=True)
@@ -95,31 +101,51 @@ def _spoiled(function: Function, world: World, load: Operation) -> Iterator[Coun
     made, dims = world.made, varying(function)
     for operation in function.walk():
         with contextlib.suppress(UnknownError):
-            if operation.name == "tt.reduce" and _reaches(made, load, operation.operands):
-                if _folds_along(operation, load, dims):
+            if operation.name == "tt.reduce":
+                varies = _varies_in(operation, load, made, dims)
+                if varies is not None and _folds_along(operation, load, varies):
                     yield from _changed_reduction(world, load, operation)
             elif operation.name == "scf.for":
                 yield from _spoiled_updates(world, load, operation)
 
 
-def _folds_along(reduction: Operation, load: Operation, dims: Mapping[str, set[int]]) -> bool:
+def _folds_along(reduction: Operation, load: Operation, varies: set[int]) -> bool:
     """Whether a reduction folds masked elements of a load with others: its dim is one along which the mask varies.
 
     A reduction of all dims folds the tile as one dim (`tl.max(x)` reshapes it first).
     """
     axis = int(reduction.attributes.split("axis = ")[1].split()[0])
     folded, loaded = tensors(reduction.types)[0], tensors(load.types)[-1]
-    varies = dims.get(load.operands[1], set(range(len(loaded.shape))))
     return bool(varies) if len(folded.shape) == 1 < len(loaded.shape) else axis in varies
 
 
-def _reaches(made: Mapping[str, Operation], load: Operation, names: tuple[str, ...]) -> bool:
-    """Whether elements of the load arrive at these values through operations on single elements."""
-    return bool(set(load.results) & closure(made, names))
+def _varies_in(
+    reduction: Operation, load: Operation, made: Mapping[str, Operation], dims: Mapping[str, set[int]]
+) -> set[int] | None:
+    """Dims of what is folded along which the mask of a load varies. None where its elements do not arrive there, through
+    operations on single elements, or as whole rows or columns through a product."""
+    loaded = tensors(load.types)[-1]
+    varies = dims.get(load.operands[1], set(range(len(loaded.shape))))
+    if set(load.results) & closure(made, reduction.operands, varies if len(loaded.shape) == 2 else None):
+        return varies
+    turned = {1 - d for d in varies}
+    if len(loaded.shape) == 2 and set(load.results) & closure(made, reduction.operands, turned, turned=True):
+        return turned
+    return None
 
 
-def closure(made: Mapping[str, Operation], names: tuple[str, ...]) -> set[str]:
-    """Values that elements of these are computed from, element by element, along the same dims."""
+def closure(
+    made: Mapping[str, Operation],
+    names: tuple[str, ...],
+    varies: set[int] | None = None,
+    *,
+    turned: bool = False,
+) -> set[str]:
+    """Values that elements of these are computed from, element by element, along the same dims.
+
+    `varies`: the dims of a product's operand along which a mask varies. Where they are the rows of its first operand, or the
+    columns of its second, they are so of the result. `turned`: this operand is the transpose of what was loaded.
+    """
     found: set[str] = set()
     pending = list(names)
     while pending:
@@ -130,7 +156,21 @@ def closure(made: Mapping[str, Operation], names: tuple[str, ...]) -> set[str]:
         operation = made.get(name)
         if operation is not None and is_elementwise(operation) and not _turns(operation):
             pending += operation.operands
+        elif operation is not None and operation.name == "tt.dot":
+            pending += [operation.operands[2]]
+            pending += [
+                _ahead(made, v, turned) for n, v in enumerate(operation.operands[:2]) if varies == {n}
+            ]
     return found
+
+
+def _ahead(made: Mapping[str, Operation], name: str, turned: bool) -> str:
+    """An operand of a product, or what it is the transpose of; nothing where it is none."""
+    source = made.get(name)
+    transposed = source is not None and source.name == "tt.trans"
+    if not turned:
+        return name
+    return source.operands[0] if source is not None and transposed else ""
 
 
 def _turns(operation: Operation) -> bool:
@@ -255,8 +295,8 @@ def _same(a: Any, b: Any) -> bool:
     return bool(np.isclose(a, b, rtol=1e-12, atol=0, equal_nan=True))
 
 
-def _number(value: Any) -> str:
-    return str(value) if isinstance(value, (bool, int, np.integer)) else f"{float(value):.4g}"
+def _number(value: Any, digits: int) -> str:
+    return str(value) if isinstance(value, (bool, int, np.integer)) else f"{float(value):.{digits}g}"
 
 
 def identity_of(folding: Operation) -> tuple[str, str]:

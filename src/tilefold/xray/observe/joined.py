@@ -9,6 +9,7 @@ from tilefold.xray.report.model import Observation
 
 ASTRAY = "the first lane's address is no multiple of 32 bytes"
 PIECES = "each thread holds "  # neighbouring bytes, which it takes in pieces
+TURNED = "the tile is turned on its way into shared memory"
 _WIDENED = "divisibility: "
 
 
@@ -23,7 +24,7 @@ def joined(found: Sequence[Observation]) -> list[Observation]:
 def _one(group: Sequence[Observation]) -> Observation:
     ordered = sorted(group, key=lambda o: (-o.bytes_at_stake - o.cycles_at_stake, o.file, o.line))
     first = ordered[0]
-    also = sorted({(o.file, o.line) for o in ordered} - {(first.file, first.line)})
+    also = sorted({place for o in ordered for place in _places(o)} - {(first.file, first.line)})
     return replace(
         first,
         bytes_at_stake=sum(o.bytes_at_stake for o in group),
@@ -33,27 +34,29 @@ def _one(group: Sequence[Observation]) -> Observation:
 
 
 def _absorbed(found: Sequence[Observation]) -> list[Observation]:
-    """Narrow accesses cost sectors, and so do rows whose length nothing divides: the sectors are told with the accesses."""
+    """Narrow accesses cost sectors, and so do rows whose length nothing divides: the sectors are told with the accesses. So
+    are the conflicts of copies that turn a tile."""
     narrow = [o for o in found if o.code in ("scalar-access", "narrow-copy")]
     kept = []
     for o in found:
         homes = [n for n in narrow if _places(o) <= _places(n)]
         astray = o.reason.startswith(ASTRAY) and any(n.reason.startswith(_WIDENED) for n in homes)
-        if o.code != "wasted-sectors" or not (astray or (homes and o.reason.startswith(PIECES))):
+        sectors = o.code == "wasted-sectors" and (astray or (homes and o.reason.startswith(PIECES)))
+        turned = o.code == "bank-conflict" and any(n.reason.startswith(TURNED) for n in homes)
+        if not (sectors or turned):
             kept.append(o)
     gone = [o for o in found if o not in kept]
-    return [
-        _with_sectors(o, [g for g in gone if _places(g) <= _places(o)]) if o in narrow else o for o in kept
-    ]
+    return [_with_costs(o, [g for g in gone if _places(g) <= _places(o)]) if o in narrow else o for o in kept]
 
 
-def _with_sectors(narrow: Observation, sectors: Sequence[Observation]) -> Observation:
-    if not sectors:
+def _with_costs(narrow: Observation, costs: Sequence[Observation]) -> Observation:
+    if not costs:
         return narrow
     return replace(
         narrow,
-        evidence="; ".join([narrow.evidence, *(o.evidence for o in sectors)]),
-        bytes_at_stake=narrow.bytes_at_stake + sum(o.bytes_at_stake for o in sectors),
+        evidence="; ".join([narrow.evidence, *(o.evidence for o in costs)]),
+        bytes_at_stake=narrow.bytes_at_stake + sum(o.bytes_at_stake for o in costs),
+        cycles_at_stake=narrow.cycles_at_stake + sum(o.cycles_at_stake for o in costs),
     )
 
 

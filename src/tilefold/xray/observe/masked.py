@@ -2,7 +2,8 @@
 
 A fill that nothing depends on is right. Where the elements are folded by an operation whose identity is known, the kernel is
 executed once more with the masked elements replaced by it in front of the fold: what it then stores is what it should store.
-Memory without data is filled with numbers of both signs, then of one, so that every extreme shows.
+Memory without data is filled with numbers of both signs, then of one, then of one in an argument and of the other in the
+next (of a product all results are then negative), so that every extreme shows.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import numpy as np
 from tilefold.xray.evidence import Evidence, given_arguments
 from tilefold.xray.execution import Program
 from tilefold.xray.ir import Operation, spelled, tensors
+from tilefold.xray.machine import Memory
+from tilefold.xray.machine.memory import TURNS
 from tilefold.xray.observe.fills import Counterexample, Suspect, filled, identity_of, suspects
-from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
+from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, difference
 from tilefold.xray.observe.values import Element, World
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import line_of
 
-_SIGNS = (0, -1, 1)
+_LARGE = 1000.0
+_SIGNS = (0, -1, 1, TURNS)
 _BITS = {
     "f64": (0x7FF0000000000000, 64), "f32": (0x7F800000, 32), "bf16": (0x7F80, 16), "f16": (0x7C00, 16),
 }  # fmt: skip
@@ -46,13 +50,14 @@ def wrong_fill(report: Report, evidence: Evidence, trials: Trials) -> Iterator[O
         programs = [_program(evidence, world, first)]
         try:
             if _matters(trials, evidence, suspect.load, programs):
-                yield from _confirmed(suspect, world, place, trials, evidence, programs)
+                yield from _confirmed(suspect, world, place, report, trials, evidence, programs)
         except UntriedError as reason:
             yield _observed(suspect, first, world.made, place, "", str(reason))
 
 
 def _confirmed(
-    suspect: Suspect, world: World, place: tuple[str, int], trials: Trials, evidence: Evidence, programs: list[Program]
+    suspect: Suspect, world: World, place: tuple[str, int], report: Report, trials: Trials, evidence: Evidence,
+    programs: list[Program],
 ) -> Iterator[Observation]:  # fmt: skip
     """The observation with what the program stores and what it should; none if that is the same.
 
@@ -71,10 +76,16 @@ def _confirmed(
     identity = identity_of(example.folding)[1]
     try:
         simple = refilled(evidence, suspect.load, _VALUES[identity])
-        enough = _shown(trials, evidence, right, programs, simple) is None
+        # A block pointer fills with zero or NaN, whatever would be right.
+        enough = not _by_block(report, place) and _shown(trials, evidence, right, programs, simple) is None
     except UntriedError:
         enough = False
     yield _observed(suspect, example, world.made, place, found, None, enough=enough)
+
+
+def _by_block(report: Report, place: tuple[str, int]) -> bool:
+    """Whether the load of a line is that of a block pointer."""
+    return any("boundary_check" in x.text for x in report.lines if (x.file, x.line) == place)
 
 
 def _shown(
@@ -94,15 +105,23 @@ def _shown(
 def _matters(trials: Trials, evidence: Evidence, load: Operation, programs: list[Program]) -> bool:
     """Whether another fill changes anything in memory."""
     plain = trials.memory(evidence.compiled, programs)
+    # Infinities show in every extreme; in a product they may all become NaN, which an extreme drops.
+    floating = tensors(load.types)[0].pointee in _BITS
     return any(
-        difference(
-            evidence.compiled,
-            plain,
-            trials.memory(trials.compile(refilled(evidence, load, v)), programs),
-            exact=True,
-        )
-        for v in (np.inf, -np.inf)
+        _stores_other(trials, evidence, plain, refilled(evidence, load, v), programs)
+        for v in (np.inf, -np.inf, *((_LARGE, -_LARGE) if floating else ()))
     )
+
+
+def _stores_other(
+    trials: Trials, evidence: Evidence, plain: Memory, text: str, programs: list[Program]
+) -> bool:
+    """Whether a variant leaves other memory behind, or does not end."""
+    try:
+        theirs = trials.memory(trials.compile(text), programs)
+    except EndlessError:
+        return True
+    return difference(evidence.compiled, plain, theirs, exact=True) is not None
 
 
 def _program(evidence: Evidence, world: World, example: Counterexample) -> Program:
@@ -143,10 +162,11 @@ def corrected(evidence: Evidence, load: Operation, examples: Sequence[Counterexa
     for number, example in enumerate(examples):
         fold = example.folding
         tiles = tensors(fold.types)
-        if not tiles or tensors(load.types)[0].shape != tiles[0].shape:
-            raise UntriedError("its mask is of another shape than what is folded")
+        if not tiles:
+            raise UntriedError("what is folded is no tile")
         kind, kept = _tile(tiles[0].shape, tiles[0].element), f"%xray_kept_{number}"
-        mask, types = spelled(load.operands[1]), f"{_tile(tiles[0].shape, 'i1')}, {kind}"
+        mask, types = f"{kept}_mask", f"{_tile(tiles[0].shape, 'i1')}, {kind}"
+        made = _mask_of(evidence, load, tiles[0].shape, mask)
         if fold.name == "tt.reduce":
             identity = identity_of(fold)[1]
             if len(fold.operands) != 1 or not identity:
@@ -164,8 +184,33 @@ def corrected(evidence: Evidence, load: Operation, examples: Sequence[Counterexa
             if at < 0:
                 raise UntriedError("the loop hands nothing on")
             rows[at] = re.sub(rf"{re.escape(name)}(?![\w.$-])", kept, rows[at], count=1)
+        before.setdefault(at, []).extend(made)
         before.setdefault(at, []).append(f"{kept} = arith.select {mask}, {name}, {other} : {types}")
     return "\n".join(row for n, text in enumerate(rows) for row in (*before.get(n, ()), text))
+
+
+def _mask_of(evidence: Evidence, load: Operation, shape: tuple[int, ...], kept: str) -> list[str]:
+    """TTIR that makes the mask of a load for a tile of another shape: what was broadcast, broadcast again, or turned first.
+
+    Raises:
+        UntriedError: it does not fit.
+    """
+    mask, wanted = load.operands[1], _tile(shape, "i1")
+    if tensors(load.types)[0].shape == shape:
+        return [f"{kept} = arith.andi {spelled(mask)}, {spelled(mask)} : {wanted}"]
+    source = evidence.ttir.made_by().get(mask)
+    if source is not None and source.name == "tt.broadcast":
+        given = tensors(source.types)[0].shape
+        name, fits = spelled(source.operands[0]), len(given) == len(shape)
+        if fits and all(a in (1, b) for a, b in zip(given, shape, strict=True)):
+            return [f"{kept} = tt.broadcast {name} : {_tile(given, 'i1')} -> {wanted}"]
+        if fits and len(given) == 2 and all(a in (1, b) for a, b in zip(given[::-1], shape, strict=True)):
+            types = f"{_tile(given, 'i1')} -> {_tile(given[::-1], 'i1')}"
+            return [
+                f"{kept}_turned = tt.trans {name} {{order = array<i32: 1, 0>}} : {types}",
+                f"{kept} = tt.broadcast {kept}_turned : {_tile(given[::-1], 'i1')} -> {wanted}",
+            ]
+    raise UntriedError("its mask is of another shape than what is folded")
 
 
 def _tile(shape: tuple[int, ...], element: str) -> str:

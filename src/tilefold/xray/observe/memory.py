@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import element_bytes, tensors
+from tilefold.xray.machine.log import Access as Logged
+from tilefold.xray.machine.types import Array
+from tilefold.xray.observe.addresses import run_of
 from tilefold.xray.observe.joined import ASTRAY, PIECES
-from tilefold.xray.observe.vectors import WHOLE, run_of
+from tilefold.xray.observe.vectors import WHOLE, bytes_a_thread
 from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
 
+_WRITES = ("store", "atomic")
+_APART = "neighbouring lanes are "
 _SPARE = 1.2  # sectors over ideal from which it is said: a row that starts between two sectors costs 1 of 16
 
 
@@ -24,30 +29,40 @@ def wasted_sectors(report: Report, evidence: Evidence) -> Iterator[Observation]:
                 yield _wasted(
                     line,
                     access,
-                    _fetched(line, access, evidence),
+                    _used(line, access, evidence),
                     _why_wasted(line, access, report, evidence),
                     due=_looked_up(line, access, evidence) or _short(access),
                 )
 
 
-def _fetched(line: Line, access: Access, evidence: Evidence) -> tuple[int, int]:
-    """Different sectors that a line's accesses touch in a program, and how many would hold its different bytes."""
+def _used(line: Line, access: Access, evidence: Evidence) -> float:
+    """Of the sectors that a line's accesses touch, the part that the program asks for by any access in the same direction."""
     assert evidence.execution is not None
-    wanted = (access.kind, access.space, access.bytes)
-    here = {
-        n
-        for n, i in enumerate(evidence.entry.instructions)
-        if access_of(i) == wanted and evidence.places.line(i) == (line.file, line.line)
-    }
-    sectors = ideal = 0
+    wanted, writes = (access.kind, access.space, access.bytes), access.kind in _WRITES
+    here, alike = set(), set()
+    for n, i in enumerate(evidence.entry.instructions):
+        found = access_of(i)
+        if found == wanted and evidence.places.line(i) == (line.file, line.line):
+            here.add(n)
+        if found is not None and (found[0] in _WRITES) == writes:
+            alike.add(n)
+    moved = used = 0
     for outcome in evidence.execution.outcomes:
-        parts = [
-            a.addresses[a.active] for a in outcome.accesses if a.instruction in here and a.space == "global"
-        ]
-        at = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.uint64)
-        sectors += len(np.unique(at // 32))
-        ideal -= -len(at) * access.bytes // 32
-    return sectors, ideal
+        accesses = [a for a in outcome.accesses if a.space == "global"]
+        sectors = np.unique(_bytes_of([a for a in accesses if a.instruction in here]) // 32)
+        moved += 32 * len(sectors)
+        used += len(_bytes_of([a for a in accesses if a.instruction in alike], sectors))
+    return used / max(moved, 1)
+
+
+def _bytes_of(accesses: Sequence[Logged], within: Array | None = None) -> Array:
+    """Different bytes of accesses, those in some sectors at most."""
+    parts = []
+    for access in accesses:
+        at = np.unique(access.addresses[access.active].astype(np.int64))
+        at = at if within is None else at[np.isin(at // 32, within)]
+        parts.append((at[:, None] + np.arange(access.bytes)).ravel())
+    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
 
 def _short(access: Access) -> bool:
@@ -55,18 +70,23 @@ def _short(access: Access) -> bool:
     return access.ideal == access.requests and abs(access.stride or 0) <= access.bytes
 
 
-def _wasted(
-    line: Line, access: Access, fetched: tuple[int, int], why: tuple[str, str], *, due: bool
-) -> Observation:
-    """`due`: the sectors belong to what is computed, as those of a gather."""
+def _wasted(line: Line, access: Access, used: float, why: tuple[str, str], *, due: bool) -> Observation:
+    """`used`: what the program takes of the sectors. `due`: they belong to what is computed, as those of a gather."""
     assert access.sectors is not None
     assert access.ideal is not None
     requests = access.requests or 1
     reason, change = why
-    cached = fetched[0] <= _SPARE * fetched[1]
+    cached = _SPARE * used >= 1
     if cached:
-        source = "L2" if access.kind in ("copy", "store", "atomic") else "L1 if they are still there"
+        source = "L2" if access.kind in ("copy", *_WRITES) else "L1 if they are still there"
         reason += f"; the program's other requests take the rest of these sectors, from {source}"
+    if cached and not due and reason.startswith(_APART):
+        change = (
+            "join what is stored side by side in registers (tl.join, tl.reshape) and store it as one tile"
+            if access.kind in _WRITES
+            else "load what lies side by side as one tile and take it apart in registers (tl.reshape, tl.split: 2 or 4 of "
+            "them); nothing to do where the next request finds the rest in a cache"
+        )
     return Observation(
         "wasted-sectors",
         "note" if cached or due else "warning",
@@ -90,10 +110,10 @@ def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) 
             f"{ASTRAY}, so each request reaches into one sector more",
             "let rows start at multiples of 32 bytes (pad their length), or begin at the multiple before and mask",
         )
-    if stride is not None and stride > access.bytes and run_of(line, access, evidence) >= stride:
+    if stride is not None and stride > access.bytes and _holds(line, access, stride, evidence):
         return _in_pieces(line, access, stride, report)
     if stride is not None and stride >= 32:
-        reason = f"neighbouring lanes are {stride} bytes apart, and every one touches a sector of its own"
+        reason = f"{_APART}{stride} bytes apart, and every one touches a sector of its own"
         if _dims(line, access) < 2:
             return (
                 reason,
@@ -106,7 +126,7 @@ def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) 
         )
     if stride is not None and stride > access.bytes:
         return (
-            f"neighbouring lanes are {stride} bytes apart and take {access.bytes} of them at a time",
+            f"{_APART}{stride} bytes apart and take {access.bytes} of them at a time",
             "read a denser tile: what lies between is moved and not used",
         )
     return (
@@ -130,9 +150,19 @@ def _looked_up(line: Line, access: Access, evidence: Evidence) -> bool:
     )
 
 
+def _holds(line: Line, access: Access, stride: int, evidence: Evidence) -> bool:
+    """Whether a thread's own bytes lie together up to the next lane's. Those of other loads, as a loop that was unrolled
+    makes them at one line, are not its own."""
+    if access.kind != "atomic" and bytes_a_thread(line, access, evidence) < stride:
+        return False
+    return run_of(line, access, evidence) >= stride
+
+
 def _in_pieces(line: Line, access: Access, stride: int, report: Report) -> tuple[str, str]:
     """A thread's own bytes lie together and go in several requests: the layout gives it more than one access moves."""
     reason = f"{PIECES}{stride} neighbouring bytes and takes {access.bytes} of them at a time"
+    if access.kind == "atomic":
+        return reason, "nothing to do: an atomic is of one element"
     if access.bytes < WHOLE:
         return reason, "let a thread move its neighbouring elements at once: see why under scalar-access"
     other = _narrower(line, access, stride, report)
@@ -172,16 +202,17 @@ def bank_conflict(report: Report, evidence: Evidence) -> Iterator[Observation]:
         for access in line.accesses:
             if access.passes is None or access.ideal is None or access.passes <= access.ideal:
                 continue
-            spare = access.passes - access.ideal
+            spare, requests = access.passes - access.ideal, access.requests or 1
+            an = "an" if access.kind == "atomic" else "a"
             yield Observation(
                 "bank-conflict",
                 "warning",
                 line.file,
                 line.line,
-                f"a {access.kind} of shared memory makes {access.passes / (access.requests or 1):.1f} passes a request where "
-                f"{access.ideal / (access.requests or 1):.1f} would do",
+                f"{an} {access.kind} of shared memory makes {access.passes / requests:.1f} passes a request where "
+                f"{access.ideal / requests:.1f} would do",
                 "lanes of one warp ask different words of the same bank, and these come one after the other",
-                "change the tile's shape or warps, so that what one warp writes and reads spans whole rows of 128 bytes; "
+                "let what one warp writes and reads span whole rows of 128 bytes, by the tile's shape or other warps; "
                 "for a gather, spread the indices",
                 cycles_at_stake=4 * spare,
                 numbers=(("passes", access.passes), ("ideal", access.ideal)),

@@ -15,6 +15,7 @@ from tilefold.xray.observe import (
     masked,
     memory,
     offsets,
+    orders,
     racing,
     remedies,
     resources,
@@ -23,6 +24,7 @@ from tilefold.xray.observe import (
 )  # fmt: skip
 from tilefold.xray.observe.codes import CODES
 from tilefold.xray.observe.joined import joined
+from tilefold.xray.observe.stakes import clocks, least_clocks, weighed
 from tilefold.xray.observe.trials import Trials
 from tilefold.xray.observe.values import StoppedError
 from tilefold.xray.report.model import Observation, Report
@@ -34,9 +36,8 @@ _FINDERS = (
     arithmetic.tf32_dot, arithmetic.approximate_math, resources.spill, resources.few_warps,
 )  # fmt: skip
 # Those that compile or execute the kernel again.
-_TRYING = (masked.wrong_fill, vectors.scalar_access)
+_TRYING = (masked.wrong_fill, vectors.scalar_access, orders.race_of_reads)
 _RANK = {"error": 0, "warning": 1, "note": 2}
-_ISSUE = 4  # instructions of warps that an SM issues in a clock
 
 
 def observe(report: Report, evidence: Evidence) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
@@ -48,13 +49,10 @@ def observe(report: Report, evidence: Evidence) -> tuple[tuple[Observation, ...]
     started += [finder(report, evidence, trials) for finder in _TRYING]
     notes = [note for observations in started if (note := _collect(found, observations))]
     assert all(o.code in CODES for o in found)
-    found = [remedies.tried(o, report, evidence, trials) for o in joined(found)]
-    rate = evidence.compiled.job.chip.bytes_per_clock
-
-    def clocks(o: Observation) -> float:
-        return o.bytes_at_stake / rate + o.cycles_at_stake / _ISSUE
-
-    ordered = sorted(found, key=lambda o: (_RANK[o.severity], -clocks(o), o.code, o.line))
+    chip, least = evidence.compiled.job.chip, least_clocks(report, evidence)
+    worth = [weighed(o, least, chip) for o in joined(found)]
+    found = [remedies.tried(o, report, evidence, trials) for o in worth]
+    ordered = sorted(found, key=lambda o: (_RANK[o.severity], -clocks(o, chip), o.code, o.line))
     return tuple(ordered), tuple(notes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import Function
@@ -27,7 +27,7 @@ def race(report: Report, evidence: Evidence) -> Iterator[Observation]:
     decides are left out: there, threads meet by chance."""
     if evidence.execution is None:
         return
-    by_chance = _lines_by_chance(evidence.ttir)
+    by_chance = lines_by_chance(evidence.ttir)
     seen: set[tuple[str, int]] = set()
     for program, outcome in zip(evidence.execution.programs, evidence.execution.outcomes, strict=True):
         for found in (*races(outcome, "global"), *races(outcome, "shared")):
@@ -75,13 +75,13 @@ def _value(found: Race, thread: int, outcome: Outcome, evidence: Evidence) -> st
     return value
 
 
-def _lines_by_chance(ttir: Function) -> set[tuple[str, int]]:
-    """Lines of stores whose places come out of memory."""
+def lines_by_chance(ttir: Function, names: Sequence[str] = ("tt.store",)) -> set[tuple[str, int]]:
+    """Lines of stores (or of loads, too) whose places come out of memory."""
     made = ttir.made_by()
     found = set()
     for operation in ttir.walk():
         place = line_of(operation.place)
-        if operation.name != "tt.store" or place is None:
+        if operation.name not in names or place is None:
             continue
         reached = ttir.reached_from(operation.operands[:1])
         if any(name in made and made[name].name in _READS for name in reached):

@@ -14,6 +14,7 @@ from tilefold.xray.compile.job import Compiled
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import Operation
 from tilefold.xray.machine import Outcome
+from tilefold.xray.machine.counts import shared_cost
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.occupancy import occupancy
@@ -86,6 +87,30 @@ def _fewer_warps(found: Observation, report: Report, evidence: Evidence, trials:
 
 def _warp_group(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
     return _launched(4, evidence, trials)
+
+
+def _other_warps(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """Half and twice the warps against conflicts of shared memory, measured by all passes; those with the fewest."""
+    assert evidence.execution is not None
+    if found.severity == "note":
+        return None
+    outcomes = evidence.execution.outcomes
+    before, issued = _passes(outcomes), _issued(outcomes)
+    made = [
+        (w, trials.launch(warps=w)) for w in (report.num_warps // 2, 2 * report.num_warps) if 1 <= w <= 16
+    ]
+    ran = [(w, kernel, trials.run(kernel).outcomes) for w, kernel in made]
+    # Fewer passes by many more instructions are no gain.
+    after, _, kernel, warps = min(
+        (_passes(o) if _issued(o) <= 1.1 * issued else before, n, kernel, w)
+        for n, (w, kernel, o) in enumerate(ran)
+    )
+    tried = f"num_warps={warps}" if after < before else " or ".join(f"num_warps={w}" for w, _ in made)
+    return Remedy(tried, kernel, "passes through shared memory", before, after)
+
+
+def _passes(outcomes: tuple[Outcome, ...]) -> int:
+    return sum(shared_cost(o.accesses).passes for o in outcomes)
 
 
 def _more_warps(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
@@ -193,4 +218,5 @@ def _precision(found: Observation, evidence: Evidence, trials: Trials, word: str
 _REMEDIES: dict[str, Callable[[Observation, Report, Evidence, Trials], Remedy | None]] = {
     "redundant-threads": _fewer_warps, "idle-warps": _fewer_warps, "older-tensor-core": _warp_group, "spill": _more_warps,
     "occupancy": _fewer_stages, "strong-atomic": _weaker, "tf32-dot": _exact, "no-tensor-core": _rounded,
+    "bank-conflict": _other_warps,
 }  # fmt: skip

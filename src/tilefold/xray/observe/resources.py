@@ -54,14 +54,16 @@ def few_warps(report: Report, evidence: Evidence) -> Iterator[Observation]:
     if held.share >= _FEW or held.limiter == "nothing":
         return
     limits = dict(held.limits)
+    tight = [k for k, n in limits.items() if n <= held.blocks]  # all of these have to give way
+    further = min((n for k, n in limits.items() if k not in tight), default=held.blocks)
+    smaller = "; and ".join(dict.fromkeys(_SMALLER[k] for k in tight))
     yield Observation(
         "occupancy",
         "note",
         "",
         0,
-        f"an SM holds {held.warps} of {held.warps_at_most} warps: {held.blocks} programs by its {held.limiter}",
-        f"the next limit would allow {min(n for k, n in limits.items() if k != held.limiter)} programs; few warps hide less "
-        "of the time that memory takes",
-        f"{_SMALLER[held.limiter]}; nothing to do where loads are already many ahead (pipelined products)",
+        f"an SM holds {held.warps} of {held.warps_at_most} warps: {held.blocks} programs by its {' and its '.join(tight)}",
+        f"the next limit would allow {further} programs; few warps hide less of the time that memory takes",
+        f"{smaller}; nothing to do where loads are already many ahead (pipelined products)",
         numbers=(("warps", held.warps), ("limiter", held.limiter), *held.limits),
     )

@@ -16,17 +16,23 @@ from tilefold.xray.compile import offline
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.execution import Execution, Program, execute
 from tilefold.xray.machine.memory import Allocation, Memory
+from tilefold.xray.machine.run import Turns
 from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import parse
 
 STEPS = 150_000  # instructions of a warp, times the trials
 TRIALS = 24
+_LONGER, _FEWEST = 4, 1000  # blocks that a variant may take: times the kernel's instructions, and at least
 _MANTISSA = {"fp64": 52, "fp32": 23, "fp16": 10, "bf16": 7, "fp8e5": 2, "fp8e4nv": 3}
 _SPARE_BITS = 4  # by which results may differ where sums come in another order
 
 
 class UntriedError(Exception):
     """A trial that was not made; its message says why."""
+
+
+class EndlessError(UntriedError):
+    """A variant that does not end, where the kernel does."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Trials:
         self.compiled, self.execution = compiled, execution
         self._left, self._done = STEPS, TRIALS
         self._compiled: dict[str, Compiled] = {}
-        self._kept: dict[tuple[str, tuple[Program, ...], int], Memory] = {}
+        self._kept: dict[tuple[str, tuple[Program, ...], int, Turns], Memory] = {}
 
     def compile(self, ttir: str) -> Compiled:
         """What the compiler makes of another TTIR.
@@ -89,19 +95,28 @@ class Trials:
         """
         return self._run(compiled, self._programs(programs), 0)
 
-    def memory(self, compiled: Compiled, programs: Sequence[Program] | None = None, sign: int = 0) -> Memory:
-        """What a variant leaves behind. `sign`: of all numbers that memory without data holds; 0 for both.
+    def memory(
+        self, compiled: Compiled, programs: Sequence[Program] | None = None, sign: int = 0, turns: Turns = "together"
+    ) -> Memory:  # fmt: skip
+        """What a variant leaves behind. `sign`: of all numbers that memory without data holds; 0 for both. `turns`: which
+        warps go on first.
 
         Raises:
             UntriedError: it cannot be executed, or takes too many steps.
         """
         chosen = self._programs(programs)
         first = self.execution
-        if compiled is self.compiled and first is not None and not sign and chosen == first.programs:
+        if (
+            compiled is self.compiled
+            and first is not None
+            and not sign
+            and turns == "together"
+            and chosen == first.programs
+        ):
             return first.memory
-        key = (compiled.ptx, chosen, sign)
+        key = (compiled.ptx, chosen, sign, turns)
         if key not in self._kept:
-            self._kept[key] = self._run(compiled, chosen, sign).memory
+            self._kept[key] = self._run(compiled, chosen, sign, turns).memory
         return self._kept[key]
 
     def _programs(self, given: Sequence[Program] | None) -> tuple[Program, ...]:
@@ -109,16 +124,24 @@ class Trials:
             raise UntriedError("the kernel was not executed")
         return self.execution.programs if given is None else tuple(given)
 
-    def _run(self, compiled: Compiled, programs: tuple[Program, ...], sign: int) -> Execution:
+    def _run(
+        self, compiled: Compiled, programs: tuple[Program, ...], sign: int, turns: Turns = "together"
+    ) -> Execution:
         assert self.execution is not None
         done = [o.instructions // max(o.issued.shape[1], 1) for o in self.execution.outcomes]
-        self._left -= max(done, default=0) * len(programs)
+        self._left -= (
+            max(done, default=0) * len(programs) * (1 if turns == "together" else compiled.num_warps)
+        )
         if self._left < 0:
             raise UntriedError(f"trials would take more than {STEPS} steps")
+        # A block has an instruction at least; a variant that goes on for many more than the kernel is not waited for.
+        steps = _LONGER * max((o.instructions for o in self.execution.outcomes), default=0) + _FEWEST
         try:
-            return execute(compiled, parse(compiled.ptx), programs, sign=sign)
+            return execute(compiled, parse(compiled.ptx), programs, sign=sign, steps=steps, turns=turns)
         except TilefoldError as error:
-            raise UntriedError(f"not executed: {str(error).removeprefix('xray: ')}") from None
+            said = str(error).removeprefix("xray: ")
+            kind = EndlessError if said.startswith("a program must end") else UntriedError
+            raise kind(f"not executed: {said}") from None
 
 
 def difference(compiled: Compiled, ours: Memory, theirs: Memory, *, exact: bool = False) -> Difference | None:

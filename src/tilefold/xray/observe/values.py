@@ -165,9 +165,18 @@ class Element:
         if kind == "tt.load" and len(operands) > 1 and not self._values[operands[1]]:
             # Without a value to fill in, what a masked lane holds is undefined: anything.
             return self._values[operands[2]] if len(operands) > 2 else self._draw(f"{name}?", operation.types)
+        if kind == "tt.dot" and any(self._is_zero(v) for v in operands[:2]):
+            return self.value(operands[2])
         if not is_elementwise(operation):
             return self._draw(name, operation.types)
         return apply(operation, [self._values[v] for v in operands])
+
+    def _is_zero(self, name: str) -> bool:
+        """Whether a product's operand is 0 here, as a column is that is masked and filled so."""
+        try:
+            return bool(self.value(name) == 0)
+        except UnknownError:
+            return False
 
     def _end(self, size: int, name: str, seed: int) -> int:
         """One of `size` places: the first, the last or any."""

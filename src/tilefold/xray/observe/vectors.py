@@ -7,21 +7,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import element_bytes, spelled, tensors
 from tilefold.xray.layouts import holding
-from tilefold.xray.machine.log import Access as Logged
-from tilefold.xray.machine.types import Array
+from tilefold.xray.observe.addresses import asked, backwards, run_of, runs_of, turned
+from tilefold.xray.observe.joined import TURNED
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Access, Line, Observation, Report
 from tilefold.xray.report.static import Lines, access_of, line_of
 
 WHOLE = 16  # bytes that one thread can move at once
-_SOME = 64  # threads of a program that are asked for their runs
 _OPERATIONS = {
     "load": ("tt.load",), "store": ("tt.store",), "copy": ("ttg.async_copy_global_to_local",),
 }  # fmt: skip
@@ -57,14 +54,14 @@ def scalar_access(report: Report, evidence: Evidence, trials: Trials) -> Iterato
         kinds = "stores" if a.kind == "store" else "asynchronous copies" if copied else "loads"
         yield Observation(
             "narrow-copy" if copied else "scalar-access",
-            "warning",
+            cause.severity,
             line.file,
             line.line,
-            f"{a.instructions} {kinds} of {a.bytes} bytes a thread, whose {a.instructions * a.bytes} bytes could go "
+            f"{a.instructions} {kinds} of {_bytes(a.bytes)} a thread, whose {a.instructions * a.bytes} bytes could go "
             f"{width} at a time" + ("; only copies of 16 bytes go past L1" if copied else ""),
             cause.reason,
             cause.change,
-            cycles_at_stake=max(spare, 0),
+            cycles_at_stake=4 * max(spare, 0),  # an SM has one unit for them
             numbers=(("bytes", a.bytes), ("instructions", a.instructions), ("possible", width)),
         )
 
@@ -76,19 +73,33 @@ class Cause:
     reason: str
     change: str
     width: int
+    severity: str = "warning"
 
 
 def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
     """No experiment widens it, and yet a thread's elements lie together: how often each is asked for, where they begin, or
     what the compiler knows."""
-    asked, different = _asked(line, access, evidence)
-    if asked >= 2 * different > 0:
+    times, different = asked(line, access, evidence)
+    if times >= 2 * different > 0:
         return Cause(
-            f"a thread asks for each place {asked / different:.0f} times: its offsets repeat, as those of k // 8 do",
+            f"a thread asks for each place {times / different:.0f} times: its offsets repeat, as those of k // 8 do",
             "load each word once, as a tile of its own, and unpack it in registers (broadcast, shift, reshape)",
             0,
         )
     width = possible_width(line, access, evidence)
+    if access.kind == "copy" and turned(line, access, evidence):
+        return Cause(
+            f"{TURNED}: what lies together in global memory lies apart there, and an asynchronous copy moves only what lies "
+            "together in both",
+            "keep this operand in global memory with its other dim contiguous (of a product's operand: K)",
+            0,
+        )
+    if backwards(line, access, evidence):
+        return Cause(
+            "a thread's neighbouring elements lie together in the opposite order",
+            "move the tile forwards and turn it around in registers (tl.flip)",
+            0,
+        )
     begins = [int(run[0]) for run in runs_of(line, access, evidence) if len(run) * access.bytes >= width]
     astray = sum(at % width != 0 for at in begins)
     if astray:
@@ -97,6 +108,7 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
             f"let rows begin at multiples of {width} bytes (pad their stride), or begin at the multiple before and mask; "
             "nothing to do where they are shifted on purpose",
             0,
+            "note",
         )
     return Cause(
         "the compiler cannot prove from the pointer's arithmetic what the executed addresses show: a thread's neighbouring "
@@ -126,55 +138,12 @@ def bytes_a_thread(line: Line, access: Access, evidence: Evidence) -> int:
     return max(found)
 
 
+def _bytes(n: int) -> str:
+    return f"{n} byte{'s' * (n != 1)}"
+
+
 def _power(n: int) -> int:
     return 1 << (n.bit_length() - 1) if n > 0 else 0
-
-
-def run_of(line: Line, access: Access, evidence: Evidence) -> int:
-    """Bytes of the usual run that one thread's elements make, where all these instructions are executed once."""
-    sizes = [len(run) for run in runs_of(line, access, evidence)]
-    return int(np.median(sizes)) * access.bytes if sizes else 0
-
-
-def runs_of(line: Line, access: Access, evidence: Evidence) -> list[Array]:
-    """Runs of neighbouring addresses that one thread touches, for some threads of each program: what may go together."""
-    each = _by_thread(line, access, evidence)
-    return [run for at in each for run in _split_runs(np.unique(at), access.bytes)]
-
-
-def _asked(line: Line, access: Access, evidence: Evidence) -> tuple[int, int]:
-    """Places that threads ask for, and different ones of each thread."""
-    each = _by_thread(line, access, evidence)
-    return sum(map(len, each)), sum(len(np.unique(at)) for at in each)
-
-
-def _by_thread(line: Line, access: Access, evidence: Evidence) -> list[Array]:
-    """The addresses of some threads of each program, where all instructions of the line are executed once."""
-    assert evidence.execution is not None
-    numbers = {
-        n
-        for n, i in enumerate(evidence.entry.instructions)
-        if evidence.places.line(i) == (line.file, line.line)
-        and access_of(i) == (access.kind, access.space, access.bytes)
-    }
-    found: list[Array] = []
-    for outcome in evidence.execution.outcomes:
-        first: dict[int, Logged] = {}
-        for logged in outcome.accesses:
-            if logged.instruction in numbers:
-                first.setdefault(logged.instruction, logged)
-        if not first:
-            continue
-        threads = len(next(iter(first.values())).active)
-        for thread in range(0, threads, max(1, threads // _SOME)):
-            at = [int(a.addresses[thread]) for a in first.values() if a.active[thread]]
-            found.append(np.array(at, np.int64))
-    return found
-
-
-def _split_runs(addresses: Array, size: int) -> list[Array]:
-    """Sorted addresses, cut where the next one is not the neighbour."""
-    return np.split(addresses, np.flatnonzero(np.diff(addresses) != size) + 1) if len(addresses) else []
 
 
 class Causes:
@@ -208,7 +177,7 @@ class Causes:
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
             return Cause(
                 f"divisibility: with {shown} a multiple of 16 it is {width} bytes (compiled so); as it is, {through}",
-                f"pad so that {shown} is a multiple of 16 and pass it so, or split the last tile off and mask it alone",
+                self._divided(enough[:1] or needed or self._names),
                 width,
             )
         if masked:
@@ -220,6 +189,21 @@ class Causes:
                 self._without_masks[place],
             )
         return None
+
+    def _divided(self, names: list[str]) -> str:
+        """How arguments come to be multiples of 16: pointers begin there, numbers are padded."""
+        pointers = {a.name for a in self._evidence.compiled.parameters if a.pointer}
+        begin, padded = ([n for n in names if (n in pointers) == wanted] for wanted in (True, False))
+        said = []
+        if begin:
+            said.append(f"let {' and '.join(begin)} begin at a multiple of 16 bytes")
+        if padded:
+            each = "a multiple" if len(padded) == 1 else "multiples"
+            said.append(
+                f"pad so that {' and '.join(padded)} {'is' if len(padded) == 1 else 'are'} {each} of 16 and pass "
+                f"{'it' if len(padded) == 1 else 'them'} so, or split the last tile off and mask it alone"
+            )
+        return ", and ".join(said)
 
     def _promise(self, names: list[str]) -> str:
         return _promising(self._evidence.compiled.ttir, names)

@@ -14,7 +14,7 @@ from tilefold.xray.report.occupancy import occupancy
 from tilefold.xray.report.sass import count_by_line
 from tilefold.xray.report.traffic import traffic
 
-_PORT = 64  # bytes that an SM takes from L2 in a clock at most
+PORT = 64  # bytes that an SM takes from L2 in a clock at most
 
 
 def build(evidence: Evidence, notes: list[str]) -> Report:
@@ -74,7 +74,7 @@ def _roofline(evidence: Evidence, totals: Totals, held: Occupancy) -> Roofline |
     rate = chip.fp16_per_clock if totals.work.tensor else chip.fp32_per_clock
     return Roofline(
         count, whole.asked, whole.once, whole.flops, sms, count / (chip.sms * max(held.blocks, 1)),
-        whole.once / chip.gb_per_s / 1e3, whole.asked / (_PORT * sms * chip.clock_mhz),
+        whole.once / chip.gb_per_s / 1e3, whole.asked / (PORT * sms * chip.clock_mhz),
         whole.flops / count * -(-count // chip.sms) / (rate * chip.clock_mhz),
         units,
     )  # fmt: skip

@@ -1,0 +1,109 @@
+"""Where the elements of single threads lie that a line loads or stores: side by side, apart, or in the opposite order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tilefold.xray.evidence import Evidence
+from tilefold.xray.machine.log import Access as Logged
+from tilefold.xray.machine.types import Array
+from tilefold.xray.ptx import Location
+from tilefold.xray.report.model import Access, Line
+from tilefold.xray.report.static import access_of
+
+_SOME = 64  # threads of a program that are asked for their runs
+
+
+def run_of(line: Line, access: Access, evidence: Evidence) -> int:
+    """Bytes of the usual run that one thread's elements make, where all these instructions are executed once."""
+    sizes = [len(run) for run in runs_of(line, access, evidence)]
+    return int(np.median(sizes)) * access.bytes if sizes else 0
+
+
+def runs_of(line: Line, access: Access, evidence: Evidence) -> list[Array]:
+    """Runs of neighbouring addresses that one thread touches, for some threads of each program: what may go together."""
+    each = by_thread(line, access, evidence)
+    return [run for at in each for run in _split_runs(np.unique(at), access.bytes)]
+
+
+def asked(line: Line, access: Access, evidence: Evidence) -> tuple[int, int]:
+    """Places that threads ask for, and different ones of each thread."""
+    each = by_thread(line, access, evidence)
+    return sum(map(len, each)), sum(len(np.unique(at)) for at in each)
+
+
+def by_thread(line: Line, access: Access, evidence: Evidence) -> list[Array]:
+    """The addresses of some threads of each program, where all instructions of one load or store of the line are executed
+    once."""
+    first = [
+        _first([a for a in accesses if a.space == access.space]).values()
+        for accesses in _each(line, access, evidence)
+    ]
+    return [
+        np.array([int(a.addresses[thread]) for a in executed if a.active[thread]], np.int64)
+        for executed in first
+        for thread in _some_threads(executed)
+    ]
+
+
+def _each(line: Line, access: Access, evidence: Evidence) -> list[list[Logged]]:
+    """The accesses of each load or store of a line (two of a line stand at different columns) in each program."""
+    assert evidence.execution is not None
+    wanted = (access.kind, access.space, access.bytes)
+    numbers: dict[Location | None, set[int]] = {}
+    for n, i in enumerate(evidence.entry.instructions):
+        if evidence.places.line(i) == (line.file, line.line) and access_of(i) == wanted:
+            numbers.setdefault(i.location, set()).add(n)
+    return [
+        [a for a in outcome.accesses if a.instruction in alike]
+        for outcome in evidence.execution.outcomes
+        for alike in numbers.values()
+    ]
+
+
+def _first(accesses: Sequence[Logged]) -> dict[int, Logged]:
+    """The first execution of each instruction."""
+    found: dict[int, Logged] = {}
+    for logged in accesses:
+        found.setdefault(logged.instruction, logged)
+    return found
+
+
+def _some_threads(accesses: Iterable[Logged]) -> range:
+    threads = max((len(a.active) for a in accesses), default=0)
+    return range(0, threads, max(1, threads // _SOME))
+
+
+def backwards(line: Line, access: Access, evidence: Evidence) -> bool:
+    """Whether most elements of a thread that follow each other lie right before each other."""
+    steps = [np.diff(at) for at in by_thread(line, access, evidence)]
+    joined = np.concatenate(steps) if steps else np.zeros(0, np.int64)
+    return bool(2 * (joined == -access.bytes).sum() > len(joined) > 0)
+
+
+def turned(line: Line, access: Access, evidence: Evidence) -> bool:
+    """Whether most of what a thread copies to neighbours in global memory does not become neighbours in shared memory."""
+    apart = met = 0
+    for accesses in _each(line, access, evidence):
+        sources, targets = (
+            _first([a for a in accesses if a.space == space]) for space in ("global", "shared")
+        )
+        both = [(sources[n], targets[n]) for n in sources if n in targets]
+        for thread in _some_threads(sources.values()):
+            pairs = [
+                (a.addresses[thread], b.addresses[thread])
+                for a, b in both
+                if a.active[thread] and b.active[thread]
+            ]
+            at, to = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+            near = np.diff(at) == access.bytes
+            met += int(near.sum())
+            apart += int((near & (np.diff(to) != access.bytes)).sum())
+    return 2 * apart > met > 0
+
+
+def _split_runs(addresses: Array, size: int) -> list[Array]:
+    """Sorted addresses, cut where the next one is not the neighbour."""
+    return np.split(addresses, np.flatnonzero(np.diff(addresses) != size) + 1) if len(addresses) else []

@@ -1,0 +1,55 @@
+"""What an observation is about, against what a program takes: less than a small part of it is no warning.
+
+A program takes as long as its busiest unit, and no less than one trip to memory and back. What could be saved is counted for
+the same executed programs, so the share does not depend on how many were executed, nor on the grid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilefold.xray.chips import Chip
+from tilefold.xray.evidence import Evidence
+from tilefold.xray.report.build import PORT
+from tilefold.xray.report.model import Observation, Report
+
+SHARE = 0.02  # of a program's least time, from which something is a warning
+BANKS = 0.05  # the same for passes through shared memory: these mostly hide behind what other units do
+_TRIP = 600  # clocks to memory and back, on each of these chips at the least
+_ISSUE = 4  # instructions of warps that an SM issues in a clock
+# Warnings about what is computed, and about waiting for other programs, whose time is not counted here.
+_UNWEIGHED = ("wrong-fill", "tf32-dot", "strong-atomic")
+
+
+def clocks(found: Observation, chip: Chip) -> float:
+    """Clocks of an SM that an observation is about, in all executed programs."""
+    return found.bytes_at_stake / chip.bytes_per_clock + found.cycles_at_stake / _ISSUE
+
+
+def least_clocks(report: Report, evidence: Evidence) -> float | None:
+    """Clocks that the executed programs take at the least, one after the other; None without an execution."""
+    totals, chip = report.totals, evidence.compiled.job.chip
+    if evidence.execution is None or totals.work is None:
+        return None
+    rate = chip.fp16_per_clock if totals.work.tensor else chip.fp32_per_clock
+    return max(
+        _TRIP * len(evidence.execution.programs),
+        totals.work.issued / _ISSUE,
+        totals.shared_passes or 0,
+        (totals.bytes_moved or 0) / PORT,
+        totals.work.flops / rate,
+    )
+
+
+def weighed(found: Observation, least: float | None, chip: Chip) -> Observation:
+    """The observation; as a note where it is about less than a share of the programs' least time."""
+    at_stake = clocks(found, chip)
+    if least is None or found.severity != "warning" or found.code in _UNWEIGHED or not at_stake:
+        return found
+    if at_stake >= (BANKS if found.code == "bank-conflict" else SHARE) * least:
+        return found
+    return replace(
+        found,
+        severity="note",
+        evidence=f"{found.evidence}; {100 * at_stake / least:.1f} % of what a program takes at the least",
+    )
