@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from tilefold.xray import machine
 from tilefold.xray.compile.arguments import TYPES, Argument
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.machine import Access, Kernel, Memory, Outcome, Transfer, load
+from tilefold.xray.machine.programs import neighbours
 from tilefold.xray.machine.run import LIMIT
 from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import Module
@@ -161,22 +163,24 @@ def execute(
     rest = len(kernel.entry.parameters) - len(values)
     values += [memory.place_open(f"scratch {i}") for i in range(rest)]
     outcomes: list[Outcome] = []
-    run = functools.partial(machine.execute, kernel, memory, values, grid=compiled.job.grid, steps=steps)
-    stopped = next((said for p in programs if (said := _next(outcomes, run, p))), "")
+    job = compiled.job
+    run = functools.partial(machine.execute, kernel, memory, values, grid=job.grid, steps=steps, cluster=job.cluster)
+    groups = itertools.groupby(programs, lambda program: neighbours(program, job.cluster))
+    stopped = next((said for _, together in groups if (said := _next(outcomes, run, [*together]))), "")
     places = tuple(int(v) if a.pointer else 0 for a, v in zip(compiled.parameters, values, strict=False))
     return Execution(
         kernel, tuple(programs)[: len(outcomes)], tuple(outcomes), tuple(bounds), memory, compiled.parameters, places, stopped
     )  # fmt: skip
 
 
-def _next(outcomes: list[Outcome], run: Callable[..., tuple[Outcome, ...]], program: Program) -> str:
-    """Execute one more program; why it failed, if it did and is not the first."""
+def _next(outcomes: list[Outcome], run: Callable[..., tuple[Outcome, ...]], programs: list[Program]) -> str:
+    """Execute programs of one more cluster; why they failed, if they did and are not the first."""
     try:
-        outcomes += run(programs=[program])
+        outcomes += run(programs=programs)
     except (ExecutionError, UnknownInstructionError) as error:
         if not outcomes:
             raise
-        return f"program {program}: {str(error).removeprefix('xray: ')}"
+        return f"program {programs[0]}: {str(error).removeprefix('xray: ')}"
     return ""
 
 

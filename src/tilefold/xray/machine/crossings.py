@@ -48,7 +48,7 @@ def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
     spans = [Span() for _ in range(len(outcome.releases) + 1)]
     ordering = _ordering(kernel)
     for access in outcome.accesses:
-        if access.space != "local":
+        if access.space not in ("local", "cluster"):
             copied = kernel.entry.instructions[access.instruction].opcode == "cp" and access.kind == "store"
             use = _of_threads(access, access.space == "global" and access.instruction in ordering)
             spans[access.step].after.append(use)
@@ -60,7 +60,7 @@ def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
     size, before = -(-kernel.shared // 128) * 128, spans[0].before
     found = []
     for step, release in enumerate(outcome.releases):
-        if release.threads < kernel.threads:
+        if release.threads < kernel.threads or release.cluster:
             crossing = Crossing(step, release.instruction, "warps", 0, None)
         else:
             crossing = _crossing(step, release.instruction, before, spans[step + 1].after, size)

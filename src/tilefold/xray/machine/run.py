@@ -1,14 +1,15 @@
-"""One program of the grid, executed: of all threads that can go on, those at the earliest block go first."""
+"""A program of the grid, or a cluster of them, executed: of threads that can go on, those at the earliest block go first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilefold.errors import ExecutionError
 from tilefold.xray.machine.binding import unknown
+from tilefold.xray.machine.cluster import Cluster
 from tilefold.xray.machine.cta import Cta
 from tilefold.xray.machine.kernel import Block, Ending, Kernel
 from tilefold.xray.machine.log import Outcome, Release
@@ -16,6 +17,7 @@ from tilefold.xray.machine.memory import Memory
 from tilefold.xray.machine.spaces import words
 from tilefold.xray.machine.types import Array
 
+MEETING = 1 << 16  # stands for the cluster's barrier where others have a number
 LIMIT = 250_000  # blocks executed; a kernel's loop of 100,000 rounds is one of these
 
 
@@ -39,20 +41,53 @@ def run(
         ExecutionError: a deadlock, a loop that changes nothing, a misaligned access, a shuffle among absent lanes, or the
             limit.
     """
+    (found,) = run_together(kernel, memory, arguments, [program], grid=grid, limit=limit)
+    return found
+
+
+def run_together(
+    kernel: Kernel,
+    memory: Memory,
+    arguments: Mapping[str, int | bytes],
+    programs: Sequence[tuple[int, int, int]],
+    *,
+    grid: tuple[int, int, int],
+    limit: int = LIMIT,
+) -> tuple[Outcome, ...]:
+    """Execute the programs of a cluster, as `run` does one: each until it has ended or waits for others, then the next.
+
+    Raises:
+        UnknownInstructionError: as `run`.
+        ExecutionError: as `run`, or all wait for each other.
+    """
     memory.adopt(kernel.variables)
-    cta = Cta(
-        kernel.dtypes,
-        memory,
-        words(arguments, kernel.parameters),
-        threads=kernel.threads,
-        shared=kernel.shared,
-        local=kernel.local,
-        instructions=len(kernel.entry.instructions),
-        program=program,
-        grid=grid,
-    )
+    ctas = [
+        Cta(
+            kernel.dtypes,
+            memory,
+            words(arguments, kernel.parameters),
+            threads=kernel.threads,
+            shared=kernel.shared,
+            local=kernel.local,
+            instructions=len(kernel.entry.instructions),
+            program=program,
+            grid=grid,
+            cluster=len(programs),
+        )
+        for program in programs
+    ]
+    Cluster(ctas)
+    waiting = [_Threads(kernel, cta) for cta in ctas]
     with np.errstate(all="ignore"):
-        _Threads(kernel, cta).run(limit)
+        while waiting:
+            moved = [threads.advance(limit) for threads in waiting]
+            waiting = [threads for threads in waiting if not threads.ended]
+            if waiting and not any(moved):
+                raise waiting[0].deadlock()
+    return tuple(_outcome(program, cta) for program, cta in zip(programs, ctas, strict=True))
+
+
+def _outcome(program: tuple[int, int, int], cta: Cta) -> Outcome:
     return Outcome(
         program,
         tuple(cta.accesses),
@@ -79,27 +114,35 @@ class _Threads:
         self._waits = np.full(cta.threads, -1)
         self._held = np.zeros(cta.threads, bool)
         self._last: Ending | None = None
+        self._watch, self._executed = _Watch(1024), 0
 
-    def run(self, limit: int) -> None:
-        """Until every thread has ended."""
-        watch = _Watch(1024)
-        for count in range(limit):
-            if watch.repeats(count, self._cta, self._place, self._waits):
+    @property
+    def ended(self) -> bool:
+        """Whether every thread has."""
+        return bool((self._place >= self._done).all())
+
+    def advance(self, limit: int) -> bool:
+        """Until every thread has ended, or none can go on without another program; whether any went on at all."""
+        self._cta.begun, moved = True, False
+        while (mask := self._next()) is not None:
+            moved = True
+            if not len(mask):
+                continue
+            if self._executed >= limit:
+                raise ExecutionError(
+                    f"xray: a program must end, got {limit} blocks executed and threads still running{self._standing()}"
+                )
+            if self._watch.repeats(self._executed, self._cta, self._place, self._waits):
                 raise ExecutionError(
                     f"xray: a program must end, got a loop that changes nothing any more{self._standing()}; it may wait for "
                     "what another program writes, and programs are executed one after the other"
                 )
-            mask = self._next()
-            if mask is None:
-                return
-            if len(mask):
-                self._step(int(self._place[mask.argmax()]), mask)
-        raise ExecutionError(
-            f"xray: a program must end, got {limit} blocks executed and threads still running{self._standing()}"
-        )
+            self._executed += 1
+            self._step(int(self._place[mask.argmax()]), mask)
+        return moved
 
     def _next(self) -> Array | None:
-        """The threads that go on: an empty array where some barrier had to let go first, None where all have ended."""
+        """The threads that go on: an empty array where some barrier had to let go first, None where none can."""
         place, cta = self._place, self._cta
         now = int(place[0])
         # Nearly always all threads stand before the same block.
@@ -108,10 +151,7 @@ class _Threads:
             return cta.everyone
         ready = (place < self._done) & (self._waits < 0) & ~cta.stalled & ~self._held
         if not ready.any():
-            if (place >= self._done).all():
-                return None
-            self._release()
-            return np.zeros(0, bool)
+            return np.zeros(0, bool) if self._release() else None
         now = int(self._blocks[self._ranks[place[ready]].min()])
         gather = self._kernel.blocks[now].gather
         if gather is None:
@@ -147,30 +187,51 @@ class _Threads:
             self._waits[taken], self._last = ending.barrier, ending
             if ending.expected and (self._waits == ending.barrier).sum() >= ending.expected:
                 self._let_go(self._waits == ending.barrier, ending.number)
+        elif ending.kind == "meeting":
+            self._cta.cluster.wait(self._cta, taken)
+            self._waits[taken], self._last = MEETING, ending
         if (self._place[mask] >= self._done).any():
             self._held[:] = False  # who has exited is waited for no longer
+            self._cta.gone = self._place >= self._done
 
-    def _release(self) -> None:
-        """All who wait at the one barrier go on; nobody else may be waiting elsewhere."""
+    def _release(self) -> bool:
+        """Whether some go on: those at the cluster's barrier, if all others came, or all who wait at one of the program's."""
+        alive, meeting = self._place < self._done, self._waits == MEETING
+        if meeting.any() and self._cta.cluster.complete(int(self._cta.met[meeting].max())):
+            self._let_go(meeting, self._number())
+            return True
+        found, expected = np.unique(self._waits[alive]), 0 if self._last is None else self._last.expected
+        if len(found) != 1 or not 0 <= found[0] < MEETING or int(alive.sum()) < expected:
+            return False
+        self._let_go(alive, self._number())
+        return True
+
+    def _number(self) -> int:
+        assert self._last is not None
+        return self._last.number
+
+    def deadlock(self) -> ExecutionError:
+        """What is wrong if none of the threads can ever go on."""
         alive = self._place < self._done
         if self._held.any():
-            raise ExecutionError(
+            return ExecutionError(
                 f"xray: all lanes that an instruction names must come to it, got lanes that wait forever{self._standing()}"
             )
-        if self._cta.stalled.any() or self._last is None:
-            raise ExecutionError(
+        if self._cta.stalled.any():
+            return ExecutionError(
                 "xray: a transaction barrier must complete, got "
                 f"{int(self._cta.stalled.sum())} threads waiting for one forever"
             )
         found = np.unique(self._waits[alive])
-        if len(found) != 1 or (self._last.expected and int(alive.sum()) < self._last.expected):
-            raise ExecutionError(
-                f"xray: threads must meet at one barrier, got some waiting at each of {found}"
+        if (found == MEETING).all():
+            return ExecutionError(
+                f"xray: all programs of a cluster must come to its barrier, got some that wait forever{self._standing()}"
             )
-        self._let_go(alive, self._last.number)
+        return ExecutionError(f"xray: threads must meet at one barrier, got some waiting at each of {found}")
 
     def _let_go(self, who: Array, number: int) -> None:
-        self._cta.releases.append(Release(number, int(who.sum())))
+        cluster = bool((self._waits[who] == MEETING).any())
+        self._cta.releases.append(Release(number, int(who.sum()), cluster))
         self._waits[who] = -1
 
     def _standing(self) -> str:

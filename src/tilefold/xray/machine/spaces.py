@@ -15,6 +15,7 @@ from tilefold.xray.machine.types import Array
 # bits: code may take the address of a parameter in a narrow register before it makes it generic.
 LOCAL_BASE = 1 << 30
 PARAMETER_BASE = 1 << 31
+RANK_BIT = 24  # of an address in shared memory: from here on whose it is (`machine.cluster`)
 
 
 class Flat:
@@ -64,14 +65,21 @@ class Generic:
 
 
 def special_registers(
-    numbers: Array, program: tuple[int, int, int], grid: tuple[int, int, int]
+    numbers: Array, program: tuple[int, int, int], grid: tuple[int, int, int], cluster: int = 1
 ) -> Mapping[str, Array]:
-    """The registers that a thread finds filled."""
+    """The registers that a thread finds filled; `cluster` programs that are neighbours along x run together."""
     threads = len(numbers)
     fixed: dict[str, int] = {"%tid.y": 0, "%tid.z": 0, "%ntid.x": threads, "%ntid.y": 1, "%ntid.z": 1}
     fixed |= {f"%ctaid.{axis}": at for axis, at in zip("xyz", program, strict=True)}
     fixed |= {f"%nctaid.{axis}": size for axis, size in zip("xyz", grid, strict=True)}
-    fixed |= {"%cluster_ctarank": 0, "%cluster_ctaid.x": 0, "%cluster_nctarank": 1}
+    fixed |= {"%cluster_ctarank": program[0] % cluster, "%cluster_nctarank": cluster}
+    within = {"cluster_ctaid": (program[0] % cluster, 0, 0), "cluster_nctaid": (cluster, 1, 1)}
+    among = {
+        "clusterid": (program[0] // cluster, *program[1:]),
+        "nclusterid": (grid[0] // cluster, *grid[1:]),
+    }
+    for name, values in (within | among).items():
+        fixed |= {f"%{name}.{axis}": value for axis, value in zip("xyz", values, strict=True)}
     found = {name: np.full(threads, value, np.uint32) for name, value in fixed.items()}
     lane = (numbers % 32).astype(np.uint32)
     return found | {
