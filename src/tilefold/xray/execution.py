@@ -141,15 +141,14 @@ def execute(
                 f"xray: executing needs a value for every number, got none for {argument.name!r}; "
                 f"write {argument.name}={argument.type}:1000"
             )
-    chip = compiled.job.chip
+    chip, kernel = compiled.job.chip, load(module, shared=compiled.shared)
     if (
-        compiled.shared > chip.shared_bytes_block
+        kernel.shared > chip.shared_bytes_block
     ):  # a launch is refused; beyond, addresses of matrices wrap around
         raise ExecutionError(
             f"xray: a program must fit into {chip.shared_bytes_block} bytes of shared memory ({chip.name}), "
-            f"got {compiled.shared}; take fewer stages or a smaller tile"
+            f"got {kernel.shared}; take fewer stages or a smaller tile"
         )
-    kernel = load(module, shared=compiled.shared)
     memory, bounds = Memory(sign=sign), []
     values: list[int | bytes] = []
     for number, argument in enumerate(compiled.parameters):
@@ -164,7 +163,9 @@ def execute(
     values += [memory.place_open(f"scratch {i}") for i in range(rest)]
     outcomes: list[Outcome] = []
     job = compiled.job
-    run = functools.partial(machine.execute, kernel, memory, values, grid=job.grid, steps=steps, cluster=job.cluster)
+    run = functools.partial(
+        machine.execute, kernel, memory, values, grid=job.grid, steps=steps, cluster=job.cluster
+    )
     groups = itertools.groupby(programs, lambda program: neighbours(program, job.cluster))
     stopped = next((said for _, together in groups if (said := _next(outcomes, run, [*together]))), "")
     places = tuple(int(v) if a.pointer else 0 for a, v in zip(compiled.parameters, values, strict=False))

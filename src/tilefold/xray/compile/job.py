@@ -13,8 +13,9 @@ from tilefold.xray.compile.arguments import Argument
 class Job:
     """A kernel with all that decides its code and its work.
 
-    `constants` are the compile-time parameters; `cluster` neighbours of the grid's programs start together; `source` is Triton's own form of a kernel of the library, whose arguments
-    are nested (None: made from `kernel`, `arguments` and `constants`).
+    `constants` are the compile-time parameters; `source` is Triton's own form of a kernel of the library, whose arguments
+    are nested (None: made from `kernel`, `arguments` and `constants`). Of the grid's programs `cluster` neighbours start
+    together.
     """
 
     kernel: Any

@@ -64,9 +64,9 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Release:
-    """One barrier that let its threads go on: `instruction` it was, `threads` of the program that met, with those of its `cluster`.
+    """One barrier that let its threads go on: `instruction` it was, `threads` that met. Releases are numbered by step.
 
-    Releases are numbered by step.
+    `cluster`: the threads of the program's whole cluster met, of which `threads` counts the program's own.
     """
 
     instruction: int

@@ -188,11 +188,18 @@ class _Threads:
             if ending.expected and (self._waits == ending.barrier).sum() >= ending.expected:
                 self._let_go(self._waits == ending.barrier, ending.number)
         elif ending.kind == "meeting":
-            self._cta.cluster.wait(self._cta, taken)
-            self._waits[taken], self._last = MEETING, ending
+            self._meet(ending, taken)
         if (self._place[mask] >= self._done).any():
             self._held[:] = False  # who has exited is waited for no longer
             self._cta.gone = self._place >= self._done
+
+    def _meet(self, ending: Ending, who: Array) -> None:
+        """These threads wait for the whole cluster."""
+        try:
+            self._cta.cluster.wait(self._cta, who)
+        except ExecutionError as error:
+            raise ExecutionError(f"{error} in {self._kernel.place(ending.number)}") from None
+        self._waits[who], self._last = MEETING, ending
 
     def _release(self) -> bool:
         """Whether some go on: those at the cluster's barrier, if all others came, or all who wait at one of the program's."""
