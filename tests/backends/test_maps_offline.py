@@ -18,6 +18,7 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.contract.row import make_row_map
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import kept
+from tilefold.planner import maps
 from tilefold.planner.device import H200
 from tilefold.requests import RowMap
 from tilefold.xray.machine.counts import global_cost
@@ -84,14 +85,27 @@ def test_nothing_is_spilled_and_vectors_are_whole(
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "dim"), [((6, 512), BF16, 1), ((3, 1000), FP32, 1), ((2, 16, 128), BF16, 1)], ids=str
+    ("shape", "dtype", "dim", "cluster"),
+    [
+        ((6, 512), BF16, 1, 1),
+        ((3, 1000), FP32, 1, 1),
+        ((2, 16, 128), BF16, 1, 1),
+        ((3, 1000), FP32, 1, 4),
+        ((2, 4096), BF16, 1, 8),
+        ((70, 64), FP32, 0, 16),
+    ],
+    ids=str,
 )
 def test_each_sector_is_read_once_and_written_once(
-    shape: tuple[int, ...], dtype: torch.dtype, dim: int
+    shape: tuple[int, ...], dtype: torch.dtype, dim: int, cluster: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if cluster > 1:
+        monkeypatch.setattr(maps, "THREAD_WORDS", 0)
+        monkeypatch.setattr(maps, "SHARED_TILES", ((1, 8),))
     x = torch.randn(shape).to(dtype)
     request, tensors = asked(*kept(_shares, False), [x], [], dim)
     problem, plan = request.plan(tensors, H200, library=False)
+    assert plan.stages[0].splits == cluster
     results = [torch.empty(shape, dtype=dtype)]
     outcomes = run_plan(plan, problem, request.computation, tensors, results, 90)
     sectors = math.ceil(x.nbytes / 32)

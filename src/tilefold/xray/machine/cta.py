@@ -84,7 +84,11 @@ class Cta:
 
     def space(self, name: str) -> Memory | Flat | Distributed:
         """The memory of a state space; "cluster" is the shared memory of all programs that run together."""
-        own = {"shared": self.shared, "local": self.local, "cluster": self.distributed}
+        own: dict[str, Flat | Distributed] = {
+            "shared": self.shared,
+            "local": self.local,
+            "cluster": self.distributed,
+        }
         return own.get(name, self.memory)
 
     def private(self, addresses: Array, active: Array) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from tilefold.xray.machine.log import Outcome, Release
 from tilefold.xray.machine.memory import Memory
 from tilefold.xray.machine.spaces import words
 from tilefold.xray.machine.types import Array
+from tilefold.xray.machine.watch import Watch
 
 MEETING = 1 << 16  # stands for the cluster's barrier where others have a number
 LIMIT = 250_000  # blocks executed; a kernel's loop of 100,000 rounds is one of these
@@ -114,7 +114,7 @@ class _Threads:
         self._waits = np.full(cta.threads, -1)
         self._held = np.zeros(cta.threads, bool)
         self._last: Ending | None = None
-        self._watch, self._executed = _Watch(1024), 0
+        self._watch, self._executed = Watch(1024), 0
 
     @property
     def ended(self) -> bool:
@@ -289,28 +289,6 @@ class _Threads:
         left, on = (mask & ~active).reshape(-1, 32).any(1), active.reshape(-1, 32).any(1)
         self._cta.acted[number] -= left & ~on
         self._cta.parted |= left & on
-
-
-@dataclass
-class _Watch:
-    """Finds a program that comes back to a state it was in: it will never end. The state is kept at doubling counts (Brent's
-    algorithm), first after `due` blocks."""
-
-    due: int
-    _seen: tuple[object, ...] | None = None
-    _registers: tuple[Array, ...] = ()
-
-    def repeats(self, count: int, cta: Cta, place: Array, waits: Array) -> bool:
-        """Whether threads stand where they stood at the last mark, with the same registers and memory."""
-        if count < self.due and self._seen is None:
-            return False
-        state = (cta.changes, place.tobytes(), waits.tobytes(), cta.stalled.tobytes(), cta.carry.tobytes())
-        if count >= self.due:
-            self.due, self._seen, self._registers = 2 * self.due, state, tuple(cta.registers)
-            return False
-        return state == self._seen and all(
-            a is b or a.tobytes() == b.tobytes() for a, b in zip(self._registers, cta.registers, strict=True)
-        )
 
 
 def _spans(numbers: Array) -> str:
