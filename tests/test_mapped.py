@@ -43,9 +43,11 @@ def backend(request: Any) -> Any:
 
 
 def check(got: torch.Tensor, want: torch.Tensor, dtype: torch.dtype) -> None:
+    """Where all numbers are small (a long row's shares), errors are measured by the largest of them."""
     assert got.dtype == dtype
-    bound = BOUNDS[dtype]
-    torch.testing.assert_close(got.double(), want.double(), rtol=bound, atol=bound, equal_nan=True)
+    bound, known = BOUNDS[dtype], want.double()[want.isfinite()].abs()
+    largest = min(1.0, float(known.max())) if known.numel() else 1.0
+    torch.testing.assert_close(got.double(), want.double(), rtol=bound, atol=bound * largest, equal_nan=True)
 
 
 def cut(*shape: int, dtype: torch.dtype = torch.float32, offset: int = 0) -> torch.Tensor:
