@@ -10,7 +10,7 @@ import numpy as np
 from tilefold.xray.machine.cluster import Cluster, Distributed
 from tilefold.xray.machine.log import Access, Release, Touch, Transfer
 from tilefold.xray.machine.memory import Memory
-from tilefold.xray.machine.spaces import Flat, Generic, special_registers
+from tilefold.xray.machine.spaces import Flat, Generic, Special
 from tilefold.xray.machine.types import Array
 
 Engine = TypeVar("Engine")
@@ -51,7 +51,7 @@ class Cta:
             for d in dtypes
         ]
         self.carry = np.zeros(self.threads, bool)
-        self.special = special_registers(numbers, program, grid, cluster)
+        self.special = Special(numbers, program, grid, cluster)
         self.parameters = parameters
         self.memory = memory
         self.generic = Generic(memory, self.parameters)

@@ -114,7 +114,7 @@ class _Threads:
         self._waits = np.full(cta.threads, -1)
         self._held = np.zeros(cta.threads, bool)
         self._last: Ending | None = None
-        self._watch, self._executed = Watch(1024), 0
+        self._watch, self._executed, self._met = Watch(1024), 0, False
 
     @property
     def ended(self) -> bool:
@@ -199,13 +199,14 @@ class _Threads:
             self._cta.cluster.wait(self._cta, who)
         except ExecutionError as error:
             raise ExecutionError(f"{error} in {self._kernel.place(ending.number)}") from None
-        self._waits[who], self._last = MEETING, ending
+        self._waits[who], self._last, self._met = MEETING, ending, True
 
     def _release(self) -> bool:
         """Whether some go on: those at the cluster's barrier, if all others came, or all who wait at one of the program's."""
         alive, meeting = self._place < self._done, self._waits == MEETING
-        if meeting.any() and self._cta.cluster.complete(int(self._cta.met[meeting].max())):
-            self._let_go(meeting, self._number())
+        met = int(self._cta.met[meeting].max()) if self._met and meeting.any() else 0
+        if met and self._cta.cluster.complete(met):
+            self._let_go(meeting, self._number(), cluster=True)
             return True
         found, expected = np.unique(self._waits[alive]), 0 if self._last is None else self._last.expected
         if len(found) != 1 or not 0 <= found[0] < MEETING or int(alive.sum()) < expected:
@@ -236,8 +237,7 @@ class _Threads:
             )
         return ExecutionError(f"xray: threads must meet at one barrier, got some waiting at each of {found}")
 
-    def _let_go(self, who: Array, number: int) -> None:
-        cluster = bool((self._waits[who] == MEETING).any())
+    def _let_go(self, who: Array, number: int, *, cluster: bool = False) -> None:
         self._cta.releases.append(Release(number, int(who.sum()), cluster))
         self._waits[who] = -1
 
