@@ -70,8 +70,7 @@ class Cta:
         self.stalled = np.zeros(self.threads, bool)
         self.events = self.syncs = 0
         # Of a cluster: how often each thread arrived at its barrier and waited there, and which have ended.
-        self.cluster = Cluster([self])
-        self.distributed = Distributed(self)
+        self.cluster = Cluster(())
         self.arrived, self.met = np.zeros(self.threads, np.int64), np.zeros(self.threads, np.int64)
         self.gone, self.begun = np.zeros(self.threads, bool), False
         self._engines: dict[Any, Any] = {}
@@ -84,12 +83,9 @@ class Cta:
 
     def space(self, name: str) -> Memory | Flat | Distributed:
         """The memory of a state space; "cluster" is the shared memory of all programs that run together."""
-        own: dict[str, Flat | Distributed] = {
-            "shared": self.shared,
-            "local": self.local,
-            "cluster": self.distributed,
-        }
-        return own.get(name, self.memory)
+        if name == "cluster":
+            return Distributed(self)
+        return {"shared": self.shared, "local": self.local}.get(name, self.memory)
 
     def private(self, addresses: Array, active: Array) -> Array:
         """Where each active thread's local addresses lie among those of all threads."""

@@ -76,7 +76,7 @@ def run_together(
         )
         for program in programs
     ]
-    Cluster(ctas)
+    cluster = Cluster(ctas)
     waiting = [_Threads(kernel, cta) for cta in ctas]
     with np.errstate(all="ignore"):
         while waiting:
@@ -84,6 +84,7 @@ def run_together(
             waiting = [threads for threads in waiting if not threads.ended]
             if waiting and not any(moved):
                 raise waiting[0].deadlock()
+    cluster.members = ()  # they know each other: without this, their memory would wait for Python's search for cycles
     return tuple(_outcome(program, cta) for program, cta in zip(programs, ctas, strict=True))
 
 

@@ -111,7 +111,7 @@ def _send(binder: Binder, instruction: Instruction, number: int) -> Step:
                 "xray: a store that a barrier counts must go where the barrier is, got another program's"
             )
         values = np.stack([read(cta)[active] for read in reads])
-        cta.distributed.store(where, values, number)
+        cta.space("cluster").store(where, values, number)
         for member, chosen, places in cta.cluster.parts(cta, barriers):
             _count(member, number, places, where[chosen], size)
 
