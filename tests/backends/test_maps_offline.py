@@ -105,7 +105,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch, warps: int = 1) -> None:
         ((2, 16, 128), BF16, 1, 1),
         ((3, 1000), FP32, 1, 4),
         ((2, 4096), BF16, 1, 8),
-        ((70, 64), FP32, 0, 16),
+        ((2, 4000), FP32, 1, 16),
     ],
     ids=str,
 )

@@ -490,8 +490,8 @@ MUTANTS = (
     Mutant(
         "a row's first elements are not stored where its first vector is another's too",
         "backends/triton/kernels/map_rows.py",
-        "inside = (at >= 0) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
-        "inside = (at >= RUN) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
+        "(at >= 0) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
+        "(at >= RUN) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
         ("tests/test_mapped.py::test_executed_from_ptx[odd rows]",),
     ),
     Mutant(
@@ -504,8 +504,8 @@ MUTANTS = (
     Mutant(
         "the last program's state is left out of a cluster's",
         "backends/triton/kernels/clusters.py",
-        "        mask = part < CLUSTER\n",
-        "        mask = part < CLUSTER - 1\n",
+        "mask = part < CLUSTER\n",
+        "mask = part < CLUSTER - 1\n",
         ("tests/test_mapped.py::test_clusters_executed_from_ptx[odd rows]",),
     ),
     Mutant(
