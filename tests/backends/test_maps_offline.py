@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -18,9 +19,16 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.contract.row import make_row_map
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import kept
+from tilefold.planner import maps
 from tilefold.planner.device import H200
 from tilefold.requests import RowMap
+from tilefold.xray.chips import chip_of
+from tilefold.xray.compile.folds import job_of
+from tilefold.xray.examine import examine
 from tilefold.xray.machine.counts import global_cost
+from tilefold.xray.machine.races import races
+from tilefold.xray.render import words
+from tilefold.xray.report import from_json
 from xray.running import run_plan
 
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -83,18 +91,56 @@ def test_nothing_is_spilled_and_vectors_are_whole(
         assert wide or call.kernel == "clear" or shape[-1] % 4, "elements are stored in vectors of 16 bytes"
 
 
+def small_tiles(monkeypatch: pytest.MonkeyPatch, warps: int = 1) -> None:
+    """No program holds a row, and those of a cluster are small."""
+    monkeypatch.setattr(maps, "THREAD_WORDS", 0)
+    monkeypatch.setattr(maps, "SHARED_TILES", ((warps, 8),))
+
+
 @pytest.mark.parametrize(
-    ("shape", "dtype", "dim"), [((6, 512), BF16, 1), ((3, 1000), FP32, 1), ((2, 16, 128), BF16, 1)], ids=str
+    ("shape", "dtype", "dim", "cluster"),
+    [
+        ((6, 512), BF16, 1, 1),
+        ((3, 1000), FP32, 1, 1),
+        ((2, 16, 128), BF16, 1, 1),
+        ((3, 1000), FP32, 1, 4),
+        ((2, 4096), BF16, 1, 8),
+        ((2, 4000), FP32, 1, 16),
+    ],
+    ids=str,
 )
 def test_each_sector_is_read_once_and_written_once(
-    shape: tuple[int, ...], dtype: torch.dtype, dim: int
+    shape: tuple[int, ...], dtype: torch.dtype, dim: int, cluster: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if cluster > 1:
+        small_tiles(monkeypatch)
     x = torch.randn(shape).to(dtype)
     request, tensors = asked(*kept(_shares, False), [x], [], dim)
     problem, plan = request.plan(tensors, H200, library=False)
+    assert plan.stages[0].splits == cluster
     results = [torch.empty(shape, dtype=dtype)]
     outcomes = run_plan(plan, problem, request.computation, tensors, results, 90)
     sectors = math.ceil(x.nbytes / 32)
     loads = global_cost(a for o in outcomes for a in o.accesses if a.kind != "store")
     stores = global_cost(a for o in outcomes for a in o.accesses if a.kind == "store")
     assert (loads.sectors, stores.sectors) == (sectors, sectors)
+    assert not any(race.differing for o in outcomes for race in races(o))
+
+
+def test_the_report_names_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole clusters are executed for the first, a middle and the last program, and those alone are counted."""
+    small_tiles(monkeypatch, warps=2)
+    request, tensors = request_of("softmax", (3, 1000), FP32, 1)
+    problem, plan = request.plan(tensors, H200, library=False)
+    (call,) = calls_of(plan, problem, request.computation)
+    report = examine(job_of(call, "softmax", chip_of("sm_90")))
+    assert "grid 6 in clusters of 2," in words.launch(report)
+    assert report.programs == ((0, 0, 0), (3, 0, 0), (5, 0, 0))
+    # A state of two words, those of both programs, and a barrier: beside what the launch gives.
+    assert report.resources.shared >= 8 + 16 + 8
+    assert not report.notes
+    assert "needless-barrier" not in report.codes()
+    document = json.loads(json.dumps(report.as_json()))
+    assert from_json(document) == report
+    del document["cluster"]
+    assert from_json(document).cluster == 1

@@ -290,8 +290,8 @@ MUTANTS = (
     Mutant(
         "kernels with and without reserved shared memory share a cache entry",
         "backends/triton/launch.py",
-        "*options, call.shared_bytes, index)",
-        "*options, index)",
+        "*options, call.shared_bytes, call.cluster, index)",
+        "*options, call.cluster, index)",
         ("tests/backends/test_edges.py::test_a_launch_that_reserves_shared_memory_has_a_kernel_of_its_own",),
     ),
     # ------------------------------------------------------------------------------------------------ Triton: products
@@ -490,9 +490,51 @@ MUTANTS = (
     Mutant(
         "a row's first elements are not stored where its first vector is another's too",
         "backends/triton/kernels/map_rows.py",
-        "inside = (at >= 0) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
-        "inside = (at >= RUN) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
+        "(at >= 0) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
+        "(at >= RUN) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
         ("tests/test_mapped.py::test_executed_from_ptx[odd rows]",),
+    ),
+    Mutant(
+        "every program of a cluster leaves its state where the receiver's own belongs",
+        "backends/triton/kernels/clusters.py",
+        "mad.lo.u32 word, rank, $1, word;",
+        "mad.lo.u32 word, to, $1, word;",
+        ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
+    ),
+    Mutant(
+        "the last program's state is left out of a cluster's",
+        "backends/triton/kernels/clusters.py",
+        "mask = part < CLUSTER\n",
+        "mask = part < CLUSTER - 1\n",
+        ("tests/test_mapped.py::test_clusters_executed_from_ptx[odd rows]",),
+    ),
+    Mutant(
+        "a cluster's barrier expects the bytes of all programs but one",
+        "backends/triton/kernels/clusters.py",
+        "[meeting_barrier], {4 * words * cluster};",
+        "[meeting_barrier], {4 * words * (cluster - 1)};",
+        ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
+    ),
+    Mutant(
+        "a cluster's programs send before all have begun",
+        "backends/triton/kernels/clusters.py",
+        "        barrier.cluster.wait.acquire.aligned;\n",
+        "",
+        ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
+    ),
+    Mutant(
+        "no fence shows a cluster's barriers to the other programs",
+        "backends/triton/kernels/clusters.py",
+        "@first fence.mbarrier_init.release.cluster;\n",
+        "",
+        ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
+    ),
+    Mutant(
+        "a cluster's program does not wait for what the others send",
+        "backends/triton/kernels/clusters.py",
+        "        @!come bra WAITING;\n",
+        "",
+        ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
     ),
     Mutant(
         "a result may overlap an input somehow",
@@ -502,6 +544,20 @@ MUTANTS = (
         ("tests/test_mapped.py::test_a_refused_call_leaves_its_input",),
     ),
     # ------------------------------------------------------------------------------------------------ X-ray
+    Mutant(
+        "a program that has ended may still be written into",
+        "xray/machine/cluster.py",
+        "if not found.begun or found.gone.all():",
+        "if not found.begun:",
+        ("tests/xray/test_clusters.py::test_what_no_chip_defines_is_said[too late]",),
+    ),
+    Mutant(
+        "only the program's own threads meet at a cluster's barrier",
+        "xray/machine/cluster.py",
+        "for m in self.members)",
+        "for m in self.members[:1])",
+        ("tests/xray/test_clusters.py::test_a_program_reads_its_neighbours_memory",),
+    ),
     Mutant(
         "a sector is counted for each lane",
         "xray/machine/counts.py",

@@ -71,7 +71,8 @@ def executed(launched: Launched, ptx: str, shared: int) -> list[tuple[GlobalCost
             values.append(leaf)
     grid = (launched.call.grid, 1, 1)
     chosen = [(program, 0, 0) for program in launched.programs()]
-    outcomes = execute(load(parse(ptx), shared=shared), memory, values, grid=grid, programs=chosen)
+    kernel, cluster = load(parse(ptx), shared=shared), launched.call.cluster
+    outcomes = execute(kernel, memory, values, grid=grid, programs=chosen, cluster=cluster)
     return [
         (
             global_cost(a for a in outcome.accesses if a.kind != "store"),

@@ -56,9 +56,12 @@ def run_grid(
     values: Sequence[int | bytes],
     grid: tuple[int, int, int],
     scratch: bool = False,
+    cluster: int = 1,
 ) -> list[Outcome]:
     """Every program of a grid."""
-    found = execute(kernel, memory, values, grid=grid, programs=all_programs(grid), scratch=scratch)
+    found = execute(
+        kernel, memory, values, grid=grid, programs=all_programs(grid), scratch=scratch, cluster=cluster
+    )
     assert not memory.faults, memory.faults[:3]
     return list(found)
 
@@ -205,7 +208,7 @@ def run_call(
             values.append(memory.place(f"t{i}", held) + offset - leaf.before)
         elif leaf != 1:
             values.append(leaf)
-    outcomes = run_grid(kernel, memory, values, (call.grid, 1, 1))
+    outcomes = run_grid(kernel, memory, values, (call.grid, 1, 1), cluster=call.cluster)
     for i, tensor in enumerate(outputs, start=len(inputs)):
         stored = torch.from_numpy(memory.read(f"t{i}", np.uint8)[: tensor.nbytes])
         tensor.copy_(stored.view(tensor.dtype).view(tensor.shape))

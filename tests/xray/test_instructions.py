@@ -349,7 +349,7 @@ UNKNOWN = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [room], 32;"
         f"bra PAST; {UNKNOWN} PAST:",
         f"setp.lt.s32 %t0, %tid_, 0; @%t0 {UNKNOWN}",
         "setp.lt.s32 %t0, %tid_, 0; @%t0 bar.sync 0;",
-        "bra PAST; barrier.cluster.arrive; PAST:",
+        "bra PAST; bar.arrive 1, 64; PAST:",
     ],
     ids=["behind a jump", "with a false predicate", "a predicated barrier", "a barrier of another kind"],
 )
@@ -360,7 +360,7 @@ def test_an_unknown_instruction_that_no_thread_reaches_is_no_error(body: str) ->
     assert outcome.lanes[number] == 0
 
 
-@pytest.mark.parametrize("body", [f"@%t0 {UNKNOWN}", "@%t0 bar.sync 0;", "barrier.cluster.arrive;"])
+@pytest.mark.parametrize("body", [f"@%t0 {UNKNOWN}", "@%t0 bar.sync 0;", "bar.arrive 1, 64;"])
 def test_an_unknown_instruction_that_one_thread_reaches_is_an_error(body: str) -> None:
     text = module(f"setp.eq.s32 %t0, %tid_, 31;\n{body}", 0)
     line = 1 + text[: text.index(body)].count("\n")

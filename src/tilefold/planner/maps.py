@@ -36,12 +36,12 @@ FEW_VECTORS = 4  # of 16 bytes that a thread takes of a row, where the row has n
 ALONE_WORDS = 32  # that a thread of a program holds, where a cluster could share the row
 # Warps of a program, and a thread's registers that hold elements, where a cluster holds a row: the first pair that does.
 SHARED_TILES = ((8, 16), (16, 16), (16, 32))
+MASKED_PARTS = 8  # programs at most that share a row of 16-bit elements which is not whole tiles
 ROW_WARPS = 4  # of a program that holds several rows
 COLUMN_BYTES = 128  # of neighbouring columns
 WINDOW_BYTES = 8 << 20  # of elements that are folded, and read again while they are in the L2
-# That a program folds or maps, of elements of 16 bits and of wider ones. Columns are not worth it: their fold, then every
-# element's map, is as fast (docs/experiments/maps.md).
-PART_BYTES = {2: 64 << 10, 4: 32 << 10}
+PART_BYTES = 32 << 10  # that a program folds or maps
+NARROW_PARTS = 2  # times as many, of elements of 16 bits
 LEAST_PART_BYTES = 8 << 10
 MOST_PARTS = 512  # of a row: a program combines the states of all
 WINDOW_WARPS = 8
@@ -236,8 +236,11 @@ def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> St
     length = view.length + align - 1
     for warps, words in SHARED_TILES:
         unroll = max(1, words * 4 // (run * sum(d.itemsize for d in rows.dtypes)))
-        parts = math.ceil(length / (run * unroll * warps * WARP))
-        if parts <= cluster:
+        tile = run * unroll * warps * WARP
+        parts = math.ceil(length / tile)
+        # Masks of 16-bit elements in large clusters cost more than a second read from the L2.
+        costly = rows.dtypes[0].itemsize <= 2 and parts > MASKED_PARTS and length % tile
+        if parts <= cluster and not costly:
             return Stage("shared_rows", 1, warps * WARP, run, unroll, parts, warps, align=align)
     return None
 
@@ -272,7 +275,10 @@ def _whole_columns(view: View, held: int) -> Stage | None:
 def windows_stage(
     problem: Problem, program: Program, results: Dtypes, sms: int, invariant: bool
 ) -> Windows | None:
-    """Rows in windows that the L2 holds, cut into parts; None for columns, and where order matters."""
+    """Rows in windows that the L2 holds, cut into parts; None where order matters, and for columns.
+
+    Columns' fold, then every element's map, is as fast as windows of them were (docs/experiments/maps.md).
+    """
     rows = rows_of(problem, program.algebra.inputs)
     view = alone(view_of(rows), rows) if invariant else view_of(rows)
     if not program.algebra.commutative or not view.by_rows:
@@ -282,7 +288,7 @@ def windows_stage(
     size = stage.block_outputs * sum(
         d.itemsize for d in rows.dtypes
     )  # bytes of a position of a block of rows
-    part = PART_BYTES[2 if max(d.itemsize for d in rows.dtypes) <= 2 else 4]
+    part = PART_BYTES * (NARROW_PARTS if max(d.itemsize for d in rows.dtypes) <= 2 else 1)
     if not invariant:  # a part a program twice over, where all is little
         part = max(LEAST_PART_BYTES, min(part, problem.outputs * problem.length * size // (2 * sms)))
     tiles = problem.length // stage.step - (stage.align > 1)  # whole ones, as `chunk_of` counts them

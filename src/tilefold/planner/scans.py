@@ -19,6 +19,9 @@ from tilefold.planner.view import WARP, View, power_above, power_below, view_of
 from tilefold.problem import Dim, Problem, canonical
 
 LANE_WORDS = 32  # 32-bit words of states that a thread holds of a tile
+SHARED_WORDS = (
+    64  # the same where programs share rows: the more elements a share has, the fewer wait for each other
+)
 WALKED_WORDS = 16  # the same where a program walks its lines, so that more programs fit an SM
 SHORT = 512  # elements of a line, up to which a program takes several lines at once
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
@@ -27,14 +30,14 @@ MOST_WARPS = 16  # of one program that walks
 EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
 COLUMN_WORDS = 8  # of the states of a thread's columns
 WALKED_BYTES = (
+    256,
     128,
     64,
-)  # of a row that a walk reads at once, where columns are few: a line of the caches, half a line
+)  # of a row that a walk reads at once: the first that gives every SM enough to do
+WALKS_AN_SM = 6
 SHARED_WARPS = 4  # of a program that shares rows
-COLUMN_WARPS = (
-    8  # of one that shares columns: its tile should be much more than the states of others that it reads
-)
-COLUMN_LINES = 64  # of a tile of shared columns
+COLUMN_WARPS = 4  # of one that shares columns
+COLUMN_LINES = 32  # of a tile of shared columns
 TREE = 8  # shares of a group, and groups of a block, where many lines run beside each other
 LONE_TREE = 32  # the same where few do, and more shares of a line run at the same time
 COLUMN_TREE = 16  # the same of columns: a state of each column is read for each share
@@ -186,6 +189,7 @@ def _of_rows(view: View, words: int, device: Device, alone: bool) -> ScanTile:
     if length <= ONE_TILE:
         warps = max(1, min(16, power_above(length) // (WARP * each)))
         return ScanTile(1, power_above(length), True, run, warps)
+    each = _lane_elements(words, SHARED_WORDS, run)
     tile = ScanTile(1, SHARED_WARPS * WARP * each, True, run, SHARED_WARPS)
     return _shared(tile, length, LONE_TREE if alone or rows < FEW_BLOCKS else TREE)
 
@@ -224,6 +228,8 @@ def _walked_columns(view: View, vector: int, words: int, device: Device) -> Scan
     for wide in WALKED_BYTES:
         lines = max(vector, wide // view.element)
         programs = math.ceil(view.inner / lines) * view.outer
+        if programs < WALKS_AN_SM * device.sms and wide != WALKED_BYTES[-1]:
+            continue
         warps = _walking_warps(programs, device) if programs > device.sms else 0
         slots = WARP * warps * _lane_elements(words, WALKED_WORDS, vector) // lines
         if warps and 1 < slots <= power_above(view.length):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from tilefold.xray import machine
 from tilefold.xray.compile.arguments import TYPES, Argument
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.machine import Access, Kernel, Memory, Outcome, Transfer, load
+from tilefold.xray.machine.programs import neighbours
 from tilefold.xray.machine.run import LIMIT, Turns
 from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import Module
@@ -141,15 +143,14 @@ def execute(
                 f"xray: executing needs a value for every number, got none for {argument.name!r}; "
                 f"write {argument.name}={argument.type}:1000"
             )
-    chip = compiled.job.chip
+    chip, kernel = compiled.job.chip, load(module, shared=compiled.shared)
     if (
-        compiled.shared > chip.shared_bytes_block
+        kernel.shared > chip.shared_bytes_block
     ):  # a launch is refused; beyond, addresses of matrices wrap around
         raise ExecutionError(
             f"xray: a program must fit into {chip.shared_bytes_block} bytes of shared memory ({chip.name}), "
-            f"got {compiled.shared}; take fewer stages or a smaller tile"
+            f"got {kernel.shared}; take fewer stages or a smaller tile"
         )
-    kernel = load(module, shared=compiled.shared)
     memory, bounds = Memory(sign=sign), []
     values: list[int | bytes] = []
     for number, argument in enumerate(compiled.parameters):
@@ -163,24 +164,26 @@ def execute(
     rest = len(kernel.entry.parameters) - len(values)
     values += [memory.place_open(f"scratch {i}") for i in range(rest)]
     outcomes: list[Outcome] = []
+    job = compiled.job
     run = functools.partial(
-        machine.execute, kernel, memory, values, grid=compiled.job.grid, steps=steps, turns=turns
+        machine.execute, kernel, memory, values, grid=job.grid, steps=steps, turns=turns, cluster=job.cluster
     )
-    stopped = next((said for p in programs if (said := _next(outcomes, run, p))), "")
+    groups = itertools.groupby(programs, lambda program: neighbours(program, job.cluster))
+    stopped = next((said for _, together in groups if (said := _next(outcomes, run, [*together]))), "")
     places = tuple(int(v) if a.pointer else 0 for a, v in zip(compiled.parameters, values, strict=False))
     return Execution(
         kernel, tuple(programs)[: len(outcomes)], tuple(outcomes), tuple(bounds), memory, compiled.parameters, places, stopped
     )  # fmt: skip
 
 
-def _next(outcomes: list[Outcome], run: Callable[..., tuple[Outcome, ...]], program: Program) -> str:
-    """Execute one more program; why it failed, if it did and is not the first."""
+def _next(outcomes: list[Outcome], run: Callable[..., tuple[Outcome, ...]], programs: list[Program]) -> str:
+    """Execute programs of one more cluster; why they failed, if they did and are not the first."""
     try:
-        outcomes += run(programs=[program])
+        outcomes += run(programs=programs)
     except (ExecutionError, UnknownInstructionError) as error:
         if not outcomes:
             raise
-        return f"program {program}: {str(error).removeprefix('xray: ')}"
+        return f"program {programs[0]}: {str(error).removeprefix('xray: ')}"
     return ""
 
 

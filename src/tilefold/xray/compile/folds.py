@@ -63,7 +63,7 @@ def job_of(call: Call, name: str, chip: Chip) -> Job:
             )
     return Job(
         call.kernel, name, tuple(arguments), call.constants, chip, (call.grid, 1, 1), warps, stages,
-        tuple(options.items()), source,
+        tuple(options.items()), source, call.cluster,
     )  # fmt: skip
 
 

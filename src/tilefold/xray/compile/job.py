@@ -14,7 +14,8 @@ class Job:
     """A kernel with all that decides its code and its work.
 
     `constants` are the compile-time parameters; `source` is Triton's own form of a kernel of the library, whose arguments
-    are nested (None: made from `kernel`, `arguments` and `constants`).
+    are nested (None: made from `kernel`, `arguments` and `constants`). Of the grid's programs `cluster` neighbours start
+    together.
     """
 
     kernel: Any
@@ -27,6 +28,7 @@ class Job:
     num_stages: int = 3
     options: tuple[tuple[str, Any], ...] = ()
     source: Any = field(default=None, compare=False, repr=False)
+    cluster: int = 1
 
     def promising(self, name: str, divisor: int) -> Job:
         """The same with another promise of what divides an argument."""

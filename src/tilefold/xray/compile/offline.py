@@ -177,10 +177,14 @@ def assemble(compiled: Compiled) -> Machine:
     fusing = bool(dict(compiled.job.options).get("enable_fp_fusion", True))
     said, code = _assembled(compiled.ptx, compiled.job.chip.architecture, fusing)
     found, registers = _USAGE.search(said), re.search(r"Used (\d+) registers", said)
+    static = re.search(
+        r"(\d+) bytes smem", said
+    )  # what the code itself declares, beside what it is launched with
     if found is None or registers is None:
         raise CompileError(f"xray: the assembler must report resources, got {said!r}; check triton's ptxas")
     stack, stores, loads = (int(n) for n in found.groups())
-    return Machine(Resources(int(registers[1]), stores, loads, stack, compiled.shared), code)
+    shared = compiled.shared + (int(static[1]) if static else 0)
+    return Machine(Resources(int(registers[1]), stores, loads, stack, shared), code)
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ import numpy as np
 from tilefold.errors import ExecutionError
 from tilefold.xray.machine.binding import Binder, Mask, Read, Step, unknown
 from tilefold.xray.machine.memory import MODULE_BASE
-from tilefold.xray.machine.spaces import LOCAL_BASE, PARAMETER_BASE
+from tilefold.xray.machine.spaces import LOCAL_BASE, PARAMETER_BASE, RANK_BIT
 from tilefold.xray.machine.types import TYPES, Array, Type
 from tilefold.xray.ptx.syntax import Address, Instruction, Operand, Register, Symbol, Vector
 
@@ -73,6 +73,7 @@ def _move(binder: Binder, instruction: Instruction, number: int) -> Step:
     space, kind = space_of(instruction), TYPES[instruction.modifiers[-1]]
     if space not in ("global", "shared", "local", "generic"):
         raise unknown(instruction)
+    space = "cluster" if instruction.has("shared::cluster") else space
     loading = instruction.opcode != "st"
     data, place = instruction.operands[:2] if loading else instruction.operands[1::-1]
     items = data.items if isinstance(data, Vector) else (data,)
@@ -121,6 +122,8 @@ def settle(addresses: Array, mask: Mask) -> tuple[str, Array]:
             f" to {int(asked.max()):#x}"
         )
     space = ("shared", "local", "", "global")[int(found[0])]
+    if space == "shared" and (asked >= np.uint64(1 << RANK_BIT)).any():
+        space = "cluster"
     return space, addresses - np.uint64(LOCAL_BASE) if space == "local" else addresses
 
 

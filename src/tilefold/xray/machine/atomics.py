@@ -24,6 +24,7 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
     if instruction.opcode not in ("atom", "red"):
         return None
     pair, space = PACKED.get(instruction.modifiers[-1]), space_of(instruction)
+    space = "cluster" if instruction.has("shared::cluster") else space
     kind = element(instruction) if pair is None else TYPES["b32"]
     operation = next((m for m in instruction.modifiers if m in _OPERATIONS), None)
     if operation is None:

@@ -45,10 +45,13 @@ class Crossing:
 
 def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
     """What crosses each barrier of a program, in order."""
-    spans = [Span() for _ in range(len(outcome.releases) + 1)]
-    ordering = _ordering(kernel)
+    # A cluster's barrier orders nothing between its threads' arrival and their wait: what is on both sides of it is one span.
+    barriers = [(step, release) for step, release in enumerate(outcome.releases) if not release.cluster]
+    parted = [Span() for _ in range(len(barriers) + 1)]
+    own = np.searchsorted([step for step, _ in barriers], np.arange(len(outcome.releases) + 1))
+    spans, ordering = [parted[i] for i in own.tolist()], _ordering(kernel)
     for access in outcome.accesses:
-        if access.space != "local":
+        if access.space not in ("local", "cluster"):
             copied = kernel.entry.instructions[access.instruction].opcode == "cp" and access.kind == "store"
             use = _of_threads(access, access.space == "global" and access.instruction in ordering)
             spans[access.step].after.append(use)
@@ -57,15 +60,15 @@ def crossings(kernel: Kernel, outcome: Outcome) -> tuple[Crossing, ...]:
     for touch in outcome.touches:
         span = spans[touch.step]
         (span.after if touch.when == "opens" else span.before).append(_of_engine(touch))
-    size, before = -(-kernel.shared // 128) * 128, spans[0].before
+    size, before = -(-kernel.shared // 128) * 128, parted[0].before
     found = []
-    for step, release in enumerate(outcome.releases):
+    for (step, release), behind in zip(barriers, parted[1:], strict=True):
         if release.threads < kernel.threads:
             crossing = Crossing(step, release.instruction, "warps", 0, None)
         else:
-            crossing = _crossing(step, release.instruction, before, spans[step + 1].after, size)
+            crossing = _crossing(step, release.instruction, before, behind.after, size)
         found.append(crossing)
-        before = ([] if crossing.needed == "warps" else before) + spans[step + 1].before
+        before = ([] if crossing.needed == "warps" else before) + behind.before
     return tuple(found)
 
 

@@ -7,9 +7,10 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from tilefold.xray.machine.cluster import Cluster, Distributed
 from tilefold.xray.machine.log import Access, Release, Touch, Transfer
 from tilefold.xray.machine.memory import Memory
-from tilefold.xray.machine.spaces import Flat, Generic, special_registers
+from tilefold.xray.machine.spaces import Flat, Generic, Special
 from tilefold.xray.machine.types import Array
 
 Engine = TypeVar("Engine")
@@ -19,7 +20,8 @@ class Cta:
     """Registers, memories and log of all threads of a block.
 
     `shared` and `local` are in bytes, a block's and a thread's; `parameters` the bytes of all parameters;
-    `instructions` how many the kernel has.
+    `instructions` how many the kernel has; `cluster` the programs that run together, which a `Cluster` of them makes known
+    to each other.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class Cta:
         instructions: int,
         program: tuple[int, int, int],
         grid: tuple[int, int, int],
+        cluster: int = 1,
     ) -> None:
         self.threads = threads
         self.everyone = np.ones(self.threads, bool)
@@ -48,7 +51,7 @@ class Cta:
             for d in dtypes
         ]
         self.carry = np.zeros(self.threads, bool)
-        self.special = special_registers(numbers, program, grid)
+        self.special = Special(numbers, program, grid, cluster)
         self.parameters = parameters
         self.memory = memory
         self.generic = Generic(memory, self.parameters)
@@ -66,6 +69,10 @@ class Cta:
         self.lanes, self.off = np.zeros(instructions, np.int64), np.zeros(instructions, np.int64)
         self.stalled = np.zeros(self.threads, bool)
         self.events = self.syncs = 0
+        # Of a cluster: how often each thread arrived at its barrier and waited there, and which have ended.
+        self.cluster = Cluster(())
+        self.arrived, self.met = np.zeros(self.threads, np.int64), np.zeros(self.threads, np.int64)
+        self.gone, self.begun = np.zeros(self.threads, bool), False
         self._engines: dict[Any, Any] = {}
 
     def engine(self, kind: Callable[[Cta], Engine]) -> Engine:
@@ -74,8 +81,10 @@ class Cta:
             self._engines[kind] = kind(self)
         return cast(Engine, self._engines[kind])
 
-    def space(self, name: str) -> Memory | Flat:
-        """The memory of a state space."""
+    def space(self, name: str) -> Memory | Flat | Distributed:
+        """The memory of a state space; "cluster" is the shared memory of all programs that run together."""
+        if name == "cluster":
+            return Distributed(self)
         return {"shared": self.shared, "local": self.local}.get(name, self.memory)
 
     def private(self, addresses: Array, active: Array) -> Array:

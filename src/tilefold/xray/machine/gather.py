@@ -52,7 +52,9 @@ def gather_of(binder: Binder, instruction: Instruction, number: int) -> Gather |
     place = _MASKED.get(instruction.opcode)
     if place is None and instruction.name.startswith("bar.warp"):
         place = 0
-    if place is None and not (instruction.opcode in _ALIGNED or instruction.name.startswith("wgmma.mma")):
+    aligned = instruction.opcode in _ALIGNED or instruction.name.startswith("wgmma.mma")
+    aligned |= instruction.name.startswith("barrier.cluster.arrive") and instruction.has("aligned")
+    if place is None and not aligned:
         return None
     guard = instruction.guard
     read = None if guard is None else binder.read(Register(guard.register, guard.negated), TYPES["pred"])

@@ -21,7 +21,7 @@ from tilefold.xray.machine import (
     warp,
 )
 from tilefold.xray.machine.binding import Binder, Mask, Read, Step, place_of, refuse_strangers, unknown
-from tilefold.xray.machine.bulk import barriers, moves, tensormap
+from tilefold.xray.machine.bulk import barriers, moves, remote, tensormap
 from tilefold.xray.machine.gather import Gather, gather_of
 from tilefold.xray.machine.matrix import groups, warps
 from tilefold.xray.machine.memory import MODULE_BASE
@@ -58,8 +58,8 @@ class Planned:
 
 @dataclass(frozen=True)
 class Ending:
-    """What follows a block: the next block, a jump, one of several `targets` by its `index`, a barrier, the end of the thread
-    or (trap, unknown) of everything."""
+    """What follows a block: the next block, a jump, one of several `targets` by its `index`, a barrier (of the program, or a
+    meeting of its cluster), the end of the thread or (trap, unknown) of everything."""
 
     kind: str
     number: int = -1
@@ -230,7 +230,9 @@ def _blocks(entry: Entry, binder: Binder, missing: list[int]) -> tuple[Block, ..
 
 def _ends(instruction: Instruction) -> bool:
     return instruction.opcode in ("bra", "brx", "ret", "exit", "trap") or (
-        instruction.opcode in ("bar", "barrier") and not instruction.has("warp")
+        instruction.opcode in ("bar", "barrier")
+        and not instruction.has("warp")
+        and not instruction.name.startswith("barrier.cluster.arrive")
     )
 
 
@@ -281,6 +283,8 @@ def _ending(number: int, instruction: Instruction, binder: Binder, starts: dict[
         return Ending("end", number, guard=guard)
     if instruction.opcode == "trap":
         return Ending("trap", number, guard=guard)
+    if instruction.name.startswith("barrier.cluster.wait"):
+        return Ending("meeting", number, guard=guard)
     fixed = [o.value for o in instruction.operands if isinstance(o, Immediate)]
     if not instruction.has("sync") or guard is not None or len(fixed) != len(instruction.operands):
         return Ending("unknown", number, guard=guard)
@@ -295,7 +299,7 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step:
     """
     if instruction.name.startswith("bar.warp"):
         return lambda cta, mask: cta.sync()
-    if instruction.opcode in _SILENT:
+    if instruction.opcode in _SILENT and not instruction.has("mbarrier_init"):
         return lambda cta, mask: None
     refuse_strangers(binder, instruction)
     for group in (
@@ -306,6 +310,7 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step:
             return step
     for numbered in (
         copies.bind,
+        remote.bind,
         access.bind,
         atomics.bind,
         warp.bind,

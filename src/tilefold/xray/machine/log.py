@@ -12,7 +12,8 @@ class Access:
     """One execution of one memory instruction by all threads of a block.
 
     `instruction` is its number in the kernel, `kind` load, store or atomic, `space` global, shared, local (where
-    each thread has addresses of its own) or mbarrier (a transaction barrier in shared memory, counted as no request).
+    each thread has addresses of its own), mbarrier (a transaction barrier in shared memory) or cluster (shared memory
+    of the programs that run together): the last two are counted as no requests.
     `addresses` and `active` have an element a thread, in the order of `%tid`; `bytes` is what one thread asks for.
     `step` counts executed barriers, `sync` those of warps, so that accesses between two of them can be told apart.
     `written` are the bytes that each active thread stores to shared or global memory, where it gives them itself
@@ -63,10 +64,14 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Release:
-    """One barrier that let its threads go on: `instruction` it was, `threads` that met. Releases are numbered by step."""
+    """One barrier that let its threads go on: `instruction` it was, `threads` that met. Releases are numbered by step.
+
+    `cluster`: the threads of the program's whole cluster met, of which `threads` counts the program's own.
+    """
 
     instruction: int
     threads: int
+    cluster: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Programs of a grid, executed one after the other on one memory."""
+"""Programs of a grid, executed one after the other (those of a cluster together) on one memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilefold.errors import ExecutionError
 from tilefold.xray.machine.kernel import Kernel
 from tilefold.xray.machine.log import Outcome
 from tilefold.xray.machine.memory import Memory
-from tilefold.xray.machine.run import LIMIT, Turns, run
+from tilefold.xray.machine.run import LIMIT, Turns, run_together
 
 Program = tuple[int, int, int]
 # Triton's last two parameters: scratch of the grid, scratch of a profiler.
@@ -36,17 +36,20 @@ def execute(
     scratch: bool = False,
     steps: int = LIMIT,
     turns: Turns = "together",
+    cluster: int = 1,
 ) -> tuple[Outcome, ...]:
     """Run programs of a grid; by default its first, middle and last.
 
     `values` are the arguments in the order of the PTX's parameters: the bits of scalars, addresses that `memory` gave, tensor
     maps as their 128 bytes. Triton's two last parameters may be left out; `scratch` says whether the kernel uses
     the first of them, which then gets memory of its own; `steps` bounds the blocks that a
-    program may execute, `turns` says which warps go on first (see `run`). Accesses outside of every allocation are found in
-    `memory.faults` afterwards.
+    program may execute, `turns` says which warps go on first (see `run`). So many neighbours along x as a `cluster` has run
+    together: whole clusters are executed, each once, for the programs asked for. Accesses outside of every allocation are
+    found in `memory.faults` afterwards.
 
     Raises:
-        ExecutionError: too few or too many values, a program outside of the grid, and what `run` raises.
+        ExecutionError: too few or too many values, a program outside of the grid, a grid that is no multiple of the
+            cluster, and what `run` raises.
     """
     names = [p.name for p in kernel.entry.parameters]
     missing = len(names) - len(values)
@@ -57,19 +60,21 @@ def execute(
         )
     if missing:
         values = [*values, memory.place_open("scratch") if scratch else 0, 0]
-    found = []
-    for program in chosen_programs(grid) if programs is None else programs:
+    if grid[0] % cluster:
+        raise ExecutionError(f"xray: a grid must be whole clusters of {cluster} programs, got {grid}")
+    arguments, found = dict(zip(names, values, strict=True)), dict[Program, Outcome]()
+    wanted = chosen_programs(grid) if programs is None else tuple(programs)
+    for program in wanted:
         if not all(0 <= at < size for at, size in zip(program, grid, strict=True)):
             raise ExecutionError(f"xray: a program must lie in the grid {grid}, got {program}")
-        found.append(
-            run(
-                kernel,
-                memory,
-                dict(zip(names, values, strict=True)),
-                program=program,
-                grid=grid,
-                limit=steps,
-                turns=turns,
-            )
-        )
-    return tuple(found)
+        if program not in found:
+            together = neighbours(program, cluster)
+            outcomes = run_together(kernel, memory, arguments, together, grid=grid, limit=steps, turns=turns)
+            found |= zip(together, outcomes, strict=True)
+    return tuple(found[program] for program in wanted)
+
+
+def neighbours(program: Program, cluster: int) -> tuple[Program, ...]:
+    """The programs of a program's cluster."""
+    x, y, z = program
+    return tuple((x // cluster * cluster + rank, y, z) for rank in range(cluster))

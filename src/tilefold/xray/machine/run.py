@@ -1,23 +1,25 @@
-"""One program of the grid, executed: of all threads that can go on, those at the earliest block go first."""
+"""A program of the grid, or a cluster of them, executed: of threads that can go on, those at the earliest block go first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from tilefold.errors import ExecutionError
 from tilefold.xray.machine.binding import unknown
+from tilefold.xray.machine.cluster import Cluster
 from tilefold.xray.machine.cta import Cta
 from tilefold.xray.machine.kernel import Block, Ending, Kernel
 from tilefold.xray.machine.log import Outcome, Release
 from tilefold.xray.machine.memory import Memory
 from tilefold.xray.machine.spaces import words
 from tilefold.xray.machine.types import Array
+from tilefold.xray.machine.watch import Watch
 
 Turns = Literal["together", "first", "last"]
+MEETING = 1 << 16  # stands for the cluster's barrier where others have a number
 LIMIT = 250_000  # blocks executed; a kernel's loop of 100,000 rounds is one of these
 
 
@@ -42,20 +44,55 @@ def run(
         ExecutionError: a deadlock, a loop that changes nothing, a misaligned access, a shuffle among absent lanes, or the
             limit.
     """
+    (found,) = run_together(kernel, memory, arguments, [program], grid=grid, limit=limit, turns=turns)
+    return found
+
+
+def run_together(
+    kernel: Kernel,
+    memory: Memory,
+    arguments: Mapping[str, int | bytes],
+    programs: Sequence[tuple[int, int, int]],
+    *,
+    grid: tuple[int, int, int],
+    limit: int = LIMIT,
+    turns: Turns = "together",
+) -> tuple[Outcome, ...]:
+    """Execute the programs of a cluster, as `run` does one: each until it has ended or waits for others, then the next.
+
+    Raises:
+        UnknownInstructionError: as `run`.
+        ExecutionError: as `run`, or all wait for each other.
+    """
     memory.adopt(kernel.variables)
-    cta = Cta(
-        kernel.dtypes,
-        memory,
-        words(arguments, kernel.parameters),
-        threads=kernel.threads,
-        shared=kernel.shared,
-        local=kernel.local,
-        instructions=len(kernel.entry.instructions),
-        program=program,
-        grid=grid,
-    )
+    ctas = [
+        Cta(
+            kernel.dtypes,
+            memory,
+            words(arguments, kernel.parameters),
+            threads=kernel.threads,
+            shared=kernel.shared,
+            local=kernel.local,
+            instructions=len(kernel.entry.instructions),
+            program=program,
+            grid=grid,
+            cluster=len(programs),
+        )
+        for program in programs
+    ]
+    cluster = Cluster(ctas)
+    waiting = [_Threads(kernel, cta, turns) for cta in ctas]
     with np.errstate(all="ignore"):
-        _Threads(kernel, cta, turns).run(limit)
+        while waiting:
+            moved = [threads.advance(limit) for threads in waiting]
+            waiting = [threads for threads in waiting if not threads.ended]
+            if waiting and not any(moved):
+                raise waiting[0].deadlock()
+    cluster.members = ()  # they know each other: without this, their memory would wait for Python's search for cycles
+    return tuple(_outcome(program, cta) for program, cta in zip(programs, ctas, strict=True))
+
+
+def _outcome(program: tuple[int, int, int], cta: Cta) -> Outcome:
     return Outcome(
         program,
         tuple(cta.accesses),
@@ -82,27 +119,35 @@ class _Threads:
         self._waits = np.full(cta.threads, -1)
         self._held = np.zeros(cta.threads, bool)
         self._last: Ending | None = None
+        self._watch, self._executed, self._met = Watch(1024), 0, False
 
-    def run(self, limit: int) -> None:
-        """Until every thread has ended."""
-        watch = _Watch(1024)
-        for count in range(limit):
-            if watch.repeats(count, self._cta, self._place, self._waits):
+    @property
+    def ended(self) -> bool:
+        """Whether every thread has."""
+        return bool((self._place >= self._done).all())
+
+    def advance(self, limit: int) -> bool:
+        """Until every thread has ended, or none can go on without another program; whether any went on at all."""
+        self._cta.begun, moved = True, False
+        while (mask := self._next()) is not None:
+            moved = True
+            if not len(mask):
+                continue
+            if self._executed >= limit:
+                raise ExecutionError(
+                    f"xray: a program must end, got {limit} blocks executed and threads still running{self._standing()}"
+                )
+            if self._watch.repeats(self._executed, self._cta, self._place, self._waits):
                 raise ExecutionError(
                     f"xray: a program must end, got a loop that changes nothing any more{self._standing()}; it may wait for "
                     "what another program writes, and programs are executed one after the other"
                 )
-            mask = self._next()
-            if mask is None:
-                return
-            if len(mask):
-                self._step(int(self._place[mask.argmax()]), mask)
-        raise ExecutionError(
-            f"xray: a program must end, got {limit} blocks executed and threads still running{self._standing()}"
-        )
+            self._executed += 1
+            self._step(int(self._place[mask.argmax()]), mask)
+        return moved
 
     def _next(self) -> Array | None:
-        """The threads that go on: an empty array where some barrier had to let go first, None where all have ended."""
+        """The threads that go on: an empty array where some barrier had to let go first, None where none can."""
         place, cta = self._place, self._cta
         now = int(place[0])
         # Nearly always all threads stand before the same block.
@@ -117,10 +162,7 @@ class _Threads:
             return cta.everyone
         ready = (place < self._done) & (self._waits < 0) & ~cta.stalled & ~self._held
         if not ready.any():
-            if (place >= self._done).all():
-                return None
-            self._release()
-            return np.zeros(0, bool)
+            return np.zeros(0, bool) if self._release() else None
         if self._turns != "together":
             warps = np.arange(cta.threads) // 32
             ready &= warps == warps[ready][0 if self._turns == "first" else -1]
@@ -159,30 +201,58 @@ class _Threads:
             self._waits[taken], self._last = ending.barrier, ending
             if ending.expected and (self._waits == ending.barrier).sum() >= ending.expected:
                 self._let_go(self._waits == ending.barrier, ending.number)
+        elif ending.kind == "meeting":
+            self._meet(ending, taken)
         if (self._place[mask] >= self._done).any():
             self._held[:] = False  # who has exited is waited for no longer
+            self._cta.gone = self._place >= self._done
 
-    def _release(self) -> None:
-        """All who wait at the one barrier go on; nobody else may be waiting elsewhere."""
+    def _meet(self, ending: Ending, who: Array) -> None:
+        """These threads wait for the whole cluster."""
+        try:
+            self._cta.cluster.wait(self._cta, who)
+        except ExecutionError as error:
+            raise ExecutionError(f"{error} in {self._kernel.place(ending.number)}") from None
+        self._waits[who], self._last, self._met = MEETING, ending, True
+
+    def _release(self) -> bool:
+        """Whether some go on: those at the cluster's barrier, if all others came, or all who wait at one of the program's."""
+        alive, meeting = self._place < self._done, self._waits == MEETING
+        met = int(self._cta.met[meeting].max()) if self._met and meeting.any() else 0
+        if met and self._cta.cluster.complete(met):
+            self._let_go(meeting, self._number(), cluster=True)
+            return True
+        found, expected = np.unique(self._waits[alive]), 0 if self._last is None else self._last.expected
+        if len(found) != 1 or not 0 <= found[0] < MEETING or int(alive.sum()) < expected:
+            return False
+        self._let_go(alive, self._number())
+        return True
+
+    def _number(self) -> int:
+        assert self._last is not None
+        return self._last.number
+
+    def deadlock(self) -> ExecutionError:
+        """What is wrong if none of the threads can ever go on."""
         alive = self._place < self._done
         if self._held.any():
-            raise ExecutionError(
+            return ExecutionError(
                 f"xray: all lanes that an instruction names must come to it, got lanes that wait forever{self._standing()}"
             )
-        if self._cta.stalled.any() or self._last is None:
-            raise ExecutionError(
+        if self._cta.stalled.any():
+            return ExecutionError(
                 "xray: a transaction barrier must complete, got "
                 f"{int(self._cta.stalled.sum())} threads waiting for one forever"
             )
         found = np.unique(self._waits[alive])
-        if len(found) != 1 or (self._last.expected and int(alive.sum()) < self._last.expected):
-            raise ExecutionError(
-                f"xray: threads must meet at one barrier, got some waiting at each of {found}"
+        if (found == MEETING).all():
+            return ExecutionError(
+                f"xray: all programs of a cluster must come to its barrier, got some that wait forever{self._standing()}"
             )
-        self._let_go(alive, self._last.number)
+        return ExecutionError(f"xray: threads must meet at one barrier, got some waiting at each of {found}")
 
-    def _let_go(self, who: Array, number: int) -> None:
-        self._cta.releases.append(Release(number, int(who.sum())))
+    def _let_go(self, who: Array, number: int, *, cluster: bool = False) -> None:
+        self._cta.releases.append(Release(number, int(who.sum()), cluster))
         self._waits[who] = -1
 
     def _standing(self) -> str:
@@ -233,28 +303,6 @@ class _Threads:
         left, on = (mask & ~active).reshape(-1, 32).any(1), active.reshape(-1, 32).any(1)
         self._cta.acted[number] -= left & ~on
         self._cta.parted |= left & on
-
-
-@dataclass
-class _Watch:
-    """Finds a program that comes back to a state it was in: it will never end. The state is kept at doubling counts (Brent's
-    algorithm), first after `due` blocks."""
-
-    due: int
-    _seen: tuple[object, ...] | None = None
-    _registers: tuple[Array, ...] = ()
-
-    def repeats(self, count: int, cta: Cta, place: Array, waits: Array) -> bool:
-        """Whether threads stand where they stood at the last mark, with the same registers and memory."""
-        if count < self.due and self._seen is None:
-            return False
-        state = (cta.changes, place.tobytes(), waits.tobytes(), cta.stalled.tobytes(), cta.carry.tobytes())
-        if count >= self.due:
-            self.due, self._seen, self._registers = 2 * self.due, state, tuple(cta.registers)
-            return False
-        return state == self._seen and all(
-            a is b or a.tobytes() == b.tobytes() for a, b in zip(self._registers, cta.registers, strict=True)
-        )
 
 
 def _spans(numbers: Array) -> str:

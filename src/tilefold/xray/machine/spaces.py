@@ -15,6 +15,7 @@ from tilefold.xray.machine.types import Array
 # bits: code may take the address of a parameter in a narrow register before it makes it generic.
 LOCAL_BASE = 1 << 30
 PARAMETER_BASE = 1 << 31
+RANK_BIT = 24  # of an address in shared memory: from here on whose it is (`machine.cluster`)
 
 
 class Flat:
@@ -63,27 +64,38 @@ class Generic:
         return found
 
 
-def special_registers(
-    numbers: Array, program: tuple[int, int, int], grid: tuple[int, int, int]
-) -> Mapping[str, Array]:
-    """The registers that a thread finds filled."""
-    threads = len(numbers)
-    fixed: dict[str, int] = {"%tid.y": 0, "%tid.z": 0, "%ntid.x": threads, "%ntid.y": 1, "%ntid.z": 1}
-    fixed |= {f"%ctaid.{axis}": at for axis, at in zip("xyz", program, strict=True)}
-    fixed |= {f"%nctaid.{axis}": size for axis, size in zip("xyz", grid, strict=True)}
-    fixed |= {"%cluster_ctarank": 0, "%cluster_ctaid.x": 0, "%cluster_nctarank": 1}
-    found = {name: np.full(threads, value, np.uint32) for name, value in fixed.items()}
-    lane = (numbers % 32).astype(np.uint32)
-    return found | {
-        "%tid.x": numbers.astype(np.uint32),
-        "%laneid": lane,
-        "%warpid": (numbers // 32).astype(np.uint32),
-        "%lanemask_lt": (np.uint32(1) << lane) - np.uint32(1),
-        "%lanemask_eq": np.uint32(1) << lane,
-    }
+class Special(dict[str, Array]):
+    """The registers that a thread finds filled: those that are the same for all threads of a program when they are read."""
+
+    def __init__(
+        self, numbers: Array, program: tuple[int, int, int], grid: tuple[int, int, int], cluster: int = 1
+    ) -> None:
+        """`cluster` programs that are neighbours along x run together."""
+        self._threads, rank = len(numbers), program[0] % cluster
+        self.fixed = {"%cluster_ctarank": rank, "%cluster_nctarank": cluster}
+        threes = {
+            "ctaid": program, "nctaid": grid, "cluster_ctaid": (rank, 0, 0), "cluster_nctaid": (cluster, 1, 1),
+            "clusterid": (program[0] // cluster, *program[1:]), "nclusterid": (grid[0] // cluster, *grid[1:]),
+            "tid": (0, 0, 0), "ntid": (self._threads, 1, 1),
+        }  # fmt: skip
+        for name, values in threes.items():
+            self.fixed |= {f"%{name}.{axis}": value for axis, value in zip("xyz", values, strict=True)}
+        lane = (numbers % 32).astype(np.uint32)
+        super().__init__({
+            "%tid.x": numbers.astype(np.uint32),
+            "%laneid": lane,
+            "%warpid": (numbers // 32).astype(np.uint32),
+            "%lanemask_lt": (np.uint32(1) << lane) - np.uint32(1),
+            "%lanemask_eq": np.uint32(1) << lane,
+        })  # fmt: skip
+
+    def __missing__(self, name: str) -> Array:
+        found = self[name] = np.full(self._threads, self.fixed[name], np.uint32)
+        return found
 
 
-SPECIAL = frozenset(special_registers(np.arange(32), (0, 0, 0), (1, 1, 1)))
+_ANY = Special(np.arange(32), (0, 0, 0), (1, 1, 1))
+SPECIAL = frozenset((*_ANY, *_ANY.fixed))
 
 
 def words(numbers: Mapping[str, int | bytes], layout: Mapping[str, tuple[int, int]]) -> Array:

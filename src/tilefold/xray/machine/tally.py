@@ -54,7 +54,7 @@ def role_of(instruction: Instruction) -> str:
     if opcode == "mma" or (opcode == "wgmma" and words[0] == "mma_async"):
         return "tensor"
     if opcode in ("bar", "barrier"):
-        return "other" if instruction.has("warp") else "barrier"
+        return "other" if instruction.has("warp") or instruction.has("arrive") else "barrier"
     if opcode in ("shfl", "redux"):
         return "shuffle"
     if opcode in ("atom", "red"):
@@ -74,7 +74,9 @@ def atomic_of(instruction: Instruction) -> Atomic:
     order = next((w for w in words if w in _ORDERS), "relaxed")
     scope = next((w for w in words if w in _SCOPES), "gpu")
     rest = [
-        w for w in words[:-1] if w not in (*_ORDERS, *_SCOPES, "global", "shared", "shared::cta", "noftz")
+        w
+        for w in words[:-1]
+        if w not in (*_ORDERS, *_SCOPES, "global", "shared", "shared::cta", "shared::cluster", "noftz")
     ]
     return Atomic(order, scope, rest[0])
 

@@ -76,7 +76,9 @@ def plural(n: int, thing: str) -> str:
 
 def access(found: Access, programs: int) -> str:
     """`load 16 B x4: 128 sectors of 128`, a program."""
-    where = {"global": "", "shared": "shared ", "local": "local "}[found.space]
+    where = {"global": "", "shared": "shared ", "local": "local ", "cluster": "the cluster's shared "}[
+        found.space
+    ]
     width = f" {found.bytes} B" if found.bytes else ""
     times = f" x{found.instructions}" if found.instructions > 1 else ""
     head = f"{where}{found.kind}{width}{times}"
@@ -111,8 +113,9 @@ def others(line: Line, report: Report) -> list[str]:
 
 
 def launch(report: Report) -> str:
-    """The launch in words: chip, warps, stages, grid."""
+    """The launch in words: chip, warps, stages, grid, and how many of its programs start together."""
     grid = dims(report.grid) if report.grid[1:] != (1, 1) else str(report.grid[0])
+    grid += f" in clusters of {report.cluster}" if report.cluster > 1 else ""
     warps = f"{report.num_warps} warp{'s' * (report.num_warps > 1)}"
     return f"{report.target} ({report.chip}), {warps}, {report.num_stages} stages, grid {grid}, Triton {report.triton}"
 

@@ -36,7 +36,7 @@ def build(evidence: Evidence, notes: list[str]) -> Report:
     return Report(
         SCHEMA, job.name, job.chip.target, job.chip.name, compiled.version, job.grid, compiled.num_warps, job.num_stages,
         tuple(str(a) for a in job.arguments), tuple(f"{k}={v}" for k, v in job.constants), programs, lines, totals, used,
-        held, _roofline(evidence, totals, held), (), tuple(notes),
+        held, _roofline(evidence, totals, held), (), tuple(notes), job.cluster,
     )  # fmt: skip
 
 

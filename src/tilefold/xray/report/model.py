@@ -6,7 +6,7 @@ Executed numbers are sums over `Report.programs`, the programs that were execute
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -197,7 +197,7 @@ class Observation:
 class Report:
     """What the compiler made of one kernel for one chip, and what executing some of its programs showed.
 
-    `notes` say what the report could not do and why.
+    `notes` say what the report could not do and why; `cluster` neighbours of the grid's programs start together.
     """
 
     schema: int
@@ -218,6 +218,7 @@ class Report:
     roofline: Roofline | None
     observations: tuple[Observation, ...]
     notes: tuple[str, ...]
+    cluster: int = 1
 
     @property
     def executed(self) -> bool:
@@ -259,7 +260,9 @@ def _revive(kind: Any, value: Any) -> Any:
         kind = next((k for k in get_args(kind) if is_dataclass(k) or get_origin(k) is tuple), None)
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
-        return kind(**{f.name: _revive(hints[f.name], value[f.name]) for f in fields(kind)})
+        # What later reports of the same schema have more is optional.
+        given = [f for f in fields(kind) if f.name in value or f.default is MISSING]
+        return kind(**{f.name: _revive(hints[f.name], value[f.name]) for f in given})
     if get_origin(kind) is tuple:
         inner = get_args(kind)
         if inner[-1] is Ellipsis:

@@ -30,6 +30,7 @@ def access_of(instruction: Instruction) -> tuple[str, str, int] | None:
             return None
         data = instruction.operands[0 if opcode == "ld" else 1]
         count = len(data.items) if isinstance(data, Vector) else 1
+        space = "cluster" if instruction.has("shared::cluster") else space
         return ("load" if opcode == "ld" else "store", space, count * _bits(instruction) // 8)
     if opcode in ("atom", "red"):
         return ("atomic", _space(instruction) or "global", _bits(instruction) // 8)
@@ -60,7 +61,7 @@ def kind_of(instruction: Instruction) -> str:
     opcode = instruction.opcode
     if opcode in ("shfl", "redux"):
         return "shuffles"
-    if opcode in ("bar", "barrier") and not instruction.has("warp"):
+    if opcode in ("bar", "barrier") and not instruction.has("warp") and not instruction.has("arrive"):
         return "barriers"
     if opcode == "mma" or (opcode in ("wgmma", "tcgen05") and instruction.modifiers[0].startswith("mma")):
         return "tensor"

@@ -84,10 +84,15 @@ def _wait(binder: Binder, instruction: Instruction, number: int) -> Step:
 
 @dataclass
 class Barrier:
-    """The state of one barrier. `moved` holds what its bytes were: instruction, addresses and bytes each."""
+    """The state of one barrier. `moved` holds what its bytes were: instruction, addresses and bytes each.
+
+    `thread` initialized it; `known` says whether a fence has made other programs of the cluster see that.
+    """
 
     expected: int
     pending: int
+    thread: int = 0
+    known: bool = False
     coming: int = 0
     phase: int = 0
     moved: list[tuple[int, Array, int]] = field(default_factory=list)
@@ -112,8 +117,16 @@ class Barriers:
     def initialize(self, number: int, places: Array, counts: Array, mask: Mask) -> None:
         """A barrier of the first phase, for so many arrivals."""
         active = self._log(number, "store", places, mask)
-        for place, count in zip(places[active].tolist(), counts[active].tolist(), strict=True):
-            self._at[place] = Barrier(count, count)
+        threads = np.flatnonzero(active).tolist()
+        for place, count, thread in zip(
+            places[active].tolist(), counts[active].tolist(), threads, strict=True
+        ):
+            self._at[place] = Barrier(count, count, thread)
+
+    def publish(self, threads: Array) -> None:
+        """What these threads initialized can be seen by the other programs of a cluster."""
+        for barrier in self._at.values():
+            barrier.known |= bool(threads[barrier.thread])
 
     def invalidate(self, number: int, places: Array, mask: Mask) -> None:
         """The bytes are plain memory again."""
@@ -133,9 +146,18 @@ class Barriers:
             barrier.pending -= count
             self._settle(barrier)
 
-    def complete(self, number: int, place: int, addresses: Array, size: int) -> None:
-        """Bytes have come: `size` at each of the addresses."""
+    def complete(self, number: int, place: int, addresses: Array, size: int, *, far: bool = False) -> None:
+        """Bytes have come: `size` at each of the addresses; `far`: maybe from another program.
+
+        Raises:
+            ExecutionError: nothing was initialized there, or no fence has made others see that.
+        """
         barrier = self.find(place)
+        if far and not barrier.known:
+            raise ExecutionError(
+                "xray: a transaction barrier that others count bytes at must be made visible to them, got none of "
+                "fence.mbarrier_init and barrier.cluster.arrive.release behind its initialization"
+            )
         barrier.coming -= len(addresses) * size
         barrier.moved.append((number, addresses, size))
         self._settle(barrier)
