@@ -276,7 +276,8 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
         "THREAD_WORDS": 0,
         "SHARED_TILES": (),
         "WINDOW_BYTES": 5000,
-        "PART_BYTES": {2: 1024, 4: 1024},
+        "PART_BYTES": 1024,
+        "NARROW_PARTS": 1,
         "LEAST_PART_BYTES": 1024,
         "WINDOW_WARPS": 1,
     }

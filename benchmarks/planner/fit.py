@@ -259,10 +259,11 @@ def parted(problems: Sequence[Timed]) -> tuple[Sequence[Timed], Sequence[Timed]]
 
 def slower(problems: Sequence[Timed], device: Device, constants: Constants) -> tuple[float, list[float]]:
     """The chosen plans' times over the fastest measured ones', where there is a choice: the mean, and all in order."""
-    found = []
-    for one in problems:
-        if len(one.plans) > 1:
-            found.append(one.times_us[chosen(one, device, constants)] / min(one.times_us))
+    found = [
+        one.times_us[chosen(one, device, constants)] / min(one.times_us)
+        for one in problems
+        if len(one.plans) > 1
+    ]
     return (geometric_mean(found) if found else 1.0), sorted(found)
 
 

@@ -26,6 +26,7 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.walk import chunk_of
 from tilefold.planner.walk import edges as edges_of
 from tilefold.problem import canonical
+from xray.running import fold
 
 EDGES = ("HEAD", "HAS_FULL", "TAIL")
 
@@ -200,3 +201,15 @@ def test_shapes_that_differ_only_in_numbers_share_a_kernel(monkeypatch: pytest.M
     assert kernel(30_000, 4096) is kernel(30_016, 4096)
     assert kernel(30_000, 4096) is not kernel(30_000, 4096, 1)
     assert kernel(30_000, 4096) is not kernel(30_000, 4100)
+
+
+def test_a_block_of_several_threads_has_one_first_element() -> None:
+    """A lane's run crosses rows here, so Triton shares it among threads: each would take its own element as the pivot."""
+    x = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(0)) + 3
+    x = x.permute(2, 1, 0).contiguous().permute(2, 1, 0)[:, :, ::2]
+    program = programs.specialize(monoids.WELFORD.total, (torch.float32,))
+    (count, mean, m2), _ = fold([x], program, (0, 1, 2), 90, ordered=False)
+    wide = x.double()
+    assert count == 18
+    assert mean.item() == pytest.approx(wide.mean().item(), rel=1e-5)
+    assert m2.item() == pytest.approx(((wide - wide.mean()) ** 2).sum().item(), rel=1e-5)

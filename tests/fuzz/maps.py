@@ -23,6 +23,7 @@ from tilefold.requests import RowMap
 Tensor = torch.Tensor
 # Sizes so small that short rows are walked in windows, as long ones are on a GPU.
 TINY = {"THREAD_WORDS": 0, "WINDOW_BYTES": 512, "PART_BYTES": 256, "LEAST_PART_BYTES": 256, "WINDOW_WARPS": 1}
+TINY["SHARED_TILES"] = ((1, 1),)  # clusters of up to sixteen programs, where the device has them
 
 
 def check(fold: Fold, backends: Sequence[str], device: str = "cpu") -> None:

@@ -24,6 +24,13 @@ SIZES = "tests/backends/test_products.py::test_sizes_and_strides"
 MUTANTS = (
     # ------------------------------------------------------------------------------------------------ algebra
     Mutant(
+        "each thread takes its own element for a block's first",
+        "planner/settled.py",
+        "absorb=stage.absorb and (not first or keeps_runs(problem, stage))",
+        "absorb=stage.absorb",
+        ("tests/backends/test_edges.py::test_a_block_of_several_threads_has_one_first_element",),
+    ),
+    Mutant(
         "bool arithmetic is promoted to int32",
         "algebra/typing.py",
         "        operand = torch.int64\n    return operand, operand",

@@ -15,7 +15,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.geometry import without_positions
 from tilefold.planner.plan import Stage, count
-from tilefold.planner.settled import MANY_FIELDS, keeps_positions, settled, whole_splits
+from tilefold.planner.settled import MANY_FIELDS, in_threads, keeps_positions, settled, whole_splits
 from tilefold.planner.view import (
     EVICT_FIRST_BELOW,
     MAX_WARPS,
@@ -201,7 +201,7 @@ def whole_stage(
     if stage is None:
         return None
     in_order = not program.algebra.index or keeps_positions(rows, stage)
-    stage = settled(stage, view, program)
+    stage = in_threads(settled(stage, view, program), rows, program)
     moved = problem.bytes_read + problem.outputs * problem.length * sum(d.itemsize for d in results)
     return replace(
         stage, in_order=stage.in_order and in_order, evict_first=not invariant and moved <= EVICT_FIRST_BELOW
@@ -284,6 +284,7 @@ def windows_stage(
     if not program.algebra.commutative or not view.by_rows:
         return None
     stage = settled(replace(_long_rows(view, rows, results), prefetch=True), view, program)
+    stage = in_threads(stage, rows, program)
     in_order = not program.algebra.index or keeps_positions(rows, stage)
     size = stage.block_outputs * sum(
         d.itemsize for d in rows.dtypes

@@ -34,14 +34,29 @@ def settled(stage: Stage, view: View, program: Program) -> Stage:
 
 def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
     """A settled stage as the first launch of this problem: positions in order only where they surely are, and its policy."""
+    stage = in_threads(stage, problem, program)
     in_order = not program.algebra.index or keeps_positions(problem, stage)
     written = problem.outputs * sum(dtype.itemsize for dtype in program.outputs)
     evict_first = stage.evict_first and problem.bytes_read + written <= EVICT_FIRST_BELOW
     return replace(stage, in_order=stage.in_order and in_order, evict_first=evict_first)
 
 
+def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:
+    """The stage without absorbed blocks where a block may be several threads' and its first element is asked for.
+
+    Each thread would take its own for the first one. A block's sum and extremes are the same to all.
+    """
+    first = program.absorb is not None and any(n.op == "block_first" for n in program.absorb.graph.nodes)
+    return replace(stage, absorb=stage.absorb and (not first or keeps_runs(problem, stage)))
+
+
 def keeps_positions(problem: Problem, stage: Stage) -> bool:
-    """Whether a lane's elements surely stay in one thread, in the order of their positions.
+    """Whether a lane's elements surely stay in one thread, in the order of their positions."""
+    return problem.positions_ascend and keeps_runs(problem, stage)
+
+
+def keeps_runs(problem: Problem, stage: Stage) -> bool:
+    """Whether a lane's elements surely stay in one thread.
 
     Triton shares elements among threads along what it knows to be contiguous: a run that crosses rows is not, and inputs
     that are contiguous in different ways are shared in different ways.
@@ -50,7 +65,7 @@ def keeps_positions(problem: Problem, stage: Stage) -> bool:
     alike = {replace(operand, residue=0) for operand in geometry.operands}
     whole = not geometry.deep or geometry.inner % stage.run == 0
     runs = geometry.length == 1 or (whole and any(operand.inner for operand in geometry.operands))
-    return problem.positions_ascend and len(alike) == 1 and runs
+    return len(alike) == 1 and runs
 
 
 def whole_splits(tiles: int, splits: int) -> int:
