@@ -238,8 +238,8 @@ def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> St
         unroll = max(1, words * 4 // (run * sum(d.itemsize for d in rows.dtypes)))
         tile = run * unroll * warps * WARP
         parts = math.ceil(length / tile)
-        # Masks of 16-bit elements in large clusters cost more than a second read from the L2.
-        costly = rows.dtypes[0].itemsize <= 2 and parts > MASKED_PARTS and length % tile
+        # Masks of 16-bit elements in large clusters cost more than a second read from the L2, if that is of whole vectors.
+        costly = align == 1 and rows.dtypes[0].itemsize <= 2 and parts > MASKED_PARTS and length % tile
         if parts <= cluster and not costly:
             return Stage("shared_rows", 1, warps * WARP, run, unroll, parts, warps, align=align)
     return None
