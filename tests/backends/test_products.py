@@ -320,7 +320,7 @@ def test_a_launch_asks_for_what_is_reserved_and_never_for_less_than_it_uses() ->
     for reserved, asked in ((0, used), (used - 1, used), (114 * 1024, 114 * 1024)):
         (call,) = product_calls(replace(plan, reserved_bytes=reserved), problem, ending)
         kernel = calls.compile_for(call, 90)
-        launch._reserve(kernel, call.shared_bytes)
+        launch._demand(kernel, call.shared_bytes, call.cluster)
         assert kernel.metadata.shared == asked
         assert kernel.packed_metadata[:3] == (4, 1, asked)
 

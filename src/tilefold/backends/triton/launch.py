@@ -30,7 +30,7 @@ def compiled(call: Call, index: int) -> Any:
         if found is None:
             with torch.cuda.device(index):
                 found = calls.compile_for(call, device_of(index).capability)
-                _demand(found, max(call.shared_bytes, found.metadata.shared), call.cluster)
+                _demand(found, call.shared_bytes, call.cluster)
                 found._init_handles()
                 _permit(found, call.cluster)
             _loaded[key] = found
@@ -39,12 +39,13 @@ def compiled(call: Call, index: int) -> Any:
 
 
 def _demand(kernel: Any, shared_bytes: int, cluster: int) -> None:
-    """Have a kernel that is not loaded yet launched with so much shared memory, and so many programs together.
+    """Have a kernel that is not loaded yet launched with so much shared memory at least, and so many programs together.
 
     Triton's `num_ctas` would also share out one program's tensors among a cluster; here each has its own, and only the launch
     knows of clusters.
     """
-    kernel.metadata = kernel.metadata._replace(shared=shared_bytes, num_ctas=cluster)
+    asked = max(shared_bytes, kernel.metadata.shared)
+    kernel.metadata = kernel.metadata._replace(shared=asked, num_ctas=cluster)
     kernel.packed_metadata = make_backend(kernel.metadata.target).pack_metadata(kernel.metadata)
 
 

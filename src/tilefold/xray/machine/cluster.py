@@ -7,27 +7,39 @@ nothing there means the thread's own program. On a chip such addresses look othe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from tilefold.errors import ExecutionError
-from tilefold.xray.machine.spaces import RANK_BIT
+from tilefold.xray.machine.spaces import RANK_BIT, Flat
 from tilefold.xray.machine.types import Array
 
-if TYPE_CHECKING:
-    from tilefold.xray.machine.cta import Cta
+
+class Member(Protocol):
+    """What a cluster knows of a program: its shared memory, and for each thread how far it is."""
+
+    begun: bool
+    gone: Array
+    arrived: Array
+    met: Array
+    events: int
+    shared: Flat
+    cluster: Any
 
 
-class Cluster:
+Program = TypeVar("Program", bound=Member)
+
+
+class Cluster(Generic[Program]):
     """The programs of a cluster, in the order of their ranks."""
 
-    def __init__(self, members: Sequence[Cta]) -> None:
+    def __init__(self, members: Sequence[Program]) -> None:
         self.members = tuple(members)
         for member in members:
             member.cluster = self
 
-    def parts(self, cta: Cta, addresses: Array) -> Iterator[tuple[Cta, Array, Array]]:
+    def parts(self, cta: Program, addresses: Array) -> Iterator[tuple[Program, Array, Array]]:
         """Whose memory the addresses of one of the programs mean: the program, which of them, and where in it."""
         ranks = (addresses >> np.uint64(RANK_BIT)).astype(np.int64)
         places = addresses & np.uint64((1 << RANK_BIT) - 1)
@@ -35,7 +47,7 @@ class Cluster:
             chosen = np.flatnonzero(ranks == rank)
             yield self._member(cta, rank - 1), chosen, places[chosen]
 
-    def _member(self, cta: Cta, rank: int) -> Cta:
+    def _member(self, cta: Program, rank: int) -> Program:
         """The program of a rank, which must be running.
 
         Raises:
@@ -55,7 +67,7 @@ class Cluster:
             )
         return found
 
-    def arrive(self, cta: Cta, threads: Array) -> None:
+    def arrive(self, cta: Program, threads: Array) -> None:
         """Threads of a program come to the barrier, and go on until they wait there."""
         if (cta.arrived[threads] != cta.met[threads]).any():
             raise ExecutionError(
@@ -64,7 +76,7 @@ class Cluster:
         cta.events += 1
         cta.arrived[threads] += 1
 
-    def wait(self, cta: Cta, threads: Array) -> None:
+    def wait(self, cta: Program, threads: Array) -> None:
         """Threads of a program wait for all others; they have arrived."""
         if (cta.arrived[threads] == cta.met[threads]).any():
             raise ExecutionError(
@@ -80,7 +92,7 @@ class Cluster:
 class Distributed:
     """The shared memory of a whole cluster, as one of its programs sees it. Speaks as `Memory` does."""
 
-    def __init__(self, cta: Cta) -> None:
+    def __init__(self, cta: Member) -> None:
         self._cta = cta
 
     def load(self, addresses: Array, dtype: np.dtype[Any], count: int, instruction: int) -> Array:

@@ -70,7 +70,7 @@ class Cta:
         self.stalled = np.zeros(self.threads, bool)
         self.events = self.syncs = 0
         # Of a cluster: how often each thread arrived at its barrier and waited there, and which have ended.
-        self.cluster = Cluster(())
+        self.cluster: Cluster[Cta] = Cluster(())
         self.arrived, self.met = np.zeros(self.threads, np.int64), np.zeros(self.threads, np.int64)
         self.gone, self.begun = np.zeros(self.threads, bool), False
         self._engines: dict[Any, Any] = {}
