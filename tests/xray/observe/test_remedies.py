@@ -117,6 +117,10 @@ def sums_of_two(x_ptr, y_ptr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     tl.store(y_ptr + rows, tl.sum(x * z, 1))
 
 
+@pytest.mark.skipif(
+    tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9),
+    reason="this Triton's layouts make no conflict here",
+)
 def test_conflicts_are_tried_with_other_warps() -> None:
     report = xray.explain(sums_of_two, XY, {"ROWS": 32, "COLUMNS": 128})
     (found,) = [o for o in report.observations if o.code == "bank-conflict"]
