@@ -22,11 +22,12 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.errors import BackendError
 from tilefold.planner.choose import plan_fold, plan_tensors
 from tilefold.planner.device import H200
+from tilefold.planner.geometry import without_positions
 from tilefold.planner.plan import Stage
 from tilefold.planner.walk import chunk_of
 from tilefold.planner.walk import edges as edges_of
 from tilefold.problem import canonical
-from xray.running import fold
+from xray.running import run_plan
 
 EDGES = ("HEAD", "HAS_FULL", "TAIL")
 
@@ -205,10 +206,14 @@ def test_shapes_that_differ_only_in_numbers_share_a_kernel(monkeypatch: pytest.M
 
 def test_a_block_of_several_threads_has_one_first_element() -> None:
     """A lane's run crosses rows here, so Triton shares it among threads: each would take its own element as the pivot."""
-    x = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(0)) + 3
-    x = x.permute(2, 1, 0).contiguous().permute(2, 1, 0)[:, :, ::2]
+    x = torch.randn(64 + 48, generator=torch.Generator().manual_seed(0)) + 3
+    x = x[64:].as_strided((3, 2, 3), (1, 3, 12))
     program = programs.specialize(monoids.WELFORD.total, (torch.float32,))
-    (count, mean, m2), _ = fold([x], program, (0, 1, 2), 90, ordered=False)
+    problem = without_positions(canonical([x], (0, 1, 2), ordered=False))
+    plan = plan_fold(problem, program, H200, "run_to_run")
+    results = [torch.empty((), dtype=dtype) for dtype in program.outputs]
+    run_plan(plan, problem, program, [x], results, 90)
+    count, mean, m2 = results
     wide = x.double()
     assert count == 18
     assert mean.item() == pytest.approx(wide.mean().item(), rel=1e-5)
