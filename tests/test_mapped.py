@@ -418,19 +418,18 @@ def test_infinities_and_nan_of_clusters(clusters: Callable[[int, int], None]) ->
 def test_every_job_comes_once_and_after_what_it_waits_for(groups: int, splits: int, window: int) -> None:
     """By the kernel's own order of jobs: a part is mapped after all parts of its row are folded, and both happen once."""
     blocks = -(-groups // window)
-    for whole in (False, True):
-        jobs = [job(t, groups, splits, window, whole) for t in range(blocks * 2 * window * splits)]
-        real = [(maps, group, split) for maps, group, split in jobs if group < groups]
-        assert sorted(real) == sorted(itertools.product((False, True), range(groups), range(splits)))
-        for number, (mapping, group, _) in enumerate(real):
-            before = [g for m, g, _ in real[:number] if not m]
-            assert not mapping or before.count(group) == splits
+    jobs = [job(t, groups, splits, window) for t in range(blocks * 2 * window * splits)]
+    real = [(maps, group, split) for maps, group, split in jobs if group < groups]
+    assert sorted(real) == sorted(itertools.product((False, True), range(groups), range(splits)))
+    for number, (mapping, group, _) in enumerate(real):
+        before = [g for m, g, _ in real[:number] if not m]
+        assert not mapping or before.count(group) == splits
 
 
-def job(ticket: int, groups: int, splits: int, window: int, whole: bool) -> tuple[bool, int, int]:
+def job(ticket: int, groups: int, splits: int, window: int) -> tuple[bool, int, int]:
     scope = {"tl": SimpleNamespace(where=lambda condition, a, b: a if condition else b, constexpr=bool)}
     function = types.FunctionType(map_windows.job_of.__code__, scope)
-    maps_it, group, split = function(ticket, groups, splits, window, whole)
+    maps_it, group, split = function(ticket, groups, splits, window)
     return bool(maps_it), group, split
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from tilefold.caching import kept_outside_modes
 
+PORTABLE = 8  # programs of a cluster that every chip with clusters starts
+
 
 @dataclass(frozen=True)
 class Device:
@@ -50,10 +52,11 @@ def device_of(index: int) -> Device:
 
 
 def cluster_of(capability: int, sms: int) -> int:
-    """Programs of a cluster at most: 8 on every chip that has clusters (CUDA C++ Programming Guide, "Thread Block Clusters").
+    """Programs of a cluster at most: `PORTABLE` on every chip that has clusters.
 
-    A whole H100, H200, B200 or their like has room for 16, where a kernel asks for it; a part of one (MIG) may not.
+    A whole H100, H200, B200 or their like has room for 16, where a kernel asks for it; a part of one (MIG) may not. Source: CUDA
+    C++ Programming Guide, "Thread Block Clusters".
     """
     if capability < 90:
         return 1
-    return 16 if capability in (90, 100, 103) and sms >= 128 else 8
+    return 16 if capability in (90, 100, 103) and sms >= 128 else PORTABLE

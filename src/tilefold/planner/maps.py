@@ -230,9 +230,7 @@ def _whole_rows(view: View, rows: Problem, results: Dtypes, held: int) -> Stage 
 
 def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> Stage | None:
     """The fewest warps, then elements a thread, with which a cluster holds a row."""
-    run, align = min(view.vector, power_below(view.length)), 1
-    if view.vector < view.full_vector and view.aligns and _aligned_alike(rows, results, view.full_vector):
-        run = align = view.full_vector
+    run, align = _vectors(view, rows, results)
     length = view.length + align - 1
     for warps, words in SHARED_TILES:
         unroll = max(1, words * 4 // (run * sum(d.itemsize for d in rows.dtypes)))
@@ -243,6 +241,13 @@ def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> St
         if parts <= cluster and not costly:
             return Stage("shared_rows", 1, warps * WARP, run, unroll, parts, warps, align=align)
     return None
+
+
+def _vectors(view: View, rows: Problem, results: Dtypes) -> tuple[int, int]:
+    """(neighbours that a thread loads at once, of which multiple the first is) of a long row."""
+    if view.vector < view.full_vector and view.aligns and _aligned_alike(rows, results, view.full_vector):
+        return view.full_vector, view.full_vector
+    return min(view.vector, power_below(view.length)), 1
 
 
 def _aligned_alike(rows: Problem, results: Dtypes, vector: int) -> bool:
@@ -300,8 +305,6 @@ def windows_stage(
 
 
 def _long_rows(view: View, rows: Problem, results: Dtypes) -> Stage:
-    run, align = view.vector, 1
-    if view.vector < view.full_vector and view.aligns and _aligned_alike(rows, results, view.full_vector):
-        run = align = view.full_vector
+    run, align = _vectors(view, rows, results)
     unroll = FEW_VECTORS * max(1, min(2, view.full_vector // run))
     return Stage("window_rows", 1, WINDOW_WARPS * WARP, run, unroll, 1, WINDOW_WARPS, align=align)

@@ -11,9 +11,7 @@ from triton.runtime import driver
 
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
-from tilefold.planner.device import device_of
-
-PORTABLE = 8  # programs of a cluster that every chip with clusters starts
+from tilefold.planner.device import PORTABLE, device_of
 
 _compiled: dict[tuple[Call, int], Any] = {}
 # Shapes that differ in nothing but numbers share a kernel on the device.

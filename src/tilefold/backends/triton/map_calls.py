@@ -117,8 +117,7 @@ def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
         "HAS_FULL": has_full,
         "TAIL": tail,
         "PREFETCH": stage.prefetch,
-        "PARTS": min(power_above(stage.splits), max(1, PARTS_TOGETHER // stage.block_outputs)),
-        "WHOLE": stage.block_outputs == 1,
+        "PARTS": min(power_above(stage.splits), PARTS_TOGETHER),
         "WAIT": step.early,
     }
     constants = {name: constants[name] for name in _WINDOW_CONSTANTS}
@@ -148,7 +147,7 @@ def _rows_source(program: Program, row: Row, interpret: bool) -> str:
 
 _WINDOW_CONSTANTS = (
     "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "ALIGN", "HEAD", "HAS_FULL", "TAIL", "PREFETCH", "USE_ABSORB",
-    "IN_ORDER", "WIDE", "OVER", "PARTS", "WHOLE", "WAIT",
+    "IN_ORDER", "WIDE", "OVER", "PARTS", "WAIT",
 )  # fmt: skip
 _ROW_CONSTANTS = (
     "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "MASK_LENGTH", "ALIGN", "USE_ABSORB", "IN_ORDER", "WIDE",

@@ -133,21 +133,6 @@ def map_edges(
     store_mapped(y_ptrs, offset, APPLY(*values), inside & keep, True, EVICT)
 
 
-def load_states(states, begin, step, splits, keep, PARTS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
-    """The states of PARTS parts, `step` elements apart, combined in one order: of each row, or (of one row) numbers."""
-    split = tl.arange(0, PARTS)
-    if BLOCK_OUTPUTS == 1:
-        mask = split < splits
-        place = begin + split.to(tl.int64) * step
-    else:
-        mask = (split < splits)[:, None] & keep[None, :]
-        place = begin[None, :] + split.to(tl.int64)[:, None] * step
-    loaded = ()
-    for f in tl.static_range(len(states)):
-        loaded = loaded + (tl.load(states[f] + place, mask=mask, cache_modifier=".cg"),)
-    return tl.reduce(OR_IDENTITY(mask, *loaded), 0, COMBINE_SYMMETRIC)
-
-
 def fold_edges(
     rows, lead, position_of_row, keep, counts, length, deep_sizes, folded_size, p_deep, p_folded,
     BLOCK_OUTPUTS: tl.constexpr, RUN: tl.constexpr,

@@ -1,6 +1,6 @@
 """The kernel that folds and maps rows too long to be held: in one launch, so that the second read comes from the L2.
 
-Rows (or blocks of neighbouring columns) are cut into `splits` parts, and stand in windows of `window` rows that the L2 holds.
+Rows are cut into `splits` parts, and stand in windows of `window` rows that the L2 holds.
 A job is a part that is folded, or a part that is mapped; a program does one. Jobs come in the order
 
     fold window 0, fold window 1, map window 0, fold window 2, map window 1, ..., map the last window
@@ -16,7 +16,7 @@ functions and arguments as in `map_rows`, and
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.map_rows import load_extras, load_states, map_edges, map_tile, spread
+from tilefold.backends.triton.kernels.map_rows import load_extras, map_edges, map_tile
 from tilefold.backends.triton.kernels.tiles import (
     fold_part,
     load_tile,
@@ -35,52 +35,46 @@ def clear(y_ptrs, length, BLOCK: tl.constexpr, RELEASE: tl.constexpr):
     tl.store(y_ptrs[0] + place, tl.full([BLOCK], 0, tl.int32), mask=place < length)
 
 
-def job_of(ticket, groups, splits, window, WHOLE: tl.constexpr):
-    """(whether it maps, row group, split) of a job. WHOLE: parts of a row come one after another, else of neighbours."""
+def job_of(ticket, groups, splits, window):
+    """(whether it maps, row, split) of a job: parts of a row come one after another."""
     jobs = window * splits
     slot = ticket // jobs
     place = ticket % jobs
     last = 2 * ((groups + window - 1) // window) - 1
     maps = ((slot > 0) & (slot % 2 == 0)) | (slot == last)
     number = tl.where(slot == last, slot // 2, tl.where(maps, slot // 2 - 1, (slot + 1) // 2))
-    if WHOLE:
-        group = number * window + place // splits
-        split = place % splits
-    else:
-        group = number * window + place % window
-        split = place // window
-    return maps, group, split
+    return maps, number * window + place // splits, place % splits
 
 
-def combine_parts(states, at, keep, splits, rows, PARTS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
-    """Leave behind the parts' states what they combine to."""
-    whole = load_states(states, at, rows, splits, keep, PARTS, BLOCK_OUTPUTS)
-    for first in range(PARTS, splits, PARTS):
-        begin = at + tl.cast(first, tl.int64) * rows
-        whole = COMBINE(*whole, *load_states(states, begin, rows, splits - first, keep, PARTS, BLOCK_OUTPUTS))
+def load_states(states, at, first, splits, rows, PARTS: tl.constexpr):
+    """The states of PARTS parts of a row from `first` on, combined in one order: numbers."""
+    split = first + tl.arange(0, PARTS)
+    mask = split < splits
+    place = split.to(tl.int64) * rows + at
+    loaded = ()
     for f in tl.static_range(len(states)):
-        if BLOCK_OUTPUTS == 1:
-            tl.store(states[f] + tl.cast(splits, tl.int64) * rows + at, whole[f])
-        else:
-            tl.store(states[f] + tl.cast(splits, tl.int64) * rows + at, whole[f], mask=keep)
+        loaded = loaded + (tl.load(states[f] + place, mask=mask, cache_modifier=".cg"),)
+    return tl.reduce(OR_IDENTITY(mask, *loaded), 0, COMBINE_SYMMETRIC)
 
 
-def row_results(states, at, keep, splits, rows, BLOCK_OUTPUTS: tl.constexpr):
-    """What rows fold to, beside their elements: [1, 1, BLOCK_OUTPUTS, 1].
+def combine_parts(states, at, splits, rows, PARTS: tl.constexpr):
+    """Leave behind the parts' states what they combine to."""
+    whole = load_states(states, at, 0, splits, rows, PARTS)
+    for first in range(PARTS, splits, PARTS):
+        whole = COMBINE(*whole, *load_states(states, at, first, splits, rows, PARTS))
+    for f in tl.static_range(len(states)):
+        tl.store(states[f] + tl.cast(splits, tl.int64) * rows + at, whole[f])
 
-    Of one row it is numbers: Triton would spread a tensor of one element over a tile before it knows the tile's threads.
+
+def row_results(states, at, splits, rows):
+    """What a row folds to, beside its elements.
+
+    It is numbers: Triton would spread a tensor of one element over a tile before it knows the tile's threads.
     """
     loaded = ()
     for f in tl.static_range(len(states)):
-        pointers = states[f] + tl.cast(splits, tl.int64) * rows + at
-        if BLOCK_OUTPUTS == 1:
-            loaded = loaded + (tl.load(pointers, cache_modifier=".cg"),)
-        else:
-            loaded = loaded + (tl.load(pointers, mask=keep, cache_modifier=".cg"),)
-    results = PROJECT(*loaded)
-    if BLOCK_OUTPUTS > 1:
-        results = spread(results)
-    return results
+        loaded = loaded + (tl.load(states[f] + tl.cast(splits, tl.int64) * rows + at, cache_modifier=".cg"),)
+    return PROJECT(*loaded)
 
 
 def map_windows(
@@ -89,28 +83,24 @@ def map_windows(
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr, PREFETCH: tl.constexpr,
     USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, OVER: tl.constexpr, PARTS: tl.constexpr,
-    WHOLE: tl.constexpr, WAIT: tl.constexpr,
+    WAIT: tl.constexpr,
 ):  # fmt: skip
-    """Do one job: fold a part of BLOCK_OUTPUTS neighbouring rows and leave its state, or map one."""
+    """Do one job: fold a part of a row and leave its state, or map one. BLOCK_OUTPUTS is 1."""
     if WAIT:
         gdc_wait()
     ticket = tl.atomic_add(counters, 1, sem="relaxed")
-    maps, group, split = job_of(ticket, groups, splits, window, WHOLE)
+    maps, group, split = job_of(ticket, groups, splits, window)
     group = group.to(tl.int64)
     split = split.to(tl.int64)
     outer = group // output_blocks
     output = group % output_blocks * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     kept = output < output_size
-    if BLOCK_OUTPUTS == 1:
-        at = group
-    else:
-        at = outer * output_size + output
     done = counters + 1 + group
     if group < groups:
         if maps:
             while tl.atomic_add(done, 0, sem="acquire") <= splits:
                 pass
-            results = row_results(states, at, kept, splits, rows, BLOCK_OUTPUTS)
+            results = row_results(states, group, splits, rows)
             map_part(
                 inputs, extras, y_ptrs, results, y_outer, y_output, y_deep, y_folded, outer, output, split,
                 outer_sizes, deep_sizes, output_size, folded_size, length, chunk, splits,
@@ -128,7 +118,7 @@ def map_windows(
             # Every thread's stores come before the one thread's that counts them.
             tl.debug_barrier()
             if tl.atomic_add(done, 1, sem="acq_rel") == splits - 1:
-                combine_parts(states, at, kept, splits, rows, PARTS, BLOCK_OUTPUTS)
+                combine_parts(states, group, splits, rows, PARTS)
                 tl.debug_barrier()
                 tl.atomic_add(done, 1, sem="release")
 
