@@ -54,8 +54,8 @@ def device_of(index: int) -> Device:
 def cluster_of(capability: int, sms: int) -> int:
     """Programs of a cluster at most: `PORTABLE` on every chip that has clusters.
 
-    A whole H100, H200, B200 or their like has room for 16, where a kernel asks for it; a part of one (MIG) may not. Source: CUDA
-    C++ Programming Guide, "Thread Block Clusters".
+    A whole H100, H200, B200 or their like has room for 16, where a kernel asks for it; a part of one (MIG) may not.
+    Source: CUDA C++ Programming Guide, "Thread Block Clusters".
     """
     if capability < 90:
         return 1
