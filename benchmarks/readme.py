@@ -1,4 +1,4 @@
-"""The tables of measured results in README.md and docs/measured.md, from benchmarks/results/h200/folds.json.
+"""The tables of measured results in README.md and docs/measured.md, from benchmarks/results/h200.
 
 python benchmarks/readme.py           rewrites the parts between the markers
 python benchmarks/readme.py --check   exits 1 and says so in one line if a part says anything else
@@ -6,22 +6,22 @@ python benchmarks/readme.py --check   exits 1 and says so in one line if a part 
 
 from __future__ import annotations
 
-import re
 import sys
 import textwrap
 from pathlib import Path
 
+import readme_suites
+from readme_tables import PEERS, classes, farthest, limits_text, provenance, time_text
+
 from tilefold.bench.plot_labels import shape_label
-from tilefold.bench.results import CaseResult, Run, SuiteResult, read_results
+from tilefold.bench.results import CaseResult, SuiteResult, read_results
 from tilefold.bench.statistics import geometric_mean
 from tilefold.bench.summary import (
     OURS,
-    SIZE_CLASSES,
     complaints,
     fractions,
     median_us,
     not_slower,
-    size_class,
     timed,
 )
 
@@ -29,7 +29,8 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "h200" / "folds.json"
 BEGIN = "<!-- measured: written by benchmarks/readme.py -->"
 END = "<!-- /measured -->"
-PEERS = {"torch": "torch", "compile": "torch.compile"}
+BEGIN_SUITES = "<!-- measured suites: written by benchmarks/readme.py -->"
+END_SUITES = "<!-- /measured suites -->"
 
 
 def load(path: Path = RESULTS) -> SuiteResult:
@@ -45,24 +46,6 @@ def headline(results: SuiteResult) -> list[CaseResult]:
 def peers_of(cases: list[CaseResult]) -> list[str]:
     """The peers that any of these cases was timed against."""
     return [peer for peer in PEERS if any(timed(case, peer) for case in cases)]
-
-
-def provenance(results: SuiteResult) -> str:
-    """Chip, versions and day of the first run in the file."""
-    run = results.runs[0]
-    return f"{run.chip}, torch {run.torch}, Triton {run.triton}, {(run.date or '')[:10]}"
-
-
-def command_text(run: Run) -> str:
-    """The command that made a run, without where it left its output."""
-    return re.sub(r" --out \S+", "", run.command or "")
-
-
-def time_text(time_us: float | None) -> str:
-    """Microseconds in two or three digits."""
-    if time_us is None:
-        return "-"
-    return f"{time_us:.0f} us" if time_us >= 20 else f"{time_us:.1f} us"
 
 
 def table(results: SuiteResult) -> list[list[str]]:
@@ -124,50 +107,6 @@ def render(results: SuiteResult) -> str:
     return "\n".join(text)
 
 
-def markdown(head: list[str], rows: list[list[str]], texts: int = 2) -> list[str]:
-    """A table whose first `texts` columns are text and whose others are numbers."""
-    rule = "|" + "---|" * texts + "---:|" * (len(head) - texts)
-    return [f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]
-
-
-def limits_text(results: SuiteResult) -> str:
-    """The limits that the runs measured."""
-    said = []
-    for run in results.runs:
-        launches = ", ".join(f"{kind} {us:.2f} us" for kind, us in (run.empty_us or {}).items())
-        said.append(
-            f"`{command_text(run)}`: copy {run.copy_gb_per_s or 0:.0f} GB/s; empty launches {launches}."
-        )
-    return " ".join(said)
-
-
-def classes(results: SuiteResult) -> list[str]:
-    """The mean and the least of every dtype and size class."""
-    rows = []
-    cases = [case for case in results.cases if fractions([case])]
-    for dtype in dict.fromkeys(case.dtype for case in cases):
-        for name in SIZE_CLASSES:
-            some = fractions([c for c in cases if c.dtype == dtype and size_class(c.floor_us) == name])
-            if some:
-                rows.append([dtype, name, str(len(some)), f"{geometric_mean(some):.3f}", f"{min(some):.3f}"])
-    return markdown(["dtype", "bytes alone", "cells", "geometric mean", "least"], rows)
-
-
-def farthest(results: SuiteResult, count: int = 25) -> list[str]:
-    """The cells farthest from their limit."""
-    cases = sorted((c for c in results.cases if fractions([c])), key=lambda case: fractions([case])[0])
-    rows = [
-        [
-            f"{c.operation} dim {c.dim}",
-            f"{shape_label(c)} {c.dtype}",
-            f"{fractions([c])[0]:.3f}",
-            time_text(median_us(c, OURS)),
-        ]
-        for c in cases[:count]
-    ]
-    return markdown(["fold", "shape", "of the limit", "time"], rows)
-
-
 def render_measured(results: SuiteResult) -> str:
     """The part of docs/measured.md between the markers."""
     text = [textwrap.fill(limits_text(results), 126), "", *classes(results)]
@@ -181,22 +120,28 @@ def render_measured(results: SuiteResult) -> str:
 PAGES = {"README.md": render, "docs/measured.md": render_measured}
 
 
-def replaced(name: str, page: str, part: str) -> str:
+def replaced(name: str, page: str, part: str, begin: str = BEGIN, end: str = END) -> str:
     """The page with another part between the markers."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{name} must hold the lines {BEGIN} and {END}, got a page without; put them back")
-    return f"{before}{BEGIN}\n{part}\n{END}{after}"
+    before, begins, rest = page.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not begins or not ends:
+        raise SystemExit(f"{name} must hold the lines {begin} and {end}, got a page without; put them back")
+    return f"{before}{begin}\n{part}\n{end}{after}"
 
 
 def main(argv: list[str], root: Path = ROOT, results: Path = RESULTS) -> int:
     """Rewrite or check the pages."""
     held, differs = load(results), False
+    others = readme_suites.load_all(results.parent)
+    of_suites = {
+        "README.md": readme_suites.render_readme(others),
+        "docs/measured.md": readme_suites.render_measured(others),
+    }
     for name, rendered in PAGES.items():
         page = root / name
         old = page.read_text(encoding="utf-8")
         new = replaced(name, old, rendered(held))
+        new = replaced(name, new, of_suites[name], BEGIN_SUITES, END_SUITES)
         if "--check" not in argv:
             page.write_text(new, encoding="utf-8")
         elif old != new:

@@ -235,11 +235,12 @@ def timed_here() -> None:
 def committed() -> None:
     """The headline rows of the committed run."""
     import readme
+    import readme_tables
 
     heading("7. Against torch: results measured elsewhere, committed here")
     results = readme.load()
     say(
-        f"No GPU here. Measured on {readme.provenance(results)}, with `{readme.command_text(results.runs[0])}`."
+        f"No GPU here. Measured on {readme_tables.provenance(results)}, with `{readme_tables.command_text(results.runs[0])}`."
     )
     say(
         "Of the limit: 1.00 would be the bytes at the chip's copy bandwidth plus the launches, and nothing else."

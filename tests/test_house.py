@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import doctest
 import importlib.util
 import inspect
@@ -36,6 +37,8 @@ ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
 import readme  # noqa: E402  # lives in benchmarks/
+import readme_suites  # noqa: E402
+import readme_tables  # noqa: E402
 
 
 def load(name: str) -> ModuleType:
@@ -191,7 +194,8 @@ def test_a_changed_result_is_found_and_written(tmp_path: Path, capsys: pytest.Ca
     page, measured = tmp_path / "README.md", tmp_path / "docs" / "measured.md"
     data, _ = write_results(results(), tmp_path)
     for either in (page, measured):
-        either.write_text(f"before\n{readme.BEGIN}\n{readme.END}\nafter\n")
+        parts = [readme.BEGIN, readme.END, readme.BEGIN_SUITES, readme.END_SUITES]
+        either.write_text("\n".join(["before", *parts, "after\n"]))
     assert readme.main(["--check"], tmp_path, data) == 1
     assert len(capsys.readouterr().out.splitlines()) == len(readme.PAGES)
     assert readme.main([], tmp_path, data) == 0
@@ -205,6 +209,28 @@ def test_a_changed_result_is_found_and_written(tmp_path: Path, capsys: pytest.Ca
     assert readme.main(["--check"], tmp_path, data) == 1
 
 
+def test_other_suites_are_shown_once_there_is_a_run(tmp_path: Path) -> None:
+    assert readme_suites.load_all(tmp_path) == {}
+    write_results(dataclasses.replace(results(compile_us=100.0), suite="real"), tmp_path)
+    found = readme_suites.load_all(tmp_path)
+    assert (
+        "not slower beyond 3 % than torch eager in 1 of 1, torch.compile in 0 of 1"
+        in readme_suites.render_readme(found).replace("\n ", "")
+    )
+    page = readme_suites.render_measured(found)
+    assert "### real" in page
+    assert "| bf16 | >= 30 us | 1 | 0.980 | 0.980 |" in page
+    assert readme_suites.row(found["real"].cases[0], ["torch", "compile"])[2:] == [
+        "130 us",
+        "260 us",
+        "100 us",
+        "-",
+        "0.8",
+        "0.98",
+    ]
+    assert readme_suites.shortened("ERROR: \x1b[91mx\x1b[0m" + "y" * 200).startswith("ERROR: xyyy")
+
+
 def test_cells_without_a_time_or_a_peer() -> None:
     untimed = results(status="wrong", time_us=None, fraction=None)
     assert readme.table(untimed) == [["fold", "input", "tilefold", "of the limit"]]
@@ -213,13 +239,13 @@ def test_cells_without_a_time_or_a_peer() -> None:
     assert head == ["fold", "input", "tilefold", "torch", "torch.compile", "ratio", "of the limit"]
     assert row[2:] == ["130 us", "260 us", "13.0 us", "0.1", "0.98"]
     assert "0 of 1 cells" in readme.render(untimed)
-    assert readme.command_text(results().runs[0]) == "tilefold bench folds --jobs 2"
+    assert readme_tables.command_text(results().runs[0]) == "tilefold bench folds --jobs 2"
 
 
 def test_each_run_in_a_file_has_its_own_command() -> None:
     one = results()
     later = replace(one.runs[0], command="tilefold bench folds --dims 0", copy_gb_per_s=3000.0)
-    text = readme.limits_text(replace(one, runs=(*one.runs, later)))
+    text = readme_tables.limits_text(replace(one, runs=(*one.runs, later)))
     assert "`tilefold bench folds --jobs 2`: copy 4" in text
     assert "`tilefold bench folds --dims 0`: copy 3000 GB/s" in text
 

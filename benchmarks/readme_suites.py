@@ -1,0 +1,129 @@
+"""The tables of the suites beside `folds`, for README.md and docs/measured.md; benchmarks/readme.py writes them.
+
+A suite is shown as soon as benchmarks/results/h200 holds a run of it.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+from readme_tables import PEERS, classes, farthest, limits_text, markdown, provenance, time_text
+
+from tilefold.bench.plot_labels import name_of, shape_label
+from tilefold.bench.results import CaseResult, SuiteResult, read_results
+from tilefold.bench.statistics import geometric_mean
+from tilefold.bench.summary import DRAWN, OURS, complaints, fractions, median_us, not_slower, summary, timed
+
+SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes")
+# A row of the README for each: the suite, and the name of its case.
+SHOWN = (
+    ("normalize", "softmax dim1 16384x8192 bf16"),
+    ("normalize", "softmax dim1 4096x65536 bf16"),
+    ("normalize", "softmax dim1 2048x151936 fp32"),
+    ("normalize", "softmax dim0 16384x8192 bf16"),
+    ("normalize", "layer_norm dim1 16384x8192 bf16"),
+    ("normalize", "rms_norm+residual dim1 16384x8192 bf16"),
+    ("scan", "cumsum dim1 16384x8192 fp32"),
+    ("scan", "cumsum dim0 16384x8192 fp32"),
+    ("scan", "cumsum dim1 1x268435456 fp32"),
+    ("scan", "affine dim2 2x16384x8192 fp32"),
+    ("scan", "cummax dim1 16384x8192 fp32"),
+    ("scan", "logcumsumexp dim1 16384x8192 fp32"),
+    ("segment", "segment sum of 256 each dim0 268435456 fp32"),
+    ("segment", "segment sum of power law dim0 268435456 fp32"),
+    ("topk", "topk(8) dim1 8192x151936 bf16"),
+    ("topk", "topk(8) dim1 32768x1024 bf16"),
+    ("transpose", "transpose dim0,1 16384x8192 bf16"),
+    ("transpose", "transpose dim0,1 16384x8192 fp32"),
+)
+
+
+def load_all(folder: Path) -> dict[str, SuiteResult]:
+    """The committed run of each suite that has one."""
+    paths = {suite: folder / f"{suite}.json" for suite in SUITES}
+    return {suite: read_results(path) for suite, path in paths.items() if path.is_file()}
+
+
+def others_of(result: SuiteResult) -> list[str]:
+    """Every variant of a run that is not ours and was timed at least once."""
+    cases = result.cases
+    return [v for v in result.variants if v != OURS and any(timed(case, v) for case in cases)]
+
+
+def fastest(case: CaseResult, variants: list[str]) -> str | None:
+    """The fastest of these variants, of those that were timed."""
+    times = {variant: time for variant in variants if (time := median_us(case, variant))}
+    return min(times, key=lambda variant: times[variant]) if times else None
+
+
+def row(case: CaseResult, variants: list[str]) -> list[str]:
+    """One case: its name, our time, torch's and torch.compile's, the fastest other, and two ratios."""
+    ours, best = median_us(case, OURS), fastest(case, variants)
+    rest = fastest(case, [variant for variant in variants if variant not in PEERS])
+    theirs = [time_text(median_us(case, peer)) for peer in PEERS]
+    other = f"{name_of(rest)} {time_text(median_us(case, rest))}" if rest else "-"
+    best_us = median_us(case, best) if best else None
+    ratio = f"{best_us / ours:.1f}" if ours and best_us else "-"
+    share = "".join(f"{fraction:.2f}" for fraction in fractions([case])) or "-"
+    dim = ",".join(map(str, case.dims)) if case.dims else str(case.dim)
+    named = [f"{case.operation} dim {dim}", f"{shape_label(case)} {case.dtype}"]
+    return [*named, time_text(ours), *theirs, other, ratio, share]
+
+
+def render_readme(found: dict[str, SuiteResult]) -> str:
+    """The README's table, and a sentence a suite."""
+    head = ["operation", "input", "tilefold", *PEERS.values(), "fastest other", "ratio", "of the limit"]
+    rows = []
+    for suite, name in SHOWN:
+        result = found.get(suite)
+        case = next((c for c in result.cases if c.name == name and timed(c)), None) if result else None
+        if result and case:
+            rows.append(row(case, others_of(result)))
+    if not found:
+        return "No run is committed."
+    said = [f"- `{suite}`: {sentence(result)}" for suite, result in found.items()]
+    return "\n".join(
+        [*markdown(head, rows), "", *(textwrap.fill(line, 126, subsequent_indent="  ") for line in said)]
+    )
+
+
+def sentence(result: SuiteResult) -> str:
+    """What can be said of one suite in a line or two."""
+    cases = [case for case in result.cases if timed(case)]
+    said = [f"{len(cases)} of {len(result.cases)} cells timed"]
+    for name, large in (("bytes of 30 us and more", True), ("fewer", False)):
+        some = fractions([case for case in cases if (case.floor_us >= 30) == large])
+        if some:
+            said.append(
+                f"{name}: {geometric_mean(some):.2f} of the limit on average, {min(some):.2f} at worst"
+            )
+    against = [(name_of(peer), *not_slower(cases, peer)) for peer in others_of(result)]
+    held = ", ".join(f"{name} in {good} of {both}" for name, good, both in against if both)
+    if held:
+        said.append(f"not slower beyond 3 % than {held}")
+    return "; ".join(said) + "."
+
+
+def render_measured(found: dict[str, SuiteResult]) -> str:
+    """The part of docs/measured.md: each suite's command, classes, its farthest cells and what was wrong."""
+    text: list[str] = []
+    for suite, result in found.items():
+        run = result.runs[0]
+        where = f"{provenance(result)}. {limits_text(result)}"
+        peers = ", ".join(f"{name} {version}" for name, version in run.peers.items() if version)
+        text += [f"### {suite}", "", textwrap.fill(f"{where}{f' Peers: {peers}.' if peers else ''}", 126), ""]
+        text += [*classes(result), "", textwrap.fill(sentence(result), 126), ""]
+        if suite in DRAWN:
+            text += [*(f"- {line}" for line in summary(result) if "tenth percentile" in line), ""]
+        text += ["The farthest from the limit:", "", *farthest(result, 10), ""]
+        wrong = [line for line in complaints(result) if line.startswith(("WRONG", "ERROR"))]
+        text += [*(f"- {shortened(line)}" for line in wrong), ""] if wrong else []
+    return "\n".join(text[:-1])
+
+
+def shortened(line: str) -> str:
+    """A complaint in one line, without colours of a terminal."""
+    plain = "".join(c for c in re.sub(r"\x1b\[[0-9;]*m", "", line) if c.isprintable())
+    return plain if len(plain) <= 160 else f"{plain[:157]}..."
