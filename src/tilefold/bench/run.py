@@ -6,7 +6,7 @@ import datetime
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from tilefold.bench.cases import Case, Suite, Variant
 from tilefold.bench.clocks import ClockWatch, clock_reader
 from tilefold.bench.display import Display
 from tilefold.bench.measure import Bench, blank_case, measure_case
+from tilefold.bench.ours import OURS
 from tilefold.bench.results import SCHEMA, Run, SuiteResult, writable_folder, write_results
 from tilefold.bench.selection import Selection, asked_suite, selected
 from tilefold.bench.timing import DeviceClock, HostClock, Pace, Stopwatch
 from tilefold.bench.variants import peers_of, variants_of
-from tilefold.bench.warm import NO_TIME_LEFT, Job, warm_caches
+from tilefold.bench.warm import LIMIT_S, NO_TIME_LEFT, Job, warm_caches
 
 KEPT_EVERY_S = 5.0  # what a run that is killed may lose, beside the case at hand
 
@@ -37,6 +38,7 @@ class Options(Selection):
     against: tuple[str, ...] | None = None
     variants: tuple[str, ...] | None = None
     jobs: int = 0
+    compile_s: float = LIMIT_S
     budget_s: float = 540.0
     pace: Pace = field(default_factory=Pace)
     graphs: bool = True
@@ -61,10 +63,10 @@ def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
     variants = variants_of(suite, against, options.variants)
     writable_folder(options.out)
     versions = peer_versions(against, display)
-    warm(suite, cases, variants, options, display, deadline)
+    unfit = warm(suite, cases, variants, options, display, deadline)
     drawn = {"seed": options.seed, "count": options.count} if suite.drawn else {}
     bench = new_bench(
-        suite, options, frozenset(name for name, version in versions.items() if version is None)
+        suite, options, frozenset(name for name, version in versions.items() if version is None), unfit
     )
     display.say(limits_in_words(bench))
     done = [blank_case(case, variants, bench.limits.copy_gb_per_s) for case in cases]
@@ -125,13 +127,14 @@ def warm(
     options: Options,
     display: Display,
     deadline: float,
-) -> None:
+) -> dict[tuple[str, str], str]:
     """Compile what can be kept, in workers. At most 60 % of the budget goes to it, and 20 % to jobs in hand.
 
-    The rest compiles where it is timed.
+    What comes back are the cases and variants that must not be compiled where they are timed, and why. A variant of
+    tilefold's for which no time was left is: it costs a second.
     """
     if not options.jobs or options.device == "cpu":
-        return
+        return {}
     start = time.time()
     until = deadline - 0.4 * options.budget_s
     # Case after case: where time runs out the first cases have all they need, and cases with the same kernels do not meet.
@@ -151,13 +154,23 @@ def warm(
             display.say(f"not compiled ahead: {trouble}")
         display.warmed(done, len(jobs))
 
-    warm_caches(jobs, options.jobs, told, 0.2 * options.budget_s)
+    unfit = warm_caches(jobs, options.jobs, told, 0.2 * options.budget_s, options.compile_s)
     display.say(
         f"compiled {compiled} of {len(jobs)} in {options.jobs} processes in {time.time() - start:.0f} s"
     )
+    return {
+        (job.case, job.variant): why
+        for job, why in unfit.items()
+        if why != NO_TIME_LEFT or not job.variant.startswith(OURS.name)
+    }
 
 
-def new_bench(suite: Suite, options: Options, missing: frozenset[str] = frozenset()) -> Bench:
+def new_bench(
+    suite: Suite,
+    options: Options,
+    missing: frozenset[str] = frozenset(),
+    unfit: Mapping[tuple[str, str], str] | None = None,
+) -> Bench:
     """The clock, and the limits measured by it. On a CPU host costs are those of one thread: more would wait."""
     if suite.host and options.device == "cpu":
         torch.set_num_threads(1)
@@ -181,6 +194,7 @@ def new_bench(suite: Suite, options: Options, missing: frozenset[str] = frozense
         missing,
         options.graphs,
         suite.host,
+        unfit or {},
     )
 
 

@@ -130,6 +130,13 @@ def _add_measuring(group: Any) -> None:
         help="processes that compile before anything is timed; all cores but two without",
     )
     add(
+        "--compile-s",
+        type=number(0, above=True),
+        default=120.0,
+        metavar="S",
+        help="of one variant of a case in such a process; what takes longer is not timed",
+    )
+    add(
         "--budget-s",
         type=number(-math.inf),
         default=540.0,
@@ -270,6 +277,7 @@ def options_of(
         against=("torch",) if device == "cpu" and options.against is None else options.against,
         variants=None if options.variants is None else tuple(options.variants),
         jobs=default_jobs(device) if options.jobs is None else options.jobs,
+        compile_s=options.compile_s,
         budget_s=options.budget_s,
         pace=Pace(options.warmup_ms, options.repeat_ms),
         graphs=not options.no_graphs,
