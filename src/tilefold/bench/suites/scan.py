@@ -117,7 +117,7 @@ def scan_case(name: str, dim: int, shape: tuple[int, ...], dtype: str, layout: L
         group=f"{name}, dim {dim}, {dtype}",
         headline=name in ("cumsum", "affine") and dtype == "fp32",
         has_index=name == "cummax",
-        altered=lambda x: x.mul_(2),
+        altered=None if pair else lambda x: x.mul_(2),  # twice the factors would grow without end
         layout=layout,
         results=shape,
     )
