@@ -98,10 +98,11 @@ def test_only_the_variants_asked_for_are_compiled(name: str, monkeypatch: pytest
     suite, options = load_suite(name), run.Options(budget_s=20.0, jobs=2)
     variants = variants_of(suite, (), ("ours",))
     cases = suite.select("small", 0, 60)
-    run.warm(suite, cases, variants, options, Mock(), time.time() + 20.0)
+    one = run.Prepared(suite, options, cases, variants, {})
+    run.warm([one, one], Mock(), time.time() + 20.0)
     [(jobs, grace_s)] = asked
     assert {job.variant for job in jobs} == {"ours"}
-    assert len(jobs) == len(cases)
+    assert len(jobs) == 2 * len(cases), "of both suites, in one pool"
     assert grace_s == 4.0
 
 
@@ -110,8 +111,8 @@ def test_a_worker_that_hangs_is_ended_and_the_others_go_on(
     beyond: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warm, "_compile", hang)
-    deadline = LATER if beyond == "limit" else time.time() + 15.0
-    limit_s, grace_s = (8.0, 30.0) if beyond == "limit" else (600.0, 1.0)
+    deadline = LATER if beyond == "limit" else time.time() + 25.0
+    limit_s, grace_s = (25.0, 30.0) if beyond == "limit" else (600.0, 1.0)
     told: list[tuple[int, str]] = []
     jobs = [job(deadline), job(deadline, "hangs"), job(deadline)]
     unfit = warm.warm_caches(
