@@ -234,5 +234,5 @@ VARIANTS = (
     Variant("associative_scan", build_associative_scan, gpu_only=True, warms=True, graphs=True),
     Variant("cuda.compute", build_cub, gpu_only=True, asked_only=True),
 )
-AGAINST = ("torch", "compile", "cuda.compute", "jax")
+AGAINST = ("torch", "compile", "cuda.compute")
 SUITE = Suite("scan", str(__doc__).strip(), cases, VARIANTS, against=AGAINST, make=make_scan)
