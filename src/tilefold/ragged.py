@@ -131,7 +131,7 @@ def _fold(
     if abstract is not None:
         empty = [abstract.new_empty(result_shape, dtype=d) for d in program.outputs]
         return empty if targets is None else list(targets)
-    if validate or not offsets.is_cuda:
+    if (validate or not offsets.is_cuda) and not offsets.is_meta:
         _check_offsets(offsets, shape[place], monoid)
     given = [plain(t.expand(shape)).resolve_neg() for t in tensors]
     given.append(plain(offsets).contiguous())
@@ -197,7 +197,7 @@ def _of_keys(
     with torch.no_grad(), as_given(by.device):
         if num_segments is not None:
             return None, _bisected(by, _number_of(num_segments), validate)
-        if is_abstract(by):
+        if is_abstract(by) or by.is_meta:
             raise ArgumentError(
                 f"{CALL}: the number of keys must be known where there is no data, got num_segments=None; pass it"
             )
@@ -223,7 +223,11 @@ def _bisected(by: Tensor, number: int, validate: bool) -> Tensor:
         raise DtypeError(
             f"{CALL}: with num_segments, `by` must hold whole numbers, got {by.dtype}; convert it, or leave num_segments out"
         )
-    if (validate or not by.is_cuda) and not is_abstract(by) and bool((by[1:] < by[:-1]).any()):
+    if (
+        (validate or not by.is_cuda)
+        and not (is_abstract(by) or by.is_meta)
+        and bool((by[1:] < by[:-1]).any())
+    ):
         at = int((by[1:] < by[:-1]).nonzero()[0])
         raise ArgumentError(
             f"{CALL}: with num_segments, `by` must be sorted, got {by[at]} before {by[at + 1]} at position {at}; sort the "
