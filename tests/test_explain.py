@@ -7,9 +7,9 @@ from unittest import mock
 
 import pytest
 import torch
-from commands import run
 
 import tilefold
+from commands import run
 from tilefold import dispatch, monoids
 from tilefold.errors import ArgumentError, DimError, KindError
 from tilefold.planner.device import H200

@@ -163,7 +163,7 @@ def _borders(
             f"{CALL}: segments must be given by `offsets` or by `by`, got {got}; pass one of them"
         )
     if offsets is not None:
-        check_is_tensor(offsets, CALL)
+        check_is_tensor(offsets, CALL, "`offsets`")
         if num_segments is not None:
             raise ArgumentError(
                 f"{CALL}: `num_segments` must come with `by`, got offsets, which have {offsets.numel() - 1}; leave it out"
@@ -185,7 +185,7 @@ def _of_keys(
     tensors: Sequence[Tensor], by: Any, num_segments: Any, dim: Any, validate: bool
 ) -> tuple[Tensor | None, Tensor]:
     """(keys, offsets) of runs of equal keys; or offsets of the keys 0 ... num_segments - 1, found by bisection."""
-    check_is_tensor(by, CALL)
+    check_is_tensor(by, CALL, "`by`")
     check_tensors([*tensors, by], CALL)
     shape = broadcast_shape(tensors, CALL)
     length = shape[_dim_of(dim, len(shape))]
@@ -266,8 +266,9 @@ def _of_jagged(
 ) -> Any:
     """A fold of the rows of jagged tensors: of their values, at their offsets."""
     if offsets is not None or by is not None:
+        got = " and ".join(name for name, value in (("offsets", offsets), ("by", by)) if value is not None)
         raise ArgumentError(
-            f"{CALL}: jagged inputs must come without `offsets` and `by`, got both; fold values() to use others"
+            f"{CALL}: jagged inputs must come without `offsets` and `by`, got {got}; fold values() to use others"
         )
     first = tensors[0]
     for t in tensors:

@@ -18,10 +18,10 @@ from tilefold.switch import is_explaining
 GUARANTEES = ("run_to_run", "batch_invariant", "none")
 
 
-def check_is_tensor(x: Any, call: str) -> None:
+def check_is_tensor(x: Any, call: str, name: str = "the input") -> None:
     """Refuse what is no tensor before asking it for a dtype or a shape."""
     if not isinstance(x, torch.Tensor):
-        raise KindError(f"{call}: the input must be a tensor, got {type(x).__name__}; use torch.as_tensor")
+        raise KindError(f"{call}: {name} must be a tensor, got {type(x).__name__}; use torch.as_tensor")
 
 
 def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
