@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
 
 import tilefold
+from tilefold import modes
 from tilefold.errors import BackendError
+from tilefold.modes import widened
 from tilefold.monoids import MAX_WITH_INDEX
 
 A, B = torch.randn(5, 300), torch.randn(300, 7)
@@ -204,3 +207,80 @@ def test_autocast_of_compiled_and_recorded_products(name: str, half: torch.dtype
     assert want.dtype == half
     assert_alike(graph(A, B), want, "the graph holds its conversions")
     assert torch.equal(torch.compile(function, backend="aot_eager")(A, B), plain)
+
+
+# ------------------------------------------------------------------------------------ autocast of torch's functions
+
+FUNCTIONS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "softmax": lambda of, x: of.softmax(x, 1),
+    "log_softmax": lambda of, x: of.log_softmax(x, 1),
+    "layer_norm": lambda of, x: of.layer_norm(x, (6,)),
+    "rms_norm": lambda of, x: of.rms_norm(x, (6,)),
+    "group_norm": lambda of, x: of.group_norm(x, 2),
+    "normalize": lambda of, x: getattr(of, "normalize", functional.normalize)(x),
+    "cumsum": lambda of, x: of.cumsum(x, 1),
+    "cumprod": lambda of, x: of.cumprod(x, 1),
+    "cummax": lambda of, x: of.cummax(x, 1)[0],
+    "cummin": lambda of, x: of.cummin(x, 1)[0],
+    "logcumsumexp": lambda of, x: of.logcumsumexp(x, 1),
+    "topk": lambda of, x: of.topk(x, 2)[0],
+    "transpose": lambda of, x: of.transpose(x, 0, 1),
+    "sum": lambda of, x: of.sum(x, 1),
+    "prod": lambda of, x: of.prod(x, 1),
+    "mean": lambda of, x: of.mean(x, 1),
+    "amax": lambda of, x: of.amax(x, 1),
+    "amin": lambda of, x: of.amin(x, 1),
+    "var": lambda of, x: of.var(x, 1),
+    "std": lambda of, x: of.std(x, 1),
+    "logsumexp": lambda of, x: of.logsumexp(x, 1),
+    "norm": lambda of, x: of.norm(x, dim=1),
+    "vector_norm": lambda of, x: getattr(of, "vector_norm", torch.linalg.vector_norm)(x, dim=1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_autocast_gives_torchs_result_dtype_on_a_cpu(name: str, dtype: torch.dtype) -> None:
+    x = torch.rand(4, 6).to(dtype) + 0.5
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        want, got = (FUNCTIONS[name](of, x) for of in (torch, tilefold))
+    assert got.dtype == want.dtype
+    assert torch.allclose(got.double(), want.double(), rtol=2e-2)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_autocast_widens_on_a_gpu_what_torchs_own_list_says(name: str) -> None:
+    """The rule, where no GPU is needed: torch's list for its tests of CUDA, and what is made of its functions."""
+    from torch.testing._internal.autocast_test_lists import AutocastTestLists
+
+    listed = {entry[0] for entry in AutocastTestLists(torch.device("cpu")).torch_fp32}
+    made_of = {"vector_norm": "norm", "normalize": "norm"}
+    for dtype in (torch.bfloat16, torch.float16):
+        wide = widened(name, dtype, "cuda")
+        assert (wide == torch.float32) == (made_of.get(name, name) in listed)
+    assert widened(name, torch.float32, "cuda") is None
+    assert widened(name, torch.float64, "cuda") is None
+    assert widened(name, torch.int32, "cuda") is None
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_what_autocast_widens_is_computed_and_returned_in_float32(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CPU's tensors by a GPU's list: results, `out=` as it was given, and the sum beside a norm as it came."""
+    monkeypatch.setitem(modes.WIDENED, "cpu", modes.WIDENED[kind])
+    x = torch.rand(4, 6).half() + 0.5
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for name in modes.WIDENED[kind]:
+            got = FUNCTIONS[name](tilefold, x)
+            with torch.autocast("cpu", enabled=False):
+                want = FUNCTIONS[name](torch, x.float())
+            assert got.dtype == torch.float32, name
+            assert torch.allclose(got, want, rtol=1e-5), name
+            assert FUNCTIONS[name](tilefold, x.double()).dtype == torch.float64
+        out = torch.empty(4, dtype=torch.float16)
+        assert tilefold.prod(x, 1, out=out) is out
+        if kind == "cuda":
+            y, total = tilefold.rms_norm(x, (6,), residual=x)
+            assert (y.dtype, total.dtype) == (torch.float32, torch.float16)
+        assert tilefold.reduce(x, tilefold.monoids.PROD, 1).dtype == torch.float16

@@ -287,3 +287,9 @@ def test_other_refusals() -> None:
     meta = drawn(4).to("meta")
     with pytest.raises(ArgumentError, match="the number of keys must be known"):
         tilefold.segment_reduce(meta, monoids.SUM, by=meta)
+
+
+@pytest.mark.parametrize("name", ["offsets", "by"])
+def test_what_gives_the_segments_is_named_where_it_is_no_tensor(name: str) -> None:
+    with pytest.raises(KindError, match=f"`{name}` must be a tensor, got list"):
+        tilefold.segment_reduce(torch.randn(4), monoids.SUM, **{name: [0, 4]})

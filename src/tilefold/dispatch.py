@@ -18,9 +18,10 @@ import torch
 
 from tilefold.errors import BackendError
 from tilefold.planner.device import H200, INTERPRETED, Device, device_of
+from tilefold.planner.expected import expected
 from tilefold.planner.plan import Plan
 from tilefold.requests import Request
-from tilefold.switch import forced_backend
+from tilefold.switch import ExplainedError, forced_backend, is_explaining
 
 if TYPE_CHECKING:
     from tilefold.backends.triton.executable import Executable
@@ -72,6 +73,8 @@ def run(
     Raises:
         BackendError, DtypeError, ShapeError: the backend in force has no such operation, or the chip no such dtypes.
     """
+    if is_explaining():
+        raise ExplainedError(request, tensors)
     chosen = _backend_of(request, tensors)
     if chosen == "triton":
         return _on_gpu(request, tensors, key, targets)
@@ -106,7 +109,7 @@ def plan_for(
     """How a request would run on a chip: the tensors' own, or an H200 where they are on none."""
     chip = device or (device_of(tensors[0].device.index) if tensors[0].is_cuda else H200)
     request.dtypes(tensors)
-    return request.plan(tensors, chip, library=library)[1]
+    return expected(request.plan(tensors, chip, library=library)[1], tensors, request.results, chip)
 
 
 def _keep(key: Any, executable: Executable | Repeated) -> None:
@@ -148,6 +151,7 @@ def compiled(
     device = device_of(index)
     check_dtypes(request.dtypes(tensors), device, request.call)
     problem, plan = planned or request.plan(tensors, device, library=True)
+    plan = expected(plan, tensors, request.results, device)
     calls = calls_of(plan, problem, request.computation)
     layouts = [contiguous(shape, dtype) for shape, dtype in request.results]
     return Executable(plan, calls, request.computation, len(tensors), layouts, index)

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 
 from tilefold.algebra.monoid import Monoid
+from tilefold.dispatch import plan_for
 from tilefold.errors import ArgumentError, KindError
 from tilefold.fold import explain_fold
 from tilefold.multiply import explain_product
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
 from tilefold.product import matmul
+from tilefold.switch import ExplainedError, explaining
 
 # Of `matmul` alone.
 OPTIONS = [
@@ -31,24 +33,27 @@ def explain_plan(
     device: Any = None,
     **options: Any,
 ) -> Plan:
-    """How `reduce` would fold these tensors on a GPU, or `matmul` multiply them, and why, without running anything.
+    """How a call would run on a GPU, and why, without running anything: a fold, a map, a scan, a product, any other.
 
         plan = a pure function of (shape, strides, dtypes, alignment; operation and options; chip and its table; guarantee)
 
     Args:
-        inputs: as in `reduce`, or the two operands of `matmul`; no element is read, so they may live anywhere, also on
-            "meta". Any strides.
-        operation: what to fold with, or `tilefold.matmul`.
-        dim: of a fold: one dim, several, or None for all.
+        inputs: what the call takes first: a tensor, several of `reduce`, `reduce_map`, `scan` and `segment_reduce`, the two
+            operands of `matmul`. No element is read, so they may live anywhere, also on "meta". Any strides.
+        operation: a monoid to `reduce` with, or a function of tilefold's: `softmax`, `layer_norm`, `reduce_map`, `scan`,
+            `cumsum`, `segment_reduce`, `topk`, `transpose`, `matmul`, `amax` and so on.
+        dim: as in the call: one dim, several, or None for all or for a function's own choice.
         guarantee: as in the call; "batch_invariant" plans without regard to how many results there are.
         device: a `tilefold.planner.device.Device`; by default the inputs' own chip, or an H200 where they are not on a GPU.
-        options: of `matmul`: bias, epilogue, epilogue_args, row, out_dtype, precision and out.
+        options: what else the function takes, by name: `monoid`, `offsets`, `k`, `normalized_shape`, `epilogue` ...
 
     Returns:
-        The plan: frozen, comparable, and readable when printed. Of nothing it has no stages.
+        The plan: frozen, comparable, and readable when printed. Of nothing it has no stages. It tells the bytes that its
+        steps read and write (`moved_bytes`), their least time (`least_us`), and of folds and products the time that
+        their model expects (`time_us`).
 
     Raises:
-        KindError: the operation is neither, `matmul` was given no two operands, or the device is none.
+        KindError: the operation is no monoid and runs nothing, `matmul` was given no two operands, or the device is none.
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError, GradientError: the call would be refused.
 
     Example:
@@ -58,18 +63,23 @@ def explain_plan(
         >>> a, b = torch.empty(16, 32768, device="meta"), torch.empty(32768, 16, device="meta")
         >>> tilefold.explain_plan((a, b), tilefold.matmul, epilogue="relu").strategy
         'split'
+        >>> x = torch.empty(16384, 8192, dtype=torch.bfloat16, device="meta")
+        >>> print(tilefold.explain_plan(x, tilefold.softmax, dim=1))
+        triton: whole, 16384 rows of 8192 elements, each held whole
     """
     if device is not None and not isinstance(device, Device):
         raise KindError(
             f"explain_plan: `device` must be a tilefold.planner.device.Device, got {device!r}; take planner.device.H200, or "
             "leave it out"
         )
-    if operation is not matmul:
+    if isinstance(operation, Monoid):
         if options:
             raise ArgumentError(
-                f"explain_plan: a fold must come without options of matmul, got {', '.join(options)}; leave them out"
+                f"explain_plan: a fold must come without options, got {', '.join(options)}; leave them out"
             )
         return explain_fold(inputs, operation, dim, guarantee, device)
+    if operation is not matmul:
+        return explain_call(inputs, operation, dim, guarantee, device, options)
     if not isinstance(inputs, tuple | list) or len(inputs) != 2:
         got = f"{len(inputs)} values" if isinstance(inputs, tuple | list) else f"one {type(inputs).__name__}"
         raise KindError(f"explain_plan: matmul must be given two operands, got {got}; write (a, b)")
@@ -79,3 +89,46 @@ def explain_plan(
             "leave that out"
         )
     return explain_product(*inputs, guarantee=guarantee, device=device, **options)
+
+
+def explain_call(
+    inputs: Any, operation: Any, dim: Any, guarantee: str, device: Device | None, options: dict[str, Any]
+) -> Plan:
+    """`explain_plan` of a function: it is called, and asked for its request where it would be planned."""
+    if not callable(operation):
+        raise KindError(
+            "explain_plan: `operation` must be a monoid or a function of tilefold's, got "
+            f"{type(operation).__name__}; take tilefold.monoids.SUM or tilefold.softmax"
+        )
+    name = getattr(operation, "__name__", type(operation).__name__)
+    given = dict(options) if dim is None else {"dim": dim, **options}
+    if guarantee != "run_to_run":
+        given["guarantee"] = guarantee
+    _check_arguments(inputs, operation, name, given)
+    try:
+        with explaining():
+            result = operation(inputs, **given)
+    except ExplainedError as found:
+        return plan_for(found.request, found.tensors, device)
+    tensors = inputs if isinstance(inputs, tuple | list) else [inputs]
+    if result is not None and any(isinstance(t, torch.Tensor) and not t.numel() for t in tensors):
+        return Plan("triton", guarantee=guarantee, strategy="nothing", reason="no elements")
+    raise KindError(
+        f"explain_plan: `operation` must run on a GPU, got {name}, which ran nothing of tilefold's; take a "
+        "function of tilefold's"
+    )
+
+
+def _check_arguments(inputs: Any, operation: Any, name: str, given: dict[str, Any]) -> None:
+    """Refuse what the function does not take, by its own list of parameters."""
+    try:
+        signature = inspect.signature(operation)
+    except ValueError:  # a builtin that does not say
+        return
+    try:
+        signature.bind(inputs, **given)
+    except TypeError as error:
+        takes = ", ".join(p for p in signature.parameters if p != "names")
+        raise ArgumentError(
+            f"explain_plan: the arguments must be those of {name} ({takes}), got: {error}; write them as there"
+        ) from None

@@ -15,7 +15,7 @@ from tilefold import dispatch
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.errors import EmptyError
-from tilefold.modes import check_not_recorded
+from tilefold.modes import as_widened, check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.planner.plan import Plan
 from tilefold.problem import broadcast_shape, normalize_dims
@@ -110,6 +110,8 @@ def fold_tensors(
         check_keepdim(keepdim, call)  # before calls are compared: 1 == True
     if guarantee == "none" and torch.are_deterministic_algorithms_enabled():
         guarantee = "run_to_run"
+    if _any_autocast() and out is None and dtype is None and (wide := as_widened(call, tensors[0])):
+        dtype = convert = wide
     key = None
     if len(tensors) == 1 and out is None and type(x := tensors[0]) is Tensor:
         key = _key(x, monoid, dim, keepdim, dtype, convert, guarantee)

@@ -15,7 +15,7 @@ from tilefold.caching import kept_outside_modes
 from tilefold.contract.functions import Role, Traced, traced
 from tilefold.contract.row import make_row_map, projected
 from tilefold.errors import KindError, ShapeError
-from tilefold.modes import check_not_recorded
+from tilefold.modes import as_widened, check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.planner.library import LibraryMap
 from tilefold.problem import broadcast_shape, normalize_dims
@@ -125,6 +125,8 @@ def map_tensors(
 ) -> list[Tensor]:
     """`reduce_map` of a function that was run: a list of results. `convert` reads every element as that dtype first."""
     every, key = [*tensors, *extras], None
+    if _any_autocast() and out is None and convert is None and (wide := as_widened(call, tensors[0])):
+        convert, library = wide, None
     if out is None:
         key = _key(every, monoid, apply, dim, convert, guarantee, library)
         if key is not None and (executable := dispatch.known(key)) is not None:

@@ -75,6 +75,30 @@ def is_faked() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
+# What torch.autocast has computed and returned in float32, by our names; of torch's list in ATen/autocast_mode.h.
+WIDENED = {
+    "cpu": frozenset({"prod"}),
+    "cuda": frozenset(
+        {
+            "sum", "prod", "cumsum", "cumprod", "logsumexp", "norm", "vector_norm", "softmax", "log_softmax", "layer_norm",
+            "rms_norm", "group_norm", "normalize",
+        }
+    ),
+}  # fmt: skip
+
+
+def widened(call: str, dtype: torch.dtype, kind: str) -> torch.dtype | None:
+    """What torch.autocast, where it is on, has a call of narrow floats compute in and return; None for no other."""
+    narrow = dtype.is_floating_point and dtype.itemsize < 4
+    return torch.float32 if narrow and call in WIDENED.get(kind, ()) else None
+
+
+def as_widened(call: str, x: Any) -> torch.dtype | None:
+    """`widened` of a tensor, if torch.autocast is on for its device."""
+    is_on = isinstance(x, torch.Tensor) and is_converted(x.device)
+    return widened(call, x.dtype, x.device.type) if is_on else None
+
+
 def converted(t: torch.Tensor) -> torch.Tensor:
     """A tensor as torch.autocast, where it is on, gives it to a product: float64 and what is no float stay."""
     stays = t.dtype == torch.float64 or not t.is_floating_point() or not is_converted(t.device)

@@ -131,7 +131,7 @@ def _fold(
     if abstract is not None:
         empty = [abstract.new_empty(result_shape, dtype=d) for d in program.outputs]
         return empty if targets is None else list(targets)
-    if validate or not offsets.is_cuda:
+    if (validate or not offsets.is_cuda) and not offsets.is_meta:
         _check_offsets(offsets, shape[place], monoid)
     given = [plain(t.expand(shape)).resolve_neg() for t in tensors]
     given.append(plain(offsets).contiguous())
@@ -163,7 +163,7 @@ def _borders(
             f"{CALL}: segments must be given by `offsets` or by `by`, got {got}; pass one of them"
         )
     if offsets is not None:
-        check_is_tensor(offsets, CALL)
+        check_is_tensor(offsets, CALL, "`offsets`")
         if num_segments is not None:
             raise ArgumentError(
                 f"{CALL}: `num_segments` must come with `by`, got offsets, which have {offsets.numel() - 1}; leave it out"
@@ -185,7 +185,7 @@ def _of_keys(
     tensors: Sequence[Tensor], by: Any, num_segments: Any, dim: Any, validate: bool
 ) -> tuple[Tensor | None, Tensor]:
     """(keys, offsets) of runs of equal keys; or offsets of the keys 0 ... num_segments - 1, found by bisection."""
-    check_is_tensor(by, CALL)
+    check_is_tensor(by, CALL, "`by`")
     check_tensors([*tensors, by], CALL)
     shape = broadcast_shape(tensors, CALL)
     length = shape[_dim_of(dim, len(shape))]
@@ -197,7 +197,7 @@ def _of_keys(
     with torch.no_grad(), as_given(by.device):
         if num_segments is not None:
             return None, _bisected(by, _number_of(num_segments), validate)
-        if is_abstract(by):
+        if is_abstract(by) or by.is_meta:
             raise ArgumentError(
                 f"{CALL}: the number of keys must be known where there is no data, got num_segments=None; pass it"
             )
@@ -223,7 +223,11 @@ def _bisected(by: Tensor, number: int, validate: bool) -> Tensor:
         raise DtypeError(
             f"{CALL}: with num_segments, `by` must hold whole numbers, got {by.dtype}; convert it, or leave num_segments out"
         )
-    if (validate or not by.is_cuda) and not is_abstract(by) and bool((by[1:] < by[:-1]).any()):
+    if (
+        (validate or not by.is_cuda)
+        and not (is_abstract(by) or by.is_meta)
+        and bool((by[1:] < by[:-1]).any())
+    ):
         at = int((by[1:] < by[:-1]).nonzero()[0])
         raise ArgumentError(
             f"{CALL}: with num_segments, `by` must be sorted, got {by[at]} before {by[at + 1]} at position {at}; sort the "
@@ -262,8 +266,9 @@ def _of_jagged(
 ) -> Any:
     """A fold of the rows of jagged tensors: of their values, at their offsets."""
     if offsets is not None or by is not None:
+        got = " and ".join(name for name, value in (("offsets", offsets), ("by", by)) if value is not None)
         raise ArgumentError(
-            f"{CALL}: jagged inputs must come without `offsets` and `by`, got both; fold values() to use others"
+            f"{CALL}: jagged inputs must come without `offsets` and `by`, got {got}; fold values() to use others"
         )
     first = tensors[0]
     for t in tensors:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _is_any_autocast_enabled as _any_autocast
 
 from tilefold import dispatch
 from tilefold.algebra import program as programs
@@ -14,7 +15,7 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError, DeviceError, DtypeError, EmptyError, KindError, ShapeError
-from tilefold.modes import check_not_recorded
+from tilefold.modes import as_widened, check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.problem import broadcast_shape, wrapped_dims
 from tilefold.requests import Scan
@@ -121,6 +122,8 @@ def scan_tensors(
 ) -> list[Tensor]:
     """`scan` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype."""
     _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
+    if _any_autocast() and out is None and dtype is None and (wide := as_widened(call, tensors[0])):
+        dtype = convert = wide
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)

@@ -18,6 +18,7 @@ from tilefold.errors import ArgumentError
 
 BACKENDS = ("auto", "torch", "cpu", "reference", "interpret", "triton")
 ALIASES = {"lanes": "cpu"}
+EXPLAIN = "explain"  # in force where a call is planned and not run
 
 # The environment is read once, as what is in force where no block is: a repeated call asks one question.
 _forced: contextvars.ContextVar[str] = contextvars.ContextVar(
@@ -52,6 +53,30 @@ def backend(name: str) -> Iterator[None]:
         yield
     finally:
         _forced.reset(token)
+
+
+class ExplainedError(Exception):
+    """Carries a validated request and its tensors out of the call that made it, before anything runs."""
+
+    def __init__(self, request: Any, tensors: Any) -> None:
+        """Keep both."""
+        super().__init__("a call that is explained")
+        self.request, self.tensors = request, tensors
+
+
+@contextlib.contextmanager
+def explaining() -> Iterator[None]:
+    """Within it a call ends with an `ExplainedError` where it would be planned, also one of tensors without data."""
+    token = _forced.set(EXPLAIN)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def is_explaining() -> bool:
+    """Whether calls are planned and not run."""
+    return _forced.get() == EXPLAIN
 
 
 def _known_backend(name: str, where: str) -> str:

@@ -13,14 +13,15 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import FOLDABLE, check_foldable
 from tilefold.errors import ArgumentError, DeviceError, DtypeError, GradientError, KindError, ShapeError
 from tilefold.modes import is_faked
+from tilefold.switch import is_explaining
 
 GUARANTEES = ("run_to_run", "batch_invariant", "none")
 
 
-def check_is_tensor(x: Any, call: str) -> None:
+def check_is_tensor(x: Any, call: str, name: str = "the input") -> None:
     """Refuse what is no tensor before asking it for a dtype or a shape."""
     if not isinstance(x, torch.Tensor):
-        raise KindError(f"{call}: the input must be a tensor, got {type(x).__name__}; use torch.as_tensor")
+        raise KindError(f"{call}: {name} must be a tensor, got {type(x).__name__}; use torch.as_tensor")
 
 
 def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
@@ -286,8 +287,11 @@ def _overlaps_itself(t: torch.Tensor) -> bool:
 
 
 def is_abstract(t: torch.Tensor) -> bool:
-    """Whether operations give a tensor a shape but no data: on the meta device, of torch's fake ones, or in their mode."""
-    return _has_no_data(t) or is_faked()
+    """Whether operations give a tensor a shape but no data: on the meta device, of torch's fake ones, or in their mode.
+
+    Calls that are explained need no data.
+    """
+    return (_has_no_data(t) or is_faked()) and not is_explaining()
 
 
 def _has_no_data(t: torch.Tensor) -> bool:

@@ -319,6 +319,17 @@ def test_torch_compile_is_checked_before_it_is_timed_on_a_cpu(
     assert [m.status for case in result.cases for m in case.measurements] == ["ok"] * 24
 
 
+def test_several_suites_share_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--dtype", "fp32", "--against", "none", "--variant", "ours", "--out", str(tmp_path)]
+    assert run("transpose,topk", *QUICK, *argv) == 0
+    shown = capsys.readouterr().out
+    for name in ("transpose", "topk"):
+        assert f"{name}: copy " in shown
+        assert f"written: {tmp_path / name}.json" in shown
+        cases = read_results(tmp_path / f"{name}.json").cases
+        assert {m.status for case in cases for m in case.measurements} == {"ok"}
+
+
 # --------------------------------------------------------------------------------------------------- exit code 2
 
 

@@ -184,7 +184,7 @@ def test_a_monoid_takes_the_place_of_a_suites_operations(mine: str) -> None:
 
 def test_a_monoid_meets_random_problems_as_they_lie(mine: str) -> None:
     suite = load_suite("shapes")
-    plain = {(case.shape, case.layout) for case in suite.select("small", 3, 30)}
+    plain = {(case.shape, case.layout) for case in suite.select("small", 3, 60)}
     found = selected(suite, Selection("small", seed=3, count=30, monoid=f"{mine}::top2"))
     assert {(case.shape, case.layout) for case in found} <= plain
     assert any(case.layout for case in found)

@@ -16,6 +16,8 @@ from tilefold.bench.cases import DTYPES
 from tilefold.bench.layout import SECTOR_BYTES, Layout, unique_bytes
 from tilefold.bench.operations import OPERATIONS, fold_case, in_tilefold
 from tilefold.bench.run import Options, selected
+from tilefold.bench.segment_cases import SegmentCase
+from tilefold.bench.selection import Selection
 from tilefold.bench.suites import load_suite, real, shapes
 
 CASES = tuple(
@@ -31,7 +33,14 @@ def test_a_seed_gives_the_same_problems_and_a_larger_count_begins_with_them() ->
 
 
 def test_problems_keep_their_bounds_and_take_every_kind() -> None:
-    cases = shapes.cases("full", 1, 400)
+    drawn = shapes.cases("full", 1, 800)
+    cases, others = drawn[::2], drawn[1::2]
+    for case in others:
+        assert 4 << 20 <= case.compulsory_bytes <= 2 << 30
+        assert case.operation not in OPERATIONS
+    kinds = {case.operation.partition("(")[0].partition(" ")[0] for case in others}
+    assert kinds == set(shapes.OTHERS)
+    assert {case.layout is None for case in others} == {True, False}
     for case in cases:
         assert 4 << 20 <= case.elements * DTYPES[case.dtype].itemsize <= 1 << 30
         assert 1 <= len(case.shape) <= 4
@@ -58,15 +67,26 @@ def test_problems_keep_their_bounds_and_take_every_kind() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_ours_and_torchs_answers_agree_in_every_layout(seed: int) -> None:
-    for case in shapes.cases("small", seed, 16):
+    problems = shapes.cases("small", seed, 32)
+    # Torch rounds each sum of a segment's 16-bit elements, and the sums of scans of them.
+    rounded = {c.operation for c in problems if isinstance(c, SegmentCase) and c.dtype != "fp32"}
+    for case in problems:
         probes = gate.probes_of(case, "cpu")
         x = case.like(probes[0].x)
         x.copy_(probes[0].x)
         if case.layout:
             assert x.stride() == case.layout.strides
             assert x.storage_offset() == case.layout.begin
-        for call in (in_tilefold(case), case.torch_call):
-            assert gate.check(case, call, x, probes) is None, case.name
+        (ours,) = shapes.build_ours(case, x)
+        assert gate.check(case, ours.call, x, probes) is None, case.name
+        if case.torch_call and case.operation not in rounded:
+            assert gate.check(case, case.torch_call, x, probes) is None, case.name
+
+
+def test_any_operation_of_the_suite_takes_shapes_of_ones_own() -> None:
+    asked = Selection("small", shapes=("33x70",), dims=("1",), dtypes=("fp32",), count=40)
+    made = {case.operation for case in selected(load_suite("shapes"), asked)}
+    assert {"sum", "softmax", "rms_norm", "cumsum", "cummax", "transpose"} <= made
 
 
 @pytest.mark.parametrize("case", real.cases("small"), ids=lambda case: case.name)

@@ -13,6 +13,7 @@ import torch._dynamo as dynamo
 from made import cpu_bench, small_case, total, variant
 
 from tilefold.bench import traps
+from tilefold.bench.cases import Case, Choice, Variant
 from tilefold.bench.clocks import ClockWatch, NoClocks, Reading, clock_reader
 from tilefold.bench.measure import measure_case
 from tilefold.bench.traps import TrapError, check_compiled, fresh_compile, nothing_chosen
@@ -35,7 +36,7 @@ def rows(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_dynamos_recompile_limit_is_found_out() -> None:
-    """Without a reset between shapes, a function runs eagerly after eight of them, and nothing says so."""
+    """Without code of its own for each shape, a function runs eagerly after eight of them, and nothing says so."""
     compiled = torch.compile(rows, backend="eager", dynamic=False)
     for length in range(2, 14):
         compiled(torch.ones(4, length))
@@ -300,3 +301,15 @@ def test_a_missing_peer_is_named_never_timed() -> None:
     bench = cpu_bench(missing=frozenset({"quack"}))
     row = measure_case(bench, small_case(), [variant(total, "quack")]).measurements[0]
     assert (row.status, row.time_us) == ("missing", None)
+
+
+def test_what_must_not_be_compiled_here_is_not_built() -> None:
+    """A kernel that ended the process that compiled it would end this one."""
+
+    def build(case: Case, x: torch.Tensor) -> list[Choice]:
+        raise AssertionError
+
+    bench = cpu_bench(unfit={(small_case().name, "theirs"): "it ended by signal 11"})
+    row = measure_case(bench, small_case(), [variant(total), Variant("theirs", build)]).of("theirs")
+    assert row is not None
+    assert (row.status, row.note, row.time_us) == ("not run", "it ended by signal 11", None)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import time
-from typing import Any
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -26,6 +28,8 @@ def hang(job: warm.Job) -> str:
     """In a worker: what a deadlock looks like from outside."""
     if job.case == "hangs":
         time.sleep(600)
+    if job.case == "crashes":
+        os.kill(os.getpid(), signal.SIGSEGV)
     return ""
 
 
@@ -66,11 +70,12 @@ def test_workers_compile_and_report(capfd: pytest.CaptureFixture[str]) -> None:
         warm.Job("or-small-axis", case, "torch", "nowhere", later, SMALL),
     ]
     told: list[tuple[int, str]] = []
-    warm.warm_caches(jobs, 1, lambda done, trouble: told.append((done, trouble)))
+    unfit = warm.warm_caches(jobs, 1, lambda done, trouble: told.append((done, trouble)))
     assert [done for done, _ in told] == [1, 2, 3]
-    trouble = [text for _, text in told]
-    assert trouble[:2] == ["", f"{case}, ours: no time left"]
-    assert trouble[2].startswith(f"{case}, torch: RuntimeError")
+    late, compiled, failed = sorted((text for _, text in told), key=lambda text: "no time" not in text)
+    assert (late, compiled) == (f"{case}, ours: no time left", "")
+    assert failed.startswith(f"{case}, torch: RuntimeError")
+    assert unfit == {jobs[1]: warm.NO_TIME_LEFT}, "what raises is tried again where it is timed"
 
 
 def test_a_candidate_that_tunes_its_own_kernels_does_not_wait_for_itself(
@@ -79,7 +84,7 @@ def test_a_candidate_that_tunes_its_own_kernels_does_not_wait_for_itself(
     monkeypatch.setattr(warm, "_compile", tune_a_graph)
     monkeypatch.setattr(warm, "GRACE_S", 120.0)
     told: list[tuple[int, str]] = []
-    warm.warm_caches([job(0.0)], 1, lambda done, trouble: told.append((done, trouble)))
+    warm.warm_caches([job(LATER)], 1, lambda done, trouble: told.append((done, trouble)))
     assert told == [(1, "")]
 
 
@@ -88,26 +93,61 @@ def test_only_the_variants_asked_for_are_compiled(name: str, monkeypatch: pytest
     """Within the budget: what is in hand at its deadline is given a fifth of it."""
     asked: list[tuple[list[warm.Job], float]] = []
     monkeypatch.setattr(
-        run, "warm_caches", lambda jobs, workers, told, grace_s: asked.append((jobs, grace_s))
+        run, "warm_caches", lambda jobs, workers, told, grace_s, limit_s: asked.append((jobs, grace_s)) or {}
     )
     suite, options = load_suite(name), run.Options(budget_s=20.0, jobs=2)
     variants = variants_of(suite, (), ("ours",))
     cases = suite.select("small", 0, 60)
-    run.warm(suite, cases, variants, options, Mock(), time.time() + 20.0)
+    one = run.Prepared(suite, options, cases, variants, {})
+    run.warm([one, one], Mock(), time.time() + 20.0)
     [(jobs, grace_s)] = asked
     assert {job.variant for job in jobs} == {"ours"}
-    assert len(jobs) == len(cases)
+    assert len(jobs) == 2 * len(cases), "of both suites, in one pool"
     assert grace_s == 4.0
 
 
-def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("beyond", ["limit", "deadline"])
+def test_a_worker_that_hangs_is_ended_and_the_others_go_on(
+    beyond: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(warm, "_compile", hang)
-    monkeypatch.setattr(warm, "GRACE_S", 15.0)
+    deadline = LATER if beyond == "limit" else time.time() + 25.0
+    limit_s, grace_s = (25.0, 30.0) if beyond == "limit" else (600.0, 1.0)
     told: list[tuple[int, str]] = []
-    jobs = [job(0.0), job(0.0, "hangs"), job(0.0)]
-    warm.warm_caches(jobs, 1, lambda done, trouble: told.append((done, trouble)))
-    assert told == [(1, ""), (3, "2 jobs: not done 15 s after their time")]
+    jobs = [job(deadline), job(deadline, "hangs"), job(deadline)]
+    unfit = warm.warm_caches(
+        jobs, 1, lambda done, trouble: told.append((done, trouble)), grace_s, limit_s=limit_s
+    )
+    last = "" if beyond == "limit" else "quick, ours: no time left"
+    assert told == [(1, ""), (2, "hangs, ours: not compiled in time"), (3, last)]
+    assert unfit[jobs[1]] == "not compiled in time"
     assert ended()
+
+
+def test_a_worker_that_crashes_costs_its_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "_compile", hang)
+    told: list[tuple[int, str]] = []
+    jobs = [job(LATER), job(LATER, "crashes"), job(LATER)]
+    unfit = warm.warm_caches(jobs, 1, lambda done, trouble: told.append((done, trouble)))
+    why = "the process that compiled it ended by signal 11"
+    assert told == [(1, ""), (2, f"crashes, ours: {why}"), (3, "")]
+    assert unfit == {jobs[1]: why}
+
+
+def hold(lock: Path) -> None:
+    """In another process: take the lock twice, and end without giving it back."""
+    held = warm.FileLock(lock)
+    held.__enter__()
+    with held:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_lock_is_free_when_its_holder_has_ended(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=hold, args=(tmp_path / "lock",))
+    process.start()
+    process.join()
+    with warm.FileLock(tmp_path / "lock"):
+        assert process.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, BrokenPipeError])
@@ -127,17 +167,17 @@ def test_an_interrupt_waits_for_nobody(raised: type[BaseException], monkeypatch:
 
 def test_an_interrupt_while_jobs_are_handed_out_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are started by and by, and the first of them may hang already."""
-    submit = warm.ProcessPoolExecutor.submit
+    take = warm.Worker.take
 
-    def interrupted(pool: Any, function: Any, job: warm.Job) -> Any:
+    def interrupted(worker: warm.Worker, job: warm.Job, *seconds: float) -> None:
         if job.case == "quick":
             raise KeyboardInterrupt
-        return submit(pool, function, job)
+        take(worker, job, *seconds)
 
     monkeypatch.setattr(warm, "_compile", hang)
-    monkeypatch.setattr(warm.ProcessPoolExecutor, "submit", interrupted)
+    monkeypatch.setattr(warm.Worker, "take", interrupted)
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        warm.warm_caches([job(LATER, "hangs"), job(LATER)], 1, lambda done, trouble: None)
+        warm.warm_caches([job(LATER, "hangs"), job(LATER)], 2, lambda done, trouble: None)
     assert time.monotonic() - start < 120
     assert ended()

@@ -112,7 +112,7 @@ class PlainDisplay:
     def measured(self, case: CaseResult, done: int, total: int) -> None:
         """A line a case, the time left before it."""
         now = time.monotonic()
-        self._start = self._start or now
+        self._start = now if self._start is None or done == 1 else self._start
         # The first case is where the clock starts: it says nothing yet, unless it is the last.
         each = (now - self._start) / (done - 1) if done > 1 else None
         left = "" if each is None and total > 1 else f", {left_text((each or 0.0) * (total - done))} left"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,25 +102,9 @@ def compiled_only(build: Build) -> Build:
     return compiled
 
 
-def compiled_apart(product: Callable[[Pair], Tensor], **options: Any) -> Callable[[Pair], Tensor]:
-    """`torch.compile` of a function with a code of its own.
-
-    Dynamo keeps what it compiled by a function's code, and falls back after eight specialisations of one code: hitting that
-    limit is an error.
-    """
-    import torch._dynamo as dynamo
-
-    dynamo.config.fail_on_recompile_limit_hit = True
-    own = types.FunctionType(
-        product.__code__.replace(), product.__globals__, product.__name__, None, product.__closure__
-    )
-    made: Callable[[Pair], Tensor] = torch.compile(own, fullgraph=True, mode=COMPILE_MODE, **options)
-    return made
-
-
 def compiled_choice(case: ProductCase, x: Tensor, product: Callable[[Pair], Tensor]) -> Choice:
     """A function compiled for one shape, labelled with what Inductor chose."""
-    call = OfPair(compiled_apart(product, dynamic=False), case.pair(x))
+    call = OfPair(traps.fresh_compile(product, mode=COMPILE_MODE), case.pair(x))
     with choices_noted() as noted:
         call(x)
     return Choice(winners(noted), call)
@@ -210,7 +193,7 @@ def _ranged(
     ours: bool, relu: bool, depth: int, columns: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Callable[[Pair], Tensor], str]:
     """One graph for every number of rows, with what each range chose: all of `ROWS` are called, one of them compiles."""
-    function = compiled_apart(_custom_product(ours, relu))
+    function = traps.fresh_compile(_custom_product(ours, relu), dynamic=None, mode=COMPILE_MODE)
     b = torch.randn(depth, columns, device=device).to(dtype)
     with inductor.any_rows(), choices_noted() as noted:
         for rows in ROWS:

@@ -24,7 +24,10 @@ EMPTY = "empty "
 
 @dataclass
 class Bench:
-    """What all cases of a run share. `host` measures the host's cost with many more calls."""
+    """What all cases of a run share. `host` measures the host's cost with many more calls.
+
+    `unfit` says of a case and a variant why it must not be compiled here.
+    """
 
     device: str
     stopwatch: Stopwatch
@@ -34,6 +37,7 @@ class Bench:
     missing: frozenset[str] = frozenset()
     graphs: bool = True
     host: bool = False
+    unfit: Mapping[tuple[str, str], str] = field(default_factory=dict)
     ready: dict[str, Ready] = field(default_factory=dict)
 
 
@@ -96,6 +100,8 @@ def _admit(
         return Measurement(variant.name, results.MISSING, "cannot be imported here")
     if variant.gpu_only and bench.device == "cpu":
         return Measurement(variant.name, results.NEEDS_GPU, "runs on a GPU only")
+    if unfit := bench.unfit.get((case.name, variant.name)):
+        return Measurement(variant.name, results.NOT_RUN, unfit)
     try:
         x.copy_(probes[0].x)
         choices = variant.build(case, x)

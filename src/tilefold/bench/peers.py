@@ -1,7 +1,7 @@
 """What one would use instead of tilefold, each behind a small adapter. A peer that cannot be imported is named as missing.
 
-torch and torch.compile run any case. cupy, jax and cuda.compute know the folds below by name; quack has softmax, norms and
-cross-entropy and joins with those suites.
+torch and torch.compile run any case. cupy, jax and cuda.compute know the folds below by name. A suite may have a variant of a
+peer's name for what the peer has of its own: quack's maps and top-k, cuda.compute's scans and segments.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tilefold.bench import machine, traps
 from tilefold.bench.cases import Case, Choice, Variant
 
 Build = Callable[[Case, torch.Tensor], Sequence[Choice]]
+JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"  # where JAX keeps what it compiled; nowhere without
 COMPILE_MODE = "max-autotune-no-cudagraphs"
 
 
@@ -90,7 +91,10 @@ def known_peers() -> dict[str, Peer]:
                 "jax",
                 ("jax",),
                 Variant(
-                    "jax", build_jax, note="runs on a stream of its own, so its time includes the host's wait"
+                    "jax",
+                    build_jax,
+                    warms=JAX_CACHE in os.environ,
+                    note="runs on a stream of its own, so its time includes the host's wait",
                 ),
             ),
             Peer(
@@ -103,7 +107,7 @@ def known_peers() -> dict[str, Peer]:
             ),
             Peer(
                 "quack",
-                "QuACK: softmax, norms, cross-entropy",
+                "QuACK: softmax, norms, top-k",
                 "quack",
                 ("quack-kernels",),
                 Variant("quack", build_nothing, gpu_only=True),
@@ -207,6 +211,8 @@ def build_jax(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     # Read when its device is first used: it would take three quarters of the GPU's memory.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax = importlib.import_module("jax")
+    if JAX_CACHE in os.environ:  # else it keeps only what took a second
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     folds = _jax_folds(importlib.import_module("jax.numpy"), jax)
     if case.operation not in folds or case.dtype in ("int64", "fp64") or isinstance(case.dim, tuple):
         return []

@@ -24,7 +24,7 @@ import tilefold
 from tilefold import dispatch
 from tilefold.algebra.program import Program
 from tilefold.bench.cases import Case, Choice, PlanNote, Variant
-from tilefold.bench.operations import in_tilefold
+from tilefold.bench.operations import OPERATIONS, in_tilefold
 from tilefold.bench.ours import OURS
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.cost import Constants
@@ -58,6 +58,8 @@ def variant_of(name: str, planner: Planner) -> Variant:
     latest: list[PlanNote] = []
 
     def build(case: Case, x: torch.Tensor) -> Sequence[Choice]:
+        if case.operation not in OPERATIONS and case.monoid is None:
+            return []
         request, tensors = requested(case, x)
         device = device_of(x.device.index or 0)
         problem, plan = planned(request, tensors, device, planner)

@@ -6,7 +6,7 @@ import datetime
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from tilefold.bench.cases import Case, Suite, Variant
 from tilefold.bench.clocks import ClockWatch, clock_reader
 from tilefold.bench.display import Display
 from tilefold.bench.measure import Bench, blank_case, measure_case
+from tilefold.bench.ours import OURS
 from tilefold.bench.results import SCHEMA, Run, SuiteResult, writable_folder, write_results
 from tilefold.bench.selection import Selection, asked_suite, selected
 from tilefold.bench.timing import DeviceClock, HostClock, Pace, Stopwatch
 from tilefold.bench.variants import peers_of, variants_of
-from tilefold.bench.warm import NO_TIME_LEFT, Job, warm_caches
+from tilefold.bench.warm import LIMIT_S, NO_TIME_LEFT, Job, warm_caches
 
 KEPT_EVERY_S = 5.0  # what a run that is killed may lose, beside the case at hand
 
@@ -37,6 +38,7 @@ class Options(Selection):
     against: tuple[str, ...] | None = None
     variants: tuple[str, ...] | None = None
     jobs: int = 0
+    compile_s: float = LIMIT_S
     budget_s: float = 540.0
     pace: Pace = field(default_factory=Pace)
     graphs: bool = True
@@ -46,28 +48,63 @@ class Options(Selection):
     commit: str | None = None
 
 
-def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
-    """Measure a suite and write its files: every few seconds, at the end, and when it is interrupted.
+@dataclass(frozen=True)
+class Prepared:
+    """A suite with what a run asks of it, all names known and all peers looked for."""
+
+    suite: Suite
+    options: Options
+    cases: Sequence[Case]
+    variants: Sequence[Variant]
+    versions: Mapping[str, str | None]
+
+
+def prepared(suite: Suite, options: Options, display: Display) -> Prepared:
+    """What a run of a suite is to do.
+
+    Raises:
+        ArgumentError: the options fit no case, or name no peer.
+        FileError: the folder of the files cannot be written.
+    """
+    cases = selected(suite, options)
+    suite = asked_suite(suite, options)
+    against = suite.against if options.against is None else options.against
+    variants = variants_of(suite, against, options.variants)
+    writable_folder(options.out)
+    return Prepared(suite, options, cases, variants, peer_versions(against, display))
+
+
+def run_suites(asked: Sequence[tuple[Suite, Options]], display: Display) -> Iterator[SuiteResult]:
+    """Measure suites and write their files: every few seconds, at each one's end, and when they are interrupted.
+
+    All are compiled ahead together. Each has its share of the time that is then left of the (first) budget, by its cases.
 
     Raises:
         ArgumentError: the options fit no case, or name no peer.
         FileError: the folder of the files cannot be written.
         KeyboardInterrupt: Ctrl-C; the cases that were done are in the files.
     """
-    deadline = time.time() + options.budget_s
-    cases = selected(suite, options)
-    suite = asked_suite(suite, options)
-    against = suite.against if options.against is None else options.against
-    variants = variants_of(suite, against, options.variants)
-    writable_folder(options.out)
-    versions = peer_versions(against, display)
-    warm(suite, cases, variants, options, display, deadline)
+    deadline = time.time() + asked[0][1].budget_s
+    waiting = [prepared(suite, options, display) for suite, options in asked]
+    unfit = warm(waiting, display, deadline)
+    while waiting:
+        share = len(waiting[0].cases) / sum(len(one.cases) for one in waiting)
+        until = time.time() + share * (deadline - time.time())
+        yield measure_suite(waiting.pop(0), unfit, until, display)
+
+
+def measure_suite(
+    asked: Prepared, unfit: Mapping[tuple[str, str, str], str], deadline: float, display: Display
+) -> SuiteResult:
+    """The limits, and then case after case until the deadline."""
+    suite, options, cases = asked.suite, asked.options, asked.cases
+    versions = dict(asked.versions)
     drawn = {"seed": options.seed, "count": options.count} if suite.drawn else {}
-    bench = new_bench(
-        suite, options, frozenset(name for name, version in versions.items() if version is None)
-    )
-    display.say(limits_in_words(bench))
-    done = [blank_case(case, variants, bench.limits.copy_gb_per_s) for case in cases]
+    missing = frozenset(name for name, version in versions.items() if version is None)
+    ours = {(case, variant): why for (of, case, variant), why in unfit.items() if of == suite.name}
+    bench = new_bench(suite, options, missing, ours)
+    display.say(f"{suite.name}: {limits_in_words(bench)}")
+    done = [blank_case(case, asked.variants, bench.limits.copy_gb_per_s) for case in cases]
 
     def keep(copy_again: float | None = None, *notes: str) -> SuiteResult:
         run = describe_run(bench, options, versions, copy_again, notes)
@@ -82,7 +119,7 @@ def run_suite(suite: Suite, options: Options, display: Display) -> SuiteResult:
             if time.time() > deadline:
                 display.say(f"out of time: {len(cases) - number} cases not run")
                 break
-            done[number] = measure_case(bench, case, variants)
+            done[number] = measure_case(bench, case, asked.variants)
             finished = number + 1
             display.measured(done[number], finished, len(cases))
             if time.monotonic() - kept_at > KEPT_EVERY_S:
@@ -118,30 +155,16 @@ def copy_once_more(bench: Bench) -> tuple[float | None, str] | tuple[float]:
         return None, f"the copy could not be measured once more: {' '.join(str(error).split())[:200]}"
 
 
-def warm(
-    suite: Suite,
-    cases: Sequence[Case],
-    variants: Sequence[Variant],
-    options: Options,
-    display: Display,
-    deadline: float,
-) -> None:
+def warm(asked: Sequence[Prepared], display: Display, deadline: float) -> dict[tuple[str, str, str], str]:
     """Compile what can be kept, in workers. At most 60 % of the budget goes to it, and 20 % to jobs in hand.
 
-    The rest compiles where it is timed.
+    What comes back are the suites, cases and variants that must not be compiled where they are timed, and why. A variant of
+    tilefold's for which no time was left is: it costs a second.
     """
+    options, start = asked[0].options, time.time()
     if not options.jobs or options.device == "cpu":
-        return
-    start = time.time()
-    until = deadline - 0.4 * options.budget_s
-    # Case after case: where time runs out the first cases have all they need, and cases with the same kernels do not meet.
-    # What compiles longest comes first.
-    asked = Selection(**{f.name: getattr(options, f.name) for f in fields(Selection)})
-    names = sorted((v.name for v in variants if v.warms), key=lambda name: name != "compile")
-    jobs = [
-        Job(suite.name, case.name, name, options.device, until, asked) for case in cases for name in names
-    ]
-
+        return {}
+    jobs = [job for one in asked for job in jobs_of(one, deadline - 0.4 * options.budget_s)]
     compiled = 0
 
     def told(done: int, trouble: str) -> None:
@@ -151,13 +174,40 @@ def warm(
             display.say(f"not compiled ahead: {trouble}")
         display.warmed(done, len(jobs))
 
-    warm_caches(jobs, options.jobs, told, 0.2 * options.budget_s)
+    unfit = warm_caches(jobs, options.jobs, told, 0.2 * options.budget_s, options.compile_s)
     display.say(
         f"compiled {compiled} of {len(jobs)} in {options.jobs} processes in {time.time() - start:.0f} s"
     )
+    return {
+        (job.suite, job.case, job.variant): why
+        for job, why in unfit.items()
+        if why != NO_TIME_LEFT or not job.variant.startswith(OURS.name)
+    }
 
 
-def new_bench(suite: Suite, options: Options, missing: frozenset[str] = frozenset()) -> Bench:
+def jobs_of(asked: Prepared, until: float) -> list[Job]:
+    """What of a suite is compiled ahead.
+
+    Case after case: where time runs out the first cases have all they need, and cases with the same kernels do not meet. What
+    compiles longest comes first.
+    """
+    options = asked.options
+    selection = Selection(**{f.name: getattr(options, f.name) for f in fields(Selection)})
+    able = (v.name for v in asked.variants if v.warms and asked.versions.get(v.name, "there") is not None)
+    names = sorted(able, key=lambda name: name != "compile")
+    return [
+        Job(asked.suite.name, case.name, name, options.device, until, selection)
+        for case in asked.cases
+        for name in names
+    ]
+
+
+def new_bench(
+    suite: Suite,
+    options: Options,
+    missing: frozenset[str] = frozenset(),
+    unfit: Mapping[tuple[str, str], str] | None = None,
+) -> Bench:
     """The clock, and the limits measured by it. On a CPU host costs are those of one thread: more would wait."""
     if suite.host and options.device == "cpu":
         torch.set_num_threads(1)
@@ -181,6 +231,7 @@ def new_bench(suite: Suite, options: Options, missing: frozenset[str] = frozense
         missing,
         options.graphs,
         suite.host,
+        unfit or {},
     )
 
 

@@ -50,12 +50,18 @@ def asked_suite(suite: Suite, asked: Selection) -> Suite:
     make = of_monoid(asked.monoid, asked.tolerance)
 
     def cases(size: str, seed: int = 0, count: int = 60) -> tuple[Case, ...]:
-        problems = suite.select(size, seed, count)
-        of_floats = [c for c in problems if c.operation not in OPERATIONS or OPERATIONS[c.operation].floats]
-        found = [make("", c.dim, c.shape, c.dtype, c.layout) for c in of_floats or problems]
-        return tuple({case.name: case for case in found if case}.values())
+        problems = suite.select(size, seed, 2 * count)  # random ones are folds every other time
+        folds = [c for c in problems if c.operation in OPERATIONS]
+        of_floats = [c for c in folds if OPERATIONS[c.operation].floats]
+        found = [make("", c.dim, c.shape, c.dtype, c.layout) for c in of_floats or folds]
+        named = tuple({case.name: case for case in found if case}.values())
+        return named[:count] if suite.drawn else named
 
-    if suite.products or suite.cpu_only:
+    if (
+        suite.products
+        or suite.cpu_only
+        or not any(c.operation in OPERATIONS for c in suite.select("small", 0, 2))
+    ):
         raise ArgumentError(
             f"bench: --monoid must be given a suite of folds, got {suite.name}; take folds, real or shapes"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from tilefold.bench.results import ERROR, NOT_RUN, OK, WRONG, CaseResult, Measurement, SuiteResult
@@ -185,7 +186,14 @@ def complaints(result: SuiteResult) -> list[str]:
         for m in case.measurements
         if m.status in (WRONG, ERROR)
     ]
-    skipped = sum(any(m.status == NOT_RUN for m in case.measurements) for case in result.cases)
+    skipped = sum(all(m.status == NOT_RUN for m in case.measurements) for case in result.cases)
+    unfit = Counter(
+        (m.variant, m.note)
+        for case in result.cases
+        for m in case.measurements
+        if m.status == NOT_RUN and m.note
+    )
+    found += [f"NOT RUN: {variant} in {number} cases: {note}" for (variant, note), number in unfit.items()]
     noted = [f"{case.name}: {note}" for case in result.cases for note in case.notes if "clocks" in note]
     of_runs = [note for run in result.runs for note in run.notes]
     return found + noted + of_runs + ([f"{skipped} cases not run"] if skipped else [])

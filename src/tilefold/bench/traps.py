@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,17 +21,21 @@ class TrapError(TilefoldError, RuntimeError):
     """A figure would not mean what its row says."""
 
 
-def fresh_compile(call: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """`torch.compile` for one shape only: Dynamo is reset first, a graph break or too many recompiles raise.
+def fresh_compile(
+    call: Callable[..., Any], dynamic: bool | None = False, **options: Any
+) -> Callable[..., Any]:
+    """`torch.compile` of a function with code of its own, by default for one shape only; a graph break raises.
 
-    After eight recompiles of one function Dynamo would run it eagerly from then on, and only log it.
+    Dynamo keeps what it compiled by a function's code. After eight specialisations of one code it would run the function
+    eagerly from then on, and only log it: too many raise. What else was compiled stays, as a reset would not leave it.
     """
     import torch._dynamo as dynamo
 
-    dynamo.reset()
     # For the whole process: it is never right for a peer to slow down quietly.
     dynamo.config.fail_on_recompile_limit_hit = True
-    compiled: Callable[..., Any] = torch.compile(call, dynamic=False, fullgraph=True, **options)
+    code, named = call.__code__.replace(), call.__name__
+    own = types.FunctionType(code, call.__globals__, named, call.__defaults__, call.__closure__)
+    compiled: Callable[..., Any] = torch.compile(own, dynamic=dynamic, fullgraph=True, **options)
     return compiled
 
 
@@ -48,7 +53,7 @@ def check_compiled(call: Callable[..., Any], x: torch.Tensor) -> None:
     if entries > 1:
         raise TrapError(
             f"compile: a function must be compiled for one input only, got {entries} specialisations (beyond Dynamo's limit "
-            "it runs eagerly); reset Dynamo between shapes"
+            "it runs eagerly); compile it anew for each shape"
         )
     try:
         with torch.compiler.set_stance("fail_on_recompile"):

@@ -64,7 +64,8 @@ def parser() -> Parser:
         },
         notes=f"suites:\n{_suites()}\n\n{_NOTES}",
     )
-    made.add_argument("suite", nargs="?", metavar="SUITE", help="one of the suites below")
+    made.add_argument("suite", nargs="?", type=names, metavar="SUITE",
+        help="one of the suites below; or several, as scan,topk: compiled ahead together, one budget for all")  # fmt: skip
     _add_selection(made.add_argument_group("what is measured"))
     _add_measuring(made.add_argument_group("how it is measured"))
     _add_results(made.add_argument_group("what comes out"))
@@ -128,6 +129,13 @@ def _add_measuring(group: Any) -> None:
         type=count,
         metavar="N",
         help="processes that compile before anything is timed; all cores but two without",
+    )
+    add(
+        "--compile-s",
+        type=number(0, above=True),
+        default=120.0,
+        metavar="S",
+        help="of one variant of a case in such a process; what takes longer is not timed",
     )
     add(
         "--budget-s",
@@ -198,27 +206,34 @@ def _suite_names() -> list[str]:
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Measure a suite."""
+    """Measure suites."""
     if options.suite is None:
         raise ArgumentError(f"bench: SUITE must be one of {', '.join(_suite_names())}, got none; name one")
     from tilefold.bench.display import new_display
-    from tilefold.bench.run import on, run_suite
+    from tilefold.bench.run import on, run_suites
     from tilefold.bench.suites import load_suite
     from tilefold.bench.summary import failed, summary
 
-    suite = load_suite(options.suite)
-    asked = on(suite, options_of(options, suite.name, suite.needs_gpu, suite.cpu_only, arguments))
+    suites = list(map(load_suite, options.suite))
+    asked = [
+        (suite, on(suite, options_of(options, suite.name, suite.needs_gpu, suite.cpu_only, arguments)))
+        for suite in suites
+    ]
     if options.plots:
         bench_results.check_matplotlib()
-    display = new_display()
+    display, out, results = new_display(), asked[0][1].out, []
     try:
-        result = run_suite(suite, asked, display)
+        for result in run_suites(asked, display):
+            results.append(result)
+            if len(suites) > 1:  # what ends a later one must not cost what is known of this
+                display.say("\n".join([f"{result.suite}:", *summary(result)]))
     finally:
         display.close()
-    write("\n".join(["", *summary(result), f"written: {asked.out / suite.name}.json and .csv"]))
-    if options.plots:
-        bench_results.draw(result, asked.out / "plots")
-    return int(failed(result))
+    for result in results:
+        write("\n".join(["", *summary(result), f"written: {out / result.suite}.json and .csv"]))
+        if options.plots:
+            bench_results.draw(result, out / "plots")
+    return int(any(map(failed, results)))
 
 
 def _recorded(arguments: Sequence[str]) -> str:
@@ -270,6 +285,7 @@ def options_of(
         against=("torch",) if device == "cpu" and options.against is None else options.against,
         variants=None if options.variants is None else tuple(options.variants),
         jobs=default_jobs(device) if options.jobs is None else options.jobs,
+        compile_s=options.compile_s,
         budget_s=options.budget_s,
         pace=Pace(options.warmup_ms, options.repeat_ms),
         graphs=not options.no_graphs,
@@ -322,7 +338,7 @@ def dry_run(options: argparse.Namespace) -> int:
     peers_of(options.against or ())
     asked = Selection(**selection_of(options, small=options.device == "cpu"))
     refusals, fitting = [], 0
-    for name in [options.suite] if options.suite else _suite_names():
+    for name in options.suite or _suite_names():
         try:
             text = listed(
                 name, asked, options.against or (), options.variants, options.gb_per_s or H200_COPY_GB_PER_S

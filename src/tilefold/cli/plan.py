@@ -1,14 +1,20 @@
-"""`tilefold plan`: how a GPU would fold a tensor, without one."""
+"""`tilefold plan`: how a GPU would run an operation, without one."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from tilefold.cli.parser import Parser, as_type, one_of
+import torch
+
+import tilefold
+from tilefold.cli.parser import Parser, as_type, count, one_of
 from tilefold.dtypes import dtype_of
+from tilefold.errors import ArgumentError
 from tilefold.fold_text import GUARANTEES, FoldText, monoid_named, read_dims, read_numbers, read_shape
+from tilefold.problem import normalize_dims
 from tilefold.xray.chips import CHIPS, chip_of, planned_chip
 
 
@@ -16,19 +22,28 @@ def parser() -> Parser:
     """The command's options."""
     made = Parser(
         "plan",
-        "How a GPU would fold a tensor, without one: the launches, what a program owns, and why.",
+        "How a GPU would run an operation, without one: the launches, what a program owns and why, bytes and time.",
         examples={
             "plan 16384x8192 --monoid logsumexp --dim 1": "rows of a bf16 matrix on an H200",
             "plan 64x256x56x56 --dim 0,2,3 --dtype fp32 --chip a100": "statistics of a batch norm",
             "plan 4096x4099 --monoid mine.py::top2 --offset 1": "a monoid of yours, a view",
+            "plan 4096x65536 --operation softmax --dim 1": "any other operation",
+            "plan 1x268435456 --operation scan --monoid mine.py::h --dim 1": "every prefix",
+            "plan 8192x151936 --operation topk --k 8": "the largest of rows",
         },
     )
     add = made.add_argument
     add("shape", type=as_type(read_shape), metavar="SHAPE", help="sizes joined by x, such as 16384x8192")
+    add("--operation", choices=tuple(OPERATIONS), default="reduce", metavar="NAME",
+        help=f"{', '.join(OPERATIONS)}; reduce without")  # fmt: skip
     add("--monoid", type=as_type(monoid_named), default="sum", metavar="NAME",
-        help="a name of tilefold.monoids, or FILE.py::name (the file is imported)")  # fmt: skip
+        help="of reduce, scan, segment_reduce: a name of tilefold.monoids, or FILE.py::name (which is imported)")  # fmt: skip
     add("--dim", "--dims", dest="dims", type=as_type(read_dims), default="-1", metavar="D[,D...]|all",
-        help="the dims to fold together")  # fmt: skip
+        help="the dims to fold together; of scan and topk one, of transpose two, of layer_norm and rms_norm the first "
+        "that is normalized")  # fmt: skip
+    add("--k", type=count, default=8, metavar="N", help="of topk: how many")
+    add("--segments", type=count, default=1024, metavar="N", help="of segment_reduce: how many")
+    add("--groups", type=count, default=32, metavar="N", help="of group_norm: how many")
     add("--dtype", type=as_type(dtype_of), default="bf16", metavar="DTYPE",
         help="of the elements, in any spelling: bf16, fp32, float32 ...")  # fmt: skip
     add("--strides", type=as_type(lambda text: read_numbers(text, "strides")), metavar="S,S...",
@@ -62,7 +77,63 @@ def _planned(options: argparse.Namespace) -> object:
         options.guarantee,
     )
     tensors = fold.tensors()
-    inputs = tensors if len(tensors) > 1 else tensors[0]
-    return explain_plan(
-        inputs, fold.monoid, fold.dims, guarantee=fold.guarantee, device=planned_chip(options.chip)
-    )
+    operation, words = options.operation, {}
+    if operation in ("reduce", *OF_MONOIDS):
+        inputs = tensors if len(tensors) > 1 else tensors[0]
+    else:
+        inputs = tensors[0]
+    what: object = fold.monoid
+    if operation != "reduce":
+        what, words = getattr(tilefold, operation), OPERATIONS[operation](options)
+    else:
+        words = {"dim": fold.dims}
+    return explain_plan(inputs, what, guarantee=fold.guarantee, device=planned_chip(options.chip), **words)
+
+
+def _one(options: argparse.Namespace) -> dict[str, Any]:
+    """One dim."""
+    if options.dims is None or len(options.dims) != 1:
+        got = "all" if options.dims is None else ",".join(map(str, options.dims))
+        raise ArgumentError(f"plan: --dim must be one dim for {options.operation}, got {got}; name one")
+    return {"dim": options.dims[0]}
+
+
+def _some(options: argparse.Namespace) -> dict[str, Any]:
+    """One dim or several, together."""
+    dims = tuple(range(len(options.shape))) if options.dims is None else options.dims
+    return {"dim": dims if len(dims) > 1 else dims[0]}
+
+
+def _from_dim(options: argparse.Namespace) -> dict[str, Any]:
+    """All dims from one on."""
+    first = normalize_dims(_one(options)["dim"], len(options.shape), "plan")[0]
+    return {"normalized_shape": options.shape[first:]}
+
+
+def _two(options: argparse.Namespace) -> dict[str, Any]:
+    """Two dims, by default the last ones."""
+    dims: tuple[int, ...] = (-2, -1) if options.dims == (-1,) else options.dims or ()
+    if len(dims) != 2:
+        raise ArgumentError(f"plan: --dim must be two dims for transpose, got {len(dims)}; write it like 0,1")
+    return {"dim0": dims[0], "dim1": dims[1]}
+
+
+def _segments(options: argparse.Namespace) -> dict[str, Any]:
+    """Offsets without data."""
+    offsets = torch.empty(options.segments + 1, dtype=torch.int64, device="meta")
+    return {"monoid": options.monoid, "offsets": offsets} | _one(options)
+
+
+# What is asked of each function besides its input, from the command's options.
+OPERATIONS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "reduce": lambda options: {},
+    **dict.fromkeys(("softmax", "log_softmax", "normalize"), _some),
+    **dict.fromkeys(("layer_norm", "rms_norm"), _from_dim),
+    "group_norm": lambda options: {"num_groups": options.groups},
+    "scan": lambda options: {"monoid": options.monoid} | _one(options),
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"), _one),
+    "segment_reduce": _segments,
+    "topk": lambda options: {"k": options.k} | _one(options),
+    "transpose": _two,
+}
+OF_MONOIDS = ("scan", "segment_reduce")

@@ -209,7 +209,10 @@ def _row_norm(
     made = map_tensors(
         tensors, monoid, apply, dims, extras=extras, out=out, guarantee=guarantee, library=library, call=call
     )
-    return made[0] if residual is None else (made[0], made[1])
+    if residual is None:
+        return made[0]
+    # Inside torch.autocast the norm is wider; the sum is what models carry on.
+    return made[0], made[1] if out is not None else made[1].to(x.dtype)
 
 
 def _sizes(shape: Any, call: str) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from tilefold.validate import check_is_tensor
 
 def cumsum(
     input: Tensor, dim: int = NEEDED, *, dtype: torch.dtype | None = None, out: Tensor | None = None,
-    **names: Unpack[NumpyNames],
+    guarantee: str = "run_to_run", **names: Unpack[NumpyNames],
 ) -> Tensor:  # fmt: skip
     """Sum of the elements up to each one.
 
@@ -28,7 +28,8 @@ def cumsum(
     Shapes: [M, K] to [M, K]; an empty dim gives an empty result.
     Dtypes: floats as they came, carried in float32 or float64; integers and bool give int64 and wrap. `dtype` converts each
     element first and is the result's.
-    Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row.
+    Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row; with guarantee
+    "batch_invariant" a row's bits do not depend on how many rows there are.
 
     Raises:
         DtypeError: elements are complex.
@@ -39,13 +40,13 @@ def cumsum(
                 [ 4,  9, 15]])
     """
     if names or overridden(input, out):
-        return redirected(cumsum, names, input, dim, dtype, out)
-    return _prefixes(input, catalogue.SUM, dim, dtype, dtype, out, "cumsum")[0]
+        return redirected(cumsum, names, input, dim, dtype, out, guarantee)
+    return _prefixes(input, catalogue.SUM, dim, dtype, dtype, out, guarantee, "cumsum")[0]
 
 
 def cumprod(
     input: Tensor, dim: int = NEEDED, *, dtype: torch.dtype | None = None, out: Tensor | None = None,
-    **names: Unpack[NumpyNames],
+    guarantee: str = "run_to_run", **names: Unpack[NumpyNames],
 ) -> Tensor:  # fmt: skip
     """Product of the elements up to each one.
 
@@ -54,7 +55,8 @@ def cumprod(
     Shapes: [M, K] to [M, K]; an empty dim gives an empty result.
     Dtypes: floats as they came, carried in float32 or float64; integers and bool give int64 and wrap. `dtype` converts each
     element first and is the result's.
-    Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row.
+    Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row; with guarantee
+    "batch_invariant" a row's bits do not depend on how many rows there are.
 
     Raises:
         DtypeError: elements are complex.
@@ -64,13 +66,14 @@ def cumprod(
         tensor([ 1.,  2.,  6., 24.])
     """
     if names or overridden(input, out):
-        return redirected(cumprod, names, input, dim, dtype, out)
-    return _prefixes(input, catalogue.PROD, dim, dtype, dtype, out, "cumprod")[0]
+        return redirected(cumprod, names, input, dim, dtype, out, guarantee)
+    return _prefixes(input, catalogue.PROD, dim, dtype, dtype, out, guarantee, "cumprod")[0]
 
 
 def cummax(
-    input: Tensor, dim: int = NEEDED, *, out: Any = None, **names: Unpack[NumpyNames]
-) -> torch.return_types.cummax:
+    input: Tensor, dim: int = NEEDED, *, out: Any = None, guarantee: str = "run_to_run",
+    **names: Unpack[NumpyNames],
+) -> torch.return_types.cummax:  # fmt: skip
     """Largest element up to each one, and where it last stands; NaN from the first one on.
 
         y[m, p] = max over q <= p of x[m, q],  i[m, p] = the last q <= p with x[m, q] = y[m, p], or with NaN
@@ -87,14 +90,17 @@ def cummax(
         tensor([0, 1, 1, 3])
     """
     if names or overridden(input, *listed(out)):
-        return redirected(cummax, names, input, dim, out)
-    values, indices = _prefixes(input, catalogue.CUMMAX, _of_any(input, dim), None, None, out, "cummax")
+        return redirected(cummax, names, input, dim, out, guarantee)
+    values, indices = _prefixes(
+        input, catalogue.CUMMAX, _of_any(input, dim), None, None, out, guarantee, "cummax"
+    )
     return torch.return_types.cummax((values, indices))
 
 
 def cummin(
-    input: Tensor, dim: int = NEEDED, *, out: Any = None, **names: Unpack[NumpyNames]
-) -> torch.return_types.cummin:
+    input: Tensor, dim: int = NEEDED, *, out: Any = None, guarantee: str = "run_to_run",
+    **names: Unpack[NumpyNames],
+) -> torch.return_types.cummin:  # fmt: skip
     """Smallest element up to each one, and where it last stands; NaN from the first one on.
 
         y[m, p] = min over q <= p of x[m, q],  i[m, p] = the last q <= p with x[m, q] = y[m, p], or with NaN
@@ -111,21 +117,25 @@ def cummin(
         tensor([3., 1., 1.])
     """
     if names or overridden(input, *listed(out)):
-        return redirected(cummin, names, input, dim, out)
-    values, indices = _prefixes(input, catalogue.CUMMIN, _of_any(input, dim), None, None, out, "cummin")
+        return redirected(cummin, names, input, dim, out, guarantee)
+    values, indices = _prefixes(
+        input, catalogue.CUMMIN, _of_any(input, dim), None, None, out, guarantee, "cummin"
+    )
     return torch.return_types.cummin((values, indices))
 
 
 def logcumsumexp(
-    input: Tensor, dim: int = NEEDED, *, out: Tensor | None = None, **names: Unpack[NumpyNames]
-) -> Tensor:
+    input: Tensor, dim: int = NEEDED, *, out: Tensor | None = None, guarantee: str = "run_to_run",
+    **names: Unpack[NumpyNames],
+) -> Tensor:  # fmt: skip
     """Logarithm of the sum of exponentials up to each element, without overflow on the way.
 
         y[m, p] = log(sum over q <= p of exp(x[m, q]))
 
     Shapes: [M, K] to [M, K]; an empty dim gives an empty result.
     Dtypes: floats as they came. The largest element and the sum rescaled to it are carried in float32 or float64.
-    Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row.
+    Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row; with guarantee
+    "batch_invariant" a row's bits do not depend on how many rows there are.
 
     Raises:
         DtypeError: elements are no floats.
@@ -135,10 +145,10 @@ def logcumsumexp(
         tensor([1000.0000, 1000.6932, 1000.6932])
     """
     if names or overridden(input, out):
-        return redirected(logcumsumexp, names, input, dim, out)
+        return redirected(logcumsumexp, names, input, dim, out, guarantee)
     check_is_tensor(input, "logcumsumexp")
     need_float(input.dtype, "logcumsumexp")
-    return _prefixes(input, catalogue.LOGSUMEXP, dim, None, None, out, "logcumsumexp")[0]
+    return _prefixes(input, catalogue.LOGSUMEXP, dim, None, None, out, guarantee, "logcumsumexp")[0]
 
 
 def _of_any(x: Any, dim: Any) -> Any:
@@ -153,10 +163,13 @@ def _prefixes(
     dtype: torch.dtype | None,
     convert: torch.dtype | None,
     out: Any,
+    guarantee: str,
     call: str,
 ) -> list[Tensor]:
     check_is_tensor(x, call)
     if dim is NEEDED or not is_whole(dim):
         got = "none" if dim is NEEDED else shown(dim)
         raise KindError(f"{call}: `dim` must be one int, got {got}; name the dim to scan")
-    return scan_tensors([x], monoid, int(dim), dtype=dtype, convert=convert, out=out, call=call)
+    return scan_tensors(
+        [x], monoid, int(dim), dtype=dtype, convert=convert, out=out, guarantee=guarantee, call=call
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -120,7 +120,8 @@ class Plan:
 
     Equal plans for equal problems: a plan is a pure function of problem, computation and device. `strategy` is the form it
     has among those that were weighed, `time_us` what a cost model expects or a search measured (0 where there was none),
-    `reason` says both in words.
+    `reason` says both in words. `moved_bytes` is what the steps read and write, `least_us` what that and the launches take on
+    the chip at least (`expected`); 0 on a CPU.
     """
 
     backend: str
@@ -131,6 +132,8 @@ class Plan:
     strategy: str = ""
     reason: str = ""
     time_us: float = 0.0
+    moved_bytes: int = field(default=0, compare=False)
+    least_us: float = field(default=0.0, compare=False)
 
     @property
     def stages(self) -> tuple[Any, ...]:
@@ -176,6 +179,9 @@ class Plan:
         head = ", ".join(filter(None, (self.strategy, self.reason)))
         lines = [f"{self.backend}: {head}" if head else self.backend]
         lines += [f"  {number}. {step}" for number, step in enumerate(self.launched, 1)]
+        if self.moved_bytes:
+            time = f"about {self.time_us:.1f} us" if self.time_us else f"at least {self.least_us:.1f} us"
+            lines.append(f"  expected: {time}; {self.moved_bytes / 1e6:.2f} MB read and written")
         early = [str(number) for number, step in enumerate(self.launched, 1) if step.early]
         if early:
             which = f"launch{'es' * (len(early) > 1)} {' and '.join(early)} start{'s' * (len(early) == 1)}"

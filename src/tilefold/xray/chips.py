@@ -73,8 +73,9 @@ def chip_of(target: str) -> Chip:
 
 def planned_chip(chip: Chip) -> Device:
     """A chip as the planner sees it."""
-    from tilefold.planner.device import H200, Device
+    from tilefold.planner.device import H200, Device, cluster_of
 
     if chip.target == "sm_90":
         return H200
-    return Device(chip.name, chip.sms, chip.architecture, chip.gb_per_s, chip.shared_bytes)
+    cluster = cluster_of(chip.architecture, chip.sms)
+    return Device(chip.name, chip.sms, chip.architecture, chip.gb_per_s, chip.shared_bytes, cluster)

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from tilefold.bench.cases import Case, Choice, Suite, Variant
+from tilefold.bench.cases import DTYPES, Case, Choice, Suite, Variant
 from tilefold.bench.map_cases import EPS, MapCase, in_tilefold, make_map, map_case, weight_of
 from tilefold.bench.ours import OURS
-from tilefold.bench.peers import known_peers
 
 ROWS = (
     (32768, 256), (32768, 1024), (16384, 8192), (4096, 65536), (2048, 131072), (512, 262144), (256, 1 << 20),
@@ -47,27 +46,38 @@ def build_ours(case: Case, x: torch.Tensor) -> Sequence[Choice]:
 
 
 def build_quack(case: Case, x: torch.Tensor) -> Sequence[Choice]:
-    """QuACK's kernel of rows, where it can be imported; none for columns, or a layer_norm with a residual."""
-    if known_peers()["quack"].trouble or case.dim != 1 or not isinstance(case, MapCase):
+    """QuACK's kernel of rows; none for columns, or a layer_norm with a residual.
+
+    Its layer_norm takes weights in float32 alone: they are rounded as those of the others are.
+    """
+    if case.dim != 1 or not isinstance(case, MapCase):
         return []
     if case.operation == "softmax":
         softmax = importlib.import_module("quack.softmax").softmax
         return [Choice("softmax", lambda x: softmax(x))]
     norms = importlib.import_module("quack.rmsnorm")
-    weight = weight_of(case.shape[-1], torch.float32, str(x.device))
+    weight = weight_of(case.shape[-1], DTYPES[case.dtype], str(x.device))
     if case.operation == "layer_norm":
-        return [Choice("layernorm_fwd", lambda x: norms.layernorm_fwd(x, weight, eps=EPS))]
+        wide = weight.float()
+        return [Choice("layernorm_fwd", lambda x: norms.layernorm_fwd(x, wide, eps=EPS))]
 
     def rms(x: torch.Tensor) -> Any:
-        return norms.rmsnorm(x, weight, eps=EPS)
+        x, *residual = case.parts(x)
+        if not residual:
+            return norms.rmsnorm(x, weight, eps=EPS)
+        return norms.rmsnorm(x, weight, residual=residual[0], eps=EPS, prenorm=True)
 
-    return [Choice("rmsnorm", rms)] if case.operation == "rms_norm" else []
+    return [Choice("rmsnorm", rms)] if case.operation.startswith("rms_norm") else []
 
 
 SUITE = Suite(
     "normalize",
     str(__doc__).strip(),
     cases,
-    (replace(OURS, build=build_ours), Variant("quack", build_quack, gpu_only=True, asked_only=True)),
+    (
+        replace(OURS, build=build_ours),
+        Variant("quack", build_quack, gpu_only=True, warms=True, graphs=True, asked_only=True),
+    ),
+    against=("torch", "compile", "quack"),
     make=make_map,
 )

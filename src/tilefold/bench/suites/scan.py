@@ -13,10 +13,12 @@ import torch
 
 import tilefold
 from tilefold import monoids
-from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Outputs, Suite, Tolerance, Variant, outputs_of
+from tilefold.bench import traps
+from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Tolerance, Variant, outputs_of
 from tilefold.bench.layout import Layout
 from tilefold.bench.operations import logsumexp_tolerance
 from tilefold.bench.ours import last_plan_note
+from tilefold.bench.peers import StreamOfTorch, imported
 
 SHAPES = (
     (16384, 8192),
@@ -86,14 +88,9 @@ class Scan:
     inputs: int = 1
 
 
-def _cummax(x: torch.Tensor, dim: int) -> Outputs:
-    """On the CPU, which says which of equal elements counts."""
-    return tuple(t.to(x.device) for t in x.cpu().cummax(dim))
-
-
 SCANS = {
     "cumsum": Scan(lambda x, d: x.cumsum(d), lambda x, d: x.double().cumsum(d), 1, prefix_tolerance),
-    "cummax": Scan(lambda x, d: tuple(x.cummax(d)), _cummax, 1, lambda length: EXACT),
+    "cummax": Scan(lambda x, d: tuple(x.cummax(d)), lambda x, d: tuple(x.cummax(d)), 1, lambda length: EXACT),
     "logcumsumexp": Scan(
         lambda x, d: x.logcumsumexp(d), lambda x, d: x.double().logcumsumexp(d), 4, logsumexp_tolerance
     ),
@@ -119,7 +116,8 @@ def scan_case(name: str, dim: int, shape: tuple[int, ...], dtype: str, layout: L
         operations_each=scan.operations_each,
         group=f"{name}, dim {dim}, {dtype}",
         headline=name in ("cumsum", "affine") and dtype == "fp32",
-        altered=lambda x: x.mul_(2),
+        has_index=name == "cummax",
+        altered=None if pair else lambda x: x.mul_(2),  # twice the factors would grow without end
         layout=layout,
         results=shape,
     )
@@ -200,19 +198,14 @@ def build_associative_scan(case: Case, x: torch.Tensor) -> Sequence[Choice]:
         assert isinstance(dim, int)
         return associative_scan(combine, x, dim)
 
-    return [Choice("associative_scan", torch.compile(scan, dynamic=False))]
+    return [Choice("associative_scan", traps.fresh_compile(scan))]
 
 
 def build_cub(case: Case, x: torch.Tensor) -> Sequence[Choice]:
     """CUB's scan of a whole array of float32 through cuda.compute; it has no rows or columns."""
     if case.operation != "cumsum" or case.dtype != "fp32" or case.shape[0] != 1 or case.layout is not None:
         return []
-    from tilefold.bench.peers import StreamOfTorch, imported
-
-    try:
-        compute = imported("cuda.compute")
-    except Exception:  # one that is installed but broken is as missing as one that is not
-        return []
+    compute = imported("cuda.compute")
     numpy = importlib.import_module("numpy")
     first = numpy.array([0], dtype=numpy.float32)
 
@@ -239,6 +232,7 @@ VARIANTS = (
     Variant("ours", build_ours, warms=True, graphs=True, plan=last_plan_note),
     Variant("three launches", build_three_launches, gpu_only=True, warms=True, graphs=True),
     Variant("associative_scan", build_associative_scan, gpu_only=True, warms=True, graphs=True),
-    Variant("CUB", build_cub, gpu_only=True),
+    Variant("cuda.compute", build_cub, gpu_only=True, asked_only=True),
 )
-SUITE = Suite("scan", str(__doc__).strip(), cases, VARIANTS, make=make_scan)
+AGAINST = ("torch", "compile", "cuda.compute")
+SUITE = Suite("scan", str(__doc__).strip(), cases, VARIANTS, against=AGAINST, make=make_scan)

@@ -1,17 +1,45 @@
-"""Random problems: any rank, extents, dims, views and dtypes, drawn from a seed, so that no plan can be tuned to them."""
+"""Random problems, drawn from a seed so that no plan can be tuned to them: folds and every other operation in turns, of any
+rank, extents, dims, views and dtypes.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from tilefold.bench.cases import DTYPES, Case, Suite
+import torch
+
+from tilefold.bench import map_cases
+from tilefold.bench.cases import DTYPES, Case, Choice, Make, Suite
 from tilefold.bench.layout import Layout
+from tilefold.bench.map_cases import make_map, map_case
 from tilefold.bench.operations import OPERATIONS, Dim, fold_case, make_fold
 from tilefold.bench.ours import OURS
 from tilefold.bench.planners import PLANNED
+from tilefold.bench.segment_cases import SegmentCase, segment_case
+from tilefold.bench.suites import normalize, scan, segment, topk, transpose
+from tilefold.bench.suites.scan import SCANS, make_scan, scan_case
+from tilefold.bench.suites.topk import make_topk, topk_case
+from tilefold.bench.suites.transpose import make_transpose, transpose_case
 
+NORMS = ("layer_norm", "rms_norm", "rms_norm+residual")
+OTHERS = (
+    "softmax",
+    "cumsum",
+    "transpose",
+    *NORMS[:2],
+    "segment",
+    "affine",
+    "topk",
+    "cummax",
+    NORMS[2],
+    "logcumsumexp",
+)
+MAPPED_DTYPES = ("bf16", "bf16", "bf16", "fp32", "fp32", "fp32", "fp16")
+SELECTED = (1, 2, 5, 8, 16, 32)
 FOLDS = ("sum", "amax", "argmax", "logsumexp", "var", "softmax_pair", "top2", "max_subarray")
 # Shares of eight.
 FOLDED_DTYPES = ("bf16", "bf16", "bf16", "fp32", "fp32", "fp32", "fp16", "int32")
@@ -24,18 +52,23 @@ TRIES = 1000
 
 
 def cases(size: str = "full", seed: int = 0, count: int = 60) -> tuple[Case, ...]:
-    """`count` problems of `seed`. The first ones of a larger count are the same."""
-    found: dict[str, Case] = {}
-    number = 0
-    while len(found) < count:
-        case = draw_case(random.Random(f"{size} {seed} {number}"), size, number)
-        found.setdefault(case.name, case)
-        number += 1
-    return tuple(found.values())
+    """`count` problems of `seed`, every other one a fold. The first ones of a larger count are the same."""
+    kinds = (numbered(size, seed, draw_case), numbered(f"{size} others", seed, draw_other))
+    return tuple(next(kinds[number % 2]) for number in range(count))
+
+
+def numbered(size: str, seed: int, draw: Callable[[random.Random, str, int], Case]) -> Iterator[Case]:
+    """Problems of one kind, no two of one name."""
+    names: set[str] = set()
+    for number in itertools.count():
+        case = draw(random.Random(f"{size} {seed} {number}"), size.split()[0], number)
+        if case.name not in names:
+            names.add(case.name)
+            yield case
 
 
 def draw_case(rng: random.Random, size: str, number: int) -> Case:
-    """One problem. Folds and dtypes take turns, so that few cases hold them all; the rest is drawn."""
+    """One problem of a fold. Folds take turns, so that few cases hold them all; the rest is drawn."""
     for _ in range(TRIES):
         name = FOLDS[number % len(FOLDS)]
         dtype = rng.choice(FOLDED_DTYPES)
@@ -50,6 +83,44 @@ def draw_case(rng: random.Random, size: str, number: int) -> Case:
         dim: Dim = dims[0] if len(dims) == 1 else dims
         return fold_case(name, dim, shape, dtype, f"{name}, {dtype}", layout=draw_layout(rng, shape))
     raise AssertionError("a problem is found within a few tries")
+
+
+def draw_other(rng: random.Random, size: str, number: int) -> Case:
+    """One problem of another operation. They take turns as well."""
+    for _ in range(TRIES):
+        name, dtype = OTHERS[number % len(OTHERS)], rng.choice(MAPPED_DTYPES)
+        least, most = (b // DTYPES[dtype].itemsize for b in BYTES[size])
+        if name == "segment":
+            return draw_segments(rng, int(log_uniform(rng, least, most // 4)), dtype)
+        # What is written counts as what is read.
+        kind = "last" if name in NORMS else rng.choice(("last", "last", "first", "middle"))
+        drawn = draw_shape(rng, kind, least, most // 4)
+        case = drawn and other_case(rng, name, *drawn, dtype)
+        if case:
+            return case
+    raise AssertionError("a problem is found within a few tries")
+
+
+def other_case(
+    rng: random.Random, name: str, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str
+) -> Case | None:
+    """The case of a drawn shape, in a drawn layout where the operation's cases have any; None where k is too large."""
+    layout, (dim,) = draw_layout(rng, shape), dims
+    if name == "topk":
+        k = rng.choice(SELECTED)
+        return topk_case(shape, dim, k, dtype, layout=layout) if k <= shape[dim] else None
+    if name == "transpose":
+        swapped = tuple(sorted(rng.sample(range(len(shape)), 2)))
+        return transpose_case((swapped[0], swapped[1]), shape, dtype, layout)
+    if name in SCANS:
+        return scan_case(name, dim, shape, dtype, layout if SCANS[name].inputs == 1 else None)
+    return map_case(name, dim, shape, dtype, f"{name}, {dtype}")
+
+
+def draw_segments(rng: random.Random, elements: int, dtype: str) -> Case:
+    """Equal segments of 3 elements to a sixteenth of all, or lengths by a power law; a row that is cut at no multiple."""
+    each = rng.choice((0, int(log_uniform(rng, LENGTHS[0], elements // 16))))
+    return segment_case(elements // each * each if each else elements, each, dtype)
 
 
 def draw_shape(
@@ -118,4 +189,44 @@ def draw_layout(rng: random.Random, shape: tuple[int, ...]) -> Layout | None:
     return Layout(order, shape, zeros, rng.randint(1, 7)) if kind == "offset" else None
 
 
-SUITE = Suite("shapes", str(__doc__).strip(), cases, (OURS, *PLANNED), drawn=cases, make=make_fold)
+def make_any(
+    operation: str, dim: Dim | None, shape: tuple[int, ...], dtype: str, layout: Layout | None = None
+) -> Case | None:
+    """A case of any shape, of the suite that has the operation; of segments none, whose lengths a shape does not say."""
+    if operation in OPERATIONS:
+        return make_fold(operation, dim, shape, dtype, layout)
+    name = operation.partition("(")[0]
+    if name not in MAKE:
+        return None
+    return MAKE[name](operation, dim, shape, dtype, layout)
+
+
+MAKE: dict[str, Make] = {
+    "topk": make_topk,
+    "transpose": make_transpose,
+    **dict.fromkeys(SCANS, make_scan),
+    **dict.fromkeys(map_cases.OPERATIONS, make_map),
+}
+
+
+def build_ours(case: Case, x: torch.Tensor) -> Sequence[Choice]:
+    """Tilefold's function, as the suite of the operation calls it."""
+    build = OF_CASES.get(type(case)) or (scan.build_ours if case.operation in SCANS else OURS.build)
+    return build(case, x)
+
+
+OF_CASES = {
+    map_cases.MapCase: normalize.build_ours,
+    SegmentCase: segment.build_ours,
+    topk.TopkCase: topk.build_ours,
+    transpose.TransposeCase: transpose.build_ours,
+}
+
+SUITE = Suite(
+    "shapes",
+    " ".join(str(__doc__).split()),
+    cases,
+    (replace(OURS, build=build_ours), *PLANNED),
+    drawn=cases,
+    make=make_any,
+)

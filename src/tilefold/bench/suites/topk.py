@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -122,7 +121,7 @@ def build_quack(case: Case, x: Tensor) -> Sequence[Choice]:
     assert isinstance(case, TopkCase)
     length, k = case.shape[-1], case.k
     fits = case.dims == (1,) and len(case.shape) == 2 and length <= 4096 and length & (length - 1) == 0
-    if not fits or k & (k - 1) or importlib.util.find_spec("quack") is None:
+    if not fits or k & (k - 1):
         return []
     quack = importlib.import_module("quack.topk").topk
 
@@ -133,10 +132,13 @@ def build_quack(case: Case, x: Tensor) -> Sequence[Choice]:
     return [Choice("topk", call)]
 
 
+QUACK = Variant("quack", build_quack, gpu_only=True, warms=True, graphs=True, asked_only=True)
+
 SUITE = Suite(
     "topk",
     str(__doc__).strip(),
     cases,
-    (replace(OURS, build=build_ours), Variant("quack topk", build_quack, gpu_only=True)),
+    (replace(OURS, build=build_ours), QUACK),
+    against=("torch", "compile", "quack"),
     make=make_topk,
 )

@@ -1,0 +1,52 @@
+"""What a plan moves, and how long that takes at least: of any operation's, also where no model chose it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from tilefold.planner.cost import FITTED, Constants
+from tilefold.planner.device import Device
+from tilefold.planner.plan import Buffer, Fill, Plan
+
+SECTOR_BYTES = 32
+COPIED = 0.89  # of what its data sheet says, an H200's memory copies (docs/measured.md)
+
+
+def expected(
+    plan: Plan,
+    tensors: Sequence[torch.Tensor],
+    results: Sequence[tuple[tuple[int, ...], torch.dtype]],
+    device: Device,
+    constants: Constants = FITTED,
+) -> Plan:
+    """The plan with what its steps read and write, each buffer once a step, and the least time of that and the launches.
+
+    What a step reads again, from the L2 as it is planned, does not count.
+    """
+    sizes = {f"input{number}": read_bytes(t) for number, t in enumerate(tensors)}
+    made = [Buffer(f"output{number}", shape, dtype) for number, (shape, dtype) in enumerate(results)]
+    sizes |= {b.name: math.prod(b.shape) * b.dtype.itemsize for b in (*made, *plan.outputs, *plan.workspaces)}
+    steps = [
+        ((), step.writes) if isinstance(step, Fill) else (step.reads, step.writes) for step in plan.steps
+    ]
+    moved = sum(sizes.get(name, 0) for reads, writes in steps for name in (*reads, *writes))
+    later_us = constants.overlapped_us if device.overlaps else constants.second_us
+    launches_us = constants.launch_us + later_us * (plan.launches - 1) if plan.launches else 0.0
+    return replace(plan, moved_bytes=moved, least_us=launches_us + moved / (COPIED * device.gb_per_s) * 1e-3)
+
+
+def read_bytes(t: torch.Tensor) -> int:
+    """About the bytes of the sectors that hold an element, each once."""
+    steps = sorted(
+        (abs(step), size) for step, size in zip(t.stride(), t.shape, strict=True) if size > 1 and step
+    )
+    if 0 in t.shape:
+        return 0
+    itemsize, nearest = t.element_size(), steps[0][0] if steps else 1
+    elements = math.prod(size for _, size in steps)
+    reach = (1 + sum(step * (size - 1) for step, size in steps)) * itemsize
+    return min(elements * min(SECTOR_BYTES, nearest * itemsize), reach)
