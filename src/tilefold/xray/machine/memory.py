@@ -178,14 +178,15 @@ def _padded(data: Array) -> Array:
 
 
 def fill(random: np.random.Generator, kind: str, sign: int = 0) -> Array:
-    """A page of random values; of one sign all floating-point numbers are 1 or more away from 0."""
+    """A page of random values; of one sign all numbers are 1 or more away from 0."""
     if kind in ("f2", "f4", "f8"):
         return _normal(random, _PAGE // int(kind[1]), sign).astype(kind).view(np.uint8)
     if kind == "bf16":
         words = _normal(random, _PAGE // 2, sign).astype(np.float32).view(np.uint32)
         return (words >> np.uint32(16)).astype(np.uint16).view(np.uint8)
     if kind[0] == "i":
-        return random.integers(0, 128, _PAGE // int(kind[1]), np.dtype(kind)).view(np.uint8)
+        whole = random.integers(1 if sign else 0, 128, _PAGE // int(kind[1]), np.dtype(kind))
+        return (-whole if sign < 0 else whole).view(np.uint8)
     return random.integers(0, 256, _PAGE, np.uint8)
 
 

@@ -4,6 +4,9 @@ A fill that nothing depends on is right. Where the elements are folded by an ope
 executed once more with the masked elements replaced by it in front of the fold: what it then stores is what it should store.
 Memory without data is filled with numbers of both signs, then of one, then of one in an argument and of the other in the
 next (of a product all results are then negative), so that every extreme shows.
+
+Lanes that a load masks and names no `other` for are undefined: Triton puts 0 there, and may put anything. So they are filled
+with two values, and what is stored may not depend on them.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _SIGNS = (0, -1, 1, TURNS)
 _BITS = {
     "f64": (0x7FF0000000000000, 64), "f32": (0x7F800000, 32), "bf16": (0x7F80, 16), "f16": (0x7C00, 16),
 }  # fmt: skip
-_VALUES = {
+VALUES = {
     "0": 0.0, "1": 1.0, "-inf": -np.inf, "+inf": np.inf, "the least integer": -np.inf,
     "the greatest integer": np.inf, "all ones (-1)": -1.0,
 }  # fmt: skip
@@ -66,21 +69,45 @@ def _confirmed(
     """
     right = corrected(evidence, suspect.load, suspect.examples)
     shown = _shown(trials, evidence, right, programs)
-    if shown is None:
-        return
     example = suspect.examples[0]
+    if shown is None:
+        undefined = _undefined(suspect, trials, evidence, programs)
+        if undefined is not None:
+            yield _of_undefined(suspect, example, world.made, place, undefined, programs[0])
+        return
     if len(suspect.examples) > 1:  # which of the folds it is
         alone = ((e, corrected(evidence, suspect.load, (e,))) for e in suspect.examples)
         example = next((e for e, text in alone if _shown(trials, evidence, text, programs)), example)
     found = f"executed, program {programs[0]} stores {shown}"
     identity = identity_of(example.folding)[1]
     try:
-        simple = refilled(evidence, suspect.load, _VALUES[identity])
+        simple = refilled(evidence, suspect.load, VALUES[identity])
         # A block pointer fills with zero or NaN, whatever would be right.
         enough = not _by_block(report, place) and _shown(trials, evidence, right, programs, simple) is None
     except UntriedError:
         enough = False
     yield _observed(suspect, example, world.made, place, found, None, enough=enough)
+
+
+def _undefined(
+    suspect: Suspect, trials: Trials, evidence: Evidence, programs: list[Program]
+) -> tuple[float, Difference] | None:
+    """A value of lanes that are undefined with which the folds store something else, and what."""
+    if len(suspect.load.operands) > 2:
+        return None
+    floating = tensors(suspect.load.types)[0].pointee in _BITS
+    for value in (_LARGE, -_LARGE) if floating else (np.inf, -np.inf):
+        ours, theirs = (
+            trials.memory(trials.compile(text), programs)
+            for text in (
+                refilled(evidence, suspect.load, value),
+                corrected(evidence, suspect.load, suspect.examples, value),
+            )
+        )
+        found = difference(evidence.compiled, ours, theirs)
+        if found is not None:
+            return value, found
+    return None
 
 
 def _by_block(report: Report, place: tuple[str, int]) -> bool:
@@ -140,32 +167,38 @@ def refilled(evidence: Evidence, load: Operation, value: float) -> str:
     Raises:
         UntriedError: the type has no such value, or none that is known here.
     """
+    return "\n".join(_refilled_rows(evidence, load, value))
+
+
+def _refilled_rows(evidence: Evidence, load: Operation, value: float) -> list[str]:
     rows = evidence.compiled.ttir.splitlines()
     tile = tensors(load.types)[0]
-    kind = _tile(tile.shape, tile.pointee)
-    row = rows[load.row]
     named = [spelled(v) for v in load.operands]
     filling = ", ".join([*named[:2], "%xray_fill"])
-    rows[load.row] = row.replace(", ".join(named), filling, 1)
-    rows.insert(load.row, f"%xray_fill = arith.constant dense<{literal_of(value, tile.pointee)}> : {kind}")
-    return "\n".join(rows)
+    given = f"%xray_fill = arith.constant dense<{literal_of(value, tile.pointee)}> : {tile_type(tile.shape, tile.pointee)}"
+    # In one row, so that rows keep their numbers.
+    rows[load.row] = f"{given}\n{rows[load.row].replace(', '.join(named), filling, 1)}"
+    return rows
 
 
-def corrected(evidence: Evidence, load: Operation, examples: Sequence[Counterexample]) -> str:
-    """The TTIR in which masked elements are the identity in front of their folds, and leave loops' variables as they were.
+def corrected(
+    evidence: Evidence, load: Operation, examples: Sequence[Counterexample], fill: float | None = None
+) -> str:
+    """The TTIR in which masked elements are the identity in front of their folds, and leave loops' variables as they were;
+    with `fill` the load fills them with that.
 
     Raises:
         UntriedError: that is not known of one of them.
     """
-    rows = evidence.compiled.ttir.splitlines()
+    rows = evidence.compiled.ttir.splitlines() if fill is None else _refilled_rows(evidence, load, fill)
     before: dict[int, list[str]] = {}
     for number, example in enumerate(examples):
         fold = example.folding
         tiles = tensors(fold.types)
         if not tiles:
             raise UntriedError("what is folded is no tile")
-        kind, kept = _tile(tiles[0].shape, tiles[0].element), f"%xray_kept_{number}"
-        mask, types = f"{kept}_mask", f"{_tile(tiles[0].shape, 'i1')}, {kind}"
+        kind, kept = tile_type(tiles[0].shape, tiles[0].element), f"%xray_kept_{number}"
+        mask, types = f"{kept}_mask", f"{tile_type(tiles[0].shape, 'i1')}, {kind}"
         made = _mask_of(evidence, load, tiles[0].shape, mask)
         if fold.name == "tt.reduce":
             identity = identity_of(fold)[1]
@@ -173,7 +206,7 @@ def corrected(evidence: Evidence, load: Operation, examples: Sequence[Counterexa
                 raise UntriedError("the fold has no identity that is known here")
             name, at = spelled(fold.operands[0]), fold.row
             rows[at] = rows[at].replace(f"({name})", f"({kept})", 1)
-            value = literal_of(_VALUES[identity], tiles[0].element)
+            value = literal_of(VALUES[identity], tiles[0].element)
             before.setdefault(at, []).append(f"{kept}_fill = arith.constant dense<{value}> : {kind}")
             other = f"{kept}_fill"
         else:
@@ -195,7 +228,7 @@ def _mask_of(evidence: Evidence, load: Operation, shape: tuple[int, ...], kept: 
     Raises:
         UntriedError: it does not fit.
     """
-    mask, wanted = load.operands[1], _tile(shape, "i1")
+    mask, wanted = load.operands[1], tile_type(shape, "i1")
     if tensors(load.types)[0].shape == shape:
         return [f"{kept} = arith.andi {spelled(mask)}, {spelled(mask)} : {wanted}"]
     source = evidence.ttir.made_by().get(mask)
@@ -203,17 +236,18 @@ def _mask_of(evidence: Evidence, load: Operation, shape: tuple[int, ...], kept: 
         given = tensors(source.types)[0].shape
         name, fits = spelled(source.operands[0]), len(given) == len(shape)
         if fits and all(a in (1, b) for a, b in zip(given, shape, strict=True)):
-            return [f"{kept} = tt.broadcast {name} : {_tile(given, 'i1')} -> {wanted}"]
+            return [f"{kept} = tt.broadcast {name} : {tile_type(given, 'i1')} -> {wanted}"]
         if fits and len(given) == 2 and all(a in (1, b) for a, b in zip(given[::-1], shape, strict=True)):
-            types = f"{_tile(given, 'i1')} -> {_tile(given[::-1], 'i1')}"
+            types = f"{tile_type(given, 'i1')} -> {tile_type(given[::-1], 'i1')}"
             return [
                 f"{kept}_turned = tt.trans {name} {{order = array<i32: 1, 0>}} : {types}",
-                f"{kept} = tt.broadcast {kept}_turned : {_tile(given[::-1], 'i1')} -> {wanted}",
+                f"{kept} = tt.broadcast {kept}_turned : {tile_type(given[::-1], 'i1')} -> {wanted}",
             ]
     raise UntriedError("its mask is of another shape than what is folded")
 
 
-def _tile(shape: tuple[int, ...], element: str) -> str:
+def tile_type(shape: tuple[int, ...], element: str) -> str:
+    """A tile's type as MLIR writes it."""
     return f"tensor<{''.join(f'{n}x' for n in shape)}{element}>"
 
 
@@ -267,4 +301,25 @@ def _observed(
         f"masked elements must not change the result: the identity of this {what} is {identity}",
         change,
         numbers=tuple(numbers),
+    )
+
+
+def _of_undefined(
+    suspect: Suspect, example: Counterexample, made: Mapping[str, Operation], place: tuple[str, int],
+    found: tuple[float, Difference], program: Program,
+) -> Observation:  # fmt: skip
+    value, shown = found
+    what, identity = identity_of(example.folding)
+    at = line_of(example.folding.place)
+    fold = f"the {what} in line {at[1]}" if at else f"a {what}"
+    held = f"{value:g}" if np.isfinite(value) else f"the {'greatest' if value > 0 else 'least'} integer"
+    return Observation(
+        "wrong-fill",
+        "warning",
+        *place,
+        f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: executed with {held} in them, program "
+        f"{program} stores {shown}",
+        f"this Triton puts 0 there, which may do for this {what}, but nothing promises it",
+        f"say other={identity or '... what leaves the others as they are'}, or take masked elements out with tl.where",
+        numbers=(("identity", identity),),
     )

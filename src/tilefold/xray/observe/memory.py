@@ -1,4 +1,4 @@
-"""Traffic that need not be: sectors beyond the bytes needed, passes through the banks of shared memory."""
+"""Traffic that need not be: sectors beyond the bytes needed."""
 
 from __future__ import annotations
 
@@ -194,26 +194,3 @@ def _dims(line: Line, access: Access) -> int:
     """Dims longer than 1 of the largest tile that a line loads or stores."""
     kinds = {"copy": "load"}.get(access.kind, access.kind)
     return max((sum(n > 1 for n in x.shape) for x in line.layouts if kinds in x.operation), default=2)
-
-
-def bank_conflict(report: Report, evidence: Evidence) -> Iterator[Observation]:
-    """Shared memory accessed in more passes than the words need."""
-    for line in report.lines:
-        for access in line.accesses:
-            if access.passes is None or access.ideal is None or access.passes <= access.ideal:
-                continue
-            spare, requests = access.passes - access.ideal, access.requests or 1
-            an = "an" if access.kind == "atomic" else "a"
-            yield Observation(
-                "bank-conflict",
-                "warning",
-                line.file,
-                line.line,
-                f"{an} {access.kind} of shared memory makes {access.passes / requests:.1f} passes a request where "
-                f"{access.ideal / requests:.1f} would do",
-                "lanes of one warp ask different words of the same bank, and these come one after the other",
-                "let what one warp writes and reads span whole rows of 128 bytes, by the tile's shape or other warps; "
-                "for a gather, spread the indices",
-                cycles_at_stake=4 * spare,
-                numbers=(("passes", access.passes), ("ideal", access.ideal)),
-            )
