@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ class Memory:
         self.allocations = [Allocation("module", MODULE_BASE, 0, np.zeros(0, np.uint8))]
         self._seed, self._sign = seed, sign
         self.changes = 0  # stores that changed a byte
+        self.earlier: Memory | None = None  # what was held when `remember` was called
         self.faults: list[Fault] = []
 
     def place(self, name: str, array: Array, *, before: int = 0) -> int:
@@ -92,6 +93,18 @@ class Memory:
         assert found.data is not None, "an allocation without bounds is no array"
         held: Array = found.data[before : found.size].view(dtype).copy()
         return held
+
+    def remember(self) -> None:
+        """Keep what is held now, for those who do not see what is stored from here on."""
+        self.earlier = Memory(self._seed, self._sign)
+        self.earlier.allocations = [
+            replace(
+                a,
+                data=None if a.data is None else a.data.copy(),
+                pages={number: page.copy() for number, page in a.pages.items()},
+            )
+            for a in self.allocations
+        ]
 
     def load(self, addresses: Array, dtype: np.dtype[Any], count: int, instruction: int) -> Array:
         """[count, addresses]: neighbours at aligned addresses; zero where there is nothing."""

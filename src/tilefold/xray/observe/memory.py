@@ -11,7 +11,7 @@ from tilefold.xray.ir import element_bytes, tensors
 from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.addresses import run_of
-from tilefold.xray.observe.joined import ASTRAY, PIECES
+from tilefold.xray.observe.joined import ASTRAY, PIECES, TRANSPOSE
 from tilefold.xray.observe.vectors import WHOLE, bytes_a_thread
 from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
@@ -120,10 +120,7 @@ def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) 
                 "keep what is read together side by side (an array of its own), or load whole rows and pick from them; "
                 "nothing to do where the stride is the caller's",
             )
-        return (
-            reason,
-            "let the tile's contiguous dim be the array's, as tl.arange on the dim of stride 1; transpose inside the tile",
-        )
+        return reason, TRANSPOSE
     if stride is not None and stride > access.bytes:
         return (
             f"{_APART}{stride} bytes apart and take {access.bytes} of them at a time",

@@ -11,6 +11,7 @@ from tilefold.xray.observe import (
     atomics,
     barriers,
     bounds,
+    boxes,
     conflicts,
     loops,
     masked,
@@ -37,7 +38,7 @@ _FINDERS = (
     arithmetic.tf32_dot, arithmetic.approximate_math, resources.spill, resources.few_warps,
 )  # fmt: skip
 # Those that compile or execute the kernel again.
-_TRYING = (masked.wrong_fill, vectors.scalar_access, orders.race_of_reads)
+_TRYING = (masked.wrong_fill, vectors.scalar_access, orders.race_of_reads, boxes.race_of_boxes)
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
 

@@ -16,12 +16,13 @@ from tilefold.xray.ir import Operation
 from tilefold.xray.machine import Outcome
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from tilefold.xray.observe import rewrites
-from tilefold.xray.observe.joined import TURNED, UNPROVEN
+from tilefold.xray.observe.joined import TRANSPOSE, TURNED, UNPROVEN
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.occupancy import occupancy
 from tilefold.xray.report.static import line_of
 
+_MUCH = 0.5  # of the bytes of all requests, which a change leaves at most that makes a note a warning
 _SOURCE = "that is for the source to say"
 _GAIN = 0.98  # of what there was: what leaves more is no gain
 _STRONG = ("acq_rel", "acquire", "release")
@@ -37,6 +38,7 @@ class Remedy:
     before: float
     after: float
     precision: bool = False
+    advice: str = ""  # in the place of what the observation advises, which then is a warning
 
 
 def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Observation:
@@ -56,6 +58,8 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
         )
     except UntriedError as reason:
         return replace(found, change=f"{found.change}; not tried: {reason}")
+    if remedy.advice and changed is None:
+        found = replace(found, severity="warning", change=remedy.advice)
     return replace(found, change=_said(found.change, remedy, changed))
 
 
@@ -261,12 +265,17 @@ def _kept(found: Observation, report: Report, evidence: Evidence, trials: Trials
 
 
 def _turned(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
-    """The tile with its dims in the other order, transposed in registers."""
-    if found.severity == "note":
-        return None
+    """The tile with its dims in the other order, transposed in registers. Where a cache gives the rest of the sectors, it is
+    said only if it saves many."""
     moves = [*_at(evidence, found, "tt.load"), *_at(evidence, found, "tt.store")]
-    text = rewrites.turned(evidence.compiled.ttir, moves)
-    return _text(text, "transposing the tile", "bytes moved", _moved, evidence, trials)
+    try:
+        text = rewrites.turned(evidence.compiled.ttir, moves)
+    except UntriedError:
+        return None
+    remedy = _text(text, "transposing the tile", "bytes moved", _moved, evidence, trials)
+    if found.severity != "note":
+        return remedy
+    return replace(remedy, advice=TRANSPOSE) if remedy.after <= _MUCH * remedy.before else None
 
 
 def _folded(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
