@@ -22,7 +22,7 @@ from tilefold.xray.execution import Program
 from tilefold.xray.ir import Operation, spelled, tensors
 from tilefold.xray.machine import Memory
 from tilefold.xray.machine.memory import TURNS
-from tilefold.xray.observe.fills import Counterexample, Suspect, filled, identity_of, suspects
+from tilefold.xray.observe.fills import Counterexample, Suspect, factor_of, filled, identity_of, suspects
 from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, difference
 from tilefold.xray.observe.values import Element, World
 from tilefold.xray.report.model import Observation, Report
@@ -73,7 +73,10 @@ def _confirmed(
     if shown is None:
         undefined = _undefined(suspect, trials, evidence, programs)
         if undefined is not None:
-            yield _of_undefined(suspect, example, world.made, place, undefined, programs[0])
+            identity = identity_of(example.folding)[1]
+            filled_so = refilled(evidence, suspect.load, VALUES[identity])
+            enough = _shown(trials, evidence, right, programs, filled_so) is None
+            yield _of_undefined(suspect, example, world.made, place, undefined, programs[0], enough=enough)
         return
     if len(suspect.examples) > 1:  # which of the folds it is
         alone = ((e, corrected(evidence, suspect.load, (e,))) for e in suspect.examples)
@@ -95,8 +98,10 @@ def _undefined(
     """A value of lanes that are undefined with which the folds store something else, and what."""
     if len(suspect.load.operands) > 2:
         return None
-    floating = tensors(suspect.load.types)[0].pointee in _BITS
-    for value in (_LARGE, -_LARGE) if floating else (np.inf, -np.inf):
+    large = (_LARGE, -_LARGE) if tensors(suspect.load.types)[0].pointee in _BITS else (np.inf, -np.inf)
+    # What is undefined may be infinite, and times the 0 that the other factor has there it is then no number.
+    product = any(example.folding.name == "tt.dot" for example in suspect.examples)
+    for value in (*large, np.inf) if product else large:
         ours, theirs = (
             trials.memory(trials.compile(text), programs)
             for text in (
@@ -197,16 +202,18 @@ def corrected(
         tiles = tensors(fold.types)
         if not tiles:
             raise UntriedError("what is folded is no tile")
-        kind, kept = tile_type(tiles[0].shape, tiles[0].element), f"%xray_kept_{number}"
-        mask, types = f"{kept}_mask", f"{tile_type(tiles[0].shape, 'i1')}, {kind}"
-        made = _mask_of(evidence, load, tiles[0].shape, mask)
-        if fold.name == "tt.reduce":
+        factor = factor_of(load, fold, evidence.ttir.made_by()) or 0 if fold.name == "tt.dot" else 0
+        tile = tiles[factor]
+        kind, kept = tile_type(tile.shape, tile.element), f"%xray_kept_{number}"
+        mask, types = f"{kept}_mask", f"{tile_type(tile.shape, 'i1')}, {kind}"
+        made = _mask_of(evidence, load, tile.shape, mask, example.rows)
+        if fold.name in ("tt.reduce", "tt.dot"):
             identity = identity_of(fold)[1]
-            if len(fold.operands) != 1 or not identity:
+            if not identity:
                 raise UntriedError("the fold has no identity that is known here")
-            name, at = spelled(fold.operands[0]), fold.row
-            rows[at] = rows[at].replace(f"({name})", f"({kept})", 1)
-            value = literal_of(VALUES[identity], tiles[0].element)
+            name, at = spelled(fold.operands[factor]), fold.row
+            rows[at] = re.sub(rf"(?<=[(\s]){re.escape(name)}(?![\w.$#-])", kept, rows[at], count=1)
+            value = literal_of(VALUES[identity], tile.element)
             before.setdefault(at, []).append(f"{kept}_fill = arith.constant dense<{value}> : {kind}")
             other = f"{kept}_fill"
         else:
@@ -222,14 +229,26 @@ def corrected(
     return "\n".join(row for n, text in enumerate(rows) for row in (*before.get(n, ()), text))
 
 
-def _mask_of(evidence: Evidence, load: Operation, shape: tuple[int, ...], kept: str) -> list[str]:
-    """TTIR that makes the mask of a load for a tile of another shape: what was broadcast, broadcast again, or turned first.
+def _mask_of(
+    evidence: Evidence, load: Operation, shape: tuple[int, ...], kept: str, rows: int = -1
+) -> list[str]:
+    """TTIR that makes the mask of a load for a tile of another shape: what was broadcast, broadcast again, or turned first;
+    of `rows` that were folded, which have an element that is not masked.
 
     Raises:
         UntriedError: it does not fit.
     """
     mask, wanted = load.operands[1], tile_type(shape, "i1")
-    if tensors(load.types)[0].shape == shape:
+    loaded = tensors(load.types)[0].shape
+    if rows >= 0 and len(loaded) == 2 and shape == (loaded[1 - rows],):
+        return [
+            f'{kept} = "tt.reduce"({spelled(mask)}) <{{axis = {rows} : i32}}> ({{',
+            f"^bb0({kept}_a: i1, {kept}_b: i1):",
+            f"{kept}_c = arith.ori {kept}_a, {kept}_b : i1",
+            f"tt.reduce.return {kept}_c : i1",
+            f"}}) : ({tile_type(loaded, 'i1')}) -> {wanted}",
+        ]
+    if loaded == shape:
         return [f"{kept} = arith.andi {spelled(mask)}, {spelled(mask)} : {wanted}"]
     source = evidence.ttir.made_by().get(mask)
     if source is not None and source.name == "tt.broadcast":
@@ -306,13 +325,14 @@ def _observed(
 
 def _of_undefined(
     suspect: Suspect, example: Counterexample, made: Mapping[str, Operation], place: tuple[str, int],
-    found: tuple[float, Difference], program: Program,
+    found: tuple[float, Difference], program: Program, *, enough: bool,
 ) -> Observation:  # fmt: skip
     value, shown = found
     what, identity = identity_of(example.folding)
     at = line_of(example.folding.place)
     fold = f"the {what} in line {at[1]}" if at else f"a {what}"
-    held = f"{value:g}" if np.isfinite(value) else f"the {'greatest' if value > 0 else 'least'} integer"
+    integer = tensors(suspect.load.types)[0].pointee not in _BITS
+    held = f"the {'greatest' if value > 0 else 'least'} integer" if integer else f"{value:g}"
     return Observation(
         "wrong-fill",
         "warning",
@@ -320,6 +340,8 @@ def _of_undefined(
         f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: executed with {held} in them, program "
         f"{program} stores {shown}",
         f"this Triton puts 0 there, which may do for this {what}, but nothing promises it",
-        f"say other={identity or '... what leaves the others as they are'}, or take masked elements out with tl.where",
+        f"say other={identity} (tried: then nothing else is stored than now, and it is promised)"
+        if enough
+        else f"take masked elements out in front of it: tl.where(mask, x, {identity}); other={identity} is not enough: tried",
         numbers=(("identity", identity),),
     )
