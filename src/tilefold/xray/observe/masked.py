@@ -74,8 +74,9 @@ def _confirmed(
         undefined = _undefined(suspect, trials, evidence, programs)
         if undefined is not None:
             identity = identity_of(example.folding)[1]
-            filled_so = refilled(evidence, suspect.load, VALUES[identity])
-            enough = _shown(trials, evidence, right, programs, filled_so) is None
+            enough = identity in VALUES and not _shown(
+                trials, evidence, right, programs, refilled(evidence, suspect.load, VALUES[identity])
+            )
             yield _of_undefined(suspect, example, world.made, place, undefined, programs[0], enough=enough)
         return
     if len(suspect.examples) > 1:  # which of the folds it is
@@ -342,6 +343,11 @@ def _of_undefined(
         f"this Triton puts 0 there, which may do for this {what}, but nothing promises it",
         f"say other={identity} (tried: then nothing else is stored than now, and it is promised)"
         if enough
-        else f"take masked elements out in front of it: tl.where(mask, x, {identity}); other={identity} is not enough: tried",
+        else "take masked elements out in front of it with tl.where"
+        + (
+            f"; other={identity} is not enough: tried"
+            if identity in VALUES
+            else "; not tried: its identity is not known here"
+        ),
         numbers=(("identity", identity),),
     )

@@ -159,10 +159,9 @@ def _fewer_stages(found: Observation, report: Report, evidence: Evidence, trials
 
 
 def _at(evidence: Evidence, found: Observation, name: str) -> list[Operation]:
-    """Operations of a name at the observation's line."""
-    return [
-        o for o in evidence.ttir.walk() if o.name == name and line_of(o.place) == (found.file, found.line)
-    ]
+    """Operations of a name at the observation's lines."""
+    places = {(found.file, found.line), *found.also}
+    return [o for o in evidence.ttir.walk() if o.name == name and line_of(o.place) in places]
 
 
 def _rewritten(
@@ -286,10 +285,7 @@ def _folded(found: Observation, report: Report, evidence: Evidence, trials: Tria
 
 def _behind(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
     """A loop that combines tiles, with one fold behind it."""
-    reductions = _at(evidence, found, "tt.reduce")
-    if len(reductions) != 1:
-        raise UntriedError("the line has several folds")
-    text = rewrites.folded_behind(evidence.compiled.ttir, evidence.ttir, reductions[0])
+    text = rewrites.folded_behind(evidence.compiled.ttir, evidence.ttir, _at(evidence, found, "tt.reduce"))
     return _text(text, "one fold behind the loop", "barriers", _barriers, evidence, trials)
 
 

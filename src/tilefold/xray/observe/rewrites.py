@@ -131,45 +131,51 @@ def _one_place(name: str, function: Function) -> str | None:
     return operation.operands[0] if operation is not None and operation.name == "tt.splat" else None
 
 
-def folded_behind(ttir: str, function: Function, reduction: Operation) -> str:
-    """A loop that folds a tile in every round and combines the result with its variable, combining tiles; one fold behind.
+def folded_behind(ttir: str, function: Function, reductions: Sequence[Operation]) -> str:
+    """Loops that fold a tile in every round and combine the result with their variable, combining tiles; one fold behind.
 
     Raises:
-        UntriedError: the loop is not at the top, or the fold has no identity that is known.
+        UntriedError: a loop is not at the top, or a fold has no identity that is known.
     """
-    loop = next(
-        (o for o in function.body if o.name == "scf.for" and reduction in o.blocks[0].operations), None
-    )
-    identity = VALUES.get(identity_of(reduction)[1])
-    if loop is None or identity is None:
-        raise UntriedError("the loop is inside another one, or the fold has no identity that is known here")
-    (block,) = loop.blocks
-    user = next(o for o in block.operations if reduction.results[0] in o.operands)
-    end = block.operations[-1]
-    index = end.operands.index(user.results[0])
     rows = ttir.splitlines()
-    tile = tensors(reduction.types)[0]
-    whole, narrow = tile_type(tile.shape, tile.element), _types(end.types)[index]
-    variable, start = block.arguments[1:][index], spelled(loop.carried[index])
+    yielded: dict[int, list[str]] = {}  # types that each loop hands on, by its row
+    for number, reduction in enumerate(reductions):
+        loops = (o for o in function.body if o.name == "scf.for" and reduction in o.blocks[0].operations)
+        loop = next(loops, None)
+        if loop is None or identity_of(reduction)[1] not in VALUES:
+            raise UntriedError(
+                "the loop is inside another one, or the fold has no identity that is known here"
+            )
+        _fold_behind(rows, loop, reduction, number, yielded.setdefault(loop.row, []))
+    return _changed(ttir, rows, "there is no such fold")
+
+
+def _fold_behind(
+    rows: list[str], loop: Operation, reduction: Operation, number: int, kinds: list[str]
+) -> None:
+    """The rows of one loop, in which one fold waits; `kinds` are the types that it hands on."""
+    (block,) = loop.blocks
+    end, mark = block.operations[-1], f"%xray_{number}"
+    user = next(o for o in block.operations if reduction.results[0] in o.operands)
+    index = end.operands.index(user.results[0])
+    kinds.extend([] if kinds else _types(end.types))
+    tile, narrow = tensors(reduction.types)[0], kinds[index]
+    kinds[index] = whole = tile_type(tile.shape, tile.element)
+    variable, start = spelled(block.arguments[1:][index]), spelled(loop.carried[index])
     operand, result = spelled(reduction.operands[0]), spelled(loop.results[index])
-    pair = f"{spelled(variable)} = {start}"
-    rows[loop.row] = (
-        f"%xray_wide = arith.constant dense<{literal_of(identity, tile.element)}> : {whole}\n"
-        + _typed(rows[loop.row].replace(pair, f"{spelled(variable)} = %xray_wide", 1), index, whole)
-    )
+    value = literal_of(VALUES[identity_of(reduction)[1]], tile.element)
+    begun = rows[loop.row].replace(f"{variable} = {start}", f"{variable} = {mark}_wide", 1)
+    rows[loop.row] = f"{mark}_wide = arith.constant dense<{value}> : {whole}\n{_typed(begun, index, whole)}"
     last = next(n for n in range(reduction.row, len(rows)) if rows[n].lstrip().startswith("}) :"))
     folding = rows[reduction.row : last + 1]
-    name = spelled(user.results[0])
-    rows[user.row] = f"{name} = {user.name} {spelled(variable)}, {operand} : {whole}"
-    kinds = ", ".join(whole if n == index else kind for n, kind in enumerate(_types(end.types)))
-    rows[end.row] = f"scf.yield {', '.join(map(spelled, end.operands))} : {kinds}"
-    folding[0] = folding[0].replace(spelled(reduction.results[0]), "%xray_folded", 1)
+    folding[0] = folding[0].replace(spelled(reduction.results[0]), f"{mark}_folded", 1)
     folding[0] = folding[0].replace(f"({operand})", f"({result})", 1)
-    after = [*folding, f"%xray_all = {user.name} {start}, %xray_folded : {narrow}"]
+    rows[user.row] = f"{spelled(user.results[0])} = {user.name} {variable}, {operand} : {whole}"
+    rows[end.row] = f"scf.yield {', '.join(map(spelled, end.operands))} : {', '.join(kinds)}"
     for n in range(end.row + 2, len(rows)):
-        rows[n] = re.sub(rf"{re.escape(result)}(?![\w.$#-])", "%xray_all", rows[n])
+        rows[n] = re.sub(rf"{re.escape(result)}(?![\w.$#-])", f"{mark}_all", rows[n])
+    after = [*folding, f"{mark}_all = {user.name} {start}, {mark}_folded : {narrow}"]
     rows[end.row + 1] = "\n".join([rows[end.row + 1], *after])
-    return "\n".join(rows)
 
 
 def _types(types: str) -> list[str]:
