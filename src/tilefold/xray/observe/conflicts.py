@@ -66,9 +66,14 @@ def _turned(operation: Operation, evidence: Evidence) -> bool:
     """Whether registers are stored for the matrix unit with their other dim contiguous, of a narrow type."""
     if operation.name not in ("ttg.local_alloc", "ttg.local_store") or not tensors(operation.types):
         return False
+    known = evidence.ttgir.aliases
+    held = tensors(operation.types)[0].encoding
+    order = re.search(r"order = \[(\d)", known.get(held, held))
     names = re.findall(r"#[\w.]+", operation.types.split("->")[-1])
-    layouts = [evidence.ttgir.aliases.get(name, name) for name in names]
-    return any("transposed = true" in x and f"elementBitWidth = {_NARROW}" in x for x in layouts)
+    wanted = (known.get(name, name) for name in names)
+    shared = next((x for x in wanted if f"elementBitWidth = {_NARROW}" in x), "")
+    # The registers' first dim is the last one of the tile, unless they are turned themselves.
+    return order is not None and bool(shared) and (order[1] == "1") == ("transposed = true" in shared)
 
 
 def _passing(operation: Operation, evidence: Evidence) -> str:

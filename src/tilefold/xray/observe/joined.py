@@ -10,7 +10,7 @@ from tilefold.xray.report.model import Observation
 ASTRAY = "the first lane's address is no multiple of 32 bytes"
 PIECES = "each thread holds "  # neighbouring bytes, which it takes in pieces
 TURNED = "the tile is turned on its way into shared memory"
-TRANSPOSE = "let the tile's contiguous dim be the array's, as tl.arange on the dim of stride 1; transpose inside the tile"
+TRANSPOSE = "load with the array's contiguous dim last in the tile, and transpose it in registers (tl.trans)"
 UNPROVEN = "the compiler cannot prove from the pointer's arithmetic"
 _WIDENED = "divisibility: "
 

@@ -23,7 +23,6 @@ from tilefold.xray.report.occupancy import occupancy
 from tilefold.xray.report.static import line_of
 
 _MUCH = 0.5  # of the bytes of all requests, which a change leaves at most that makes a note a warning
-_SOURCE = "that is for the source to say"
 _GAIN = 0.98  # of what there was: what leaves more is no gain
 _STRONG = ("acq_rel", "acquire", "release")
 
@@ -69,7 +68,7 @@ def _as_it_is(found: Observation) -> Observation:
         word in found.change + found.reason for word in ("tried", "compiled so")
     ):
         return found
-    return replace(found, change=f"{found.change}; not tried: {_SOURCE}")
+    return replace(found, change=f"{found.change} (not tried)")
 
 
 def _said(change: str, remedy: Remedy, changed: Difference | None) -> str:
