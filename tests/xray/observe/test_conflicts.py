@@ -1,4 +1,4 @@
-"""`bank-conflict` and `layout-in-loop` name what they come from: an operand that is turned, two layouts and who wants them."""
+"""`bank-conflict` and `layout-in-loop` name what they come from: an operand that is turned, two layouts and who wants each."""
 
 from __future__ import annotations
 
