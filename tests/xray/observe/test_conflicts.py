@@ -1,4 +1,4 @@
-"""`bank-conflict` and `layout-in-loop` name what they come from: an operand that is turned, two layouts and who wants each."""
+"""`bank-conflict` and `layout-in-loop` name their cause: an operand that is turned, two layouts and who wants them."""
 
 from __future__ import annotations
 

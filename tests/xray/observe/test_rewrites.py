@@ -29,6 +29,14 @@ def read_twice(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def least_and_many(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr, tl.min(tl.load(x_ptr + offs, mask=offs < n, other=2147483647), 0))
+    many = tl.load(x_ptr + offs, mask=offs < n, other=0) > 3
+    tl.store(y_ptr + 1, tl.sum(many.to(tl.int32), 0))
+
+
+@triton.jit
 def windows(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     left = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
@@ -74,6 +82,12 @@ def mixed_up(x_ptr, y_ptr, BLOCK: tl.constexpr):
 def test_a_tile_that_is_kept_is_tried() -> None:
     (found,) = said("read-again", read_twice, {**XY, "n": 1008}, {"BLOCK": 1024})
     assert "tried keeping the tile: bytes moved" in found.change
+    assert found.change.endswith("and the same is stored)")
+
+
+def test_a_tile_that_is_kept_has_the_second_load_s_fill() -> None:
+    args = {"x_ptr": "*i32", "y_ptr": "*i32", "n": 1008}
+    (found,) = said("read-again", least_and_many, args, {"BLOCK": 1024})
     assert found.change.endswith("and the same is stored)")
 
 

@@ -124,15 +124,17 @@ def _by_block(report: Report, place: tuple[str, int]) -> bool:
 def _shown(
     trials: Trials, evidence: Evidence, right: str, programs: list[Program], tried: str | None = None
 ) -> Difference | None:
-    """Where the kernel (or `tried` in its place) stores something else than the corrected one."""
+    """Where the kernel (or `tried` in its place) stores something else than the corrected one; with numbers if there are."""
     corrected_kernel = trials.compile(right)
     kernel = evidence.compiled if tried is None else trials.compile(tried)
+    first = None
     for sign in _SIGNS:
         ours, theirs = (trials.memory(k, programs, sign) for k in (kernel, corrected_kernel))
         found = difference(evidence.compiled, ours, theirs)
-        if found is not None:
+        if found is not None and np.isfinite([found.ours, found.theirs]).all():
             return found
-    return None
+        first = first or found
+    return first
 
 
 def _matters(trials: Trials, evidence: Evidence, load: Operation, programs: list[Program]) -> bool:

@@ -1,4 +1,5 @@
-"""Changes that can be made here - another launch, another word in the TTIR - made, compiled, executed and compared.
+"""Changes that can be made here - another launch, another word in the TTIR, other operations (`rewrites`) - made, compiled,
+executed and compared.
 
 A change is given as one that was tried only if all memory that the executed programs touched then holds the same (or, of a
 change of precision, with what changes) and something is gained. Otherwise the entry says what was tried and what came of it.

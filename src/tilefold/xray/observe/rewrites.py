@@ -22,7 +22,7 @@ _ZERO = ("fadd", "add", "or", "xor")
 
 
 def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> str:
-    """Loads that ask for just what an earlier load asked for take that one's tile, whatever fills what the mask leaves out.
+    """Loads that ask for just what an earlier load asked for take that one's tile, with their own fill for masked elements.
 
     Raises:
         UntriedError: none of them does.
@@ -31,15 +31,19 @@ def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> st
     earlier: dict[tuple[str, ...], str] = {}
     for operation in function.body:  # what stands in a loop is not seen behind it
         for load in operation.walk():
-            if load.name != "tt.load":
+            if load.name != "tt.load" or not tensors(load.types):
                 continue
             first = earlier.get((*load.operands[:2], load.types))
             if first is not None and load in place:
-                kind = re.sub(r"!tt\.ptr<([^>,]*)[^>]*>", r"\1", load.types)
-                name = spelled(load.results[0])
-                rows[load.row] = (
-                    f"{name}_xray = arith.constant true\n{name} = arith.select {name}_xray, {first}, {first} : {kind}"
-                )
+                tile, name = tensors(load.types)[0], spelled(load.results[0])
+                kind, flags = tile_type(tile.shape, tile.pointee), tile_type(tile.shape, "i1")
+                mask, other = f"{name}_xray", first
+                made = [f"{mask} = arith.constant dense<true> : {flags}"]
+                if len(load.operands) == 3:
+                    mask, other = (spelled(v) for v in load.operands[1:])
+                    made = []
+                made.append(f"{name} = arith.select {mask}, {first}, {other} : {flags}, {kind}")
+                rows[load.row] = "\n".join(made)
         if operation.name == "tt.load":
             earlier.setdefault((*operation.operands[:2], operation.types), spelled(operation.results[0]))
     return _changed(ttir, rows, "no load before it has the same addresses and mask")
