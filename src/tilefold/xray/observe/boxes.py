@@ -46,17 +46,24 @@ def _meeting(outcome: Outcome) -> Meeting | None:
     for at, box in enumerate(boxes):
         stored = box.kind != "load"
         before = (b for b in boxes[:at] if b.kind != "load")
-        met = next((b for b in before if np.isin(b.touched, box.touched).any()), None)
+        met = next((b for b in before if _meet(b.touched, box.touched)), None)
         if met is not None and (met.kind, box.kind) not in _IN_ANY_ORDER:
             return met, box
         for access, sectors in touched:
-            if (stored or access.kind == "store") and np.isin(sectors, box.touched).any():
+            if (stored or access.kind == "store") and _meet(sectors, box.touched):
                 return box, access
     return None
 
 
 # Two that give the same whichever comes first.
 _IN_ANY_ORDER = tuple((kind, kind) for kind in ("add", "min", "max", "and", "or", "xor"))
+
+
+def _meet(ours: Array, theirs: Array) -> bool:
+    """Whether two sorted lists of sectors have one in common."""
+    if not len(ours) or not len(theirs) or ours[-1] < theirs[0] or theirs[-1] < ours[0]:
+        return False
+    return bool(np.isin(ours, theirs).any())
 
 
 def _sectors(access: Access) -> Array:
