@@ -316,7 +316,7 @@ def _observed(
     ]  # fmt: skip
     return Observation(
         "wrong-fill",
-        "error" if shown or untried is None else "warning",  # executed, and not shown: a suspicion
+        _severity(example, shown, untried),
         *place,
         f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: {example}"
         + (f"; {shown}" if shown else ""),
@@ -324,6 +324,13 @@ def _observed(
         change,
         numbers=tuple(numbers),
     )
+
+
+def _severity(example: Counterexample, shown: str, untried: str | None) -> str:
+    """Executed, and not shown: a suspicion; one without numbers, which a sort or an index may never let through, less."""
+    if shown or untried is None:
+        return "error"
+    return "warning" if np.isfinite([example.got, example.wanted]).all() else "note"
 
 
 def _of_undefined(
