@@ -21,7 +21,7 @@ class Cta:
 
     `shared` and `local` are in bytes, a block's and a thread's; `parameters` the bytes of all parameters;
     `instructions` how many the kernel has; `cluster` the programs that run together, which a `Cluster` of them makes known
-    to each other.
+    to each other. `late`: boxes of tensors reach memory as late, and are taken as early, as a chip may do it.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Cta:
         program: tuple[int, int, int],
         grid: tuple[int, int, int],
         cluster: int = 1,
+        late: bool = False,
     ) -> None:
         self.threads = threads
         self.everyone = np.ones(self.threads, bool)
@@ -69,6 +70,7 @@ class Cta:
         self.lanes, self.off = np.zeros(instructions, np.int64), np.zeros(instructions, np.int64)
         self.stalled = np.zeros(self.threads, bool)
         self.events = self.syncs = 0
+        self.late: list[Callable[[], None]] | None = [] if late else None  # boxes on their way to memory
         # Of a cluster: how often each thread arrived at its barrier and waited there, and which have ended.
         self.cluster: Cluster[Cta] = Cluster(())
         self.arrived, self.met = np.zeros(self.threads, np.int64), np.zeros(self.threads, np.int64)
@@ -122,6 +124,14 @@ class Cta:
         self.accesses.append(
             Access(number, kind, space, addresses, active, size, self.step, written, self.syncs)
         )
+
+    def arrive(self) -> None:
+        """Boxes that are on their way reach memory: none is promised to come before another."""
+        for box in reversed(self.late or ()):
+            box()
+        if self.late:
+            self.late.clear()
+            self.memory.remember()
 
     def sync(self) -> None:
         """Lanes of warps wait for each other, and see what they wrote."""

@@ -299,6 +299,8 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step:
     """
     if instruction.name.startswith("bar.warp"):
         return lambda cta, mask: cta.sync()
+    if instruction.name.startswith("fence.proxy.async") and not instruction.has("shared::cta"):
+        return moves.after_stores
     if instruction.opcode in _SILENT and not instruction.has("mbarrier_init"):
         return lambda cta, mask: None
     refuse_strangers(binder, instruction)

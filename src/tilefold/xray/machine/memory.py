@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ class Memory:
         self.allocations = [Allocation("module", MODULE_BASE, 0, np.zeros(0, np.uint8))]
         self._seed, self._sign = seed, sign
         self.changes = 0  # stores that changed a byte
+        self.earlier: Memory | None = None  # what was held when `remember` was called
         self.faults: list[Fault] = []
 
     def place(self, name: str, array: Array, *, before: int = 0) -> int:
@@ -92,6 +93,18 @@ class Memory:
         assert found.data is not None, "an allocation without bounds is no array"
         held: Array = found.data[before : found.size].view(dtype).copy()
         return held
+
+    def remember(self) -> None:
+        """Keep what is held now, for those who do not see what is stored from here on."""
+        self.earlier = Memory(self._seed, self._sign)
+        self.earlier.allocations = [
+            replace(
+                a,
+                data=None if a.data is None else a.data.copy(),
+                pages={number: page.copy() for number, page in a.pages.items()},
+            )
+            for a in self.allocations
+        ]
 
     def load(self, addresses: Array, dtype: np.dtype[Any], count: int, instruction: int) -> Array:
         """[count, addresses]: neighbours at aligned addresses; zero where there is nothing."""
@@ -178,14 +191,15 @@ def _padded(data: Array) -> Array:
 
 
 def fill(random: np.random.Generator, kind: str, sign: int = 0) -> Array:
-    """A page of random values; of one sign all floating-point numbers are 1 or more away from 0."""
+    """A page of random values; of one sign all numbers are 1 or more away from 0."""
     if kind in ("f2", "f4", "f8"):
         return _normal(random, _PAGE // int(kind[1]), sign).astype(kind).view(np.uint8)
     if kind == "bf16":
         words = _normal(random, _PAGE // 2, sign).astype(np.float32).view(np.uint32)
         return (words >> np.uint32(16)).astype(np.uint16).view(np.uint8)
     if kind[0] == "i":
-        return random.integers(0, 128, _PAGE // int(kind[1]), np.dtype(kind)).view(np.uint8)
+        whole = random.integers(1 if sign else 0, 128, _PAGE // int(kind[1]), np.dtype(kind))
+        return (-whole if sign < 0 else whole).view(np.uint8)
     return random.integers(0, 256, _PAGE, np.uint8)
 
 

@@ -18,7 +18,7 @@ from tilefold.xray.machine.spaces import words
 from tilefold.xray.machine.types import Array
 from tilefold.xray.machine.watch import Watch
 
-Turns = Literal["together", "first", "last"]
+Turns = Literal["together", "first", "last", "late"]
 MEETING = 1 << 16  # stands for the cluster's barrier where others have a number
 LIMIT = 250_000  # blocks executed; a kernel's loop of 100,000 rounds is one of these
 
@@ -34,7 +34,8 @@ def run(
     turns: Turns = "together",
 ) -> Outcome:
     """Execute one program. `arguments` holds the bits of each parameter by its PTX name, a tensor map's 128 bytes as bytes;
-    `limit` bounds blocks executed. `turns`: all warps together, or each as far as it comes, from the first or from the last.
+    `limit` bounds blocks executed. `turns`: all warps together, or each as far as it comes, from the first or from the last;
+    "late": together, and boxes of tensors are stored when the program ends, and loaded as if its threads had stored nothing.
 
     Threads that part at a branch go on in the order of `machine.order`; at an instruction of several lanes (a shuffle, a
     vote, a matrix) they wait for the others that it names.
@@ -77,9 +78,12 @@ def run_together(
             program=program,
             grid=grid,
             cluster=len(programs),
+            late=turns == "late",
         )
         for program in programs
     ]
+    if turns == "late":
+        memory.remember()
     cluster = Cluster(ctas)
     waiting = [_Threads(kernel, cta, turns) for cta in ctas]
     with np.errstate(all="ignore"):
@@ -88,6 +92,8 @@ def run_together(
             waiting = [threads for threads in waiting if not threads.ended]
             if waiting and not any(moved):
                 raise waiting[0].deadlock()
+    for cta in ctas:
+        cta.arrive()
     cluster.members = ()  # they know each other: without this, their memory would wait for Python's search for cycles
     return tuple(_outcome(program, cta) for program, cta in zip(programs, ctas, strict=True))
 
@@ -152,7 +158,7 @@ class _Threads:
         now = int(place[0])
         # Nearly always all threads stand before the same block.
         if (
-            self._turns == "together"
+            self._turns in ("together", "late")
             and now < self._done
             and not cta.stalled.any()
             and (place == now).all()
@@ -163,7 +169,7 @@ class _Threads:
         ready = (place < self._done) & (self._waits < 0) & ~cta.stalled & ~self._held
         if not ready.any():
             return np.zeros(0, bool) if self._release() else None
-        if self._turns != "together":
+        if self._turns in ("first", "last"):
             warps = np.arange(cta.threads) // 32
             ready &= warps == warps[ready][0 if self._turns == "first" else -1]
         now = int(self._blocks[self._ranks[place[ready]].min()])

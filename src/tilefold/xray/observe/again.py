@@ -14,6 +14,7 @@ from tilefold.xray.report.static import access_of
 
 _LEAST = 1024  # bytes from which a second reading is worth a word
 _MOST = 0.9  # of a line's bytes that another line has read
+_NOWHERE = np.iinfo(np.int64).max
 _HELD = 64  # registers of a thread that a tile may take, of 255, to be kept instead
 
 
@@ -24,11 +25,11 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
         return
     program = int(np.argmax([o.instructions for o in execution.outcomes]))
     read = _read(evidence, program)
-    for at, (place, (once, times)) in enumerate(read.items()):
+    for at, (place, (once, times, _)) in enumerate(read.items()):
         if len(once) * 4 < _LEAST:
             continue
         before = next(
-            (p for p, (other, _) in list(read.items())[:at] if np.isin(once, other).mean() >= _MOST), None
+            (p for p, (other, *_) in list(read.items())[:at] if np.isin(once, other).mean() >= _MOST), None
         )
         if before is None and times < 2:
             continue
@@ -43,15 +44,21 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
         room = registers_a_thread(report) - report.resources.registers
         kept = registers <= min(_HELD, room)
         fits = f"they are {registers} registers a thread"
+        rounds = 1 if before is None else read[before][2]
+        whole = f" of all {size} bytes (one round instead of {rounds})" if rounds > 1 else ""
         change = (
-            f"keep the tile: {fits}"
+            f"keep the tile{whole}: {fits}"
             if kept
             else f"make one pass of it (a running fold, as online softmax or Welford's), or keep the tile in more threads: "
             f"{fits} now"
         )
+        # A window beside another: a tile that is kept cannot be shifted from thread to thread.
+        shifted = before is not None and _shifted(place, before, evidence, program)
+        if shifted:
+            change = "nothing to do: the two windows overlap and are not the same; L1 may have what both hold"
         yield Observation(
             "read-again",
-            "warning" if kept else "note",
+            "warning" if kept and not shifted else "note",
             *place,
             f"{size} bytes of {name} are read that {again}, in program {execution.programs[program]}",
             "a load that stands in the source twice is done twice: the compiler does not keep tiles, and L1 may not either",
@@ -61,14 +68,35 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
         )
 
 
-def _read(evidence: Evidence, program: int) -> dict[tuple[str, int], tuple[Array, int]]:
-    """For each line that loads: the different words, and how often each of them is asked for; 1 where not all are alike."""
+def _shifted(place: tuple[str, int], before: tuple[str, int], evidence: Evidence, program: int) -> bool:
+    """Whether two lines' threads begin one and the same number of bytes apart, and not at the same place."""
     assert evidence.execution is not None
-    loads: dict[int, tuple[str, int]] = {}
+    loads, first = _loads(evidence), dict[tuple[str, int], Array]()
+    for access in evidence.execution.outcomes[program].accesses:
+        at = loads.get(access.instruction)
+        if at in (place, before) and access.space == "global":
+            lowest = np.where(access.active, access.addresses.astype(np.int64), _NOWHERE)
+            first[at] = np.minimum(first.get(at, lowest), lowest)
+    ours, theirs = first[place], first[before]
+    apart = (ours - theirs)[(ours < _NOWHERE) & (theirs < _NOWHERE)]
+    values, counts = np.unique(apart, return_counts=True)
+    return bool(len(values)) and bool(values[counts.argmax()]) and counts.max() >= _MOST * len(apart)
+
+
+def _loads(evidence: Evidence) -> dict[int, tuple[str, int]]:
+    """The lines of instructions that load from global memory."""
+    found: dict[int, tuple[str, int]] = {}
     for number, instruction in enumerate(evidence.entry.instructions):
         accessed, place = access_of(instruction), evidence.places.line(instruction)
         if accessed is not None and accessed[0] in ("load", "copy") and accessed[1] == "global" and place:
-            loads[number] = place
+            found[number] = place
+    return found
+
+
+def _read(evidence: Evidence, program: int) -> dict[tuple[str, int], tuple[Array, int, int]]:
+    """For each line that loads: the different words, how often each is asked for (1 where not all are alike), and rounds."""
+    assert evidence.execution is not None
+    loads = _loads(evidence)
     # By line and round: a tile's load is many instructions, and pieces of a word, or rows that wrap around, are one reading.
     asked: dict[tuple[str, int], dict[int, list[Array]]] = {}
     first: dict[tuple[str, int], int] = {}
@@ -87,5 +115,5 @@ def _read(evidence: Evidence, program: int) -> dict[tuple[str, int], tuple[Array
     for place in sorted(asked, key=lambda p: first[p]):
         each = [np.unique(np.concatenate(parts)) for parts in asked[place].values()]
         once, times = np.unique(np.concatenate(each), return_counts=True)
-        found[place] = (once, int(times[0]) if (times == times[0]).all() else 1)
+        found[place] = (once, int(times[0]) if (times == times[0]).all() else 1, len(each))
     return found

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,7 @@ class Counterexample:
     wanted: float
     seed: int
     update: tuple[str, str] = ("", "")
+    rows: int = -1  # the dim along which rows were folded before, -1 where they were not
 
     def __str__(self) -> str:
         alike = (n for n in range(4, 17) if _number(self.got, n) != _number(self.wanted, n))
@@ -105,8 +106,56 @@ def _spoiled(function: Function, world: World, load: Operation) -> Iterator[Coun
                 varies = _varies_in(operation, load, made, dims)
                 if varies is not None and _folds_along(operation, load, varies):
                     yield from _changed_reduction(world, load, operation)
+                elif varies is None:
+                    yield from _changed_rows(world, load, operation, dims)
+            elif operation.name == "tt.dot":
+                yield from _spoiled_product(world, load, operation, dims)
             elif operation.name == "scf.for":
                 yield from _spoiled_updates(world, load, operation)
+
+
+def _changed_rows(
+    world: World, load: Operation, reduction: Operation, dims: Mapping[str, set[int]]
+) -> Iterator[Counterexample]:
+    """Masked rows that are folded on their own first, and then with the others: distances, of which the least is taken."""
+    made, loaded = world.made, tensors(load.types)[-1]
+    varies = dims.get(load.operands[1], set(range(len(loaded.shape))))
+    if len(loaded.shape) != 2 or len(tensors(reduction.types)[0].shape) != 1:
+        return
+    for name in closure(made, reduction.operands):
+        inner = made.get(name)
+        if inner is None or inner.name != "tt.reduce" or len(inner.operands) != 1:
+            continue
+        axis = int(inner.attributes.split("axis = ")[1].split()[0])
+        if 1 - axis in varies and set(load.results) & closure(made, inner.operands):
+            world.through = frozenset([name])
+            try:
+                yield from (replace(e, rows=axis) for e in _changed_reduction(world, load, reduction))
+            finally:
+                world.through = frozenset()
+
+
+def _spoiled_product(
+    world: World, load: Operation, product: Operation, dims: Mapping[str, set[int]]
+) -> Iterator[Counterexample]:
+    """Masked elements along a product's K that are not 0 times what they meet."""
+    number = factor_of(load, product, world.made)
+    if number is None or 1 - number not in dims.get(load.operands[1], {0, 1}):
+        return
+    for seed, masked, plain in _draws(world, load.operands[1]):
+        (spoiled, kept) = (
+            float(element.value(product.operands[0]) * element.value(product.operands[1]))
+            for element in (Element(world, seed, places[0]) for places in (masked, plain))
+        )
+        if spoiled and not np.isnan(spoiled + kept):
+            yield Counterexample(product, (kept, spoiled), 1, kept + spoiled, kept, seed)
+            return
+
+
+def factor_of(load: Operation, product: Operation, made: Mapping[str, Operation]) -> int | None:
+    """Which factor of a product a load's elements arrive in, each at its own place."""
+    found = (n for n, v in enumerate(product.operands[:2]) if set(load.results) & closure(made, (v,)))
+    return next(found, None)
 
 
 def _folds_along(reduction: Operation, load: Operation, varies: set[int]) -> bool:
@@ -301,9 +350,28 @@ def _number(value: Any, digits: int) -> str:
 
 def identity_of(folding: Operation) -> tuple[str, str]:
     """What a reduction or an update is called, and its identity."""
+    if folding.name == "tt.dot":
+        return "product (a sum along K)", "0"
     inner = folding.blocks[0].operations[0].name if folding.blocks else folding.name
+    if len(folding.operands) > 1 and folding.blocks:
+        return _chosen(folding)
     what = next((name for key, name in _NAMES.items() if key in inner), "reduction")
     return what, _IDENTITY.get(inner, "")
+
+
+def _chosen(folding: Operation) -> tuple[str, str]:
+    """A fold of several values that keeps those where the first is the largest or the least."""
+    orders = {
+        o.attributes.split(",")[0].strip()
+        for o in folding.blocks[0].operations
+        if o.name.startswith("arith.cmp")
+    }
+    integers = any(
+        o.name == "arith.cmpi" and "eq" in o.attributes.split(",")[0] for o in folding.blocks[0].operations
+    )
+    if integers or not orders & {"ogt", "olt"} or {"ogt", "olt"} <= orders:
+        return "reduction", ""
+    return ("argmax", "-inf") if "ogt" in orders else ("argmin", "+inf")
 
 
 def filled(load: Operation, made: Mapping[str, Operation]) -> str:

@@ -10,6 +10,8 @@ from tilefold.xray.report.model import Observation
 ASTRAY = "the first lane's address is no multiple of 32 bytes"
 PIECES = "each thread holds "  # neighbouring bytes, which it takes in pieces
 TURNED = "the tile is turned on its way into shared memory"
+TRANSPOSE = "load with the array's contiguous dim last in the tile, and transpose it in registers (tl.trans)"
+UNPROVEN = "the compiler cannot prove from the pointer's arithmetic"
 _WIDENED = "divisibility: "
 
 

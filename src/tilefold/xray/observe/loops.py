@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import Operation, tensors
 from tilefold.xray.layouts import holding
+from tilefold.xray.observe.wants import wants
 from tilefold.xray.report.model import Line, Observation, Report
 from tilefold.xray.report.static import line_of
 
@@ -96,9 +97,10 @@ def layout_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
             *place,
             f"a tile of {'x'.join(map(str, tile.shape))} {tile.element} changes its layout through shared memory {where}: "
             f"{passes} passes and {barriers} barriers in the executed programs",
-            "what stands before and behind wants its elements in different threads, and shared memory is the way between",
-            "let the loop work in one layout (transpose, reshape or reduce behind it), or change the order of dims that a "
-            "tile is loaded in",
+            "what stands before and behind wants its elements in different threads: "
+            + wants((inside or changes)[0], evidence),
+            "let the loop work in one of the two layouts (transpose, reshape or reduce behind it), or change the order of "
+            "dims that a tile is loaded in; not tried: that is another loop",
             cycles_at_stake=4 * passes + 32 * barriers * report.num_warps,
             numbers=(("passes", passes), ("barriers", barriers)),
         )

@@ -4,6 +4,9 @@ A fill that nothing depends on is right. Where the elements are folded by an ope
 executed once more with the masked elements replaced by it in front of the fold: what it then stores is what it should store.
 Memory without data is filled with numbers of both signs, then of one, then of one in an argument and of the other in the
 next (of a product all results are then negative), so that every extreme shows.
+
+Lanes that a load masks and names no `other` for are undefined: Triton puts 0 there, and may put anything. So they are filled
+with two values, and what is stored may not depend on them.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from tilefold.xray.execution import Program
 from tilefold.xray.ir import Operation, spelled, tensors
 from tilefold.xray.machine import Memory
 from tilefold.xray.machine.memory import TURNS
-from tilefold.xray.observe.fills import Counterexample, Suspect, filled, identity_of, suspects
+from tilefold.xray.observe.fills import Counterexample, Suspect, factor_of, filled, identity_of, suspects
 from tilefold.xray.observe.trials import Difference, EndlessError, Trials, UntriedError, difference
 from tilefold.xray.observe.values import Element, World
 from tilefold.xray.report.model import Observation, Report
@@ -30,7 +33,7 @@ _SIGNS = (0, -1, 1, TURNS)
 _BITS = {
     "f64": (0x7FF0000000000000, 64), "f32": (0x7F800000, 32), "bf16": (0x7F80, 16), "f16": (0x7C00, 16),
 }  # fmt: skip
-_VALUES = {
+VALUES = {
     "0": 0.0, "1": 1.0, "-inf": -np.inf, "+inf": np.inf, "the least integer": -np.inf,
     "the greatest integer": np.inf, "all ones (-1)": -1.0,
 }  # fmt: skip
@@ -66,21 +69,51 @@ def _confirmed(
     """
     right = corrected(evidence, suspect.load, suspect.examples)
     shown = _shown(trials, evidence, right, programs)
-    if shown is None:
-        return
     example = suspect.examples[0]
+    if shown is None:
+        undefined = _undefined(suspect, trials, evidence, programs)
+        if undefined is not None:
+            identity = identity_of(example.folding)[1]
+            enough = identity in VALUES and not _shown(
+                trials, evidence, right, programs, refilled(evidence, suspect.load, VALUES[identity])
+            )
+            yield _of_undefined(suspect, example, world.made, place, undefined, programs[0], enough=enough)
+        return
     if len(suspect.examples) > 1:  # which of the folds it is
         alone = ((e, corrected(evidence, suspect.load, (e,))) for e in suspect.examples)
         example = next((e for e, text in alone if _shown(trials, evidence, text, programs)), example)
     found = f"executed, program {programs[0]} stores {shown}"
     identity = identity_of(example.folding)[1]
     try:
-        simple = refilled(evidence, suspect.load, _VALUES[identity])
+        simple = refilled(evidence, suspect.load, VALUES[identity])
         # A block pointer fills with zero or NaN, whatever would be right.
         enough = not _by_block(report, place) and _shown(trials, evidence, right, programs, simple) is None
     except UntriedError:
         enough = False
     yield _observed(suspect, example, world.made, place, found, None, enough=enough)
+
+
+def _undefined(
+    suspect: Suspect, trials: Trials, evidence: Evidence, programs: list[Program]
+) -> tuple[float, Difference] | None:
+    """A value of lanes that are undefined with which the folds store something else, and what."""
+    if len(suspect.load.operands) > 2:
+        return None
+    large = (_LARGE, -_LARGE) if tensors(suspect.load.types)[0].pointee in _BITS else (np.inf, -np.inf)
+    # What is undefined may be infinite, and times the 0 that the other factor has there it is then no number.
+    product = any(example.folding.name == "tt.dot" for example in suspect.examples)
+    for value in (*large, np.inf) if product else large:
+        ours, theirs = (
+            trials.memory(trials.compile(text), programs)
+            for text in (
+                refilled(evidence, suspect.load, value),
+                corrected(evidence, suspect.load, suspect.examples, value),
+            )
+        )
+        found = difference(evidence.compiled, ours, theirs)
+        if found is not None:
+            return value, found
+    return None
 
 
 def _by_block(report: Report, place: tuple[str, int]) -> bool:
@@ -91,15 +124,17 @@ def _by_block(report: Report, place: tuple[str, int]) -> bool:
 def _shown(
     trials: Trials, evidence: Evidence, right: str, programs: list[Program], tried: str | None = None
 ) -> Difference | None:
-    """Where the kernel (or `tried` in its place) stores something else than the corrected one."""
+    """Where the kernel (or `tried` in its place) stores something else than the corrected one; with numbers if there are."""
     corrected_kernel = trials.compile(right)
     kernel = evidence.compiled if tried is None else trials.compile(tried)
+    first = None
     for sign in _SIGNS:
         ours, theirs = (trials.memory(k, programs, sign) for k in (kernel, corrected_kernel))
         found = difference(evidence.compiled, ours, theirs)
-        if found is not None:
+        if found is not None and np.isfinite([found.ours, found.theirs]).all():
             return found
-    return None
+        first = first or found
+    return first
 
 
 def _matters(trials: Trials, evidence: Evidence, load: Operation, programs: list[Program]) -> bool:
@@ -140,40 +175,48 @@ def refilled(evidence: Evidence, load: Operation, value: float) -> str:
     Raises:
         UntriedError: the type has no such value, or none that is known here.
     """
+    return "\n".join(_refilled_rows(evidence, load, value))
+
+
+def _refilled_rows(evidence: Evidence, load: Operation, value: float) -> list[str]:
     rows = evidence.compiled.ttir.splitlines()
     tile = tensors(load.types)[0]
-    kind = _tile(tile.shape, tile.pointee)
-    row = rows[load.row]
     named = [spelled(v) for v in load.operands]
     filling = ", ".join([*named[:2], "%xray_fill"])
-    rows[load.row] = row.replace(", ".join(named), filling, 1)
-    rows.insert(load.row, f"%xray_fill = arith.constant dense<{literal_of(value, tile.pointee)}> : {kind}")
-    return "\n".join(rows)
+    given = f"%xray_fill = arith.constant dense<{literal_of(value, tile.pointee)}> : {tile_type(tile.shape, tile.pointee)}"
+    # In one row, so that rows keep their numbers.
+    rows[load.row] = f"{given}\n{rows[load.row].replace(', '.join(named), filling, 1)}"
+    return rows
 
 
-def corrected(evidence: Evidence, load: Operation, examples: Sequence[Counterexample]) -> str:
-    """The TTIR in which masked elements are the identity in front of their folds, and leave loops' variables as they were.
+def corrected(
+    evidence: Evidence, load: Operation, examples: Sequence[Counterexample], fill: float | None = None
+) -> str:
+    """The TTIR in which masked elements are the identity in front of their folds, and leave loops' variables as they were;
+    with `fill` the load fills them with that.
 
     Raises:
         UntriedError: that is not known of one of them.
     """
-    rows = evidence.compiled.ttir.splitlines()
+    rows = evidence.compiled.ttir.splitlines() if fill is None else _refilled_rows(evidence, load, fill)
     before: dict[int, list[str]] = {}
     for number, example in enumerate(examples):
         fold = example.folding
         tiles = tensors(fold.types)
         if not tiles:
             raise UntriedError("what is folded is no tile")
-        kind, kept = _tile(tiles[0].shape, tiles[0].element), f"%xray_kept_{number}"
-        mask, types = f"{kept}_mask", f"{_tile(tiles[0].shape, 'i1')}, {kind}"
-        made = _mask_of(evidence, load, tiles[0].shape, mask)
-        if fold.name == "tt.reduce":
+        factor = factor_of(load, fold, evidence.ttir.made_by()) or 0 if fold.name == "tt.dot" else 0
+        tile = tiles[factor]
+        kind, kept = tile_type(tile.shape, tile.element), f"%xray_kept_{number}"
+        mask, types = f"{kept}_mask", f"{tile_type(tile.shape, 'i1')}, {kind}"
+        made = _mask_of(evidence, load, tile.shape, mask, example.rows)
+        if fold.name in ("tt.reduce", "tt.dot"):
             identity = identity_of(fold)[1]
-            if len(fold.operands) != 1 or not identity:
+            if not identity:
                 raise UntriedError("the fold has no identity that is known here")
-            name, at = spelled(fold.operands[0]), fold.row
-            rows[at] = rows[at].replace(f"({name})", f"({kept})", 1)
-            value = literal_of(_VALUES[identity], tiles[0].element)
+            name, at = spelled(fold.operands[factor]), fold.row
+            rows[at] = re.sub(rf"(?<=[(\s]){re.escape(name)}(?![\w.$#-])", kept, rows[at], count=1)
+            value = literal_of(VALUES[identity], tile.element)
             before.setdefault(at, []).append(f"{kept}_fill = arith.constant dense<{value}> : {kind}")
             other = f"{kept}_fill"
         else:
@@ -189,31 +232,44 @@ def corrected(evidence: Evidence, load: Operation, examples: Sequence[Counterexa
     return "\n".join(row for n, text in enumerate(rows) for row in (*before.get(n, ()), text))
 
 
-def _mask_of(evidence: Evidence, load: Operation, shape: tuple[int, ...], kept: str) -> list[str]:
-    """TTIR that makes the mask of a load for a tile of another shape: what was broadcast, broadcast again, or turned first.
+def _mask_of(
+    evidence: Evidence, load: Operation, shape: tuple[int, ...], kept: str, rows: int = -1
+) -> list[str]:
+    """TTIR that makes the mask of a load for a tile of another shape: what was broadcast, broadcast again, or turned first;
+    of `rows` that were folded, which have an element that is not masked.
 
     Raises:
         UntriedError: it does not fit.
     """
-    mask, wanted = load.operands[1], _tile(shape, "i1")
-    if tensors(load.types)[0].shape == shape:
+    mask, wanted = load.operands[1], tile_type(shape, "i1")
+    loaded = tensors(load.types)[0].shape
+    if rows >= 0 and len(loaded) == 2 and shape == (loaded[1 - rows],):
+        return [
+            f'{kept} = "tt.reduce"({spelled(mask)}) <{{axis = {rows} : i32}}> ({{',
+            f"^bb0({kept}_a: i1, {kept}_b: i1):",
+            f"{kept}_c = arith.ori {kept}_a, {kept}_b : i1",
+            f"tt.reduce.return {kept}_c : i1",
+            f"}}) : ({tile_type(loaded, 'i1')}) -> {wanted}",
+        ]
+    if loaded == shape:
         return [f"{kept} = arith.andi {spelled(mask)}, {spelled(mask)} : {wanted}"]
     source = evidence.ttir.made_by().get(mask)
     if source is not None and source.name == "tt.broadcast":
         given = tensors(source.types)[0].shape
         name, fits = spelled(source.operands[0]), len(given) == len(shape)
         if fits and all(a in (1, b) for a, b in zip(given, shape, strict=True)):
-            return [f"{kept} = tt.broadcast {name} : {_tile(given, 'i1')} -> {wanted}"]
+            return [f"{kept} = tt.broadcast {name} : {tile_type(given, 'i1')} -> {wanted}"]
         if fits and len(given) == 2 and all(a in (1, b) for a, b in zip(given[::-1], shape, strict=True)):
-            types = f"{_tile(given, 'i1')} -> {_tile(given[::-1], 'i1')}"
+            types = f"{tile_type(given, 'i1')} -> {tile_type(given[::-1], 'i1')}"
             return [
                 f"{kept}_turned = tt.trans {name} {{order = array<i32: 1, 0>}} : {types}",
-                f"{kept} = tt.broadcast {kept}_turned : {_tile(given[::-1], 'i1')} -> {wanted}",
+                f"{kept} = tt.broadcast {kept}_turned : {tile_type(given[::-1], 'i1')} -> {wanted}",
             ]
     raise UntriedError("its mask is of another shape than what is folded")
 
 
-def _tile(shape: tuple[int, ...], element: str) -> str:
+def tile_type(shape: tuple[int, ...], element: str) -> str:
+    """A tile's type as MLIR writes it."""
     return f"tensor<{''.join(f'{n}x' for n in shape)}{element}>"
 
 
@@ -260,11 +316,47 @@ def _observed(
     ]  # fmt: skip
     return Observation(
         "wrong-fill",
-        "error" if shown or untried is None else "warning",  # executed, and not shown: a suspicion
+        _severity(example, shown, untried),
         *place,
         f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: {example}"
         + (f"; {shown}" if shown else ""),
         f"masked elements must not change the result: the identity of this {what} is {identity}",
         change,
         numbers=tuple(numbers),
+    )
+
+
+def _severity(example: Counterexample, shown: str, untried: str | None) -> str:
+    """Executed, and not shown: a suspicion; one without numbers, which a sort or an index may never let through, less."""
+    if shown or untried is None:
+        return "error"
+    return "warning" if np.isfinite([example.got, example.wanted]).all() else "note"
+
+
+def _of_undefined(
+    suspect: Suspect, example: Counterexample, made: Mapping[str, Operation], place: tuple[str, int],
+    found: tuple[float, Difference], program: Program, *, enough: bool,
+) -> Observation:  # fmt: skip
+    value, shown = found
+    what, identity = identity_of(example.folding)
+    at = line_of(example.folding.place)
+    fold = f"the {what} in line {at[1]}" if at else f"a {what}"
+    integer = tensors(suspect.load.types)[0].pointee not in _BITS
+    held = f"the {'greatest' if value > 0 else 'least'} integer" if integer else f"{value:g}"
+    return Observation(
+        "wrong-fill",
+        "warning",
+        *place,
+        f"masked elements are {filled(suspect.load, made)}, and {fold} takes them in: executed with {held} in them, program "
+        f"{program} stores {shown}",
+        f"this Triton puts 0 there, which may do for this {what}, but nothing promises it",
+        f"say other={identity} (tried: then nothing else is stored than now, and it is promised)"
+        if enough
+        else "take masked elements out in front of it with tl.where"
+        + (
+            f"; other={identity} is not enough: tried"
+            if identity in VALUES
+            else "; not tried: its identity is not known here"
+        ),
+        numbers=(("identity", identity),),
     )

@@ -1,4 +1,4 @@
-"""Traffic that need not be: sectors beyond the bytes needed, passes through the banks of shared memory."""
+"""Traffic that need not be: sectors beyond the bytes needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilefold.xray.ir import element_bytes, tensors
 from tilefold.xray.machine.log import Access as Logged
 from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.addresses import run_of
-from tilefold.xray.observe.joined import ASTRAY, PIECES
+from tilefold.xray.observe.joined import ASTRAY, PIECES, TRANSPOSE
 from tilefold.xray.observe.vectors import WHOLE, bytes_a_thread
 from tilefold.xray.report.model import Access, Layout, Line, Observation, Report
 from tilefold.xray.report.static import access_of, line_of
@@ -120,10 +120,7 @@ def _why_wasted(line: Line, access: Access, report: Report, evidence: Evidence) 
                 "keep what is read together side by side (an array of its own), or load whole rows and pick from them; "
                 "nothing to do where the stride is the caller's",
             )
-        return (
-            reason,
-            "let the tile's contiguous dim be the array's, as tl.arange on the dim of stride 1; transpose inside the tile",
-        )
+        return reason, TRANSPOSE
     if stride is not None and stride > access.bytes:
         return (
             f"{_APART}{stride} bytes apart and take {access.bytes} of them at a time",
@@ -194,26 +191,3 @@ def _dims(line: Line, access: Access) -> int:
     """Dims longer than 1 of the largest tile that a line loads or stores."""
     kinds = {"copy": "load"}.get(access.kind, access.kind)
     return max((sum(n > 1 for n in x.shape) for x in line.layouts if kinds in x.operation), default=2)
-
-
-def bank_conflict(report: Report, evidence: Evidence) -> Iterator[Observation]:
-    """Shared memory accessed in more passes than the words need."""
-    for line in report.lines:
-        for access in line.accesses:
-            if access.passes is None or access.ideal is None or access.passes <= access.ideal:
-                continue
-            spare, requests = access.passes - access.ideal, access.requests or 1
-            an = "an" if access.kind == "atomic" else "a"
-            yield Observation(
-                "bank-conflict",
-                "warning",
-                line.file,
-                line.line,
-                f"{an} {access.kind} of shared memory makes {access.passes / requests:.1f} passes a request where "
-                f"{access.ideal / requests:.1f} would do",
-                "lanes of one warp ask different words of the same bank, and these come one after the other",
-                "let what one warp writes and reads span whole rows of 128 bytes, by the tile's shape or other warps; "
-                "for a gather, spread the indices",
-                cycles_at_stake=4 * spare,
-                numbers=(("passes", access.passes), ("ideal", access.ideal)),
-            )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from tilefold.xray.observe.trials import Difference, Trials, UntriedError, diffe
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import line_of
 
+_ORDERS: tuple[Turns, ...] = ("together", "first", "last")
 _BARRIER = "gpu.barrier"
 _SPAN = 48  # bits of an address; the span's number stands above
 Place = tuple[str, int]
@@ -67,7 +67,7 @@ def _decided_by_order(trials: Trials, ttir: str, program: Program) -> Difference
         UntriedError: it cannot be executed so.
     """
     compiled = trials.compiled if ttir == trials.compiled.ttir else trials.compile(ttir)
-    together, *others = (trials.memory(compiled, [program], turns=turns) for turns in get_args(Turns))
+    together, *others = (trials.memory(compiled, [program], turns=turns) for turns in _ORDERS)
     found = (difference(compiled, other, together) for other in others)
     return next((d for d in found if d is not None), None)
 

@@ -1,4 +1,5 @@
-"""Changes that can be made here - another launch, another word in the TTIR - made, compiled, executed and compared.
+"""Changes that can be made here - another launch, another word in the TTIR, other operations (`rewrites`) - made, compiled,
+executed and compared.
 
 A change is given as one that was tried only if all memory that the executed programs touched then holds the same (or, of a
 change of precision, with what changes) and something is gained. Otherwise the entry says what was tried and what came of it.
@@ -6,7 +7,7 @@ change of precision, with what changes) and something is gained. Otherwise the e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilefold.xray.compile import offline
@@ -14,12 +15,16 @@ from tilefold.xray.compile.job import Compiled
 from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import Operation
 from tilefold.xray.machine import Outcome
-from tilefold.xray.machine.counts import shared_cost
+from tilefold.xray.machine.counts import global_cost, shared_cost
+from tilefold.xray.observe import rewrites
+from tilefold.xray.observe.joined import TRANSPOSE, TURNED, UNPROVEN
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.occupancy import occupancy
 from tilefold.xray.report.static import line_of
 
+_MUCH = 0.5  # of the bytes of all requests, which a change leaves at most that makes a note a warning
+_GAIN = 0.98  # of what there was: what leaves more is no gain
 _STRONG = ("acq_rel", "acquire", "release")
 
 
@@ -33,17 +38,18 @@ class Remedy:
     before: float
     after: float
     precision: bool = False
+    advice: str = ""  # in the place of what the observation advises, which then is a warning
 
 
 def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Observation:
     """The observation with what its change gained, or with why it is not advised; as it was where nothing can be tried."""
     make = _REMEDIES.get(found.code)
-    if make is None or evidence.execution is None or found.change.startswith("nothing to do"):
+    if evidence.execution is None or found.change.startswith("nothing to do"):
         return found
     try:
-        remedy = make(found, report, evidence, trials)
+        remedy = None if make is None else make(found, report, evidence, trials)
         if remedy is None:
-            return found
+            return _as_it_is(found)
         changed = difference(
             evidence.compiled,
             trials.memory(evidence.compiled),
@@ -52,7 +58,18 @@ def tried(found: Observation, report: Report, evidence: Evidence, trials: Trials
         )
     except UntriedError as reason:
         return replace(found, change=f"{found.change}; not tried: {reason}")
+    if remedy.advice and changed is None:
+        found = replace(found, severity="warning", change=remedy.advice)
     return replace(found, change=_said(found.change, remedy, changed))
+
+
+def _as_it_is(found: Observation) -> Observation:
+    """The observation; of a change that nothing here tried, with a word of that."""
+    if found.severity == "note" or any(
+        word in found.change + found.reason for word in ("tried", "compiled so")
+    ):
+        return found
+    return replace(found, change=f"{found.change} (not tried)")
 
 
 def _said(change: str, remedy: Remedy, changed: Difference | None) -> str:
@@ -61,7 +78,7 @@ def _said(change: str, remedy: Remedy, changed: Difference | None) -> str:
         return f"{change} (tried {remedy.what}: {came}; {changed or 'nothing that is stored changes'})"
     if changed is not None:
         return f"not {remedy.what}: tried, and then other values are stored ({changed})"
-    if remedy.after >= remedy.before:
+    if remedy.after >= remedy.before or remedy.after > _GAIN * remedy.before:
         return f"nothing was gained by {remedy.what}: tried, {came}; {change}"
     return f"{change} (tried {remedy.what}: {came}, and the same is stored)"
 
@@ -92,7 +109,7 @@ def _warp_group(found: Observation, report: Report, evidence: Evidence, trials: 
 def _other_warps(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
     """Half and twice the warps against conflicts of shared memory, measured by all passes; those with the fewest."""
     assert evidence.execution is not None
-    if found.severity == "note":
+    if found.severity == "note" or found.reason.startswith(TURNED):
         return None
     outcomes = evidence.execution.outcomes
     before, issued = _passes(outcomes), _issued(outcomes)
@@ -142,10 +159,9 @@ def _fewer_stages(found: Observation, report: Report, evidence: Evidence, trials
 
 
 def _at(evidence: Evidence, found: Observation, name: str) -> list[Operation]:
-    """Operations of a name at the observation's line."""
-    return [
-        o for o in evidence.ttir.walk() if o.name == name and line_of(o.place) == (found.file, found.line)
-    ]
+    """Operations of a name at the observation's lines."""
+    places = {(found.file, found.line), *found.also}
+    return [o for o in evidence.ttir.walk() if o.name == name and line_of(o.place) in places]
 
 
 def _rewritten(
@@ -215,8 +231,78 @@ def _precision(found: Observation, evidence: Evidence, trials: Trials, word: str
     return Remedy(f'input_precision="{word}"', made, "instructions issued", before, after, precision=True)
 
 
+def _text(text: str, what: str, measure: str, count: Callable[[Sequence[Outcome]], int], evidence: Evidence,
+          trials: Trials) -> Remedy:  # fmt: skip
+    """Another TTIR, measured in what both execute."""
+    made = trials.compile(text)
+    assert evidence.execution is not None
+    return Remedy(what, made, measure, count(evidence.execution.outcomes), count(trials.run(made).outcomes))
+
+
+def _moved(outcomes: Sequence[Outcome]) -> int:
+    return sum(global_cost(o.accesses).moved for o in outcomes)
+
+
+def _requests(outcomes: Sequence[Outcome]) -> int:
+    return sum(global_cost(o.accesses).requests for o in outcomes)
+
+
+def _atomics(outcomes: Sequence[Outcome]) -> int:
+    return sum(int(a.active.sum()) for o in outcomes for a in o.accesses if a.kind == "atomic")
+
+
+def _barriers(outcomes: Sequence[Outcome]) -> int:
+    return sum(o.barriers for o in outcomes)
+
+
+def _kept(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """The earlier load's tile in the place of the later one."""
+    if found.severity == "note":
+        return None
+    text = rewrites.loaded_once(evidence.compiled.ttir, evidence.ttir, _at(evidence, found, "tt.load"))
+    return _text(text, "keeping the tile", "bytes moved", _moved, evidence, trials)
+
+
+def _turned(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """The tile with its dims in the other order, transposed in registers. Where a cache gives the rest of the sectors, it is
+    said only if it saves many."""
+    moves = [*_at(evidence, found, "tt.load"), *_at(evidence, found, "tt.store")]
+    try:
+        text = rewrites.turned(evidence.compiled.ttir, moves)
+    except UntriedError:
+        return None
+    remedy = _text(text, "transposing the tile", "bytes moved", _moved, evidence, trials)
+    if found.severity != "note":
+        return remedy
+    return replace(remedy, advice=TRANSPOSE) if remedy.after <= _MUCH * remedy.before else None
+
+
+def _folded(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """One atomic for a tile whose elements all go to one place."""
+    text = rewrites.folded_first(evidence.compiled.ttir, evidence.ttir, _at(evidence, found, "tt.atomic_rmw"))
+    return _text(text, "folding the tile first", "atomics", _atomics, evidence, trials)
+
+
+def _behind(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """A loop that combines tiles, with one fold behind it."""
+    text = rewrites.folded_behind(evidence.compiled.ttir, evidence.ttir, _at(evidence, found, "tt.reduce"))
+    return _text(text, "one fold behind the loop", "barriers", _barriers, evidence, trials)
+
+
+def _promised(found: Observation, report: Report, evidence: Evidence, trials: Trials) -> Remedy | None:
+    """Promises that the executed addresses keep."""
+    if not found.reason.startswith(UNPROVEN):
+        return None
+    moves = [*_at(evidence, found, "tt.load"), *_at(evidence, found, "tt.store")]
+    text = rewrites.promised(
+        evidence.compiled.ttir, evidence.ttir, moves, int(dict(found.numbers)["possible"])
+    )
+    return _text(text, "both promises", "requests to global memory", _requests, evidence, trials)
+
+
 _REMEDIES: dict[str, Callable[[Observation, Report, Evidence, Trials], Remedy | None]] = {
     "redundant-threads": _fewer_warps, "idle-warps": _fewer_warps, "older-tensor-core": _warp_group, "spill": _more_warps,
     "occupancy": _fewer_stages, "strong-atomic": _weaker, "tf32-dot": _exact, "no-tensor-core": _rounded,
-    "bank-conflict": _other_warps,
+    "bank-conflict": _other_warps, "read-again": _kept, "wasted-sectors": _turned, "per-element-atomic": _folded,
+    "fold-in-loop": _behind, "scalar-access": _promised,
 }  # fmt: skip

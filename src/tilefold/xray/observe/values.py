@@ -74,6 +74,9 @@ class World:
         self.made, self.known, self.grid = function.made_by(), known, grid
         self.loops = {o.blocks[0].arguments[0]: o for o in function.walk() if o.name == "scf.for"}
         self._steps = steps
+        self.through: frozenset[str] = (
+            frozenset()
+        )  # folds of one dim whose rows are taken to have one element
 
     def step(self) -> None:
         """Count one value.
@@ -130,7 +133,7 @@ class Element:
             mask = operation.operands[1]
             masked = mask in self._values and not self._values[mask]
             wanted = operation.operands[2:3] if masked else (mask,)
-        elif is_elementwise(operation):
+        elif is_elementwise(operation) or name in self._world.through:
             wanted = operation.operands
         return [v for v in wanted if v not in self._values]
 
@@ -154,7 +157,7 @@ class Element:
             return literal(operation)
         if kind in _RECASTS:
             return recast(self._values[operands[0]], operation.types)
-        if kind in MOVES:
+        if kind in MOVES or name in self._world.through:
             return self._values[operands[0]]
         if kind == "tt.make_range":
             found = _RANGE.search(operation.attributes)

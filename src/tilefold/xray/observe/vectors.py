@@ -12,7 +12,7 @@ from tilefold.xray.evidence import Evidence
 from tilefold.xray.ir import element_bytes, spelled, tensors
 from tilefold.xray.layouts import holding
 from tilefold.xray.observe.addresses import asked, backwards, run_of, runs_of, turned
-from tilefold.xray.observe.joined import TURNED
+from tilefold.xray.observe.joined import TURNED, UNPROVEN
 from tilefold.xray.observe.trials import Trials, UntriedError
 from tilefold.xray.ptx import parse
 from tilefold.xray.report.model import Access, Line, Observation, Report
@@ -111,8 +111,7 @@ def _unproven(line: Line, access: Access, evidence: Evidence) -> Cause:
             "note",
         )
     return Cause(
-        "the compiler cannot prove from the pointer's arithmetic what the executed addresses show: a thread's neighbouring "
-        "elements lie together",
+        f"{UNPROVEN} what the executed addresses show: a thread's neighbouring elements lie together",
         "write offsets as a base plus tl.arange; tell what you know with tl.multiple_of and tl.max_contiguous",
         0,
     )
@@ -177,7 +176,7 @@ class Causes:
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
             return Cause(
                 f"divisibility: with {shown} a multiple of 16 it is {width} bytes (compiled so); as it is, {through}",
-                self._divided(enough[:1] or needed or self._names),
+                self._divided(enough[:1] or needed or self._names, masked=masked),
                 width,
             )
         if masked:
@@ -190,8 +189,9 @@ class Causes:
             )
         return None
 
-    def _divided(self, names: list[str]) -> str:
-        """How arguments come to be multiples of 16: pointers begin there, numbers are padded."""
+    def _divided(self, names: list[str], *, masked: bool) -> str:
+        """How arguments come to be multiples of 16: pointers begin there, numbers are padded. Where only a mask is in the
+        way, the tile that it cuts may also go alone; rows that are not aligned begin between vectors in every tile."""
         pointers = {a.name for a in self._evidence.compiled.parameters if a.pointer}
         begin, padded = ([n for n in names if (n in pointers) == wanted] for wanted in (True, False))
         said = []
@@ -201,7 +201,8 @@ class Causes:
             each = "a multiple" if len(padded) == 1 else "multiples"
             said.append(
                 f"pad so that {' and '.join(padded)} {'is' if len(padded) == 1 else 'are'} {each} of 16 and pass "
-                f"{'it' if len(padded) == 1 else 'them'} so, or split the last tile off and mask it alone"
+                f"{'it' if len(padded) == 1 else 'them'} so"
+                + (", or split the last tile off and mask it alone" if masked else "")
             )
         return ", and ".join(said)
 

@@ -6,6 +6,7 @@ belong to is waited for: for code that waits the values are the same.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,8 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
     if words[1:3] == ("bulk", "commit_group"):
         return lambda cta, mask: None
     if words[1:3] == ("bulk", "wait_group"):
-        return lambda cta, mask: cta.engine(Stores).close()
+        done = "read" not in words  # else shared memory is free again, and nothing is said of global memory
+        return lambda cta, mask: _wait(cta, done=done)
     if "tensor" not in words or _OTHER & set(words):
         raise unknown(instruction)
     if words[0] == "async" and "mbarrier::complete_tx::bytes" in words:
@@ -45,6 +47,18 @@ def bind(binder: Binder, instruction: Instruction, number: int) -> Step | None:
     if "bulk_group" in words:
         return _store(binder, instruction, number)
     raise unknown(instruction)
+
+
+def _wait(cta: Cta, *, done: bool) -> None:
+    cta.engine(Stores).close()
+    if done:
+        cta.arrive()
+
+
+def after_stores(cta: Cta, mask: Mask) -> None:
+    """A fence behind which boxes are loaded as threads have left them."""
+    if cta.late is not None:
+        cta.memory.remember()
 
 
 class Box:
@@ -106,7 +120,8 @@ def _load(binder: Binder, instruction: Instruction, number: int) -> Step:
     def load(cta: Cta, mask: Mask) -> None:
         for thread, box in _boxes(cta, mask, number, place, coordinates, shared):
             values = np.full((1, len(box.inside)), box.outside)
-            values[:, box.inside] = cta.memory.load(box.places, box.kind.dtype, 1, number)
+            seen = cta.memory.earlier or cta.memory
+            values[:, box.inside] = seen.load(box.places, box.kind.dtype, 1, number)
             cta.shared.store(box.shared, values, number)
             cta.transfers.append(box.transfer(number, "load", cta.step))
             cta.touch(number, 1 << thread // 32, box.chunks, 16, "opens", write=True)
@@ -128,14 +143,22 @@ def _store(binder: Binder, instruction: Instruction, number: int) -> Step:
     def store(cta: Cta, mask: Mask) -> None:
         for thread, box in _boxes(cta, mask, number, place, coordinates, shared):
             values = cta.shared.load(box.shared, box.kind.dtype, 1, number)[:, box.inside]
-            if operation != "store":
-                before = cta.memory.load(box.places, box.kind.dtype, 1, number)
-                values = _REDUCTIONS[operation](before, values, box.kind)
-            cta.memory.store(box.places, values, number)
+            arrive = functools.partial(_arrive, cta, box, values, operation, number)
+            if cta.late is None:
+                arrive()
+            else:
+                cta.late.append(arrive)
             cta.transfers.append(box.transfer(number, operation, cta.step))
             cta.engine(Stores).begin(number, thread // 32, box.chunks)
 
     return store
+
+
+def _arrive(cta: Cta, box: Box, values: Array, operation: str, number: int) -> None:
+    if operation != "store":
+        before = cta.memory.load(box.places, box.kind.dtype, 1, number)
+        values = _REDUCTIONS[operation](before, values, box.kind)
+    cta.memory.store(box.places, values, number)
 
 
 def _add(old: Array, new: Array, kind: Type) -> Array:

@@ -1,0 +1,232 @@
+"""A kernel's TTIR with one thing written otherwise: what an author would change in the source, where it is mechanical.
+
+Each function gives the whole text, whose rows keep what stands in them, or raises: it is tried by `remedies`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tilefold.xray.ir import Operation, element_bytes, spelled, tensors
+from tilefold.xray.ir.syntax import Function
+from tilefold.xray.observe.fills import identity_of
+from tilefold.xray.observe.masked import VALUES, literal_of, tile_type
+from tilefold.xray.observe.trials import UntriedError
+
+_FOLDS = {
+    "fadd": "arith.addf", "add": "arith.addi", "max": "arith.maxsi", "min": "arith.minsi", "and": "arith.andi",
+    "or": "arith.ori", "xor": "arith.xori",
+}  # fmt: skip
+_ZERO = ("fadd", "add", "or", "xor")
+
+
+def loaded_once(ttir: str, function: Function, place: Sequence[Operation]) -> str:
+    """Loads that ask for just what an earlier load asked for take that one's tile, with their own fill for masked elements.
+
+    Raises:
+        UntriedError: none of them does.
+    """
+    rows = ttir.splitlines()
+    earlier: dict[tuple[str, ...], str] = {}
+    for operation in function.body:  # what stands in a loop is not seen behind it
+        for load in operation.walk():
+            if load.name != "tt.load" or not tensors(load.types):
+                continue
+            first = earlier.get((*load.operands[:2], load.types))
+            if first is not None and load in place:
+                tile, name = tensors(load.types)[0], spelled(load.results[0])
+                kind, flags = tile_type(tile.shape, tile.pointee), tile_type(tile.shape, "i1")
+                mask, other = f"{name}_xray", first
+                made = [f"{mask} = arith.constant dense<true> : {flags}"]
+                if len(load.operands) == 3:
+                    mask, other = (spelled(v) for v in load.operands[1:])
+                    made = []
+                made.append(f"{name} = arith.select {mask}, {first}, {other} : {flags}, {kind}")
+                rows[load.row] = "\n".join(made)
+        if operation.name == "tt.load":
+            earlier.setdefault((*operation.operands[:2], operation.types), spelled(operation.results[0]))
+    return _changed(ttir, rows, "no load before it has the same addresses and mask")
+
+
+def turned(ttir: str, moves: Sequence[Operation]) -> str:
+    """Loads and stores of two dims in the other order of dims, the tile transposed in registers.
+
+    Raises:
+        UntriedError: there are none.
+    """
+    rows = ttir.splitlines()
+    for move in moves:
+        tile = next(iter(tensors(move.types)), None)
+        if tile is None or len(tile.shape) != 2 or min(tile.shape) < 2:
+            continue
+        here, there = tile_type(tile.shape, tile.element), tile_type(tile.shape[::-1], tile.element)
+        own = tile_type(tile.shape, tile.pointee)
+        mask = tile_type(tile.shape, "i1")
+        kinds = [here, own, mask] if move.name == "tt.store" else [here, mask, own]
+        names = [spelled(v) for v in move.operands]
+        others = [f"%xray_turned_{move.row}_{n}" for n in range(len(names))]
+        before = [_transposed(o, v, k) for o, v, k in zip(others, names, kinds, strict=False)]
+        row = rows[move.row].replace(here, there, 1).replace(", ".join(names), ", ".join(others), 1)
+        after = []
+        if move.results:
+            name = spelled(move.results[0])
+            row = row.replace(f"{name} =", f"{name}_xray =", 1)
+            after = [_transposed(name, f"{name}_xray", tile_type(tile.shape[::-1], tile.pointee))]
+        rows[move.row] = "\n".join([*before, row, *after])
+    return _changed(ttir, rows, "the tile has one dim")
+
+
+def _transposed(name: str, of: str, kind: str) -> str:
+    sizes = re.match(r"tensor<(\d+)x(\d+)x", kind)
+    assert sizes is not None
+    other = kind.replace(f"<{sizes[1]}x{sizes[2]}x", f"<{sizes[2]}x{sizes[1]}x", 1)
+    return f"{name} = tt.trans {of} {{order = array<i32: 1, 0>}} : {kind} -> {other}"
+
+
+def folded_first(ttir: str, function: Function, atomics: Sequence[Operation]) -> str:
+    """Tiles whose elements all go to one place: folded, and one atomic.
+
+    Raises:
+        UntriedError: they do not, or the operation has no fold that is written here.
+    """
+    rows = ttir.splitlines()
+    for atomic in atomics:
+        words = atomic.attributes.replace(",", " ").split()
+        kind = next((w for w in words if w in _FOLDS), None)
+        tile = next(iter(tensors(atomic.types)), None)
+        pointer = _one_place(atomic.operands[0], function)
+        if kind is None or tile is None or len(tile.shape) != 1 or pointer is None:
+            raise UntriedError("its elements go to several places, or their fold is not written here")
+        element, name = tile.pointee, f"%xray_{atomic.row}"
+        value = 0.0 if kind in _ZERO else {"max": float("-inf"), "min": float("inf")}.get(kind, -1.0)
+        whole = tile_type(tile.shape, element)
+        given, mask = (spelled(v) for v in atomic.operands[1:3])
+        head = rows[atomic.row].partition("%" + spelled(atomic.operands[0])[1:])[0]
+        rows[atomic.row] = "\n".join(
+            [
+                f"{name}_fill = arith.constant dense<{literal_of(value, element)}> : {whole}",
+                f"{name}_kept = arith.select {mask}, {given}, {name}_fill : {tile_type(tile.shape, 'i1')}, {whole}",
+                f'{name}_fold = "tt.reduce"({name}_kept) <{{axis = 0 : i32}}> ({{',
+                f"^bb0({name}_a: {element}, {name}_b: {element}):",
+                f"{name}_c = {_FOLDS[kind]} {name}_a, {name}_b : {element}",
+                f"tt.reduce.return {name}_c : {element}",
+                f"}}) : ({whole}) -> {element}",
+                f"{name}_true = arith.constant true",
+                f"{head}{spelled(pointer)}, {name}_fold, {name}_true : (!tt.ptr<{element}>, {element}, i1) -> {element}",
+            ]
+        )
+    return _changed(ttir, rows, "there is no such atomic")
+
+
+def _one_place(name: str, function: Function) -> str | None:
+    """The pointer of which all elements of a tile of pointers are copies."""
+    made = function.made_by()
+    operation = made.get(name)
+    while operation is not None and operation.name == "tt.addptr":
+        offset = made.get(operation.operands[1])
+        if (
+            offset is None
+            or offset.name != "arith.constant"
+            or not re.match(r"dense<0>", offset.attributes.strip())
+        ):
+            return None
+        operation = made.get(operation.operands[0])
+    return operation.operands[0] if operation is not None and operation.name == "tt.splat" else None
+
+
+def folded_behind(ttir: str, function: Function, reductions: Sequence[Operation]) -> str:
+    """Loops that fold a tile in every round and combine the result with their variable, combining tiles; one fold behind.
+
+    Raises:
+        UntriedError: a loop is not at the top, or a fold has no identity that is known.
+    """
+    rows = ttir.splitlines()
+    yielded: dict[int, list[str]] = {}  # types that each loop hands on, by its row
+    for number, reduction in enumerate(reductions):
+        loops = (o for o in function.body if o.name == "scf.for" and reduction in o.blocks[0].operations)
+        loop = next(loops, None)
+        if loop is None or identity_of(reduction)[1] not in VALUES:
+            raise UntriedError(
+                "the loop is inside another one, or the fold has no identity that is known here"
+            )
+        _fold_behind(rows, loop, reduction, number, yielded.setdefault(loop.row, []))
+    return _changed(ttir, rows, "there is no such fold")
+
+
+def _fold_behind(
+    rows: list[str], loop: Operation, reduction: Operation, number: int, kinds: list[str]
+) -> None:
+    """The rows of one loop, in which one fold waits; `kinds` are the types that it hands on."""
+    (block,) = loop.blocks
+    end, mark = block.operations[-1], f"%xray_{number}"
+    user = next(o for o in block.operations if reduction.results[0] in o.operands)
+    index = end.operands.index(user.results[0])
+    kinds.extend([] if kinds else _types(end.types))
+    tile, narrow = tensors(reduction.types)[0], kinds[index]
+    kinds[index] = whole = tile_type(tile.shape, tile.element)
+    variable, start = spelled(block.arguments[1:][index]), spelled(loop.carried[index])
+    operand, result = spelled(reduction.operands[0]), spelled(loop.results[index])
+    value = literal_of(VALUES[identity_of(reduction)[1]], tile.element)
+    begun = rows[loop.row].replace(f"{variable} = {start}", f"{variable} = {mark}_wide", 1)
+    rows[loop.row] = f"{mark}_wide = arith.constant dense<{value}> : {whole}\n{_typed(begun, index, whole)}"
+    last = next(n for n in range(reduction.row, len(rows)) if rows[n].lstrip().startswith("}) :"))
+    folding = rows[reduction.row : last + 1]
+    folding[0] = folding[0].replace(spelled(reduction.results[0]), f"{mark}_folded", 1)
+    folding[0] = folding[0].replace(f"({operand})", f"({result})", 1)
+    rows[user.row] = f"{spelled(user.results[0])} = {user.name} {variable}, {operand} : {whole}"
+    rows[end.row] = f"scf.yield {', '.join(map(spelled, end.operands))} : {', '.join(kinds)}"
+    for n in range(end.row + 2, len(rows)):
+        rows[n] = re.sub(rf"{re.escape(result)}(?![\w.$#-])", f"{mark}_all", rows[n])
+    after = [*folding, f"{mark}_all = {user.name} {start}, {mark}_folded : {narrow}"]
+    rows[end.row + 1] = "\n".join([rows[end.row + 1], *after])
+
+
+def _types(types: str) -> list[str]:
+    """The types of a list, which may hold commas themselves."""
+    found, depth = [""], 0
+    for letter in types:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [t.strip() for t in found]
+
+
+def _typed(row: str, index: int, kind: str) -> str:
+    """The row of a loop with another type of one of its results."""
+    head, arrow, rest = row.partition("-> (")
+    held, depth = "", 1
+    for letter in rest:
+        depth += (letter in "<(") - (letter in ">)")
+        if not depth:
+            break
+        held += letter
+    kinds = _types(held)
+    return head + arrow + ", ".join([*kinds[:index], kind, *kinds[index + 1 :]]) + rest[len(held) :]
+
+
+def promised(ttir: str, function: Function, moves: Sequence[Operation], width: int) -> str:
+    """Pointers of tiles of one dim whose elements are promised to lie together, `width` bytes that begin at a multiple of it:
+    what tl.max_contiguous and tl.multiple_of say.
+
+    Raises:
+        UntriedError: there are none.
+    """
+    rows, made = ttir.splitlines(), function.made_by()
+    for move in moves:
+        pointer, tile = made.get(move.operands[0]), next(iter(tensors(move.types)), None)
+        if pointer is None or tile is None or pointer.name != "tt.addptr" or len(tile.shape) != 1:
+            continue
+        count = width // element_bytes(tile.pointee)
+        said = f"{{tt.contiguity = dense<{count}> : tensor<1xi32>, tt.divisibility = dense<{width}> : tensor<1xi32>}}"
+        rows[pointer.row] = rows[pointer.row].replace(" : ", f" {said} : ", 1)
+    return _changed(ttir, rows, "its pointers are not written as one sum of one dim")
+
+
+def _changed(ttir: str, rows: Sequence[str], otherwise: str) -> str:
+    text = "\n".join(rows)
+    if text == "\n".join(ttir.splitlines()):
+        raise UntriedError(otherwise)
+    return text

@@ -1,0 +1,58 @@
+"""`bank-conflict` and `layout-in-loop` name their cause: an operand that is turned, two layouts and who wants them."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from tilefold import xray
+from xray.observe.planted import XY
+
+
+@triton.jit
+def product(a_ptr, b_ptr, c_ptr, K, stride_k, stride_n, B: tl.constexpr):
+    m, n, k = tl.arange(0, B), tl.arange(0, B), tl.arange(0, B)
+    acc = tl.zeros((B, B), tl.float32)
+    for start in range(0, K, B):
+        a = tl.load(a_ptr + m[:, None] * K + (start + k)[None, :])
+        b = tl.load(b_ptr + (start + k)[:, None] * stride_k + n[None, :] * stride_n)
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + m[:, None] * B + n[None, :], acc)
+
+
+@triton.jit
+def both_ways(x_ptr, y_ptr, rounds, B: tl.constexpr):
+    m, n = tl.arange(0, B), tl.arange(0, B)
+    acc = tl.zeros([B, B], tl.float32)
+    for i in range(rounds):
+        here = i * B * B + m[:, None] * B + n[None, :]
+        acc += tl.trans(tl.load(x_ptr + here)) * tl.load(y_ptr + here)
+    tl.store(y_ptr + m[:, None] * B + n[None, :], acc)
+
+
+def conflicts(stride_k: int, stride_n: int) -> list[str]:
+    args = {
+        "a_ptr": "*fp8e4nv", "b_ptr": "*fp8e4nv", "c_ptr": "*fp32", "K": 128, "stride_k": stride_k, "stride_n": stride_n,
+    }  # fmt: skip
+    report = xray.explain(product, args, {"B": 64})
+    return [o.reason + "; " + o.change for o in report.observations if o.code == "bank-conflict"]
+
+
+def test_an_operand_of_eight_bits_that_is_turned_is_named() -> None:
+    (said,) = conflicts(64, 1)
+    assert "wgmma takes operands of 8 bits only with K contiguous" in said
+    assert "keep this operand in global memory with K contiguous" in said
+    assert "num_warps" not in said
+
+
+def test_an_operand_with_k_contiguous_is_not_turned() -> None:
+    assert not any("turned" in said for said in conflicts(1, 128))
+
+
+def test_both_layouts_are_named_with_the_lines_that_want_them() -> None:
+    report = xray.explain(both_ways, {**XY, "rounds": 4}, {"B": 32})
+    (found,) = [o for o in report.observations if o.code == "layout-in-loop"]
+    assert f"the transpose in line {found.line} has it as" in found.reason
+    assert f"the load in line {found.line} wants" in found.reason
+    assert "a thread" in found.reason
+    assert "not tried" in found.change

@@ -1,0 +1,125 @@
+"""Changes of the source that are applied to the TTIR, executed, and told with what they gained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from tilefold import xray
+from tilefold.xray.report.model import Observation
+from xray.observe.planted import XY
+
+
+def said(
+    code: str, kernel: Any, args: dict[str, Any], constants: dict[str, Any], **given: Any
+) -> list[Observation]:
+    report = xray.explain(kernel, args, constants, **given)
+    return [o for o in report.observations if o.code == code]
+
+
+@triton.jit
+def read_twice(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    tl.store(y_ptr + n, tl.sum(x, 0))
+    again = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    tl.store(y_ptr + offs, again, mask=offs < n)
+
+
+@triton.jit
+def least_and_many(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr, tl.min(tl.load(x_ptr + offs, mask=offs < n, other=2147483647), 0))
+    many = tl.load(x_ptr + offs, mask=offs < n, other=0) > 3
+    tl.store(y_ptr + 1, tl.sum(many.to(tl.int32), 0))
+
+
+@triton.jit
+def windows(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    left = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    right = tl.load(x_ptr + offs + 1, mask=offs + 1 < n, other=0.0)
+    tl.store(y_ptr + offs, left + right, mask=offs < n)
+
+
+@triton.jit(do_not_specialize=["stride_m", "stride_n"])
+def columns(x_ptr, y_ptr, stride_m, stride_n, B: tl.constexpr):
+    m, n = tl.arange(0, B), tl.arange(0, B)
+    x = tl.load(
+        x_ptr + m[:, None] * stride_m + n[None, :] * stride_n, mask=(m < B)[:, None] & (n < B)[None, :]
+    )
+    tl.store(y_ptr + m[:, None] * B + n[None, :], x)
+
+
+@triton.jit
+def count_above(x_ptr, y_ptr, n, BLOCK: tl.constexpr, ONE: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    above = (tl.load(x_ptr + offs, mask=offs < n, other=0.0) > 0.5).to(tl.int32)
+    at = tl.zeros([BLOCK], tl.int32) if ONE else offs % 4
+    tl.atomic_add(y_ptr + at, above, mask=offs < n, sem="relaxed")
+
+
+@triton.jit
+def sums_of_rounds(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    total, rounds, most = 0.0, 0, float("-inf")
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + tl.arange(0, BLOCK))
+        total += tl.sum(x * x, 0)
+        most = tl.maximum(most, tl.max(x, 0))
+        rounds += 1
+    tl.store(y_ptr, total / rounds)
+    tl.store(y_ptr + 1, most)
+
+
+@triton.jit
+def mixed_up(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + (offs ^ 64)))
+
+
+def test_a_tile_that_is_kept_is_tried() -> None:
+    (found,) = said("read-again", read_twice, {**XY, "n": 1008}, {"BLOCK": 1024})
+    assert "tried keeping the tile: bytes moved" in found.change
+    assert found.change.endswith("and the same is stored)")
+
+
+def test_a_tile_that_is_kept_has_the_second_load_s_fill() -> None:
+    args = {"x_ptr": "*i32", "y_ptr": "*i32", "n": 1008}
+    (found,) = said("read-again", least_and_many, args, {"BLOCK": 1024})
+    assert found.change.endswith("and the same is stored)")
+
+
+def test_a_window_beside_another_is_not_the_same_tile() -> None:
+    (found,) = said("read-again", windows, {**XY, "n": 5000}, {"BLOCK": 1024}, grid=5)
+    assert found.quiet
+
+
+def test_a_tile_that_is_transposed_is_tried() -> None:
+    """Its other dim is contiguous, which no argument says."""
+    args = {**XY, "stride_m": 64, "stride_n": 1}
+    (found,) = said("wasted-sectors", columns, args, {"B": 64})
+    assert found.severity == "warning"
+    assert "tried transposing the tile: bytes moved" in found.change
+
+
+def test_atomics_that_are_folded_first_are_tried() -> None:
+    args = {"x_ptr": "*fp32", "y_ptr": "*i32", "n": 5000}
+    (found,) = said("per-element-atomic", count_above, args, {"BLOCK": 1024, "ONE": True}, grid=5)
+    assert "tried folding the tile first: atomics" in found.change
+    assert "-> 3, and the same is stored" in found.change
+    (found,) = said("per-element-atomic", count_above, args, {"BLOCK": 1024, "ONE": False}, grid=5)
+    assert "not tried: its elements go to several places" in found.change
+
+
+def test_folds_behind_a_loop_are_tried_together() -> None:
+    (found,) = said("fold-in-loop", sums_of_rounds, {**XY, "n": 4096}, {"BLOCK": 512})
+    assert found.also
+    assert "(tried one fold behind the loop: barriers" in found.change
+    assert found.change.endswith("and the same is stored)")
+
+
+def test_promises_that_the_addresses_keep_are_tried() -> None:
+    (found,) = said("scalar-access", mixed_up, XY, {"BLOCK": 1024})
+    assert "tried both promises: requests to global memory" in found.change

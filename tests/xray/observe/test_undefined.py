@@ -1,0 +1,115 @@
+"""`wrong-fill`: lanes that no `other` fills, factors of products, rows that were folded before, and integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from tilefold import xray
+from tilefold.xray.report.model import Observation
+from xray.observe.planted import XY
+
+
+def fills(kernel: Any, args: dict[str, Any], constants: dict[str, Any]) -> list[Observation]:
+    report = xray.explain(kernel, args, constants)
+    return [o for o in report.observations if o.code == "wrong-fill"]
+
+
+@triton.jit
+def total_of_some(x_ptr, y_ptr, n, BLOCK: tl.constexpr, WHERE: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    if WHERE:
+        x = tl.where(offs < n, x, 0.0)
+    tl.store(y_ptr, tl.sum(x, 0))
+
+
+@triton.jit
+def scaled_by_total(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(y_ptr + offs, x * 2, mask=offs < n)
+
+
+@triton.jit
+def short_product(a_ptr, b_ptr, c_ptr, K, FILL: tl.constexpr, B: tl.constexpr):
+    i, k = tl.arange(0, 16), tl.arange(0, B)
+    j = tl.arange(0, 16)
+    if FILL is None:
+        a = tl.load(a_ptr + i[:, None] * B + k[None, :], mask=k[None, :] < K)
+        b = tl.load(b_ptr + k[:, None] * 16 + j[None, :], mask=k[:, None] < K)
+    else:
+        a = tl.load(a_ptr + i[:, None] * B + k[None, :], mask=k[None, :] < K, other=FILL)
+        b = tl.load(b_ptr + k[:, None] * 16 + j[None, :], mask=k[:, None] < K, other=FILL)
+    tl.store(c_ptr + i[:, None] * 16 + j[None, :], tl.dot(a, b))
+
+
+@triton.jit
+def nearest(x_ptr, c_ptr, y_ptr, k, d, FAR: tl.constexpr, K: tl.constexpr, D: tl.constexpr):
+    ks, ds = tl.arange(0, K), tl.arange(0, D)
+    x = tl.load(x_ptr + ds, mask=ds < d, other=0.0)
+    c = tl.load(c_ptr + ks[:, None] * d + ds[None, :], mask=(ks < k)[:, None] & (ds < d)[None, :], other=0.0)
+    far = tl.sum((c - x[None, :]) * (c - x[None, :]), 1)
+    if FAR:
+        far = tl.where(ks < k, far, float("inf"))
+    tl.store(y_ptr, tl.argmin(far, 0))
+
+
+@triton.jit
+def least_score(x_ptr, y_ptr, n, FILL: tl.constexpr, BLOCK: tl.constexpr):
+    best = tl.full([BLOCK], 2147483647, tl.int32)
+    for at in range(0, n, BLOCK):
+        offs = at + tl.arange(0, BLOCK)
+        best = tl.minimum(best, tl.load(x_ptr + offs, mask=offs < n, other=FILL))
+    tl.store(y_ptr, tl.min(best, 0))
+
+
+def test_a_fold_of_lanes_that_no_other_fills_is_said() -> None:
+    """Triton 3.6 puts 0 there, so nothing is wrong today; the language promises nothing."""
+    (found,) = fills(total_of_some, {**XY, "n": 100}, {"BLOCK": 128, "WHERE": False})
+    assert found.severity == "warning"
+    assert "undefined (the load names no other)" in found.evidence
+    assert "executed with 1000 in them" in found.evidence
+    assert found.change.startswith("say other=0 (tried")
+
+
+def test_lanes_that_are_taken_out_before_the_fold_may_be_undefined() -> None:
+    assert not fills(total_of_some, {**XY, "n": 100}, {"BLOCK": 128, "WHERE": True})
+    assert not fills(scaled_by_total, {**XY, "n": 100}, {"BLOCK": 128})
+
+
+PRODUCT = {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32", "K": 20}
+
+
+def test_factors_that_are_undefined_along_k_are_said() -> None:
+    (found,) = fills(short_product, PRODUCT, {"FILL": None, "B": 32})
+    assert found.severity == "warning"
+    assert "sum along K" in found.evidence
+
+
+def test_factors_filled_with_one_are_an_error_and_with_zero_none() -> None:
+    found = fills(short_product, PRODUCT, {"FILL": 1.0, "B": 32})
+    assert {o.severity for o in found} == {"error"}
+    assert all("executed, program (0, 0, 0) stores c_ptr" in o.evidence for o in found)
+    assert not fills(short_product, PRODUCT, {"FILL": 0.0, "B": 32})
+
+
+DISTANCES = {"x_ptr": "*fp32", "c_ptr": "*fp32", "y_ptr": "*i32", "k": 50, "d": 48}
+
+
+def test_masked_rows_whose_distance_is_the_least_are_an_error() -> None:
+    """Rows are folded along one dim, and then with each other: a row of zeros is near."""
+    (found,) = fills(nearest, DISTANCES, {"FAR": False, "K": 64, "D": 64})
+    assert found.severity == "error"
+    assert "argmin" in found.evidence
+    assert dict(found.numbers)["identity"] == "+inf"
+    assert not fills(nearest, DISTANCES, {"FAR": True, "K": 64, "D": 64})
+
+
+def test_integers_of_one_sign_show_a_zero_under_a_minimum() -> None:
+    args = {"x_ptr": "*i32", "y_ptr": "*i32", "n": 1500}
+    (found,) = fills(least_score, args, {"FILL": 0, "BLOCK": 512})
+    assert "stores y_ptr[0] is 0 and not " in found.evidence
+    assert not fills(least_score, args, {"FILL": 2147483647, "BLOCK": 512})
