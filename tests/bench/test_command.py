@@ -414,6 +414,7 @@ def test_a_dry_run_of_all_suites_lists_those_that_have_such_cases(capsys: pytest
     shown = capsys.readouterr().out
     assert [line.split(":")[0] for line in shown.splitlines() if " cases, floors" in line] == [
         "decompose-k",
+        "products",
         "shapes",
     ]
 
@@ -431,7 +432,7 @@ def test_a_suite_of_the_cpu_runs_there_whatever_is_asked_for(tmp_path: Path) -> 
 def test_without_a_gpu_the_fix_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("folds") == 2
     assert "folds needs a GPU, got a machine without one; try --device cpu" in capsys.readouterr().err
-    for suite in ("decompose-k", "router"):
+    for suite in ("decompose-k", "products", "router"):
         assert run(suite) == 2
         assert f"{suite} needs a GPU, got a machine without one" in capsys.readouterr().err
         assert run(suite, "--device", "cpu") == 2

@@ -17,7 +17,7 @@ from tilefold.bench import product_variants as ways
 from tilefold.bench.cases import DTYPES, Variant
 from tilefold.bench.inductor_choices import winners
 from tilefold.bench.product_cases import ProductCase, product_case
-from tilefold.bench.suites import decompose_k, router
+from tilefold.bench.suites import decompose_k, products, router
 
 ROOT = Path(__file__).parents[2]
 
@@ -214,3 +214,52 @@ def test_the_summary_says_how_often_ours_is_faster_and_how_far() -> None:
         "matmul bf16: torch over ours: cold ours faster in 2 of 3, 1.392 on average (0.900 to 2.000, median 1.500); "
         "graph ours faster in 3 of 3, 2.000 on average (2.000 to 2.000, median 2.000)"
     )
+
+
+# ---------------------------------------------------------------------------------------------- drawn products
+
+
+def test_a_seed_draws_the_same_products_and_a_larger_count_begins_with_them() -> None:
+    few, many = products.cases("full", 5, 10), products.cases("full", 5, 30)
+    assert [case.name for case in few] == [case.name for case in many[:10]]
+    assert {case.name for case in few}.isdisjoint(case.name for case in products.cases("full", 6, 10))
+
+
+def test_drawn_products_keep_their_bounds_and_take_every_kind() -> None:
+    cases = products.cases("full", 1, 400)
+    for case in cases:
+        rows, columns, depth = case.shape
+        assert 1 <= min(rows, columns) <= max(rows, columns) <= 4096
+        assert 16 <= depth <= 100_000
+        assert case.elements * DTYPES[case.dtype].itemsize <= products.OPERAND_BYTES
+    extents = [n for case in cases for n in case.shape]
+    odd, eighths = (sum(n % m == r for n in extents) / len(extents) for m, r in ((2, 1), (8, 0)))
+    assert 0.4 < odd < 0.6
+    assert odd + eighths > 0.95, "bounds are neither"
+    assert {case.dtype for case in cases} == {"bf16", "fp16", "fp32"}
+    rectified = sum(case.operation == "matmul+relu" for case in cases) / len(cases)
+    assert 0.4 < rectified < 0.6
+
+
+@pytest.mark.parametrize("case", products.cases("small", 3, 6), ids=lambda case: case.name)
+def test_eager_ways_of_drawn_products_are_right(case: ProductCase) -> None:
+    for variant in (ways.OURS, ways.CUBLAS, ways.CUBLASLT):
+        found = faults(variant, case)
+        assert not any(found), variant.name
+        assert bool(found) == (case.operation == "matmul+relu" or variant != ways.CUBLASLT)
+
+
+def test_drawn_products_are_judged_by_the_better_of_cublas_and_torch_compile() -> None:
+    cases = [
+        replace(
+            case_result(measurement(ours), measurement(cublas, "torch"), measurement(compiled, "compile")),
+            name=str(ours),
+            operation="matmul",
+        )
+        for ours, cublas, compiled in ((10.0, 20.0, 12.0), (10.0, 9.0, 15.0))
+    ]
+    lines = summary.summary(suite_result(*cases, suite="products"))
+    assert (
+        "all: the better of torch and compile over ours 1.039 on average, worst 0.900 (10.0); "
+        "slower beyond 3 % in 1 of 2 (50%)"
+    ) in lines

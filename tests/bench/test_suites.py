@@ -34,6 +34,7 @@ def test_a_file_with_a_suite_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monk
         "host",
         "normalize",
         "or-small-axis",
+        "products",
         "real",
         "router",
         "scan",

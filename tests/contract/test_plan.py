@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,13 +10,15 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import tilefold
+from tilefold.backends.steps import run_steps
 from tilefold.backends.triton.cublas import finished_product
+from tilefold.backends.triton.executable import LIBRARY
 from tilefold.contract import cublas
 from tilefold.contract.choose import PARTIAL_BYTES, candidates, choose_product
 from tilefold.contract.costs import PROGRAM_BYTES
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import Contraction, canonical_product
-from tilefold.contract.plan import Asked, Sizes
+from tilefold.contract.plan import Asked, Candidate, Finish, Sizes
 from tilefold.contract.steps import product_plan
 from tilefold.contract.tiles import MOST_SHARING
 from tilefold.planner.device import H200, Device
@@ -230,3 +233,26 @@ def test_tf32_is_seen_wherever_torch_is_told_of_it(where: str) -> None:
         assert not cublas.multiplies(torch.float32, "ieee")
     finally:
         owner.fp32_precision = before  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("epilogue", "rectified"), [("relu", True), (None, False), ("gelu", False)])
+def test_a_relu_after_cublas_is_torchs_own_on_the_rounded_product(
+    epilogue: str | None, rectified: bool
+) -> None:
+    sizes = problem(5, 7, 3)
+    ending = make_epilogue(epilogue, None, (), torch.bfloat16, None)
+    chosen = Candidate("cublas", finish=None if epilogue is None else Finish(32, 1, 1))
+    plan = product_plan(chosen, sizes, ending)
+    assert ("rectified" in [str(step) for step in plan.steps]) == rectified
+    wide = make_epilogue(epilogue, None, (), torch.bfloat16, torch.float32)
+    assert "rectified" not in [str(step) for step in product_plan(chosen, sizes, wide).steps]
+    if rectified:
+        a, b, out = (
+            torch.randn(5, 7).bfloat16(),
+            torch.randn(7, 3).bfloat16(),
+            torch.full((5, 3), 9.0).bfloat16(),
+        )
+        a[0, 0], a[1, 1], a[2, 2] = math.nan, math.inf, -math.inf
+        run_steps(plan, [a, b], [out], [], LIBRARY, lambda results: None)
+        assert torch.equal(out.nan_to_num(), (a.float() @ b.float()).relu().bfloat16().nan_to_num())
+        assert torch.equal(out.isnan(), (a.float() @ b.float()).isnan())

@@ -47,6 +47,15 @@ def build_cublas(case: Any, x: Tensor) -> Sequence[Choice]:
     return [Choice("eager", lambda x: finished(a, b, case.relu))]
 
 
+def build_cublaslt(case: Any, x: Tensor) -> Sequence[Choice]:
+    """CuBLASLt with ReLU in its epilogue, which takes a bias as well: zeros, written once."""
+    if not case.relu:
+        return []
+    a, b = case.pair(x)
+    zeros = b.new_zeros(b.shape[1])
+    return [Choice("activation", lambda x: torch._addmm_activation(zeros, a, b))]
+
+
 def build_bmm(case: Any, x: Tensor) -> Sequence[Choice]:
     """A batched product with float32 results, their sum, and the epilogue after it: the best splits."""
     return _fastest([choice for _, choice in _bmm_choices(case, x)], x)
@@ -201,6 +210,7 @@ def _tiles(case: ProductCase) -> list[tuple[int, int]]:
 
 OURS = Variant("ours", build_ours, warms=True, graphs=True, plan=last_plan_note)
 CUBLAS = Variant("torch", build_cublas, graphs=True)
+CUBLASLT = Variant("cublaslt", build_cublaslt, graphs=True)
 
 
 def _inductor(name: str, build: Build, compiles: Build | None = None, check: Any = check_compiled) -> Variant:

@@ -14,6 +14,8 @@ PLANNED = "ours, "  # how the names of other planners' variants begin (`planners
 NOISE = 1.03
 SKINNY = ("decompose-k", "router")  # products, which are judged by ratios
 DRAWN = ("shapes",)  # random problems, which are judged by their spread
+DRAWN_PRODUCTS = ("products",)  # by ratios to the better of the peers here
+PRODUCT_PEERS = ("torch", "compile")
 SIZE_CLASSES = (">= 30 us", "8 to 30 us", "< 8 us")
 
 
@@ -73,6 +75,8 @@ def summary(result: SuiteResult) -> list[str]:
         lines += [line for peer in others if (line := host_line(cases, peer))]
     if result.suite in DRAWN:
         lines += drawn_lines(cases, peers)
+    if result.suite in DRAWN_PRODUCTS:
+        lines += drawn_product_lines(cases, [peer for peer in peers if peer in PRODUCT_PEERS])
     if result.suite in SKINNY:
         lines += skinny_lines(headline, peers)
     for variant in others:
@@ -127,6 +131,27 @@ def _drawn_line(cases: Sequence[CaseResult], peers: Sequence[str]) -> str:
     beyond = [sum(ratio > limit for ratio in ratios) for limit in (NOISE, 1.15)]
     shares_of = [f"{count} of {len(ratios)} ({count / len(ratios):.0%})" for count in beyond]
     return f"{said}; slower than the best peer beyond 3 % in {shares_of[0]}, beyond 15 % in {shares_of[1]}"
+
+
+def drawn_product_lines(cases: Sequence[CaseResult], peers: Sequence[str]) -> list[str]:
+    """Of each kind of product and of all: the best peer's time over ours, and how often ours is slower beyond 3 %."""
+    kinds: dict[str, list[tuple[float, str]]] = {}
+    for case in cases:
+        slower = over_the_best(case, peers)
+        if slower:
+            for name in (f"{case.operation}, {case.dtype}", "all"):
+                kinds.setdefault(name, []).append((1 / slower, case.name))
+    return [f"{name}: {_product_line(ratios, peers)}" for name, ratios in sorted(kinds.items())]
+
+
+def _product_line(ratios: Sequence[tuple[float, str]], peers: Sequence[str]) -> str:
+    """The figures of one kind."""
+    beyond = sum(1 / ratio > NOISE for ratio, _ in ratios)
+    worst, name = min(ratios)
+    return (
+        f"the better of {' and '.join(peers)} over ours {geometric_mean([r for r, _ in ratios]):.3f} on average, worst "
+        f"{worst:.3f} ({name}); slower beyond 3 % in {beyond} of {len(ratios)} ({beyond / len(ratios):.0%})"
+    )
 
 
 def over_the_best(case: CaseResult, peers: Sequence[str]) -> float | None:

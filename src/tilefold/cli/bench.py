@@ -100,7 +100,7 @@ def _add_selection(group: Any) -> None:
         help="of an answer of --monoid, beside rounding; 5e-5 without",
     )
     add("--headline", action="store_true", help="the headline cases only")
-    add("--seed", type=count, default=0, metavar="N", help="of the random problems of shapes")
+    add("--seed", type=count, default=0, metavar="N", help="of the random problems of shapes and products")
     add("--count", type=count, default=60, metavar="N", help="how many random problems")
     add(
         "--part",

@@ -47,6 +47,7 @@ IN_TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+_RELU = trace(NAMED["relu"], 1)
 _ROLE = Role(
     "an epilogue",
     "an epilogue must take the accumulator and each of `epilogue_args`",
@@ -80,6 +81,11 @@ class Epilogue:
     def only_bias(self) -> bool:
         """Whether one extra tensor is added to the accumulator, and nothing else."""
         return [node.op for node in self.typed.graph.nodes] == ["input", "input", "add"]
+
+    @property
+    def only_relu(self) -> bool:
+        """Whether the accumulator is cut at zero, and nothing else."""
+        return not self.elements and self.row is None and self.typed.graph == _RELU
 
 
 def accumulator_dtype(operand: torch.dtype) -> torch.dtype:

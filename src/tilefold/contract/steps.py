@@ -25,6 +25,9 @@ def product_plan(candidate: Candidate, problem: Contraction, epilogue: Epilogue)
         steps: tuple[Step, ...] = (Launch(kernel, _tiling(candidate), reads, results, chained, chained),)
     elif candidate.finish is None:
         steps = (LibraryCall("finished_product", (*OPERANDS, *extras), results),)
+    elif candidate.strategy == "cublas" and epilogue.only_relu and epilogue.result == problem.dtypes[0]:
+        # the greater of zero and a rounded sum is the rounded greater one: half as many bytes as float32 sums
+        steps = (LibraryCall("finished_product", OPERANDS, results), LibraryCall("rectified", (), results))
     else:
         if candidate.strategy == "cublas":
             first: Step = LibraryCall("wide_product", OPERANDS, ("partial0",))

@@ -169,6 +169,7 @@ def _with_tensors(argument: Any, tensors: Any) -> Any:
 LIBRARY: dict[str, Callable[..., Tensor | None]] = {
     "finished_product": cublas.finished_product,
     "wide_product": cublas.wide_product,
+    "rectified": torch.Tensor.relu_,
     "copy": lambda x, out: out.copy_(x),
     "zeroed": torch.Tensor.zero_,
 }
