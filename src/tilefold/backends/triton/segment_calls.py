@@ -46,6 +46,7 @@ def _of_chunks(step: Launch, program: Program, problem: Problem, offsets: Pointe
     arguments = (_inputs(problem), offsets, _results(program), *between, *_results_place(problem), *counts)
     constants |= _of_runs(stage) | {
         "STEPS": stage.steps,
+        "DEPTH": stage.steps.bit_length() - 1,
         "TILES": stage.tiles,
         "WHOLE_RUNS": stage.whole_runs,
     }
