@@ -158,6 +158,7 @@ def segment_runs(
             crossing = (first > 0) & (first <= segments) & (offset > start) & (offset <= start + CHUNK)
             tl.store(closing_ptrs[0] + chunk, tl.where(crossing, first - 1, -1).to(tl.int64))
     if crowded > 0:
+        tl.debug_barrier()  # what was stored above may be stored again
         fold_inner(
             rows_from(rows, start), offsets_ptr, y_ptrs, y_base, y_step, start, size, first, tl.minimum(last, segments),
             LANES, WINDOW,
