@@ -18,6 +18,7 @@ from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, count
 from tilefold.problem import Dim, Problem
 
 SEGMENT = 256  # bytes that a tile touches side by side, where the layout has them: two lines of the L2
+LINE = 128  # of the L2: a side that has as much leaves the other a dim that would make that one's segments longer
 MOST_SIDE = 1 << 12  # a tile's longest side
 CACHED = 320 << 20  # below so many bytes moved, reads leave the L2 first
 
@@ -104,7 +105,7 @@ def choose_move(problem: Problem, device: Device) -> Move:
     """The tile: columns from the dims that are neighbours in the input, rows from those that are in the result."""
     itemsize = problem.dtypes[0].itemsize
     least = min(SEGMENT // itemsize, 128)
-    columns, rest = _columns(problem.dims, least)
+    columns, rest = _columns(problem.dims, least, LINE // itemsize)
     rows, outer = _rows(rest, least, least * least // _width(columns, least))
     rows, outer = _joined(rows, outer, least, lambda d: d.output)
     columns, outer = _joined(columns, outer, least, lambda d: d.strides[0])
@@ -128,10 +129,11 @@ def _warps(tile_bytes: int) -> int:
     return max(1, min(8, max(tile_bytes // 4096, min(4, tile_bytes // 512))))
 
 
-def _columns(dims: Sequence[Dim], least: int) -> tuple[list[Dim], list[Dim]]:
+def _columns(dims: Sequence[Dim], least: int, line: int) -> tuple[list[Dim], list[Dim]]:
     """The dims that neighbours in the input are taken from, nearest last, and the others.
 
-    The dim along which the result is contiguous joins them only where the input is contiguous along it, too.
+    The dim along which the result is contiguous joins them only where the input is contiguous along it, too; one that goes
+    on where that dim ends in the result, only where there is no whole `line` without it.
     """
     walked = [d for d in dims if d.strides[0] != 0]
     if not walked:
@@ -139,6 +141,8 @@ def _columns(dims: Sequence[Dim], least: int) -> tuple[list[Dim], list[Dim]]:
     nearest = min(walked, key=lambda d: (d.strides[0], d.output))
     across = min(dims, key=lambda d: d.output)
     free = [d for d in dims if d is not nearest and d is not across]
+    if nearest.size >= line and across.size < least:
+        free = [d for d in free if d.output != across.output * across.size]
     taken = _grown([nearest], free, least, lambda d: d.strides[0])
     return taken, _without(dims, taken)
 

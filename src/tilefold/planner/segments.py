@@ -23,6 +23,7 @@ from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_stri
 STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
 WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
 TILES = 16  # of a chunk, at most
+INNER = 8  # segments between a window's borders that are folded with it; of more, a lane reads each
 PROGRAMS = 32  # an SM has room for
 ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 
@@ -42,6 +43,7 @@ class Chunks:
     segments: int
     offsets: torch.dtype
     whole_runs: bool = True
+    inner: int = INNER
     num_warps: int = 1
     num_stages: int = 1
 
@@ -164,7 +166,7 @@ def plan_segments(
         alone = Launch("segment_whole", Alone(WARP, run, segments, offsets.dtype), inputs, results)
         return Plan("triton", (alone,), outputs, (), guarantee, "whole segments", reason)
     stage = _stage(problem, run, offsets, device)
-    kernel = "segment_rows" if isinstance(stage, Chunks) else "segment_columns"
+    kernel = _kernel(stage, program)
     if stage.chunks == 1:
         step = Launch(kernel, stage, inputs, results)
         return Plan("triton", (step,), outputs, (), guarantee, "one chunk", reason)
@@ -181,6 +183,13 @@ def plan_segments(
     workspaces = [Buffer(n, sizes, d) for n, d in zip(partials, dtypes, strict=True)]
     workspaces.append(Buffer("closing", (stage.chunks,), torch.int64))
     return Plan("triton", steps, outputs, tuple(workspaces), guarantee, "chunks", reason)
+
+
+def _kernel(stage: Chunks | Columns, program: Program) -> str:
+    """Positions are counted from a segment's begin, which is not known yet where `segment_runs` folds."""
+    if isinstance(stage, Columns):
+        return "segment_columns"
+    return "segment_rows" if program.algebra.index else "segment_runs"
 
 
 def _stage(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Chunks | Columns:

@@ -22,6 +22,7 @@ from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_stri
 MOST = 32  # entries that are selected
 SHORT_PLACES = (1 << 16) - 64  # places that 16 bits hold, with some beyond a row's end
 LONGEST_PART = 1 << 30  # places of a part, counted in 32 bits
+PROGRAMS = 4  # an SM is given where rows are shared
 LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another program begins
 AT_ONCE = 256  # elements of a thread that are loaded without a loop
 COLUMN_PART = 1 << 12  # places of a part where results are neighbours: a program has many rows
@@ -179,7 +180,7 @@ def _pack(dtype: torch.dtype, places: int) -> str:
 def _parts(rows: int, span: int, run: int, k: int, device: Device, columns: bool) -> tuple[int, int]:
     """How many programs share a row, and places of each; each has k places and more."""
     programs = math.ceil(rows / 32) if columns else rows
-    wanted = 1 if programs >= 2 * device.sms else math.ceil(4 * device.sms / programs)
+    wanted = 1 if programs >= 2 * device.sms else math.ceil(PROGRAMS * device.sms / programs)
     splits = max(1, min(wanted, span // LEAST_PART, ENTRIES // k))
     splits = max(splits, math.ceil(span / (COLUMN_PART if columns else LONGEST_PART)))
     part = math.ceil(span / splits / run) * run if splits > 1 else span

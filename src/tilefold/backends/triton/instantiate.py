@@ -26,6 +26,7 @@ from tilefold.backends.triton.kernels import (
     products,
     scalars,
     scans,
+    segment_runs,
     segments,
     selections,
     tiles,
@@ -34,7 +35,7 @@ from tilefold.caching import kept_outside_modes
 
 # Where kernels are written.
 _MODULES = (
-    tiles, in_order, atomics, maps, map_rows, map_windows, scans, segments, moves, selections, products, product_rows,
+    tiles, in_order, atomics, maps, map_rows, map_windows, scans, segments, segment_runs, moves, selections, products, product_rows,
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from tilefold.problem import Problem
 FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_atomically": atomic_call,
     "segment_rows": segment_call,
+    "segment_runs": segment_call,
     "segment_columns": segment_call,
     "segment_pieces": segment_call,
     "segment_whole": segment_call,

@@ -93,39 +93,44 @@ def load_runs(rows, places, bound):
     return [tl.load(row[0] + places.to(tl.int64) * row[1], mask=bound) for row in rows]
 
 
-def run_places(step, RUN: tl.constexpr):
-    """Where run `step` of a lane lies in its window."""
-    return (step * RUN + tl.arange(0, RUN))[None, :]
+def of_runs(per_window, LANES: tl.constexpr, STEPS: tl.constexpr):
+    """A value a window beside the runs of every window: [LANES] -> [LANES * STEPS, 1]."""
+    if STEPS == 1:
+        beside = per_window
+    else:
+        beside = tl.reshape(tl.broadcast_to(per_window[:, None], (LANES, STEPS)), (LANES * STEPS,))
+    return beside[:, None]
 
 
-def fold_windows(xs, lead, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr):
+def of_windows(runs, LANES: tl.constexpr, STEPS: tl.constexpr, DEPTH: tl.constexpr):
+    """States of runs [LANES * STEPS] as states of windows [LANES], in order; STEPS = 2 ** DEPTH."""
+    return tree([tl.reshape(s, (LANES, STEPS)) for s in runs], LANES, STEPS, DEPTH)
+
+
+def fold_windows(
+    xs, places, lead, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, DEPTH: tl.constexpr
+):  # fmt: skip
     """Every lane's window as one state: no border lies in it. `lead`: elements of its segment ahead of the window."""
-    state = IDENTITY((LANES,))
-    for step in tl.static_range(STEPS):
-        position = TO_INDEX(lead[:, None] + run_places(step, RUN))
-        lifted = LIFT(*xs[step], tl.broadcast_to(position, xs[step][0].shape))
-        state = COMBINE(*state, *tree([s for s in lifted], LANES, RUN, LEVELS))
-    return state
+    position = TO_INDEX(of_runs(lead, LANES, STEPS) + places)
+    lifted = LIFT(*xs, tl.broadcast_to(position, xs[0].shape))
+    return of_windows(tree([s for s in lifted], LANES * STEPS, RUN, LEVELS), LANES, STEPS, DEPTH)
 
 
 def fold_side(
-    xs, border_at, lead, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr,
-    AFTER: tl.constexpr,
+    xs, places, border_at, lead, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr,
+    DEPTH: tl.constexpr, AFTER: tl.constexpr,
 ):  # fmt: skip
     """What is before a border in every lane's window, or (AFTER) behind it. `border_at` counts from the window's begin."""
-    state = IDENTITY((LANES,))
-    for step in tl.static_range(STEPS):
-        places = run_places(step, RUN)
-        if AFTER:
-            mask = places >= border_at[:, None]
-            position = TO_INDEX((places - border_at[:, None]).to(tl.int64))
-        else:
-            mask = places < border_at[:, None]
-            position = TO_INDEX(lead[:, None] + places)
-        lifted = LIFT(*xs[step], tl.broadcast_to(position, xs[step][0].shape))
-        counted = OR_IDENTITY(tl.broadcast_to(mask, xs[step][0].shape), *lifted)
-        state = COMBINE(*state, *tree([s for s in counted], LANES, RUN, LEVELS))
-    return state
+    border_at = of_runs(border_at, LANES, STEPS)
+    if AFTER:
+        mask = places >= border_at
+        position = TO_INDEX((places - border_at).to(tl.int64))
+    else:
+        mask = places < border_at
+        position = TO_INDEX(of_runs(lead, LANES, STEPS) + places)
+    lifted = LIFT(*xs, tl.broadcast_to(position, xs[0].shape))
+    counted = OR_IDENTITY(tl.broadcast_to(mask, xs[0].shape), *lifted)
+    return of_windows(tree([s for s in counted], LANES * STEPS, RUN, LEVELS), LANES, STEPS, DEPTH)
 
 
 def fold_inner(
@@ -150,8 +155,8 @@ def fold_inner(
 
 def segment_rows(
     inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, size, segments, chunks, outputs,
-    LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, TILES: tl.constexpr,
-    WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
+    LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, DEPTH: tl.constexpr,
+    TILES: tl.constexpr, WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the segments of rows by equal shares of their elements, whatever the segments' lengths.
 
@@ -181,14 +186,14 @@ def segment_rows(
     first = tl.where(chunk == 0, 0, first)
     rest = count_below(offsets_ptr + first, segments + 1 - first, start + CHUNK, LANES)
     last = tl.where(chunk == chunks - 1, segments + 1, first + rest)
+    runs = tl.arange(0, LANES * STEPS)
+    places = (runs % STEPS)[:, None] * RUN + tl.arange(0, RUN)[None, :]
     state = IDENTITY(())
     for at in range(0, reach, TILE):
         begins = at + lane * WINDOW
-        xs = ()
-        for step in tl.static_range(STEPS):
-            places = begins[:, None] + run_places(step, RUN)
-            bound = places // RUN * RUN < reach if WHOLE_RUNS else places < reach
-            xs = xs + (load_runs(rows, places, bound),)
+        there = at + runs[:, None] * RUN + tl.arange(0, RUN)[None, :]
+        bound = there // RUN * RUN < reach if WHOLE_RUNS else there < reach
+        xs = load_runs(rows, there, bound)
         segment = last_until(offsets_ptr, first - 1 + lane * 0, last - first, segments, start + begins)
         border_at = border(offsets_ptr, segment + 1, segments, start, size, 2 * CHUNK) - begins
         lead = start + begins - clamped(tl.load(offsets_ptr + segment, mask=segment >= 0, other=0), size)
@@ -200,10 +205,10 @@ def segment_rows(
             if tl.reduce(many.to(tl.int32), 0, either) > 0:
                 newest = last_until(offsets_ptr, segment, last - first + 1, segments, start + begins + WINDOW)
                 newest_at = tl.where(many, border(offsets_ptr, newest, segments, start, size, 2 * CHUNK) - begins, border_at)
-            head = fold_side(xs, border_at, lead, LANES, RUN, LEVELS, STEPS, False)
-            tail = fold_side(xs, newest_at, lead, LANES, RUN, LEVELS, STEPS, True)
+            head = fold_side(xs, places, border_at, lead, LANES, RUN, LEVELS, STEPS, DEPTH, False)
+            tail = fold_side(xs, places, newest_at, lead, LANES, RUN, LEVELS, STEPS, DEPTH, True)
         else:
-            head = fold_windows(xs, lead, LANES, RUN, LEVELS, STEPS)
+            head = fold_windows(xs, places, lead, LANES, RUN, LEVELS, STEPS, DEPTH)
             tail = IDENTITY((LANES,))
         carried = OR_IDENTITY(lane == 0, *[tl.broadcast_to(s, (LANES,)) for s in state])
         head = COMBINE(*carried, *head)
