@@ -102,7 +102,7 @@ def _split(stage: Stage, wanted: Wanted, warps: int) -> Stage:
     """As many programs share a result as give every SM about so many warps; one where results are many."""
     geometry, sms = wanted.geometry, wanted.device.sms
     programs = -(-geometry.width // stage.block_outputs) * geometry.rows
-    tiles = geometry.length // stage.step - (stage.align > 1)
+    tiles = (geometry.length - (geometry.ragged > 0)) // stage.step - (stage.align > 1)
     if tiles < 2 or programs * stage.num_warps >= warps * sms // 2:
         return stage
     splits = whole_splits(tiles, min(tiles, max(1, sms * warps // (stage.num_warps * programs))))
