@@ -50,7 +50,8 @@ class Problem:
 
     `aligned` holds, for each input, the largest power of two up to 16 that divides its address in bytes; `residues` the
     address modulo 16. `ragged` results, the first ones along the last output dim, have as many elements as the reduced dims
-    say, the others one less (0: all have as many).
+    say, the others one less (0: all have as many). Results along the last output dim may have positions of their own:
+    `places` are the sizes of the dims that are merged in it and their steps among positions.
     """
 
     dims: tuple[Dim, ...]
@@ -58,6 +59,7 @@ class Problem:
     aligned: tuple[int, ...]
     residues: tuple[int, ...] = ()
     ragged: int = 0
+    places: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @functools.cached_property
     def output_dims(self) -> tuple[Dim, ...]:

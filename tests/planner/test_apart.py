@@ -8,12 +8,16 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import problems
 import pytest
 import torch
 
 import tilefold
+from planner.executed import executed, launches_of
 from tilefold import monoids
 from tilefold.algebra.program import specialize
+from tilefold.backends.triton import call as calls
+from tilefold.bench.operations import fold_case
 from tilefold.planner import choose
 from tilefold.planner.apart import first_problem, states_count, states_problem
 from tilefold.planner.choose import plan_fold, plan_of
@@ -85,12 +89,19 @@ def test_results_in_another_order_than_memory() -> None:
     torch.testing.assert_close(found, x.sum(2))
 
 
-def test_positions_of_dims_that_programs_walk() -> None:
-    x = torch.randint(0, 9, (2, 6, 3, 35), dtype=torch.float32)
-    found = folded(x, monoids.ARGMAX, (1, 3), kept(ROWS, 0))
-    flat = x.permute(0, 2, 1, 3).flatten(2)
+@pytest.mark.parametrize(
+    "stage",
+    [kept(ROWS, 0), kept(COLUMNS, 1), kept(COLUMNS, together=4)],
+    ids=["rows", "columns", "neighbours"],
+)
+def test_positions(stage: Stage) -> None:
+    """Of dims that programs walk, and of those merged with results that lie side by side."""
+    together = stage.apart is not None and stage.apart.together > 1
+    shape, dim = ((2, 43, 5), (1,)) if together else ((2, 6, 3, 35), (1, 3))
+    x = torch.randint(0, 9, shape, dtype=torch.float32)
+    flat = x.permute(0, 2, 1) if together else x.permute(0, 2, 1, 3).flatten(2)
     first = (flat == flat.amax(2, keepdim=True)).int().argmax(2)
-    assert torch.equal(found, first)
+    assert torch.equal(folded(x, monoids.ARGMAX, dim, stage), first)
 
 
 @pytest.mark.parametrize("splits", [1, 2])
@@ -98,6 +109,15 @@ def test_order_is_kept(splits: int) -> None:
     x = torch.arange(2 * 3 * 2 * 70, dtype=torch.float32).view(2, 3, 2, 70)
     found = folded(x, monoids.LAST, (1, 3), kept(replace(ORDERED, splits=splits, unroll=1), 0))
     assert torch.equal(found, x[:, -1, :, -1])
+
+
+def test_order_is_kept_where_memory_has_another() -> None:
+    """Both dims kept apart lie in memory the other way round."""
+    x = torch.arange(5 * 2 * 3 * 4, dtype=torch.float32).view(5, 2, 3, 4).permute(3, 2, 1, 0)
+    stage = kept(replace(ORDERED, lanes=4, unroll=1), 0, 1)
+    with planned_as(stage), tilefold.backend("interpret"):
+        found = tilefold.reduce(x, monoids.LAST, (1, 2, 3))
+    assert torch.equal(found, x[:, -1, -1, -1])
 
 
 # ----------------------------------------------------------------------------------------------------- what is weighed
@@ -144,3 +164,18 @@ def test_odd_widths_are_read_as_rows_that_vectors_divide() -> None:
     assert Apart((), 8) in list(forms(problem, program))
     batches = plan_fold(problem, program, H200, "batch_invariant")
     assert all(stage.apart is None for stage in batches.stages)
+
+
+@pytest.mark.parametrize(("rows", "splits"), [(512, 1), (523, 4)])
+def test_a_cut_last_row_is_read_in_whole_vectors(rows: int, splits: int) -> None:
+    """Machine code executed beside the model, at the program of the last columns too."""
+    drawn = problems.problem_of(fold_case("sum", 0, (rows, 33), "bf16", ""))
+    stage = kept(Stage("columns", 128, 2, 1, 4, splits, 1), together=8)
+    first, _ = launches_of(drawn, plan_of(stage, drawn.problem, drawn.program, H200))
+    made: Any = calls.compile_for(first.call, 90)
+    assert ".v4.b32" in made.asm["ptx"]
+    found = executed(first, made.asm["ptx"], made.metadata.shared)
+    for program, (loads, stores) in zip(first.programs(), found, strict=True):
+        modelled, stored = first.modelled(program)
+        assert loads.sectors <= modelled.sectors + 2
+        assert stores.sectors <= stored.sectors

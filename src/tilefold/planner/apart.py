@@ -23,6 +23,9 @@ import torch
 from tilefold.planner.plan import Apart
 from tilefold.problem import Dim, Problem, by_stride, merged
 
+Places = tuple[tuple[int, ...], tuple[int, ...]]
+NO_PLACES: Places = ((), ())
+
 
 def parts_of(problem: Problem, apart: Apart) -> tuple[list[Dim], list[Dim]]:
     """The dims of the first launch: those along which it has states, and those that it folds."""
@@ -56,15 +59,27 @@ def _laid_out(dims: list[Dim]) -> list[tuple[Dim, int]]:
 def first_problem(problem: Problem, apart: Apart, index: bool) -> Problem:
     """What the first launch folds; its results are states, in the order of memory. `index`: positions are seen."""
     kept, folded = parts_of(problem, apart)
-    outer = [
-        replace(d, role="map", output=step, position=d.position if index else 0)
-        for d, step in _laid_out(kept)
-    ]
+    outer = [replace(d, role="map", output=step, position=0) for d, step in _laid_out(kept)]
+    dims, places = merged(outer), NO_PLACES
+    if index:
+        dims, places = _with_places([d for d, _ in _laid_out(kept)], outer, dims)
     ragged = 0
     if apart.together > 1:
         dim = [d for n, d in enumerate(problem.reduced_dims) if n not in apart.dims][-1]
         ragged = dim.size % apart.together * dim.strides[0]
-    return replace(problem, dims=(*merged(outer), *merged(folded)), ragged=ragged)
+    return replace(problem, dims=(*dims, *merged(folded)), ragged=ragged, places=places)
+
+
+def _with_places(kept: list[Dim], outer: list[Dim], whole: tuple[Dim, ...]) -> tuple[tuple[Dim, ...], Places]:
+    """Dims of which all but the last have one step among positions, and the sizes and steps of what is merged in that."""
+    if not whole:
+        return whole, NO_PLACES
+    last, n = whole[-1].size, len(outer)
+    while math.prod(d.size for d in outer[n:]) < last:
+        n -= 1
+    placed = [replace(d, position=k.position) for d, k in zip(outer[:n], kept[:n], strict=True)]
+    places = tuple(d.size for d in kept[n:]), tuple(d.position for d in kept[n:])
+    return (*merged(placed), whole[-1]), places if any(places[1]) else NO_PLACES
 
 
 def states_problem(
@@ -74,7 +89,10 @@ def states_problem(
     kept, _ = parts_of(problem, apart)
     fields, laid_out = len(dtypes), _laid_out(kept)
     results = [Dim("map", d.size, (s,) * fields, d.output) for d, s in laid_out if d.role == "map"]
-    reduced = [Dim("reduce", d.size, (s,) * fields) for d, s in laid_out if d.role != "map"]
+    states = [(d, s) for d, s in laid_out if d.role != "map"]
+    if ordered:
+        states.sort(key=lambda one: one[0].position, reverse=True)
+    reduced = [Dim("reduce", d.size, (s,) * fields) for d, s in states]
     whole = Dim("reduce", splits, (math.prod(d.size for d in kept),) * fields)
     walked, step = [], 1
     for dim in reversed([*reduced, whole] if ordered else [whole, *reduced]):

@@ -90,7 +90,7 @@ class Constants:
     copying_columns: float = 0.9602
     # The share of the rules' time that another plan must be expected to save, to be taken in its place. The choice's, not a
     # chip's: of 185 problems' choices one was then slower than the rules' by more than 5 %, and the mean time 3.2 % shorter.
-    doubt: float = 0.35
+    doubt: float = 0.15
     # The same of a plan whose first launch keeps reduced dims apart (`planner.apart`).
     apart_doubt: float = 0.1
 

@@ -65,14 +65,12 @@ def _together(problem: Problem, dims: tuple[int, ...]) -> Iterator[int]:
 
 
 def _leaves_few(problem: Problem, first: Problem, program: Program) -> bool:
-    """Whether there are few states, a last row is cut where results are, and no result needs a position of its own."""
+    """Whether there are few states, and a last row is cut where results are."""
     if not first.reduced_dims or not first.output_dims:
         return False
     last, rows = first.output_dims[-1], first.reduced_dims[-1]
     one_run = len(first.reduced_dims) == 1 and last.strides[0] == 1 and last.size == rows.strides[0]
     if first.ragged and not one_run:
-        return False
-    if program.algebra.index and last.position:
         return False
     state = sum(dtype.itemsize for dtype in partial_dtypes(program))
     return first.outputs * state * INPUT_BYTES <= problem.bytes_read

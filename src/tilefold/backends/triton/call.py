@@ -106,7 +106,7 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
         tuple(Pointer(dtype, 16) for dtype in results),
         tuple(d.output for d in outer),
         last.output,
-        tuple(d.position for d in outer),
+        (tuple(d.position for d in outer), *problem.places),
         tuple(d.position for d in deep),
         inner.position,
         tuple(d.size for d in outer),

@@ -151,7 +151,7 @@ def fold_in_order(
     if not WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)
-    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer))
+    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer[0]))
     if WAIT:
         gdc_wait()
     state = identity_lanes(LANES, BLOCK_OUTPUTS)

@@ -11,7 +11,8 @@ Arguments:
                    first element is `shift` after the pointer
     y_ptrs         one pointer a result, or a state field where partial states are written
     y_outer, y_output              the results' steps
-    p_outer, p_deep, p_folded    the steps of an element's position, for monoids that see it
+    p_outer, p_deep, p_folded    the steps of an element's position, for monoids that see it; `p_outer` are those of the outer
+                   dims, then sizes and steps of the dims that results along the last output dim are counted by
     outer_sizes    output dims but the last: walked by whole programs
     deep_sizes     folded dims but the last: taken apart with div and mod (general strides)
     length         elements folded into one result; program `split` of `splits` takes `chunk` of them
@@ -238,7 +239,9 @@ def fold_part(
     if not WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)
-    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer))
+    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer[0]))
+    if len(p_outer[1]) > 0:
+        first = first + TO_INDEX(outer_offset(output, p_outer[1], p_outer[2]))[None, None, :, None]
     if WAIT:
         gdc_wait()
     full = start
