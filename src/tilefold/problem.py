@@ -49,13 +49,17 @@ class Problem:
     """What a call works on: the dims of all inputs together, output dims first, and how each input's storage is aligned.
 
     `aligned` holds, for each input, the largest power of two up to 16 that divides its address in bytes; `residues` the
-    address modulo 16.
+    address modulo 16. `ragged` results, the first ones along the last output dim, have as many elements as the reduced dims
+    say, the others one less (0: all have as many). Results along the last output dim may have positions of their own:
+    `places` are the sizes of the dims that are merged in it and their steps among positions.
     """
 
     dims: tuple[Dim, ...]
     dtypes: tuple[torch.dtype, ...]
     aligned: tuple[int, ...]
     residues: tuple[int, ...] = ()
+    ragged: int = 0
+    places: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @functools.cached_property
     def output_dims(self) -> tuple[Dim, ...]:

@@ -24,6 +24,7 @@ from tilefold.backends import loops, reference, tiles, workers
 from tilefold.backends.elementwise import Workspace
 from tilefold.on_cpu import by_tiles
 from tilefold.planner import cpu
+from tilefold.planner.folds import narrowed
 
 INF, NAN = float("inf"), float("nan")
 U32 = 2.0**-24
@@ -433,7 +434,7 @@ def test_an_infinite_maximum_is_not_subtracted_from_itself(length):
     ids=["just below", "at", "beyond"],
 )
 def test_positions_are_as_wide_as_the_last_one_needs(length, dtype):
-    program = cpu.with_fitting_positions(specialize(monoids.ARGMAX.total, (torch.int8,)), length)
+    program = narrowed(specialize(monoids.ARGMAX.total, (torch.int8,)), length)
     assert program.lift.input_dtypes[-1] == dtype
     assert program.state[1] == dtype
 
@@ -444,14 +445,14 @@ def test_positions_beyond_32_bits_are_those_of_the_elements(start):
     length = 1 << 33
     whole = specialize(monoids.ARGMAX.total, (torch.int8,))
     x = torch.zeros(1, dtype=torch.int8).expand(length)
-    cut = pieces_in_one([x], cpu.with_fitting_positions(whole, length))
+    cut = pieces_in_one([x], narrowed(whole, length))
     _, positions = cut.elements(((start, 4),), Workspace())
     assert positions.tolist() == [start, start + 1, start + 2, start + 3]
 
 
 def test_positions_of_parts_beyond_32_bits_go_on_where_the_part_before_ends():
     length = (1 << 33) + 6
-    program = cpu.with_fitting_positions(specialize(monoids.ARGMAX.total, (torch.int8,)), length)
+    program = narrowed(specialize(monoids.ARGMAX.total, (torch.int8,)), length)
     x = torch.zeros(1, dtype=torch.int8).expand(length)
     parts, left = pieces_in_one([x], program).in_parts(4)
     _, positions = parts.elements(((3, 1), (7, 2)), Workspace())

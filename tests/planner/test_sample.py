@@ -158,7 +158,7 @@ def test_plans_that_were_not_compiled_are_not_timed() -> None:
 
 
 def test_arrays_say_what_the_model_says() -> None:
-    constants = replace(FITTED, copying=1.1, reading_ahead=0.9, refetched=0.3, program_us=0.1)
+    constants = replace(FITTED, copying_rows=1.1, reading_ahead=0.9, refetched=0.3, program_us=0.1)
     for seed in range(12):
         drawn = problems.draw(seed, "full")
         known = fit.Known.of(drawn.geometry, drawn.program)

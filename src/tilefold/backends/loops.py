@@ -18,7 +18,8 @@ from tilefold.algebra.program import Program
 from tilefold.backends import elementwise, workers
 from tilefold.backends.elementwise import Workspace
 from tilefold.backends.tiles import Inputs, Tile, inputs_of, narrow, tiles_in
-from tilefold.planner.cpu import Tiles, in_parts, with_fitting_positions
+from tilefold.planner.cpu import Tiles, in_parts
+from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
 
@@ -39,7 +40,7 @@ class Executable:
 
     def __init__(self, plan: Plan, problem: Problem, program: Program, shape: Sequence[int]) -> None:
         self.plan, self.problem, self.shape = plan, problem, tuple(shape)
-        self.program = with_fitting_positions(program, problem.length)
+        self.program = narrowed(program, problem.length)
         self.stored = [stored(d) for d in program.outputs]
         self.unsigned = torch.uint64 in program.outputs
         steps, alone = plan.launched, plan.guarantee == "batch_invariant"

@@ -102,7 +102,7 @@ def _split(stage: Stage, wanted: Wanted, warps: int) -> Stage:
     """As many programs share a result as give every SM about so many warps; one where results are many."""
     geometry, sms = wanted.geometry, wanted.device.sms
     programs = -(-geometry.width // stage.block_outputs) * geometry.rows
-    tiles = geometry.length // stage.step - (stage.align > 1)
+    tiles = (geometry.length - (geometry.ragged > 0)) // stage.step - (stage.align > 1)
     if tiles < 2 or programs * stage.num_warps >= warps * sms // 2:
         return stage
     splits = whole_splits(tiles, min(tiles, max(1, sms * warps // (stage.num_warps * programs))))
@@ -120,7 +120,11 @@ def _row_tiles(view: View) -> Iterator[Stage]:
 
 
 def _rows_by(view: View, run: int, align: int) -> Iterator[Stage]:
-    """Tiles of one kind of loads: few lanes and several rows a program where rows are short, else whole warps on a row."""
+    """Tiles of one kind of loads: few lanes and several rows a program where rows are short, else whole warps on a row.
+
+    No thread alone reads a row that starts anywhere in aligned vectors: of six such plans that the model took, measured ones
+    were up to 1.8 times as slow as the rules' (docs/experiments/planner-model.md).
+    """
     vectors = power_above(math.ceil((view.length + align - 1) / run))
     if vectors >= 256:
         for warps in (1, 2, 4, 8, 16):
@@ -129,7 +133,7 @@ def _rows_by(view: View, run: int, align: int) -> Iterator[Stage]:
                     view, Stage("", 1, WARP * warps, run, unroll, 1, warps, align=align), vectors
                 )
         return
-    for lanes in _powers(max(1, vectors // 16), min(vectors, 128)):
+    for lanes in _powers(max(1 if align == 1 else 2, vectors // 16), min(vectors, 128)):
         for unroll in _powers(1, min(8, vectors // lanes)):
             warps_of_row = max(1, lanes // WARP)
             for warps in {warps_of_row, 2 * warps_of_row, 4}:
@@ -150,9 +154,13 @@ def _row_tile(view: View, tile: Stage, vectors: int) -> Iterator[Stage]:
 
 
 def _column_tiles(view: View) -> Iterator[Stage]:
-    """Tiles of neighbouring results: a line of memory and more side by side, other threads down the columns."""
+    """Tiles of neighbouring results: a line of memory and more side by side, other threads down the columns.
+
+    Of at most four warps: programs of eight, where the model took them, were slower than the rules' in seven of eight
+    problems held back (docs/experiments/planner-model.md).
+    """
     line = max(1, 8 * view.full_vector // view.vector)  # vectors of 128 bytes
-    for warps in (1, 2, 4, 8):
+    for warps in (1, 2, 4):
         for width in (line, 2 * line, 4 * line, 4 * WARP):
             outputs = min(power_above(view.inner), width * view.vector)
             lanes = max(1, warps * WARP * view.vector // outputs)

@@ -15,21 +15,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError
+from tilefold.planner.apart import first_problem, states_problem
 from tilefold.planner.atomics import atomic_of, atomic_plan
 from tilefold.planner.candidates import Wanted, base_tiles, variants_of
 from tilefold.planner.columns import column_programs, columns_stage, one_lane
 from tilefold.planner.cost import FITTED, Constants, Known, cost
 from tilefold.planner.device import NOMINAL, Device
-from tilefold.planner.folds import fold_plan, narrowed
-from tilefold.planner.geometry import geometry_of, nominal, without_positions
+from tilefold.planner.folds import fold_plan, narrowed, partial_dtypes
+from tilefold.planner.forms import forms
+from tilefold.planner.geometry import Geometry, geometry_of, nominal, without_positions
 from tilefold.planner.in_order import ordered_stage
-from tilefold.planner.plan import Plan, Stage, count
+from tilefold.planner.plan import Apart, Plan, Stage, count
 from tilefold.planner.rows import (
     WALKED,
     is_row_of_a_thread,
@@ -51,6 +53,7 @@ from tilefold.problem import Problem, canonical
 WARPS_WANTED = 8192  # for a fold of few results: about 62 warps an SM on 132 SMs, one wave
 PLANNERS = ("rules", "model")
 DEFAULT = "model"  # docs/experiments/planner-model.md
+BEST_FORMS = 2  # of which tiles are weighed
 BEST_TILES = 5  # of which every variant is weighed
 NOMINAL_RESULTS = 64  # whose plan every batch gets with "batch_invariant"
 INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
@@ -95,24 +98,19 @@ def plan_fold(
             f"plan_fold: `planner` must be one of {', '.join(PLANNERS)}, got {planner!r}; leave it out for the rules"
         )
     invariant = guarantee == "batch_invariant"
-    view = alone(view_of(problem), problem) if invariant else view_of(problem)
+    launch = Launched(problem, problem, program, None)
     chip = NOMINAL if invariant else device
-    first = _stage(view, program)
-    if invariant and not view.by_rows and not first.ordered:
-        first = one_lane(first, view)
-    first = first_stage(first, problem, program)
-    first = replace(first, splits=_splits(view, first, chip, invariant))
-    time_us = 0.0
-    if planner == "model":
-        first, time_us = _modelled(first, view, problem, program, chip, invariant, constants)
+    first, time_us = _first_launch(launch, chip, invariant, planner, constants)
+    if planner == "model" and guarantee == "run_to_run":
+        launch, first, time_us = _apart(launch, first, time_us, chip, constants)
     sizes = f"{count(problem.outputs, 'result')} of {count(problem.length, 'element')}"
-    reason = f"{sizes}, {'rows' if view.by_rows else 'columns'} contiguous"
-    if first.splits == 1:
+    reason = f"{sizes}, {'rows' if view_of(launch.problem).by_rows else 'columns'} contiguous"
+    if first.splits == 1 and first.apart is None:
         plan = fold_plan(problem, program, (first,), overlaps=False, guarantee=guarantee, reason=reason)
         return replace(plan, time_us=time_us)
     if guarantee == "none" and not first.ordered and atomic_of(program) is not None:
         return replace(atomic_plan(problem, program, first, reason), time_us=time_us)
-    second = second_stage(problem.outputs, first.splits, program)
+    second = launch.second(first.splits)
     if invariant and not second.ordered:
         in_order = not program.algebra.index or keeps_positions(problem, first)
         second = Stage("partials", 128, 1, 1, 1, 1, 4, in_order=in_order, evict_first=False)
@@ -121,29 +119,103 @@ def plan_fold(
     return replace(plan, time_us=time_us)
 
 
+@dataclass(frozen=True)
+class Launched:
+    """What a fold's first launch works on: `problem`, made of the `whole` one where something is kept `apart`."""
+
+    whole: Problem
+    problem: Problem
+    program: Program
+    apart: Apart | None
+
+    @classmethod
+    def keeping(cls, whole: Problem, program: Program, apart: Apart | None) -> Launched:
+        """The first launch that keeps this apart."""
+        problem = whole if apart is None else first_problem(whole, apart, program.algebra.index)
+        return cls(whole, problem, program, apart)
+
+    def second(self, splits: int) -> Stage:
+        """The second launch."""
+        states = splits * self.problem.outputs // self.whole.outputs
+        return second_stage(self.whole.outputs, states, self.program)
+
+    def known(self, geometry: Geometry) -> Known:
+        """What the model keeps while it compares plans of this launch."""
+        program = narrowed(self.program, self.whole.length)  # as it is launched
+        if self.apart is None:
+            return Known.of(geometry, program)
+        apart, ordered = self.apart, not program.algebra.commutative
+        dtypes = partial_dtypes(program)
+
+        def states(splits: int) -> Geometry:
+            return geometry_of(states_problem(self.whole, dtypes, apart, splits, ordered))
+
+        return Known.of(geometry, program, states)
+
+
+def _first_launch(
+    launch: Launched, chip: Device, invariant: bool, planner: str, constants: Constants
+) -> tuple[Stage, float]:
+    """The first launch, and the time that the model expects of the whole fold (0 by the rules)."""
+    problem, program = launch.problem, launch.program
+    view = alone(view_of(problem), problem) if invariant else view_of(problem)
+    first = _stage(view, program)
+    if invariant and not view.by_rows and not first.ordered:
+        first = one_lane(first, view)
+    first = replace(first_stage(first, problem, program), apart=launch.apart)
+    ragged = problem.ragged > 0
+    first = replace(first, splits=_splits(view, first, chip, invariant, ragged))
+    if planner == "rules":
+        return first, 0.0
+    return _modelled(first, view, launch, chip, invariant, constants)
+
+
+def _apart(
+    launch: Launched, first: Stage, time_us: float, chip: Device, constants: Constants
+) -> tuple[Launched, Stage, float]:
+    """A first launch that keeps reduced dims apart, where the model expects that to be faster: by `apart_doubt`, or by
+    anything where it makes vectors whole that were not."""
+    whole, narrow = launch.whole, view_of(launch.whole)
+    alone_us = time_us
+    tried = [Launched.keeping(whole, launch.program, apart) for apart in forms(whole, launch.program)]
+    for kept in sorted(tried, key=lambda one: _ruled_us(one, chip, constants))[:BEST_FORMS]:
+        stage, expected_us = _first_launch(kept, chip, False, "model", constants)
+        widens = narrow.vector < narrow.full_vector == view_of(kept.problem).vector
+        doubt = 0.0 if widens else constants.apart_doubt
+        if expected_us < min(time_us, (1 - doubt) * alone_us):
+            launch, first, time_us = kept, stage, expected_us
+    return launch, first, time_us
+
+
+def _ruled_us(launch: Launched, chip: Device, constants: Constants) -> float:
+    """The time that the model expects of what the rules take."""
+    rule, _ = _first_launch(launch, chip, False, "rules", constants)
+    known = launch.known(geometry_of(launch.problem))
+    return cost(known, (rule, launch.second(rule.splits)), chip, constants).time_us
+
+
 def _modelled(
-    rule: Stage,
-    view: View,
-    problem: Problem,
-    program: Program,
-    chip: Device,
-    invariant: bool,
-    constants: Constants,
+    rule: Stage, view: View, launch: Launched, chip: Device, invariant: bool, constants: Constants
 ) -> tuple[Stage, float]:
     """The first launch that the model expects to be fastest, of all tiles the best few and of these every variant; its time.
 
     The rules' own where it is expected to be nearly as fast. A fold whose bits may not depend on the batch is chosen as one
     of the nominal number of results, on the nominal chip.
     """
+    problem = launch.problem
     geometry = geometry_of(problem)
-    program = narrowed(program, problem.length)  # as it is launched
     if invariant:
         geometry = nominal(geometry, view.by_rows, NOMINAL_RESULTS)
-    wanted = Wanted(rule, view, problem, geometry, program, chip)
-    known = Known.of(geometry, program)
+    known = launch.known(geometry)
+    wanted = Wanted(rule, view, problem, geometry, known.program, chip)
 
     def time_us(stage: Stage) -> float:
-        later = () if stage.splits == 1 else (second_stage(geometry.outputs, stage.splits, program),)
+        if stage.splits == 1 and launch.apart is None:
+            later: tuple[Stage, ...] = ()
+        elif launch.apart is None:
+            later = (second_stage(geometry.outputs, stage.splits, known.program),)
+        else:
+            later = (launch.second(stage.splits),)
         return cost(known, (stage, *later), chip, constants).time_us
 
     def allowed(stage: Stage) -> bool:
@@ -156,7 +228,7 @@ def _modelled(
     chosen = min(expected_us, key=expected_us.__getitem__)
     if expected_us[chosen] > (1 - constants.doubt) * expected_us[rule]:
         chosen = rule
-    return chosen, 0.0 if invariant else expected_us[chosen]
+    return replace(chosen, apart=launch.apart), 0.0 if invariant else expected_us[chosen]
 
 
 def _stage(view: View, program: Program) -> Stage:
@@ -179,10 +251,10 @@ def _stage(view: View, program: Program) -> Stage:
     return settled(stage, view, program)
 
 
-def _splits(view: View, stage: Stage, chip: Device, invariant: bool) -> int:
+def _splits(view: View, stage: Stage, chip: Device, invariant: bool, ragged: bool) -> int:
     """How many programs share one result, so that every SM has work."""
     programs = 1 if invariant else math.ceil(view.inner / stage.block_outputs) * view.outer
-    tiles = view.length // stage.step - (stage.align > 1)
+    tiles = (view.length - ragged) // stage.step - (stage.align > 1)
     if view.by_rows:
         wanted = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) * chip.sms // 132 // stage.num_warps
     else:
@@ -202,7 +274,9 @@ def _splits(view: View, stage: Stage, chip: Device, invariant: bool) -> int:
 
 def plan_of(first: Stage, problem: Problem, program: Program, device: Device) -> Plan:
     """The plan whose first launch is `first`: with splits, a second one combines their states."""
-    stages = (first,) if first.splits == 1 else (first, second_stage(problem.outputs, first.splits, program))
+    alone = first.splits == 1 and first.apart is None
+    second = Launched.keeping(problem, program, first.apart).second
+    stages = (first,) if alone else (first, second(first.splits))
     overlaps = device.overlaps and len(stages) > 1
     return fold_plan(
         problem, program, stages, overlaps=overlaps, guarantee="run_to_run", reason="a candidate"

@@ -17,7 +17,7 @@ program though it holds fewer: the tail. A second launch begins early where the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import mul
 
@@ -54,42 +54,45 @@ class Constants:
     """
 
     # Launches as `do_bench` sees them, docs/measured.md: empty ones take 4.0 us, two 5.5, two of which one begins early 4.3.
-    launch_us: float = 5.87
-    second_us: float = 1.529
-    overlapped_us: float = 0.3787  # (0.3)
+    launch_us: float = 5.917
+    second_us: float = 1.566
+    overlapped_us: float = 0.4031  # (0.3)
     # NVIDIA's data sheet of the H200 SXM: boost clock 1,980 MHz. Each quarter of an SM issues one instruction a clock.
     clock_mhz: float = 1980.0
     issue_per_clock: float = 4.0
     # A copy moves 4,268 GB/s of 4,800 (docs/measured.md).
-    memory_gb_per_s: float = 6164.0
+    memory_gb_per_s: float = 4863.0
     # (6,000: 5,500 to 7,000 in "Dissecting the NVIDIA Hopper Architecture through Microbenchmarking", arXiv 2402.13499).
-    l2_gb_per_s: float = 7219.0
+    l2_gb_per_s: float = 8830.0
     # One SM alone reads so much from the L2 (116, as in the fit of products, contract/costs).
-    sm_gb_per_s: float = 80.76
+    sm_gb_per_s: float = 85.3
     # The way to memory and back, under load (0.75; 0.56 to 0.69 unloaded on an H100, the same paper).
-    latency_us: float = 0.2545
-    l2_latency_us: float = 0.3198  # (0.3; 0.13 to 0.2 unloaded, the same paper)
+    latency_us: float = 0.2648
+    l2_latency_us: float = 0.3461  # (0.3; 0.13 to 0.2 unloaded, the same paper)
     # A program from its begin to its first load, and from its last one to its end, besides its instructions (0.6).
-    start_us: float = 0.3278
-    second_start_us: float = 1.705  # of a second launch, whose programs wait for the first to end (0.6)
+    start_us: float = 0.3244
+    second_start_us: float = 1.444  # of a second launch, whose programs wait for the first to end (0.6)
     # Clocks between instructions of one warp that depend on each other (5: four to six).
-    dependent_clocks: float = 3.085
+    dependent_clocks: float = 3.193
     # An SM begins one program after another (0.02, a guess).
-    program_us: float = 0.0435
+    program_us: float = 0.05449
     # What of sectors asked for again comes from the L2 again, not from an SM's own cache (0.1).
-    refetched: float = 0.1069
+    refetched: float = 0.1314
     # How sharply the longest of a wave's needs covers the others: the norm's power (4).
-    overlap: float = 2.153
+    overlap: float = 2.348
     # Bytes in a row that cost as much as one more activation of a memory's row (16).
-    row_bytes: float = 20.83
+    row_bytes: float = 25.05
     # How long the last wave takes, in programs' own times (0.6).
-    tail: float = 1.051
+    tail: float = 0.686
     # What a launch takes, over what is expected, that reads ahead into registers or copies through shared memory (1).
-    reading_ahead: float = 1.065
-    copying: float = 1.31
+    reading_ahead: float = 1.059
+    copying_rows: float = 1.881
+    copying_columns: float = 0.9602
     # The share of the rules' time that another plan must be expected to save, to be taken in its place. The choice's, not a
     # chip's: of 185 problems' choices one was then slower than the rules' by more than 5 %, and the mean time 3.2 % shorter.
-    doubt: float = 0.35
+    doubt: float = 0.15
+    # The same of a plan whose first launch keeps reduced dims apart (`planner.apart`).
+    apart_doubt: float = 0.1
 
 
 FITTED = Constants()
@@ -161,11 +164,20 @@ class Known:
     works: dict[tuple[bool, bool], Work] = field(default_factory=dict)
     tiles: dict[tuple[int, ...], tuple[tuple[Loads, ...], Tile, Asked]] = field(default_factory=dict)
     seconds: dict[tuple[Stage, int], Counts] = field(default_factory=dict)
+    states: Callable[[int], Geometry] | None = None
 
     @classmethod
-    def of(cls, geometry: Geometry, program: Program) -> Known:
-        """Nothing but the problem's unique sectors."""
-        return cls(geometry, program, unique_sectors(geometry))
+    def of(
+        cls, geometry: Geometry, program: Program, states: Callable[[int], Geometry] | None = None
+    ) -> Known:
+        """Nothing but the problem's unique sectors. `states`: what a second launch folds, of so many splits."""
+        return cls(geometry, program, unique_sectors(geometry), states=states)
+
+    def later(self, splits: int, state: Steps) -> Geometry:
+        """What the second launch folds."""
+        if self.states is not None:
+            return self.states(splits)
+        return partials_geometry(self.geometry.outputs, splits, state)
 
     def work(self, absorb: bool, partials: bool) -> Work:
         """The program's work in a launch of this kind."""
@@ -206,7 +218,7 @@ def counts_of(known: Known, stages: Sequence[Stage], device: Device) -> tuple[Co
     for stage in later:
         found = known.seconds.get((stage, first.splits))
         if found is None:
-            geometry = partials_geometry(known.geometry.outputs, first.splits, state)
+            geometry = known.later(first.splits, state)
             found = count_launch(known, geometry, stage, results, False, True, device)
             known.seconds[stage, first.splits] = found
         made.append(found)
@@ -261,7 +273,7 @@ def count_launch(
         loads, tile, asked = known.tile(stage, walk)
         unique = known.unique
     traffic = traffic_of(geometry, stage, walk, loads, itemsizes, to_partials, unique, asked)
-    pieces = pieces_of(stage, walk, geometry.length, 1 if walk.splits > 2 else 0)
+    pieces = pieces_of(stage, walk, geometry.length, 1 if walk.splits > 2 else 0, geometry.ragged > 0)
     done = features(geometry, stage, walk, pieces, tile, work, len(itemsizes))
     space = register_features(geometry, stage, walk, tile, loads, work)
     registers = int(min(MOST_REGISTERS, max(16.0, sum(map(mul, _SPACE, space)))))
@@ -296,7 +308,8 @@ def _launch_us(one: Counts, device: Device, constants: Constants) -> tuple[float
     needs = _needs_us(one, device, constants)
     time_us, limiter = _waves_us(needs, _alone_us(one, constants), one, device, constants)
     ahead = constants.reading_ahead if one.stage.prefetch else 1.0
-    return time_us * (constants.copying if one.traffic.copied else ahead), limiter
+    copying = constants.copying_columns if one.stage.family == "columns" else constants.copying_rows
+    return time_us * (copying if one.traffic.copied else ahead), limiter
 
 
 def _alone_us(one: Counts, constants: Constants) -> float:

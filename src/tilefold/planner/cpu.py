@@ -24,8 +24,8 @@ import torch
 
 from tilefold.algebra.derive import by_field
 from tilefold.algebra.evaluate import stored
-from tilefold.algebra.program import Program, with_index_dtype
-from tilefold.caching import kept_outside_modes
+from tilefold.algebra.program import Program
+from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
 from tilefold.planner.view import power_above, power_below
 from tilefold.problem import Dim, Problem, canonical, split
@@ -118,7 +118,7 @@ def cpu_plan(problem: Problem, program: Program, guarantee: str, threads: int) -
     if parts == 1:
         steps = (Launch("fold_tiles", tiles_of(problem, program, alone, threads), inputs, results),)
         return Plan("cpu", steps, outputs, (), guarantee, "whole")
-    program = with_fitting_positions(program, problem.length)
+    program = narrowed(program, problem.length)
     launches, workspaces = [], list[Buffer]()
     for kind, part in zip(
         ("partial", "rest"), in_parts(problem, parts, program.algebra.commutative), strict=True
@@ -156,17 +156,6 @@ def cut_dim(problem: Problem, commutative: bool) -> int:
     """Which reduced dim is cut into parts."""
     sizes = [dim.size for dim in problem.reduced_dims]
     return sizes.index(max(sizes)) if commutative else 0
-
-
-@kept_outside_modes(256)
-def _short_positions(program: Program) -> Program:
-    return with_index_dtype(program, torch.int32)
-
-
-def with_fitting_positions(program: Program, length: int) -> Program:
-    """Positions of 32 bits, where they are only compared and moved and the last of `length` elements has one."""
-    labels = program.algebra.index and program.algebra.index_is_label
-    return _short_positions(program) if labels and 0 < length < 1 << 31 else program
 
 
 def absorbs(program: Program) -> bool:

@@ -8,6 +8,7 @@ import torch
 
 from tilefold.algebra.program import Program, with_index_dtype
 from tilefold.caching import kept_outside_modes
+from tilefold.planner.apart import states_count, states_problem
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, Stage, names
 from tilefold.problem import Dim, Problem
 
@@ -38,7 +39,7 @@ def fold_plan(
         Launch(kernel_of(first), first, inputs, partials, releases=overlaps),
         Launch(kernel_of(stages[1]), stages[1], partials, results, early=overlaps),
     )
-    between = _buffers(partials, (first.splits, problem.outputs), dtypes)
+    between = _buffers(partials, (first.splits, states_count(problem, first.apart)), dtypes)
     return Plan("triton", steps, outputs, between, guarantee, "split", reason)
 
 
@@ -53,11 +54,14 @@ def kernel_of(stage: Stage) -> str:
     return "fold_in_order" if stage.ordered else "fold_lanes"
 
 
-@kept_outside_modes(1024)
 def narrowed(program: Program, length: int) -> Program:
-    """The program with positions in 32 bits, where the length allows it and positions are only compared and moved."""
-    if not program.algebra.index or length >= NARROW or not program.algebra.index_is_label:
-        return program
+    """The program with positions in 32 bits, where they are only compared and moved and elements, if any, all have one."""
+    labels = program.algebra.index and program.algebra.index_is_label
+    return _narrow(program) if labels and 0 < length <= NARROW else program
+
+
+@kept_outside_modes(1024)
+def _narrow(program: Program) -> Program:
     return with_index_dtype(program, torch.int32)
 
 
@@ -72,6 +76,14 @@ def problem_of_partials(problem: Problem, program: Program, splits: int) -> Prob
     results = (Dim("map", n, (1,) * fields, 1),) if n > 1 else ()
     states = Dim("reduce", splits, (n,) * fields, position=1)
     return Problem((*results, states), partial_dtypes(program), (16,) * fields)
+
+
+def problem_of_states(problem: Problem, program: Program, first: Stage) -> Problem:
+    """The fold of the states that a first launch leaves."""
+    if first.apart is None:
+        return problem_of_partials(problem, program, first.splits)
+    ordered = not program.algebra.commutative
+    return states_problem(problem, partial_dtypes(program), first.apart, first.splits, ordered)
 
 
 def without_overlap(plan: Plan) -> Plan:

@@ -39,7 +39,7 @@ class Geometry:
 
     A program's results are neighbours along the last output dim, of `width` results; `outer` are the other output dims.
     A result's `length` elements are walked along `inner`, of the reduced dims, after `deep`. `output_outer` and
-    `output_along` are the results' own steps.
+    `output_along` are the results' own steps; `ragged` is the problem's.
     """
 
     outer: Steps
@@ -49,6 +49,7 @@ class Geometry:
     operands: tuple[Operand, ...]
     output_outer: Steps
     output_along: int
+    ragged: int = 0
 
     @property
     def length(self) -> int:
@@ -96,6 +97,7 @@ def geometry_of(problem: Problem) -> Geometry:
         ),
         output_outer=tuple(d.output for d in outer),
         output_along=sum(d.output for d in last),
+        ragged=problem.ragged,
     )
 
 

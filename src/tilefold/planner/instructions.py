@@ -200,7 +200,7 @@ def features(
     masked = (pieces.head + pieces.tail * pieces.tail_runs) / tile.unroll  # in whole tiles
     masked_tiles = (1 if pieces.head else 0) + pieces.tail
     whole = float(pieces.full)
-    if stage.lanes == 1 and constant_length(stage, geometry.length):  # nothing is masked
+    if stage.lanes == 1 and constant_length(stage, geometry.length, geometry.ragged > 0):  # nothing is masked
         whole, masked, masked_tiles = math.ceil(geometry.length / stage.run) / tile.unroll, 0.0, 0
     tiles = whole + masked
     loads = tile.masked_loads if walk.masks else tile.loads

@@ -9,6 +9,27 @@ import torch
 
 
 @dataclass(frozen=True)
+class Apart:
+    """What a first launch keeps apart: reduced dims by number, and so many neighbours of the innermost one left.
+
+    No dims and one neighbour: results alone, in the order of memory.
+    """
+
+    dims: tuple[int, ...] = ()
+    together: int = 1
+
+    @property
+    def note(self) -> str:
+        """In the shortest form."""
+        return "+".join(map(str, self.dims)) + (f"x{self.together}" if self.together > 1 else "")
+
+    def __str__(self) -> str:
+        words = [f"reduced dim {n}" for n in self.dims]
+        words += [f"{self.together} neighbours"] * (self.together > 1)
+        return f"{' and '.join(words)} kept apart" if words else "results in the order of memory"
+
+
+@dataclass(frozen=True)
 class Stage:
     """What one launch of a fold decides: a program owns `block_outputs` results.
 
@@ -19,7 +40,7 @@ class Stage:
     anywhere and are read from the multiple of so many elements before. `prefetch`: a tile is loaded while the one before it
     is folded. `num_stages`: with more than one, so many tiles are on their way at a time, through shared memory
     (asynchronous copies). `evict_first`: what was read leaves the L2 first. `splits` programs share one result; each leaves
-    a partial state.
+    a partial state. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
     """
 
     family: str
@@ -36,6 +57,7 @@ class Stage:
     align: int = 1
     prefetch: bool = False
     num_stages: int = 1
+    apart: Apart | None = None
 
     @property
     def step(self) -> int:
@@ -46,7 +68,8 @@ class Stage:
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll}"
-        return f"{self.family}:{tile},s{self.splits},w{self.num_warps}"
+        kept = f",a{self.apart.note}" if self.apart else ""
+        return f"{self.family}:{tile},s{self.splits},w{self.num_warps}{kept}"
 
     def __str__(self) -> str:
         order = "in order" if self.ordered else "lanes first"
@@ -57,6 +80,7 @@ class Stage:
         words += [f"{self.num_stages} tiles on their way"] * (self.num_stages > 1) + ["aligned"] * (
             self.align > 1
         )
+        words += [str(self.apart)] if self.apart else []
         return f"{self.family}: {', '.join(words)}"
 
 

@@ -49,7 +49,7 @@ def program_loads(geometry: Geometry, stage: Stage, number: int) -> Moved:
     walk = walk_of(geometry, stage)
     outer, block, split = place_of(geometry, walk, number)
     total = Moved()
-    for begin, unroll, step, masked in _loaded(stage, walk, geometry.length, split):
+    for begin, unroll, step, masked in _loaded(stage, walk, geometry.length, split, geometry.ragged > 0):
         for i, loads in enumerate(loads_of(geometry, stage, walk, unroll, step)):
             addresses, active = _tile(
                 geometry, i, stage, loads, (outer, block), begin, unroll, masked, walk.masks
@@ -104,9 +104,11 @@ def place_of(geometry: Geometry, walk: Walk, number: int) -> tuple[int, int, int
     return outer, block, split
 
 
-def _tiles(stage: Stage, walk: Walk, length: int, split: int) -> Iterator[tuple[int, int, bool]]:
+def _tiles(
+    stage: Stage, walk: Walk, length: int, split: int, ragged: bool = False
+) -> Iterator[tuple[int, int, bool]]:
     """Where each tile begins, how many runs a lane has in it, and whether its loads are masked."""
-    pieces = pieces_of(stage, walk, length, split)
+    pieces = pieces_of(stage, walk, length, split, ragged)
     runs = stage.run * stage.lanes
     if pieces.head:
         yield pieces.start, pieces.head, True
@@ -119,9 +121,11 @@ def _tiles(stage: Stage, walk: Walk, length: int, split: int) -> Iterator[tuple[
         yield at + tile * runs * pieces.tail_runs, pieces.tail_runs, True
 
 
-def _loaded(stage: Stage, walk: Walk, length: int, split: int) -> Iterator[tuple[int, int, int, bool]]:
+def _loaded(
+    stage: Stage, walk: Walk, length: int, split: int, ragged: bool
+) -> Iterator[tuple[int, int, int, bool]]:
     """The tiles as they are loaded: in order, each run of the lanes by itself."""
-    for begin, unroll, masked in _tiles(stage, walk, length, split):
+    for begin, unroll, masked in _tiles(stage, walk, length, split, ragged):
         for step in range(unroll if stage.ordered else 1):
             yield begin + step * stage.run, unroll, step, masked
 
@@ -162,7 +166,10 @@ def _tile(
     offsets = rows + _reduced(geometry, operand, places)
     active = np.ones(offsets.shape, bool)
     if masked:
-        active &= (outputs < geometry.width) & (places // stage.run * stage.run < lead + geometry.length)
+        unit = VECTOR_BYTES // operand.itemsize  # whose loads are not cut
+        ragged = geometry.ragged and outputs // unit * unit >= geometry.ragged
+        ends = lead + geometry.length - ragged
+        active &= (outputs < geometry.width) & (places // stage.run * stage.run < ends)
     elif masks:
         active &= outputs < geometry.width
     return offsets * operand.itemsize, active

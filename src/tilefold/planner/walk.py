@@ -41,13 +41,14 @@ class Walk:
 def walk_of(geometry: Geometry, stage: Stage) -> Walk:
     """The programs of `stage` over a problem."""
     length = geometry.length
-    head, has_full, tail = edges(stage, length)
+    ragged = geometry.ragged > 0
+    head, has_full, tail = edges(stage, length, ragged)
     inner = max((o.inner for o in geometry.operands), default=0)
     reach = max((_reach(geometry, i) for i in range(len(geometry.operands))), default=0)
     return Walk(
         blocks=math.ceil(geometry.width / stage.block_outputs),
         splits=stage.splits,
-        chunk=chunk_of(stage, length),
+        chunk=chunk_of(stage, length, ragged),
         head=head,
         has_full=has_full,
         tail=tail,
@@ -64,19 +65,22 @@ def _reach(geometry: Geometry, i: int) -> int:
     return sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
 
 
-def chunk_of(stage: Stage, length: int) -> int:
+def chunk_of(stage: Stage, length: int, ragged: bool = False) -> int:
     """Elements that each split but the last folds: whole tiles, one of them the head where rows are read aligned."""
     if stage.splits == 1:
         return length
-    tiles = length // stage.step - (stage.align > 1)
+    tiles = (length - ragged) // stage.step - (stage.align > 1)
     return math.ceil(tiles / stage.splits) * stage.step
 
 
-def edges(stage: Stage, length: int) -> tuple[int, int, int]:
-    """A masked head, whole tiles (0 none, 1 one, 2 any number), a masked tail: head and tail in runs of all lanes."""
+def edges(stage: Stage, length: int, ragged: bool = False) -> tuple[int, int, int]:
+    """A masked head, whole tiles (0 none, 1 one, 2 any number), a masked tail: head and tail in runs of all lanes.
+
+    `ragged`: not every result has the last element, so that it is masked.
+    """
     runs = stage.run * stage.lanes
     head = 0 if stage.align == 1 else stage.unroll if stage.splits > 1 else 1
-    full = (length - head * runs) // stage.step
+    full = (length - ragged - head * runs) // stage.step
     if head and full < 1 and stage.splits == 1:
         head, full = 0, 0  # one tile is masked on both ends
     rest = length - head * runs - full * stage.step + stage.align - 1
@@ -85,23 +89,23 @@ def edges(stage: Stage, length: int) -> tuple[int, int, int]:
     return head, has_full, min(tail, stage.unroll) if full else tail
 
 
-def constant_length(stage: Stage, length: int) -> int:
+def constant_length(stage: Stage, length: int, ragged: bool = False) -> int:
     """The length where it is a constant of the kernel, so that masks cost nothing: of short folds by one program; else 0.
 
     Not of partial states, whose number follows that of results.
     """
     constant = length <= SMALL_AXIS and stage.splits == 1 and stage.align == 1 and stage.family != "partials"
-    return length if constant else 0
+    return length if constant and not ragged else 0
 
 
-def has_one_tail(stage: Stage, length: int) -> bool:
+def has_one_tail(stage: Stage, length: int, ragged: bool = False) -> bool:
     """Whether every program masks exactly one tile at its end: one by itself has as many as its length leaves."""
-    head, has_full, tail = edges(stage, length)
+    head, has_full, tail = edges(stage, length, ragged)
     if not tail or stage.splits > 1:
         return False
     runs = stage.run * stage.lanes
     begin = runs * head
-    end = begin + (max(0, (length - begin) // stage.step) * stage.step if has_full else 0)
+    end = begin + (max(0, (length - ragged - begin) // stage.step) * stage.step if has_full else 0)
     return math.ceil((length + stage.align - 1 - end) / (runs * tail)) == 1
 
 
@@ -116,13 +120,13 @@ class Pieces:
     tail_runs: int  # of all lanes, in each of them
 
 
-def pieces_of(stage: Stage, walk: Walk, length: int, split: int) -> Pieces:
+def pieces_of(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = False) -> Pieces:
     """The parts of the program with this split."""
     runs = stage.run * stage.lanes
     start = split * walk.chunk
     stop = length + stage.align - 1 if split == walk.splits - 1 else start + walk.chunk
     begin = start + runs * walk.head
-    full = max(0, (min(stop, length) - begin) // stage.step) if walk.has_full else 0
+    full = max(0, (min(stop, length - ragged) - begin) // stage.step) if walk.has_full else 0
     end = begin + full * stage.step
     if not walk.tail:
         tails = 0

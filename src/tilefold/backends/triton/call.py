@@ -17,9 +17,11 @@ from tilefold.backends.triton import instantiate
 from tilefold.backends.triton.emit import emit
 from tilefold.backends.triton.words import STORED_DTYPES
 from tilefold.errors import BackendError, DtypeError
+from tilefold.planner.apart import first_problem
 from tilefold.planner.device import Device
-from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_partials
+from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_states
 from tilefold.planner.plan import Launch, Plan, Stage
+from tilefold.planner.view import VECTOR_BYTES
 from tilefold.planner.walk import chunk_of, constant_length, edges, has_one_tail
 from tilefold.problem import Dim, Problem
 
@@ -80,13 +82,16 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     """Arguments and constants of one launch of a fold. Pointers stand as `Pointer` until launch."""
     program = narrowed(program, problem.length)
     from_partials, to_partials = (n[0].startswith("partial") for n in (step.reads, step.writes))
-    if from_partials:
-        problem = problem_of_partials(problem, program, plan.shape_of(step.reads[0])[0])
     stage: Stage = step.settings
+    if from_partials:
+        first = next(s.settings for s in plan.launched if s.writes == step.reads)
+        problem = problem_of_states(problem, program, first)
+    elif stage.apart:
+        problem = first_problem(problem, stage.apart, program.algebra.index)
     *outer, last = problem.output_dims or (Dim("map", 1, (0,) * len(problem.dtypes)),)
     *deep, inner = problem.reduced_dims or (Dim("reduce", 1, (0,) * len(problem.dtypes)),)
     length = problem.length
-    chunk = chunk_of(stage, length)
+    chunk = chunk_of(stage, length, problem.ragged > 0)
     before = [r if stage.align > 1 and not interpret else 0 for r in problem.residues] or [0] * len(
         problem.dtypes
     )
@@ -101,7 +106,7 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
         tuple(Pointer(dtype, 16) for dtype in results),
         tuple(d.output for d in outer),
         last.output,
-        (0,) * len(outer),
+        (tuple(d.position for d in outer), *problem.places),
         tuple(d.position for d in deep),
         inner.position,
         tuple(d.size for d in outer),
@@ -112,6 +117,7 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
         chunk,
         stage.splits,
         output_blocks,
+        problem.ragged,
         problem.outputs,
     )  # fmt: skip
     programs = math.prod(d.size for d in outer) * output_blocks * stage.splits
@@ -132,7 +138,8 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
 
 def _constants(problem: Problem, step: Launch, length: int, inner: int) -> dict[str, Any]:
     stage: Stage = step.settings
-    head, has_full, tail = edges(stage, length)
+    ragged = problem.ragged > 0
+    head, has_full, tail = edges(stage, length, ragged)
     inner_steps = problem.reduced_dims[-1].strides if problem.reduced_dims else (0,)
     shared = {
         "BLOCK_OUTPUTS": stage.block_outputs,
@@ -154,7 +161,7 @@ def _constants(problem: Problem, step: Launch, length: int, inner: int) -> dict[
         "HEAD": head,
         "HAS_FULL": has_full,
         "TAIL": tail,
-        "LENGTH": constant_length(stage, length),
+        "LENGTH": constant_length(stage, length, ragged),
     }
     if stage.ordered:
         return shared | {"LEVELS": stage.run.bit_length() - 1}
@@ -163,7 +170,8 @@ def _constants(problem: Problem, step: Launch, length: int, inner: int) -> dict[
         "STAGES": stage.num_stages,
         "USE_ABSORB": stage.absorb,
         "IN_ORDER": stage.in_order,
-        "TAIL_ONCE": has_one_tail(stage, length),
+        "TAIL_ONCE": has_one_tail(stage, length, ragged),
+        "RAGGED": VECTOR_BYTES // max(d.itemsize for d in problem.dtypes) if ragged else 0,
     }
 
 

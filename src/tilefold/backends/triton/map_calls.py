@@ -106,7 +106,7 @@ def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     groups = problem.outputs // last.size * blocks
     window = min(windows.groups, groups)
     states = tuple(Pointer(d, 16) for d in partial_dtypes(program))
-    outer = (0,) * (len(problem.output_dims[:-1]))
+    outer = ((0,) * (len(problem.output_dims[:-1])), (), ())
     arguments = (
         inputs, extras, states, Pointer(torch.int32, 16), results, *steps[:4], outer, *steps[4:],
         chunk_of(stage, problem.length), stage.splits, groups, problem.outputs, window,

@@ -7,12 +7,12 @@ from tilefold.backends.triton.kernels.tiles import fold_part, outer_offset, prog
 
 def fold_atomically(
     inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
-    length, chunk, splits, output_blocks, split_step,
+    length, chunk, splits, output_blocks, ragged, split_step,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr,
     SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
-    LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr,
+    LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr,
 ):  # fmt: skip
     """Fold as `fold_lanes` does, and combine a program's results with what other programs have left, in whichever order
     they come: by one atomic operation each."""
@@ -20,8 +20,8 @@ def fold_atomically(
     output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     folded = fold_part(
         inputs, outer, output, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size, length,
-        chunk, splits, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH, USE_ABSORB,
-        IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE,
+        chunk, splits, ragged, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH,
+        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED,
     )  # fmt: skip
     results = PROJECT(*folded)
     offset = outer_offset(outer, outer_sizes, y_outer) + output * y_output

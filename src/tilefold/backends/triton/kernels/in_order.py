@@ -110,7 +110,7 @@ def last_lane(s, LANES: tl.constexpr):
 
 def fold_in_order(
     inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
-    length, chunk, splits, output_blocks, split_step,
+    length, chunk, splits, output_blocks, ragged, split_step,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, UNROLL: tl.constexpr,
     SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr,
     HAS_FULL: tl.constexpr, TAIL: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr,
@@ -151,7 +151,7 @@ def fold_in_order(
     if not WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)
-    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer))
+    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer[0]))
     if WAIT:
         gdc_wait()
     state = identity_lanes(LANES, BLOCK_OUTPUTS)

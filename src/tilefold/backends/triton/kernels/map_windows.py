@@ -109,8 +109,8 @@ def map_windows(
         else:
             folded = fold_part(
                 inputs, outer, output, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
-                length, chunk, splits, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL,
-                PREFETCH, USE_ABSORB, IN_ORDER, WIDE, 1, "", False, 0, False,
+                length, chunk, splits, 0, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL,
+                PREFETCH, USE_ABSORB, IN_ORDER, WIDE, 1, "", False, 0, False, 0,
             )  # fmt: skip
             place = split * rows + outer * output_size + output
             for f in tl.static_range(len(states)):

@@ -11,10 +11,12 @@ Arguments:
                    first element is `shift` after the pointer
     y_ptrs         one pointer a result, or a state field where partial states are written
     y_outer, y_output              the results' steps
-    p_outer, p_deep, p_folded    the steps of an element's position, for monoids that see it
+    p_outer, p_deep, p_folded    the steps of an element's position, for monoids that see it; `p_outer` are those of the outer
+                   dims, then sizes and steps of the dims that results along the last output dim are counted by
     outer_sizes    output dims but the last: walked by whole programs
     deep_sizes     folded dims but the last: taken apart with div and mod (general strides)
     length         elements folded into one result; program `split` of `splits` takes `chunk` of them
+    ragged         results that have a last element, where not all have one
 """
 
 import triton.language as tl
@@ -177,25 +179,25 @@ def absorb_masked(mask, state, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER:
 
 
 def absorb_tail(
-    state, k, rows, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+    state, k, rows, keep, lead, end, read_end, first, deep_sizes, folded_size, p_deep, p_folded,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TAIL: tl.constexpr, EVICT: tl.constexpr,
     USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr,
 ):  # fmt: skip
     """A masked tile of TAIL runs from k on, taken into lane states."""
     places = tile_places(k, RUN, LANES, TAIL)
     mask = whole_mask((places < end) & keep, places, BLOCK_OUTPUTS)
-    xs = load_tile(rows, places, places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
+    xs = load_tile(rows, places, places // RUN * RUN < read_end, keep, deep_sizes, folded_size, True, EVICT)
     position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
     return absorb_masked(mask, state, xs, position, USE_ABSORB, IN_ORDER)
 
 
 def fold_part(
     inputs, outer, output, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size, length, chunk,
-    splits,
+    splits, ragged,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr, PREFETCH: tl.constexpr,
     USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr, EVICT: tl.constexpr,
-    WAIT: tl.constexpr, LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr,
+    WAIT: tl.constexpr, LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr,
 ):  # fmt: skip
     """The state of one split of each of a program's results: [BLOCK_OUTPUTS].
 
@@ -204,7 +206,8 @@ def fold_part(
     PREFETCH loads a tile while the one before it is folded. With ALIGN > 1, rows need not start at a multiple of ALIGN
     elements: positions count from the multiple before (`lead` elements earlier), every load is aligned, and the head masks
     what is not the row's. LENGTH > 0 is `length`, of a program that is the only one of its results: masks along the folded
-    elements are then known to the compiler.
+    elements are then known to the compiler. RAGGED > 0: only the first `ragged` results have a last element; what is read
+    of it begins at multiples of RAGGED results, as vectors do.
     """
     STEP: tl.constexpr = RUN * LANES
     TILE: tl.constexpr = STEP * UNROLL
@@ -221,6 +224,13 @@ def fold_part(
         lead = 0
         limit = length
     end = lead + length
+    read_end = end
+    whole_length = length
+    if RAGGED > 0:
+        columns = output[None, None, :, None]
+        end = end - (columns >= ragged).to(tl.int32)
+        read_end = read_end - (columns // RAGGED * RAGGED >= ragged).to(tl.int32)
+        whole_length = length - 1
     start = split * chunk
     if LENGTH > 0:
         stop = start + LENGTH
@@ -229,7 +239,9 @@ def fold_part(
     if not WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)
-    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer))
+    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer[0]))
+    if len(p_outer[1]) > 0:
+        first = first + TO_INDEX(outer_offset(output, p_outer[1], p_outer[2]))[None, None, :, None]
     if WAIT:
         gdc_wait()
     full = start
@@ -242,7 +254,7 @@ def fold_part(
         full = start + STEP * HEAD
     if HAS_FULL > 0:
         at = full
-        full = full + (tl.minimum(stop, length) - full) // TILE * TILE
+        full = full + (tl.minimum(stop, whole_length) - full) // TILE * TILE
         places = tile_places(at, RUN, LANES, UNROLL)
         if HEAD == 0:
             xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_OUTPUTS, EVICT)
@@ -267,18 +279,19 @@ def fold_part(
         if HEAD == 0 and HAS_FULL == 0:
             tail_places = tile_places(full, RUN, LANES, TAIL)
             tail_mask = whole_mask((tail_places >= lead) & (tail_places < end) & keep, tail_places, BLOCK_OUTPUTS)
-            tail_xs = load_tile(rows, tail_places, tail_places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
+            bound = tail_places // RUN * RUN < read_end
+            tail_xs = load_tile(rows, tail_places, bound, keep, deep_sizes, folded_size, True, EVICT)
             tail_position = positions_of(tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
             state = begin_masked(tail_mask, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
         elif TAIL_ONCE:
             state = absorb_tail(
-                state, full, rows, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                state, full, rows, keep, lead, end, read_end, first, deep_sizes, folded_size, p_deep, p_folded,
                 BLOCK_OUTPUTS, LANES, RUN, TAIL, EVICT, USE_ABSORB, IN_ORDER,
             )  # fmt: skip
         else:
             for k in range(full, stop, STEP * TAIL):
                 state = absorb_tail(
-                    state, k, rows, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                    state, k, rows, keep, lead, end, read_end, first, deep_sizes, folded_size, p_deep, p_folded,
                     BLOCK_OUTPUTS, LANES, RUN, TAIL, EVICT, USE_ABSORB, IN_ORDER,
                 )  # fmt: skip
     return tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
@@ -286,12 +299,12 @@ def fold_part(
 
 def fold_lanes(
     inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
-    length, chunk, splits, output_blocks, split_step,
+    length, chunk, splits, output_blocks, ragged, split_step,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr,
     SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
-    LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr,
+    LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr,
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
 
@@ -311,8 +324,8 @@ def fold_lanes(
     output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     folded = fold_part(
         inputs, outer, output, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size, length,
-        chunk, splits, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH, USE_ABSORB,
-        IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE,
+        chunk, splits, ragged, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH,
+        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED,
     )  # fmt: skip
     offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + output * y_output
     store_results(y_ptrs, offset, output < output_size, folded, PARTIAL)

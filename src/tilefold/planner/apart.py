@@ -1,0 +1,102 @@
+"""Folds in two launches of which the first keeps some reduced dims apart, as if they were results; the second folds them.
+
+A launch walks one dim, or several with divisions, and its vectors follow one dim's neighbours. So reduced dims that do not
+merge, widths that no vector divides and results in another order than memory are read slowly in one launch. A first launch
+that leaves states may fold any other problem of the same elements:
+
+    x[8, 11, 516976], dims 0, 2     rows of 516976, 88 of them; then 8 states a result
+    x[5040, 64, 199], dims 0, 2     columns, 12736 side by side; then 199 states a result
+    x[40000, 4099], dim 0           `together` 8: rows r, r + 1 ... r + 7 are one row of 32792 columns, which vectors divide;
+                                    then 8 states a result
+
+Where `together` does not divide the rows, the last row has fewer columns (`Problem.ragged`). `planner.forms` says which are
+weighed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+
+from tilefold.planner.plan import Apart
+from tilefold.problem import Dim, Problem, by_stride, merged
+
+Places = tuple[tuple[int, ...], tuple[int, ...]]
+NO_PLACES: Places = ((), ())
+
+
+def parts_of(problem: Problem, apart: Apart) -> tuple[list[Dim], list[Dim]]:
+    """The dims of the first launch: those along which it has states, and those that it folds."""
+    reduced = list(enumerate(problem.reduced_dims))
+    kept = [d for n, d in reduced if n in apart.dims]
+    folded = [d for n, d in reduced if n not in apart.dims]
+    if apart.together > 1:
+        dim, n = folded[-1], apart.together
+        strides = tuple(s * n for s in dim.strides)
+        folded[-1] = replace(dim, size=math.ceil(dim.size / n), strides=strides, position=dim.position * n)
+        kept.append(replace(dim, size=n))
+    return [*problem.output_dims, *kept], folded
+
+
+def states_count(problem: Problem, apart: Apart | None) -> int:
+    """How many states each split of the first launch leaves."""
+    if apart is None:
+        return problem.outputs
+    return math.prod(d.size for d in parts_of(problem, apart)[0])
+
+
+def _laid_out(dims: list[Dim]) -> list[tuple[Dim, int]]:
+    """Dims in the order of memory, each with its step among states."""
+    found, step = [], 1
+    for dim in sorted(dims, key=lambda d: max(map(abs, d.strides))):
+        found.append((dim, step))
+        step *= dim.size
+    return found[::-1]
+
+
+def first_problem(problem: Problem, apart: Apart, index: bool) -> Problem:
+    """What the first launch folds; its results are states, in the order of memory. `index`: positions are seen."""
+    kept, folded = parts_of(problem, apart)
+    outer = [replace(d, role="map", output=step, position=0) for d, step in _laid_out(kept)]
+    dims, places = merged(outer), NO_PLACES
+    if index:
+        dims, places = _with_places([d for d, _ in _laid_out(kept)], outer, dims)
+    ragged = 0
+    if apart.together > 1:
+        dim = [d for n, d in enumerate(problem.reduced_dims) if n not in apart.dims][-1]
+        ragged = dim.size % apart.together * dim.strides[0]
+    return replace(problem, dims=(*dims, *merged(folded)), ragged=ragged, places=places)
+
+
+def _with_places(kept: list[Dim], outer: list[Dim], whole: tuple[Dim, ...]) -> tuple[tuple[Dim, ...], Places]:
+    """Dims of which all but the last have one step among positions, and the sizes and steps of what is merged in that."""
+    if not whole:
+        return whole, NO_PLACES
+    last, n = whole[-1].size, len(outer)
+    while math.prod(d.size for d in outer[n:]) < last:
+        n -= 1
+    placed = [replace(d, position=k.position) for d, k in zip(outer[:n], kept[:n], strict=True)]
+    places = tuple(d.size for d in kept[n:]), tuple(d.position for d in kept[n:])
+    return (*merged(placed), whole[-1]), places if any(places[1]) else NO_PLACES
+
+
+def states_problem(
+    problem: Problem, dtypes: tuple[torch.dtype, ...], apart: Apart, splits: int, ordered: bool
+) -> Problem:
+    """What the second launch folds: `splits` states, with fields of these dtypes, for each result of the first."""
+    kept, _ = parts_of(problem, apart)
+    fields, laid_out = len(dtypes), _laid_out(kept)
+    results = [Dim("map", d.size, (s,) * fields, d.output) for d, s in laid_out if d.role == "map"]
+    states = [(d, s) for d, s in laid_out if d.role != "map"]
+    if ordered:
+        states.sort(key=lambda one: one[0].position, reverse=True)
+    reduced = [Dim("reduce", d.size, (s,) * fields) for d, s in states]
+    whole = Dim("reduce", splits, (math.prod(d.size for d in kept),) * fields)
+    walked, step = [], 1
+    for dim in reversed([*reduced, whole] if ordered else [whole, *reduced]):
+        if dim.size > 1:
+            walked.append(replace(dim, position=step))
+            step *= dim.size
+    return Problem((*merged(by_stride(results)), *merged(walked[::-1])), dtypes, (16,) * fields)
