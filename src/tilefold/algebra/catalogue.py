@@ -164,11 +164,20 @@ def _logsumexp_absorb(state: Any, x: Any) -> tuple[Any, Any]:
     they are equal or differ by as much: the factor is then left out, and what remains is exact.
     """
     largest = math.maximum(state.max, math.block_max(x))
+    kept = state.sum * rescaled(state.max, largest)
+    return largest, kept + math.block_sum(exponential(x, largest))
+
+
+def exponential(x: Any, largest: Any) -> Any:
+    """exp(x - largest) as `_logsumexp_absorb` has it: one multiply and add, then a power of two."""
     finite = math.where(abs(largest) == INFINITY, 0.0, largest)
     scale = math.where(finite + 64.0 != finite, LOG2_E, 1.0)
-    shift = finite * scale
-    kept = state.sum * math.exp2(math.where(state.max == largest, 0.0, state.max - largest) * LOG2_E)
-    return largest, kept + math.block_sum(math.exp2(x * scale - shift))
+    return math.exp2(x * scale - finite * scale)
+
+
+def rescaled(before: Any, largest: Any) -> Any:
+    """The factor of a sum of exponentials whose maximum was `before`: exactly 1 where that stays."""
+    return math.exp2(math.where(before == largest, 0.0, before - largest) * LOG2_E)
 
 
 def logsumexp(project: Callable[..., Any], name: str) -> Monoid:

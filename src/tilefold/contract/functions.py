@@ -22,9 +22,14 @@ from tilefold.errors import ArityError, TraceError
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """The graph of a function's values: one object for equal graphs, so that it is compared and hashed by identity."""
+    """The graph of a function's values: one object for equal graphs, so that it is compared and hashed by identity.
+
+    `rebase`: a graph of what some elements of a row fold to and what the whole row folds to, giving results with which the
+    function makes the same of these elements as with the whole row's.
+    """
 
     graph: Graph
+    rebase: Graph | None = None
 
 
 @kept_outside_modes(1024)

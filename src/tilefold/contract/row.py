@@ -35,12 +35,14 @@ class Row:
     """The monoid's program over a row's elements, and the graph of (*elements, *the fold's results, *extras) that is stored.
 
     `extras` are the dtypes of further tensors' elements, `results` those of what is stored (a product says its own).
+    `rebase` gives, of what a row's tile and the row fold to, results with which `apply` makes the same of the tile's elements.
     """
 
     program: Program
     apply: TypedGraph
     extras: tuple[torch.dtype, ...] = ()
     results: tuple[torch.dtype, ...] = ()
+    rebase: TypedGraph | None = None
 
     @property
     def taken(self) -> tuple[torch.dtype, ...]:
@@ -111,7 +113,11 @@ def make_row_map(
     folding = program.specialize(algebra, elements)
     row = _typed(replace(folding, outputs=folding.project.output_dtypes), apply.graph, extras)
     common = functools.reduce(promote, elements)
-    return replace(row, results=tuple(_stored(d, common, dtype) for d in row.apply.output_dtypes))
+    results = tuple(_stored(d, common, dtype) for d in row.apply.output_dtypes)
+    if apply.rebase is None:
+        return replace(row, results=results)
+    seen = [typing.element_dtype(d) for d in row.program.outputs]
+    return replace(row, results=results, rebase=typing.infer(apply.rebase, [*seen, *seen]))
 
 
 def _typed(folding: Program, graph: Graph, extras: tuple[torch.dtype, ...]) -> Row:

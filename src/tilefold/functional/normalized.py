@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math as numbers
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from tilefold import math
 from tilefold.algebra import catalogue
+from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.contract.functions import Traced
 from tilefold.errors import ArgumentError, KindError, ShapeError
@@ -101,8 +103,14 @@ def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
     if logarithm:
         monoid = catalogue.logsumexp(project, "log_softmax")
         return monoid, graph_of(lambda x, largest, size: (x - largest) - size, 3)
+
+    def rebase(own: Any, _: Any, largest: Any, share: Any) -> Any:
+        return own, share * catalogue.rescaled(own, largest)
+
     monoid = catalogue.logsumexp(project, "softmax")
-    return monoid, graph_of(lambda x, largest, share: math.exp(x - largest) * share, 3)
+    # As in the fold: where a row is held, its exponentials are computed once.
+    apply = graph_of(lambda x, largest, share: catalogue.exponential(x, largest) * share, 3)
+    return monoid, replace(apply, rebase=trace(rebase, 4))
 
 
 def layer_norm(
@@ -271,11 +279,20 @@ def _scaled(length: int, eps: float, of_sums: bool) -> Monoid:
         lambda a, b: a + b,
         0,
         lift=(lambda x, y: (x + y) * (x + y)) if of_sums else (lambda x: x * x),
+        absorb=_absorb_squares_of_sums if of_sums else _absorb_squares,
         project=lambda total: math.rsqrt(total / max(1, length) + eps),
         commutative=True,
         check=False,
         name="rms_norm",
     )
+
+
+def _absorb_squares(total: Any, x: Any) -> Any:
+    return total + math.block_sum(x * x)
+
+
+def _absorb_squares_of_sums(total: Any, x: Any, y: Any) -> Any:
+    return total + math.block_sum((x + y) * (x + y))
 
 
 def group_norm(

@@ -12,9 +12,11 @@ from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import (
+    Blocks,
     Clear,
     Dtypes,
     Windows,
+    blocks_stage,
     elements_of,
     elements_stage,
     folding,
@@ -34,6 +36,9 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     if size == 0:
         return Plan("triton", (), buffers, (), guarantee, "nothing", "no elements")
     cluster = NOMINAL.cluster if guarantee == "batch_invariant" else device.cluster
+    blocks = blocks_stage(problem, program, results, guarantee == "batch_invariant", cluster)
+    if blocks is not None:
+        return _held(problem, blocks, buffers, guarantee)
     whole = whole_stage(problem, program, results, guarantee == "batch_invariant", cluster)
     if whole is not None:
         return _held(problem, whole, buffers, guarantee)
@@ -43,9 +48,10 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     return _folded_first(problem, program, results, device, guarantee)
 
 
-def _held(problem: Problem, stage: Stage, buffers: tuple[Buffer, ...], guarantee: str) -> Plan:
+def _held(problem: Problem, stage: Stage | Blocks, buffers: tuple[Buffer, ...], guarantee: str) -> Plan:
     """One launch: a program, or a cluster of them, holds whole rows."""
-    launch = Launch("map_rows", stage, names("input", len(problem.dtypes)), tuple(b.name for b in buffers))
+    kernel = "map_blocks" if isinstance(stage, Blocks) else "map_rows"
+    launch = Launch(kernel, stage, names("input", len(problem.dtypes)), tuple(b.name for b in buffers))
     by = f" by {stage.splits} programs" if stage.splits > 1 else ""
     reason = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}, each held whole{by}"
     return Plan("triton", (launch,), buffers, (), guarantee, "whole", reason)

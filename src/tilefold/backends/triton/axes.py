@@ -15,3 +15,7 @@ UNROLL = 1 if LANES_LAST else 3
 UNROLL_OF_RUNS = UNROLL - 1
 # A state, [LANES, BLOCK_OUTPUTS] or [BLOCK_OUTPUTS, LANES], beside a tile.
 SPREAD = "[None, None, :, :]" if LANES_LAST else "[None, :, :, None]"
+# Lanes, once runs and unrolled runs are folded; and what a whole tile folds to, beside it.
+LANES_OF_BLOCKS = 1 if LANES_LAST else 0
+SPREAD_WHOLE = "[None, None, :, None]"
+LANES = 3 if LANES_LAST else 1

@@ -13,7 +13,7 @@ from tilefold.algebra.typing import TypedGraph
 from tilefold.backends.triton import axes
 from tilefold.backends.triton.prelude import prelude
 from tilefold.backends.triton.words import STORED_DTYPES, TL_DTYPES, converted, literal
-from tilefold.backends.triton.writer import Writer
+from tilefold.backends.triton.writer import TILE, Writer, for_tiles
 
 
 def _function(name: str, parameters: Sequence[str], lines: Sequence[str], results: Sequence[str]) -> str:
@@ -75,6 +75,31 @@ def emit_apply(
     reads = [f"{x} = {_read(x, dtype, interpret)}" for x, dtype in zip(names, taken, strict=True)]
     writer = Writer(apply, names, [False] * len(names), interpret)
     return _function("APPLY", names, [*reads, *writer.lines], writer.results(results, True, "x0"))
+
+
+def emit_blocks(program: Program, tiles: int, masks: Sequence[int], interpret: bool) -> str:
+    """ROW_BEGIN(how many elements count, a mask a tile, tiles of each input) -> the state of all elements of these tiles.
+
+    Only the tiles in `masks` have elements that do not count; where none do, the state is undefined.
+    """
+    assert program.begin is not None
+    x = [f"x{i}{TILE}" for i in range(program.algebra.inputs)]
+    reads = [f"{name} = {_read(name, program.elements[p], interpret)}" for p, name in enumerate(x)]
+    writer = Writer(program.begin, [*x, "i"], [True] * len(x) + [False], interpret, tiles=tiles, masks=masks)
+    lines = [each for line in reads for each in for_tiles(line, tiles)]
+    lines += ["like = WHOLE_BLOCK_FIRST(x0_0)", *writer.lines]
+    results = writer.results(program.state, False, "like")
+    taken = [f"mask_{t}" for t in range(tiles)] + [each for name in x for each in for_tiles(name, tiles)]
+    return _function("ROW_BEGIN", ["counted", *taken], lines, results)
+
+
+def emit_rebase(rebase: TypedGraph | None, outputs: Sequence[torch.dtype], interpret: bool) -> str:
+    """REBASE of what some of a row's elements fold to and what the row folds to -> what APPLY takes beside those elements."""
+    own, whole = ([f"{name}{i}" for i in range(len(outputs))] for name in "pq")
+    if rebase is None:
+        return _function("REBASE", [*own, *whole], [], whole)
+    writer = Writer(rebase, [*own, *whole], [False] * (2 * len(outputs)), interpret)
+    return _function("REBASE", [*own, *whole], writer.lines, writer.results(outputs, True, "p0"))
 
 
 def _emit_finishing(

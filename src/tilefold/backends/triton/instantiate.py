@@ -18,6 +18,7 @@ from tilefold.backends.triton import axes, interpreted
 from tilefold.backends.triton.kernels import (
     atomics,
     in_order,
+    map_blocks,
     map_rows,
     map_windows,
     maps,
@@ -35,7 +36,8 @@ from tilefold.caching import kept_outside_modes
 
 # Where kernels are written.
 _MODULES = (
-    tiles, in_order, atomics, maps, map_rows, map_windows, scans, segments, segment_runs, moves, selections, products, product_rows,
+    tiles, in_order, atomics, maps, map_rows, map_blocks, map_windows, scans, segments, segment_runs, moves, selections, products,
+    product_rows,
 )  # fmt: skip
 
 
@@ -69,6 +71,7 @@ def device_functions(source: str, interpret: bool) -> dict[str, Any]:
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {**scalar_functions(interpret), "__name__": "tilefold.generated"}
     namespace["UNROLL_OF_RUNS"] = tl.constexpr(axes.UNROLL_OF_RUNS)
+    namespace["LANES_OF_BLOCKS"] = tl.constexpr(axes.LANES_OF_BLOCKS)
     exec(compile(source, name, "exec"), namespace)  # noqa: S102  # the one place where generated code becomes functions
     functions = {k: v for k, v in namespace.items() if isinstance(v, types.FunctionType) and k.isupper()}
     for key, function in functions.items():

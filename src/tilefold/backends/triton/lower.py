@@ -8,6 +8,7 @@ from typing import Any
 from tilefold.backends.triton.atomic_calls import atomic_call
 from tilefold.backends.triton.call import Call
 from tilefold.backends.triton.map_calls import (
+    blocks_call,
     clear_call,
     elements_call,
     folding_call,
@@ -36,6 +37,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "fold_in_order": folding_call,
     "map_elements": elements_call,
     "map_rows": rows_call,
+    "map_blocks": blocks_call,
     "clear": clear_call,
     "map_windows": windows_call,
     "product_whole": product_call,

@@ -10,12 +10,12 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
-from tilefold.backends.triton.emit import emit, emit_apply
+from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase
 from tilefold.backends.triton.kernels.clusters import meeting
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
-from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
+from tilefold.planner.maps import Blocks, Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
@@ -95,6 +95,49 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
     )  # fmt: skip
 
 
+def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_blocks`."""
+    stage: Blocks = step.settings
+    program = narrowed(row.program, problem.length)
+    arguments = _row_arguments(stage, problem, row, interpret)
+    words = len(program.state) * stage.block_outputs
+    blocks = row_blocks(problem, stage)
+    last = problem.output_dims[-1] if problem.output_dims else _none(problem)
+    constants: dict[str, Any] = {
+        "BLOCK_OUTPUTS": stage.block_outputs,
+        "LANES": stage.lanes,
+        "RUN": stage.run,
+        "UNROLL": 1,
+        "TILES": stage.tiles,
+        "MASKS": stage.masks,
+        "MASK_OUTPUTS": last.size % stage.block_outputs != 0,
+        "ALIGN": stage.align,
+        "WIDE": _is_wide(stage, problem, last),
+        "OVER": _bits(last) >> row.program.algebra.inputs,
+        "VECTORS": problem.length % stage.run == 0,
+        "CLUSTER": stage.splits,
+        "MEETING": meeting(stage.splits, words, stage.turns) if stage.splits > 1 else "",
+        "REBASED": row.rebase is not None,
+        "ROWS": stage.turns,
+        "AHEAD": stage.ahead,
+        "EVICT": "evict_first" if stage.evict_first else "",
+    }
+    masks = [t for t in range(stage.tiles) if stage.masks >> t & 1]
+    source = "\n\n".join(
+        (
+            _rows_source(program, row, interpret),
+            emit_blocks(program, stage.tiles, masks, interpret),
+            emit_rebase(row.rebase, row.program.outputs, interpret),
+        )
+    )
+    programs = math.ceil(blocks / stage.turns) * stage.splits
+    grid = launchable(programs, problem.outputs, "reduce_map", "map")
+    return Call(
+        step.kernel, source, (*arguments, blocks), tuple(constants.items()), grid, stage.num_warps, 1, False,
+        cluster=stage.splits,
+    )  # fmt: skip
+
+
 def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
     """Arguments and constants of `map_windows`."""
     windows: Windows = step.settings
@@ -159,7 +202,7 @@ def _none(problem: Problem) -> Dim:
     return Dim("map", 1, (0,) * len(problem.dtypes))
 
 
-def _row_arguments(stage: Stage, problem: Problem, row: Row, interpret: bool) -> tuple[Any, ...]:
+def _row_arguments(stage: Stage | Blocks, problem: Problem, row: Row, interpret: bool) -> tuple[Any, ...]:
     """Inputs, extras, results, sizes: whole rows of a problem."""
     *outer, last = problem.output_dims or (_none(problem),)
     *deep, inner = problem.reduced_dims or (replace(_none(problem), role="reduce"),)
@@ -197,7 +240,6 @@ def _row_arguments(stage: Stage, problem: Problem, row: Row, interpret: bool) ->
 def _row_constants(stage: Stage, problem: Problem, row: Row) -> dict[str, Any]:
     """What a launch over rows decides, and what follows from the sizes."""
     last = problem.output_dims[-1] if problem.output_dims else _none(problem)
-    spans = [sum((d.size - 1) * d.steps[i] for d in problem.reduced_dims) for i in range(len(last.steps))]
     return {
         "BLOCK_OUTPUTS": stage.block_outputs,
         "LANES": stage.lanes,
@@ -207,10 +249,16 @@ def _row_constants(stage: Stage, problem: Problem, row: Row) -> dict[str, Any]:
         "ALIGN": stage.align,
         "USE_ABSORB": stage.absorb,
         "IN_ORDER": stage.in_order,
-        "WIDE": max(*spans, problem.length) * 2 + 2 * stage.step > NARROW,
+        "WIDE": _is_wide(stage, problem, last),
         "OVER": _bits(last) >> row.program.algebra.inputs,
         "EVICT": "evict_first" if stage.evict_first else "",
     }
+
+
+def _is_wide(stage: Stage | Blocks, problem: Problem, last: Dim) -> bool:
+    """Whether places in a row need more than 32 bits."""
+    spans = [sum((d.size - 1) * d.steps[i] for d in problem.reduced_dims) for i in range(len(last.steps))]
+    return max(*spans, problem.length) * 2 + 2 * stage.step > NARROW
 
 
 def _bits(dim: Dim) -> int:

@@ -45,6 +45,34 @@ def BLOCK_COUNT(mask):
 }
 
 
+# Over whole tiles: of all threads. The first is the one of the lowest lane, whichever thread asks.
+_WHOLE = """\
+def FIRST_LANE(a, lane_a, b, lane_b):
+    return tl.where(lane_b < lane_a, b, a), tl.minimum(lane_a, lane_b)
+
+
+def WHOLE_FIRST_OF(mask, x):
+    runs = tl.reduce((x, mask.to(tl.int32)), 0, FIRST_THAT_COUNTS)
+    value, counts = tl.reduce(runs, UNROLL_OF_RUNS, FIRST_THAT_COUNTS)
+    return tl.reduce((value, tl.where(counts != 0, LANE_OF(value), 1 << 30)), LANES_OF_BLOCKS, FIRST_LANE)[0]
+
+
+def WHOLE_FIRST(x):
+    value = tl.reduce(tl.reduce(x, 0, BLOCK_FIRST), UNROLL_OF_RUNS, BLOCK_FIRST)
+    return tl.reduce((value, LANE_OF(value)), LANES_OF_BLOCKS, FIRST_LANE)[0]
+
+
+def LANE_OF(value):
+    lane = tl.expand_dims(tl.arange(0, value.shape[LANES_OF_BLOCKS]), 1 - LANES_OF_BLOCKS)
+    return tl.broadcast_to(lane, value.shape)
+"""
+
+
+def _whole(combine: str) -> str:
+    text = f"tl.reduce(tl.reduce(x, 0, {combine}), UNROLL_OF_RUNS, {combine})"
+    return f"def WHOLE_{combine}(x):\n    return tl.reduce({text}, LANES_OF_BLOCKS, {combine})\n"
+
+
 def block_function(row: Op, dtype: torch.dtype) -> str:
     """The name of the function that combines two values of a block operation."""
     assert row.triton is not None
@@ -58,10 +86,12 @@ def prelude() -> str:
         if row.kind != "block" or row.triton is None:
             continue
         if row.name not in _OF_MASKS or row.name == "block_first":
-            parts += [_combining(row, dtype) for dtype in _KINDS[row.triton.floats is not None]]
+            dtypes = _KINDS[row.triton.floats is not None]
+            parts += [_combining(row, dtype) for dtype in dtypes]
+            parts += [_whole(block_function(row, dtype)) for dtype in dtypes]
         if row.name in _OF_MASKS:
             parts.append(_OF_MASKS[row.name])
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, _WHOLE])
 
 
 _KINDS = {False: (torch.float32,), True: (torch.float32, torch.int32)}

@@ -20,8 +20,15 @@ from tilefold.backends.triton.prelude import block_function
 from tilefold.backends.triton.words import STORED_DTYPES, TL_DTYPES, converted, literal
 
 
+TILE = "@"  # in the name of what each tile has its own of
+
+
 class Writer:
-    """Writes one device function's body, a line a node."""
+    """Writes one device function's body, a line a node.
+
+    With `tiles` a block is so many whole tiles, elements of all threads, of which those that `masks` names count only under
+    their masks: a line that names `TILE` is written for each.
+    """
 
     def __init__(
         self,
@@ -30,8 +37,11 @@ class Writer:
         block_inputs: Sequence[bool],
         interpret: bool,
         masked: bool = False,
+        tiles: int = 0,
+        masks: Sequence[int] = (),
     ) -> None:
-        self.typed, self.interpret, self.masked = typed, interpret, masked
+        self.typed, self.interpret, self.tiles, self.masks_of = typed, interpret, tiles, masks
+        self.masked = masked or bool(masks)
         self.lines: list[str] = []
         self.names: list[str] = []
         self.masks: list[bool] = []
@@ -60,7 +70,12 @@ class Writer:
     def _spread(self, position: int, block: bool) -> str:
         """A node's name; with the block's two axes more if it is to meet a block and is none."""
         spread = block and not self.blocks[position] and not self.numbers[position]
-        return f"{self.names[position]}{axes.SPREAD}" if spread else self.names[position]
+        return f"{self.names[position]}{self._beside}" if spread else self.names[position]
+
+    @property
+    def _beside(self) -> str:
+        """How what a block folds to stands beside it."""
+        return axes.SPREAD_WHOLE if self.tiles else axes.SPREAD
 
     def _operand(self, position: int, dtype: torch.dtype, block: bool = False) -> str:
         """The text of a node's value converted to `dtype` (bool: a word), spread over the block if asked."""
@@ -88,9 +103,10 @@ class Writer:
         dtype, operand = self.typed.dtypes[position], self.typed.operand_dtypes[position]
         over_block = any(self.blocks[a] for a in node.args) and not node.op.startswith("block_")
         text, mask = self._expression(node, dtype, operand, over_block)
-        self.lines.append(f"v{position} = {text}")
+        name = f"v{position}{TILE if self.tiles and over_block else ''}"
+        self.lines += for_tiles(f"{name} = {text}", self.tiles)
         number = self._is_literal(position) or all(self.numbers[a] for a in node.args)
-        self._keep(f"v{position}", mask=mask, block=over_block, number=number)
+        self._keep(name, mask=mask, block=over_block, number=number)
 
     def _expression(
         self, node: Node, dtype: torch.dtype, operand: torch.dtype, block: bool
@@ -132,6 +148,8 @@ class Writer:
         return (f"({text} != 0)", True) if dtype == torch.bool else (text, False)
 
     def _block(self, row: Op, x: str, operand: torch.dtype) -> str:
+        if self.tiles:
+            return self._of_tiles(row, x, operand)
         if row.name == "block_count":
             return "BLOCK_COUNT(mask)" if self.masked else f"({x}.shape[0] * {x}.shape[{axes.UNROLL}])"
         if row.name == "block_first" and self.masked:
@@ -140,6 +158,25 @@ class Writer:
             x = f"tl.where(mask, {x}, {words.absent(row, operand)})"
         combine = block_function(row, operand)
         return f"tl.reduce(tl.reduce({x}, 0, {combine}), {axes.UNROLL_OF_RUNS}, {combine})"
+
+    def _of_tiles(self, row: Op, x: str, operand: torch.dtype) -> str:
+        """A block operation over all elements of the tiles."""
+        if row.name == "block_count":
+            shape = f"{x.replace(TILE, '_0')}.shape"
+            every = " * ".join([str(self.tiles), f"{shape}[0]", f"{shape}[1]", f"{shape}[3]"])
+            return "counted" if self.masked else f"({every})"
+        if row.name == "block_first":
+            first = x.replace(TILE, "_0")
+            return f"WHOLE_FIRST_OF(mask_0, {first})" if 0 in self.masks_of else f"WHOLE_FIRST({first})"
+        combine = block_function(row, operand)
+        nothing = words.absent(row, operand)
+        texts = [x.replace(TILE, f"_{t}") for t in range(self.tiles)]
+        for t in self.masks_of:
+            texts[t] = f"tl.where(mask_{t}, {texts[t]}, {nothing})"
+        whole, *others = texts
+        for other in others:
+            whole = f"{combine}({whole}, {other})"
+        return f"WHOLE_{combine}({whole})"
 
     def _computed(self, row: Op, node: Node, values: list[str], operand: torch.dtype) -> str:
         """An operation of every element."""
@@ -222,3 +259,8 @@ class Writer:
         if narrow:
             return f"convert(tl.full({like}.shape, {value}, tl.float32), {target})"
         return f"tl.full({like}.shape, {value}, {target})"
+
+
+def for_tiles(line: str, tiles: int) -> list[str]:
+    """A line for each tile, where it names what each has its own of."""
+    return [line.replace(TILE, f"_{t}") for t in range(tiles)] if TILE in line else [line]

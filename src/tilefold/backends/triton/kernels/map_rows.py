@@ -10,7 +10,7 @@ a cluster of them, which the chip starts together and whose states meet in share
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_meeting, met
+from tilefold.backends.triton.kernels.clusters import begin_meeting, met, others_have_begun
 from tilefold.backends.triton.kernels.tiles import (
     begin_masked,
     begin_tile,
@@ -94,7 +94,7 @@ def map_tile(
         vector = places // RUN * RUN - lead
         whole = (vector >= 0) & (vector + RUN <= length) & keep
         offset = y_begin // ALIGN * ALIGN + places
-        store_mapped(y_ptrs, offset, made, tl.broadcast_to(whole, offset.shape), True, EVICT)
+        store_mapped(y_ptrs, offset, made, tl.broadcast_to(whole, offset.shape), MASKED, EVICT)
     else:
         offset = y_begin + folded_offset(at, deep_sizes, folded_size, y_deep, y_folded)
         store_mapped(y_ptrs, offset, made, counted, MASKED, EVICT)
@@ -206,7 +206,8 @@ def map_rows(
     if ALIGN > 1:
         whole = COMBINE_SYMMETRIC(*whole, *edges)
     if CLUSTER > 1:
-        whole = met(whole, CLUSTER)
+        others_have_begun()
+        whole = met(whole, 0, CLUSTER, 1, 1)
     results = PROJECT(*whole)
     if CLUSTER == 1:
         results = spread(results)
