@@ -64,8 +64,9 @@ def explain_plan(
         >>> tilefold.explain_plan((a, b), tilefold.matmul, epilogue="relu").strategy
         'split'
         >>> x = torch.empty(16384, 8192, dtype=torch.bfloat16, device="meta")
-        >>> print(tilefold.explain_plan(x, tilefold.softmax, dim=1))
-        triton: whole, 16384 rows of 8192 elements, each held whole
+        >>> plan = tilefold.explain_plan(x, tilefold.softmax, dim=1)
+        >>> plan.strategy, plan.moved_bytes
+        ('whole', 536870912)
     """
     if device is not None and not isinstance(device, Device):
         raise KindError(

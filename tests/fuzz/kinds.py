@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fuzz import folds, maps, products, scalars, scans, segments
+from fuzz import folds, maps, moves, products, scalars, scans, segments
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,11 @@ def _segments(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
     return Kind(f"segments by {backend}", segments.ragged(**sizes), check, batch, few)
 
 
+def _moves(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
+    check = functools.partial(moves.check, backends=backend.split(" and "))
+    return Kind(f"moves by {backend}", moves.moves(**sizes), check, batch, few)
+
+
 CPU = {
     kind.name: kind
     for kind in [
@@ -72,6 +77,8 @@ CPU = {
         _products("ptx", 6, 10, most=33, depth=100),
         _scans("cpu and auto", 200, 100),
         _scans("interpret", 10, 8, long=(31, 33), most=60),
+        _moves("cpu and auto and reference", 200, 60),
+        _moves("interpret", 20, 4, most=300, longest=200),
         _segments("cpu", 100, 60),
         _segments("interpret", 20, 8, most=200),
         _segments("ptx", 6, 4, most=400),
@@ -93,6 +100,7 @@ CUDA = {
             "scalars by triton", scalars.scalars(),
             functools.partial(scalars.check, backends=["triton"], device="cuda"), 25, 0,
         ),
+        Kind("moves by triton", moves.moves(), functools.partial(moves.check, backends=["triton"], device="cuda"), 50, 0),
         Kind("scans by triton", scans.scans(), functools.partial(scans.check, backends=["triton"], device="cuda"), 25, 0),
         Kind("maps by triton", folds.folds(), functools.partial(maps.check, backends=["triton"], device="cuda"), 25, 0),
         Kind("folds by triton", folds.folds(), functools.partial(folds.check, backends=["triton"], device="cuda"), 25, 0),

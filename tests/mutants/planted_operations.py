@@ -148,4 +148,47 @@ OPERATIONS = (
         "",
         ("tests/backends/test_segments.py::test_an_atomic_operation_is_known_by_its_graph",),
     ),
+    Mutant(
+        "programs' results overwrite each other",
+        "backends/triton/atomic_calls.py",
+        "tl.atomic_{atomic_of(program)}(ptr, x, mask=mask, sem='relaxed')",
+        "tl.store(ptr, x, mask=mask)",
+        ("tests/backends/test_segments.py::test_programs_meet_in_one_atomic_operation_each[max]",),
+    ),
+    # ------------------------------------------------------------------------------------------------ scans
+    Mutant(
+        "groups of shares are combined before what came before them",
+        "backends/triton/kernels/scans.py",
+        "before = COMBINE(*before, *far)",
+        "before = COMBINE(*far, *before)",
+        ("tests/backends/test_scans.py::test_rows[shared-backward]",),
+    ),
+    Mutant(
+        "a block's carry forgets the blocks before it",
+        "backends/triton/kernels/scans.py",
+        "* LINES + lane, beyond, keep, stride_carries)",
+        "* LINES + lane, since, keep, stride_carries)",
+        ("tests/backends/test_scans.py::test_rows[shared-backward]",),
+    ),
+    Mutant(
+        "the way from tile to tile begins anew",
+        "backends/triton/kernels/scans.py",
+        "carry = COMBINE(*carry, *last_slots(state, LENGTH, BY_ROWS))",
+        "carry = last_slots(state, LENGTH, BY_ROWS)",
+        ("tests/backends/test_scans.py::test_rows[walked-backward]",),
+    ),
+    Mutant(
+        "an exclusive scan on a CPU begins with the first element",
+        "backends/scans.py",
+        "            t[0].copy_(b)\n            if carry is None:",
+        "            t[0].copy_(f[0])\n            if carry is None:",
+        ("tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[scans-by-cpu-and-auto]",),
+    ),
+    Mutant(
+        "lanes of a scan on a CPU meet in the wrong order",
+        "backends/scans.py",
+        "pairs = [s[:-reach] for s in state] + [s[reach:] for s in state]",
+        "pairs = [s[reach:] for s in state] + [s[:-reach] for s in state]",
+        ("tests/test_scan.py::test_long_rows",),
+    ),
 )
