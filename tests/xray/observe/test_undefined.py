@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import triton
 import triton.language as tl
 
 from tilefold import xray
+from tilefold.xray.observe import masked
+from tilefold.xray.observe.fills import Counterexample
 from tilefold.xray.report.model import Observation
 from xray.observe.planted import XY
 
@@ -106,6 +109,13 @@ def test_masked_rows_whose_distance_is_the_least_are_an_error() -> None:
     assert "argmin" in found.evidence
     assert dict(found.numbers)["identity"] == "+inf"
     assert not fills(nearest, DISTANCES, {"FAR": True, "K": 64, "D": 64})
+
+
+@pytest.mark.parametrize(("got", "severity"), [(1.0, "warning"), (float("nan"), "note")])
+def test_a_suspicion_that_cannot_be_executed_is_less_without_numbers(got: float, severity: str) -> None:
+    example = Counterexample(None, (1.0, got), 1, got, 1.0, 0)  # type: ignore[arg-type]
+    assert masked._severity(example, "", "its mask is of another shape") == severity
+    assert masked._severity(example, "program (0, 0, 0) stores 1", None) == "error"
 
 
 def test_integers_of_one_sign_show_a_zero_under_a_minimum() -> None:
