@@ -71,6 +71,8 @@ def said(before: float, after: float, changed: Difference | None = None) -> str:
 
 def test_a_change_without_a_gain_says_so() -> None:
     assert said(10, 10) == "nothing was gained by num_warps=1: tried, instructions 10 -> 10; launch fewer"
+    assert said(1000, 995).startswith("nothing was gained by num_warps=1")  # half a percent
+    assert said(0, 0).startswith("nothing was gained by num_warps=1")
     assert said(10, 5) == "launch fewer (tried num_warps=1: instructions 10 -> 5, and the same is stored)"
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
 import triton
 import triton.language as tl
 
 from tilefold import xray
+from tilefold.xray.observe import masked
+from tilefold.xray.observe.fills import Counterexample
 from tilefold.xray.report.model import Observation
 from xray.observe.planted import XY
 
@@ -55,6 +59,17 @@ def nearest(x_ptr, c_ptr, y_ptr, k, d, FAR: tl.constexpr, K: tl.constexpr, D: tl
     if FAR:
         far = tl.where(ks < k, far, float("inf"))
     tl.store(y_ptr, tl.argmin(far, 0))
+
+
+@triton.jit
+def found_anywhere(x_ptr, y_ptr, n, KEEP: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    found = tl.zeros([BLOCK], tl.int32)
+    for at in range(0, n, BLOCK):
+        mask = at + offs < n
+        x = tl.load(x_ptr + at + offs, mask=mask, other=0)
+        found = tl.where(mask, tl.maximum(found, (x == 7).to(tl.int32)), found if KEEP else 0)
+    tl.store(y_ptr, tl.max(found, 0))
 
 
 @triton.jit
@@ -106,6 +121,24 @@ def test_masked_rows_whose_distance_is_the_least_are_an_error() -> None:
     assert "argmin" in found.evidence
     assert dict(found.numbers)["identity"] == "+inf"
     assert not fills(nearest, DISTANCES, {"FAR": True, "K": 64, "D": 64})
+
+
+@pytest.mark.parametrize(("got", "severity"), [(1.0, "warning"), (float("nan"), "note")])
+def test_a_suspicion_that_cannot_be_executed_is_less_without_numbers(got: float, severity: str) -> None:
+    example = Counterexample(None, (1.0, got), 1, got, 1.0, 0)  # type: ignore[arg-type]
+    assert masked._severity(example, "", "its mask is of another shape") == severity
+    assert masked._severity(example, "program (0, 0, 0) stores 1", None) == "error"
+
+
+def test_a_variable_that_a_masked_round_overwrites_is_an_error() -> None:
+    held = np.zeros(300, np.int32)
+    held[100] = 7
+    args = {"x_ptr": held, "y_ptr": "*i32", "n": 300}
+    (found,) = fills(found_anywhere, args, {"KEEP": False, "BLOCK": 256})
+    assert found.severity == "error"
+    assert "forgets what it held" in found.evidence
+    assert "stores y_ptr[0] is 0 and not 1" in found.evidence
+    assert not fills(found_anywhere, args, {"KEEP": True, "BLOCK": 256})
 
 
 def test_integers_of_one_sign_show_a_zero_under_a_minimum() -> None:

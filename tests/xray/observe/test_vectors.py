@@ -64,6 +64,26 @@ def test_two_arguments_that_matter_together_are_both_named() -> None:
 
 
 @triton.jit
+def masked_rows(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * stride + offs, mask=offs < n)
+    tl.store(y_ptr + tl.program_id(0) * BLOCK + offs, x)
+
+
+def test_a_tile_that_goes_alone_is_advised_only_against_a_mask() -> None:
+    """Rows that are not aligned begin between vectors in every tile."""
+    (mask,) = narrow(
+        masked_rows, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1000, "stride": 1024}, {"BLOCK": 1024}, grid=4
+    )
+    assert "split the last tile off" in mask.change
+    (rows_,) = narrow(
+        masked_rows, {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1008, "stride": 1009}, {"BLOCK": 1024}, grid=4
+    )
+    assert "stride a multiple of 16" in rows_.reason
+    assert "split" not in rows_.change
+
+
+@triton.jit
 def halves(x_ptr, y_ptr, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     tl.store(y_ptr + offs, tl.load(x_ptr + offs // 2))

@@ -29,6 +29,7 @@ from tilefold.xray.report.model import Observation, Report
 from tilefold.xray.report.static import line_of
 
 _LARGE = 1000.0
+_MORE = 12  # programs
 _SIGNS = (0, -1, 1, TURNS)
 _BITS = {
     "f64": (0x7FF0000000000000, 64), "f32": (0x7F800000, 32), "bf16": (0x7F80, 16), "f16": (0x7C00, 16),
@@ -54,6 +55,8 @@ def wrong_fill(report: Report, evidence: Evidence, trials: Trials) -> Iterator[O
         try:
             if _matters(trials, evidence, suspect.load, programs):
                 yield from _confirmed(suspect, world, place, report, trials, evidence, programs)
+            elif any(e.update[0] for e in suspect.examples):
+                yield from _forgotten(suspect, place, trials, evidence, programs)
         except UntriedError as reason:
             yield _observed(suspect, first, world.made, place, "", str(reason))
 
@@ -91,6 +94,37 @@ def _confirmed(
     except UntriedError:
         enough = False
     yield _observed(suspect, example, world.made, place, found, None, enough=enough)
+
+
+def _forgotten(
+    suspect: Suspect, place: tuple[str, int], trials: Trials, evidence: Evidence, programs: list[Program]
+) -> Iterator[Observation]:
+    """A loop's variable that a masked round overwrites, whatever the fill; none if nothing else is stored where it is kept.
+
+    What is found early and forgotten late is not found in every row: some more programs are tried.
+    """
+    examples = [e for e in suspect.examples if e.update[0]]
+    right, (count, *_) = corrected(evidence, suspect.load, examples), evidence.compiled.job.grid
+    others = [(n, 0, 0) for n in range(0, count, max(1, count // _MORE))]
+    shown = _shown(trials, evidence, right, programs)
+    if shown is None and len(others) > 1:
+        programs = others
+        shown = _shown(trials, evidence, right, programs)
+    if shown is None:
+        return
+    several = f"programs {programs[0]} to {programs[-1]} ({len(programs)} of them) store"
+    said = several if len(programs) > 1 else f"program {programs[0]} stores"
+    at = line_of(examples[0].folding.place) or place
+    yield Observation(
+        "wrong-fill",
+        "error",
+        *at,
+        f"where the mask of the load in line {place[1]} is false, a loop's variable forgets what it held: {examples[0]}; "
+        f"executed, {said} {shown}",
+        "a round that is masked must leave what the rounds before it found",
+        "keep the variable there: tl.where(mask, new, old) (tried: then it stores what it should)",
+        also=() if at == place else (place,),
+    )
 
 
 def _undefined(
@@ -206,7 +240,7 @@ def corrected(
         if not tiles:
             raise UntriedError("what is folded is no tile")
         factor = factor_of(load, fold, evidence.ttir.made_by()) or 0 if fold.name == "tt.dot" else 0
-        tile = tiles[factor]
+        tile = tiles[-1 if example.update[0] else factor]  # an update may be a choice, by a tile of flags
         kind, kept = tile_type(tile.shape, tile.element), f"%xray_kept_{number}"
         mask, types = f"{kept}_mask", f"{tile_type(tile.shape, 'i1')}, {kind}"
         made = _mask_of(evidence, load, tile.shape, mask, example.rows)
