@@ -144,7 +144,7 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Devic
         * min(ahead, steps)
         * _clipped_bytes(tile, sizes)
     )
-    memory_us = sizes.operand_bytes * max(1 / device.gb_per_s / 1e3, costs.flight_us / flying)
+    memory_us = sizes.operand_bytes * max(1 / device.gb_per_s / 1e3, costs.flight_us / max(1, flying))
     return costs.launch_us + max(memory_us, math.ceil(share / sharing) * wave_us) + full_us
 
 
