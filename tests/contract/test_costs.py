@@ -9,6 +9,7 @@ import torch
 
 from tilefold.contract.choose import PARTIAL_BYTES, candidates
 from tilefold.contract.costs import Costs, plan_us
+from tilefold.contract.operands import canonical_product, loads_of_elements
 from tilefold.contract.plan import Asked, Candidate, Finish, Sizes, Tile
 from tilefold.planner.device import H200
 
@@ -17,7 +18,8 @@ CHIP = replace(H200, name="round", sms=100, gb_per_s=1e12)
 FAST = 1e12
 NOTHING = Costs(
     launch_us=0, dependent_us=0, chained_us=0, crowded_us=0, full_us=0, share_us=0, warp_us=0, latency_us=0, waited=0,
-    load_us=0, step_us=0, core_gb_per_s=FAST, core_tflops=FAST, mma_tflops=FAST, vector_tflops=FAST,
+    load_us=0, step_us=0, flight_us=0, element_us=0, issue_us=0,
+    core_gb_per_s=FAST, core_tflops=FAST, mma_tflops=FAST, vector_tflops=FAST,
     vector_warp_tflops=FAST, few=0, wgmma_us=0, mma_us=0, unhidden=0, partial_gb_per_s=FAST, finish_gb_per_s=FAST,
     meet_us=0, cublas_us=0, cublas_tflops=FAST,
 )  # fmt: skip
@@ -72,7 +74,7 @@ def test_a_launch_that_begins_early_costs_less_by_what_it_gains() -> None:
 def test_true_float32_is_slower_than_tensor_cores() -> None:
     sizes, plan = Sizes(16, 16, 6400, 1, 4), Candidate("whole", TILE)
     asked = [Asked(torch.float32), Asked(torch.float32, "tf32")]
-    slow, fast = (plan_us(plan, sizes, a, H200, Costs()) for a in asked)
+    slow, fast = (plan_us(plan, sizes, a, H200, Costs(flight_us=0)) for a in asked)
     assert slow > 2 * fast
 
 
@@ -82,3 +84,46 @@ def test_no_plan_holds_more_partial_products_than_their_bound() -> None:
     held = [plan.splits * sizes.outputs * 4 for plan in candidates(sizes, BF16, H200) if plan.splits > 1]
     assert PARTIAL_BYTES == 64 << 20
     assert max(held) == PARTIAL_BYTES
+
+
+def test_what_is_on_its_way_at_once_limits_the_bandwidth() -> None:
+    """One program has three steps of 16 + 16 rows of 64 bf16 on their way, 12288 bytes: of 10 steps a third of 10 ways."""
+    got = cost(Candidate("whole", TILE), Sizes(16, 16, 640, 1, 2), flight_us=3.0)
+    assert got == pytest.approx(10.0, rel=1e-6)
+    assert cost(split(10), Sizes(16, 16, 640, 1, 2), flight_us=3.0) == pytest.approx(3.0, rel=1e-6)
+
+
+def test_elements_that_are_loaded_one_by_one_take_their_time_in_every_step() -> None:
+    """16 x 64 elements of b by 32 threads are 32 each; with a's, 64: nothing of it beside the products."""
+    plan = Candidate("whole", TILE)
+    for loose, times in (((False, False), 0), ((False, True), 32), ((True, True), 64)):
+        got = cost(plan, Sizes(16, 16, 640, 1, 2, loose), element_us=1.0)
+        assert got == pytest.approx(10 * times, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "loose"),
+    [
+        ((8, 64), (64, 16), (False, False)),
+        ((8, 63), (63, 16), (True, False)),
+        ((1, 63), (63, 16), (True, False)),
+        ((8, 64), (64, 15), (False, True)),
+        ((8, 64), (64, 1), (False, True)),
+        ((8, 66), (66, 18), (False, False)),
+    ],
+)
+def test_which_operands_are_loaded_one_by_one(
+    a: tuple[int, int], b: tuple[int, int], loose: tuple[bool, bool]
+) -> None:
+    def of(dtype: torch.dtype) -> tuple[bool, bool]:
+        left, right = (torch.empty(shape, dtype=dtype, device="meta") for shape in (a, b))
+        return loads_of_elements(canonical_product(left, right, []))
+
+    assert of(torch.bfloat16) == loose
+    assert of(torch.float32) == (False, False)
+
+
+def test_a_transposed_operand_is_read_along_its_memory() -> None:
+    left, right = (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in ((64, 15), (16, 64)))
+    assert loads_of_elements(canonical_product(left.T, right.T, [])) == (True, False)
+    assert loads_of_elements(canonical_product(left.T[:14], right.T, [])) == (True, False)

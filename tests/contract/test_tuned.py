@@ -104,12 +104,22 @@ def test_halves_serve_each_other_after_their_own(tmp_path: Path) -> None:
     assert [plan.splits for plan in asked.values()] == [64, 32, 64, 48]
 
 
-@pytest.mark.parametrize(("rows", "reserved"), [(48, CHIP.shared_bytes // 2), (96, CHIP.shared_bytes // 3)])
-def test_a_whole_product_nearby_has_programs_of_its_own_number(rows: int, reserved: int) -> None:
-    """96 to 192 programs of the tile that was measured with 128: some of them more than there are SMs."""
-    plan = choose_product(problem(rows, 256, 2048), CHIP)
+def test_a_whole_product_nearby_has_programs_of_its_own_number() -> None:
+    """96 of the tile that was measured with 128."""
+    plan = choose_product(problem(48, 256, 2048), CHIP)
     assert (plan.strategy, plan.tile, plan.finish) == ("whole", WHOLE.tile, None)
-    assert (plan.chained, plan.reserved_bytes) == (reserved > 0, reserved)
+    assert (plan.chained, plan.reserved_bytes) == (True, CHIP.shared_bytes // 2)
+
+
+def test_an_entry_serves_no_product_that_gives_an_sm_more_programs() -> None:
+    """192 of the tile that was measured with 128 on 132 SMs."""
+    assert "as measured" in choose_product(problem(48, 256, 2048), CHIP).reason
+    assert "as measured" not in choose_product(problem(96, 256, 2048), CHIP).reason
+
+
+def test_an_entry_serves_no_product_whose_elements_are_loaded_one_by_one() -> None:
+    assert "as measured" in choose_product(problem(16, 8192 + 2, 16), CHIP).reason
+    assert "as measured" not in choose_product(problem(16, 8192 + 1, 16), CHIP).reason
 
 
 def test_who_does_not_look() -> None:

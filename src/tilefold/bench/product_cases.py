@@ -11,6 +11,7 @@ from tilefold.bench.cases import DTYPES, Case, Outputs, Tolerance
 from tilefold.bench.layout import Layout
 
 Tensor = torch.Tensor
+ALIGNED = 256  # elements
 Pair = tuple[Tensor, Tensor]
 
 
@@ -42,13 +43,20 @@ class ProductCase(Case):
     def draw(self, device: str, seed: int = 0) -> Tensor:
         """Normal variates, none of them zero."""
         generator = torch.Generator(device).manual_seed(seed)
-        x = torch.randn(self.elements, device=device, dtype=DTYPES[self.dtype], generator=generator)
+        elements = self._begin + self.shape[1] * self.shape[2]
+        x = torch.randn(elements, device=device, dtype=DTYPES[self.dtype], generator=generator)
         return x.masked_fill_(x == 0, 1)
 
     def pair(self, x: Tensor) -> Pair:
         """Views of the tensor that holds a and b."""
         rows, columns, depth = self.shape
-        return x[: rows * depth].view(rows, depth), x[rows * depth :].view(depth, columns)
+        return x[: rows * depth].view(rows, depth), x[self._begin :].view(depth, columns)
+
+    @property
+    def _begin(self) -> int:
+        """Where b begins: aligned, as memory of its own would be."""
+        rows, _, depth = self.shape
+        return math.ceil(rows * depth / ALIGNED) * ALIGNED
 
 
 def product_case(

@@ -33,6 +33,9 @@ class Costs:
     Loads: `latency_us` is a program's way to its first data, `waited` the part of the steps on their way that it waits for,
     `load_us` the way of a later load, `step_us` what a step costs besides, `core_gb_per_s` what an SM reads through the L2.
 
+    `flight_us` is the way from memory when all SMs read: what is on its way at once limits the bandwidth. Elements that are
+    loaded one by one take a thread `element_us` each and an SM `issue_us` a warp; none of later steps are on their way then.
+
     Products, of an SM a second: `core_tflops` with `wgmma`, `mma_tflops` with `mma.sync` (a warp a quarter of it),
     `vector_tflops` and, of one warp, `vector_warp_tflops` on the vector units, for threads that hold many results: `few` of
     them halve it. `wgmma_us` and `mma_us` is the way of one product of 16 of K. `unhidden` is the part of the shorter of
@@ -53,6 +56,9 @@ class Costs:
     waited: float = 0.697
     load_us: float = 0.073
     step_us: float = 0.024
+    flight_us: float = 0.96
+    element_us: float = 0.04
+    issue_us: float = 0.0024
     core_gb_per_s: float = 116.4
     core_tflops: float = 5.45
     mma_tflops: float = 2.4
@@ -66,13 +72,14 @@ class Costs:
     finish_gb_per_s: float = 58.5
     meet_us: float = 0.106
     cublas_us: float = 5.35
-    cublas_tflops: float = 11.0
+    cublas_tflops: float = 6.8
 
 
 CORE_WARPS = 64  # that one SM holds
 CORE_PROGRAMS = 32
 PROGRAM_BYTES = 1024  # of shared memory that each program takes besides its own
 VECTOR = 16  # times as long cuBLAS takes on the vector units as on tensor cores
+LOOSE = 2.0  # times as long cuBLAS takes where elements are loaded one by one
 MMA_DEPTH = 16  # of K in one product of the tensor cores
 
 
@@ -113,7 +120,8 @@ def share_of(tile: Tile, splits: int, sizes: Sizes, device: Device) -> int:
 def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Device, costs: Costs) -> float:
     """A launch of our own tiles: programs in waves, each a chain of steps."""
     bytes_a_step = tile.step_bytes(sizes.itemsize)
-    ahead = max(1, tile.num_stages - 1)
+    loose = tile.loose_elements(sizes)
+    ahead = 1 if loose else max(1, tile.num_stages - 1)
     held = max(1, device.shared_bytes // (bytes_a_step * ahead + PROGRAM_BYTES))
     share = share_of(tile, splits, sizes, device)
     sharing = min(share, held, CORE_PROGRAMS, CORE_WARPS // tile.num_warps)
@@ -123,14 +131,26 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Devic
     alone_us, together_us = _products_us(tile, sharing, asked, device, costs)
     beside = ahead > 1 and _is_wgmma(tile, asked, device)
     step_us = (max(loads_us, alone_us) if beside else loads_us + alone_us) + costs.step_us
+    if loose:
+        step_us += costs.latency_us + loose / (32 * tile.num_warps) * costs.element_us
     if sharing > 1:
-        needed_us = max(sharing * reading_us, together_us)
+        needed_us = max(sharing * reading_us, together_us, sharing * loose / 32 * costs.issue_us)
         step_us = max(step_us, needed_us) + costs.unhidden * min(step_us, needed_us)
     wave_us = costs.latency_us + costs.waited * min(ahead, steps) * sharing * reading_us + steps * step_us
     wave_us += costs.share_us * (sharing - 1) + costs.warp_us * tile.num_warps
     full_us = costs.full_us * (programs_of(tile, splits, sizes) / (share * device.sms)) ** 4
-    memory_us = sizes.operand_bytes / device.gb_per_s / 1e3
+    flying = (
+        min(programs_of(tile, splits, sizes), sharing * device.sms)
+        * min(ahead, steps)
+        * _clipped_bytes(tile, sizes)
+    )
+    memory_us = sizes.operand_bytes * max(1 / device.gb_per_s / 1e3, costs.flight_us / max(1, flying))
     return costs.launch_us + max(memory_us, math.ceil(share / sharing) * wave_us) + full_us
+
+
+def _clipped_bytes(tile: Tile, sizes: Sizes) -> int:
+    """What a program reads of memory in a step: no more rows and columns than there are."""
+    return (min(tile.block_m, sizes.rows) + min(tile.block_n, sizes.columns)) * tile.block_k * sizes.itemsize
 
 
 def _products_us(tile: Tile, sharing: int, asked: Asked, device: Device, costs: Costs) -> tuple[float, float]:
@@ -179,9 +199,10 @@ def _cublas_us(sizes: Sizes, asked: Asked, finished: bool, device: Device, costs
     if is_vector(asked):
         slower *= VECTOR
     products = 2 * tiles * 128 * 128 * sizes.depth * slower
-    multiplying_us = products * min(idle, 2.0) / (costs.cublas_tflops * device.sms) / 1e6
+    multiplying_us = products * min(idle, 1.25) / (costs.cublas_tflops * device.sms) / 1e6
     after_us = (
         0.0 if finished else costs.launch_us + costs.latency_us + sizes.outputs * 8 / device.gb_per_s / 1e3
     )
     memory_us = sizes.operand_bytes / device.gb_per_s / 1e3
-    return costs.cublas_us + max(memory_us, multiplying_us) + after_us
+    loose = LOOSE if any(sizes.loose) else 1.0
+    return costs.cublas_us + loose * max(memory_us, multiplying_us) + after_us

@@ -33,6 +33,7 @@ OPERANDS = (
 # Whole numbers whose products a float64 sums exactly, and up to which K.
 EXACT_IN_FLOAT64 = {torch.uint8: 1 << 37, torch.int16: 1 << 23}
 PRECISIONS = ("ieee", "tf32")
+ASYNCHRONOUS_BYTES = 4  # the least that a thread copies to shared memory while it goes on
 ROW_COLUMNS = 16384  # of a row that one program's registers hold
 ORDERED_COLUMNS = (
     1024  # of a row folded in a written tree: twice as many take the compiler five seconds, 8192 minutes
@@ -249,6 +250,27 @@ def canonical_product(a: torch.Tensor, b: torch.Tensor, extras: Sequence[torch.T
         dtypes=tuple(t.dtype for t in walks),
         aligned=tuple(alignment(t.data_ptr()) for t in walks),
     )
+
+
+def loads_of_elements(problem: Contraction) -> tuple[bool, bool]:
+    """Whether a's, b's elements are loaded one by one: vectors of 4 bytes, the least that is copied to shared memory on its
+    way past registers, need the address, the other strides and the masked length to be multiples of that."""
+    return (
+        _is_loose(problem, 0, problem.rows, problem.depth),
+        _is_loose(problem, 1, problem.depth, problem.columns),
+    )
+
+
+def _is_loose(problem: Contraction, operand: int, *dims: Dim) -> bool:
+    if operand == 1 and problem.columns.size == 1:  # a column is read as a row of one
+        return problem.dtypes[operand].itemsize < ASYNCHRONOUS_BYTES
+    along = min(dims, key=lambda d: (d.strides[operand] != 1, d.size == 1))
+    others = (d.strides[operand] for d in (*problem.batch, *dims) if d is not along and d.size > 1)
+    itemsize = problem.dtypes[operand].itemsize
+    if itemsize >= ASYNCHRONOUS_BYTES or along.size == 1:
+        return False
+    elements = math.gcd(*others, along.size) if along.strides[operand] == 1 else 1
+    return math.gcd(problem.aligned[operand], elements * itemsize) < ASYNCHRONOUS_BYTES
 
 
 def as_matrices(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

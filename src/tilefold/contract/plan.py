@@ -11,13 +11,17 @@ from tilefold.planner.plan import count
 
 @dataclass(frozen=True)
 class Sizes:
-    """M, N, K and how many such products, with the bytes of an operand's element."""
+    """M, N, K and how many such products, with the bytes of an operand's element.
+
+    `loose`: of a, of b, whether its elements are loaded one by one, since no four bytes of it are known to be aligned.
+    """
 
     rows: int
     columns: int
     depth: int
     batches: int
     itemsize: int
+    loose: tuple[bool, bool] = (False, False)
 
     @property
     def outputs(self) -> int:
@@ -60,6 +64,11 @@ class Tile:
     block_k: int
     num_warps: int
     num_stages: int
+
+    def loose_elements(self, sizes: Sizes) -> int:
+        """How many elements a program loads one by one in a step."""
+        loose_a, loose_b = sizes.loose
+        return (self.block_m * loose_a + self.block_n * loose_b) * self.block_k
 
     def step_bytes(self, itemsize: int) -> int:
         """What a program reads a step of K."""

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from tilefold.caching import kept_outside_modes
-from tilefold.contract.costs import Costs
+from tilefold.contract.costs import Costs, share_of
 from tilefold.contract.plan import Asked, Candidate, Finish, Sizes, Tile
 from tilefold.contract.tiles import even_splits, finish_of, spreading_bytes
 from tilefold.planner.device import Device
@@ -64,9 +64,11 @@ def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: Candidate) -> 
     """The plan of the entry for these sizes, or of the nearest one, fitted to them and to the chip; None where none is near.
 
     A nearest entry's strategy must be the cost model's (`model`): where these differ, a boundary lies between the two sizes.
-    float16 and bfloat16 serve each other, of equal sizes after their own: bytes and tensor cores' rates are the same.
+    Nor may an SM have more programs than where the entry was measured.
+    float16 and bfloat16 serve each other, of equal sizes after their own: bytes and tensor cores' rates are the same. All
+    entries were timed with vectors of elements.
     """
-    if asked.row:
+    if asked.row or any(sizes.loose):
         return None
     wanted, own = (sizes.rows, sizes.columns, sizes.depth, sizes.batches), _name(asked.dtype)
     table = table_of(device.name)
@@ -82,7 +84,17 @@ def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: Candidate) -> 
         return replace(nearest.plan, reason="measured")
     if nearest.plan.strategy != model.strategy:
         return None
-    return _fitted(nearest, sizes, model, device)
+    fitted = _fitted(nearest, sizes, model, device)
+    return None if _is_crowded(fitted, sizes, nearest, device) else fitted
+
+
+def _is_crowded(fitted: Candidate, sizes: Sizes, entry: Entry, device: Device) -> bool:
+    """Whether an SM has more programs than where the entry was measured: that is another race."""
+    if fitted.tile is None or entry.plan.tile is None:
+        return False
+    measured = Sizes(*entry.sizes, sizes.itemsize)
+    before = share_of(entry.plan.tile, entry.plan.splits, measured, device)
+    return share_of(fitted.tile, fitted.splits, sizes, device) > before
 
 
 def _serves(entry: Entry, asked: Asked, model: Candidate) -> bool:
