@@ -19,6 +19,18 @@ from tilefold.problem import Dim, Problem
 
 SEGMENT = 256  # bytes that a tile touches side by side, where the layout has them: two lines of the L2
 LINE = 128  # of the L2: a side that has as much leaves the other a dim that would make that one's segments longer
+SECTOR = 32  # bytes that memory moves at once
+GROUP = 8  # rows of tiles side by side
+GROUP_APART = 32  # the same where results begin anywhere: neighbours then share sectors, which the L2 puts together
+# Rows, columns and warps of a tile by an element's bytes, and by whether rows of the input and of the result begin at sectors.
+APART = {
+    (2, True, False): (256, 128, 8),
+    (4, True, False): (256, 64, 4),
+    (2, False, False): (128, 64, 4),
+    (4, False, False): (128, 64, 4),
+    (2, False, True): (64, 128, 8),
+    (4, False, True): (64, 128, 8),
+}
 MOST_SIDE = 1 << 12  # a tile's longest side
 CACHED = 320 << 20  # below so many bytes moved, reads leave the L2 first
 
@@ -111,22 +123,37 @@ def choose_move(problem: Problem, device: Device) -> Move:
     columns, outer = _joined(columns, outer, least, lambda d: d.strides[0])
     width = _width(columns, max(least, least * least // _width(rows, least)))
     height = _width(rows, max(least, least * least // width))
+    begins = _begins(problem, columns, rows, outer)
+    apart = APART.get((itemsize, *begins)) if min(height, width) >= SEGMENT // 4 // itemsize * 2 else None
+    height, width = apart[:2] if apart else (height, width)
     shape = _filled(height, width, (_size(rows), _size(columns), _size(outer)), device)
+    warps = _warps(shape[0] * shape[1], itemsize)
     return Move(
         rows=_side(rows),
         columns=_side(columns),
         outer=tuple(outer),
         block_rows=shape[0],
         block_columns=shape[1],
-        group=8,
-        num_warps=_warps(shape[0] * shape[1] * itemsize),
+        group=GROUP if begins[1] else GROUP_APART,
+        num_warps=apart[2] if apart and shape == apart[:2] else warps,
         evict_first=2 * problem.bytes_read < CACHED,
     )
 
 
-def _warps(tile_bytes: int) -> int:
-    """Warps whose threads each load eight vectors of 16 bytes of a large tile, one of a small one."""
-    return max(1, min(8, max(tile_bytes // 4096, min(4, tile_bytes // 512))))
+def _warps(elements: int, itemsize: int) -> int:
+    """Warps whose threads each load eight vectors of 16 bytes of a large tile (four of single bytes), one of a small one."""
+    tile_bytes = elements * itemsize
+    each = 2048 if itemsize == 1 else 4096
+    return max(1, min(8, max(tile_bytes // each, min(4, tile_bytes // 512))))
+
+
+def _begins(
+    problem: Problem, columns: Sequence[Dim], rows: Sequence[Dim], outer: Sequence[Dim]
+) -> tuple[bool, bool]:
+    """Whether what is contiguous begins at sectors in the input, and in the result."""
+    sector = SECTOR // problem.dtypes[0].itemsize
+    reads = all(d.strides[0] % sector == 0 for d in (*rows, *outer)) and problem.residues[0] == 0
+    return reads, all(d.output % sector == 0 for d in (*columns, *outer))
 
 
 def _columns(dims: Sequence[Dim], least: int, line: int) -> tuple[list[Dim], list[Dim]]:

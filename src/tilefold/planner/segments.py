@@ -22,8 +22,9 @@ from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_stri
 
 STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
 WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
-TILES = 16  # of a chunk, at most
-INNER = 8  # segments between a window's borders that are folded with it; of more, a lane reads each
+CHUNK = 1 << 14  # elements of a chunk, at most
+INNER = 24  # segments between a window's borders that are folded with it; of more, a lane reads each
+NEAR = 64  # offsets: where a tile has fewer borders, a lane searches these alone
 PROGRAMS = 32  # an SM has room for
 ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 
@@ -44,6 +45,8 @@ class Chunks:
     offsets: torch.dtype
     whole_runs: bool = True
     inner: int = INNER
+    near: int = NEAR
+    prefetch: bool = False
     num_warps: int = 1
     num_stages: int = 1
 
@@ -220,7 +223,7 @@ def _chunks(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -
     steps = max(1, min(STEPS, WINDOW // run))
     tile = WARP * run * steps
     tiles = math.ceil(problem.length / tile)
-    together = min(TILES, power_above(tiles * problem.outputs // (PROGRAMS * device.sms)))
+    together = min(max(1, CHUNK // tile), power_above(tiles * problem.outputs // (PROGRAMS * device.sms)))
     chunks, segments = math.ceil(tiles / together), offsets.shape[0] - 1
     return Chunks(WARP, run, steps, together, chunks, segments, offsets.dtype, _aligned(problem, run))
 

@@ -17,12 +17,16 @@ from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
 from tilefold.planner.moves import CACHED
 from tilefold.planner.plan import Buffer, Launch, Plan, count
+from tilefold.planner.view import WARP
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
 MOST = 32  # entries that are selected
 SHORT_PLACES = (1 << 16) - 64  # places that 16 bits hold, with some beyond a row's end
 LONGEST_PART = 1 << 30  # places of a part, counted in 32 bits
-PROGRAMS = 4  # an SM is given where rows are shared
+PROGRAMS = 8  # an SM is given where rows are shared
+WARP_BYTES = 1 << 15  # of a row that one warp walks; a longer one has four
+HELD = {"short": 64, "long": 32, "pair": 32}  # entries of a lane where no groups are made
+COLUMN_UNROLL = 16  # groups of a lane where results are neighbours
 LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another program begins
 AT_ONCE = 256  # elements of a thread that are loaded without a loop
 COLUMN_PART = 1 << 12  # places of a part where results are neighbours: a program has many rows
@@ -138,13 +142,15 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
         vectors = math.ceil(part / run)
     rows_each, lanes, warps = _shares(rows, part * itemsize, device)
     if columns:  # results are neighbours in memory
-        rows_each, lanes, warps = (32 if k <= 8 else 16 if k <= 16 else 8), min(_power(vectors), 32), 8
+        rows_each, lanes, warps = (16 if k <= 16 else 8), min(_power(vectors), WARP), 4
     if direct:
+        if not columns:
+            lanes = max(1, _power(vectors * run) // HELD[_pack(dtype, part)])
+            rows_each, warps = max(1, WARP // lanes), 1
         lanes = min(lanes, _power(vectors))
         unroll, turns = _power(math.ceil(vectors / lanes)), 1
     else:
-        groups = min(max(_nearest(k * part), lanes), 2048, _power(vectors))
-        unroll = max(1, min(groups // lanes, 4 if columns else 8 if rows_each > 1 else 16))
+        unroll = _unroll(k, vectors, run, lanes, columns, part)
         turns = math.ceil(vectors / (lanes * unroll))
     return Selection(
         k=k,
@@ -188,13 +194,27 @@ def _parts(rows: int, span: int, run: int, k: int, device: Device, columns: bool
 
 
 def _shares(rows: int, part_bytes: int, device: Device) -> tuple[int, int, int]:
-    """Rows a program, lanes a row, warps: a quarter of a warp for a short row, a warp for a middling one, four for a long."""
-    for most, rows_each, lanes, warps in ((4096, 16, 8, 4), (1 << 15, 4, 32, 4)):
+    """Rows a program, lanes a row, warps: a warp for several short rows or for a middling one, four for a long one."""
+    for most, rows_each in ((1 << 10, 4), (1 << 12, 2)):
         if part_bytes <= most and rows >= rows_each * device.sms:
-            return rows_each, lanes, warps
-    if part_bytes <= 1 << 15:
-        return 1, 32, 1
-    return 1, 128, 4
+            return rows_each, WARP // rows_each, 1
+    return (1, WARP, 1) if part_bytes <= WARP_BYTES else (1, 4 * WARP, 4)
+
+
+def _unroll(k: int, vectors: int, run: int, lanes: int, columns: bool, part: int) -> int:
+    """Groups of a lane. A row of one warp has those that make groups and elements of the best groups fewest together."""
+    if columns:
+        return max(1, min(COLUMN_UNROLL, _power(vectors) // lanes))
+    if lanes > WARP:
+        groups = min(max(_nearest(k * part), lanes), 2048, _power(vectors))
+        return max(1, min(groups // lanes, 16))
+
+    def entries(unroll: int) -> tuple[bool, bool, int, int]:
+        turns = _power(math.ceil(vectors / (lanes * unroll)))
+        few, idle = lanes * unroll < k, _power(k) * turns < lanes  # idle: a lane without a candidate
+        return few, idle, lanes * unroll + _power(k) * turns * run, -unroll
+
+    return min((u for u in (1, 2, 4, 8, 16) if u == 1 or lanes * u <= _power(vectors)), key=entries)
 
 
 def _power(n: int) -> int:

@@ -23,10 +23,14 @@ from tilefold.backends.triton.kernels.segments import (
 from tilefold.backends.triton.kernels.tiles import outer_offset, store_results, tree
 
 
-def fold_loaded(rows, places, reach, LENGTH: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, WHOLE_RUNS: tl.constexpr):
-    """Runs of a tile as states, [LENGTH]; what is beyond the row is undefined."""
-    bound = places // RUN * RUN < reach if WHOLE_RUNS else places < reach
-    xs = load_runs(rows, places, bound)
+def load_tile_runs(rows, at, places, reach, RUN: tl.constexpr, WHOLE_RUNS: tl.constexpr):
+    """The runs of the tile that begins at `at`; what is beyond the row is undefined."""
+    bound = places // RUN * RUN < reach - at if WHOLE_RUNS else places < reach - at
+    return load_runs([(row[0] + at.to(tl.int64) * row[1], row[1]) for row in rows], places, bound)
+
+
+def fold_loaded(xs, places, LENGTH: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr):
+    """Runs as states, [LENGTH]."""
     lifted = LIFT(*xs, tl.broadcast_to(TO_INDEX(places.to(tl.int64)), xs[0].shape))
     return tree([field for field in lifted], LENGTH, RUN, LEVELS)
 
@@ -54,7 +58,8 @@ def fold_all(fields, LANES: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.const
 def segment_runs(
     inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, size, segments, chunks, outputs,
     LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, DEPTH: tl.constexpr,
-    TILES: tl.constexpr, INNER: tl.constexpr, WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
+    TILES: tl.constexpr, INNER: tl.constexpr, NEAR: tl.constexpr, PREFETCH: tl.constexpr,
+    WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the segments of rows by equal shares of their elements, whatever the segments' lengths.
 
@@ -78,21 +83,33 @@ def segment_runs(
     reach = tl.minimum(size - start, CHUNK).to(tl.int32)
     rows = [(x[0] + outer_offset(outer, outer_sizes, x[1]) + start * x[2], x[2]) for x in inputs]
     y_base = outer_offset(outer, outer_sizes, y_outer)
+    runs = tl.arange(0, LANES * STEPS)
+    places = runs[:, None] * RUN + tl.arange(0, RUN)[None, :]
+    if PREFETCH:
+        xs = load_tile_runs(rows, 0 * reach, places, reach, RUN, WHOLE_RUNS)
     first = count_below(offsets_ptr, segments + 1, start, LANES)
     first = tl.where(chunk == 0, 0, first)
     rest = count_below(offsets_ptr + first, segments + 1 - first, start + CHUNK, LANES)
     last = tl.where(chunk == chunks - 1, segments + 1, first + rest)
-    runs = tl.arange(0, LANES * STEPS)
-    places = runs[:, None] * RUN + tl.arange(0, RUN)[None, :]
     step = tl.broadcast_to(tl.arange(0, STEPS)[None, :], (LANES, STEPS))
     in_run = tl.broadcast_to(tl.arange(0, RUN)[None, :], (LANES, RUN))
     state = IDENTITY(())
     crowded = 0
+    done = first - 1
     for at in range(0, reach, TILE):
         begins = at + lane * WINDOW
-        folded = fold_loaded(rows, at + places, reach, LANES * STEPS, RUN, LEVELS, WHOLE_RUNS)
+        if PREFETCH:
+            folded = fold_loaded(xs, places, LANES * STEPS, RUN, LEVELS)
+            xs = load_tile_runs(rows, at + TILE, places, reach, RUN, WHOLE_RUNS)
+        else:
+            xs = load_tile_runs(rows, at, places, reach, RUN, WHOLE_RUNS)
+            folded = fold_loaded(xs, places, LANES * STEPS, RUN, LEVELS)
         wholes = [tl.reshape(field, (LANES, STEPS)) for field in folded]
-        segment = last_until(offsets_ptr, first - 1 + lane * 0, last - first, segments, start + begins)
+        # Where a tile has few borders, they are looked for among the NEAR next ones.
+        probe = tl.load(offsets_ptr + done + NEAR, mask=done + NEAR < last, other=0).to(tl.int64)
+        ahead = tl.where(probe > start + at + TILE, NEAR, last - 1 - done)
+        segment = last_until(offsets_ptr, done + lane * 0, ahead, segments, start + begins)
+        done += tl.reduce(tl.minimum(segment - done, LANES * WINDOW).to(tl.int32), 0, longer)
         crowded += tl.reduce(((segment > first) & (begins == 0)).to(tl.int32), 0, either)
         border_at = border(offsets_ptr, segment + 1, segments, start, size, 2 * CHUNK) - begins
         closes = (border_at <= WINDOW) & (begins < reach)
