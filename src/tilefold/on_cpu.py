@@ -97,6 +97,8 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     """What answers calls like this one by the rule of `run` under "auto": torch's own fold, else a loop over tiles."""
     if isinstance(request, RowMap):
         return _repeated_map(request, len(tensors))
+    if isinstance(request, Scan):
+        return _repeated_scan(request, tensors)
     if not isinstance(request, Reduction) or len(tensors) > 1:
         return None
     program, dims, guarantee, shape = request.program, request.dims, request.guarantee, request.shape
@@ -215,8 +217,7 @@ def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
     program, dim, guarantee = request.program, request.dim, request.guarantee
     inputs, init = tensors[: len(tensors) - request.inits], tensors[len(tensors) - request.inits :]
     if backend in ("auto", "torch"):
-        plain = not (init or request.exclusive or request.reverse or request.state)
-        function = library_scan(inputs, program, guarantee) if plain else None
+        function = _library_scan(request, inputs)
         if function is not None:
             return native.scan(function, inputs[0], dim, program), library_plan(function, program, guarantee)
         if backend == "torch":
@@ -225,14 +226,38 @@ def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
         results, state = reference.scan(
             inputs, init, program, dim, exclusive=request.exclusive, reverse=request.reverse
         )
-        plan = _by_elements(guarantee)
-    else:
-        plan = cpu_scan(request.shape[dim], math.prod(request.rows), guarantee, torch.get_num_threads())
-        results, state = scans.scan(
-            inputs, init, program, dim, plan.launched[0].settings, exclusive=request.exclusive,
-            reverse=request.reverse, alone=guarantee == "batch_invariant",
-        )  # fmt: skip
-    return (results + state if request.state else results), plan
+        return (results + state if request.state else results), _by_elements(guarantee)
+    plan = cpu_scan(request.shape[dim], math.prod(request.rows), guarantee, torch.get_num_threads())
+    return _scanned_by_tiles(request, inputs, init, plan), plan
+
+
+def _library_scan(request: Scan, inputs: Sequence[Tensor]) -> str | None:
+    """Torch's function for it, which has neither of the options."""
+    plain = not (request.inits or request.exclusive or request.reverse or request.state)
+    return library_scan(inputs, request.program, request.guarantee) if plain else None
+
+
+def _scanned_by_tiles(
+    request: Scan, inputs: Sequence[Tensor], init: Sequence[Tensor], plan: Plan
+) -> list[Tensor]:
+    results, state = scans.scan(
+        inputs, init, request.program, request.dim, plan.launched[0].settings, exclusive=request.exclusive,
+        reverse=request.reverse, alone=request.guarantee == "batch_invariant",
+    )  # fmt: skip
+    return results + state if request.state else results
+
+
+def _repeated_scan(request: Scan, tensors: Sequence[Tensor]) -> Repeated | None:
+    """What answers scans like this one from no state given: torch's own, else the loop over tiles."""
+    if request.inits:
+        return None
+    program, dim, guarantee = request.program, request.dim, request.guarantee
+    function = _library_scan(request, tensors)
+    if function is not None:
+        own = library_plan(function, program, guarantee)
+        return Repeated(own, lambda x: native.scan(function, x, dim, program))
+    plan = cpu_scan(request.shape[dim], math.prod(request.rows), guarantee, torch.get_num_threads())
+    return Repeated(plan, lambda *inputs: _scanned_by_tiles(request, inputs, (), plan))
 
 
 def _segmented(request: Segments, tensors: Sequence[Tensor], backend: str) -> Made:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, get_num_threads
 from torch._C import _is_any_autocast_enabled as _any_autocast
 
 from tilefold import dispatch
@@ -19,6 +19,7 @@ from tilefold.modes import as_widened, check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.problem import broadcast_shape, wrapped_dims
 from tilefold.requests import Scan
+from tilefold.switch import layout
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, as_inputs, check_inputs, check_out, check_tensors, is_abstract, plain
 
@@ -124,6 +125,13 @@ def scan_tensors(
     _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
     if _any_autocast() and out is None and dtype is None and (wide := as_widened(call, tensors[0])):
         dtype = convert = wide
+    key = None
+    if out is None and init is None:
+        key = _key(tensors, monoid, dim, exclusive, reverse, return_state, dtype, convert, guarantee)
+        if key is not None and (executable := dispatch.known(key)) is not None:
+            made = executable.call(*tensors)
+            if made is not None:
+                return made
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
@@ -152,6 +160,7 @@ def scan_tensors(
             before,
             into,
             monoid,
+            key,
         )
     return _as_asked(made, targets, shape, monoid, len(program.outputs))
 
@@ -162,10 +171,10 @@ def _run(
     before: Sequence[Tensor],
     targets: Sequence[Tensor] | None,
     monoid: Monoid,
+    key: Any,
 ) -> list[Tensor]:
     given = [plain(t).resolve_neg() if t.is_neg() else plain(t) for t in (*tensors, *before)]
-    key = None
-    if tensors[0].is_cuda:
+    if key is None and tensors[0].is_cuda:
         layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in given)
         work = (request.exclusive, request.reverse, request.inits, request.state, request.program.outputs)
         key = (
@@ -179,6 +188,21 @@ def _run(
             request.guarantee,
         )
     return dispatch.run(request, given, key, targets)
+
+
+def _key(tensors: Sequence[Tensor], monoid: Monoid, dim: Any, *rest: Any) -> Any:
+    """What a plain call is known by; None where the call must be checked every time, or its results made ready."""
+    if type(dim) is not int or monoid.algebra.identity is None or not tensors[0].ndim:
+        return None
+    shape = tensors[0].shape
+    seen = tuple(layout(t) if isinstance(t, Tensor) and t.shape == shape else None for t in tensors)
+    if None in seen:
+        return None
+    if tensors[0].is_cuda:
+        return ("scan", monoid, seen, dim, rest)
+    # As for `reduce`: plans follow the number of threads, and autocast must be left around each call.
+    plain = tensors[0].is_cpu and not _any_autocast()
+    return ("scan", monoid, seen, dim, rest, get_num_threads()) if plain else None
 
 
 def _as_asked(

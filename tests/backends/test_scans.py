@@ -39,18 +39,19 @@ MUCH = bool(os.environ.get("TILEFOLD_RANDOM_PLANS"))
 Tensor = torch.Tensor
 ROWS = {
     "walked": ScanTile(1, 32, True, 1, 1),
-    "walked ahead": ScanTile(1, 32, True, 1, 1, ahead=True),
-    "several rows": ScanTile(4, 64, True, 2, 2),
-    "carry first": ScanTile(1, 32, True, 1, 1, carry_first=True),
+    "walked ahead": ScanTile(1, 32, True, 2, 1, chunk=4, stored=2, ahead=True),
+    "walked chunks": ScanTile(1, 64, True, 4, 1, chunk=8, stored=8),
+    "several rows": ScanTile(4, 64, True, 2, 2, chunk=2, stored=2),
     "shared": ScanTile(1, 32, True, 1, 1, shares=1, group=2, groups=2),
-    "shared by a chain": ScanTile(1, 32, True, 1, 1, shares=1),
-    "shared and read again": ScanTile(2, 16, True, 1, 1, shares=1, turns=2, group=4, groups=1),
+    "shared by a chain": ScanTile(1, 32, True, 4, 1, chunk=4, stored=4, shares=1),
+    "shared chunks": ScanTile(2, 16, True, 2, 1, chunk=4, stored=2, shares=1, group=4, groups=1),
 }
 COLUMNS = {
     "walked": ScanTile(4, 4, False, 1, 1),
-    "walked ahead": ScanTile(4, 2, False, 1, 1, ahead=True),
-    "shared": ScanTile(4, 2, False, 1, 1, shares=1, turns=2, group=2, groups=2),
-    "shared in registers": ScanTile(4, 4, False, 1, 1, shares=1, group=4, groups=2),
+    "walked ahead": ScanTile(4, 4, False, 1, 1, chunk=2, ahead=True),
+    "walked by each thread": ScanTile(4, 2, False, 1, 1, chunk=2, ahead=True),
+    "shared": ScanTile(4, 2, False, 1, 1, shares=1, chunk=2, group=2, groups=2),
+    "shared chunks": ScanTile(4, 4, False, 1, 1, shares=1, chunk=2, group=4, groups=2),
 }
 # On the machine, which takes a warp at a time.
 WIDE = {
@@ -76,7 +77,7 @@ def planned(
     tile = replace(tile, work=work)
     if not tile.shares:
         return problem, replace(plan, steps=(Launch("scan_walked", tile, reads, writes),), workspaces=())
-    tile = replace(tile, shares=-(-problem.length // (tile.length * tile.turns)))
+    tile = replace(tile, shares=-(-problem.length // tile.length))
     words = scans.state_words(scans.scan_program(program, work, problem.length))
     buffer = Buffer("words", (scans.shared_words(problem, tile, words),), torch.int64)
     steps = (LibraryCall("zeroed", (), ("words",)), Launch("scan_tiles", tile, reads, (*writes, "words")))
@@ -108,7 +109,7 @@ def check(
 @pytest.mark.parametrize("work", SOME.values(), ids=list(SOME))
 @pytest.mark.parametrize("name", list(ROWS))
 def test_rows(name: str, work: Work) -> None:
-    length = {"walked": 65, "several rows": 63, "carry first": 64}.get(name, 150)
+    length = {"walked": 65, "several rows": 63, "walked chunks": 64}.get(name, 150)
     check(MATRICES, drawn(MATRICES, (2, length)), 1, ROWS[name], work)
 
 

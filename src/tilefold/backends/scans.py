@@ -68,7 +68,7 @@ def scan(
 
         blocks = list(_blocks(outer, inner, tile.rows))
         count = math.ceil(len(blocks) / tile.threads)
-        workers.each(work, [blocks[i : i + count] for i in range(0, len(blocks), count)], tile.threads)
+        workers.each(work, [blocks[i : i + count] for i in range(0, len(blocks), count)], tile.threads, even_one=True)
     kept = [s.view((*shape[:dim], *shape[dim + 1 :])) for s in state]
     return _as_declared(results, program.outputs), _as_declared(kept, program.state)
 
@@ -275,6 +275,8 @@ class _Walk:
         element = self.program.elements[which]
         if self.reverse:
             part = _backwards(part)
+        elif part.shape[0] > 1 and part.shape[2] == 1 and part.stride(1) == 1:
+            part = self._staged(which, part)
         laned = part.unflatten(1, (-1, steps)).permute(2, 1, 0, 3)  # type: ignore[no-untyped-call]  # torch's own
         key = ("gather", which, laned.shape)
         if key not in self.workspace:
@@ -285,6 +287,13 @@ class _Walk:
             assert isinstance(value, Tensor)
             laned = value
         return self.workspace[key][0].copy_(laned)
+
+    def _staged(self, which: int, part: Tensor) -> Tensor:
+        """The same, contiguous: rows that lie apart share the caches' sets, and turned at once are read again each step."""
+        key = ("staged", which, part.shape)
+        if key not in self.workspace:
+            self.workspace[key] = [torch.empty(part.shape, dtype=part.dtype, device="cpu")]
+        return self.workspace[key][0].copy_(part)
 
     def _positions(self, start: int, count: int, steps: int) -> Tensor:
         dtype = self.program.lift.input_dtypes[-1]

@@ -22,8 +22,12 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 _lock = threading.Lock()
 
 
-def each(function: Callable[[Part], Result], parts: Sequence[Part], threads: int) -> list[Result]:
-    """`[function(part) for part in parts]` on so many threads, each operation on one; a single part on the caller's.
+def each(
+    function: Callable[[Part], Result], parts: Sequence[Part], threads: int, *, even_one: bool = False
+) -> list[Result]:
+    """`[function(part) for part in parts]` on so many threads, each operation on one.
+
+    A single part runs on the caller's thread, where torch shares out what is large; `even_one`: not that one either.
 
     Without gradients, and with inference mode as the caller has it. An exception of a part is raised here.
     """
@@ -33,7 +37,7 @@ def each(function: Callable[[Part], Result], parts: Sequence[Part], threads: int
         with torch.inference_mode(inference), torch.no_grad():
             return function(part)
 
-    if threads == 1 or len(parts) == 1:
+    if threads == 1 or (len(parts) == 1 and not even_one):
         return [run(part) for part in parts]
     return list(_pool(threads).map(run, parts))
 

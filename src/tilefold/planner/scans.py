@@ -18,32 +18,34 @@ from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, count, name
 from tilefold.planner.view import WARP, View, power_above, power_below, view_of
 from tilefold.problem import Dim, Problem, canonical
 
-LANE_WORDS = 32  # 32-bit words of states that a thread holds of a tile
-SHARED_WORDS = (
-    64  # the same where programs share rows: the more elements a share has, the fewer wait for each other
-)
-WALKED_WORDS = 16  # the same where a program walks its lines, so that more programs fit an SM
+LANE_WORDS = 32  # 32-bit words of states that a thread has of a row's tile
+SHARED_WORDS = 64  # the same where programs share rows: the more elements a share has, the fewer wait for each other
+LONE_BYTES = 256  # of elements that a thread has where few rows are shared
+WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
+COSTLY = 4  # operations of a combine, from which on threads are to exchange few states
+COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
 SHORT = 512  # elements of a line, up to which a program takes several lines at once
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 WARPS_AN_SM = 16  # of programs that walk whole lines: fewer leave memory idle
 MOST_WARPS = 16  # of one program that walks
 EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
-COLUMN_WORDS = 8  # of the states of a thread's columns
-WALKED_BYTES = (
-    256,
-    128,
-    64,
-)  # of a row that a walk reads at once: the first that gives every SM enough to do
-WALKS_AN_SM = 6
+COLUMN_BYTES = 256  # of elements that a thread has of a tile of columns, over the words of a state
+COLUMN_ELEMENTS = 128  # at most
+COLUMN_WORDS = 4  # of the states of a thread's columns, where they have several
+COLUMN_CHUNK = 16  # elements of a column that a thread combines by itself, at most
+COSTLY_COLUMN_CHUNK = 32
+WALKING_WARPS = 8  # of a program that walks columns
+COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
+WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
+COSTLY_BYTES = (128, 64)
 SHARED_WARPS = 4  # of a program that shares rows
 COLUMN_WARPS = 4  # of one that shares columns
-COLUMN_LINES = 32  # of a tile of shared columns
+COLUMN_LINES = 16  # of a tile of shared columns
 TREE = 8  # shares of a group, and groups of a block, where many lines run beside each other
-LONE_TREE = 32  # the same where few do, and more shares of a line run at the same time
+LONE_TREE = 128  # shares of a block where few do: many shares of a line run at the same time, and one look is all they take
 COLUMN_TREE = 16  # the same of columns: a state of each column is read for each share
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 PAUSE_NS = 0  # before words that are not there are looked at again
-COSTLY = 4  # operations of a combine, from which on a combine an element is worth saving
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,10 @@ class ScanTile:
     """What one launch of a scan decides: a program owns `lines` lines and reads `length` elements of each at a time.
 
     `by_rows`: a line's elements are neighbours in memory; else neighbours are other lines. `run` of them are one load.
-    `shares`: so many programs share a line, each `turns` tiles; 0 where a program walks its lines from end to end. `group`
-    and `groups`: how many shares' states meet in one tree, and how many groups' (see the kernel). `carry_first`: the state
-    before a tile meets the tile's first element, instead of every prefix. `ahead`: a walk reads a tile before it scans
-    the one before. `pause`: nanoseconds between looks at what others make known.
+    `chunk`: neighbours of a line that a thread combines by itself, and `stored` of them are one store of a row. `shares`: so
+    many programs share a line, a tile each; 0 where a program walks its lines from end to end. `group` and `groups`: how
+    many shares' states meet in one tree, and how many groups' (see the kernel). `ahead`: a walk reads a tile before it
+    scans the one before. `pause`: nanoseconds between looks at what others make known.
     """
 
     lines: int
@@ -73,11 +75,11 @@ class ScanTile:
     run: int
     num_warps: int
     work: Work = Work()
+    chunk: int = 1
+    stored: int = 1
     shares: int = 0
-    turns: int = 1
     group: int = 1
     groups: int = 1
-    carry_first: bool = False
     ahead: bool = False
     pause: int = 0
 
@@ -85,9 +87,9 @@ class ScanTile:
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
         kind = "rows" if self.by_rows else "columns"
-        shared = f",s{self.shares}x{self.turns},g{self.group}x{self.groups}" if self.shares else ""
+        shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
         return (
-            f"scan_{kind}:{self.lines}x{self.length},r{self.run}{shared},w{self.num_warps}{',a' * self.ahead}"
+            f"scan_{kind}:{self.lines}x{self.length},c{self.chunk},r{self.run}{shared},w{self.num_warps}{',a' * self.ahead}"
         )
 
     def __str__(self) -> str:
@@ -97,7 +99,7 @@ class ScanTile:
             count(self.num_warps, "warp"),
         ]
         if self.shares:
-            words += [f"{count(self.shares, 'share')} of {count(self.turns, 'tile')} a {kind}"]
+            words += [f"{count(self.shares, 'share')} a {kind}"]
             words += [f"trees of {self.group} shares and {self.groups} groups"]
         words += ["a tile ahead"] * self.ahead
         backwards = ["from the end"] * self.work.reverse
@@ -118,11 +120,8 @@ def plan_scan(problem: Problem, program: Program, work: Work, device: Device, gu
     alone = guarantee == "batch_invariant"
     view = view_of(problem)
     words = state_words(scan_program(program, work, problem.length))
-    if view.by_rows and work.reverse:
-        view = replace(view, vector=1)  # vectors are of rising addresses
-    tile = _tile(view, words, NOMINAL if alone else device, alone)
-    costly = sum(node.op not in ("input", "const") for node in program.combine.graph.nodes) > COSTLY
-    tile = replace(tile, work=work, carry_first=costly and not tile.shares)
+    load = Load(words, sum(d.itemsize for d in problem.dtypes), _is_costly(program))
+    tile = replace(_tile(view, load, NOMINAL if alone else device, alone), work=work)
     fields = len(program.state)
     reads = names("input", len(problem.dtypes) + fields * work.init)
     writes = names("output", len(program.outputs) + fields * work.state)
@@ -163,83 +162,109 @@ def shared_words(problem: Problem, tile: ScanTile, words: int) -> int:
     return 1 + states * line_blocks(problem, tile)[1] * tile.lines * words
 
 
-def _tile(view: View, words: int, device: Device, alone: bool) -> ScanTile:
+@dataclass(frozen=True)
+class Load:
+    """What a thread carries: 32-bit words of a state, bytes of an element of every input, whether a combine is costly."""
+
+    words: int
+    bytes: int
+    costly: bool
+
+
+def _is_costly(program: Program) -> bool:
+    return sum(node.op not in ("input", "const") for node in program.combine.graph.nodes) > COSTLY
+
+
+def _tile(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     if view.by_rows:
-        return _of_rows(view, words, device, alone)
-    return _of_columns(view, words, device, alone)
+        return _of_rows(view, load, device, alone)
+    return _of_columns(view, load, device, alone)
 
 
-def _lane_elements(words: int, held: int, vector: int) -> int:
-    """Elements of a tile that a thread holds: whole vectors, at least one."""
-    return max(vector, power_below(max(1, held // words)))
+def _lane_elements(words: int, held: int, least: int) -> int:
+    """Elements of a tile that a thread has: whole chunks, at least one."""
+    return max(least, power_below(max(1, held // words)))
 
 
-def _of_rows(view: View, words: int, device: Device, alone: bool) -> ScanTile:
-    vector, length, rows = view.vector, view.length, view.inner * view.outer
-    run = min(vector, power_above(length))
+def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
+    length, rows, slots = view.length, view.inner * view.outer, power_above(view.length)
+    run = min(view.vector, slots)
+    # What is narrower than a vector is stored by whole warps: neighbouring threads have neighbours.
+    chunk = min(slots, max(run, COSTLY_CHUNK)) if load.costly and run > 1 else run
+    row = ScanTile(1, slots, True, run, 4, chunk=chunk, stored=chunk)
     if length <= SHORT:
-        slots, warps = power_above(length), 4
-        lanes = _lane_elements(words, WALKED_WORDS, run) * warps * WARP
-        return ScanTile(max(1, lanes // slots), slots, True, run, warps)
-    lanes = _lane_elements(words, WALKED_WORDS, run)
-    warps = 1 if alone else _walking_warps(rows, device)
-    if warps and WARP * warps * lanes <= power_above(length):
-        return ScanTile(1, WARP * warps * lanes, True, run, warps, ahead=warps > 1)
-    each = _lane_elements(words, LANE_WORDS, run)
+        lanes = _lane_elements(load.words, WALKED_WORDS, chunk) * row.num_warps * WARP
+        return replace(row, lines=max(1, lanes // slots))
+    lanes = _lane_elements(load.words, WALKED_WORDS, chunk)
+    warps = 1 if alone else _walking_warps(rows, device, MOST_WARPS)
+    if warps and WARP * warps * lanes <= slots:
+        return replace(row, length=WARP * warps * lanes, num_warps=warps, ahead=warps > 1)
+    each = _lane_elements(load.words, LANE_WORDS, chunk)
     if length <= ONE_TILE:
-        warps = max(1, min(16, power_above(length) // (WARP * each)))
-        return ScanTile(1, power_above(length), True, run, warps)
-    each = _lane_elements(words, SHARED_WORDS, run)
-    tile = ScanTile(1, SHARED_WARPS * WARP * each, True, run, SHARED_WARPS)
-    return _shared(tile, length, LONE_TREE if alone or rows < FEW_BLOCKS else TREE)
+        return replace(row, num_warps=max(1, min(16, slots // (WARP * each))))
+    lone = alone or rows < FEW_BLOCKS
+    if not load.costly:
+        chunk = min(slots, 2 * run) if run > 1 else 1
+    each = _lane_elements(load.words, SHARED_WORDS, chunk)
+    if lone and not load.costly:
+        each = max(chunk, power_below(LONE_BYTES // load.bytes))
+    tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
+    return _shared(tile, length, LONE_TREE, 1) if lone else _shared(tile, length, TREE, TREE)
 
 
-def _walking_warps(programs: int, device: Device) -> int:
+def _walking_warps(programs: int, device: Device, most: int) -> int:
     """Warps of each of so many programs that walk lines; 0 where they would leave SMs idle."""
     if programs >= WARPS_AN_SM * device.sms:
         return 1
     evenly = programs / (math.ceil(programs / device.sms) * device.sms)
-    return min(MOST_WARPS, power_above(WARPS_AN_SM * device.sms // programs)) if evenly >= EVEN else 0
+    return min(most, power_above(WARPS_AN_SM * device.sms // programs)) if evenly >= EVEN else 0
 
 
-def _of_columns(view: View, words: int, device: Device, alone: bool) -> ScanTile:
-    vector, length = max(1, min(view.vector, COLUMN_WORDS // words)), view.length
-    each = _lane_elements(words, LANE_WORDS, vector)
+def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
+    vector = view.vector if load.words == 1 else max(1, min(view.vector, COLUMN_WORDS // load.words))
+    if load.costly:
+        vector = 1
     lines = WARP * vector if alone else min(power_above(view.inner), WARP * vector)
     blocks = math.ceil(view.inner / lines) * view.outer
-    slots = min(power_above(length), max(1, WARP * each // lines))
-    walked = ScanTile(lines, slots, False, min(vector, lines), 1)
-    if length <= slots or (not alone and blocks >= WARPS_AN_SM * device.sms):
-        return walked
+    one = _columns(view, load, vector, lines, 1)
+    if view.length <= one.length or (not alone and blocks >= WARPS_AN_SM * device.sms):
+        return one
     if not alone:
-        found = _walked_columns(view, vector, words, device)
+        found = _walked_columns(view, load, vector, device)
         if found is not None:
             return found
     lines = COLUMN_LINES if alone else min(lines, COLUMN_LINES)
-    slots = min(power_above(length), max(1, COLUMN_WARPS * WARP * each // lines))
-    tile = ScanTile(lines, slots, False, min(vector, lines), COLUMN_WARPS)
-    if length <= slots:
+    tile = replace(_columns(view, load, vector, lines, COLUMN_WARPS), ahead=False)
+    if view.length <= tile.length:
         return tile
-    return _shared(tile, length, COLUMN_TREE)
+    return _shared(tile, view.length, COLUMN_TREE, COLUMN_TREE)
 
 
-def _walked_columns(view: View, vector: int, words: int, device: Device) -> ScanTile | None:
+def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> ScanTile:
+    """A tile of columns of so many warps; of short columns, no longer than they are."""
+    run, slots = min(vector, lines), power_above(view.length)
+    each = min(COLUMN_ELEMENTS, power_below(max(run, COLUMN_BYTES // (load.bytes * load.words))))
+    chunk = min(slots, COSTLY_COLUMN_CHUNK if load.costly else COLUMN_CHUNK, max(1, each // run))
+    number = min(slots // chunk, max(1, WARP * warps * run // lines))
+    return ScanTile(lines, number * chunk, False, run, warps, chunk=chunk, ahead=True)
+
+
+def _walked_columns(view: View, load: Load, vector: int, device: Device) -> ScanTile | None:
     """Narrow tiles of many warps, where there are as many as SMs at least: they share nothing and wait for nobody."""
-    for wide in WALKED_BYTES:
+    for wide in COSTLY_BYTES if load.costly else WALKED_BYTES:
         lines = max(vector, wide // view.element)
         programs = math.ceil(view.inner / lines) * view.outer
-        if programs < WALKS_AN_SM * device.sms and wide != WALKED_BYTES[-1]:
-            continue
-        warps = _walking_warps(programs, device) if programs > device.sms else 0
-        slots = WARP * warps * _lane_elements(words, WALKED_WORDS, vector) // lines
-        if warps and 1 < slots <= power_above(view.length):
-            return ScanTile(lines, slots, False, vector, warps, ahead=True)
+        warps = _walking_warps(programs, device, COSTLY_WARPS if load.costly else WALKING_WARPS)
+        if warps and WARP * warps * vector >= lines:
+            tile = _columns(view, load, vector, lines, warps)
+            if tile.length * lines == WARP * warps * vector * tile.chunk:
+                return tile
     return None
 
 
-def _shared(tile: ScanTile, length: int, tree: int) -> ScanTile:
+def _shared(tile: ScanTile, length: int, group: int, groups: int) -> ScanTile:
     """A tile for each share, which stays in registers. Shares of other lines run between those of one."""
-    return replace(tile, shares=math.ceil(length / tile.length), group=tree, groups=tree, pause=PAUSE_NS)
+    return replace(tile, shares=math.ceil(length / tile.length), group=group, groups=groups, pause=PAUSE_NS)
 
 
 @dataclass(frozen=True)
@@ -260,10 +285,11 @@ class CpuTile:
         return f"scan:{self.steps}x{self.lanes},k{self.rows}"
 
 
-# A tile has fewer elements than torch shares among its threads, which wait for each other at every operation where other
-# processes use the cores; lanes side by side make its overhead small, and are no power of two: they would share cache lines.
+# Operations take a few us each beside their elements, and a tile's states are to stay in a core's L2: between 2,000 and
+# 16,000 lanes a scan took least time with these. They are no power of two: lanes side by side would share cache lines.
 MOST_STEPS = 16
-MANY_LANES = 2000
+MANY_LANES = 8000
+FEW_ELEMENTS = 16384  # up to here no other thread is woken
 MOST_THREADS = 4  # more would wait for Python
 
 
@@ -273,7 +299,8 @@ def cpu_scan(length: int, rows: int, guarantee: str, threads: int = 1) -> Plan:
     beside = 1 if alone else max(1, min(rows, MANY_LANES))
     steps = max(1, min(MOST_STEPS, length, length * beside // MANY_LANES))
     lanes = max(1, min(math.ceil(length / steps), MANY_LANES // beside))
-    tile = CpuTile(steps, lanes, max(1, MANY_LANES // lanes), min(threads, MOST_THREADS))
+    threads = min(threads, MOST_THREADS) if length * rows > FEW_ELEMENTS else 1
+    tile = CpuTile(steps, lanes, max(1, MANY_LANES // lanes), threads)
     return Plan("cpu", (Launch("scan", tile, (), ()),), (), (), guarantee, "tiles", "")
 
 

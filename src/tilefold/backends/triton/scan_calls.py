@@ -77,7 +77,9 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
     work, length = tile.work, problem.length
     shared = {
         "LINES": tile.lines,
-        "LENGTH": tile.length,
+        "NUMBER": tile.length // tile.chunk,
+        "CHUNK": tile.chunk,
+        "COUNT": tile.stored if tile.by_rows else 1,
         "BY_ROWS": tile.by_rows,
         "RUN": tile.run,
         "REVERSE": work.reverse,
@@ -85,18 +87,17 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
         "HAS_INIT": work.init,
         "MASK_LINES": lines % tile.lines != 0,
     }
-    wide = {"WIDE": _reach(problem) + 2 * tile.length * tile.turns * _farthest(problem) > NARROW}
+    wide = {"WIDE": _reach(problem) + 2 * tile.length * _farthest(problem) > NARROW}
     if not tile.shares:
         edges = {"WHOLE": length >= tile.length, "PART": length % tile.length != 0}
-        return shared | edges | {"CARRY_FIRST": tile.carry_first, "AHEAD": tile.ahead} | wide
+        return shared | edges | {"AHEAD": tile.ahead} | wide
     trees = {
-        "TURNS": tile.turns,
         "GROUP": tile.group,
         "GROUPS": tile.groups,
         "WORD_COUNT": state_words(program),
         "WARPS": tile.num_warps,
     }
-    return shared | {"PART": length % (tile.length * tile.turns) != 0} | trees | wide
+    return shared | {"PART": length % tile.length != 0} | trees | wide
 
 
 def _farthest(problem: Problem) -> int:
@@ -130,6 +131,7 @@ def emit_states(program: Program, interpret: bool, pause: int) -> str:
         [
             _tuple("AS_STATE", a, [f"{name}.to({TL_DTYPES[dtype]})" for name, dtype in fields]),
             _tuple("SELECT", ["mask", *a, *b], selected),
+            *_of_both(len(fields)),
             _tuple("WORDS", a, packed),
             _tuple("OF_WORDS", words, back),
             _tuple("WORDS_AT", ["pointer", "place", "wanted", "stride"], at),
@@ -137,6 +139,20 @@ def emit_states(program: Program, interpret: bool, pause: int) -> str:
             f"def FLAGS({', '.join(words)}):\n    return {there}\n",
         ]
     )
+
+
+def _of_both(fields: int) -> list[str]:
+    """Two states as one: BOTH(latter, former), LATTER, FORMER, and COMBINE_BOTH (see `scanned_chunks`)."""
+    a, c, b, d = ([f"{letter}{i}" for i in range(fields)] for letter in "acbd")
+    latter, former = (f"COMBINE({', '.join([*a, *second])})" for second in (b, d))
+    parts = [f"{name}[{i}]" for name in ("latter", "former") for i in range(fields)]
+    combine = f"    latter = {latter}\n    former = {former}\n    return ({', '.join(parts)},)\n"
+    return [
+        _tuple("BOTH", [*a, *c], [*a, *c]),
+        _tuple("LATTER", [*a, *c], a),
+        _tuple("FORMER", [*a, *c], c),
+        f"def COMBINE_BOTH({', '.join([*a, *c, *b, *d])}):\n{combine}",
+    ]
 
 
 def _tuple(name: str, parameters: Sequence[str], results: Sequence[str]) -> str:

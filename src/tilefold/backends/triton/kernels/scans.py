@@ -1,12 +1,14 @@
 """The kernels of scans: every prefix of every line, one tile after another, or by many programs at once.
 
-A line is a row or a column: the elements that meet. A tile is [LINES, LENGTH] (BY_ROWS: a line's elements are neighbours in
-memory) or [LENGTH, LINES] (neighbours are other lines); a state is a tuple with one tensor [LINES] a field. Tiles are scanned
-by `tl.associative_scan` over the slots of a line: what a thread holds in registers one after another, then threads in order.
+A line is a row or a column: the elements that meet. A tile is NUMBER chunks of CHUNK neighbours of each of LINES lines; a
+thread has whole chunks, in registers. A tensor is [LINES, NUMBER] (BY_ROWS: a line's elements are neighbours in memory) or
+[NUMBER, LINES] (neighbours are other lines), and there is one for each place in a chunk; a state is a tuple with one tensor
+[LINES] a field.
 
-A reverse scan walks the tiles from the last, and its slots from the far end: addresses are mirrored, nothing is copied.
-Triton makes vectors of rising addresses only, so a row's elements are then read one by one. An exclusive scan reads the
-element before each slot, so that its first slot is the identity.
+A thread combines its chunk's elements, `tl.associative_scan` scans the chunks' states, and from the state before its chunk the
+thread meets the elements again and writes what it has on the way: two combines an element, whatever is exchanged between
+threads is by chunks, and only elements stay in registers. A reverse scan walks tiles, chunks and places from the last:
+vectors stay vectors. An exclusive scan writes what it has before it meets an element.
 
 Arguments:
     inputs         one record an input: (pointer, outer steps, line step, step along the line), in elements
@@ -39,12 +41,12 @@ def near_lines(LINES: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr):
     return line
 
 
-def tile_slots(base, LENGTH: tl.constexpr, REVERSE: tl.constexpr):
-    """Where a tile's slots lie along the line; the tile begins at `base` in memory."""
-    slot = tl.arange(0, LENGTH)
+def chunks_begin(base, NUMBER: tl.constexpr, CHUNK: tl.constexpr, REVERSE: tl.constexpr):
+    """Where the NUMBER chunks of a tile begin along the line, in the order of the scan; the tile begins at `base`."""
+    number = tl.arange(0, NUMBER)
     if REVERSE:
-        slot = LENGTH - 1 - slot
-    return base + slot
+        number = NUMBER - 1 - number
+    return base + number * CHUNK
 
 
 def either_bits(a, b):
@@ -75,9 +77,9 @@ def last_slots(state, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
     return AS_STATE(*[last_slot(s, LENGTH, BY_ROWS) for s in state])
 
 
-def lines_begin(inputs, outer, outer_sizes, line, BY_ROWS: tl.constexpr):
+def lines_begin(inputs, outer, outer_sizes, line):
     """(pointers to each line's first element, step along it), an input."""
-    return [(x[0] + over_tile(outer_offset(outer, outer_sizes, x[1]) + line * x[2], BY_ROWS), x[3]) for x in inputs]
+    return [(x[0] + outer_offset(outer, outer_sizes, x[1]) + line * x[2], x[3]) for x in inputs]
 
 
 def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HAS_INIT: tl.constexpr):
@@ -91,148 +93,265 @@ def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HA
     return state
 
 
+def in_halves(x, LENGTH: tl.constexpr):
+    """What a thread holds along the last dim, one tensor an element, in order."""
+    parts = (x,)
+    for level in tl.static_range(5):
+        if LENGTH >> level > 1:
+            halves = ()
+            for i in tl.static_range(1 << level):
+                a, b = tl.split(
+                    tl.trans(tl.reshape(parts[i], (x.shape[0], x.shape[1], 2, LENGTH >> (level + 1))), (0, 1, 3, 2))
+                )
+                halves = halves + (a, b)
+            parts = halves
+    elements = ()
+    for i in tl.static_range(LENGTH):
+        elements = elements + (tl.reshape(parts[i], (x.shape[0], x.shape[1])),)
+    return elements
+
+
+def joined(elements, LENGTH: tl.constexpr):
+    """The way back from `in_halves`."""
+    parts = ()
+    for i in tl.static_range(LENGTH):
+        parts = parts + (tl.reshape(elements[i], (elements[i].shape[0], elements[i].shape[1], 1)),)
+    for level in tl.static_range(5):
+        if LENGTH >> level > 1:
+            pairs = ()
+            for i in tl.static_range(LENGTH >> (level + 1)):
+                a = parts[2 * i]
+                pair = tl.trans(tl.join(a, parts[2 * i + 1]), (0, 1, 3, 2))
+                pairs = pairs + (tl.reshape(pair, (a.shape[0], a.shape[1], 2 << level)),)
+            parts = pairs
+    return parts[0]
+
+
 def tile_elements(
-    rows, places, keep, length, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    rows, begin, keep, length, BY_ROWS: tl.constexpr, RUN: tl.constexpr, CHUNK: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
-    """A tile's elements of each input; those that are not of the line are undefined."""
-    at = places[None, :] if BY_ROWS else places[:, None]
-    element = at
-    if EXCLUSIVE:
-        element = at + 1 if REVERSE else at - 1
-    if MASKED or EXCLUSIVE:
-        mask = (at < length) & (element >= 0) & (element < length)
-        if MASK_LINES:
-            mask = mask & over_tile(keep, BY_ROWS)
-        xs = [tl.load(row[0] + element * row[1], mask=mask) for row in rows]
-    elif MASK_LINES:
-        xs = [tl.load(row[0] + element * row[1], mask=over_tile(keep, BY_ROWS)) for row in rows]
-    else:
-        xs = [tl.load(row[0] + element * row[1]) for row in rows]
-    return xs
+    """A tile's elements: of each place in a chunk, in memory's order, a tensor of chunks an input.
 
-
-def scanned_tile(
-    xs, places, keep, length, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr,
-    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, carry,
-    CARRY_FIRST: tl.constexpr,
-):  # fmt: skip
-    """A tile's elements as states, scanned within it: what is not of the line is the identity.
-
-    CARRY_FIRST: the state before the tile meets its first element, else it is not looked at.
+    Those that are not of the line are undefined.
     """
-    at = places[None, :] if BY_ROWS else places[:, None]
-    element = at
-    if EXCLUSIVE:
-        element = at + 1 if REVERSE else at - 1
-    state = LIFT(*xs, tl.broadcast_to(TO_INDEX(element), xs[0].shape))
-    if MASKED or EXCLUSIVE:
-        mask = (at < length) & (element >= 0) & (element < length)
+    found = ()
+    if BY_ROWS:
+        for k in tl.static_range(CHUNK // RUN):
+            at = begin[None, :, None] + k * RUN + tl.arange(0, RUN)[None, None, :]
+            vectors = ()
+            for i in tl.static_range(len(rows)):
+                pointers = rows[i][0][:, None, None] + at * rows[i][1]
+                if MASKED and MASK_LINES:
+                    x = tl.load(pointers, mask=(at < length) & keep[:, None, None])
+                elif MASKED:
+                    x = tl.load(pointers, mask=tl.broadcast_to(at < length, pointers.shape))
+                elif MASK_LINES:
+                    x = tl.load(pointers, mask=tl.broadcast_to(keep[:, None, None], pointers.shape))
+                else:
+                    x = tl.load(pointers)
+                vectors = vectors + (in_halves(x, RUN),)
+            for j in tl.static_range(RUN):
+                found = found + ([v[j] for v in vectors],)
+    else:
+        for k in tl.static_range(CHUNK):
+            at = begin[:, None] + k
+            xs = ()
+            for i in tl.static_range(len(rows)):
+                pointers = rows[i][0][None, :] + at * rows[i][1]
+                if MASKED and MASK_LINES:
+                    x = tl.load(pointers, mask=(at < length) & keep[None, :])
+                elif MASKED:
+                    x = tl.load(pointers, mask=tl.broadcast_to(at < length, pointers.shape))
+                elif MASK_LINES:
+                    x = tl.load(pointers, mask=tl.broadcast_to(keep[None, :], pointers.shape))
+                else:
+                    x = tl.load(pointers)
+                xs = xs + (x,)
+            found = found + (xs,)
+    return found
+
+
+def lifted(
+    found, begin, keep, length, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """The elements that are number TURN of each chunk as states: what is not of the line is the identity."""
+    PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
+    xs = found[PLACE]
+    at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
+    state = LIFT(*xs, tl.broadcast_to(TO_INDEX(at), xs[0].shape))
+    if MASKED:
+        mask = tl.broadcast_to(at < length, xs[0].shape)
         if MASK_LINES:
             mask = mask & over_tile(keep, BY_ROWS)
-        state = OR_IDENTITY(tl.broadcast_to(mask, xs[0].shape), *state)
-    state = AS_STATE(*[tl.broadcast_to(s, xs[0].shape) for s in state])
-    if CARRY_FIRST:
-        slot = tl.arange(0, LENGTH)
-        first = tl.broadcast_to((slot[None, :] if BY_ROWS else slot[:, None]) == 0, xs[0].shape)
-        met = COMBINE(*[tl.broadcast_to(over_tile(c, BY_ROWS), xs[0].shape) for c in carry], *state)
-        state = SELECT(first, *met, *state)
-    if LENGTH > 1:
-        state = tl.associative_scan(state, 1 if BY_ROWS else 0, COMBINE)
-    return state
+        state = OR_IDENTITY(mask, *state)
+    return AS_STATE(*[tl.broadcast_to(s, xs[0].shape) for s in state])
 
 
-def after(carry, state, BY_ROWS: tl.constexpr):
-    """The states of a tile after a state of each line."""
-    return COMBINE(*[tl.broadcast_to(over_tile(c, BY_ROWS), state[0].shape) for c in carry], *state)
-
-
-def store_prefixes(
-    y_ptrs, begin, places, step, keep, length, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
-    MASK_LINES: tl.constexpr,
+def scanned_chunks(
+    found, begin, keep, length, NUMBER: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr,
+    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
-    """Write a tile's projected states where their elements are."""
-    results = PROJECT(*state)
-    at = places[None, :] if BY_ROWS else places[:, None]
-    offset = over_tile(begin, BY_ROWS) + at * step
+    """The state of each chunk of a tile after those before it, and that of those before it alone.
+
+    Both by one scan: (a, what is before its last chunk) and (b, the same) make (a then b, a then what is before b's last).
+    """
+    state = lifted(found, begin, keep, length, 0, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+    for u in tl.static_range(1, CHUNK):
+        met = lifted(found, begin, keep, length, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        state = AS_STATE(*COMBINE(*state, *met))
+    earlier = state
+    if NUMBER > 1 and (CHUNK > 1 or EXCLUSIVE):
+        both = tl.associative_scan(
+            BOTH(*state, *IDENTITY(state[0].shape)), 1 if BY_ROWS else 0, COMBINE_BOTH
+        )
+        state = LATTER(*both)
+        earlier = FORMER(*both)
+    elif NUMBER > 1:
+        state = tl.associative_scan(state, 1 if BY_ROWS else 0, COMBINE)
+    return state, earlier
+
+
+def before_chunks(carry, earlier, NUMBER: tl.constexpr, BY_ROWS: tl.constexpr):
+    """The state before each chunk: that before the tile, and the chunks before it."""
+    given = AS_STATE(*[tl.broadcast_to(over_tile(c, BY_ROWS), earlier[0].shape) for c in carry])
+    if NUMBER > 1:
+        number = tl.arange(0, NUMBER)
+        first = tl.broadcast_to((number[None, :] if BY_ROWS else number[:, None]) == 0, earlier[0].shape)
+        given = SELECT(first, *given, *COMBINE(*given, *earlier))
+    return given
+
+
+def store_results(
+    y_ptrs, begin, y_begin, y_step, results, keep, length, TURN: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """Write COUNT results of each chunk, up to that of number TURN, in memory's order where their elements are."""
+    FIRST: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN - COUNT + 1
+    if BY_ROWS:
+        at = begin[None, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
+        offset = y_begin[:, None, None] + at * y_step
+        kept = keep[:, None, None]
+    else:
+        at = begin[:, None] + FIRST
+        offset = y_begin[None, :] + at * y_step
+        kept = keep[None, :]
     for r in tl.static_range(len(y_ptrs)):
-        result = tl.broadcast_to(results[r], state[0].shape)
+        result = joined([x[r] for x in results], COUNT) if BY_ROWS else results[0][r]
         if MASKED and MASK_LINES:
-            tl.store(y_ptrs[r] + offset, result, mask=(at < length) & over_tile(keep, BY_ROWS))
+            tl.store(y_ptrs[r] + offset, result, mask=(at < length) & kept)
         elif MASKED:
-            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(at < length, state[0].shape))
+            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(at < length, offset.shape))
         elif MASK_LINES:
-            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(over_tile(keep, BY_ROWS), state[0].shape))
+            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(kept, offset.shape))
         else:
             tl.store(y_ptrs[r] + offset, result)
 
 
-def store_last(
-    s_ptrs, inputs, carry, offset, outer, outer_sizes, line, keep, length, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr
+def store_prefixes(
+    found, begin, y_ptrs, y_begin, y_step, keep, length, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
-    """Write the state after each line. An exclusive scan has not met the last element yet."""
-    if EXCLUSIVE:
-        end = 0 if REVERSE else length - 1
-        xs = [
-            tl.load(x[0] + outer_offset(outer, outer_sizes, x[1]) + line * x[2] + end * x[3], mask=keep) for x in inputs
-        ]
-        carry = COMBINE(*carry, *LIFT(*xs, tl.broadcast_to(TO_INDEX(end + line * 0), xs[0].shape)))
+    """Walk the chunks from the state before each, and write projected states, COUNT neighbours at once; the state after."""
+    results = ()
+    for u in tl.static_range(CHUNK):
+        met = lifted(found, begin, keep, length, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        after = AS_STATE(*COMBINE(*state, *met))
+        shown = PROJECT(*state) if EXCLUSIVE else PROJECT(*after)
+        shown = [tl.broadcast_to(y, met[0].shape) for y in shown]
+        results = (shown,) + results if REVERSE else results + (shown,)
+        state = after
+        if u % COUNT == COUNT - 1:
+            store_results(
+                y_ptrs, begin, y_begin, y_step, results, keep, length, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
+            )
+            results = ()
+    return state
+
+
+def store_scanned(
+    y_ptrs, begin, y_begin, y_step, keep, length, carry, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
+    MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """Write the projected states of chunks of one element: what they hold already meets the state before the tile."""
+    given = [tl.broadcast_to(over_tile(c, BY_ROWS), state[0].shape) for c in carry]
+    shown = [tl.broadcast_to(y, state[0].shape) for y in PROJECT(*COMBINE(*given, *state))]
+    store_results(
+        y_ptrs, begin, y_begin, y_step, (shown,), keep, length, 0, 1, 1, BY_ROWS, False, MASKED, MASK_LINES
+    )
+
+
+def store_last(s_ptrs, offset, state, keep):
+    """Write the state after each line."""
     for f in tl.static_range(len(s_ptrs)):
-        tl.store(s_ptrs[f] + offset, carry[f], mask=keep)
+        tl.store(s_ptrs[f] + offset, state[f], mask=keep)
 
 
 def walked_tile(
-    xs, places, y_ptrs, y_begin, y_step, keep, length, carry, LENGTH: tl.constexpr,
-    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
-    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, CARRY_FIRST: tl.constexpr,
+    found, begin, y_ptrs, y_begin, y_step, keep, length, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    COUNT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr,
+    MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Scan and write a tile of elements; the state after it."""
-    state = scanned_tile(
-        xs, places, keep, length, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, carry, CARRY_FIRST
-    )
-    if CARRY_FIRST:
-        prefixes = state
-        carry = last_slots(state, LENGTH, BY_ROWS)
+    if NUMBER == 1:
+        given = AS_STATE(*[tl.broadcast_to(over_tile(c, BY_ROWS), found[0][0].shape) for c in carry])
+        after = store_prefixes(
+            found, begin, y_ptrs, y_begin, y_step, keep, length, given, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
+            MASK_LINES,
+        )  # fmt: skip
+        carry = last_slots(after, NUMBER, BY_ROWS)
     else:
-        # The tile's own last state meets the carry, so that the way from tile to tile is one combine.
-        prefixes = after(carry, state, BY_ROWS)
-        carry = COMBINE(*carry, *last_slots(state, LENGTH, BY_ROWS))
-    store_prefixes(y_ptrs, y_begin, places, y_step, keep, length, prefixes, BY_ROWS, MASKED, MASK_LINES)
+        state, earlier = scanned_chunks(
+            found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES
+        )
+        if CHUNK == 1 and not EXCLUSIVE:
+            store_scanned(
+                y_ptrs, begin, y_begin, y_step, keep, length, carry, state, BY_ROWS, MASKED, MASK_LINES
+            )
+        else:
+            store_prefixes(
+                found, begin, y_ptrs, y_begin, y_step, keep, length, before_chunks(carry, earlier, NUMBER, BY_ROWS), CHUNK,
+                COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES,
+            )  # fmt: skip
+        # The tile's own state meets the carry, so that the way from tile to tile is one combine.
+        carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))
     return carry
 
 
 def walked_place(
-    rows, y_ptrs, y_begin, y_step, base, keep, length, carry, LENGTH: tl.constexpr,
-    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
-    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, CARRY_FIRST: tl.constexpr,
+    rows, y_ptrs, y_begin, y_step, base, keep, length, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Read, scan and write the tile that begins at `base`; the state after it."""
-    places = tile_slots(base, LENGTH, REVERSE)
-    xs = tile_elements(rows, places, keep, length, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES)
+    begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)
+    found = tile_elements(rows, begin, keep, length, BY_ROWS, RUN, CHUNK, MASKED, MASK_LINES)
     return walked_tile(
-        xs, places, y_ptrs, y_begin, y_step, keep, length, carry, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
-        MASK_LINES, CARRY_FIRST,
+        found, begin, y_ptrs, y_begin, y_step, keep, length, carry, NUMBER, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE,
+        MASKED, MASK_LINES,
     )  # fmt: skip
 
 
 def scan_walked(
     inputs, inits, y_ptrs, s_ptrs, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length, line_blocks,
-    LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr, RUN: tl.constexpr,
-    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr, WHOLE: tl.constexpr,
-    PART: tl.constexpr, CARRY_FIRST: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr,
+    LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
+    RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
+    WHOLE: tl.constexpr, PART: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Scan lines from end to end.
 
-    A program owns LINES neighbouring lines, all of their elements. It reads and writes tiles of LENGTH elements of each, with
-    the state of what came before them in registers: WHOLE tiles (whether there are any), and one in PART behind them in
-    memory (which a reverse scan meets first). CARRY_FIRST: see `scanned_tile`. AHEAD: the next whole tile is read before
-    one is scanned; the last one twice.
+    A program owns LINES neighbouring lines, all of their elements. It reads and writes tiles of NUMBER chunks of CHUNK
+    elements of each, with the state of what came before them in registers: WHOLE tiles (whether there are any), and one in
+    PART behind them in memory (which a reverse scan meets first). AHEAD: the next whole tile is read before one is scanned;
+    the last one twice.
     """
+    LENGTH: tl.constexpr = NUMBER * CHUNK
     pid = tl.program_id(0).to(tl.int64)
     outer = pid // line_blocks
     line = pid % line_blocks * LINES + near_lines(LINES, RUN, BY_ROWS)
     keep = line < lines
-    rows = lines_begin(inputs, outer, outer_sizes, line, BY_ROWS)
+    rows = lines_begin(inputs, outer, outer_sizes, line)
     y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
     if WIDE:
         length = length.to(tl.int64)
@@ -240,38 +359,37 @@ def scan_walked(
     whole = length // LENGTH * LENGTH
     if PART and REVERSE:
         carry = walked_place(
-            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, LENGTH, BY_ROWS, REVERSE,
-            EXCLUSIVE, True, MASK_LINES, CARRY_FIRST,
+            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
+            EXCLUSIVE, True, MASK_LINES,
         )  # fmt: skip
     if WHOLE and AHEAD:
-        places = tile_slots(whole - LENGTH if REVERSE else 0, LENGTH, REVERSE)
-        xs = tile_elements(rows, places, keep, length, BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES)
+        begin = chunks_begin(whole - LENGTH if REVERSE else 0, NUMBER, CHUNK, REVERSE)
+        found = tile_elements(rows, begin, keep, length, BY_ROWS, RUN, CHUNK, False, MASK_LINES)
         for k in range(0, whole, LENGTH):
-            places = tile_slots(whole - LENGTH - k if REVERSE else k, LENGTH, REVERSE)
+            begin = chunks_begin(whole - LENGTH - k if REVERSE else k, NUMBER, CHUNK, REVERSE)
             ahead = tl.minimum(k + LENGTH, whole - LENGTH)
             later = tile_elements(
-                rows, tile_slots(whole - LENGTH - ahead if REVERSE else ahead, LENGTH, REVERSE), keep, length, BY_ROWS,
-                REVERSE, EXCLUSIVE, False, MASK_LINES,
+                rows, chunks_begin(whole - LENGTH - ahead if REVERSE else ahead, NUMBER, CHUNK, REVERSE), keep, length,
+                BY_ROWS, RUN, CHUNK, False, MASK_LINES,
             )  # fmt: skip
             carry = walked_tile(
-                xs, places, y_ptrs, y_begin, y_step, keep, length, carry, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, False,
-                MASK_LINES, CARRY_FIRST,
+                found, begin, y_ptrs, y_begin, y_step, keep, length, carry, NUMBER, CHUNK, COUNT, BY_ROWS, REVERSE,
+                EXCLUSIVE, False, MASK_LINES,
             )  # fmt: skip
-            xs = later
+            found = later
     elif WHOLE:
         for k in range(0, whole, LENGTH):
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, whole - LENGTH - k if REVERSE else k, keep, length, carry, LENGTH,
-                BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES, CARRY_FIRST,
+                rows, y_ptrs, y_begin, y_step, whole - LENGTH - k if REVERSE else k, keep, length, carry, NUMBER, CHUNK,
+                COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES,
             )  # fmt: skip
     if PART and not REVERSE:
         carry = walked_place(
-            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, LENGTH, BY_ROWS, REVERSE,
-            EXCLUSIVE, True, MASK_LINES, CARRY_FIRST,
+            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
+            EXCLUSIVE, True, MASK_LINES,
         )  # fmt: skip
     if len(s_ptrs) > 0:
-        offset = outer_offset(outer, outer_sizes, s_outer) + line * s_line
-        store_last(s_ptrs, inputs, carry, offset, outer, outer_sizes, line, keep, length, REVERSE, EXCLUSIVE)
+        store_last(s_ptrs, outer_offset(outer, outer_sizes, s_outer) + line * s_line, carry, keep)
 
 
 def publish(words_ptr, place, state, keep, stride):
@@ -312,21 +430,20 @@ def met_before(
 def scan_tiles(
     inputs, inits, y_ptrs, s_ptrs, words_ptr, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length,
     line_blocks, blocks, tiles,
-    LINES: tl.constexpr, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr, RUN: tl.constexpr,
-    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr, PART: tl.constexpr,
-    TURNS: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
+    LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
+    RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
+    PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
     WIDE: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
-    A program owns TURNS neighbouring tiles of LINES lines. A counter in memory gives it the next share in order, so that it
+    A program owns a tile of LINES lines, which stays in registers. A counter in memory gives it the next share in order, so that it
     waits for programs only that have begun. It makes its share's state known and looks back. The state before share t is
 
         carry of its block of GROUP * GROUPS shares,  states of the block's earlier groups,  of the group's earlier shares
 
     where each list is combined in one tree, whatever is there first: bits depend on numbers of shares alone, not on time. The
-    last share of a group makes the group's state known, the last one of a block the next block's carry. With TURNS > 1 the
-    share is read again, from the caches, once the state before it is known; else it stays in registers.
+    last share of a group makes the group's state known, the last one of a block the next block's carry.
 
     `words_ptr` holds zeros: the counter, then the shares' words, the groups' and the blocks' carries, each [line blocks,
     number, LINES] and so many times as a state has words.
@@ -338,33 +455,20 @@ def scan_tiles(
     lane = near_lines(LINES, RUN, BY_ROWS)
     line = block % line_blocks * LINES + lane
     keep = line < lines
-    rows = lines_begin(inputs, outer, outer_sizes, line, BY_ROWS)
+    rows = lines_begin(inputs, outer, outer_sizes, line)
     y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
     if WIDE:
         length = length.to(tl.int64)
         share = share.to(tl.int64)
     else:
         share = share.to(tl.int32)
-    turns = share * TURNS
-    all_turns = tiles * TURNS
-    none = IDENTITY((LINES,))
-    if TURNS == 1:
-        places = tile_slots((tiles - 1 - share if REVERSE else share) * LENGTH, LENGTH, REVERSE)
-        xs = tile_elements(rows, places, keep, length, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES)
-        state = scanned_tile(
-            xs, places, keep, length, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, none, False
-        )
-        own = last_slots(state, LENGTH, BY_ROWS)
-    else:
-        own = none
-        for turn in range(TURNS):
-            at = all_turns - 1 - (turns + turn) if REVERSE else turns + turn
-            places = tile_slots(at * LENGTH, LENGTH, REVERSE)
-            xs = tile_elements(rows, places, keep, length, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES)
-            state = scanned_tile(
-                xs, places, keep, length, LENGTH, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, own, True
-            )
-            own = last_slots(state, LENGTH, BY_ROWS)
+    LENGTH: tl.constexpr = NUMBER * CHUNK
+    begin = chunks_begin((tiles - 1 - share if REVERSE else share) * LENGTH, NUMBER, CHUNK, REVERSE)
+    found = tile_elements(rows, begin, keep, length, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
+    state, earlier = scanned_chunks(
+        found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES
+    )
+    own = last_slots(state, NUMBER, BY_ROWS)
     groups = (tiles + GROUP - 1) // GROUP
     carries = (groups + GROUPS - 1) // GROUPS
     group = share // GROUP
@@ -404,7 +508,7 @@ def scan_tiles(
     if HAS_INIT:
         start = states_before(inits, outer, outer_sizes, line, keep, LINES, True)
     else:
-        start = none
+        start = IDENTITY((LINES,))
     given = wait_for(given, of_carries, given_place, given_wanted, stride_carries, LINES, WARPS)
     before = SELECT(big > 0, *given, *start)
     if GROUPS > 1:
@@ -414,20 +518,13 @@ def scan_tiles(
         publish(of_carries, (first_carry + big + 1) * LINES + lane, beyond, keep, stride_carries)
     if GROUP > 1:
         before = COMBINE(*before, *near)
-    if TURNS == 1:
-        store_prefixes(
-            y_ptrs, y_begin, places, y_step, keep, length, after(before, state, BY_ROWS), BY_ROWS, PART,
-            MASK_LINES,
-        )  # fmt: skip
+    if CHUNK == 1 and not EXCLUSIVE:
+        store_scanned(y_ptrs, begin, y_begin, y_step, keep, length, before, state, BY_ROWS, PART, MASK_LINES)
     else:
-        carry = before
-        for turn in range(TURNS):
-            at = all_turns - 1 - (turns + turn) if REVERSE else turns + turn
-            carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, at * LENGTH, keep, length, carry, LENGTH, BY_ROWS, REVERSE,
-                EXCLUSIVE, PART, MASK_LINES, False,
-            )  # fmt: skip
+        store_prefixes(
+            found, begin, y_ptrs, y_begin, y_step, keep, length, before_chunks(before, earlier, NUMBER, BY_ROWS), CHUNK,
+            COUNT, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES,
+        )  # fmt: skip
     if len(s_ptrs) > 0:
         if share == tiles - 1:
-            offset = outer_offset(outer, outer_sizes, s_outer) + line * s_line
-            store_last(s_ptrs, inputs, beyond, offset, outer, outer_sizes, line, keep, length, REVERSE, EXCLUSIVE)
+            store_last(s_ptrs, outer_offset(outer, outer_sizes, s_outer) + line * s_line, beyond, keep)
