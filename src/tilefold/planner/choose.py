@@ -205,7 +205,7 @@ def _modelled(
     problem = launch.problem
     geometry = geometry_of(problem)
     if invariant:
-        geometry = nominal(geometry, view.by_rows, NOMINAL_RESULTS)
+        geometry = nominal(geometry, view.by_rows, view.vector, NOMINAL_RESULTS)
     known = launch.known(geometry)
     wanted = Wanted(rule, view, problem, geometry, known.program, chip)
 

@@ -48,7 +48,7 @@ class Constants:
 
     All but `clock_mhz`, `issue_per_clock` and `doubt` are fitted (benchmarks/planner/fit.py) to H200 times of 3,056 plans of
     185 drawn problems (benchmarks/planner/sample.py) and of the committed `folds` suite's 354 plans: half of the times are
-    met within 8.2 %, nine tenths within 36 % (docs/experiments/planner-model.md). In brackets stands what a constant began
+    met within 7.5 %, nine tenths within 26 % (docs/experiments/planner-model.md). In brackets stands what a constant began
     with, and from where. A fit makes some of them stand for what the model leaves out: `memory_gb_per_s` is more than the
     chip has, and other constants make up for it.
     """
@@ -84,14 +84,15 @@ class Constants:
     row_bytes: float = 25.05
     # How long the last wave takes, in programs' own times (0.6).
     tail: float = 0.686
-    # What a launch takes, over what is expected, that reads ahead into registers or copies through shared memory (1).
+    # What a launch takes, over what is expected, that reads ahead into registers or copies through shared memory (1):
+    # copies of rows are slower, of columns as fast as expected (docs/experiments/planner-model.md).
     reading_ahead: float = 1.059
     copying_rows: float = 1.881
     copying_columns: float = 0.9602
     # The share of the rules' time that another plan must be expected to save, to be taken in its place. The choice's, not a
-    # chip's: of 185 problems' choices one was then slower than the rules' by more than 5 %, and the mean time 3.2 % shorter.
-    doubt: float = 0.15
-    # The same of a plan whose first launch keeps reduced dims apart (`planner.apart`).
+    # chip's: of 185 problems' choices one was then slower than the rules' by more than 5 %, and the mean time 3.7 % shorter.
+    doubt: float = 0.2
+    # The same of a plan whose first launch keeps reduced dims apart, over the chosen one (docs/experiments/kept-apart.md).
     apart_doubt: float = 0.1
 
 

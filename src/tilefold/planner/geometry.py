@@ -124,11 +124,22 @@ def partials_geometry(outputs: int, splits: int, itemsizes: Steps) -> Geometry:
     return Geometry((), outputs, (), splits, operands, (), along)
 
 
-def nominal(geometry: Geometry, by_rows: bool, results: int) -> Geometry:
-    """The same fold of so many results, rows end to end or columns side by side: nothing of it tells how many there are."""
+def nominal(geometry: Geometry, by_rows: bool, vector: int, results: int) -> Geometry:
+    """The same fold of so many results, rows end to end or columns side by side: nothing of it tells how many there are.
+
+    Nor where one of them lies: addresses are known to be multiples of `vector` elements, no more.
+    """
     length = geometry.length
     operands = tuple(
-        Operand(o.itemsize, o.aligned, 0, (), length if by_rows else 1, (), 1 if by_rows else results)
+        Operand(
+            o.itemsize,
+            min(16, vector * o.itemsize),
+            0,
+            (),
+            length if by_rows else 1,
+            (),
+            1 if by_rows else results,
+        )
         for o in geometry.operands
     )
     return Geometry((), results, (), length, operands, (), 1)
