@@ -103,6 +103,7 @@ def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
     if logarithm:
         monoid = catalogue.logsumexp(project, "log_softmax")
         return monoid, graph_of(lambda x, largest, size: (x - largest) - size, 3)
+
     def rebase(own: Any, _: Any, largest: Any, share: Any) -> Any:
         return own, share * catalogue.rescaled(own, largest)
 

@@ -35,7 +35,8 @@ from tilefold.caching import kept_outside_modes
 
 # Where kernels are written.
 _MODULES = (
-    tiles, in_order, atomics, maps, map_rows, map_blocks, map_windows, scans, segments, moves, selections, products, product_rows,
+    tiles, in_order, atomics, maps, map_rows, map_blocks, map_windows, scans, segments, moves, selections, products,
+    product_rows,
 )  # fmt: skip
 
 
