@@ -20,7 +20,7 @@ from tilefold.contract.row import make_row_map
 from tilefold.errors import GradientError, ShapeError
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
-from tilefold.planner import maps
+from tilefold.planner import blocks, maps
 from tilefold.planner.device import H200
 from tilefold.requests import RowMap
 from tilefold.xray.machine import all_programs
@@ -244,10 +244,10 @@ def executed(
 
 
 PTX = {
-    "rows": ((4, 256), torch.bfloat16, (1,), "whole_rows"),
-    "short rows": ((40, 24), torch.float32, (1,), "whole_rows"),
-    "odd rows": ((5, 333), torch.bfloat16, (1,), "whole_rows"),
-    "columns": ((2, 40, 72), torch.bfloat16, (1,), "whole_columns"),
+    "rows": ((4, 256), torch.bfloat16, (1,), "block_rows"),
+    "short rows": ((40, 24), torch.float32, (1,), "block_rows"),
+    "odd rows": ((5, 333), torch.bfloat16, (1,), "block_rows"),
+    "columns": ((2, 40, 72), torch.bfloat16, (1,), "block_columns"),
 }
 
 
@@ -283,6 +283,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for name, value in sizes.items():
         monkeypatch.setattr(maps, name, value)
+    monkeypatch.setattr(blocks, "ELEMENTS", 0)
     monkeypatch.setattr(map_calls, "PARTS_TOGETHER", 2)
 
 
@@ -337,11 +338,14 @@ def test_windows_interpreted(small_windows: None) -> None:
 
 @pytest.fixture
 def clusters(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
-    """No row is held by one program, and those of a cluster have so many warps, and registers a thread for elements."""
+    """A row is held by programs of so many warps, and elements a thread."""
 
-    def tiles(warps: int, words: int) -> None:
+    def tiles(warps: int, elements: int) -> None:
         monkeypatch.setattr(maps, "THREAD_WORDS", 0)
-        monkeypatch.setattr(maps, "SHARED_TILES", ((warps, words),))
+        monkeypatch.setattr(blocks, "LANES", (32 * warps,))
+        monkeypatch.setattr(blocks, "SHARED_LANES", 1)
+        monkeypatch.setattr(blocks, "ELEMENTS", elements)
+        monkeypatch.setattr(maps, "SHARED_TILES", ((warps, elements),))
 
     return tiles
 
@@ -349,10 +353,10 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
 # Shape, dtype, dim, tile, programs of a cluster.
 CLUSTERS = {
     "rows": ((5, 500), torch.float32, 1, (1, 8), 2),
-    "odd rows": ((3, 1403), torch.bfloat16, 1, (1, 8), 3),
-    "rows of 20,000": ((2, 20000), torch.bfloat16, 1, (4, 16), 5),
-    "rows of 50,257": ((2, 50257), torch.bfloat16, 1, (8, 16), 7),
-    "one row": ((3900,), torch.bfloat16, 0, (1, 8), 8),
+    "odd rows": ((3, 1403), torch.bfloat16, 1, (1, 16), 3),
+    "rows of 20,000": ((2, 20000), torch.bfloat16, 1, (4, 32), 5),
+    "rows of 50,257": ((2, 50257), torch.bfloat16, 1, (8, 32), 7),
+    "one row": ((3900,), torch.bfloat16, 0, (1, 16), 8),
     "rows of 20,011": ((2, 20011), torch.float32, 1, (4, 16), 10),
     "rows of 16 programs": ((2, 4000), torch.float32, 1, (1, 8), 16),
 }
@@ -371,7 +375,7 @@ def test_clusters_executed_from_ptx(name: str, clusters: Callable[[int, int], No
 
 @pytest.mark.parametrize(
     ("length", "dtype", "tile", "programs"),
-    [(1032, torch.float32, (1, 16), 5), (20000, torch.bfloat16, (8, 16), 5)],
+    [(1032, torch.float32, (1, 16), 5), (20000, torch.bfloat16, (8, 32), 5)],
     ids=str,
 )
 def test_norms_of_clusters(

@@ -19,7 +19,7 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.contract.row import make_row_map
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import kept
-from tilefold.planner import maps
+from tilefold.planner import blocks, maps
 from tilefold.planner.device import H200
 from tilefold.requests import RowMap
 from tilefold.xray.chips import chip_of
@@ -93,10 +93,12 @@ def test_nothing_is_spilled_and_vectors_are_whole(
         )
 
 
-def small_tiles(monkeypatch: pytest.MonkeyPatch, warps: int = 1) -> None:
+def small_tiles(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, warps: int = 1) -> None:
     """No program holds a row, and those of a cluster are small."""
     monkeypatch.setattr(maps, "THREAD_WORDS", 0)
-    monkeypatch.setattr(maps, "SHARED_TILES", ((warps, 8),))
+    monkeypatch.setattr(blocks, "LANES", (32 * warps,))
+    monkeypatch.setattr(blocks, "SHARED_LANES", 1)
+    monkeypatch.setattr(blocks, "ELEMENTS", 16 if dtype == BF16 else 8)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_each_sector_is_read_once_and_written_once(
     shape: tuple[int, ...], dtype: torch.dtype, dim: int, cluster: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if cluster > 1:
-        small_tiles(monkeypatch)
+        small_tiles(monkeypatch, dtype)
     x = torch.randn(shape).to(dtype)
     request, tensors = asked(*kept(_shares, False), [x], [], dim)
     problem, plan = request.plan(tensors, H200, library=False)
@@ -131,8 +133,8 @@ def test_each_sector_is_read_once_and_written_once(
 
 def test_the_report_names_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole clusters are executed for the first, a middle and the last program, and those alone are counted."""
-    small_tiles(monkeypatch, warps=2)
-    request, tensors = request_of("softmax", (3, 1000), FP32, 1)
+    small_tiles(monkeypatch, FP32, warps=2)
+    request, tensors = request_of("softmax", (5, 1000), FP32, 1)
     problem, plan = request.plan(tensors, H200, library=False)
     (call,) = calls_of(plan, problem, request.computation)
     report = examine(job_of(call, "softmax", chip_of("sm_90")))

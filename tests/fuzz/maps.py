@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -16,13 +16,14 @@ from fuzz.folds import Fold, loses_bits, on_device, rooms, same_bytes
 from tilefold.algebra.typing import is_float
 from tilefold.contract.row import make_row_map, projected
 from tilefold.mapped import graph_of
-from tilefold.planner import maps
+from tilefold.planner import blocks, maps
 from tilefold.planner.device import H200
 from tilefold.requests import RowMap
 
 Tensor = torch.Tensor
 # Sizes so small that short rows are walked in windows, as long ones are on a GPU.
 TINY = {"THREAD_WORDS": 0, "WINDOW_BYTES": 512, "PART_BYTES": 256, "LEAST_PART_BYTES": 256, "WINDOW_WARPS": 1}
+TINY_BLOCKS = {"ELEMENTS": 4, "LANES": (32,), "SHARED_LANES": 1}
 TINY["SHARED_TILES"] = ((1, 1),)  # clusters of up to sixteen programs, where the device has them
 
 
@@ -46,7 +47,10 @@ def check(fold: Fold, backends: Sequence[str], device: str = "cpu") -> None:
         if waits(fold, backend) or lacks(dtypes, backend, device):
             continue
         before = [t.clone() for t in tensors]
-        with mock.patch.multiple(maps, **TINY) if fold.tiny else nullcontext():
+        with ExitStack() as sizes:
+            if fold.tiny:
+                sizes.enter_context(mock.patch.multiple(maps, **TINY))
+                sizes.enter_context(mock.patch.multiple(blocks, **TINY_BLOCKS))
             if backend == "ptx":
                 got = by_ptx(fold, monoid, graph_of(apply, len(tensors) + results), tensors)
             else:

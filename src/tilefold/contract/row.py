@@ -35,7 +35,7 @@ class Row:
     """The monoid's program over a row's elements, and the graph of (*elements, *the fold's results, *extras) that is stored.
 
     `extras` are the dtypes of further tensors' elements, `results` those of what is stored (a product says its own).
-    `rebase` gives, of what a row's tile and the row fold to, results with which `apply` makes the same of the tile's elements.
+    `rebase` gives, of what some elements and their row fold to, results with which `apply` makes the same of these elements.
     """
 
     program: Program

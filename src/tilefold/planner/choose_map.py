@@ -8,15 +8,14 @@ from dataclasses import replace
 import torch
 
 from tilefold.algebra.program import Program
+from tilefold.planner.blocks import Blocks, blocks_stage
 from tilefold.planner.choose import plan_fold
-from tilefold.planner.device import NOMINAL, Device
+from tilefold.planner.device import PORTABLE, Device
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import (
-    Blocks,
     Clear,
     Dtypes,
     Windows,
-    blocks_stage,
     elements_of,
     elements_stage,
     folding,
@@ -35,7 +34,8 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     buffers = tuple(Buffer(name, (size,), d) for name, d in zip(outputs, results, strict=True))
     if size == 0:
         return Plan("triton", (), buffers, (), guarantee, "nothing", "no elements")
-    cluster = NOMINAL.cluster if guarantee == "batch_invariant" else device.cluster
+    # Every chip with clusters starts so many programs together, whatever its number of SMs.
+    cluster = min(device.cluster, PORTABLE) if guarantee == "batch_invariant" else device.cluster
     blocks = blocks_stage(problem, program, results, guarantee == "batch_invariant", cluster)
     if blocks is not None:
         return _held(problem, blocks, buffers, guarantee)
@@ -66,7 +66,7 @@ def _windowed(
     guarantee: str,
 ) -> Plan:
     """One launch for the counters, one in which a window is mapped while the L2 holds it."""
-    stage, groups = windows.stage, row_blocks(problem, windows.stage)
+    stage, groups = windows.stage, row_blocks(problem, windows.stage.block_outputs)
     dtypes = partial_dtypes(narrowed(program, problem.length))
     states = names("partial", len(dtypes))
     kept = [Buffer(n, (stage.splits + 1, problem.outputs), d) for n, d in zip(states, dtypes, strict=True)]

@@ -15,14 +15,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.geometry import without_positions
 from tilefold.planner.plan import Stage, count
-from tilefold.planner.settled import (
-    MANY_FIELDS,
-    in_threads,
-    keeps_positions,
-    keeps_runs,
-    settled,
-    whole_splits,
-)
+from tilefold.planner.settled import MANY_FIELDS, in_threads, keeps_positions, settled, whole_splits
 from tilefold.planner.view import (
     EVICT_FIRST_BELOW,
     MAX_WARPS,
@@ -44,10 +37,6 @@ ALONE_WORDS = 32  # that a thread of a program holds, where a cluster could shar
 # Warps of a program, and a thread's registers that hold elements, where a cluster holds a row: the first pair that does.
 SHARED_TILES = ((8, 16), (16, 16), (16, 32))
 MASKED_PARTS = 8  # programs at most that share a row of 16-bit elements which is not whole tiles
-BLOCK_ELEMENTS = 40  # of a block, in a thread's registers: with what is computed of them for the fold
-COLUMN_ELEMENTS = 64
-FEW_ELEMENTS = 32  # beyond these, fewer programs share an SM
-BLOCK_COLUMN_BYTES = (64, 32)  # of neighbouring columns: the first with which a cluster holds them
 ROW_WARPS = 4  # of a program that holds several rows
 COLUMN_BYTES = 128  # of neighbouring columns
 WINDOW_BYTES = 8 << 20  # of elements that are folded, and read again while they are in the L2
@@ -91,47 +80,6 @@ class Windows:
 
     def __str__(self) -> str:
         return f"{self.stage}; {count(self.groups, 'block')} of rows a window"
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """What a launch of `map_blocks` decides: a program, or each of `splits`, holds `tiles` of [run, lanes, block_outputs].
-
-    It walks over `turns` blocks of `block_outputs` rows; with `ahead` the next is loaded while one is folded. Only the tiles
-    whose bits are in `masks` have elements beyond a row's ends.
-    """
-
-    family: str
-    block_outputs: int
-    lanes: int
-    run: int
-    tiles: int
-    splits: int
-    num_warps: int
-    masks: int = 0
-    align: int = 1
-    turns: int = 1
-    ahead: bool = False
-    evict_first: bool = True
-
-    @property
-    def step(self) -> int:
-        """Elements of one row that a program holds."""
-        return self.run * self.lanes * self.tiles
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.tiles}"
-        turns = f",t{self.turns}{'+' * self.ahead}" if self.turns > 1 else ""
-        return f"{self.family}:{tile},s{self.splits},w{self.num_warps}{turns}"
-
-    def __str__(self) -> str:
-        tile = f"{count(self.block_outputs, 'result')} x {count(self.lanes, 'lane')} x "
-        tile += count(self.run * self.tiles, "element")
-        words = [tile, count(self.splits, "split"), count(self.num_warps, "warp"), "one block"]
-        words += [f"{self.turns} times"] * (self.turns > 1) + ["aligned"] * (self.align > 1)
-        return f"{self.family}: {', '.join(words)}"
 
 
 @dataclass(frozen=True)
@@ -219,10 +167,10 @@ def rows_of(problem: Problem, inputs: int) -> Problem:
     )
 
 
-def row_blocks(problem: Problem, stage: Stage | Blocks) -> int:
-    """How many blocks of neighbouring rows there are."""
+def row_blocks(problem: Problem, block_outputs: int) -> int:
+    """How many blocks of so many neighbouring rows there are."""
     last = problem.output_dims[-1].size if problem.output_dims else 1
-    return problem.outputs // last * math.ceil(last / stage.block_outputs)
+    return problem.outputs // last * math.ceil(last / block_outputs)
 
 
 def whole_stage(
@@ -260,93 +208,6 @@ def whole_stage(
     )
 
 
-def blocks_stage(
-    problem: Problem, program: Program, results: Dtypes, invariant: bool, cluster: int = 1
-) -> Blocks | None:
-    """Rows held whole, each absorbed as one block; None where they are too long, or there is no such form.
-
-    With `invariant` nothing follows from the number of rows, or from how many lie side by side.
-    """
-    rows = rows_of(problem, program.algebra.inputs)
-    view = alone(view_of(rows), rows) if invariant else view_of(rows)
-    if program.begin is None or not program.algebra.commutative or program.algebra.index:
-        return None
-    if invariant and not view.by_rows:
-        return None
-    held = BLOCK_ELEMENTS // sum(math.ceil(d.itemsize / 4) for d in rows.dtypes)
-    narrow = all(d.itemsize == 4 for d in partial_dtypes(narrowed(program, problem.length)))
-    most = cluster if narrow and len(program.state) < MANY_FIELDS else 1
-    tiled = _block_rows if view.by_rows else _block_columns
-    stage = tiled(view, rows, results, held, most)
-    if stage is None:
-        return None
-    announced = (*program.state, *program.outputs)  # by 32-bit words, as many as states have
-    if (
-        stage.splits > 1
-        and stage.block_outputs > 1
-        and (len(program.outputs) > len(program.state) or any(d.itemsize != 4 for d in announced))
-    ):
-        return None
-    # A first element is asked of each lane, whose elements must then be one thread's.
-    first = any(n.op == "block_first" for n in program.begin.graph.nodes)
-    tile = Stage("", stage.block_outputs, stage.lanes, stage.run, 1, 1, stage.num_warps)
-    threads = stage.num_warps * WARP * (1 if view.by_rows else view.vector)
-    if first and (stage.block_outputs * stage.lanes < threads or not keeps_runs(rows, tile)):
-        return None
-    moved = problem.bytes_read + problem.outputs * problem.length * sum(d.itemsize for d in results)
-    evict = not invariant and moved <= EVICT_FIRST_BELOW
-    return replace(stage, masks=_masks(stage, problem.length), evict_first=evict)
-
-
-def _masks(stage: Blocks, length: int) -> int:
-    """The tiles of a program in which a row's ends may be, a bit each."""
-    each = stage.run * stage.lanes
-    left = length - (stage.splits - 1) * stage.step  # of the last program
-    whole = max(0, left // each)
-    bits = sum(1 << t for t in range(stage.tiles) if t >= whole)
-    return bits | (1 if stage.align > 1 else 0)
-
-
-def _block_rows(view: View, rows: Problem, results: Dtypes, held: int, most: int) -> Blocks | None:
-    """The lanes, programs and tiles of the fewest instructions, masked ones counted too."""
-    run, align = min(view.vector, power_below(view.length)), 1
-    if view.vector < view.full_vector and view.length >= 2 * view.full_vector:
-        run, align = _vectors(view, rows, results)
-    vectors = math.ceil((view.length + align - 1) / run)
-    found: list[tuple[float, float, int, int, int]] = []
-    for lanes in (1 << n for n in range(10)):
-        for programs in range(1, most + 1 if lanes >= 128 else 2):
-            tiles = math.ceil(vectors / (programs * lanes))
-            if tiles * run > held or (programs - 1) * tiles * lanes >= vectors:
-                continue
-            each = 8 * tiles * run + 2 * run * (lanes * programs * tiles != vectors)
-            many = max(0, tiles * run - FEW_ELEMENTS) * 8
-            fixed = 30 + 10 * min(5, lanes.bit_length()) + 40 * (lanes > WARP) + 70 * (programs > 1)
-            work = programs * lanes * (each + many + fixed)
-            found.append((work, abs(math.log2(lanes / 256)), lanes, programs, tiles))
-    if not found:
-        return None
-    _, _, lanes, programs, tiles = min(found)
-    warps = max(ROW_WARPS, lanes // WARP)
-    together = min(max(1, warps * WARP // lanes), power_above(view.inner * view.outer))
-    warps = max(1, min(warps, together * lanes // WARP))
-    return Blocks("block_rows", together, lanes, run, tiles, programs, warps, align=align)
-
-
-def _block_columns(view: View, rows: Problem, results: Dtypes, held: int, most: int) -> Blocks | None:
-    """Neighbouring columns, `BLOCK_COLUMN_BYTES` of each row of them."""
-    for size in BLOCK_COLUMN_BYTES:
-        outputs = min(power_above(view.inner), max(view.vector, size // view.element))
-        across = max(1, outputs // view.vector)
-        for warps in (4, 8, 16):
-            lanes = warps * WARP // across
-            for programs in range(1, most + 1):
-                tiles = math.ceil(view.length / (programs * lanes))
-                if tiles * view.vector <= COLUMN_ELEMENTS and (programs - 1) * tiles * lanes < view.length:
-                    return Blocks("block_columns", outputs, lanes, 1, tiles, programs, warps)
-    return None
-
-
 def _whole_rows(view: View, rows: Problem, results: Dtypes, held: int) -> Stage | None:
     """A thread takes a few vectors; short rows share a program, longer ones have up to sixteen warps each."""
     run, align = min(view.vector, power_below(view.length)), 1
@@ -369,7 +230,7 @@ def _whole_rows(view: View, rows: Problem, results: Dtypes, held: int) -> Stage 
 
 def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> Stage | None:
     """The fewest warps, then elements a thread, with which a cluster holds a row."""
-    run, align = _vectors(view, rows, results)
+    run, align = long_vectors(view, rows, results)
     length = view.length + align - 1
     for warps, words in SHARED_TILES:
         unroll = max(1, words * 4 // (run * sum(d.itemsize for d in rows.dtypes)))
@@ -382,7 +243,7 @@ def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> St
     return None
 
 
-def _vectors(view: View, rows: Problem, results: Dtypes) -> tuple[int, int]:
+def long_vectors(view: View, rows: Problem, results: Dtypes) -> tuple[int, int]:
     """(neighbours that a thread loads at once, of which multiple the first is) of a long row."""
     if view.vector < view.full_vector and view.aligns and _aligned_alike(rows, results, view.full_vector):
         return view.full_vector, view.full_vector
@@ -444,6 +305,6 @@ def windows_stage(
 
 
 def _long_rows(view: View, rows: Problem, results: Dtypes) -> Stage:
-    run, align = _vectors(view, rows, results)
+    run, align = long_vectors(view, rows, results)
     unroll = FEW_VECTORS * max(1, min(2, view.full_vector // run))
     return Stage("window_rows", 1, WINDOW_WARPS * WARP, run, unroll, 1, WINDOW_WARPS, align=align)

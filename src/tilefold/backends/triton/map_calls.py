@@ -14,8 +14,9 @@ from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_re
 from tilefold.backends.triton.kernels.clusters import meeting
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
+from tilefold.planner.blocks import Blocks
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
-from tilefold.planner.maps import Blocks, Elements, Windows, elements_of, folding, row_blocks
+from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
@@ -86,7 +87,7 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
         "MEETING": meeting(stage.splits, words) if stage.splits > 1 else "",
     }
     source = _rows_source(program, row, interpret)
-    programs = row_blocks(problem, stage) * stage.splits
+    programs = row_blocks(problem, stage.block_outputs) * stage.splits
     grid = launchable(programs, problem.outputs, "reduce_map", "map")
     constants = {name: constants[name] for name in _ROW_CONSTANTS}
     return Call(
@@ -101,13 +102,14 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     program = narrowed(row.program, problem.length)
     arguments = _row_arguments(stage, problem, row, interpret)
     words = len(program.state) * stage.block_outputs
-    blocks = row_blocks(problem, stage)
+    alone = stage.splits == 1 and stage.align == 1
+    # Columns of a cluster come to their elements through shared memory, where nothing is known of the block's own.
+    rebased = row.rebase is not None and not alone and (stage.splits == 1 or stage.block_outputs == 1)
     last = problem.output_dims[-1] if problem.output_dims else _none(problem)
     constants: dict[str, Any] = {
         "BLOCK_OUTPUTS": stage.block_outputs,
         "LANES": stage.lanes,
         "RUN": stage.run,
-        "UNROLL": 1,
         "TILES": stage.tiles,
         "MASKS": stage.masks,
         "MASK_OUTPUTS": last.size % stage.block_outputs != 0,
@@ -116,10 +118,8 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "OVER": _bits(last) >> row.program.algebra.inputs,
         "VECTORS": problem.length % stage.run == 0,
         "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, words, stage.turns) if stage.splits > 1 else "",
-        "REBASED": row.rebase is not None,
-        "ROWS": stage.turns,
-        "AHEAD": stage.ahead,
+        "MEETING": meeting(stage.splits, words) if stage.splits > 1 else "",
+        "REBASED": rebased,
         "EVICT": "evict_first" if stage.evict_first else "",
     }
     masks = [t for t in range(stage.tiles) if stage.masks >> t & 1]
@@ -130,10 +130,10 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
             emit_rebase(row.rebase, row.program.outputs, interpret),
         )
     )
-    programs = math.ceil(blocks / stage.turns) * stage.splits
+    programs = row_blocks(problem, stage.block_outputs) * stage.splits
     grid = launchable(programs, problem.outputs, "reduce_map", "map")
     return Call(
-        step.kernel, source, (*arguments, blocks), tuple(constants.items()), grid, stage.num_warps, 1, False,
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
         cluster=stage.splits,
     )  # fmt: skip
 

@@ -19,7 +19,6 @@ from tilefold.backends.triton import axes, words
 from tilefold.backends.triton.prelude import block_function
 from tilefold.backends.triton.words import STORED_DTYPES, TL_DTYPES, converted, literal
 
-
 TILE = "@"  # in the name of what each tile has its own of
 
 

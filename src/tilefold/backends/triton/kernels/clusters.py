@@ -12,43 +12,32 @@ Triton has no words for this, so it is PTX: `meeting` declares the memory, and t
 import triton.language as tl
 
 
-def meeting(cluster: int, words: int, turns: int = 1) -> str:
+def meeting(cluster: int, words: int) -> str:
     """PTX that declares what `words` 32-bit words from each program need, and says that this program has begun.
 
-    With more than one of `turns`, meetings take turns with two rooms. $0 becomes 0.
+    $0 becomes 0.
     """
-    rooms, size = min(turns, 2), 4 * words * cluster
     return f"""
 .shared .align 16 .b8 meeting_own[{4 * words}];
-.shared .align 16 .b8 meeting_all[{size * rooms}];
-.shared .align 8 .b64 meeting_barrier[{rooms}];
+.shared .align 16 .b8 meeting_all[{4 * words * cluster}];
+.shared .align 8 .b64 meeting_barrier;
 {{
 .reg .pred first;
 .reg .b32 thread;
 mov.u32 thread, %tid.x;
 setp.eq.u32 first, thread, 0;
-""" + "".join(
-        f"""@first mbarrier.init.shared::cta.b64 [meeting_barrier+{8 * room}], 1;
-@first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier+{8 * room}], {size};
-"""
-        for room in range(rooms)
-    ) + """@first fence.mbarrier_init.release.cluster;
+@first mbarrier.init.shared::cta.b64 [meeting_barrier], 1;
+@first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier], {4 * words * cluster};
+@first fence.mbarrier_init.release.cluster;
 barrier.cluster.arrive.relaxed.aligned;
 mov.u32 $0, 0;
-}
+}}
 """
 
 
 def begin_meeting(MEETING: tl.constexpr):
     """Make ready for the others' states, before the elements are loaded. MEETING: what `meeting` gave."""
     tl.inline_asm_elementwise(MEETING, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
-
-
-def others_have_begun():
-    """Wait until all programs of the cluster are ready for states."""
-    tl.inline_asm_elementwise(
-        "barrier.cluster.wait.acquire.aligned; mov.u32 $0, 0;", "=r", [], dtype=tl.uint32, is_pure=False, pack=1
-    )
 
 
 def leave(place, word):
@@ -65,24 +54,16 @@ def leave(place, word):
     )  # fmt: skip
 
 
-def send(words, total, room, phase):
-    """Send this program's words to all programs of the cluster, and wait until those of all have come.
-
-    A barrier that has seen this turn expects the turn after the next one: no program sends that before it has a state of
-    every other's next turn, which leaves after all this.
-    """
+def send(words, total):
+    """Send this program's words to all programs of the cluster, and wait until those of all have come."""
     tl.inline_asm_elementwise(
         """{
-        .reg .pred past, come, first;
-        .reg .b32 i, step, rank, to, word, at, there, barrier, own_barrier, room, value;
+        .reg .pred past, come;
+        .reg .b32 i, step, rank, to, word, at, there, barrier, value;
+        barrier.cluster.wait.acquire.aligned;
         mov.u32 i, %tid.x;
-        setp.eq.u32 first, i, 0;
         mov.u32 step, %ntid.x;
         mov.u32 rank, %cluster_ctarank;
-        mul.lo.u32 room, $2, 4;
-        mul.lo.u32 room, room, $3;
-        mov.u32 own_barrier, meeting_barrier;
-        mad.lo.u32 own_barrier, $3, 8, own_barrier;
         SENDING:
         setp.ge.u32 past, i, $2;
         @past bra SENT;
@@ -93,38 +74,20 @@ def send(words, total, room, phase):
         ld.shared.b32 value, [at];
         mad.lo.u32 word, rank, $1, word;
         mov.u32 at, meeting_all;
-        add.u32 at, at, room;
         mad.lo.u32 at, word, 4, at;
         mapa.shared::cluster.u32 there, at, to;
-        mapa.shared::cluster.u32 barrier, own_barrier, to;
+        mov.u32 at, meeting_barrier;
+        mapa.shared::cluster.u32 barrier, at, to;
         st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], value, [barrier];
         add.u32 i, i, step;
         bra SENDING;
         SENT:
         WAITING:
-        mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 come, [own_barrier], $4;
+        mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 come, [meeting_barrier], 0;
         @!come bra WAITING;
         mov.u32 $0, 0;
         }""",
-        "=r,r,r,r,r", [words, total, room, phase], dtype=tl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-def expect(room, total):
-    """Make this turn's barrier ready for the turn after the next one."""
-    tl.inline_asm_elementwise(
-        """{
-        .reg .pred first;
-        .reg .b32 at, bytes;
-        mov.u32 at, %tid.x;
-        setp.eq.u32 first, at, 0;
-        mul.lo.u32 bytes, $2, 4;
-        mov.u32 at, meeting_barrier;
-        mad.lo.u32 at, $1, 8, at;
-        @first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [at], bytes;
-        mov.u32 $0, 0;
-        }""",
-        "=r,r,r", [room, total], dtype=tl.int32, is_pure=False, pack=1,
+        "=r,r,r", [words, total], dtype=tl.int32, is_pure=False, pack=1,
     )  # fmt: skip
 
 
@@ -136,8 +99,8 @@ def come(place):
     )  # fmt: skip
 
 
-def met(state, turn, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, TURNS: tl.constexpr):
-    """What the states of a cluster's programs, [OUTPUTS] each, combine to, in one order; one output: numbers.
+def met(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr):
+    """What the states of a cluster's programs, [OUTPUTS] each, combine to, in one order; of one output: numbers.
 
     A field has 32 bits.
     """
@@ -146,21 +109,17 @@ def met(state, turn, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, TURNS: tl.con
     for f in tl.static_range(FIELDS):
         leave(f * OUTPUTS + tl.arange(0, OUTPUTS), tl.cast(state[f], tl.uint32, bitcast=True))
     tl.debug_barrier()
-    room = turn % 2
-    send(WORDS, WORDS * CLUSTER, room, turn // 2 % 2)
-    if TURNS > 2:
-        expect(room, WORDS * CLUSTER)
+    send(WORDS, WORDS * CLUSTER)
     part = tl.arange(0, tl.constexpr(1 << (CLUSTER - 1).bit_length()))
     if OUTPUTS > 1:
         part = part[:, None]
     mask = part < CLUSTER
     states = ()
     for f in tl.static_range(FIELDS):
-        at = (room * CLUSTER + tl.where(mask, part, 0)) * WORDS + f * OUTPUTS
+        at = tl.where(mask, part, 0) * WORDS + f * OUTPUTS
         if OUTPUTS > 1:
             at = at + tl.arange(0, OUTPUTS)[None, :]
-        word = come(at)
-        states = states + (tl.cast(word, state[f].dtype, bitcast=True),)
+        states = states + (tl.cast(come(at), state[f].dtype, bitcast=True),)
     if OUTPUTS > 1:
         mask = tl.broadcast_to(mask, states[0].shape)
     return tl.reduce(OR_IDENTITY(mask, *states), 0, COMBINE_SYMMETRIC)
@@ -169,8 +128,8 @@ def met(state, turn, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, TURNS: tl.con
 def announced(results, OUTPUTS: tl.constexpr):
     """What a program's columns fold to, from those threads that have it to all: [OUTPUTS] -> [1, 1, OUTPUTS, 1].
 
-    Through shared memory: threads that need eight columns each would else combine the states of eight. 32-bit words, no more
-    than states have.
+    Through the program's own shared memory: threads that need eight columns each would else combine the states of eight.
+    Results are words of 32 bits, no more of them than states have.
     """
     for r in tl.static_range(len(results)):
         leave(r * OUTPUTS + tl.arange(0, OUTPUTS), tl.cast(results[r], tl.uint32, bitcast=True))

@@ -1,0 +1,204 @@
+"""Rows that programs hold, each absorbed as one block: which tiles hold them so that an SM has enough on its way.
+
+Measured (docs/experiments/maps.md): what the programs of an SM hold together decides the time, and then how many instructions
+an element takes, those of masked lanes included.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tilefold.algebra.program import Program
+from tilefold.planner.folds import narrowed, partial_dtypes
+from tilefold.planner.maps import Dtypes, long_vectors, rows_of
+from tilefold.planner.plan import Stage, count
+from tilefold.planner.settled import MANY_FIELDS, keeps_runs
+from tilefold.planner.view import EVICT_FIRST_BELOW, WARP, View, alone, power_above, power_below, view_of
+from tilefold.problem import Problem
+
+ELEMENTS = 80  # of a block that a thread holds, at most, in as many registers: with what is computed of them for the fold
+SOME_ELEMENTS = (
+    40  # of each input, where extra tensors' elements stand beside them and a cluster holds the row
+)
+OTHER_REGISTERS = 16  # of a thread, beside its elements
+MASK_REGISTERS = 2  # more a tile, where some places are masked
+MANY_REGISTERS = 128  # what the compiler keeps to; and what it takes where rows begin between two vectors, of more elements than
+ALIGNED_ELEMENTS = 40
+FEW_ELEMENTS = 32  # of a row that one program holds: more of them take longer than they save
+REGISTERS, THREADS = 65536, 2048  # of an SM
+HELD_BYTES = 72 << 10  # of elements, by an SM's programs together: with fewer, memory waits
+FULL_SPEED = 27  # instructions an element of 2 bytes, read and written, in the time that memory takes
+LANES = tuple(1 << n for n in range(10))  # threads that hold a row
+SHARED_LANES = 128  # at least, of each program that shares one; twice as many beside extra tensors
+ROW_WARPS = 4  # of a program that holds several rows
+COLUMN_BYTES = {2: 64, 4: 128}  # of neighbouring columns, by their elements' bytes
+COLUMN_WARPS = 4
+COLUMN_WORDS = 64  # of elements that a thread holds of columns
+COLUMN_PROGRAMS = {2: 4, 4: 16}  # of a cluster at most: with more of narrow ones, two reads are faster
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What a launch of `map_blocks` decides: a program, or each of `splits`, holds `tiles` of [run, lanes, block_outputs].
+
+    Only the tiles whose bits are in `masks` have elements beyond a row's ends.
+    """
+
+    family: str
+    block_outputs: int
+    lanes: int
+    run: int
+    tiles: int
+    splits: int
+    num_warps: int
+    masks: int = 0
+    align: int = 1
+    evict_first: bool = True
+
+    @property
+    def step(self) -> int:
+        """Elements of one row that a program holds."""
+        return self.run * self.lanes * self.tiles
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.tiles}"
+        return f"{self.family}:{tile},s{self.splits},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        tile = f"{count(self.block_outputs, 'result')} x {count(self.lanes, 'lane')} x "
+        tile += count(self.run * self.tiles, "element")
+        words = [tile, count(self.splits, "split"), count(self.num_warps, "warp"), "one block"]
+        words += ["aligned"] * (self.align > 1)
+        return f"{self.family}: {', '.join(words)}"
+
+
+def blocks_stage(
+    problem: Problem, program: Program, results: Dtypes, invariant: bool, cluster: int = 1
+) -> Blocks | None:
+    """Rows held whole, each absorbed as one block; None where they are too long, or there is no such form.
+
+    With `invariant` nothing follows from the number of rows, or from how many lie side by side.
+    """
+    rows = rows_of(problem, program.algebra.inputs)
+    view = alone(view_of(rows), rows) if invariant else view_of(rows)
+    if program.begin is None or not program.algebra.commutative or program.algebra.index:
+        return None
+    if invariant and not view.by_rows:
+        return None
+    most = cluster if _meets(problem, program) else 1
+    tiled = _rows if view.by_rows else _columns
+    beside = len(problem.dtypes) > len(rows.dtypes)
+    if (
+        beside
+        and view.by_rows
+        and len(rows.dtypes) == 1
+        and rows.dtypes[0].itemsize <= 2
+        and not _wastes(view)
+    ):
+        return None
+    stage = tiled(view, rows, results, most, beside)
+    if stage is None or not _has_firsts(stage, view, rows, program):
+        return None
+    if stage.splits > 1 and stage.block_outputs > 1 and not _announces(program):
+        return None
+    if stage.splits > 1 and stage.align > 1 and beside:
+        return None  # extra tensors' elements would come one by one
+    moved = problem.bytes_read + problem.outputs * problem.length * sum(d.itemsize for d in results)
+    evict = not invariant and moved <= EVICT_FIRST_BELOW
+    return replace(stage, masks=_masks(stage, problem.length), evict_first=evict)
+
+
+def _wastes(view: View) -> bool:
+    """Whether tiles of powers of two would be a program's, and have more than an eighth of their places beyond rows' ends.
+
+    Else 16-bit elements beside extra tensors' are as fast or faster where each lane folds its own: less waits for others.
+    """
+    return view.length <= 1 << 14 and power_above(view.length) > view.length * 9 // 8
+
+
+def _meets(problem: Problem, program: Program) -> bool:
+    """Whether a cluster's programs can send each other their states: a few words of 32 bits."""
+    narrow = all(d.itemsize == 4 for d in partial_dtypes(narrowed(program, problem.length)))
+    return narrow and len(program.state) < MANY_FIELDS
+
+
+def _announces(program: Program) -> bool:
+    """Whether what columns fold to fits where their states were."""
+    few = len(program.outputs) <= len(program.state)
+    return few and all(d.itemsize == 4 for d in program.outputs)
+
+
+def _has_firsts(stage: Blocks, view: View, rows: Problem, program: Program) -> bool:
+    """Whether a block's first element can be told, if it is asked for: a lane's elements are then one thread's."""
+    assert program.begin is not None
+    if not any(n.op == "block_first" for n in program.begin.graph.nodes):
+        return True
+    tile = Stage("", stage.block_outputs, stage.lanes, stage.run, 1, 1, stage.num_warps)
+    threads = stage.num_warps * WARP * (1 if view.by_rows else view.vector)
+    return stage.block_outputs * stage.lanes >= threads and keeps_runs(rows, tile)
+
+
+def _masks(stage: Blocks, length: int) -> int:
+    """The tiles of a program in which a row's ends may be, a bit each."""
+    left = length - (stage.splits - 1) * stage.step  # of the last program
+    whole = max(0, left // (stage.run * stage.lanes))
+    bits = sum(1 << t for t in range(stage.tiles) if t >= whole)
+    return bits | (1 if stage.align > 1 else 0)
+
+
+def _rows(view: View, rows: Problem, results: Dtypes, most: int, beside: bool) -> Blocks | None:
+    """The lanes, programs and tiles of the least time."""
+    run, align = min(view.vector, power_below(view.length)), 1
+    if view.vector < view.full_vector and view.length >= 2 * view.full_vector:
+        run, align = long_vectors(view, rows, results)
+    vectors = math.ceil((view.length + align - 1) / run)
+    words = sum(math.ceil(d.itemsize / 4) for d in rows.dtypes)
+    size = sum(d.itemsize for d in rows.dtypes)
+    found: list[tuple[float, int, int, int]] = []
+    for lanes in LANES:
+        for programs in range(1, most + 1 if lanes >= SHARED_LANES * (1 + beside) else 2):
+            tiles = math.ceil(vectors / (programs * lanes))
+            few = tiles * run <= SOME_ELEMENTS or not beside or programs == 1
+            if few and tiles * run * words <= ELEMENTS and (programs - 1) * tiles * lanes < vectors:
+                time = _time(vectors, run, lanes, programs, tiles, words, size, align > 1)
+                found.append((time, lanes, programs, tiles))
+    if not found:
+        return None
+    _, lanes, programs, tiles = min(found)
+    warps = max(ROW_WARPS, lanes // WARP)
+    together = min(max(1, warps * WARP // lanes), power_above(view.inner * view.outer))
+    warps = max(1, min(warps, together * lanes // WARP))
+    return Blocks("block_rows", together, lanes, run, tiles, programs, warps, align=align)
+
+
+def _time(
+    vectors: int, run: int, lanes: int, programs: int, tiles: int, words: int, size: int, aligned: bool
+) -> float:
+    """The time of an element over that of its bytes, about: waiting for too few of them, then instructions beside these."""
+    threads, places = max(ROW_WARPS * WARP, lanes), programs * lanes * tiles
+    registers = tiles * run * words + OTHER_REGISTERS + MASK_REGISTERS * tiles * (places != vectors)
+    if registers > MANY_REGISTERS or (aligned and tiles * run > ALIGNED_ELEMENTS):
+        registers = MANY_REGISTERS
+    resident = min(THREADS // threads, REGISTERS // (threads * 8 * math.ceil(registers / 8)))
+    held = resident * threads * tiles * run * size * vectors / places
+    once = 30 + 10 * min(5, lanes.bit_length()) + 40 * (lanes > WARP) + 70 * (programs > 1)
+    each = (8 + 2 * (places != vectors)) * tiles * run * words + once
+    late = 0.25 * (programs == 1) * max(0, tiles * run * words / FEW_ELEMENTS - 1)
+    return late + max(1.0, HELD_BYTES / held) + programs * lanes * each / (vectors * run * words) / FULL_SPEED
+
+
+def _columns(view: View, rows: Problem, results: Dtypes, most: int, beside: bool) -> Blocks | None:
+    """Neighbouring columns, a line or half of one of each of their rows, by the fewest programs."""
+    if view.element not in COLUMN_BYTES:
+        return None
+    outputs = min(power_above(view.inner), max(view.vector, COLUMN_BYTES[view.element] // view.element))
+    lanes = COLUMN_WARPS * WARP // max(1, outputs // view.vector)
+    for programs in range(1, min(most, COLUMN_PROGRAMS[view.element]) + 1):
+        tiles = math.ceil(view.length / (programs * lanes))
+        words = tiles * view.vector * len(rows.dtypes)
+        if words <= COLUMN_WORDS and (programs - 1) * tiles * lanes < view.length:
+            return Blocks("block_columns", outputs, lanes, 1, tiles, programs, COLUMN_WARPS)
+    return None
