@@ -19,7 +19,9 @@ from tilefold.planner.view import WARP, View, power_above, power_below, view_of
 from tilefold.problem import Dim, Problem, canonical
 
 LANE_WORDS = 32  # 32-bit words of states that a thread has of a row's tile
-SHARED_WORDS = 64  # the same where programs share rows: the more elements a share has, the fewer wait for each other
+SHARED_WORDS = (
+    64  # the same where programs share rows: the more elements a share has, the fewer wait for each other
+)
 LONE_BYTES = 256  # of elements that a thread has where few rows are shared
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
 COSTLY = 4  # operations of a combine, from which on threads are to exchange few states
@@ -88,9 +90,7 @@ class ScanTile:
         """In the shortest form, as a benchmark's results keep it."""
         kind = "rows" if self.by_rows else "columns"
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
-        return (
-            f"scan_{kind}:{self.lines}x{self.length},c{self.chunk},r{self.run}{shared},w{self.num_warps}{',a' * self.ahead}"
-        )
+        return f"scan_{kind}:{self.lines}x{self.length},c{self.chunk},r{self.run}{shared},w{self.num_warps}{',a' * self.ahead}"
 
     def __str__(self) -> str:
         kind = "row" if self.by_rows else "column"
