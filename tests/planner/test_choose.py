@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
+import problems
 import pytest
 import torch
 from hypothesis import given
@@ -12,12 +14,18 @@ from hypothesis import strategies as st
 import tilefold
 from tilefold import monoids
 from tilefold.algebra.program import specialize
-from tilefold.planner.choose import plan_tensors
+from tilefold.errors import ArgumentError
+from tilefold.planner.choose import plan_fold, plan_tensors
+from tilefold.planner.cost import Known, cost
 from tilefold.planner.device import H200, Device
 from tilefold.planner.folds import narrowed
+from tilefold.planner.geometry import geometry_of
 from tilefold.planner.plan import Plan, Stage
+from tilefold.planner.view import alone, view_of
+from tilefold.problem import Problem, canonical
 
-A100 = Device("NVIDIA A100", 108, 80)
+A100 = Device("NVIDIA A100", 108, 80, 2039.0, 164 * 1024)
+SEEDS = range(40)
 
 
 def plan(
@@ -183,3 +191,73 @@ def test_permuted_inputs_fold_to_the_same(name: str, dims: tuple[int, ...]) -> N
     with tilefold.backend("reference"):
         want = tilefold.reduce(x, monoid, dims)
     torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+
+
+# ----------------------------------------------------------------------------------------------------- the model's
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_model_s_choice_is_no_dearer_than_the_rules(seed: int) -> None:
+    drawn = problems.draw(seed)
+    rules, model = (
+        plan_fold(drawn.problem, drawn.program, H200, "run_to_run", planner=p) for p in ("rules", "model")
+    )
+    expected_us = cost(Known.of(geometry_of(drawn.problem), drawn.program), rules.stages, H200).time_us
+    assert model.time_us <= expected_us
+
+
+def test_a_modelled_plan_tells_its_time() -> None:
+    drawn = problems.draw(3)
+    plan = plan_fold(drawn.problem, drawn.program, H200, "run_to_run", planner="model")
+    geometry = geometry_of(drawn.problem)
+    assert plan.time_us == cost(Known.of(geometry, drawn.program), plan.stages, H200).time_us
+    assert plan_fold(drawn.problem, drawn.program, H200, "run_to_run", planner="rules").time_us == 0
+
+
+def test_another_planner_is_refused() -> None:
+    drawn = problems.draw(3)
+    with pytest.raises(ArgumentError, match="must be one of rules, model, got 'search'"):
+        plan_fold(drawn.problem, drawn.program, H200, "run_to_run", planner="search")
+
+
+def test_choosing_takes_milliseconds() -> None:
+    """10 ms are the bound on a host of its own; tests share theirs."""
+    taken = []
+    for seed in range(15):
+        drawn = problems.draw(seed)
+        begun = time.process_time()
+        plan_fold(drawn.problem, drawn.program, H200, "run_to_run", planner="model")
+        taken.append(time.process_time() - begun)
+    assert sorted(taken)[len(taken) // 2] < 0.05
+
+
+def invariant(rows: int, length: int, dim: int, dtype: torch.dtype) -> Problem:
+    x = torch.empty((rows, length) if dim else (length, rows), dtype=dtype, device="meta")
+    return canonical([x], (dim,), ordered=False, batches=True).alone()
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("length", [64, 1000, 4099, 50257])
+@pytest.mark.parametrize("monoid", [monoids.SUM, monoids.LOGSUMEXP, monoids.ARGMAX], ids=str)
+def test_batch_invariant_choices_do_not_know_the_batch(monoid: object, length: int, dim: int) -> None:
+    program = narrowed(specialize(monoid.total, (torch.bfloat16,)), length)  # type: ignore[attr-defined]  # a Monoid
+    found = {
+        tuple(
+            replace(stage, evict_first=True)
+            for stage in plan_fold(
+                invariant(rows, length, dim, torch.bfloat16),
+                program,
+                device,
+                "batch_invariant",
+                planner="model",
+            ).stages
+        )
+        for rows in (1, 2, 3, 7, 64, 100, 511, 512)
+        for device in (H200, A100)
+    }
+    assert len(found) == 1
+
+
+def test_a_batch_invariant_view_has_no_neighbours() -> None:
+    problem = invariant(64, 1000, 1, torch.bfloat16)
+    assert alone(view_of(problem), problem).inner > 512

@@ -40,7 +40,10 @@ def _tried(problem: Problem, program: Program) -> Iterator[Apart]:
     if len(problem.output_dims) > 1:
         yield Apart()
     if not program.algebra.commutative:
-        yield from (Apart(tuple(range(n))) for n in range(1, reduced))
+        # Beyond the results in memory, so that the second launch reads results side by side: nothing else is modelled.
+        farthest = max((d.strides[0] for d in problem.output_dims), default=0)
+        beyond = [d.strides[0] >= farthest for d in problem.reduced_dims]
+        yield from (Apart(tuple(range(n))) for n in range(1, reduced) if all(beyond[:n]))
         return
     most = reduced if reduced <= MOST_DIMS else 1
     for n in range(most):

@@ -1,0 +1,59 @@
+"""What first launches may keep apart: every element is folded once, states are few."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilefold
+from tilefold import monoids
+from tilefold.algebra.program import specialize
+from tilefold.planner.apart import first_problem, states_count, states_problem
+from tilefold.planner.choose import plan_fold
+from tilefold.planner.device import H200
+from tilefold.planner.folds import partial_dtypes
+from tilefold.planner.forms import INPUT_BYTES, forms
+from tilefold.planner.plan import Apart
+from tilefold.problem import canonical
+
+DRAWN = [
+    ((40000, 4099), (0,), None), ((40003, 4099), (0,), None), ((8, 11, 51697), (0, 2), None), ((7, 419, 159), (1,), None),
+    ((504, 8, 8, 199), (0, 3), None), ((5, 63, 8, 9), (0, 2), (2, 0, 1, 3)), ((4803, 5, 19, 3), (0,), (2, 0, 1, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("monoid", [monoids.SUM, monoids.ARGMAX, monoids.LAST], ids=["sum", "argmax", "last"])
+@pytest.mark.parametrize(("shape", "dim", "order"), DRAWN)
+def test_every_element_is_folded_once(
+    shape: tuple[int, ...], dim: tuple[int, ...], order: tuple[int, ...] | None, monoid: tilefold.Monoid
+) -> None:
+    x = torch.empty(shape, dtype=torch.bfloat16, device="meta")
+    x = x if order is None else x.permute(order)
+    program = specialize(monoid.total, (x.dtype,))
+    problem = canonical([x], dim, ordered=not monoid.commutative)
+    for apart in forms(problem, program):
+        first = first_problem(problem, apart, program.algebra.index)
+        assert first.outputs == states_count(problem, apart)
+        assert (
+            first.outputs * sum(d.itemsize for d in partial_dtypes(program)) * INPUT_BYTES
+            <= problem.bytes_read
+        )
+        left_out = 0
+        if first.ragged:
+            last = first.output_dims[-1].size
+            left_out = first.outputs // last * (last - first.ragged)
+        assert first.outputs * first.length - left_out == x.numel()
+        states = states_problem(problem, partial_dtypes(program), apart, 3, not monoid.commutative)
+        assert states.outputs == problem.outputs
+        assert states.outputs * states.length == 3 * first.outputs
+        written = {d.output: d.size for d in states.output_dims}
+        assert 1 + sum((n - 1) * s for s, n in written.items()) == problem.outputs
+
+
+def test_odd_widths_are_read_as_rows_that_vectors_divide() -> None:
+    x = torch.empty((40000, 4099), dtype=torch.bfloat16, device="meta")
+    program = specialize(monoids.SUM.total, (x.dtype,))
+    problem = canonical([x], (0,), ordered=False)
+    assert Apart((), 8) in list(forms(problem, program))
+    batches = plan_fold(problem, program, H200, "batch_invariant")
+    assert all(stage.apart is None for stage in batches.stages)
