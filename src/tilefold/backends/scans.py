@@ -68,7 +68,9 @@ def scan(
 
         blocks = list(_blocks(outer, inner, tile.rows))
         count = math.ceil(len(blocks) / tile.threads)
-        workers.each(work, [blocks[i : i + count] for i in range(0, len(blocks), count)], tile.threads, even_one=True)
+        workers.each(
+            work, [blocks[i : i + count] for i in range(0, len(blocks), count)], tile.threads, even_one=True
+        )
     kept = [s.view((*shape[:dim], *shape[dim + 1 :])) for s in state]
     return _as_declared(results, program.outputs), _as_declared(kept, program.state)
 
