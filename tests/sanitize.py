@@ -35,6 +35,19 @@ MAPS = (
 )
 
 
+# Lines walked whole, several at a time, in chunks with and without vectors; and shared by programs that wait for each other.
+SCANS = (
+    ((3000, 1000), 1),
+    ((999, 13), 1),
+    ((77, 4099), 1),
+    ((3, 400_003), 1),
+    ((1, 1 << 21), 1),
+    ((4097, 513), 0),
+    ((70_001, 24), 0),
+    ((3000, 8192), 0),
+)
+
+
 def run() -> None:
     """Under the sanitizer: every family, its name said before it runs."""
     sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
@@ -74,6 +87,14 @@ def _calls() -> Iterator[str]:
         for dtype in (torch.bfloat16, torch.float32, torch.float64):
             yield f"topk of {shape} along {dim}, {dtype}"
             tilefold.topk(torch.randn(shape, device="cuda").to(dtype), 8, dim)
+    for shape, dim in SCANS:
+        for dtype in (torch.float32, torch.bfloat16):
+            yield f"scans of {'x'.join(map(str, shape))} along {dim}, {dtype}"
+            x = torch.randn(shape, device="cuda", dtype=dtype)
+            tilefold.cumsum(x, dim)
+            tilefold.cummax(x, dim)
+            tilefold.scan(x, monoids.LOGSUMEXP, dim, reverse=True, return_state=True)
+            tilefold.scan((x, x), monoids.AFFINE, dim, exclusive=True, guarantee="batch_invariant")
     for shape, dim in MAPS:
         for dtype in (torch.float32, torch.bfloat16):
             yield f"softmax of {'x'.join(map(str, shape))}, dim {dim}, {dtype}"

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import tilefold
 from scanned import MATRICES, ORDERED, POSITIONS, drawn, leaves, same, scanned
 from tilefold import monoids
-from tilefold.errors import EmptyError
+from tilefold.errors import EmptyError, GradientError, KindError
 
 FLAGS = [dict(zip(("exclusive", "reverse", "return_state"), flags, strict=True)) for flags in
          itertools.product((False, True), repeat=3)]  # fmt: skip
@@ -238,3 +238,33 @@ def test_a_state_that_reads_no_element() -> None:
         prefixes, state = tilefold.scan(x, ones, 1, return_state=True)
     assert prefixes.tolist() == [[1, 1, 1]] * 2
     assert state.tolist() == [1, 1]
+
+
+def test_a_repeated_scan_is_planned_for_its_threads() -> None:
+    x, before = torch.randn(300, 400), torch.get_num_threads()
+    mine = tilefold.Monoid(lambda a, b: a + b, 0.0, check=False, name="mine")
+    try:
+        plans = []
+        for threads in (1, 2, 1):
+            torch.set_num_threads(threads)
+            for _ in range(2):
+                torch.testing.assert_close(tilefold.scan(x, mine, 1), x.cumsum(1), atol=1e-4, rtol=1e-5)
+            plans.append(tilefold.last_plan())
+        assert plans[0] == plans[2] != plans[1]
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_repeated_scan_is_checked_where_something_else_is_asked() -> None:
+    x = torch.randn(8, 8)
+    for _ in range(3):
+        assert torch.equal(tilefold.cumsum(x, 1), x.cumsum(1))
+    with pytest.raises(GradientError, match="grad"):
+        tilefold.cumsum(x.clone().requires_grad_(), 1)
+    with tilefold.backend("reference"):
+        tilefold.cumsum(x, 1)
+        plan = tilefold.last_plan()
+        assert plan is not None
+        assert plan.backend == "reference"
+    with pytest.raises(KindError, match="`dim` must be one int"):
+        tilefold.scan(x, monoids.SUM, (1,))  # type: ignore[arg-type]

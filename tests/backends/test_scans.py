@@ -28,6 +28,8 @@ from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan
 from tilefold.planner.scans import ScanTile, Work
 from tilefold.problem import Problem
+from tilefold.xray.machine import all_programs
+from xray import running
 from xray.running import run_call
 
 # numpy, under Triton's interpreter
@@ -156,7 +158,7 @@ def test_strides_and_storage_anywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "work"), [("walked", "forward"), ("shared", "forward"), ("shared and read again", "backward")]
+    ("name", "work"), [("walked", "forward"), ("shared", "forward"), ("shared chunks", "backward")]
 )
 def test_ptx_of_rows(name: str, work: str) -> None:
     monoid = MATRICES if name == "shared" else monoids.CUMMAX
@@ -164,6 +166,14 @@ def test_ptx_of_rows(name: str, work: str) -> None:
     if monoid is monoids.CUMMAX:
         tensors = [t.float() for t in tensors]
     check(monoid, tensors, 1, ROWS[name], replace(WORKS[work], init=False), machine=True)
+
+
+def test_tickets_give_the_order_whichever_program_begins_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs one at a time, the last one first: each waits for such only as have begun before it, so none waits."""
+    monkeypatch.setattr(running, "all_programs", lambda grid: list(all_programs(grid))[::-1])
+    tile = replace(ROWS["shared by a chain"], group=4, groups=2)
+    for work in (Work(), Work(reverse=True, exclusive=True)):
+        check(POSITIONS, drawn(POSITIONS, (2, 32 * 17 + 5)), 1, tile, work, machine=True)
 
 
 def test_ptx_of_columns() -> None:
@@ -206,7 +216,9 @@ def test_nothing_spills(name: str, dtype: torch.dtype, architecture: int, tmp_pa
                 found = re.search(r"STACK:(\d+)", usage)
                 assert found is not None
                 assert int(found[1]) == 0, (shape, work, str(plan))
-                if work == Work():
+                if plan.launched[
+                    0
+                ].settings.by_rows:  # in both directions; and warps read whole rows of columns
                     loads = re.findall(r"ld\.global\S*", compiled.asm["ptx"])
                     assert all(".v4" in load or ".v2" in load or "volatile" in load for load in loads), loads
 

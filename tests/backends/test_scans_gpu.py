@@ -43,6 +43,18 @@ def test_bits_repeat_and_torch_agrees(shape: tuple[int, int], dim: int, dtype: t
     assert torch.equal(got.indices.cpu(), want.indices)
 
 
+@pytest.mark.parametrize(("shape", "dim"), [((1, 1 << 27), 1), ((1 << 24, 9), 0)], ids=str)
+def test_ten_times_more_programs_than_fit(shape: tuple[int, int], dim: int) -> None:
+    """Some 1.3 GB, freed at its end; whole numbers, so that every order of combination is exact."""
+    x = torch.ones(shape, device="cuda", dtype=torch.int8)
+    first = tilefold.cumsum(x, dim)
+    steps = torch.arange(1, shape[dim] + 1, device="cuda")
+    assert bool((first == (steps[None, :] if dim else steps[:, None])).all())
+    assert torch.equal(tilefold.cumsum(x, dim, out=torch.full_like(first, -1)), first)
+    del first, steps
+    torch.cuda.empty_cache()
+
+
 @pytest.mark.parametrize("length", [100, 9000, 300_001])
 def test_a_rows_bits_are_its_own(length: int) -> None:
     x = torch.randn(512, length, device="cuda")

@@ -14,6 +14,35 @@ __all__ = ["MUTANTS", "Mutant"]
 
 SIZES = "tests/backends/test_products.py::test_sizes_and_strides"
 MUTANTS = (
+    # -------------------------------------------------------------------------------------------------- scans
+    Mutant(
+        "a chunk's first state lacks what is before the tile",
+        "backends/triton/kernels/scans.py",
+        "given = SELECT(first, *given, *COMBINE(*given, *earlier))",
+        "given = SELECT(first, *given, *earlier)",
+        ("tests/backends/test_scans.py::test_rows",),
+    ),
+    Mutant(
+        "a reverse scan meets a chunk's elements forwards",
+        "backends/triton/kernels/scans.py",
+        "PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN",
+        "PLACE: tl.constexpr = TURN",
+        ("tests/backends/test_scans.py::test_rows",),
+    ),
+    Mutant(
+        "programs take shares by their own numbers",
+        "backends/triton/kernels/scans.py",
+        'pid = tl.atomic_add(words_ptr, 1, sem="relaxed")',
+        "pid = tl.program_id(0).to(tl.int64)",
+        ("tests/backends/test_scans.py::test_tickets_give_the_order_whichever_program_begins_first",),
+    ),
+    Mutant(
+        "another thread count answers a repeated scan",
+        "scan.py",
+        'return ("scan", monoid, seen, dim, rest, get_num_threads()) if plain else None',
+        'return ("scan", monoid, seen, dim, rest) if plain else None',
+        ("tests/test_scan.py::test_a_repeated_scan_is_planned_for_its_threads",),
+    ),
     # ------------------------------------------------------------------------------------------------ algebra
     Mutant(
         "each thread takes its own element for a block's first",

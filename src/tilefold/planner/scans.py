@@ -22,7 +22,7 @@ LANE_WORDS = 32  # 32-bit words of states that a thread has of a row's tile
 SHARED_WORDS = (
     64  # the same where programs share rows: the more elements a share has, the fewer wait for each other
 )
-LONE_BYTES = 256  # of elements that a thread has where few rows are shared
+LONE_ELEMENTS, LONE_BYTES = 64, 256  # that a thread has at least where few rows are shared
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
 COSTLY = 4  # operations of a combine, from which on threads are to exchange few states
 COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
@@ -90,7 +90,8 @@ class ScanTile:
         """In the shortest form, as a benchmark's results keep it."""
         kind = "rows" if self.by_rows else "columns"
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
-        return f"scan_{kind}:{self.lines}x{self.length},c{self.chunk},r{self.run}{shared},w{self.num_warps}{',a' * self.ahead}"
+        tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
+        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{',a' * self.ahead}"
 
     def __str__(self) -> str:
         kind = "row" if self.by_rows else "column"
@@ -120,7 +121,7 @@ def plan_scan(problem: Problem, program: Program, work: Work, device: Device, gu
     alone = guarantee == "batch_invariant"
     view = view_of(problem)
     words = state_words(scan_program(program, work, problem.length))
-    load = Load(words, sum(d.itemsize for d in problem.dtypes), _is_costly(program))
+    load = Load(words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program))
     tile = replace(_tile(view, load, NOMINAL if alone else device, alone), work=work)
     fields = len(program.state)
     reads = names("input", len(problem.dtypes) + fields * work.init)
@@ -164,11 +165,17 @@ def shared_words(problem: Problem, tile: ScanTile, words: int) -> int:
 
 @dataclass(frozen=True)
 class Load:
-    """What a thread carries: 32-bit words of a state, bytes of an element of every input, whether a combine is costly."""
+    """What a thread carries: words of a state, bytes of an element of every input, results; is a combine costly."""
 
     words: int
     bytes: int
+    results: int
     costly: bool
+
+    @property
+    def serial(self) -> bool:
+        """Whether a thread has one column, and of it as much as registers hold: several results would need those, too."""
+        return self.costly and self.results == 1
 
 
 def _is_costly(program: Program) -> bool:
@@ -207,7 +214,7 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
         chunk = min(slots, 2 * run) if run > 1 else 1
     each = _lane_elements(load.words, SHARED_WORDS, chunk)
     if lone and not load.costly:
-        each = max(chunk, power_below(LONE_BYTES // load.bytes))
+        each = max(chunk, LONE_ELEMENTS, power_below(LONE_BYTES // load.bytes))
     tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
     return _shared(tile, length, LONE_TREE, 1) if lone else _shared(tile, length, TREE, TREE)
 
@@ -222,7 +229,7 @@ def _walking_warps(programs: int, device: Device, most: int) -> int:
 
 def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     vector = view.vector if load.words == 1 else max(1, min(view.vector, COLUMN_WORDS // load.words))
-    if load.costly:
+    if load.serial:
         vector = 1
     lines = WARP * vector if alone else min(power_above(view.inner), WARP * vector)
     blocks = math.ceil(view.inner / lines) * view.outer
@@ -244,7 +251,7 @@ def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> Sca
     """A tile of columns of so many warps; of short columns, no longer than they are."""
     run, slots = min(vector, lines), power_above(view.length)
     each = min(COLUMN_ELEMENTS, power_below(max(run, COLUMN_BYTES // (load.bytes * load.words))))
-    chunk = min(slots, COSTLY_COLUMN_CHUNK if load.costly else COLUMN_CHUNK, max(1, each // run))
+    chunk = min(slots, COSTLY_COLUMN_CHUNK if load.serial else COLUMN_CHUNK, max(1, each // run))
     number = min(slots // chunk, max(1, WARP * warps * run // lines))
     return ScanTile(lines, number * chunk, False, run, warps, chunk=chunk, ahead=True)
 

@@ -5,8 +5,8 @@ thread has whole chunks, in registers. A tensor is [LINES, NUMBER] (BY_ROWS: a l
 [NUMBER, LINES] (neighbours are other lines), and there is one for each place in a chunk; a state is a tuple with one tensor
 [LINES] a field.
 
-A thread combines its chunk's elements, `tl.associative_scan` scans the chunks' states, and from the state before its chunk the
-thread meets the elements again and writes what it has on the way: two combines an element, whatever is exchanged between
+A thread combines its chunk's elements, `tl.associative_scan` scans the chunks' states, and from the state before its chunk
+the thread meets the elements again and writes what it has on the way: two combines an element, whatever is exchanged between
 threads is by chunks, and only elements stay in registers. A reverse scan walks tiles, chunks and places from the last:
 vectors stay vectors. An exclusive scan writes what it has before it meets an element.
 
@@ -437,8 +437,9 @@ def scan_tiles(
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
-    A program owns a tile of LINES lines, which stays in registers. A counter in memory gives it the next share in order, so that it
-    waits for programs only that have begun. It makes its share's state known and looks back. The state before share t is
+    A program owns a tile of LINES lines, which stays in registers. A counter in memory gives it the next share in order, so
+    that it waits for programs only that have begun. It makes its share's state known and looks back. The state before
+    share t is
 
         carry of its block of GROUP * GROUPS shares,  states of the block's earlier groups,  of the group's earlier shares
 
