@@ -180,7 +180,7 @@ CASES = [
         "explain a call without its dim",
         lambda: tf.explain_plan(X, tf.softmax),
         ArgumentError,
-        r"those of softmax \(input, dim, .*\), got: .*; write",
+        r"those of softmax \(input, dim, .*\), got others \(missing .*\); write",
     ),
     Case("activation", lambda: tf.nn.Linear(2, 2, activation="elu"), ArgumentError, r"got 'elu'; take"),
     Case("row alone", multiplied(row=monoids.SUM), KindError, r"a monoid and a function, got Monoid; write"),
