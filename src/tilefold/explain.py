@@ -131,5 +131,5 @@ def _check_arguments(inputs: Any, operation: Any, name: str, given: dict[str, An
     except TypeError as error:
         takes = ", ".join(p for p in signature.parameters if p != "names")
         raise ArgumentError(
-            f"explain_plan: the arguments must be those of {name} ({takes}), got: {error}; write them as there"
+            f"explain_plan: the arguments must be those of {name} ({takes}), got others ({error}); write them as there"
         ) from None
