@@ -134,7 +134,8 @@ def _trust(results: dict[str, Any]) -> list[str]:
         given = [x for x in each if not x.get("after")]
         true = [x for x in given if x["true"]]
         left = [x for x in each if label_of(x) in now]
-        rows.append((code, ", ".join(dict.fromkeys(x["severity"] for x in each)), len(given), len(true), len(given) - len(true),
+        severity = ", ".join(dict.fromkeys(x["severity"] for x in each))
+        rows.append((code, severity, len(given), len(true), len(given) - len(true),
                      sum(x.get("now", x["true"]) for x in left), sum(not x.get("now", x["true"]) for x in left)))  # fmt: skip
     totals = [sum(row[i] for row in rows) for i in range(2, 7)]  # type: ignore[misc]
     return [
