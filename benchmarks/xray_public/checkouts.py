@@ -304,11 +304,18 @@ def _path(name: str) -> Path:
 
 
 def place(file: str) -> str:
-    """A file's path within its checkout."""
-    for root in {_tutorials.folder.parent.parent, *_FINDER.roots.values()}:
+    """A file's path within its checkout or package."""
+    for root in (_tutorials.folder.parent.parent, *_FINDER.roots.values(), *_packages()):
         if Path(file).is_relative_to(root):
             return str(Path(file).relative_to(root))
-    return file
+    return f".../{Path(file).name}"  # made by a package, in a cache of its own
+
+
+def _packages() -> list[Path]:
+    """Where packages are installed."""
+    return [
+        Path(p).resolve() for p in sys.path if p and Path(p).is_dir() and Path(p) != Path(__file__).parent
+    ]
 
 
 Options = Mapping[str, Any]
