@@ -502,6 +502,20 @@ MUTANTS = (
         ("tests/test_mapped.py::test_executed_from_ptx[odd rows]",),
     ),
     Mutant(
+        "a program's exponentials are taken for the row's",
+        "functional/normalized.py",
+        "return own, share * catalogue.rescaled(own, largest)",
+        "return own, share",
+        ("tests/test_mapped.py::test_programs_whose_elements_are_far_from_the_rows_largest",),
+    ),
+    Mutant(
+        "a block's last tile counts what is beyond the row's end",
+        "planner/blocks.py",
+        "for t in range(stage.tiles) if t >= whole)",
+        "for t in range(stage.tiles) if t > whole)",
+        ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
+    ),
+    Mutant(
         "every program of a cluster leaves its state where the receiver's own belongs",
         "backends/triton/kernels/clusters.py",
         "mad.lo.u32 word, rank, $1, word;",
