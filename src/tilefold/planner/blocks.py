@@ -92,10 +92,6 @@ def blocks_stage(
     if invariant and not view.by_rows:
         return None
     most = cluster if _meets(problem, program) else 1
-    if len(rows.dtypes) > 1 and rows.dtypes[0].itemsize > 2:
-        most = min(
-            most, PORTABLE
-        )  # of larger clusters of several inputs, lanes that fold their own were faster
     tiled = _rows if view.by_rows else _columns
     beside = len(problem.dtypes) > len(rows.dtypes)
     small = rows.dtypes[0].itemsize <= 2
