@@ -21,7 +21,7 @@ from tilefold.errors import GradientError, ShapeError
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
 from tilefold.planner import blocks, maps
-from tilefold.planner.device import H200
+from tilefold.planner.device import H200, PORTABLE
 from tilefold.requests import RowMap
 from tilefold.xray.machine import all_programs
 from xray import running
@@ -416,6 +416,83 @@ def test_infinities_and_nan_of_clusters(clusters: Callable[[int, int], None]) ->
     (got,), plan = executed(*kept(_shares, False), [x], (1,))
     assert plan.stages[0].splits == 3
     check(got, torch.softmax(x.double(), 1), torch.float32)
+
+
+def test_programs_whose_elements_are_far_from_the_rows_largest(
+    clusters: Callable[[int, int], None],
+) -> None:
+    """Each program's exponentials are about its own maximum, and then the row's."""
+    clusters(1, 8)
+    x = cut(5, 600)
+    x[0, 256:512] -= 60
+    x[1, 256:512] += 60
+    x[2] *= 1e30
+    x[3, :256] = -1e38
+    x[4, 300] = 1e10
+    (got,), plan = executed(*kept(_shares, False), [x], (1,))
+    assert plan.stages[0].splits == 3
+    check(got, torch.softmax(x.double(), 1), torch.float32)
+
+
+COLUMNS = {  # shape, dtype, programs of a cluster
+    "one program": ((2, 100, 72), torch.bfloat16, 1),
+    "two programs": ((300, 40), torch.bfloat16, 2),
+    "many programs": ((1400, 36), torch.float32, 6),
+}
+
+
+@pytest.mark.parametrize("logarithm", [False, True])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_clusters(name: str, logarithm: bool) -> None:
+    shape, dtype, programs = COLUMNS[name]
+    x, dim = cut(*shape, dtype=dtype), len(shape) - 2
+    (got,), plan = executed(*kept(_shares, logarithm), [x], (dim,))
+    assert (plan.stages[0].family, plan.stages[0].splits) == ("block_columns", programs)
+    check(got, (torch.log_softmax if logarithm else torch.softmax)(x.double(), dim), dtype)
+
+
+def test_bits_of_a_clusters_row_do_not_depend_on_how_many_there_are(
+    clusters: Callable[[int, int], None],
+) -> None:
+    """No chip starts more programs together for fewer rows."""
+    clusters(1, 16)
+    x = cut(7, 2500, dtype=torch.bfloat16)
+    (every,), plan = executed(*kept(_shares, False), [x], (1,), "batch_invariant")
+    assert 1 < plan.stages[0].splits <= PORTABLE
+    for rows in (1, 2, 5):
+        (some,), _ = executed(*kept(_shares, False), [x[:rows]], (1,), "batch_invariant")
+        assert torch.equal(some, every[:rows])
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_blocks_hold_rows_with_few_places_beyond_their_ends(itemsize: int) -> None:
+    dtype = torch.bfloat16 if itemsize == 2 else torch.float32
+    monoid, apply = kept(_shares, False)
+    row = make_row_map(monoid.total, apply, (dtype,), ())
+    for length in [
+        *range(1, 40),
+        63,
+        64,
+        65,
+        777,
+        1024,
+        3000,
+        4099,
+        5120,
+        10007,
+        20000,
+        50257,
+        100003,
+        151936,
+    ]:
+        x = torch.empty((8192, length), dtype=dtype, device="meta")
+        problem = RowMap(row, (1,), "run_to_run", (8192, length)).problem([x])
+        stage = blocks.blocks_stage(problem, row.program, (dtype,), False, 16)
+        assert stage is not None
+        places = stage.step * stage.splits
+        assert (stage.splits - 1) * stage.step < length + stage.align - 1 <= places
+        assert length < 1024 or places <= 1.3 * length
+        assert (stage.masks == 0) == (places == length and stage.align == 1)
 
 
 @pytest.mark.parametrize(("groups", "splits", "window"), [(1, 1, 1), (5, 3, 2), (4, 1, 4), (7, 4, 3)])

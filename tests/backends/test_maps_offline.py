@@ -37,6 +37,8 @@ SHAPES = [
     ("softmax", (10000, 4099), BF16, 1),
     ("softmax", (2048, 151936), BF16, 1),
     ("softmax", (16384, 8192), BF16, 0),
+    ("softmax", (4096, 50257), BF16, 1),
+    ("softmax", (4096, 65536), FP32, 0),
     ("rms_norm+residual", (16384, 8192), BF16, 1),
 ]
 MORE = [

@@ -191,4 +191,19 @@ OPERATIONS = (
         "pairs = [s[reach:] for s in state] + [s[:-reach] for s in state]",
         ("tests/test_scan.py::test_long_rows",),
     ),
+    # ------------------------------------------------------------------------------------------------ maps held as blocks
+    Mutant(
+        "a program's exponentials are taken for the row's",
+        "functional/normalized.py",
+        "return own, share * catalogue.rescaled(own, largest)",
+        "return own, share",
+        ("tests/test_mapped.py::test_programs_whose_elements_are_far_from_the_rows_largest",),
+    ),
+    Mutant(
+        "a block's last tile counts what is beyond the row's end",
+        "planner/blocks.py",
+        "for t in range(stage.tiles) if t >= whole)",
+        "for t in range(stage.tiles) if t > whole)",
+        ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
+    ),
 )

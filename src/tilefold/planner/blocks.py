@@ -22,9 +22,12 @@ SOME_ELEMENTS = (
     40  # of each input, where extra tensors' elements stand beside them and a cluster holds the row
 )
 OTHER_REGISTERS = 16  # of a thread, beside its elements
-MASK_REGISTERS = 2  # more a tile, where some places are masked
-MANY_REGISTERS = 128  # what the compiler keeps to; and what it takes where rows begin between two vectors, of more elements than
-ALIGNED_ELEMENTS = 40
+MANY_REGISTERS = (
+    128  # that the compiler takes for more elements than these, fewer where rows begin between two vectors
+)
+MANY_ELEMENTS, ALIGNED_ELEMENTS = 64, 56
+SEVERAL_WARPS = 64  # of a row of several wide inputs: with more, lanes that fold their own were faster
+LANES_TILE = 8192  # elements of a program of a cluster whose lanes fold their own
 FEW_ELEMENTS = 32  # of a row that one program holds: more of them take longer than they save
 REGISTERS, THREADS = 65536, 2048  # of an SM
 HELD_BYTES = 72 << 10  # of elements, by an SM's programs together: with fewer, memory waits
@@ -91,18 +94,15 @@ def blocks_stage(
     most = cluster if _meets(problem, program) else 1
     tiled = _rows if view.by_rows else _columns
     beside = len(problem.dtypes) > len(rows.dtypes)
-    if (
-        beside
-        and view.by_rows
-        and len(rows.dtypes) == 1
-        and rows.dtypes[0].itemsize <= 2
-        and not _wastes(view)
-    ):
+    small = rows.dtypes[0].itemsize <= 2
+    if beside and view.by_rows and small and len(rows.dtypes) == 1 and _fits(view):
         return None
     stage = tiled(view, rows, results, most, beside)
     if stage is None or not _has_firsts(stage, view, rows, program):
         return None
     if stage.splits > 1 and stage.block_outputs > 1 and not _announces(program):
+        return None
+    if len(rows.dtypes) > 1 and not small and stage.splits * stage.num_warps > SEVERAL_WARPS:
         return None
     if stage.splits > 1 and stage.align > 1 and beside:
         return None  # extra tensors' elements would come one by one
@@ -111,12 +111,12 @@ def blocks_stage(
     return replace(stage, masks=_masks(stage, problem.length), evict_first=evict)
 
 
-def _wastes(view: View) -> bool:
-    """Whether tiles of powers of two would be a program's, and have more than an eighth of their places beyond rows' ends.
+def _fits(view: View) -> bool:
+    """Whether tiles of powers of two fit rows exactly.
 
-    Else 16-bit elements beside extra tensors' are as fast or faster where each lane folds its own: less waits for others.
+    Then 16-bit elements beside extra tensors' are as fast or faster where each lane folds its own: it waits less for others.
     """
-    return view.length <= 1 << 14 and power_above(view.length) > view.length * 9 // 8
+    return view.length % min(LANES_TILE, power_above(view.length)) == 0
 
 
 def _meets(problem: Problem, program: Program) -> bool:
@@ -179,14 +179,15 @@ def _time(
 ) -> float:
     """The time of an element over that of its bytes, about: waiting for too few of them, then instructions beside these."""
     threads, places = max(ROW_WARPS * WARP, lanes), programs * lanes * tiles
-    registers = tiles * run * words + OTHER_REGISTERS + MASK_REGISTERS * tiles * (places != vectors)
-    if registers > MANY_REGISTERS or (aligned and tiles * run > ALIGNED_ELEMENTS):
+    elements = tiles * run
+    registers = elements * words + OTHER_REGISTERS
+    if elements * words > (ALIGNED_ELEMENTS if aligned else MANY_ELEMENTS):
         registers = MANY_REGISTERS
     resident = min(THREADS // threads, REGISTERS // (threads * 8 * math.ceil(registers / 8)))
-    held = resident * threads * tiles * run * size * vectors / places
+    held = resident * threads * elements * size * vectors / places
     once = 30 + 10 * min(5, lanes.bit_length()) + 40 * (lanes > WARP) + 70 * (programs > 1)
-    each = (8 + 2 * (places != vectors)) * tiles * run * words + once
-    late = 0.25 * (programs == 1) * max(0, tiles * run * words / FEW_ELEMENTS - 1)
+    each = (8 + 2 * (places != vectors)) * elements * words + once
+    late = 0.25 * (programs == 1) * max(0, elements / FEW_ELEMENTS - 1)
     return late + max(1.0, HELD_BYTES / held) + programs * lanes * each / (vectors * run * words) / FULL_SPEED
 
 

@@ -40,6 +40,20 @@ def begin_meeting(MEETING: tl.constexpr):
     tl.inline_asm_elementwise(MEETING, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
 
 
+def others_have_begun():
+    """Wait until all programs of the cluster are ready for states.
+
+    Best as soon as a program's loads are on their way: its cluster's programs then go on together.
+    """
+    tl.inline_asm_elementwise(
+        """
+        barrier.cluster.wait.acquire.aligned;
+        mov.u32 $0, 0;
+        """,
+        "=r", [], dtype=tl.uint32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
 def leave(place, word):
     """Write a word into this program's own shared memory. Threads that hold the same one all write it."""
     tl.inline_asm_elementwise(
@@ -60,7 +74,6 @@ def send(words, total):
         """{
         .reg .pred past, come;
         .reg .b32 i, step, rank, to, word, at, there, barrier, value;
-        barrier.cluster.wait.acquire.aligned;
         mov.u32 i, %tid.x;
         mov.u32 step, %ntid.x;
         mov.u32 rank, %cluster_ctarank;

@@ -8,7 +8,7 @@ that go with the program's own state. A program holds any number of tiles, so th
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import announced, begin_meeting, met
+from tilefold.backends.triton.kernels.clusters import announced, begin_meeting, met, others_have_begun
 from tilefold.backends.triton.kernels.map_rows import fold_edges, load_extras, map_edges, map_tile, spread
 from tilefold.backends.triton.kernels.tiles import load_tile, outer_offset, row_begin, tile_places, whole_mask
 
@@ -95,6 +95,8 @@ def map_blocks(
     xs = load_tiles(
         rows, start, lead + length, keep, deep_sizes, folded_size, LANES, RUN, TILES, MASKS, MASK_OUTPUTS, EVICT
     )
+    if CLUSTER > 1:
+        others_have_begun()
     counted = masks_of(start, lead, length, keep, BLOCK_OUTPUTS, LANES, RUN, TILES, ALIGN, VECTORS)
     number = tl.maximum(tl.minimum(past, start + RUN * LANES * TILES) - tl.maximum(some, start), 0)
     own = ROW_BEGIN(number, *counted, *xs)

@@ -10,7 +10,7 @@ a cluster of them, which the chip starts together and whose states meet in share
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_meeting, met
+from tilefold.backends.triton.kernels.clusters import begin_meeting, met, others_have_begun
 from tilefold.backends.triton.kernels.tiles import (
     begin_masked,
     begin_tile,
@@ -206,6 +206,7 @@ def map_rows(
     if ALIGN > 1:
         whole = COMBINE_SYMMETRIC(*whole, *edges)
     if CLUSTER > 1:
+        others_have_begun()
         whole = met(whole, CLUSTER, 1)
     results = PROJECT(*whole)
     if CLUSTER == 1:
