@@ -24,7 +24,7 @@ GROUP = 8  # rows of tiles side by side
 GROUP_APART = (
     32  # the same where results begin anywhere: neighbours then share sectors, which the L2 puts together
 )
-# Rows, columns and warps of a tile by an element's bytes, and by whether rows of the input and of the result begin at sectors.
+# Rows, columns, warps of a tile by an element's bytes, and by whether the input's rows and the result's begin at sectors.
 APART = {
     (2, True, False): (256, 128, 8),
     (4, True, False): (256, 64, 4),
