@@ -54,7 +54,8 @@ def fold_all(fields, LANES: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.const
 def segment_runs(
     inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, size, segments, chunks, outputs,
     LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, DEPTH: tl.constexpr,
-    TILES: tl.constexpr, INNER: tl.constexpr, NEAR: tl.constexpr, WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
+    TILES: tl.constexpr, INNER: tl.constexpr, NEAR: tl.constexpr, WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr,
+    RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the segments of rows by equal shares of their elements, whatever the segments' lengths.
 
