@@ -130,9 +130,9 @@ OPERATIONS = (
     Mutant(
         "a window's first border is taken for its last",
         "backends/triton/kernels/segments.py",
-        "tail = fold_side(xs, newest_at, lead,",
-        "tail = fold_side(xs, border_at, lead,",
-        ("tests/test_ragged.py::test_under_the_interpreter[short-affine]",),
+        "tail = fold_side(xs, places, newest_at, lead,",
+        "tail = fold_side(xs, places, border_at, lead,",
+        ("tests/test_ragged.py::test_under_the_interpreter[short-weighted]",),
     ),
     Mutant(
         "offsets are not clamped",
