@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -53,7 +54,8 @@ def compare(x: Tensor, monoid: tilefold.Monoid, offsets: Tensor, dim: int = 0, d
 @pytest.mark.parametrize(
     ("lengths", "monoid", "device"),
     [("equal", monoids.SUM, H200), ("short", AFFINE, H200), ("one long among empty ones", AFFINE, H200),
-     ("lengths around a window", WEIGHTED, SMALL)],
+     ("lengths around a window", WEIGHTED, SMALL), ("lengths around a window", AFFINE, SMALL),
+     ("more in a window than are folded with it", AFFINE, SMALL)],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )  # fmt: skip
 def test_rows(lengths: str, monoid: tilefold.Monoid, device: Device) -> None:
@@ -69,6 +71,16 @@ def test_rows(lengths: str, monoid: tilefold.Monoid, device: Device) -> None:
 def test_rows_that_begin_and_end_anywhere(step: int) -> None:
     x = drawn(301 * step, dtype=torch.int8)[1::step]
     compare(x, monoids.SUM, offsets_of([len(x)]))
+
+
+def test_rows_where_nan_and_infinities_stay_in_their_segments() -> None:
+    x = torch.arange(300.0)
+    x[[7, 64, 65, 299]] = torch.tensor([float("nan"), float("inf"), float("-inf"), float("nan")])
+    offsets = offsets_of([7, 1, 56, 1, 1, 0, 233, 1])
+    got, _ = execute(segments(x, monoids.SUM, offsets), [x, offsets])
+    want = torch.stack([x[a:b].sum() for a, b in itertools.pairwise(offsets)])
+    assert torch.equal(got[0].isnan(), want.isnan())
+    assert torch.equal(got[0].nan_to_num(), want.nan_to_num())
 
 
 def test_columns() -> None:

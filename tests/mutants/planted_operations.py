@@ -132,7 +132,7 @@ OPERATIONS = (
         "backends/triton/kernels/segments.py",
         "tail = fold_side(xs, places, newest_at, lead,",
         "tail = fold_side(xs, places, border_at, lead,",
-        ("tests/test_ragged.py::test_under_the_interpreter[short-affine]",),
+        ("tests/test_ragged.py::test_under_the_interpreter[short-weighted]",),
     ),
     Mutant(
         "offsets are not clamped",

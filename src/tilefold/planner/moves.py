@@ -21,10 +21,8 @@ SEGMENT = 256  # bytes that a tile touches side by side, where the layout has th
 LINE = 128  # of the L2: a side that has as much leaves the other a dim that would make that one's segments longer
 SECTOR = 32  # bytes that memory moves at once
 GROUP = 8  # rows of tiles side by side
-GROUP_APART = (
-    32  # the same where results begin anywhere: neighbours then share sectors, which the L2 puts together
-)
-# Rows, columns and warps of a tile by an element's bytes, and by whether rows of the input and of the result begin at sectors.
+GROUP_APART = 32  # the same where results begin anywhere: neighbours then share sectors, put together in the L2
+# Rows, columns, warps of a tile by an element's bytes, and by whether the input's rows and the result's begin at sectors.
 APART = {
     (2, True, False): (256, 128, 8),
     (4, True, False): (256, 64, 4),

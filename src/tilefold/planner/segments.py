@@ -33,7 +33,8 @@ ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 class Chunks:
     """A launch that shares rows by elements: `tiles` tiles a chunk, `lanes` windows of `steps` runs of `run` neighbours.
 
-    `whole_runs`: runs are aligned in memory, so that one which is a row's last may be read whole.
+    `whole_runs`: runs are aligned in memory, so that one which is a row's last may be read whole. `inner`, `near`: as INNER
+    and NEAR.
     """
 
     lanes: int
@@ -46,7 +47,6 @@ class Chunks:
     whole_runs: bool = True
     inner: int = INNER
     near: int = NEAR
-    prefetch: bool = False
     num_warps: int = 1
     num_stages: int = 1
 

@@ -142,7 +142,7 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
         vectors = math.ceil(part / run)
     rows_each, lanes, warps = _shares(rows, part * itemsize, device)
     if columns:  # results are neighbours in memory
-        rows_each, lanes, warps = (16 if k <= 16 else 8), min(_power(vectors), WARP), 4
+        rows_each, lanes, warps = (16 if k <= 16 and itemsize < 8 else 8), min(_power(vectors), WARP), 4
     if direct:
         if not columns:
             lanes = max(1, _power(vectors * run) // HELD[_pack(dtype, part)])
@@ -150,7 +150,9 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
         lanes = min(lanes, _power(vectors))
         unroll, turns = _power(math.ceil(vectors / lanes)), 1
     else:
-        unroll = _unroll(k, vectors, run, lanes, columns, part)
+        unroll = _unroll(k, vectors, run, lanes, part)
+        if columns:  # entries of 64 bits take two registers
+            unroll = max(1, min(COLUMN_UNROLL // (2 if itemsize == 8 else 1), _power(vectors) // lanes))
         turns = math.ceil(vectors / (lanes * unroll))
     return Selection(
         k=k,
@@ -201,10 +203,8 @@ def _shares(rows: int, part_bytes: int, device: Device) -> tuple[int, int, int]:
     return (1, WARP, 1) if part_bytes <= WARP_BYTES else (1, 4 * WARP, 4)
 
 
-def _unroll(k: int, vectors: int, run: int, lanes: int, columns: bool, part: int) -> int:
+def _unroll(k: int, vectors: int, run: int, lanes: int, part: int) -> int:
     """Groups of a lane. A row of one warp has those that make groups and elements of the best groups fewest together."""
-    if columns:
-        return max(1, min(COLUMN_UNROLL, _power(vectors) // lanes))
     if lanes > WARP:
         groups = min(max(_nearest(k * part), lanes), 2048, _power(vectors))
         return max(1, min(groups // lanes, 16))

@@ -51,7 +51,7 @@ def _of_chunks(step: Launch, program: Program, problem: Problem, offsets: Pointe
         "WHOLE_RUNS": stage.whole_runs,
     }
     if step.kernel == "segment_runs":
-        constants |= {"INNER": stage.inner, "NEAR": stage.near, "PREFETCH": stage.prefetch}
+        constants |= {"INNER": stage.inner, "NEAR": stage.near}
     return arguments, constants, problem.outputs * stage.chunks
 
 

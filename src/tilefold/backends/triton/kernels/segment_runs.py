@@ -23,14 +23,10 @@ from tilefold.backends.triton.kernels.segments import (
 from tilefold.backends.triton.kernels.tiles import outer_offset, store_results, tree
 
 
-def load_tile_runs(rows, at, places, reach, RUN: tl.constexpr, WHOLE_RUNS: tl.constexpr):
-    """The runs of the tile that begins at `at`; what is beyond the row is undefined."""
-    bound = places // RUN * RUN < reach - at if WHOLE_RUNS else places < reach - at
-    return load_runs([(row[0] + at.to(tl.int64) * row[1], row[1]) for row in rows], places, bound)
-
-
-def fold_loaded(xs, places, LENGTH: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr):
-    """Runs as states, [LENGTH]."""
+def fold_loaded(rows, places, reach, LENGTH: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, WHOLE_RUNS: tl.constexpr):
+    """Runs of a tile as states, [LENGTH]; what is beyond the row is undefined."""
+    bound = places // RUN * RUN < reach if WHOLE_RUNS else places < reach
+    xs = load_runs(rows, places, bound)
     lifted = LIFT(*xs, tl.broadcast_to(TO_INDEX(places.to(tl.int64)), xs[0].shape))
     return tree([field for field in lifted], LENGTH, RUN, LEVELS)
 
@@ -58,8 +54,8 @@ def fold_all(fields, LANES: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.const
 def segment_runs(
     inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, size, segments, chunks, outputs,
     LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, DEPTH: tl.constexpr,
-    TILES: tl.constexpr, INNER: tl.constexpr, NEAR: tl.constexpr, PREFETCH: tl.constexpr,
-    WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
+    TILES: tl.constexpr, INNER: tl.constexpr, NEAR: tl.constexpr, WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr,
+    RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the segments of rows by equal shares of their elements, whatever the segments' lengths.
 
@@ -83,14 +79,12 @@ def segment_runs(
     reach = tl.minimum(size - start, CHUNK).to(tl.int32)
     rows = [(x[0] + outer_offset(outer, outer_sizes, x[1]) + start * x[2], x[2]) for x in inputs]
     y_base = outer_offset(outer, outer_sizes, y_outer)
-    runs = tl.arange(0, LANES * STEPS)
-    places = runs[:, None] * RUN + tl.arange(0, RUN)[None, :]
-    if PREFETCH:
-        xs = load_tile_runs(rows, 0 * reach, places, reach, RUN, WHOLE_RUNS)
     first = count_below(offsets_ptr, segments + 1, start, LANES)
     first = tl.where(chunk == 0, 0, first)
     rest = count_below(offsets_ptr + first, segments + 1 - first, start + CHUNK, LANES)
     last = tl.where(chunk == chunks - 1, segments + 1, first + rest)
+    runs = tl.arange(0, LANES * STEPS)
+    places = runs[:, None] * RUN + tl.arange(0, RUN)[None, :]
     step = tl.broadcast_to(tl.arange(0, STEPS)[None, :], (LANES, STEPS))
     in_run = tl.broadcast_to(tl.arange(0, RUN)[None, :], (LANES, RUN))
     state = IDENTITY(())
@@ -98,12 +92,8 @@ def segment_runs(
     done = first - 1
     for at in range(0, reach, TILE):
         begins = at + lane * WINDOW
-        if PREFETCH:
-            folded = fold_loaded(xs, places, LANES * STEPS, RUN, LEVELS)
-            xs = load_tile_runs(rows, at + TILE, places, reach, RUN, WHOLE_RUNS)
-        else:
-            xs = load_tile_runs(rows, at, places, reach, RUN, WHOLE_RUNS)
-            folded = fold_loaded(xs, places, LANES * STEPS, RUN, LEVELS)
+        tiles = [(row[0] + (start * 0 + at) * row[1], row[1]) for row in rows]
+        folded = fold_loaded(tiles, places, reach - at, LANES * STEPS, RUN, LEVELS, WHOLE_RUNS)
         wholes = [tl.reshape(field, (LANES, STEPS)) for field in folded]
         # Where a tile has few borders, they are looked for among the NEAR next ones.
         probe = tl.load(offsets_ptr + done + NEAR, mask=done + NEAR < last, other=0).to(tl.int64)
