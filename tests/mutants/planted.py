@@ -198,9 +198,9 @@ MUTANTS = (
     ),
     Mutant(
         "positions beyond 2^31 are carried in 32 bits on the CPU",
-        "planner/cpu.py",
-        "labels and 0 < length < 1 << 31",
-        "labels and 0 < length < 1 << 33",
+        "planner/folds.py",
+        "labels and 0 < length <= NARROW",
+        "labels and 0 < length <= 4 * NARROW",
         ("tests/backends/test_loops.py::test_positions_are_as_wide_as_the_last_one_needs",),
     ),
     Mutant(
