@@ -130,8 +130,8 @@ OPERATIONS = (
     Mutant(
         "a window's first border is taken for its last",
         "backends/triton/kernels/segments.py",
-        "tail = fold_side(xs, newest_at, lead,",
-        "tail = fold_side(xs, border_at, lead,",
+        "tail = fold_side(xs, places, newest_at, lead,",
+        "tail = fold_side(xs, places, border_at, lead,",
         ("tests/test_ragged.py::test_under_the_interpreter[short-affine]",),
     ),
     Mutant(
@@ -173,8 +173,8 @@ OPERATIONS = (
     Mutant(
         "the way from tile to tile begins anew",
         "backends/triton/kernels/scans.py",
-        "carry = COMBINE(*carry, *last_slots(state, LENGTH, BY_ROWS))",
-        "carry = last_slots(state, LENGTH, BY_ROWS)",
+        "carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))",
+        "carry = last_slots(state, NUMBER, BY_ROWS)",
         ("tests/backends/test_scans.py::test_rows[walked-backward]",),
     ),
     Mutant(
