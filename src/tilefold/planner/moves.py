@@ -21,7 +21,7 @@ SEGMENT = 256  # bytes that a tile touches side by side, where the layout has th
 LINE = 128  # of the L2: a side that has as much leaves the other a dim that would make that one's segments longer
 SECTOR = 32  # bytes that memory moves at once
 GROUP = 8  # rows of tiles side by side
-GROUP_APART = 32  # the same where results begin anywhere: neighbours then share sectors, put together in the L2
+GROUP_APART = 32  # the same where results begin anywhere: neighbours share sectors, put together in the L2
 # Rows, columns, warps of a tile by an element's bytes, and by whether the input's rows and the result's begin at sectors.
 APART = {
     (2, True, False): (256, 128, 8),
