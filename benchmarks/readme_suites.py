@@ -82,10 +82,17 @@ def render_readme(found: dict[str, SuiteResult]) -> str:
         if result and case:
             rows.append(row(case, others_of(result)))
     if not found:
-        return "No run is committed."
+        return "No whole run of the other suites beside their peers is committed yet."
     said = [f"- `{suite}`: {sentence(result)}" for suite, result in found.items()]
+    intro = "`-` is what a peer does not have; the ratio is the fastest other's time over tilefold's."
     return "\n".join(
-        [*markdown(head, rows), "", *(textwrap.fill(line, 126, subsequent_indent="  ") for line in said)]
+        [
+            intro,
+            "",
+            *markdown(head, rows),
+            "",
+            *(textwrap.fill(line, 126, subsequent_indent="  ") for line in said),
+        ]
     )
 
 
@@ -120,7 +127,11 @@ def render_measured(found: dict[str, SuiteResult]) -> str:
         text += ["The farthest from the limit:", "", *farthest(result, 10), ""]
         wrong = [line for line in complaints(result) if line.startswith(("WRONG", "ERROR"))]
         text += [*(f"- {shortened(line)}" for line in wrong), ""] if wrong else []
-    return "\n".join(text[:-1])
+    return (
+        "\n".join(text[:-1])
+        if text
+        else "No whole run of the other suites beside their peers is committed yet."
+    )
 
 
 def shortened(line: str) -> str:
