@@ -1,6 +1,6 @@
 """Rows that programs hold, each absorbed as one block: which tiles hold them so that an SM has enough on its way.
 
-Measured (docs/experiments/maps.md): what the programs of an SM hold together decides the time, and then how many instructions
+Measured (docs/experiments/maps-blocks.md): what the programs of an SM hold together decides the time, and then how many instructions
 an element takes, those of masked lanes included.
 """
 
@@ -18,14 +18,10 @@ from tilefold.planner.view import EVICT_FIRST_BELOW, WARP, View, alone, power_ab
 from tilefold.problem import Problem
 
 ELEMENTS = 80  # of a block that a thread holds, at most, in as many registers: with what is computed of them for the fold
-SOME_ELEMENTS = (
-    40  # of each input, where extra tensors' elements stand beside them and a cluster holds the row
-)
+SOME_ELEMENTS = 40  # of each input, where extra tensors' elements stand beside them in a cluster
 OTHER_REGISTERS = 16  # of a thread, beside its elements
-MANY_REGISTERS = (
-    128  # that the compiler takes for more elements than these, fewer where rows begin between two vectors
-)
-MANY_ELEMENTS, ALIGNED_ELEMENTS = 64, 56
+MANY_REGISTERS = 128  # that the compiler takes for more elements than these
+MANY_ELEMENTS, ALIGNED_ELEMENTS = 64, 56  # the second where rows begin between two vectors
 SEVERAL_WARPS = 64  # of a row of several wide inputs: with more, lanes that fold their own were faster
 LANES_TILE = 8192  # elements of a program of a cluster whose lanes fold their own
 FEW_ELEMENTS = 32  # of a row that one program holds: more of them take longer than they save
