@@ -1,7 +1,7 @@
 """Rows that programs hold, each absorbed as one block: which tiles hold them so that an SM has enough on its way.
 
-Measured (docs/experiments/maps-blocks.md): what the programs of an SM hold together decides the time, and then how many instructions
-an element takes, those of masked lanes included.
+Measured (docs/experiments/maps-blocks.md): what the programs of an SM hold together decides the time, and then how many
+instructions an element takes, those of masked lanes included.
 """
 
 from __future__ import annotations
