@@ -164,17 +164,20 @@ def test_rows_of_a_product_are_results_too(machine: Machine) -> None:
 
 
 def test_a_library_call_stands_among_launches(machine: Machine) -> None:
-    """cuBLAS's sums, here torch's on a CPU, finished by a launch; and a product that the library finishes itself."""
+    """cuBLAS's sums, here torch's on a CPU, finished by a launch; and products that the library finishes itself."""
     a, b = torch.randn(5, 64), torch.randn(64, 24)
-    ending = make_epilogue("relu", None, (), torch.float32, None)
+    ending = make_epilogue(lambda x: 2 * x, None, (), torch.float32, None)
     problem, request = canonical_product(a, b, []), Product(ending, "ieee", "run_to_run", (5, 24))
     plan = product_plan(Candidate("cublas", finish=Finish(32, 1, 1)), problem, ending)
     kept = executables.LIBRARY["wide_product"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(executables.LIBRARY, "wide_product", lambda a, b: machine.hold(kept(a, b)))  # type: ignore[arg-type]
         (got,) = run(machine, request, [a, b], plan)
-    torch.testing.assert_close(got, torch.relu(a @ b), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(got, 2 * (a @ b), rtol=1e-4, atol=1e-4)
     assert machine.launched == ["finish_products"]
+    relu = make_epilogue("relu", None, (), torch.float32, None)
+    plan = product_plan(Candidate("cublas", finish=Finish(32, 1, 1)), problem, relu)
+    assert plan.launches == 2
     plain = make_epilogue(None, None, (), torch.float32, None)
     plan = product_plan(Candidate("cublas"), problem, plain)
     (got,) = run(machine, Product(plain, "ieee", "run_to_run", (5, 24)), [a, b], plan)

@@ -28,7 +28,7 @@ def parser() -> Parser:
             "plan 64x256x56x56 --dim 0,2,3 --dtype fp32 --chip a100": "statistics of a batch norm",
             "plan 4096x4099 --monoid mine.py::top2 --offset 1": "a monoid of yours, a view",
             "plan 4096x65536 --operation softmax --dim 1": "any other operation",
-            "plan 1x268435456 --operation scan --monoid mine.py::h --dim 1": "every prefix",
+            "plan 1x268435456 --operation scan --monoid mine.py::top2 --dim 1": "every prefix",
             "plan 8192x151936 --operation topk --k 8": "the largest of rows",
         },
     )
