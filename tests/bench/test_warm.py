@@ -111,8 +111,8 @@ def test_a_worker_that_hangs_is_ended_and_the_others_go_on(
     beyond: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warm, "_compile", hang)
-    deadline = LATER if beyond == "limit" else time.time() + 25.0
-    limit_s, grace_s = (25.0, 30.0) if beyond == "limit" else (600.0, 1.0)
+    deadline = LATER if beyond == "limit" else time.time() + 12.0
+    limit_s, grace_s = (12.0, 30.0) if beyond == "limit" else (600.0, 1.0)
     told: list[tuple[int, str]] = []
     jobs = [job(deadline), job(deadline, "hangs"), job(deadline)]
     unfit = warm.warm_caches(
