@@ -17,6 +17,7 @@ from tilefold.bench.statistics import geometric_mean
 from tilefold.bench.summary import DRAWN, OURS, complaints, fractions, median_us, not_slower, summary, timed
 
 SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes")
+OWN = ("three launches",)  # other forms of ours
 # A row of the README for each: the suite, and the name of its case.
 SHOWN = (
     ("normalize", "softmax dim1 16384x8192 bf16"),
@@ -49,7 +50,7 @@ def load_all(folder: Path) -> dict[str, SuiteResult]:
 def others_of(result: SuiteResult) -> list[str]:
     """Every variant of a run that is not ours and was timed at least once."""
     cases = result.cases
-    return [v for v in result.variants if v != OURS and any(timed(case, v) for case in cases)]
+    return [v for v in result.variants if v not in (OURS, *OWN) and any(timed(case, v) for case in cases)]
 
 
 def fastest(case: CaseResult, variants: list[str]) -> str | None:

@@ -219,14 +219,14 @@ def log(tmp_path: Path) -> Path:
 
 def test_the_fit_explains_the_times(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shapes = fit_products.read_logs([log])
-    fitted = fit_products.fit(shapes)
-    assert fit_products.badness(fitted, shapes) < 0.6 * fit_products.badness(Costs(), shapes)
-    assert fit_products.error(fitted, shapes) < 0.4 * fit_products.error(Costs(), shapes)
-    assert max(fit_products.regret(fitted, shapes)) < 1.05
     table = tmp_path / "table.json"
     tune_products.write_table(table, "chip", [entry(16, 2.0)], {})
     assert fit_products.main([str(log), "--table", str(table)]) == 0
     assert "choice within 5 % in 4 of 4" in capsys.readouterr().out.split("fitted: ")[1]
     read = tuned.read_table(table.read_text(), "chip")
-    assert read.costs == Costs(**{name: round(value, 4) for name, value in asdict(fitted).items()})
+    fitted = read.costs
+    assert fit_products.badness(fitted, shapes) < 0.6 * fit_products.badness(Costs(), shapes)
+    assert fit_products.error(fitted, shapes) < 0.4 * fit_products.error(Costs(), shapes)
+    assert max(fit_products.regret(fitted, shapes)) < 1.05
+    assert all(value == round(value, 4) for value in asdict(fitted).values())
     assert len(read.entries) == 1

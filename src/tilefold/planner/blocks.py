@@ -22,7 +22,10 @@ SOME_ELEMENTS = 40  # of each input, where extra tensors' elements stand beside 
 OTHER_REGISTERS = 16  # of a thread, beside its elements
 MANY_REGISTERS = 128  # that the compiler takes for more elements than these
 MANY_ELEMENTS, ALIGNED_ELEMENTS = 64, 56  # the second where rows begin between two vectors
-SEVERAL_WARPS = 64  # of a row of several wide inputs: with more, lanes that fold their own were faster
+SEVERAL_WARPS = {
+    4: 64,
+    2: 128,
+}  # of a row of several inputs, by their bytes: with more, lanes that fold their own were faster
 LANES_TILE = 8192  # elements of a program of a cluster whose lanes fold their own
 FEW_ELEMENTS = 32  # of a row that one program holds: more of them take longer than they save
 REGISTERS, THREADS = 65536, 2048  # of an SM
@@ -98,7 +101,7 @@ def blocks_stage(
         return None
     if stage.splits > 1 and stage.block_outputs > 1 and not _announces(program):
         return None
-    if len(rows.dtypes) > 1 and not small and stage.splits * stage.num_warps > SEVERAL_WARPS:
+    if len(rows.dtypes) > 1 and stage.splits * stage.num_warps > SEVERAL_WARPS[2 if small else 4]:
         return None
     if stage.splits > 1 and stage.align > 1 and beside:
         return None  # extra tensors' elements would come one by one
