@@ -11,6 +11,8 @@ import triton.language as tl
 from tilefold import xray
 from tilefold.xray.report.model import Observation
 
+# From some version on Triton waits until a box is stored whole, so that nothing after it meets it: seen in 3.9.
+WAITS = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
 ARGS = {"x_ptr": "*fp32", "y_ptr": "*fp32", "z_ptr": "*fp32"}
 B = 32
 
@@ -64,6 +66,9 @@ def races(kernel: Any, apart: int) -> list[Observation]:
     ],
 )  # fmt: skip
 def test_a_box_that_meets_other_accesses_is_an_error_with_what_is_stored(kernel: Any, said: str) -> None:
+    if WAITS and kernel is not stored_then_fetched:
+        assert not races(kernel, 0)
+        return
     (found,) = races(kernel, 0)
     assert found.severity == "error"
     assert said in found.evidence
