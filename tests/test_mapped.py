@@ -418,17 +418,19 @@ def test_infinities_and_nan_of_clusters(clusters: Callable[[int, int], None]) ->
     check(got, torch.softmax(x.double(), 1), torch.float32)
 
 
+@pytest.mark.parametrize("warps", [1, 4])
 def test_programs_whose_elements_are_far_from_the_rows_largest(
-    clusters: Callable[[int, int], None],
+    warps: int, clusters: Callable[[int, int], None]
 ) -> None:
-    """Each program's exponentials are about its own maximum, and then the row's."""
-    clusters(1, 8)
-    x = cut(5, 600)
-    x[0, 256:512] -= 60
-    x[1, 256:512] += 60
+    """Each program's exponentials are about its own maximum, and then the row's; four rows a program, and one."""
+    clusters(warps, 8)
+    n = 256 * warps
+    x = cut(5, 2 * n + n // 4)
+    x[0, n : 2 * n] -= 60
+    x[1, n : 2 * n] += 60
     x[2] *= 1e30
-    x[3, :256] = -1e38
-    x[4, 300] = 1e10
+    x[3, :n] = -1e38
+    x[4, n + 40] = 1e10
     (got,), plan = executed(*kept(_shares, False), [x], (1,))
     assert plan.stages[0].splits == 3
     check(got, torch.softmax(x.double(), 1), torch.float32)

@@ -197,7 +197,7 @@ OPERATIONS = (
         "functional/normalized.py",
         "return own, share * catalogue.rescaled(own, largest)",
         "return own, share",
-        ("tests/test_mapped.py::test_programs_whose_elements_are_far_from_the_rows_largest",),
+        ("tests/test_mapped.py::test_programs_whose_elements_are_far_from_the_rows_largest[4]",),
     ),
     Mutant(
         "a block's last tile counts what is beyond the row's end",
