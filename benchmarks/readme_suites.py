@@ -14,9 +14,19 @@ from readme_tables import PEERS, classes, farthest, limits_text, markdown, prove
 from tilefold.bench.plot_labels import name_of, shape_label
 from tilefold.bench.results import CaseResult, SuiteResult, read_results
 from tilefold.bench.statistics import geometric_mean
-from tilefold.bench.summary import DRAWN, OURS, complaints, fractions, median_us, not_slower, summary, timed
+from tilefold.bench.summary import (
+    DRAWN,
+    DRAWN_PRODUCTS,
+    OURS,
+    complaints,
+    fractions,
+    median_us,
+    not_slower,
+    summary,
+    timed,
+)
 
-SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes")
+SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes", "products")
 OWN = ("three launches",)  # other forms of ours
 # A row of the README for each: the suite, and the name of its case.
 SHOWN = (
@@ -84,7 +94,11 @@ def render_readme(found: dict[str, SuiteResult]) -> str:
             rows.append(row(case, others_of(result)))
     if not found:
         return "No whole run of the other suites beside their peers is committed yet."
-    said = [f"- `{suite}`: {sentence(result)}" for suite, result in found.items()]
+    said = [
+        line
+        for suite, result in found.items()
+        for line in (f"- `{suite}`{seed_text(result)}: {sentence(result)}", *drawn(result, whole=False))
+    ]
     intro = "`-` is what a peer does not have; the ratio is the fastest other's time over tilefold's."
     return "\n".join(
         [
@@ -114,6 +128,26 @@ def sentence(result: SuiteResult) -> str:
     return "; ".join(said) + "."
 
 
+def seed_text(result: SuiteResult) -> str:
+    """The seeds that random problems were drawn from, and when they were."""
+    if result.suite not in (*DRAWN, *DRAWN_PRODUCTS):
+        return ""
+    seeds = dict.fromkeys(
+        found[1] for run in result.runs if (found := re.search(r"--seed[ =](\d+)", run.command or ""))
+    )
+    return f" (drawn from seed {', '.join(seeds)} after the planner's last change)" if seeds else ""
+
+
+def drawn(result: SuiteResult, whole: bool = True) -> list[str]:
+    """How random problems spread: each class and operation, or the classes by size alone."""
+    if result.suite not in (*DRAWN, *DRAWN_PRODUCTS):
+        return []
+    lines = [line for line in summary(result) if "tenth percentile" in line or "the better of" in line]
+    if whole:
+        return [f"- {line}" for line in lines]
+    return [f"  - {line}" for line in lines if "bytes alone" in line or line.startswith("all")]
+
+
 def render_measured(found: dict[str, SuiteResult]) -> str:
     """The part of docs/measured.md: each suite's command, classes, its farthest cells and what was wrong."""
     text: list[str] = []
@@ -123,8 +157,7 @@ def render_measured(found: dict[str, SuiteResult]) -> str:
         peers = ", ".join(f"{name} {version}" for name, version in run.peers.items() if version)
         text += [f"### {suite}", "", textwrap.fill(f"{where}{f' Peers: {peers}.' if peers else ''}", 126), ""]
         text += [*classes(result), "", textwrap.fill(sentence(result), 126), ""]
-        if suite in DRAWN:
-            text += [*(f"- {line}" for line in summary(result) if "tenth percentile" in line), ""]
+        text += [*lines, ""] if (lines := drawn(result)) else []
         text += ["The farthest from the limit:", "", *farthest(result, 10), ""]
         wrong = [line for line in complaints(result) if line.startswith(("WRONG", "ERROR"))]
         text += [*(f"- {shortened(line)}" for line in wrong), ""] if wrong else []

@@ -159,7 +159,7 @@ def test_options_choose_seed_count_and_dims() -> None:
 
 def test_summary_says_mean_tenth_percentile_worst_and_how_many_are_slower() -> None:
     lines = summary.summary(suite_result(*CASES, suite="shapes"))
-    said = next(line for line in lines if line.startswith("all: "))
+    said = next(line for line in lines if line.startswith("all folds: "))
     assert "mean" in said
     assert "tenth percentile" in said
     assert "slower than the best peer beyond 3 %" in said

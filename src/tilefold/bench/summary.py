@@ -105,13 +105,16 @@ def planner_lines(cases: Sequence[CaseResult], other: str) -> list[str]:
 
 
 def drawn_lines(cases: Sequence[CaseResult], peers: Sequence[str]) -> list[str]:
-    """Of each dtype and size class, of each operation and of all: mean, tenth percentile and worst fraction of the limit, and
-    how many cases are slower than the best of the peers beyond 3 % and 15 %.
+    """Of folds and of the other operations by dtype and size, of each operation and of all: mean, tenth percentile and worst
+    fraction of the limit, and how many cases are slower than the best of the peers beyond 3 % and 15 %.
     """
+    from tilefold.bench.operations import OPERATIONS
+
     classes: dict[str, list[CaseResult]] = {}
     for case in cases:
-        sized = f"{case.dtype}, bytes alone {size_class(case.floor_us)}"
-        for name in (sized, f"{case.operation}, {case.dtype}", "all"):
+        kind = "folds" if case.operation in OPERATIONS else "other operations"
+        sized = f"{kind}, {case.dtype}, bytes alone {size_class(case.floor_us)}"
+        for name in (sized, f"{case.operation}, {case.dtype}", f"all {kind}"):
             classes.setdefault(name, []).append(case)
     return [
         f"{name}: {_drawn_line(some, peers)}" for name, some in sorted(classes.items()) if fractions(some)
