@@ -236,7 +236,7 @@ def features(
         tiles * tile.elements * min(1, work.converts),
         tiles * tile.elements * work.sees_positions,
         masked * tile.elements * work.selects,
-        tiles * tile.loads * len(geometry.deep),
+        tiles * tile.loads * len(geometry.deep) + tile.results * max(0, len(geometry.flat) - 1),
         shuffled,
         (tile.warps > 1) * tile.results * work.words * (1.0 if not stage.ordered else passes),
         ordered * tile.results * work.words * (tile.rounds + 1),
