@@ -27,8 +27,9 @@ from tilefold.planner.settled import second_stage
 from tilefold.planner.view import VECTOR_BYTES, View, view_of
 from tilefold.problem import Problem
 
-FLAT_BYTES = 16384  # along the last output dim: above, a program of that many bytes has its results along it
-NO_FLAT = 256  # vectors of a row: from here on a program owns one
+ROWS_BYTES = 16384  # of rows along the last output dim: from here on they are work for programs of their own
+COLUMNS_BYTES = 512  # of columns side by side: from here on a warp reads them in whole lines
+LONG_ROW = 256  # vectors: from here on a program owns one row
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,11 @@ def can_be_flat(problem: Problem) -> bool:
     if len(problem.output_dims) < 2 or problem.ragged or 2 * problem.outputs > NARROW:
         return False
     view = view_of(problem)
-    if view.by_rows and view.length >= NO_FLAT * view.vector:
-        return False
-    return view.inner * view.length * view.element < FLAT_BYTES
+    if not view.by_rows:
+        return view.inner * view.element < COLUMNS_BYTES
+    return (
+        view.length < LONG_ROW * view.vector and view.inner * view.length * view.element < ROWS_BYTES
+    )
 
 
 def shift_of(problem: Problem) -> int:
