@@ -10,9 +10,9 @@ from problems import Drawn
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.lower import calls_of
-from tilefold.planner.launched import Launched as Walked
 from tilefold.planner.folds import partial_dtypes, problem_of_states
 from tilefold.planner.geometry import Geometry, geometry_of
+from tilefold.planner.launched import Launched as Walked
 from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.requests import Moved, program_loads, program_stores
 from tilefold.planner.threads import Steps

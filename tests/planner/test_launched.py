@@ -1,4 +1,4 @@
-"""Folds whose first launch walks its results along all output dims as one, or from the vector before the first: the same answers."""
+"""First launches that walk results along all output dims as one, or from the vector before the first: the same answers."""
 
 from __future__ import annotations
 

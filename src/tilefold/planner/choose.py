@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -138,12 +138,10 @@ def _first_launch(
 def _other_form(
     launch: Launched, first: Stage, time_us: float, chip: Device, constants: Constants
 ) -> tuple[Launched, Stage, float]:
-    """A first launch that keeps reduced dims apart, or walks its results otherwise, where the model expects that to be faster:
-    by `apart_doubt`, or by anything where it makes vectors whole that were not."""
+    """A first launch that keeps reduced dims apart, or walks its results otherwise, where the model expects that to be
+    faster: by `apart_doubt`, or by anything where it makes vectors whole that were not."""
     narrow, alone_us = launch.view, time_us
-    kept = [
-        Launched.keeping(launch.whole, launch.program, a) for a in forms(launch.whole, launch.program)
-    ]
+    kept = [Launched.keeping(launch.whole, launch.program, a) for a in forms(launch.whole, launch.program)]
     tried = [*kept, *(walked for one in (launch, *kept) for walked in one.walks())]
     for other in sorted(tried, key=lambda one: _ruled_us(one, chip, constants))[:BEST_FORMS]:
         stage, expected_us = _first_launch(other, chip, False, "model", constants)

@@ -1,8 +1,8 @@
 """What a fold's first launch works on, and along what it walks its results.
 
-A first launch walks its results along the last output dim. Or along all output dims as one (`flat`), where the last is so short
-that a program would own few elements. Or from the vector before the first result (`shift`), where rows of results begin alike
-between two vectors: columns behind a few elements, or of a slice.
+A first launch walks its results along the last output dim. Or along all output dims as one (`flat`), where the last is so
+short that a program would own few elements. Or from the vector before the first result (`shift`), where rows of results begin
+alike between two vectors: columns behind a few elements, or of a slice.
 
     x[4824, 168, 24, 5], dim 3, sliced   810,432 times 24 rows of 10 bytes: a program owns rows across the output dims
     x[7, 23, 93, 192], dim 1, offset 2   columns that begin 2 elements after a vector: 6 results more, whole vectors
@@ -137,9 +137,7 @@ def can_be_flat(problem: Problem) -> bool:
     view = view_of(problem)
     if not view.by_rows:
         return view.inner * view.element < COLUMNS_BYTES
-    return (
-        view.length < LONG_ROW * view.vector and view.inner * view.length * view.element < ROWS_BYTES
-    )
+    return view.length < LONG_ROW * view.vector and view.inner * view.length * view.element < ROWS_BYTES
 
 
 def shift_of(problem: Problem) -> int:

@@ -113,8 +113,8 @@ def owned_results(
 ):  # fmt: skip
     """(outer position, place along the last output dim, whether it is read, result there, whether it is stored).
 
-    FLAT: results of all output dims are counted as one, so each has an outer position, taken apart. SHIFT: places begin so many
-    elements before the first result, at a whole vector, and whole vectors are read.
+    FLAT: results of all output dims are counted as one, so each has an outer position, taken apart. SHIFT: places begin so
+    many elements before the first result, at a whole vector, and whole vectors are read.
     """
     place = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     result = place
@@ -352,10 +352,10 @@ def fold_lanes(
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
 
-    A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the folded positions [split * chunk, (split + 1) *
-    chunk), the last split all that are left. It reads tiles of [RUN, LANES, BLOCK_OUTPUTS, UNROLL] elements: in a tile, lane l takes UNROLL
-    runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_OUTPUTS]. Triton gives threads to the contiguous
-    axis first (RUN or BLOCK_OUTPUTS), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
+    A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the folded positions [split * chunk, (split + 1)
+    * chunk), the last split all that are left. It reads tiles of [RUN, LANES, BLOCK_OUTPUTS, UNROLL] elements: in a tile,
+    lane l takes UNROLL runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_OUTPUTS]. Triton gives threads
+    to the contiguous axis first (RUN or BLOCK_OUTPUTS), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
 
     Lanes meet with COMBINE_SYMMETRIC: threads that exchange states then hold the same bits of one result, whichever of them
     writes it.
