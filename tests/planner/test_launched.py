@@ -27,6 +27,7 @@ from tilefold.planner.plan import Apart, Stage
 from tilefold.problem import Problem
 
 ROWS = Stage("small_axis", 64, 1, 1, 8, 1, 1, flat=True)
+ORDERED = Stage("ordered", 32, 1, 2, 2, 1, 1, ordered=True, flat=True)
 COLUMNS = Stage("columns", 64, 2, 1, 2, 1, 1)
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
 Answer = Callable[[torch.Tensor], torch.Tensor]
@@ -114,7 +115,28 @@ def test_positions() -> None:
     assert torch.equal(folded(y, monoids.ARGMAX, (0,), replace(COLUMNS, shift=begin)), y.argmax(0))
 
 
+@pytest.mark.parametrize(
+    ("part", "dim", "stage"),
+    [
+        ((9, 3, 5), 2, ORDERED),
+        ((9, 4, 3), 1, replace(ORDERED, lanes=2)),
+        ((9, 4, 3), 1, replace(ORDERED, run=1)),
+    ],
+)
+def test_order_is_kept_along_all_dims(part: tuple[int, ...], dim: int, stage: Stage) -> None:
+    x = inside((9, 5, 7))[tuple(slice(n) for n in part)]
+    assert torch.equal(folded(x, monoids.LAST, (dim,), stage), x.select(dim, -1))
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_order_is_kept_from_a_vector_before_the_first(splits: int) -> None:
+    x = inside((2, 40, 36), 3)
+    stage = Stage("ordered", 32, 1, 1, 2, splits, 1, ordered=True, shift=3)
+    assert torch.equal(folded(x, monoids.LAST, (1,), stage), x[:, -1])
+
+
 SLICED = Layout((0, 1, 2), (50, 26, 5), (0, 1, 0))
+ORDERED_COLUMNS = Stage("ordered", 256, 1, 1, 2, 1, 1, ordered=True, shift=2)
 MISALIGNED = Layout((0, 1, 2), (3, 70, 192), (0, 0, 0), 2)
 
 
@@ -125,6 +147,8 @@ MISALIGNED = Layout((0, 1, 2), (3, 70, 192), (0, 0, 0), 2)
         ("argmax", 2, (50, 24, 5), SLICED, replace(ROWS, lanes=2, unroll=4)),
         ("sum", 1, (3, 70, 192), MISALIGNED, replace(COLUMNS, block_outputs=128, unroll=4, shift=2)),
         ("sum", 1, (3, 70, 192), MISALIGNED, replace(COLUMNS, block_outputs=64, splits=3, shift=2)),
+        ("max_subarray", 2, (50, 24, 5), SLICED, ORDERED),
+        ("max_subarray", 1, (3, 70, 192), MISALIGNED, ORDERED_COLUMNS),
         ("sum", 1, (90, 70, 16), Layout((0, 1, 2), (90, 71, 16), (0, 0, 0)), replace(COLUMNS, flat=True)),
     ],
 )  # fmt: skip
@@ -134,7 +158,9 @@ def test_machine_code_moves_what_the_model_says(
     drawn = problems.problem_of(fold_case(operation, dim, shape, "bf16", "", layout=layout))
     first = launches_of(drawn, plan_of(stage, drawn.problem, drawn.program, H200))[0]
     made: Any = calls.compile_for(first.call, 90)
-    assert bool(re.search(r"ld\.global\S*\.v4\.b32", made.asm["ptx"])) == (stage.family == "columns")
+    assert bool(re.search(r"ld\.global\S*\.v4\.b32", made.asm["ptx"])) == (
+        stage.family == "columns" or stage.shift > 0
+    )
     found = executed(first, made.asm["ptx"], made.metadata.shared)
     for program, (loads, stores) in zip(first.programs(), found, strict=True):
         modelled, stored = first.modelled(program)

@@ -71,8 +71,6 @@ class Launched:
 
     def walks(self) -> Iterator[Launched]:
         """The same with other ways along its results."""
-        if not self.program.algebra.commutative:
-            return
         if can_be_flat(self.problem):
             yield replace(self, flat=True)
         shift = shift_of(self.problem)

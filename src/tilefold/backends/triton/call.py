@@ -174,6 +174,9 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
         "HAS_FULL": has_full,
         "TAIL": tail,
         "LENGTH": constant_length(stage, length, ragged),
+        "FLAT": stage.flat,
+        "SHIFT": stage.shift,
+        "VECTOR": vector,
     }
     if stage.ordered:
         return shared | {"LEVELS": stage.run.bit_length() - 1}
@@ -184,9 +187,6 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
         "IN_ORDER": stage.in_order,
         "TAIL_ONCE": has_one_tail(stage, length, ragged),
         "RAGGED": vector if ragged else 0,
-        "FLAT": stage.flat,
-        "SHIFT": stage.shift,
-        "VECTOR": vector,
     }
 
 
