@@ -125,11 +125,11 @@ def fold_in_order(
 ):  # fmt: skip
     """Fold in the elements' order: every lane its neighbours in registers, lanes in order, tile after tile.
 
-    A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the folded positions [split * chunk, (split + 1) * chunk), the last
-    split all that are left. In a tile of LANES * RUN * UNROLL elements lane l takes UNROLL runs of RUN = 2 ** LEVELS
-    neighbours, one behind the other, and the lanes' states meet once a tile: the last lane carries what came before. Head,
-    whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at
-    split * split_step) a row.
+    A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the folded positions [split * chunk, (split + 1)
+    * chunk), the last split all that are left. In a tile of LANES * RUN * UNROLL elements lane l takes UNROLL runs of RUN =
+    2 ** LEVELS neighbours, one behind the other, and the lanes' states meet once a tile: the last lane carries what came
+    before. Head, whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at split *
+    split_step) a row.
     """
     if RELEASE:
         gdc_launch_dependents()
