@@ -42,7 +42,8 @@ def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
         return replace(_column_tile(view, 4, width, 8), prefetch=True)
     if blocks <= 2 and view.bytes >= LARGE and (view.full_vector <= 4 or view.inner < 4 * view.full_vector):
         # Masks and a second field take registers: eight loads of whole vectors then spill.
-        most = 4 if fields > 1 and view.inner % (NARROW_COLUMNS * view.full_vector) else 8
+        masked = view.inner % min(power_above(view.inner), NARROW_COLUMNS * view.vector) > 0
+        most = 4 if fields > 1 and masked else 8
         return _column_tile(view, MAX_WARPS if view.full_vector > 4 else 8, NARROW_COLUMNS, most)
     if view.bytes < LARGE // 2 and blocks * view.element <= 32:
         return _small_columns(view, fields, absorbs)
