@@ -24,7 +24,7 @@ from tilefold.errors import ArgumentError
 from tilefold.planner.atomics import atomic_of, atomic_plan
 from tilefold.planner.candidates import Wanted, base_tiles, variants_of
 from tilefold.planner.columns import column_programs, columns_stage, one_lane
-from tilefold.planner.cost import FITTED, Constants, cost
+from tilefold.planner.cost import FITTED, Constants, cost, least_us
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import fold_plan
 from tilefold.planner.forms import forms
@@ -46,10 +46,10 @@ from tilefold.planner.settled import (
     settled,
     whole_splits,
 )
-from tilefold.planner.view import View, alone
+from tilefold.planner.view import EVICT_FIRST_BELOW, ONE_WAVE, View, alone
 from tilefold.problem import Problem, canonical
 
-WARPS_WANTED = 8192  # for a fold of few results: about 62 warps an SM on 132 SMs, one wave
+WARPS_WANTED = 8192  # for a large fold of few results: about 62 warps an SM on 132 SMs
 PLANNERS = ("rules", "model")
 DEFAULT = "model"  # docs/experiments/planner-model.md
 BEST_FORMS = 2  # of which tiles are weighed
@@ -141,15 +141,28 @@ def _other_form(
     """A first launch that keeps reduced dims apart, or walks its results otherwise, where the model expects that to be
     faster: by `apart_doubt`, or by anything where it makes vectors whole that were not."""
     narrow, alone_us = launch.view, time_us
-    kept = [Launched.keeping(launch.whole, launch.program, a) for a in forms(launch.whole, launch.program)]
-    tried = [*kept, *(walked for one in (launch, *kept) for walked in one.walks())]
-    for other in sorted(tried, key=lambda one: _ruled_us(one, chip, constants))[:BEST_FORMS]:
-        stage, expected_us = _first_launch(other, chip, False, "model", constants)
-        widens = narrow.vector < narrow.full_vector == other.view.vector
-        doubt = 0.0 if widens else constants.apart_doubt
-        if expected_us < min(time_us, (1 - doubt) * alone_us):
-            launch, first, time_us = other, stage, expected_us
+    least = least_us(launch.known(launch.geometry), chip, constants)
+    some_narrow = narrow.vector < narrow.full_vector
+    if (1.0 if some_narrow else 1 - constants.apart_doubt) * alone_us <= least:
+        return launch, first, time_us
+    whole, program = launch.whole, launch.program
+    kept = [Launched.keeping(whole, program, apart) for apart in forms(whole, program)]
+    walked = [walks for one in (launch, *kept) for walks in one.walks()]
+    for other in (*_best(kept, chip, constants), *_best(walked, chip, constants)):
+        widens = some_narrow and other.view.vector == narrow.full_vector
+        wanted_us = (
+            alone_us if widens else (1 - constants.apart_doubt) * (time_us if other.flat else alone_us)
+        )
+        if wanted_us > least:
+            stage, expected_us = _first_launch(other, chip, False, "model", constants)
+            if expected_us < min(time_us, wanted_us):
+                launch, first, time_us = other, stage, expected_us
     return launch, first, time_us
+
+
+def _best(tried: list[Launched], chip: Device, constants: Constants) -> list[Launched]:
+    """Those of whose rules' plans the model expects most."""
+    return sorted(tried, key=lambda one: _ruled_us(one, chip, constants))[:BEST_FORMS]
 
 
 def _ruled_us(launch: Launched, chip: Device, constants: Constants) -> float:
@@ -181,11 +194,14 @@ def _modelled(
         # Columns' lanes are shared among threads by how neighbours lie, and loads through shared memory likewise.
         return not invariant or view.by_rows or stage.ordered or (stage.lanes == 1 and stage.num_stages == 1)
 
-    tiles = sorted((tile for tile in base_tiles(wanted) if allowed(tile)), key=time_us)[:BEST_TILES]
-    variants = [stage for tile in tiles for stage in variants_of(tile, wanted) if allowed(stage)]
-    expected_us = {stage: time_us(stage) for stage in (rule, *variants)}
+    expected_us = {rule: time_us(rule)}
+    wanted_us = (1 - constants.doubt) * expected_us[rule]
+    if wanted_us > least_us(known, chip, constants):
+        tiles = sorted((tile for tile in base_tiles(wanted) if allowed(tile)), key=time_us)[:BEST_TILES]
+        variants = [stage for tile in tiles for stage in variants_of(tile, wanted) if allowed(stage)]
+        expected_us |= {stage: time_us(stage) for stage in variants}
     chosen = min(expected_us, key=expected_us.__getitem__)
-    if expected_us[chosen] > (1 - constants.doubt) * expected_us[rule]:
+    if expected_us[chosen] > wanted_us:
         chosen = rule
     return launch.stage(chosen), 0.0 if invariant else expected_us[chosen]
 
@@ -216,13 +232,15 @@ def _splits(view: View, stage: Stage, chip: Device, invariant: bool, ragged: boo
     tiles = (view.length - ragged) // stage.step - (stage.align > 1)
     if view.by_rows:
         wanted = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) * chip.sms // 132 // stage.num_warps
+        if view.bytes < EVICT_FIRST_BELOW:
+            wanted = ONE_WAVE * chip.sms // stage.num_warps
     else:
         wanted = chip.sms * column_programs(view, stage)
     if invariant and tiles:
         splits = max(1, min(INVARIANT_SPLITS, tiles // 16))
     elif (
         tiles < 2
-        or programs >= chip.sms * (12 if view.vector < view.full_vector else 4) - chip.sms // 4
+        or programs >= chip.sms * 4 - chip.sms // 4
         or (view.by_rows and not view.few and not stage.ordered)
     ):
         return 1
