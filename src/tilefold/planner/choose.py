@@ -148,7 +148,7 @@ def _other_form(
     whole, program = launch.whole, launch.program
     kept = [Launched.keeping(whole, program, apart) for apart in forms(whole, program)]
     walked = [walks for one in (launch, *kept) for walks in one.walks()]
-    for other in (*_best(kept, chip, constants), *_best(walked, chip, constants)):
+    for other in (*_best(kept, chip, constants), *_best(walked, chip, constants)[:1]):
         widens = some_narrow and other.view.vector == narrow.full_vector
         wanted_us = (
             alone_us if widens else (1 - constants.apart_doubt) * (time_us if other.flat else alone_us)
