@@ -69,7 +69,8 @@ def keeps_runs(problem: Problem, stage: Stage) -> bool:
     """
     reduced, inputs = problem.reduced_dims, range(len(problem.dtypes))
     alike = {
-        (problem.dtypes[i].itemsize, problem.aligned[i], *(d.strides[i] for d in problem.dims)) for i in inputs
+        (problem.dtypes[i].itemsize, problem.aligned[i], *(d.strides[i] for d in problem.dims))
+        for i in inputs
     }
     whole = len(reduced) < 2 or reduced[-1].size % stage.run == 0
     runs = problem.length == 1 or (whole and any(reduced[-1].strides))
