@@ -302,7 +302,7 @@ MUTANTS = (
         "results walked along all output dims lie where another dim's do",
         "backends/triton/kernels/tiles.py",
         "outer = [(number // size[1] % size[0]).to(tl.int64) for size in outer_sizes]",
-        "outer = [(number // size[0] % size[1]).to(tl.int64) for size in outer_sizes]",
+        "outer = [(number // size[1] % (size[0] - 1)).to(tl.int64) for size in outer_sizes]",
         ("tests/planner/test_launched.py::test_results_along_all_dims",),
     ),
     Mutant(
