@@ -122,8 +122,12 @@ def map_tensors(
     guarantee: str = "run_to_run",
     library: LibraryMap | None = None,
     call: str = "reduce_map",
+    names: Sequence[str | None] | None = None,
 ) -> list[Tensor]:
-    """`reduce_map` of a function that was run: a list of results. `convert` reads every element as that dtype first."""
+    """`reduce_map` of a function that was run: a list of results. `convert` reads every element as that dtype first.
+
+    `names` are what messages call the tensors and the extra ones.
+    """
     every, key = [*tensors, *extras], None
     if _any_autocast() and out is None and convert is None and (wide := as_widened(call, tensors[0])):
         convert, library = wide, None
@@ -133,8 +137,9 @@ def map_tensors(
             made = executable.call(*every)
             if made is not None:
                 return made
-    check_inputs(tensors, monoid, guarantee, call)
-    check_tensors(every, call)
+    names = (*[None] * len(tensors), *["extras"] * len(extras)) if names is None else names
+    check_inputs(tensors, monoid, guarantee, call, names[: len(tensors)])
+    check_tensors(every, call, names=names)
     convert = as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)

@@ -119,7 +119,7 @@ def _fold(
 ) -> list[Tensor]:
     """Results of checked arguments' segments, unpacked."""
     check_inputs(tensors, monoid, guarantee, CALL)
-    check_tensors([tensors[0], offsets], CALL)
+    check_tensors([tensors[0], offsets], CALL, names=(None, "offsets"))
     dtype = as_dtype(dtype, CALL)
     shape = broadcast_shape(tensors, CALL)
     place = _dim_of(dim, len(shape))
@@ -186,7 +186,7 @@ def _of_keys(
 ) -> tuple[Tensor | None, Tensor]:
     """(keys, offsets) of runs of equal keys; or offsets of the keys 0 ... num_segments - 1, found by bisection."""
     check_is_tensor(by, CALL, "`by`")
-    check_tensors([*tensors, by], CALL)
+    check_tensors([*tensors, by], CALL, names=(*[None] * len(tensors), "by"))
     shape = broadcast_shape(tensors, CALL)
     length = shape[_dim_of(dim, len(shape))]
     if by.shape != (length,):

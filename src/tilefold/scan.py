@@ -271,7 +271,7 @@ def _initial(
 
 def _field(value: Any, name: str, dtype: torch.dtype, rows: Sequence[int], like: Tensor, call: str) -> Tensor:
     if isinstance(value, Tensor):
-        check_tensors([value], call)
+        check_tensors([value], call, names=("init",))
         if value.device != like.device:
             raise DeviceError(
                 f"{call}: `init` must be on the inputs' device {like.device}, got {value.device} for {name}; move it there"
