@@ -178,7 +178,7 @@ REFUSED = {
         errors.KindError,
         r"`largest` must be True or False, got 1",
     ),
-    "dims": (lambda: tilefold.topk(X, 2, (0, 1)), errors.KindError, r"`dim` must be an int, got \(0, 1\)"),
+    "dims": (lambda: tilefold.topk(X, 2, (0, 1)), errors.KindError, r"`dim` must be one int, got \(0, 1\)"),
     "dim": (lambda: tilefold.topk(X, 2, 2), errors.DimError, r"in \[-2, 1\] .*got 2"),
     "complex": (lambda: tilefold.topk(X.to(torch.complex64), 2), errors.DtypeError, r"complex64"),
     "gradient": (lambda: tilefold.topk(X.clone().requires_grad_(), 2), errors.GradientError, r"require grad"),

@@ -27,7 +27,7 @@ from tilefold.validate import as_dtype, as_inputs, check_inputs, check_out, chec
 _ROLE = Role(
     "`apply`",
     "`apply` must take an element, each further input's, each result of the fold and each of `extras`",
-    "take as many values after the first",
+    "write a function of so many values",
     call="reduce_map",
     several=True,
 )
@@ -94,7 +94,7 @@ def reduce_map(
 
 
 def _as_extras(extras: Any) -> list[Tensor]:
-    if isinstance(extras, Tensor):
+    if isinstance(extras, Tensor) or overridden(extras):
         return [extras]
     if not isinstance(extras, Sequence) or isinstance(extras, str):
         raise KindError(

@@ -13,7 +13,7 @@ from tilefold import refold
 from tilefold.algebra.program import Program
 from tilefold.backends import loops, native, reference, row_tiles, scans, segments, selecting, torch_product
 from tilefold.errors import BackendError
-from tilefold.modes import as_given
+from tilefold.modes import as_given, check_not_traced
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.library import LibraryMap, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
@@ -42,6 +42,7 @@ def _multiplied(request: Product, tensors: Sequence[Tensor], backend: str) -> Ma
     plan = Plan("torch", (step,), guarantee=guarantee, strategy="torch.matmul", reason=reason)
 
     def fold_rows(value: Tensor, program: Program) -> list[Tensor]:
+        check_not_traced(request.call)
         return by_tiles([value], program, (value.ndim - 1,), guarantee)[0]
 
     return torch_product.multiply(a, b, extras, request.ending, guarantee, request.shape, fold_rows), plan
@@ -64,6 +65,7 @@ def _folded(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made
         if backend == "torch":
             fields, dtypes = ", ".join(program.algebra.fields), ", ".join(str(t.dtype) for t in tensors)
             _refuse("fold", f"({fields}) of {dtypes} over dims {list(dims)}", guarantee)
+    check_not_traced(request.call)
     return refold.fold(by_tiles, tensors, program, dims, guarantee)
 
 
@@ -156,6 +158,7 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
             return made, known.plan(len(tensors), guarantee)
         if backend == "torch":
             _refuse("function", f"{request.call} over dims {list(request.dims)}", guarantee)
+    check_not_traced(request.call)
     fold = _by_definition if backend == "reference" else by_tiles
     folded, plan = refold.fold(fold, tensors[:n], row.program, request.dims, guarantee)
     kept = [1 if d in request.dims else size for d, size in enumerate(request.shape)]
@@ -202,6 +205,7 @@ def _rearranged(request: Rearrangement, tensors: Sequence[Tensor], backend: str)
 
 def _selected(request: Selected, tensors: Sequence[Tensor], backend: str) -> Made:
     (x,), guarantee = tensors, request.guarantee
+    check_not_traced(request.call)
     if backend == "reference":
         made = selecting.by_definition(x, request.dim, request.k, request.largest)
         plan = _by_elements(guarantee)
@@ -222,6 +226,7 @@ def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
             return native.scan(function, inputs[0], dim, program), library_plan(function, program, guarantee)
         if backend == "torch":
             _refuse("scan", f"({', '.join(program.algebra.fields)}) over dim {dim}", guarantee)
+    check_not_traced(request.call)
     if backend == "reference":
         results, state = reference.scan(
             inputs, init, program, dim, exclusive=request.exclusive, reverse=request.reverse
@@ -262,6 +267,7 @@ def _repeated_scan(request: Scan, tensors: Sequence[Tensor]) -> Repeated | None:
 
 def _segmented(request: Segments, tensors: Sequence[Tensor], backend: str) -> Made:
     *inputs, offsets = tensors
+    check_not_traced(request.call)
     fold = segments.by_definition if backend == "reference" else segments.fold
     results = fold(inputs, offsets, request.program, request.dim, request.guarantee)
     plan = Plan(

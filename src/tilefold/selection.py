@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from tilefold import dispatch
-from tilefold.errors import ArgumentError, KindError, ShapeError
+from tilefold.errors import ArgumentError, KindError, ShapeError, shown
 from tilefold.modes import check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.planner.selections import MOST
-from tilefold.problem import wrapped_dims
+from tilefold.problem import one_dim
 from tilefold.requests import Selected
 from tilefold.switch import layout
 from tilefold.uncompiled import uncompiled
@@ -102,12 +102,10 @@ def _checked(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: st
     check_guarantee(guarantee, "topk")
     for name, value in (("largest", largest), ("sorted", ordered)):
         if not isinstance(value, bool):
-            raise KindError(f"topk: `{name}` must be True or False, got {value!r}; write bool(...)")
-    if dim is None or isinstance(dim, Sequence):
-        raise KindError(f"topk: `dim` must be an int, got {dim!r}; name one dim")
-    (along,) = wrapped_dims(dim, x.ndim, "topk")
+            raise KindError(f"topk: `{name}` must be True or False, got {shown(value)}; write bool(...)")
+    along = one_dim(dim, x.ndim, "topk")
     if isinstance(k, bool) or not hasattr(k, "__index__"):
-        raise KindError(f"topk: `k` must be an int, got {k!r}; say how many elements to take")
+        raise KindError(f"topk: `k` must be an int, got {shown(k)}; say how many elements to take")
     k, length = operator.index(k), x.shape[along] if x.ndim else 1
     if not 0 <= k <= length:
         raise ShapeError(

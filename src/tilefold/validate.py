@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch.autograd import forward_ad
+from torch.overrides import has_torch_function
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import FOLDABLE, check_foldable
@@ -25,7 +26,7 @@ def check_is_tensor(x: Any, call: str, name: str = "the input") -> None:
 
 
 def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
-    """The inputs as a list: a tensor alone, or a sequence of them.
+    """The inputs as a list: a tensor alone, or what decides as one (`__torch_function__`), or a sequence of them.
 
     Raises:
         KindError: something else was given, or what folds is no monoid.
@@ -35,7 +36,7 @@ def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
             f"{call}: a tensor is folded with a tilefold.Monoid, got {type(monoid).__name__}; "
             "take one of tilefold.monoids or make one"
         )
-    if isinstance(inputs, torch.Tensor):
+    if isinstance(inputs, torch.Tensor) or has_torch_function((inputs,)):
         return [inputs]
     if not isinstance(inputs, Sequence) or isinstance(inputs, str):
         raise KindError(
@@ -236,6 +237,17 @@ def check_out(
             f"{call}: the tensors of `out` must not overlap, got memory of both; use a fresh tensor for each"
         )
     return targets
+
+
+def check_apart(targets: Sequence[torch.Tensor] | None, others: Sequence[Any], name: str, call: str) -> None:
+    """Refuse an `out` that shares memory with what another argument gives.
+
+    Raises:
+        ShapeError: it does.
+    """
+    tensors = [t for t in others if isinstance(t, torch.Tensor)]
+    if any(_overlap(target, t) for target in targets or () for t in tensors):
+        raise ShapeError(f"{call}: `out` must not overlap `{name}`, got memory of both; use a fresh tensor")
 
 
 def _check_target(

@@ -58,19 +58,31 @@ CASES = [
         "apply of too many",
         lambda: tf.reduce_map(X, monoids.SUM, lambda x: x, 1),
         ArityError,
-        r"`apply` must take an element, .*, got 1 of these for .*; take",
+        r"`apply` must take an element, .*, 2 in all, got lambda\(x\); write",
     ),
     Case(
         "apply of extras that are not there",
         lambda: tf.reduce_map(X, monoids.SUM, lambda x, total, weight: x, 1),
         ArityError,
-        r"`apply` must take .*, got 1 of these",
+        r"`apply` must take .*, 2 in all, got lambda\(x, total, weight\)",
     ),
     Case(
         "apply of nothing",
         lambda: tf.reduce_map(X, monoids.SUM, lambda x, total: (), 1),
         ArityError,
         r"`apply` must return one value or more, got 0 from .*; return",
+    ),
+    Case(
+        "apply without a result",
+        lambda: tf.reduce_map(X, monoids.SUM, lambda x, total: None, 1),
+        ArityError,
+        r"lambda: `apply` must return a value or a tuple of values, got NoneType; return",
+    ),
+    Case(
+        "apply into too few tensors",
+        lambda: tf.reduce_map(X, monoids.SUM, lambda x, total: (x, total), 1, out=torch.empty(2, 3)),
+        ArgumentError,
+        r"`out` must have one tensor for each of 2 results, got 1",
     ),
     Case(
         "apply of a block",

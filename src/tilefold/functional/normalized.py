@@ -15,8 +15,8 @@ from tilefold.algebra import catalogue
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.contract.functions import Traced
-from tilefold.errors import ArgumentError, KindError, ShapeError
-from tilefold.functional.arguments import INFINITY, Dims, as_number, is_whole, need_float, redirected, shown
+from tilefold.errors import ArgumentError, KindError, ShapeError, shown
+from tilefold.functional.arguments import INFINITY, Dims, as_number, is_whole, need_float, redirected
 from tilefold.mapped import graph_of, kept, map_tensors
 from tilefold.overrides import overridden
 from tilefold.planner.library import LibraryMap
@@ -377,19 +377,19 @@ def _check_groups(x: Tensor, groups: Any, weight: Any, bias: Any) -> int:
         raise KindError(
             f"group_norm: `num_groups` must be an int, got {shown(groups)}; say how many there are"
         )
-    channels, groups = x.shape[1], int(groups)
-    if groups < 1 or channels % groups:
+    channels, number = x.shape[1], int(groups)
+    if number < 1 or channels % number:
         raise ShapeError(
-            f"group_norm: `num_groups` must divide the input's {channels} channels, got {groups}; take a divisor"
+            f"group_norm: `num_groups` must divide the input's {channels} channels, got {number}; take a divisor"
         )
-    if x.shape[0] * channels // groups * numbers.prod(x.shape[2:]) == 1:
+    if x.shape[0] * channels // number * numbers.prod(x.shape[2:]) == 1:
         raise ArgumentError(
             f"group_norm: a group must have more than one value (Expected more than 1 value per channel), got input size "
             f"{list(x.shape)}; take fewer groups"
         )
     for name, t in (("weight", weight), ("bias", bias)):
         _check_beside(t, name, (channels,), f"the shape [{channels}], a value a channel", "group_norm")
-    return groups
+    return number
 
 
 @uncompiled
