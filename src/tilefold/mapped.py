@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, get_num_threads
 from torch._C import _is_any_autocast_enabled as _any_autocast
 
 from tilefold import dispatch
@@ -185,8 +185,9 @@ def _key(tensors: Sequence[Tensor], monoid: Monoid, apply: Traced, dim: Any, *re
         return None
     if tensors[0].is_cuda:
         return (monoid, apply, seen, dim, rest)
-    # As for `reduce`: autocast must be left around each call.
-    return (monoid, apply, seen, dim, rest) if tensors[0].is_cpu and not _any_autocast() else None
+    # As for `reduce`: plans follow the number of threads, and autocast must be left around each call.
+    plain = tensors[0].is_cpu and not _any_autocast()
+    return (monoid, apply, seen, dim, rest, get_num_threads()) if plain else None
 
 
 @kept_outside_modes(256)

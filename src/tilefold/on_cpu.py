@@ -98,7 +98,7 @@ class Repeated:
 def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     """What answers calls like this one by the rule of `run` under "auto": torch's own fold, else a loop over tiles."""
     if isinstance(request, RowMap):
-        return _repeated_map(request, len(tensors))
+        return _repeated_map(request, tensors)
     if isinstance(request, Scan):
         return _repeated_scan(request, tensors)
     if not isinstance(request, Reduction) or len(tensors) > 1:
@@ -119,14 +119,45 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     return Repeated(watching.plan, call)
 
 
-def _repeated_map(request: RowMap, inputs: int) -> Repeated | None:
-    known = _known_map(request)
-    if known is None:
+def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None:
+    """What answers maps like this one: torch's own, else a loop that folds rows and one that maps."""
+    known, guarantee = _known_map(request), request.guarantee
+    if known is not None:
+        return Repeated(
+            known.plan(len(tensors), guarantee),
+            lambda *tensors: native.map_rows(known.function, tensors, known.arguments),
+        )
+    program, shape = request.row.program, request.shape
+    if 0 in shape:
         return None
-    return Repeated(
-        known.plan(inputs, request.guarantee),
-        lambda *tensors: native.map_rows(known.function, tensors, known.arguments),
-    )
+    n, watched = program.algebra.inputs, refold.is_watched(program)
+    program = refold.with_trust(program) if watched else program
+    folding = tiled(tensors[:n], program, request.dims, guarantee, _kept(request))
+
+    def call(*tensors: Tensor) -> list[Tensor] | None:
+        expanded = [t if t.shape == shape else t.expand(shape) for t in tensors]
+        folded = folding(expanded[:n])
+        if watched and not folded.pop().all():
+            return None
+        return _map_by_tiles(request, expanded, folded)
+
+    return Repeated(_then_mapped(folding.plan), call)
+
+
+def _kept(request: RowMap) -> list[int]:
+    """The shape of rows' results beside the elements."""
+    return [1 if d in request.dims else size for d, size in enumerate(request.shape)]
+
+
+def _map_by_tiles(request: RowMap, tensors: Sequence[Tensor], folded: Sequence[Tensor]) -> list[Tensor]:
+    n, alone = request.row.program.algebra.inputs, request.guarantee == "batch_invariant"
+    operands = [*tensors[:n], *(f.expand(request.shape) for f in folded), *tensors[n:]]
+    return row_tiles.map_tiles(request.row, operands, torch.get_num_threads(), placeless=alone)
+
+
+def _then_mapped(plan: Plan) -> Plan:
+    reason = "; ".join(filter(None, (plan.strategy, plan.reason)))
+    return replace(plan, strategy="fold and map", reason=reason)
 
 
 def _known_map(request: RowMap) -> LibraryMap | None:
@@ -161,16 +192,11 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
     check_not_traced(request.call)
     fold = _by_definition if backend == "reference" else by_tiles
     folded, plan = refold.fold(fold, tensors[:n], row.program, request.dims, guarantee)
-    kept = [1 if d in request.dims else size for d, size in enumerate(request.shape)]
-    rows = [f.reshape(kept).expand(request.shape) for f in folded]
-    operands = [*tensors[:n], *rows, *tensors[n:]]
-    plan = replace(
-        plan, strategy="fold and map", reason="; ".join(filter(None, (plan.strategy, plan.reason)))
-    )
+    folded, plan = [f.reshape(_kept(request)) for f in folded], _then_mapped(plan)
     if backend == "reference":
-        return row_tiles.map_by_definition(row, operands), plan
-    alone = guarantee == "batch_invariant"
-    return row_tiles.map_tiles(row, operands, torch.get_num_threads(), placeless=alone), plan
+        rows = [f.expand(request.shape) for f in folded]
+        return row_tiles.map_by_definition(row, [*tensors[:n], *rows, *tensors[n:]]), plan
+    return _map_by_tiles(request, tensors, folded), plan
 
 
 def _by_definition(
