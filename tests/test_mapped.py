@@ -221,6 +221,12 @@ def test_meta_fake_subclasses_and_gradients() -> None:
     check(tf.softmax(torch._neg_view(x), 1), torch.softmax(-x.double(), 1), torch.float32)
 
 
+@pytest.mark.parametrize("dim", [(), None, (0, 1)])
+def test_normalize_takes_no_dims_for_all(dim: Any) -> None:
+    x = cut(3, 4)
+    check(tf.normalize(x, dim=dim), F.normalize(x, dim=dim), torch.float32)
+
+
 def test_group_norm_into_out(backend: str) -> None:
     x = cut(2, 6, 5)
     want = F.group_norm(x.double(), 3)

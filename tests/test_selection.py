@@ -153,6 +153,12 @@ def test_nothing() -> None:
             assert got.indices.dtype == torch.int64
 
 
+def test_a_tensor_without_dims_gives_its_element() -> None:
+    x = torch.tensor(3.5)
+    for k in (0, 1):
+        assert tilefold.topk(x, k) == torch.topk(x, k) == (3.5, 0)
+
+
 def test_into_out_abstract_and_classes() -> None:
     x = torch.randn(4, 50)
     out = torch.empty(3, 4).T, torch.empty(4, 3, dtype=torch.int64)

@@ -38,7 +38,7 @@ def topk(
 
     Args:
         x: [K, M], any shape and strides, read in place; bool, integers of 8 to 64 bits or floats of 8 to 64 bits.
-        k: how many, at most 32 and at most the dim's length. 0 gives empty results.
+        k: how many, at most 32 and at most the dim's length. 0 gives empty results, of a 0-d tensor its element.
         dim: the dim to take them from; -1 is the last.
         largest: False takes the smallest. NaN counts as greater than any number, as in torch; both zeros are equal.
         sorted: the results are sorted either way, best first.
@@ -87,7 +87,8 @@ def _selected(
     check_not_recorded("topk", x.is_cuda)
     if is_abstract(x):
         return [x.new_empty(shape, dtype=d) for d in dtypes] if targets is None else targets
-    if 0 in shape or (k == 0 and not shape):
+    k = max(k, 1) if not shape else k  # a 0-d tensor's only element, as in torch
+    if 0 in shape:
         return [torch.empty(shape, dtype=d, device=x.device) for d in dtypes] if targets is None else targets
     seen = plain(x).resolve_neg() if x.is_neg() else plain(x)
     seen = seen if seen.ndim else seen.view(1)

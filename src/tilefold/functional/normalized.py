@@ -16,7 +16,7 @@ from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.contract.functions import Traced
 from tilefold.errors import ArgumentError, KindError, ShapeError, shown
-from tilefold.functional.arguments import INFINITY, Dims, as_number, is_whole, need_float, redirected
+from tilefold.functional.arguments import INFINITY, Dims, as_number, every, is_whole, need_float, redirected
 from tilefold.mapped import graph_of, kept, map_tensors
 from tilefold.overrides import overridden
 from tilefold.planner.library import LibraryMap
@@ -401,7 +401,7 @@ def normalize(
 
         y[k, i] = x[k, i] / max(eps, (sum over j of |x[k, j]|^p)^(1 / p))
 
-    Shapes: [M, K] to [M, K]; `dim` may be several.
+    Shapes: [M, K] to [M, K]; `dim` may be several; None or none of them is all.
     Dtypes: floats, computed in float32 or float64 (also the norm, which torch rounds to the input's dtype).
     Any strides, read in place; `out` may be the input itself. The same bits from run to run.
 
@@ -421,7 +421,7 @@ def normalize(
     if order is None:
         raise KindError(f"normalize: `p` must be a real number, got {shown(p)}; 2 is the Euclidean norm")
     monoid, apply = kept(_by_norm, order, small)
-    return map_tensors([input], monoid, apply, dim, out=out, guarantee=guarantee, call="normalize")[0]
+    return map_tensors([input], monoid, apply, every(dim), out=out, guarantee=guarantee, call="normalize")[0]
 
 
 def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:
