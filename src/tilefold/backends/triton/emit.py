@@ -93,6 +93,60 @@ def emit_blocks(program: Program, tiles: int, masks: Sequence[int], interpret: b
     return _function("ROW_BEGIN", ["counted", *taken], lines, results)
 
 
+def emit_lanes(program: Program, tiles: int, interpret: bool) -> str:
+    """LANE_BEGIN and LANE_ABSORB, also _MASKED, of a thread's elements, `tiles` of each input: its state, one element a tensor.
+
+    They take masks, then states, then the elements. Where the monoid absorbs no blocks, elements are combined one by one.
+    """
+    n, k = len(program.state), program.algebra.inputs
+    a, x = [f"a{i}" for i in range(n)], [f"x{i}{TILE}" for i in range(k)]
+    masks = [f"mask_{t}" for t in range(tiles)]
+    xs = [each for name in x for each in for_tiles(name, tiles)]
+    functions = []
+    for name, states in (("LANE_BEGIN", []), ("LANE_ABSORB", a)):
+        for masked in (False, True):
+            lines, results = _lane(program, states, x, tiles, masked, interpret)
+            taken = [*(masks if masked else []), *states, *xs]
+            functions.append(_function(name + "_MASKED" * masked, taken, lines, results))
+    return "\n\n".join(functions)
+
+
+def _lane(
+    program: Program, states: Sequence[str], x: Sequence[str], tiles: int, masked: bool, interpret: bool
+) -> tuple[list[str], list[str]]:
+    """The lines and the results of one of `emit_lanes`' functions."""
+    n, which = len(program.state), range(tiles) if masked else ()
+    if program.begin is None or program.absorb is None:
+        return _one_by_one(states, x, tiles, masked, n)
+    reads = [f"{name} = {_read(name, program.elements[p], interpret)}" for p, name in enumerate(x)]
+    lines = [each for line in reads for each in for_tiles(line, tiles)]
+    graph, names = (program.absorb, [*states, *x, "i"]) if states else (program.begin, [*x, "i"])
+    blocks = [False] * len(states) + [True] * len(x) + [False]
+    writer = Writer(graph, names, blocks, interpret, tiles=tiles, masks=which, lanes=True)
+    if masked:
+        lines.append(f"counted = {' + '.join(f'mask_{t}.to(tl.int32)' for t in range(tiles))}")
+    lines += ["like = x0_0", *writer.lines]
+    results = writer.results(program.state, False, "like")
+    if masked:
+        lines.append("old = IDENTITY(like.shape)")
+        old = states or [f"old[{i}]" for i in range(n)]
+        results = [f"tl.where(counted != 0, {new}, {was})" for new, was in zip(results, old, strict=True)]
+    return lines, results
+
+
+def _one_by_one(
+    states: Sequence[str], x: Sequence[str], tiles: int, masked: bool, fields: int
+) -> tuple[list[str], list[str]]:
+    """Each element lifted, and combined with what came before."""
+    lines = [f"state = ({', '.join(states)},)"] if states else []
+    for t in range(tiles):
+        lifted = f"LIFT({', '.join(name.replace(TILE, f'_{t}') for name in x)}, 0)"
+        if masked:
+            lifted = f"OR_IDENTITY(mask_{t}, *{lifted})"
+        lines.append(f"state = COMBINE(*state, *{lifted})" if states or t else f"state = {lifted}")
+    return lines, [f"state[{i}]" for i in range(fields)]
+
+
 def emit_rebase(rebase: TypedGraph | None, outputs: Sequence[torch.dtype], interpret: bool) -> str:
     """REBASE of what some of a row's elements fold to and what the row folds to -> what APPLY takes beside those elements."""
     own, whole = ([f"{name}{i}" for i in range(len(outputs))] for name in "pq")

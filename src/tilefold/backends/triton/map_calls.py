@@ -10,14 +10,15 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
-from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase
-from tilefold.backends.triton.kernels.clusters import meeting
+from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_lanes, emit_rebase
+from tilefold.backends.triton.kernels.clusters import meeting, meetings
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
 from tilefold.planner.blocks import Blocks
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.plan import Launch, Plan, Stage
+from tilefold.planner.rings import RESERVED_BYTES, Rings
 from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
@@ -138,6 +139,42 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     )  # fmt: skip
 
 
+def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_rings`."""
+    stage: Rings = step.settings
+    program = narrowed(row.program, problem.length)
+    inputs, extras, results, *steps = _row_arguments(stage, problem, row, interpret)
+    sizes, output_size, length = steps[6], steps[8], steps[10]
+    arguments = (inputs, extras, results, *steps[:2], sizes, output_size, length, problem.outputs)
+    constants: dict[str, Any] = {
+        "LANES": stage.lanes,
+        "RUN": stage.run,
+        "UNROLL": stage.unroll,
+        "TURNS": stage.turns,
+        "DEPTH": stage.depth,
+        "ALIGN": stage.align,
+        "MASKED": stage.align > 1 or problem.length != stage.step * stage.splits,
+        "HELD": stage.held,
+        "CLUSTER": stage.splits,
+        "MEETING": meetings(stage.splits, len(program.state)) if stage.splits > 1 else "",
+        "FIRST": _waiting(stage.depth),
+        "WAITING": _waiting(stage.depth - stage.turns),
+        "RESERVED": RESERVED_BYTES,
+    }
+    source = f"{_rows_source(program, row, interpret)}\n\n{emit_lanes(program, stage.run * stage.unroll, interpret)}"
+    clusters = min(problem.outputs, stage.clusters or problem.outputs)
+    grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
+        shared_bytes=RESERVED_BYTES + stage.shared_bytes, cluster=stage.splits,
+    )  # fmt: skip
+
+
+def _waiting(turns: int) -> str:
+    """PTX that waits until all but so many turns have come."""
+    return f"cp.async.wait_group {turns}; mov.u32 $0, 0;"
+
+
 def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
     """Arguments and constants of `map_windows`."""
     windows: Windows = step.settings
@@ -202,7 +239,7 @@ def _none(problem: Problem) -> Dim:
     return Dim("map", 1, (0,) * len(problem.dtypes))
 
 
-def _row_arguments(stage: Stage | Blocks, problem: Problem, row: Row, interpret: bool) -> tuple[Any, ...]:
+def _row_arguments(stage: Stage | Blocks | Rings, problem: Problem, row: Row, interpret: bool) -> tuple[Any, ...]:
     """Inputs, extras, results, sizes: whole rows of a problem."""
     *outer, last = problem.output_dims or (_none(problem),)
     *deep, inner = problem.reduced_dims or (replace(_none(problem), role="reduce"),)

@@ -160,3 +160,92 @@ def left(place):
         "{ .reg .b32 at; mov.u32 at, meeting_own; mad.lo.u32 at, $1, 4, at; ld.shared.b32 $0, [at]; }",
         "=r,r", [place], dtype=tl.uint32, is_pure=False, pack=1,
     )  # fmt: skip
+
+
+def meetings(cluster: int, words: int) -> str:
+    """PTX as `meeting`'s, for states that meet again and again: two places for each state, two barriers, in turns.
+
+    A program sends the states of the meeting after next only once all programs have sent those of the next one, so after all
+    have taken the present ones.
+    """
+    total = 4 * words * cluster
+    return f"""
+.shared .align 16 .b8 meeting_own[{4 * words}];
+.shared .align 16 .b8 meeting_all[{2 * total}];
+.shared .align 8 .b64 meeting_barrier[2];
+{{
+.reg .pred first;
+.reg .b32 thread;
+mov.u32 thread, %tid.x;
+setp.eq.u32 first, thread, 0;
+@first mbarrier.init.shared::cta.b64 [meeting_barrier], 1;
+@first mbarrier.init.shared::cta.b64 [meeting_barrier+8], 1;
+@first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier], {total};
+@first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier+8], {total};
+@first fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive.relaxed.aligned;
+mov.u32 $0, 0;
+}}
+"""
+
+
+def send_in_turn(words, total, number):
+    """Send this program's words to all programs of the cluster for meeting `number`, and wait until those of all have come."""
+    tl.inline_asm_elementwise(
+        """{
+        .reg .pred past, come, first;
+        .reg .b32 i, step, rank, to, word, at, there, barrier, value, side, mine, phase, bytes;
+        mov.u32 i, %tid.x;
+        mov.u32 step, %ntid.x;
+        mov.u32 rank, %cluster_ctarank;
+        and.b32 side, $3, 1;
+        shr.u32 phase, $3, 1;
+        and.b32 phase, phase, 1;
+        mov.u32 mine, meeting_barrier;
+        mad.lo.u32 mine, side, 8, mine;
+        mul.lo.u32 side, side, $2;
+        SENDING:
+        setp.ge.u32 past, i, $2;
+        @past bra SENT;
+        div.u32 to, i, $1;
+        rem.u32 word, i, $1;
+        mov.u32 at, meeting_own;
+        mad.lo.u32 at, word, 4, at;
+        ld.shared.b32 value, [at];
+        mad.lo.u32 word, rank, $1, word;
+        add.u32 word, word, side;
+        mov.u32 at, meeting_all;
+        mad.lo.u32 at, word, 4, at;
+        mapa.shared::cluster.u32 there, at, to;
+        mapa.shared::cluster.u32 barrier, mine, to;
+        st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], value, [barrier];
+        add.u32 i, i, step;
+        bra SENDING;
+        SENT:
+        WAITING:
+        mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 come, [mine], phase;
+        @!come bra WAITING;
+        mov.u32 i, %tid.x;
+        setp.eq.u32 first, i, 0;
+        mul.lo.u32 bytes, $2, 4;
+        @first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [mine], bytes;
+        mov.u32 $0, 0;
+        }""",
+        "=r,r,r,r", [words, total, number], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+def met_in_turn(state, CLUSTER: tl.constexpr, number):
+    """What the states of a cluster's programs combine to, in one order, at meeting `number`: a field is a number of 32 bits."""
+    FIELDS: tl.constexpr = len(state)
+    for f in tl.static_range(FIELDS):
+        leave(f + tl.arange(0, 1), tl.cast(state[f], tl.uint32, bitcast=True))
+    tl.debug_barrier()
+    send_in_turn(FIELDS, FIELDS * CLUSTER, number)
+    part = tl.arange(0, tl.constexpr(1 << (CLUSTER - 1).bit_length()))
+    mask = part < CLUSTER
+    states = ()
+    for f in tl.static_range(FIELDS):
+        at = (tl.where(mask, part, 0) + (number & 1) * CLUSTER) * FIELDS + f
+        states = states + (tl.cast(come(at), state[f].dtype, bitcast=True),)
+    return tl.reduce(OR_IDENTITY(mask, *states), 0, COMBINE_SYMMETRIC)
