@@ -68,13 +68,27 @@ def emit_row(program: Program, apply: TypedGraph, result: torch.dtype, *, interp
 
 
 def emit_apply(
-    apply: TypedGraph, taken: Sequence[torch.dtype], results: Sequence[torch.dtype], interpret: bool
+    apply: TypedGraph,
+    taken: Sequence[torch.dtype],
+    results: Sequence[torch.dtype],
+    interpret: bool,
+    wide: bool = False,
 ) -> str:
-    """APPLY of elements, a row's results and extras, as they are stored -> what is stored of each element."""
+    """APPLY of elements, a row's results and extras, as they are stored -> what is stored of each element.
+
+    With `wide` floats of 16 bits come and go as float32.
+    """
     names = [f"x{i}" for i in range(len(taken))]
-    reads = [f"{x} = {_read(x, dtype, interpret)}" for x, dtype in zip(names, taken, strict=True)]
+    stored = [(x, dtype) for x, dtype in zip(names, taken, strict=True) if not (wide and _is_half(dtype))]
+    reads = [f"{x} = {_read(x, dtype, interpret)}" for x, dtype in stored]
     writer = Writer(apply, names, [False] * len(names), interpret)
+    if wide:
+        results = [torch.float32 if _is_half(dtype) else dtype for dtype in results]
     return _function("APPLY", names, [*reads, *writer.lines], writer.results(results, True, "x0"))
+
+
+def _is_half(dtype: torch.dtype) -> bool:
+    return dtype in (torch.float16, torch.bfloat16)
 
 
 def emit_blocks(program: Program, tiles: int, masks: Sequence[int], interpret: bool) -> str:
@@ -96,7 +110,7 @@ def emit_blocks(program: Program, tiles: int, masks: Sequence[int], interpret: b
 def emit_lanes(program: Program, tiles: int, interpret: bool) -> str:
     """LANE_BEGIN and LANE_ABSORB, also _MASKED, of a thread's elements, `tiles` of each input: its state, one element a tensor.
 
-    They take masks, then states, then the elements. Where the monoid absorbs no blocks, elements are combined one by one.
+    Floats of 16 bits come as float32. They take masks, then states, then the elements. Where the monoid absorbs no blocks, elements are combined one by one.
     """
     n, k = len(program.state), program.algebra.inputs
     a, x = [f"a{i}" for i in range(n)], [f"x{i}{TILE}" for i in range(k)]
@@ -118,7 +132,8 @@ def _lane(
     n, which = len(program.state), range(tiles) if masked else ()
     if program.begin is None or program.absorb is None:
         return _one_by_one(states, x, tiles, masked, n)
-    reads = [f"{name} = {_read(name, program.elements[p], interpret)}" for p, name in enumerate(x)]
+    stored = [(name, d) for name, d in zip(x, program.elements, strict=True) if not _is_half(d)]
+    reads = [f"{name} = {_read(name, dtype, interpret)}" for name, dtype in stored]
     lines = [each for line in reads for each in for_tiles(line, tiles)]
     graph, names = (program.absorb, [*states, *x, "i"]) if states else (program.begin, [*x, "i"])
     blocks = [False] * len(states) + [True] * len(x) + [False]

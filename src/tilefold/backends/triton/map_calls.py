@@ -161,7 +161,7 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
         "WAITING": _waiting(stage.depth - stage.turns),
         "RESERVED": RESERVED_BYTES,
     }
-    source = f"{_rows_source(program, row, interpret)}\n\n{emit_lanes(program, stage.run * stage.unroll, interpret)}"
+    source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{emit_lanes(program, stage.run * stage.unroll, interpret)}"
     clusters = min(problem.outputs, stage.clusters or problem.outputs)
     grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
     return Call(
@@ -218,10 +218,10 @@ def clear_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     return Call("clear", prelude(), arguments, constants, math.ceil(length / block), 4, 1, False)
 
 
-def _rows_source(program: Program, row: Row, interpret: bool) -> str:
+def _rows_source(program: Program, row: Row, interpret: bool, wide: bool = False) -> str:
     """The generated functions of a fold of rows and of what is made of their elements."""
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
-    applied = emit_apply(row.apply, row.taken, row.results, interpret)
+    applied = emit_apply(row.apply, row.taken, row.results, interpret, wide)
     return f"{emit(program, index=index, interpret=interpret)}\n\n{applied}"
 
 

@@ -67,26 +67,35 @@ def write(address, words, some):
 
 
 def unpacked(words, dtype: tl.constexpr):
-    """The elements in some words, of 16 or 32 bits."""
+    """The elements in some words, of 16 or 32 bits: floats of 16 bits as float32."""
     elements = ()
     for w in tl.static_range(len(words)):
-        if dtype.primitive_bitwidth == 16:
-            low = tl.cast((words[w] & 0xFFFF).to(tl.uint16), dtype, bitcast=True)
-            high = tl.cast((words[w] >> 16).to(tl.uint16), dtype, bitcast=True)
-            elements = elements + (low, high)
+        if dtype == tl.bfloat16:
+            elements = elements + tl.inline_asm_elementwise(
+                "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [words[w]],
+                dtype=(tl.float32, tl.float32), is_pure=True, pack=1,
+            )  # fmt: skip
+        elif dtype == tl.float16:
+            elements = elements + tl.inline_asm_elementwise(
+                "{ .reg .b16 low, high; mov.b32 {low, high}, $2; cvt.f32.f16 $0, low; cvt.f32.f16 $1, high; }",
+                "=r,=r,r", [words[w]], dtype=(tl.float32, tl.float32), is_pure=True, pack=1,
+            )  # fmt: skip
         else:
             elements = elements + (tl.cast(words[w], dtype, bitcast=True),)
     return elements
 
 
-def packed(elements):
-    """The words that some elements of 16 or 32 bits make."""
+def packed(elements, dtype: tl.constexpr):
+    """The words that some elements make: floats of 16 bits are given as float32."""
     words = ()
-    if elements[0].dtype.primitive_bitwidth == 16:
+    if dtype.primitive_bitwidth == 16:
         for w in tl.static_range(len(elements) // 2):
-            low = tl.cast(elements[2 * w], tl.uint16, bitcast=True).to(tl.uint32)
-            high = tl.cast(elements[2 * w + 1], tl.uint16, bitcast=True).to(tl.uint32)
-            words = words + (low | (high << 16),)
+            words = words + (
+                tl.inline_asm_elementwise(
+                    "cvt.rn.bf16x2.f32 $0, $2, $1;" if dtype == tl.bfloat16 else "cvt.rn.f16x2.f32 $0, $2, $1;",
+                    "=r,r,r", [elements[2 * w], elements[2 * w + 1]], dtype=tl.uint32, is_pure=True, pack=1,
+                ),
+            )  # fmt: skip
     else:
         for w in tl.static_range(len(elements)):
             words = words + (tl.cast(elements[w], tl.uint32, bitcast=True),)
@@ -233,12 +242,12 @@ def map_turn(
             for e in tl.static_range(RUN):
                 elements = elements + (tl.broadcast_to(made[e][r], (LANES,)),)
             to = y_ptrs[r] + (y_begin - lead) + place
-            write(to.to(tl.int64), packed(elements), some)
+            write(to.to(tl.int64), packed(elements, to.dtype.element_ty), some)
             if MASKED:
                 if (start < lead) | (start + LANES * UNROLL * RUN > lead + length):
                     for e in tl.static_range(RUN):
                         inside = (place + e >= lead) & (place + e < lead + length) & (some == 0)
-                        tl.store(to + e, elements[e], mask=inside)
+                        tl.store(to + e, elements[e].to(to.dtype.element_ty), mask=inside)
 
 
 def fetch_beside(
