@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilefold.planner.plan import count
 from tilefold.planner.view import VECTOR_BYTES, WARP
 
-RESERVED_BYTES = 4096  # of a program's dynamic shared memory, for what Triton uses of it
+RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,12 @@ class Rings:
     held: bool = False
     inputs: int = 1
     extras: int = 0
-
     block_outputs: int = 1
 
     @property
     def num_warps(self) -> int:
         """Warps of a program."""
-        return self.lanes // WARP
+        return self.lanes * self.block_outputs // WARP
 
     @property
     def step(self) -> int:
@@ -46,13 +45,13 @@ class Rings:
     @property
     def shared_bytes(self) -> int:
         """Bytes of the ring, and of the extra tensors behind it."""
-        turns = self.depth * self.inputs + self.turns * self.extras * self.held
+        turns = self.depth * self.inputs * self.block_outputs + self.turns * self.extras * self.held
         return turns * self.unroll * self.lanes * VECTOR_BYTES
 
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        tile = f"l{self.lanes},r{self.run}x{self.unroll},t{self.turns}/{self.depth}"
+        tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll},t{self.turns}/{self.depth}"
         return f"{self.family}:{tile},s{self.splits},c{self.clusters}" + ",held" * self.held
 
     def __str__(self) -> str:

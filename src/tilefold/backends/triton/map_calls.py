@@ -12,6 +12,7 @@ from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_lanes, emit_rebase
 from tilefold.backends.triton.kernels.clusters import meeting, meetings
+from tilefold.backends.triton.kernels.map_rings import ring_of
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
 from tilefold.planner.blocks import Blocks
@@ -143,30 +144,35 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     """Arguments and constants of `map_rings`."""
     stage: Rings = step.settings
     program = narrowed(row.program, problem.length)
+    own = stage.block_outputs > 1  # then no warps exchange states, and Triton uses no shared memory
     inputs, extras, results, *steps = _row_arguments(stage, problem, row, interpret)
     sizes, output_size, length = steps[6], steps[8], steps[10]
     arguments = (inputs, extras, results, *steps[:2], sizes, output_size, length, problem.outputs)
     constants: dict[str, Any] = {
         "LANES": stage.lanes,
+        "ROWS": stage.block_outputs,
         "RUN": stage.run,
         "UNROLL": stage.unroll,
         "TURNS": stage.turns,
         "DEPTH": stage.depth,
         "ALIGN": stage.align,
         "MASKED": stage.align > 1 or problem.length != stage.step * stage.splits,
+        "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
         "HELD": stage.held,
         "CLUSTER": stage.splits,
         "MEETING": meetings(stage.splits, len(program.state)) if stage.splits > 1 else "",
+        "OWN": ring_of(stage.shared_bytes) if own else "",
         "FIRST": _waiting(stage.depth),
         "WAITING": _waiting(stage.depth - stage.turns),
         "RESERVED": RESERVED_BYTES,
     }
     source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{emit_lanes(program, stage.run * stage.unroll, interpret)}"
-    clusters = min(problem.outputs, stage.clusters or problem.outputs)
+    blocks = math.ceil(problem.outputs / stage.block_outputs)
+    clusters = min(blocks, stage.clusters or blocks)
     grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
-        shared_bytes=RESERVED_BYTES + stage.shared_bytes, cluster=stage.splits,
+        shared_bytes=0 if own else RESERVED_BYTES + stage.shared_bytes, cluster=stage.splits,
     )  # fmt: skip
 
 

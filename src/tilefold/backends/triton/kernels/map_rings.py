@@ -21,16 +21,28 @@ def said(TEXT: tl.constexpr):
     tl.inline_asm_elementwise(TEXT, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
 
 
+def memory():
+    """Where the ring's shared memory begins."""
+    return tl.inline_asm_elementwise("mov.u32 $0, global_smem;", "=r", [], dtype=tl.int32, is_pure=True, pack=1)
+
+
+def own_memory():
+    """Where the ring's shared memory begins that `ring_of` declared."""
+    return tl.inline_asm_elementwise("mov.u32 $0, ring_own;", "=r", [], dtype=tl.int32, is_pure=True, pack=1)
+
+
+def ring_of(words: int) -> str:
+    """PTX that declares the ring beside what Triton uses: up to 48 KB. $0 becomes 0."""
+    return f".shared .align 16 .b8 ring_own[{words}]; mov.u32 $0, 0;"
+
+
 def fetch(place, address, some):
     """Begin to copy 16 bytes to a place in shared memory, where there are `some`."""
     tl.inline_asm_elementwise(
         """{
         .reg .pred some;
-        .reg .b32 at;
         setp.ne.b32 some, $3, 0;
-        mov.u32 at, global_smem;
-        add.u32 at, at, $1;
-        @some cp.async.cg.shared.global [at], [$2], 16;
+        @some cp.async.cg.shared.global [$1], [$2], 16;
         mov.u32 $0, 0;
         }""",
         "=r,r,l,r", [place, address, some], dtype=tl.uint32, is_pure=False, pack=1,
@@ -40,7 +52,7 @@ def fetch(place, address, some):
 def held(place):
     """Four words at a place in shared memory."""
     return tl.inline_asm_elementwise(
-        "{ .reg .b32 at; mov.u32 at, global_smem; add.u32 at, at, $4; ld.shared.v4.b32 {$0, $1, $2, $3}, [at]; }",
+        "ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];",
         "=r,=r,=r,=r,r", [place], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=False, pack=1,
     )  # fmt: skip
 
@@ -133,35 +145,36 @@ def shifted(before, words, lead, dtype: tl.constexpr):
 
 def row_offset(x, row, outer_sizes, output_size):
     """Where a row begins in one operand, in elements."""
+    row = row.to(tl.int64)
     return x[1] + outer_offset(row // output_size, outer_sizes, x[2]) + (row % output_size) * x[3]
 
 
 def fetch_turn(
-    inputs, row, turn, slot, rows, first, lane, length, outer_sizes, output_size,
-    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr,
-    RESERVED: tl.constexpr,
+    inputs, row, turn, slot, rows, first, lane, thread, length, outer_sizes, output_size, ring,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
+    MASKED: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy this program's share of a turn of a row, if there is such a row."""
     for i in tl.static_range(len(inputs)):
-        begin = row_offset(inputs[i], row.to(tl.int64), outer_sizes, output_size)
+        begin = row_offset(inputs[i], row, outer_sizes, output_size)
         lead = begin % ALIGN
         source = inputs[i][0] + (begin - lead) + first
         for u in tl.static_range(UNROLL):
             at = ((turn * UNROLL + u) * LANES + lane) * RUN
-            some = lane * 0 + (row < rows).to(tl.int32)
+            some = thread * 0 + (row < rows).to(tl.int32)
             if MASKED:
                 some = some & (first + at < lead + length).to(tl.int32)
-            place = RESERVED + (((slot * UNROLL + u) * len(inputs) + i) * LANES + lane) * 16
+            place = ring + (((slot * UNROLL + u) * len(inputs) + i) * (LANES * ROWS) + thread) * 16
             fetch(place, (source + at).to(tl.int64), some)
     said("cp.async.commit_group; mov.u32 $0, 0;")
 
 
-def held_turn(inputs, slot, lane, LANES: tl.constexpr, UNROLL: tl.constexpr, RESERVED: tl.constexpr):
-    """A turn's elements, [LANES] each: of each input in turn."""
+def held_turn(inputs, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.constexpr):
+    """A turn's elements, a number a thread each: of each input in turn."""
     values = ()
     for i in tl.static_range(len(inputs)):
         for u in tl.static_range(UNROLL):
-            words = held(RESERVED + (((slot * UNROLL + u) * len(inputs) + i) * LANES + lane) * 16)
+            words = held(ring + (((slot * UNROLL + u) * len(inputs) + i) * THREADS + thread) * 16)
             values = values + unpacked(words, inputs[i][0].dtype.element_ty)
     return values
 
@@ -176,53 +189,38 @@ def masks_of(places, lead, length, RUN: tl.constexpr, UNROLL: tl.constexpr, LANE
     return masks
 
 
-def words_beside(
-    x, place, kept, lead, RUN: tl.constexpr, HELD: tl.constexpr, TAKEN: tl.constexpr,
-):  # fmt: skip
-    """RUN elements' words of an extra tensor, whose first is at `place`: from memory, or `kept` where HELD."""
-    words = ()
-    for w in tl.static_range(TAKEN):
-        if HELD:
-            words = words + held(kept + w * 16)
-        else:
-            words = words + read((x[0] + x[1] + place + w * (RUN // TAKEN)).to(tl.int64))
-    return words
-
-
 def beside_of(
-    extras, place, number, lead, length,
-    RUN: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, HELD: tl.constexpr, KEPT: tl.constexpr,
-    VECTORS: tl.constexpr,
+    extras, place, kept, lead, length,
+    RUN: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """RUN elements of each extra tensor, beside those at `place` of a row: vector `number` of this program."""
+    """RUN elements of each extra tensor, beside those at `place` of a row; HELD: `kept` in shared memory, EACH bytes a tensor."""
     values = ()
     for i in tl.static_range(len(extras)):
         dtype: tl.constexpr = extras[i][0].dtype.element_ty
-        TAKEN: tl.constexpr = RUN * dtype.primitive_bitwidth // 128
-        kept = KEPT + (i * VECTORS + number) * TAKEN * 16
-        at = place
-        if MASKED:
-            at = tl.minimum(place, (length - 1) // RUN * RUN)
-        words = words_beside(extras[i], at, kept, lead, RUN, HELD, TAKEN)
-        if ALIGN > 1:
-            before = words_beside(
-                extras[i], tl.maximum(tl.minimum(place - RUN, at), 0), kept, lead, RUN, HELD, TAKEN
-            )
-            words = shifted(before, words, lead, dtype)
+        if HELD:
+            words = held(kept + i * EACH)
+        else:
+            at = place
+            if MASKED:
+                at = tl.minimum(place, (length - 1) // RUN * RUN)
+            words = read((extras[i][0] + extras[i][1] + at).to(tl.int64))
+            if ALIGN > 1:
+                at = tl.maximum(tl.minimum(place - RUN, at), 0)
+                words = shifted(read((extras[i][0] + extras[i][1] + at).to(tl.int64)), words, lead, dtype)
         values = values + unpacked(words, dtype)
     return values
 
 
 def map_turn(
-    inputs, extras, y_ptrs, xs, results, y_begin, start, number, lane, lead, length,
-    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr,
-    HELD: tl.constexpr, KEPT: tl.constexpr, VECTORS: tl.constexpr,
+    inputs, extras, y_ptrs, xs, results, y_begin, start, kept, lane, thread, lead, length, present,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
+    MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """Map a turn's elements and store what they become: whole vectors, and one by one what shares a vector with another row."""
     for u in tl.static_range(UNROLL):
         place = start + (u * LANES + lane) * RUN
         beside = beside_of(
-            extras, place, number + u * LANES + lane, lead, length, RUN, ALIGN, MASKED, HELD, KEPT, VECTORS
+            extras, place, kept + (u * LANES + lane) * 16, lead, length, RUN, ALIGN, MASKED, HELD, EACH
         )
         made = ()
         for e in tl.static_range(RUN):
@@ -234,67 +232,88 @@ def map_turn(
             for i in tl.static_range(len(extras)):
                 values = values + (beside[i * RUN + e],)
             made = made + (APPLY(*values),)
-        some = lane * 0 + 1
+        some = thread * 0 + 1
+        if MASK_ROWS:
+            some = some & present
+        whole = some
         if MASKED:
-            some = ((place >= lead) & (place + RUN <= lead + length)).to(tl.int32)
+            whole = some & ((place >= lead) & (place + RUN <= lead + length)).to(tl.int32)
         for r in tl.static_range(len(y_ptrs)):
             elements = ()
             for e in tl.static_range(RUN):
-                elements = elements + (tl.broadcast_to(made[e][r], (LANES,)),)
+                elements = elements + (tl.broadcast_to(made[e][r], thread.shape),)
             to = y_ptrs[r] + (y_begin - lead) + place
-            write(to.to(tl.int64), packed(elements, to.dtype.element_ty), some)
-            if MASKED:
+            write(to.to(tl.int64), packed(elements, to.dtype.element_ty), whole)
+            if MASKED and ROWS == 1:
                 if (start < lead) | (start + LANES * UNROLL * RUN > lead + length):
-                    for e in tl.static_range(RUN):
-                        inside = (place + e >= lead) & (place + e < lead + length) & (some == 0)
-                        tl.store(to + e, elements[e].to(to.dtype.element_ty), mask=inside)
+                    write_edges(to, elements, place, lead, length, (some != 0) & (whole == 0), RUN)
+            elif MASKED:
+                write_edges(to, elements, place, lead, length, (some != 0) & (whole == 0), RUN)
+
+
+def write_edges(to, elements, place, lead, length, some, RUN: tl.constexpr):
+    """One by one: elements of `some` vectors that are not whole."""
+    for e in tl.static_range(RUN):
+        inside = (place + e >= lead) & (place + e < lead + length) & some
+        tl.store(tl.broadcast_to(to + e, some.shape), elements[e].to(to.dtype.element_ty), mask=inside)
 
 
 def fetch_beside(
-    extras, first, lane, length,
-    LANES: tl.constexpr, RUN: tl.constexpr, MASKED: tl.constexpr, KEPT: tl.constexpr, VECTORS: tl.constexpr,
+    extras, first, lane, length, kept,
+    LANES: tl.constexpr, RUN: tl.constexpr, MASKED: tl.constexpr, TAKEN: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """Begin to copy this program's share of the extra tensors, for all rows."""
+    """Begin to copy this program's share of the extra tensors, TAKEN vectors a thread, for all rows."""
     for i in tl.static_range(len(extras)):
-        TAKEN: tl.constexpr = RUN * extras[i][0].dtype.element_ty.primitive_bitwidth // 128
-        for v in tl.static_range(VECTORS // LANES):
+        for v in tl.static_range(TAKEN):
             place = first + (v * LANES + lane) * RUN
             some = lane * 0 + 1
             if MASKED:
                 some = (place < length).to(tl.int32)
-            for w in tl.static_range(TAKEN):
-                at = KEPT + ((i * VECTORS + v * LANES + lane) * TAKEN + w) * 16
-                fetch(at, (extras[i][0] + extras[i][1] + place + w * (RUN // TAKEN)).to(tl.int64), some)
+            fetch(kept + (v * LANES + lane) * 16 + i * EACH, (extras[i][0] + extras[i][1] + place).to(tl.int64), some)
     said("cp.async.commit_group; mov.u32 $0, 0;")
 
 
 def map_rings(
     inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length, rows,
-    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr, DEPTH: tl.constexpr,
-    ALIGN: tl.constexpr, MASKED: tl.constexpr, HELD: tl.constexpr, CLUSTER: tl.constexpr, MEETING: tl.constexpr,
-    FIRST: tl.constexpr, WAITING: tl.constexpr, RESERVED: tl.constexpr,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
+    DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
+    CLUSTER: tl.constexpr, MEETING: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
+    RESERVED: tl.constexpr,
 ):  # fmt: skip
-    """Fold and map rows, each held by CLUSTER programs in TURNS turns of their rings of DEPTH turns.
+    """Fold and map rows: ROWS of them by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
-    The programs of cluster c take the rows c, c + clusters, and so on. FIRST and WAITING are PTX: they wait until all but the
-    ring's DEPTH turns have come, and until the next TURNS turns have. HELD: extra tensors are kept behind the ring. Results
-    are [LANES] elements a store, whole vectors.
+    Programs walk over the rows. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if not empty; waits
+    until all but the ring's DEPTH turns have come, and until the next TURNS turns have. HELD: extra tensors are kept behind
+    the ring.
     """
-    VECTORS: tl.constexpr = TURNS * UNROLL * LANES
-    KEPT: tl.constexpr = RESERVED + DEPTH * UNROLL * LANES * 16 * len(inputs)
+    TAKEN: tl.constexpr = TURNS * UNROLL
+    EACH: tl.constexpr = TAKEN * LANES * 16
     split = tl.program_id(0) % CLUSTER
     cluster = tl.program_id(0) // CLUSTER
     clusters = tl.num_programs(0) // CLUSTER
-    lane = tl.arange(0, LANES)
-    first = split * (VECTORS * RUN)
+    if ROWS > 1:
+        lane = tl.arange(0, LANES)[None, :]
+        member = tl.arange(0, ROWS)[:, None]
+        thread = member * LANES + lane
+    else:
+        lane = tl.arange(0, LANES)
+        member = 0
+        thread = lane
+    if OWN == "":
+        ring = memory() + RESERVED
+    else:
+        said(OWN)
+        ring = own_memory()
+    kept = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
+    first = split * (TAKEN * LANES * RUN)
     if CLUSTER > 1:
         begin_meeting(MEETING)
     if HELD:
-        fetch_beside(extras, first, lane, length, LANES, RUN, MASKED, KEPT, VECTORS)
+        fetch_beside(extras, first, lane, length, kept, LANES, RUN, MASKED, TAKEN, EACH)
     for turn in range(DEPTH):
         fetch_turn(
-            inputs, cluster + turn // TURNS * clusters, turn % TURNS, turn, rows, first, lane, length, outer_sizes,
-            output_size, LANES, RUN, UNROLL, ALIGN, MASKED, RESERVED,
+            inputs, (cluster + turn // TURNS * clusters) * ROWS + member, turn % TURNS, turn, rows, first, lane, thread,
+            length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED,
         )  # fmt: skip
     if HELD:
         said(FIRST)
@@ -303,45 +322,70 @@ def map_rings(
         others_have_begun()
     number = 0 * split
     oldest = 0 * split
-    for row in range(cluster, rows, clusters):
-        begin = row_offset(inputs[0], row.to(tl.int64), outer_sizes, output_size)
+    for block in range(cluster, (rows + ROWS - 1) // ROWS, clusters):
+        row = block * ROWS + member
+        begin = row_offset(inputs[0], row, outer_sizes, output_size)
         lead = (begin % ALIGN).to(tl.int32)
         y = (0, 0, y_outer, y_output)
-        y_begin = row_offset(y, row.to(tl.int64), outer_sizes, output_size)
+        y_begin = row_offset(y, row, outer_sizes, output_size)
         said(WAITING)
-        xs = held_turn(inputs, oldest, lane, LANES, UNROLL, RESERVED)
-        state = begun(xs, first, lane, lead, length, LANES, RUN, UNROLL, MASKED)
+        xs = held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL)
+        state = begun(xs, first, lane, thread, lead, length, LANES, ROWS, RUN, UNROLL, MASKED)
         for turn in range(1, TURNS):
-            xs = held_turn(inputs, (oldest + turn) % DEPTH, lane, LANES, UNROLL, RESERVED)
+            xs = held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
             state = absorbed(
-                state, xs, first + turn * (UNROLL * LANES * RUN), lane, lead, length, LANES, RUN, UNROLL, MASKED
-            )
-        whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
-        if CLUSTER > 1:
-            whole = met_in_turn(whole, CLUSTER, number)
-        results = PROJECT(*whole)
+                state, xs, first + turn * (UNROLL * LANES * RUN), lane, thread, lead, length, LANES, ROWS, RUN, UNROLL,
+                MASKED,
+            )  # fmt: skip
+        if ROWS > 1:
+            results = beside_rows(PROJECT(*tl.reduce(state, 1, COMBINE_SYMMETRIC)))
+        else:
+            whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
+            if CLUSTER > 1:
+                whole = met_in_turn(whole, CLUSTER, number)
+            results = PROJECT(*whole)
         for turn in range(TURNS):
             slot = (oldest + turn) % DEPTH
-            xs = held_turn(inputs, slot, lane, LANES, UNROLL, RESERVED)
+            xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
             map_turn(
                 inputs, extras, y_ptrs, xs, results, y_begin, first + turn * (UNROLL * LANES * RUN),
-                turn * (UNROLL * LANES), lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED, HELD, KEPT, VECTORS,
+                kept + turn * (UNROLL * LANES * 16), lane, thread, lead, length, (row < rows).to(tl.int32), LANES, ROWS, RUN,
+                UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
             )  # fmt: skip
             ahead = turn + DEPTH
             fetch_turn(
-                inputs, row + ahead // TURNS * clusters, ahead % TURNS, slot, rows, first, lane, length, outer_sizes,
-                output_size, LANES, RUN, UNROLL, ALIGN, MASKED, RESERVED,
+                inputs, (block + ahead // TURNS * clusters) * ROWS + member, ahead % TURNS, slot, rows, first, lane, thread,
+                length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED,
             )  # fmt: skip
         number += 1
         oldest = (oldest + TURNS) % DEPTH
 
 
+def beside_rows(results):
+    """What each row folds to, beside its elements: [ROWS] -> [ROWS, 1]."""
+    values = ()
+    for r in tl.static_range(len(results)):
+        values = values + (results[r][:, None],)
+    return values
+
+
+def spread_masks(masks, thread):
+    """Masks over all threads."""
+    found = ()
+    for m in tl.static_range(len(masks)):
+        found = found + (tl.broadcast_to(masks[m], thread.shape),)
+    return found
+
+
 def begun(
-    xs, start, lane, lead, length,
-    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
+    xs, start, lane, thread, lead, length,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Each thread's state of a first turn, at `start` of its row."""
-    if MASKED:
+    if MASKED and ROWS > 1:
+        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES), thread)
+        state = LANE_BEGIN_MASKED(*masks, *xs)
+    elif MASKED:
         if (start >= lead) & (start + LANES * UNROLL * RUN <= lead + length):
             state = LANE_BEGIN(*xs)
         else:
@@ -352,11 +396,14 @@ def begun(
 
 
 def absorbed(
-    state, xs, start, lane, lead, length,
-    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
+    state, xs, start, lane, thread, lead, length,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Each thread's state with a further turn, at `start` of its row."""
-    if MASKED:
+    if MASKED and ROWS > 1:
+        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES), thread)
+        state = LANE_ABSORB_MASKED(*masks, *state, *xs)
+    elif MASKED:
         if (start >= lead) & (start + LANES * UNROLL * RUN <= lead + length):
             state = LANE_ABSORB(*state, *xs)
         else:
