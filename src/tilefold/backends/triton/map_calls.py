@@ -11,7 +11,7 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_lanes, emit_rebase
-from tilefold.backends.triton.kernels.clusters import meeting, meetings
+from tilefold.backends.triton.kernels.clusters import meeting
 from tilefold.backends.triton.kernels.map_rings import ring_of
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
@@ -160,7 +160,7 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
         "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
         "HELD": stage.held,
         "CLUSTER": stage.splits,
-        "MEETING": meetings(stage.splits, len(program.state)) if stage.splits > 1 else "",
+        "MEETING": meeting(stage.splits, len(program.state), again=True) if stage.splits > 1 else "",
         "OWN": ring_of(stage.shared_bytes) if own else "",
         "FIRST": _waiting(stage.depth),
         "WAITING": _waiting(stage.depth - stage.turns),

@@ -12,7 +12,7 @@ Triton uses itself. LANE_BEGIN and LANE_ABSORB (also _MASKED) take a turn's elem
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_meeting, met_in_turn, others_have_begun
+from tilefold.backends.triton.kernels.clusters import begin_meeting, met, others_have_begun
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
@@ -189,6 +189,18 @@ def masks_of(places, lead, length, RUN: tl.constexpr, UNROLL: tl.constexpr, LANE
     return masks
 
 
+def read_run(x, place, length, RUN: tl.constexpr, MASKED: tl.constexpr):
+    """The words of RUN neighbours of an extra tensor, from `place` on, a multiple of RUN; those beyond `length` are any."""
+    EACH: tl.constexpr = 128 // x[0].dtype.element_ty.primitive_bitwidth
+    words = ()
+    for w in tl.static_range(RUN // EACH):
+        at = place + w * EACH
+        if MASKED:
+            at = tl.maximum(tl.minimum(at, (length - 1) // EACH * EACH), 0)
+        words = words + read((x[0] + x[1] + at).to(tl.int64))
+    return words
+
+
 def beside_of(
     extras, place, kept, lead, length,
     RUN: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
@@ -196,18 +208,14 @@ def beside_of(
     """RUN elements of each extra tensor, beside those at `place` of a row; HELD: `kept` in shared memory, EACH bytes a tensor."""
     values = ()
     for i in tl.static_range(len(extras)):
-        dtype: tl.constexpr = extras[i][0].dtype.element_ty
         if HELD:
             words = held(kept + i * EACH)
         else:
-            at = place
-            if MASKED:
-                at = tl.minimum(place, (length - 1) // RUN * RUN)
-            words = read((extras[i][0] + extras[i][1] + at).to(tl.int64))
+            words = read_run(extras[i], place, length, RUN, MASKED)
             if ALIGN > 1:
-                at = tl.maximum(tl.minimum(place - RUN, at), 0)
-                words = shifted(read((extras[i][0] + extras[i][1] + at).to(tl.int64)), words, lead, dtype)
-        values = values + unpacked(words, dtype)
+                before = read_run(extras[i], place - RUN, length, RUN, MASKED)
+                words = shifted(before, words, lead, extras[i][0].dtype.element_ty)
+        values = values + unpacked(words, extras[i][0].dtype.element_ty)
     return values
 
 
@@ -342,7 +350,7 @@ def map_rings(
         else:
             whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
             if CLUSTER > 1:
-                whole = met_in_turn(whole, CLUSTER, number)
+                whole = met(whole, CLUSTER, 1, number)
             results = PROJECT(*whole)
         for turn in range(TURNS):
             slot = (oldest + turn) % DEPTH
