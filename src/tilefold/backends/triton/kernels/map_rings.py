@@ -146,7 +146,10 @@ def shifted(before, words, lead, dtype: tl.constexpr):
 def row_offset(x, row, outer_sizes, output_size):
     """Where a row begins in one operand, in elements."""
     row = row.to(tl.int64)
-    return x[1] + outer_offset(row // output_size, outer_sizes, x[2]) + (row % output_size) * x[3]
+    offset = x[1] + row * x[3]
+    if len(outer_sizes) > 0:
+        offset = x[1] + outer_offset(row // output_size, outer_sizes, x[2]) + (row % output_size) * x[3]
+    return offset
 
 
 def fetch_turn(
