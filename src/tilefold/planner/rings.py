@@ -85,7 +85,7 @@ def vectors_of(
     """(elements of a vector of 16 bytes, the multiple that rows begin at) if whole vectors can be held and stored; else None.
 
     All tensors have elements of one size, 2 or 4 bytes, contiguous along the one reduced dim; extra tensors, which may be
-    twice as wide, are shared by all rows.
+    twice as wide, are shared by all rows and all of one size.
     """
     n, size = len(rows.dtypes), rows.dtypes[0].itemsize
     if not view.by_rows or not program.algebra.commutative or program.algebra.index:
@@ -113,4 +113,4 @@ def _shared_by_rows(problem: Problem, inputs: int, size: int) -> bool:
         fits = dtype in ELEMENTS and dtype.itemsize in (size, 2 * size) and problem.aligned[i] % VECTOR_BYTES == 0
         if own or not fits or problem.reduced_dims[0].strides[i] != 1:
             return False
-    return True
+    return len({d.itemsize for d in problem.dtypes[inputs:]}) <= 1

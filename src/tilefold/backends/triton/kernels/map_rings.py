@@ -61,7 +61,7 @@ def read(address):
     """Four words of a tensor that nobody writes."""
     return tl.inline_asm_elementwise(
         "ld.global.nc.v4.b32 {$0, $1, $2, $3}, [$4];",
-        "=r,=r,=r,=r,l", [address], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=True, pack=1,
+        "=r,=r,=r,=r,l", [address], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=False, pack=1,
     )  # fmt: skip
 
 
@@ -204,35 +204,58 @@ def read_run(x, place, length, RUN: tl.constexpr, MASKED: tl.constexpr):
     return words
 
 
-def beside_of(
-    extras, place, kept, lead, length,
-    RUN: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
+def read_turn(
+    extras, start, lane, length,
+    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """RUN elements of each extra tensor, beside those at `place` of a row; HELD: `kept` in shared memory, EACH bytes a tensor."""
+    """The words of a turn's elements of each extra tensor: of each vector, and with ALIGN of the one before it."""
+    words = ()
+    for i in tl.static_range(len(extras)):
+        for u in tl.static_range(UNROLL):
+            place = start + (u * LANES + lane) * RUN
+            words = words + read_run(extras[i], place, length, RUN, MASKED)
+            if ALIGN > 1:
+                words = words + read_run(extras[i], place - RUN, length, RUN, MASKED)
+    return words
+
+
+def some_of(words, FIRST: tl.constexpr, NUMBER: tl.constexpr):
+    """NUMBER words, from FIRST on."""
+    found = ()
+    for w in tl.static_range(NUMBER):
+        found = found + (words[FIRST + w],)
+    return found
+
+
+def beside_of(
+    extras, words, kept, lead, u: tl.constexpr,
+    RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
+    """RUN elements of each extra tensor, beside vector `u` of a turn: of `words`, or HELD: `kept` in shared memory."""
     values = ()
     for i in tl.static_range(len(extras)):
+        dtype: tl.constexpr = extras[i][0].dtype.element_ty
+        W: tl.constexpr = RUN * dtype.primitive_bitwidth // 32
         if HELD:
-            words = held(kept + i * EACH)
+            own = held(kept + i * EACH)
+        elif ALIGN > 1:
+            own = some_of(words, (i * UNROLL + u) * 2 * W, W)
+            own = shifted(some_of(words, ((i * UNROLL + u) * 2 + 1) * W, W), own, lead, dtype)
         else:
-            words = read_run(extras[i], place, length, RUN, MASKED)
-            if ALIGN > 1:
-                before = read_run(extras[i], place - RUN, length, RUN, MASKED)
-                words = shifted(before, words, lead, extras[i][0].dtype.element_ty)
-        values = values + unpacked(words, extras[i][0].dtype.element_ty)
+            own = some_of(words, (i * UNROLL + u) * W, W)
+        values = values + unpacked(own, dtype)
     return values
 
 
 def map_turn(
-    inputs, extras, y_ptrs, xs, results, y_begin, start, kept, lane, thread, lead, length, present,
+    inputs, extras, words, y_ptrs, xs, results, y_begin, start, kept, lane, thread, lead, length, present,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
     MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """Map a turn's elements and store what they become: whole vectors, and one by one what shares a vector with another row."""
     for u in tl.static_range(UNROLL):
         place = start + (u * LANES + lane) * RUN
-        beside = beside_of(
-            extras, place, kept + (u * LANES + lane) * 16, lead, length, RUN, ALIGN, MASKED, HELD, EACH
-        )
+        beside = beside_of(extras, words, kept + (u * LANES + lane) * 16, lead, u, RUN, UNROLL, ALIGN, HELD, EACH)
         made = ()
         for e in tl.static_range(RUN):
             values = ()
@@ -331,6 +354,9 @@ def map_rings(
         tl.debug_barrier()
     if CLUSTER > 1:
         others_have_begun()
+    ahead = ()
+    if not HELD:
+        ahead = read_turn(extras, first, lane, length, LANES, RUN, UNROLL, ALIGN, MASKED)
     number = 0 * split
     oldest = 0 * split
     for block in range(cluster, (rows + ROWS - 1) // ROWS, clusters):
@@ -358,14 +384,18 @@ def map_rings(
         for turn in range(TURNS):
             slot = (oldest + turn) % DEPTH
             xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
+            words = ahead
+            if TURNS > 1 and not HELD:
+                following = first + (turn + 1) % TURNS * (UNROLL * LANES * RUN)
+                ahead = read_turn(extras, following, lane, length, LANES, RUN, UNROLL, ALIGN, MASKED)
             map_turn(
-                inputs, extras, y_ptrs, xs, results, y_begin, first + turn * (UNROLL * LANES * RUN),
+                inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * (UNROLL * LANES * RUN),
                 kept + turn * (UNROLL * LANES * 16), lane, thread, lead, length, (row < rows).to(tl.int32), LANES, ROWS, RUN,
                 UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
             )  # fmt: skip
-            ahead = turn + DEPTH
+            later = turn + DEPTH
             fetch_turn(
-                inputs, (block + ahead // TURNS * clusters) * ROWS + member, ahead % TURNS, slot, rows, first, lane, thread,
+                inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane, thread,
                 length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED,
             )  # fmt: skip
         number += 1
