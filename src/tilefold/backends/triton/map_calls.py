@@ -172,7 +172,7 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
-        shared_bytes=0 if own else RESERVED_BYTES + stage.shared_bytes, cluster=stage.splits,
+        shared_bytes=0 if own else RESERVED_BYTES + stage.shared_bytes, cluster=stage.splits, walk=stage.clusters > 0,
     )  # fmt: skip
 
 
