@@ -15,9 +15,9 @@ from tilefold.contract.row import Row, make_row_map
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
+from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
 from tilefold.planner.rings import Rings, vectors_of
-from tilefold.planner.maps import rows_of
 from tilefold.planner.view import view_of
 from tilefold.problem import Problem
 from tilefold.requests import RowMap
@@ -37,7 +37,9 @@ def check(got: torch.Tensor, want: torch.Tensor) -> None:
     torch.testing.assert_close(got.double(), want, rtol=bound, atol=bound * largest, equal_nan=True)
 
 
-def planned(monoid: Any, apply: Any, tensors: list[torch.Tensor], **ring: int) -> tuple[Plan, Problem, Row, RowMap]:
+def planned(
+    monoid: Any, apply: Any, tensors: list[torch.Tensor], **ring: int
+) -> tuple[Plan, Problem, Row, RowMap]:
     """A map of rows in a ring of this form."""
     n, shape = monoid.algebra.inputs, tensors[0].shape
     dtypes = tuple(t.dtype for t in tensors)
@@ -62,7 +64,9 @@ def executed(monoid: Any, apply: Any, tensors: list[torch.Tensor], **ring: int) 
     return results
 
 
-def ring(lanes: int, unroll: int, turns: int, depth: int, splits: int = 1, clusters: int = 0, rows: int = 1) -> dict[str, int]:
+def ring(
+    lanes: int, unroll: int, turns: int, depth: int, splits: int = 1, clusters: int = 0, rows: int = 1
+) -> dict[str, int]:
     return {
         "lanes": lanes, "unroll": unroll, "turns": turns, "depth": depth, "splits": splits, "clusters": clusters,
         "block_outputs": rows,
@@ -145,7 +149,11 @@ def test_in_place() -> None:
 
 def test_each_thread_reads_what_it_fetched() -> None:
     """Nothing is exchanged between threads but states: numbers stay in the threads that have them."""
-    for length, form in ((8192, ring(256, 2, 2, 3)), (4096, ring(128, 1, 1, 3, 4, 8)), (1024, ring(32, 4, 1, 1, rows=4))):
+    for length, form in (
+        (8192, ring(256, 2, 2, 3)),
+        (4096, ring(128, 1, 1, 3, 4, 8)),
+        (1024, ring(32, 4, 1, 1, rows=4)),
+    ):
         tensors = [torch.empty(64, length, dtype=BF16), torch.empty(length, dtype=BF16)]
         norm = kept(_norms, "layer_norm", length, 1e-5, (True, False), False)
         plan, problem, row, _ = planned(*norm, tensors, **form)

@@ -16,21 +16,23 @@ from tilefold.planner.device import Device
 from tilefold.planner.maps import Dtypes, long_vectors, rows_of
 from tilefold.planner.plan import count
 from tilefold.planner.settled import MANY_FIELDS
-from tilefold.planner.view import VECTOR_BYTES, WARP, View, alone, view_of
+from tilefold.planner.view import VECTOR_BYTES, WARP, View, alone, power_above, view_of
 from tilefold.problem import Problem
 
 RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it
-PROGRAM_BYTES = RESERVED_BYTES + 1024 + 512  # of an SM's shared memory beside a ring: the driver's, and states that meet
+PROGRAM_BYTES = (
+    RESERVED_BYTES + 1024 + 512
+)  # of an SM's shared memory beside a ring: the driver's, and states that meet
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
 LONGEST = 1 << 30  # elements: places in a row have 32 bits
 
 
 @dataclass(frozen=True)
 class Rings:
-    """What a launch of `map_rings` decides: each of `splits` programs holds `turns` of [unroll, lanes, run] elements of a row.
+    """What a launch of `map_rings` decides: each of `splits` programs holds `turns` of [unroll, lanes, run] of each row.
 
-    Or a program holds `block_outputs` rows. Its ring has room for `depth` turns, of `inputs` inputs; `held`: and for its share
-    of `extras` extra tensors. `clusters` walk over the rows, as many as there are rows where it is 0.
+    Or a program holds `block_outputs` rows. Its ring has room for `depth` turns, of `inputs` inputs; `held`: and for its
+    share of `extras` extra tensors. `clusters` walk over the rows; where it is 0, there are as many as rows.
     """
 
     family: str
@@ -90,9 +92,15 @@ def vectors_of(
     n, size = len(rows.dtypes), rows.dtypes[0].itemsize
     if not view.by_rows or not program.algebra.commutative or program.algebra.index:
         return None
-    if len(rows.reduced_dims) != 1 or not 0 < problem.length < LONGEST or not set(rows.reduced_dims[0].strides) == {1}:
+    if (
+        len(rows.reduced_dims) != 1
+        or not 0 < problem.length < LONGEST
+        or set(rows.reduced_dims[0].strides) != {1}
+    ):
         return None
-    if not {*rows.dtypes, *results} <= set(ELEMENTS) or {d.itemsize for d in (*rows.dtypes, *results)} != {size}:
+    if not {*rows.dtypes, *results} <= set(ELEMENTS) or {d.itemsize for d in (*rows.dtypes, *results)} != {
+        size
+    }:
         return None
     if len(program.state) >= MANY_FIELDS or any(d.itemsize != 4 for d in program.state):
         return None
@@ -110,7 +118,74 @@ def _shared_by_rows(problem: Problem, inputs: int, size: int) -> bool:
     """Whether each extra tensor is one row, contiguous and aligned, that all rows share."""
     for i, dtype in enumerate(problem.dtypes[inputs:], start=inputs):
         own = any(d.strides[i] for d in problem.output_dims)
-        fits = dtype in ELEMENTS and dtype.itemsize in (size, 2 * size) and problem.aligned[i] % VECTOR_BYTES == 0
+        fits = (
+            dtype in ELEMENTS
+            and dtype.itemsize in (size, 2 * size)
+            and problem.aligned[i] % VECTOR_BYTES == 0
+        )
         if own or not fits or problem.reduced_dims[0].strides[i] != 1:
             return False
     return len({d.itemsize for d in problem.dtypes[inputs:]}) <= 1
+
+
+SHORT_VECTORS = 256  # of a row: up to here a warp or less holds it
+SHORT_LANES_VECTORS = 8  # that a thread holds of a short row, of all inputs together
+SHORT_THREADS = 128  # of a program that holds several rows
+LONG_BYTES = 64 << 10  # of a row beside extra tensors, from here on
+SLICE_BYTES = 128 << 10  # that a program holds of a row, at most
+RING_BYTES = 216 << 10  # of shared memory, of the one program of an SM
+LANES = (1024, 512)  # threads of that program
+UNROLLS = (4, 2, 1)  # vectors a thread of a turn
+
+
+def rings_stage(
+    problem: Problem, program: Program, results: Dtypes, device: Device, invariant: bool, cluster: int
+) -> Rings | None:
+    """Rows in rings; None where registers hold them as well, or where there is no such form."""
+    rows = rows_of(problem, program.algebra.inputs)
+    view = alone(view_of(rows), rows) if invariant else view_of(rows)
+    found = vectors_of(problem, program, results, view, rows)
+    if found is None or cluster == 1:
+        return None
+    run, align = found
+    inputs, extras = len(rows.dtypes), len(problem.dtypes) - len(rows.dtypes)
+    vectors = math.ceil((problem.length + align - 1) / run)
+    base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=extras)
+    if vectors <= SHORT_VECTORS:
+        return _short(base, vectors)
+    if vectors * inputs * VECTOR_BYTES < LONG_BYTES:
+        return None
+    return _long(base, vectors, cluster, device)
+
+
+def _short(base: Rings, vectors: int) -> Rings:
+    """Several rows a program, each held by a warp or part of one."""
+    most = max(1, SHORT_LANES_VECTORS // base.inputs)
+    lanes = min(WARP, power_above(math.ceil(vectors / most)))
+    each = math.ceil(vectors / lanes)
+    unroll = min(each, most) if base.align == 1 else 1
+    turns = math.ceil(each / unroll)
+    return replace(
+        base, lanes=lanes, unroll=unroll, turns=turns, depth=turns, block_outputs=SHORT_THREADS // lanes
+    )
+
+
+def _long(base: Rings, vectors: int, cluster: int, device: Device) -> Rings | None:
+    """One program an SM that walks over rows, or a cluster of them, with the fewest places beyond a row's end."""
+    size = VECTOR_BYTES * base.inputs
+    splits = math.ceil(vectors * size / SLICE_BYTES)
+    if splits > cluster:
+        return None
+    share = math.ceil(vectors / splits)
+    found: list[tuple[int, int, Rings]] = []
+    for lanes in LANES:
+        for unroll in UNROLLS:
+            turns, depth = math.ceil(share / (lanes * unroll)), RING_BYTES // (lanes * unroll * size)
+            if turns < 2 or depth <= turns:
+                continue
+            clusters = device.sms // splits
+            stage = replace(
+                base, lanes=lanes, unroll=unroll, turns=turns, depth=depth, splits=splits, clusters=clusters
+            )
+            found.append((turns * lanes * unroll, len(found), stage))
+    return min(found)[2] if found else None

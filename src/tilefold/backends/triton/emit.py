@@ -108,9 +108,10 @@ def emit_blocks(program: Program, tiles: int, masks: Sequence[int], interpret: b
 
 
 def emit_lanes(program: Program, tiles: int, interpret: bool) -> str:
-    """LANE_BEGIN and LANE_ABSORB, also _MASKED, of a thread's elements, `tiles` of each input: its state, one element a tensor.
+    """LANE_BEGIN and LANE_ABSORB, also _MASKED: the state of a thread's elements, `tiles` of each input, a tensor each.
 
-    Floats of 16 bits come as float32. They take masks, then states, then the elements. Where the monoid absorbs no blocks, elements are combined one by one.
+    They take masks, then states, then the elements, floats of 16 bits as float32. Where the monoid absorbs no blocks,
+    elements are combined one by one.
     """
     n, k = len(program.state), program.algebra.inputs
     a, x = [f"a{i}" for i in range(n)], [f"x{i}{TILE}" for i in range(k)]

@@ -63,7 +63,7 @@ def _clusters(call: Call, kernel: Any) -> int:
     if not call.walk:
         return clusters
     shared = kernel.metadata.shared
-    fit = driver.active.utils.cuOccupancyMaxActiveClusters(kernel.function, shared, call.cluster)
+    fit: int = driver.active.utils.cuOccupancyMaxActiveClusters(kernel.function, shared, call.cluster)
     return max(1, min(clusters, fit))
 
 

@@ -144,11 +144,30 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     """Arguments and constants of `map_rings`."""
     stage: Rings = step.settings
     program = narrowed(row.program, problem.length)
-    own = stage.block_outputs > 1  # then no warps exchange states, and Triton uses no shared memory
     inputs, extras, results, *steps = _row_arguments(stage, problem, row, interpret)
-    sizes, output_size, length = steps[6], steps[8], steps[10]
-    arguments = (inputs, extras, results, *steps[:2], sizes, output_size, length, problem.outputs)
-    constants: dict[str, Any] = {
+    y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
+    arguments = (
+        inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs
+    )  # fmt: skip
+    constants = _ring_constants(stage, problem, len(program.state))
+    lanes = emit_lanes(program, stage.run * stage.unroll, interpret)
+    source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
+    blocks = math.ceil(problem.outputs / stage.block_outputs)
+    clusters = min(blocks, stage.clusters or blocks)
+    grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
+    shared = 0 if constants["OWN"] else RESERVED_BYTES + stage.shared_bytes
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False, shared_bytes=shared,
+        cluster=stage.splits, walk=stage.clusters > 0,
+    )  # fmt: skip
+
+
+def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any]:
+    """What a launch over rings decides. `words`: of a state.
+
+    Where no warps exchange states, Triton uses no shared memory, and the ring is declared beside it.
+    """
+    return {
         "LANES": stage.lanes,
         "ROWS": stage.block_outputs,
         "RUN": stage.run,
@@ -160,20 +179,12 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
         "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
         "HELD": stage.held,
         "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, len(program.state), again=True) if stage.splits > 1 else "",
-        "OWN": ring_of(stage.shared_bytes) if own else "",
+        "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else "",
+        "OWN": ring_of(stage.shared_bytes) if stage.block_outputs > 1 else "",
         "FIRST": _waiting(stage.depth),
         "WAITING": _waiting(stage.depth - stage.turns),
         "RESERVED": RESERVED_BYTES,
     }
-    source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{emit_lanes(program, stage.run * stage.unroll, interpret)}"
-    blocks = math.ceil(problem.outputs / stage.block_outputs)
-    clusters = min(blocks, stage.clusters or blocks)
-    grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
-    return Call(
-        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
-        shared_bytes=0 if own else RESERVED_BYTES + stage.shared_bytes, cluster=stage.splits, walk=stage.clusters > 0,
-    )  # fmt: skip
 
 
 def _waiting(turns: int) -> str:
@@ -245,7 +256,9 @@ def _none(problem: Problem) -> Dim:
     return Dim("map", 1, (0,) * len(problem.dtypes))
 
 
-def _row_arguments(stage: Stage | Blocks | Rings, problem: Problem, row: Row, interpret: bool) -> tuple[Any, ...]:
+def _row_arguments(
+    stage: Stage | Blocks | Rings, problem: Problem, row: Row, interpret: bool
+) -> tuple[Any, ...]:
     """Inputs, extras, results, sizes: whole rows of a problem."""
     *outer, last = problem.output_dims or (_none(problem),)
     *deep, inner = problem.reduced_dims or (replace(_none(problem), role="reduce"),)

@@ -252,7 +252,7 @@ def map_turn(
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
     MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """Map a turn's elements and store what they become: whole vectors, and one by one what shares a vector with another row."""
+    """Map a turn's elements and store what they become: whole vectors, and one by one what shares one with another row."""
     for u in tl.static_range(UNROLL):
         place = start + (u * LANES + lane) * RUN
         beside = beside_of(extras, words, kept + (u * LANES + lane) * 16, lead, u, RUN, UNROLL, ALIGN, HELD, EACH)
@@ -316,9 +316,9 @@ def map_rings(
 ):  # fmt: skip
     """Fold and map rows: ROWS of them by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
-    Programs walk over the rows. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if not empty; waits
-    until all but the ring's DEPTH turns have come, and until the next TURNS turns have. HELD: extra tensors are kept behind
-    the ring.
+    Programs walk over the rows. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not
+    empty; waits until all but the ring's DEPTH turns have come, and until the next TURNS turns have. HELD: extra tensors are
+    kept behind the ring.
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
