@@ -38,8 +38,8 @@ BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.
 
 @pytest.fixture(autouse=True)
 def in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short rows too are held in registers here; `test_rings` has those in shared memory."""
-    monkeypatch.setattr(rings, "SHORT_VECTORS", 0)
+    """Rows are held in registers here; `test_rings` has those in shared memory."""
+    monkeypatch.setattr(rings, "ELEMENTS", ())
 
 
 @pytest.fixture(params=BACKENDS)

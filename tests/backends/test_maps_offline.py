@@ -97,7 +97,7 @@ def test_nothing_is_spilled_and_vectors_are_whole(
 
 def small_tiles(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, warps: int = 1) -> None:
     """No program holds a row, and those of a cluster are small."""
-    monkeypatch.setattr(rings, "SHORT_VECTORS", 0)
+    monkeypatch.setattr(rings, "ELEMENTS", ())
     monkeypatch.setattr(maps, "THREAD_WORDS", 0)
     monkeypatch.setattr(blocks, "LANES", (32 * warps,))
     monkeypatch.setattr(blocks, "SHARED_LANES", 1)

@@ -24,7 +24,7 @@ from tilefold.planner.maps import (
     windows_stage,
 )
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
-from tilefold.planner.rings import Rings, rings_stage
+from tilefold.planner.rings import Rings, odd_rings, rings_stage
 from tilefold.problem import Problem
 
 KERNELS: dict[type, str] = {Stage: "map_rows", Blocks: "map_blocks", Rings: "map_rings"}
@@ -41,7 +41,7 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     cluster = min(device.cluster, PORTABLE) if guarantee == "batch_invariant" else device.cluster
     invariant = guarantee == "batch_invariant"
     rings = rings_stage(problem, program, results, device, invariant, cluster)
-    if rings is not None and (rings.extras or rings.block_outputs > 1):
+    if rings is not None:
         return _held(problem, rings, buffers, guarantee)
     blocks = blocks_stage(problem, program, results, invariant, cluster)
     if blocks is not None:
@@ -49,6 +49,7 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     whole = whole_stage(problem, program, results, invariant, cluster)
     if whole is not None:
         return _held(problem, whole, buffers, guarantee)
+    rings = odd_rings(problem, program, results, cluster, invariant)
     if rings is not None:
         return _held(problem, rings, buffers, guarantee)
     windows = windows_stage(problem, program, results, device.sms, invariant)

@@ -16,7 +16,7 @@ from tilefold.planner.device import Device
 from tilefold.planner.maps import Dtypes, long_vectors, rows_of
 from tilefold.planner.plan import count
 from tilefold.planner.settled import MANY_FIELDS
-from tilefold.planner.view import VECTOR_BYTES, WARP, View, alone, power_above, view_of
+from tilefold.planner.view import VECTOR_BYTES, WARP, View, alone, view_of
 from tilefold.problem import Problem
 
 RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it
@@ -25,6 +25,22 @@ PROGRAM_BYTES = (
 )  # of an SM's shared memory beside a ring: the driver's, and states that meet
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
 LONGEST = 1 << 30  # elements: places in a row have 32 bits
+# Of a row, from which number on several share a program, up to which they do, up to which a program has one; and from which
+# on programs walk over long rows without extra tensors, too long for registers.
+SOME_VECTORS, SHORT_VECTORS, ALONE_VECTORS, LONGEST_BLOCKS = 32, 256, 4096, 65536
+SHORT_ELEMENTS = 32  # of all inputs that a thread holds of a short row
+SHORT_THREADS = 128  # of a program that holds several rows
+WALKED_VECTORS = 64  # of a row's inputs: programs walk over rows as short as this
+WALKED_PROGRAMS = 1 << 16  # as many as run at once: the launch knows
+ALONE_LANES, ALONE_EACH = (
+    (64, 128, 256, 512),
+    (5, 8),
+)  # threads of a program that has one row, and their vectors
+TURN_ELEMENTS = 16  # of a thread and turn there
+SLICE_BYTES = 128 << 10  # that a walking program holds of a row, at most
+RING_BYTES = 192 << 10  # of its shared memory
+WALKING_LANES = 1024  # its threads
+ODD_LANES, ODD_TURNS = 128, 10  # threads of a program that shares an odd row, and their vectors
 
 
 @dataclass(frozen=True)
@@ -128,16 +144,6 @@ def _shared_by_rows(problem: Problem, inputs: int, size: int) -> bool:
     return len({d.itemsize for d in problem.dtypes[inputs:]}) <= 1
 
 
-SHORT_VECTORS = 256  # of a row: up to here a warp or less holds it
-SHORT_LANES_VECTORS = 8  # that a thread holds of a short row, of all inputs together
-SHORT_THREADS = 128  # of a program that holds several rows
-LONG_BYTES = 64 << 10  # of a row beside extra tensors, from here on
-SLICE_BYTES = 128 << 10  # that a program holds of a row, at most
-RING_BYTES = 216 << 10  # of shared memory, of the one program of an SM
-LANES = (1024, 512)  # threads of that program
-UNROLLS = (4, 2, 1)  # vectors a thread of a turn
-
-
 def rings_stage(
     problem: Problem, program: Program, results: Dtypes, device: Device, invariant: bool, cluster: int
 ) -> Rings | None:
@@ -149,43 +155,93 @@ def rings_stage(
         return None
     run, align = found
     inputs, extras = len(rows.dtypes), len(problem.dtypes) - len(rows.dtypes)
-    vectors = math.ceil((problem.length + align - 1) / run)
     base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=extras)
-    if vectors <= SHORT_VECTORS:
-        return _short(base, vectors)
-    if vectors * inputs * VECTOR_BYTES < LONG_BYTES:
+    if align > 1 or problem.length % run:
         return None
-    return _long(base, vectors, cluster, device)
+    vectors, fields = problem.length // run, len(program.state)
+    if SOME_VECTORS <= vectors * inputs and vectors <= SHORT_VECTORS:
+        return _short(base, vectors)
+    if not extras:
+        return _walking(base, vectors, (2, 1), cluster, device) if vectors > LONGEST_BLOCKS else None
+    if inputs == 1 and SHORT_VECTORS < vectors <= ALONE_VECTORS:
+        return _alone(base, vectors)
+    if vectors <= ALONE_VECTORS:
+        return None
+    return _long(base, vectors, fields, cluster, device)
 
 
-def _short(base: Rings, vectors: int) -> Rings:
-    """Several rows a program, each held by a warp or part of one."""
-    most = max(1, SHORT_LANES_VECTORS // base.inputs)
-    lanes = min(WARP, power_above(math.ceil(vectors / most)))
-    each = math.ceil(vectors / lanes)
-    unroll = min(each, most) if base.align == 1 else 1
-    turns = math.ceil(each / unroll)
-    return replace(
-        base, lanes=lanes, unroll=unroll, turns=turns, depth=turns, block_outputs=SHORT_THREADS // lanes
+def odd_rings(
+    problem: Problem, program: Program, results: Dtypes, cluster: int, invariant: bool
+) -> Rings | None:
+    """Long rows beside extra tensors that begin between two vectors, by a cluster of small programs; else None."""
+    rows = rows_of(problem, program.algebra.inputs)
+    view = alone(view_of(rows), rows) if invariant else view_of(rows)
+    found = vectors_of(problem, program, results, view, rows)
+    extras = len(problem.dtypes) - len(rows.dtypes)
+    if found is None or found[1] == 1 or not extras or cluster == 1:
+        return None
+    run, align = found
+    vectors, inputs = math.ceil((problem.length + align - 1) / run), len(rows.dtypes)
+    splits = math.ceil(vectors / (ODD_LANES * (ODD_TURNS // inputs)))
+    if splits > cluster:
+        return None
+    turns = math.ceil(math.ceil(vectors / splits) / ODD_LANES)
+    return Rings(
+        "ring_rows", ODD_LANES, run, 1, turns, turns, splits, align=align, inputs=inputs, extras=extras
     )
 
 
-def _long(base: Rings, vectors: int, cluster: int, device: Device) -> Rings | None:
-    """One program an SM that walks over rows, or a cluster of them, with the fewest places beyond a row's end."""
-    size = VECTOR_BYTES * base.inputs
-    splits = math.ceil(vectors * size / SLICE_BYTES)
-    if splits > cluster:
+def _short(base: Rings, vectors: int) -> Rings | None:
+    """Several rows a program, each held by a few threads: of the shortest, programs walk over many."""
+    unroll = max(1, SHORT_ELEMENTS // (base.run * base.inputs))
+    lanes = max(1, vectors // unroll)
+    if lanes * unroll != vectors or lanes & (lanes - 1) or lanes > SHORT_THREADS // 2:
         return None
-    share = math.ceil(vectors / splits)
-    found: list[tuple[int, int, Rings]] = []
-    for lanes in LANES:
-        for unroll in UNROLLS:
-            turns, depth = math.ceil(share / (lanes * unroll)), RING_BYTES // (lanes * unroll * size)
-            if turns < 2 or depth <= turns:
-                continue
-            clusters = device.sms // splits
-            stage = replace(
-                base, lanes=lanes, unroll=unroll, turns=turns, depth=depth, splits=splits, clusters=clusters
-            )
-            found.append((turns * lanes * unroll, len(found), stage))
-    return min(found)[2] if found else None
+    base = replace(base, lanes=lanes, unroll=unroll, block_outputs=SHORT_THREADS // lanes)
+    if vectors * base.inputs > WALKED_VECTORS:
+        return base
+    return replace(base, depth=4 - base.inputs, clusters=WALKED_PROGRAMS)
+
+
+def _alone(base: Rings, vectors: int) -> Rings | None:
+    """One program a row, whose threads hold about eight vectors each."""
+    for lanes in ALONE_LANES:
+        each = vectors // lanes
+        if each * lanes == vectors and ALONE_EACH[0] <= each <= ALONE_EACH[1]:
+            unroll = next(u for u in (TURN_ELEMENTS // base.run, 2, 1) if each % u == 0)
+            return replace(base, lanes=lanes, unroll=unroll, turns=each // unroll, depth=each // unroll)
+    return None
+
+
+def _long(base: Rings, vectors: int, fields: int, cluster: int, device: Device) -> Rings | None:
+    """Programs that walk over the rows, one an SM. States of one field meet at little cost, so more programs share a row."""
+    size = vectors * base.inputs * VECTOR_BYTES
+    if fields > 1:
+        return _walking(base, vectors, (2 // base.inputs, 1), cluster, device)
+    if base.inputs > 1 or (base.run == 4 and size <= 2 * SLICE_BYTES):
+        return None  # registers hold these as well
+    if SLICE_BYTES < size <= 4 * SLICE_BYTES:
+        return _walking(base, vectors, (2, 1), cluster, device, SLICE_BYTES // 2)
+    return _walking(base, vectors, (4, 2, 1), cluster, device)
+
+
+def _walking(
+    base: Rings,
+    vectors: int,
+    unrolls: tuple[int, ...],
+    cluster: int,
+    device: Device,
+    slice_bytes: int = SLICE_BYTES,
+) -> Rings | None:
+    """Clusters of programs of so many bytes a row each, at most; the ring takes what is left of an SM's shared memory."""
+    splits = math.ceil(vectors * base.inputs * VECTOR_BYTES / slice_bytes)
+    for unroll in unrolls:
+        turns = vectors // (splits * WALKING_LANES * unroll)
+        if splits <= cluster and turns > 0 and turns * splits * WALKING_LANES * unroll == vectors:
+            depth = RING_BYTES // (unroll * WALKING_LANES * base.inputs * VECTOR_BYTES)
+            if depth > turns:
+                return replace(
+                    base, lanes=WALKING_LANES, unroll=unroll, turns=turns, depth=depth, splits=splits,
+                    clusters=max(1, device.sms // splits),
+                )  # fmt: skip
+    return None
