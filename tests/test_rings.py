@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from tilefold import monoids
 from tilefold.backends.triton import call as calls
+from tilefold.backends.triton import launch
 from tilefold.backends.triton.lower import calls_of
 from tilefold.contract.row import Row, make_row_map
 from tilefold.functional.normalized import _norms, _shares
@@ -17,7 +19,7 @@ from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
-from tilefold.planner.rings import Rings, vectors_of
+from tilefold.planner.rings import PROGRAM_BYTES, Rings, vectors_of
 from tilefold.planner.view import view_of
 from tilefold.problem import Problem
 from tilefold.requests import RowMap
@@ -51,8 +53,8 @@ def planned(
     assert vectors is not None
     run, align = vectors
     stage = Rings("ring_rows", run=run, align=align, inputs=n, extras=len(tensors) - n, **ring)
-    launch = Launch("map_rings", stage, names("input", len(tensors)), names("output", len(row.results)))
-    return replace(plan, steps=(launch,), workspaces=()), problem, row, request
+    step = Launch("map_rings", stage, names("input", len(tensors)), names("output", len(row.results)))
+    return replace(plan, steps=(step,), workspaces=()), problem, row, request
 
 
 def executed(monoid: Any, apply: Any, tensors: list[torch.Tensor], **ring: int) -> list[torch.Tensor]:
@@ -184,3 +186,54 @@ def test_what_rings_do_not_hold(name: str) -> None:
     problem = request.problem([x, *(t.expand(x.shape) for t in extras)])
     rows = rows_of(problem, 1)
     assert vectors_of(problem, row.program, row.results, view_of(rows), rows) is None
+
+
+def planned_for(call: str, shape: tuple[int, int], dtype: torch.dtype, guarantee: str = "run_to_run") -> Plan:
+    """The plan of an H200."""
+    name, _, residual = call.partition("+")
+    x = torch.empty(shape, dtype=dtype, device="meta")
+    if name == "softmax":
+        (monoid, apply), extras = kept(_shares, False), []
+    else:
+        (monoid, apply), extras = kept(_norms, name, shape[1], 1e-5, (True, False), bool(residual)), [x[0]]
+    inputs = [x] * (1 + bool(residual))
+    row = make_row_map(monoid.total, apply, (dtype,) * len(inputs), (dtype,) * len(extras))
+    request = RowMap(row, (1,), guarantee, shape)
+    return request.plan([*inputs, *(t.expand(shape) for t in extras)], H200, library=False)[1]
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP32], ids=str)
+@pytest.mark.parametrize("call", ["softmax", "rms_norm", "layer_norm", "layer_norm+residual"])
+@pytest.mark.parametrize("length", [256, 512, 2048, 5120, 16384, 50257, 65536, 100003, 262144, 1 << 20])
+def test_planned_rings_hold_a_row_in_an_sms_memory(length: int, call: str, dtype: torch.dtype) -> None:
+    plan = planned_for(call, (4096, length), dtype)
+    stage = plan.stages[0]
+    if not isinstance(stage, Rings):
+        return
+    assert (stage.splits - 1) * stage.step < length + stage.align - 1 <= stage.step * stage.splits
+    assert stage.align > 1 or stage.step * stage.splits == length, "no element of a vector is masked"
+    assert stage.turns <= stage.depth
+    assert stage.shared_bytes + PROGRAM_BYTES <= H200.shared_bytes
+    assert stage.block_outputs == 1 or stage.shared_bytes <= 48 << 10, "declared beside what Triton uses"
+    assert stage.block_outputs > 1 or stage.num_warps > 1, (
+        "else Triton uses no shared memory to put the ring behind"
+    )
+    assert stage.lanes * stage.block_outputs == 32 * stage.num_warps <= 1024
+    assert str(stage) in str(plan)
+
+
+@pytest.mark.parametrize("rows", [1, 4096])
+def test_batch_invariant_plans_have_no_rings(rows: int) -> None:
+    """One row's weight is shared by all rows, whatever it is of more."""
+    assert isinstance(planned_for("rms_norm", (rows, 65536), BF16).stages[0], Rings)
+    assert not isinstance(planned_for("rms_norm", (rows, 65536), BF16, "batch_invariant").stages[0], Rings)
+
+
+def test_no_more_clusters_are_launched_than_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = SimpleNamespace(cuOccupancyMaxActiveClusters=lambda function, shared, cluster: 90 // cluster)
+    monkeypatch.setattr(launch, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
+    kernel = SimpleNamespace(metadata=SimpleNamespace(shared=1), function=0)
+    call = calls.Call("map_rings", "", (), (), 120, 4, 1, False, cluster=4, walk=True)
+    assert launch._clusters(call, kernel) == 22
+    assert launch._clusters(replace(call, grid=40), kernel) == 10
+    assert launch._clusters(replace(call, walk=False), kernel) == 30

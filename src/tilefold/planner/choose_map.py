@@ -40,7 +40,7 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     # Every chip with clusters starts so many programs together, whatever its number of SMs.
     cluster = min(device.cluster, PORTABLE) if guarantee == "batch_invariant" else device.cluster
     invariant = guarantee == "batch_invariant"
-    rings = rings_stage(problem, program, results, device, invariant, cluster)
+    rings = None if invariant else rings_stage(problem, program, results, device)
     if rings is not None:
         return _held(problem, rings, buffers, guarantee)
     blocks = blocks_stage(problem, program, results, invariant, cluster)
@@ -49,7 +49,7 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     whole = whole_stage(problem, program, results, invariant, cluster)
     if whole is not None:
         return _held(problem, whole, buffers, guarantee)
-    rings = odd_rings(problem, program, results, cluster, invariant)
+    rings = None if invariant else odd_rings(problem, program, results, device)
     if rings is not None:
         return _held(problem, rings, buffers, guarantee)
     windows = windows_stage(problem, program, results, device.sms, invariant)

@@ -16,7 +16,7 @@ from tilefold.planner.device import Device
 from tilefold.planner.maps import Dtypes, long_vectors, rows_of
 from tilefold.planner.plan import count
 from tilefold.planner.settled import MANY_FIELDS
-from tilefold.planner.view import VECTOR_BYTES, WARP, View, alone, view_of
+from tilefold.planner.view import VECTOR_BYTES, WARP, View, view_of
 from tilefold.problem import Problem
 
 RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it
@@ -144,13 +144,14 @@ def _shared_by_rows(problem: Problem, inputs: int, size: int) -> bool:
     return len({d.itemsize for d in problem.dtypes[inputs:]}) <= 1
 
 
-def rings_stage(
-    problem: Problem, program: Program, results: Dtypes, device: Device, invariant: bool, cluster: int
-) -> Rings | None:
-    """Rows in rings; None where registers hold them as well, or where there is no such form."""
-    rows = rows_of(problem, program.algebra.inputs)
-    view = alone(view_of(rows), rows) if invariant else view_of(rows)
-    found = vectors_of(problem, program, results, view, rows)
+def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> Rings | None:
+    """Rows in rings; None where registers hold them as well, or where there is no such form.
+
+    Whether there is one may depend on the number of rows: a single row's extra tensors are always shared. So plans of
+    "batch_invariant" have none.
+    """
+    rows, cluster = rows_of(problem, program.algebra.inputs), device.cluster
+    found = vectors_of(problem, program, results, view_of(rows), rows)
     if found is None or cluster == 1:
         return None
     run, align = found
@@ -159,7 +160,7 @@ def rings_stage(
     if align > 1 or problem.length % run:
         return None
     vectors, fields = problem.length // run, len(program.state)
-    if SOME_VECTORS <= vectors * inputs and vectors <= SHORT_VECTORS:
+    if vectors * inputs >= SOME_VECTORS and vectors <= SHORT_VECTORS:
         return _short(base, vectors)
     if not extras:
         return _walking(base, vectors, (2, 1), cluster, device) if vectors > LONGEST_BLOCKS else None
@@ -170,13 +171,10 @@ def rings_stage(
     return _long(base, vectors, fields, cluster, device)
 
 
-def odd_rings(
-    problem: Problem, program: Program, results: Dtypes, cluster: int, invariant: bool
-) -> Rings | None:
+def odd_rings(problem: Problem, program: Program, results: Dtypes, device: Device) -> Rings | None:
     """Long rows beside extra tensors that begin between two vectors, by a cluster of small programs; else None."""
-    rows = rows_of(problem, program.algebra.inputs)
-    view = alone(view_of(rows), rows) if invariant else view_of(rows)
-    found = vectors_of(problem, program, results, view, rows)
+    rows, cluster = rows_of(problem, program.algebra.inputs), device.cluster
+    found = vectors_of(problem, program, results, view_of(rows), rows)
     extras = len(problem.dtypes) - len(rows.dtypes)
     if found is None or found[1] == 1 or not extras or cluster == 1:
         return None
