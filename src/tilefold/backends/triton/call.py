@@ -49,7 +49,8 @@ class Call:
     """Everything one launch needs but the addresses. Hashable: equal calls share a compiled kernel and its arguments.
 
     `shared_bytes` is the least shared memory that a program is launched with, whatever it uses. `grid` counts programs;
-    `cluster` neighbours of them are started together, on SMs near each other.
+    `cluster` neighbours of them are started together, on SMs near each other. Programs that `walk` over rows do so however
+    many they are: no more are launched than run at once.
     """
 
     kernel: str
@@ -62,6 +63,7 @@ class Call:
     dependent: bool
     shared_bytes: int = 0
     cluster: int = 1
+    walk: bool = False
 
 
 def launchable(programs: int, outputs: int, call: str, verb: str) -> int:
