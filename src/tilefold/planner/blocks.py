@@ -37,7 +37,9 @@ ROW_WARPS = 4  # of a program that holds several rows
 COLUMN_BYTES = {2: 64, 4: 128}  # of neighbouring columns, by their elements' bytes
 COLUMN_WARPS = 4
 COLUMN_WORDS = 64  # of elements that a thread holds of columns
-NARROW_COLUMNS = 64  # of 16 bits, two a thread: a warp has a line of each of its rows, and exchanges nothing
+# Of 16 bits, two a thread: a warp has a line of each of its rows and exchanges nothing, or half a line of two; and the times
+# of a place.
+NARROW_COLUMNS = {64: 1.0, 32: 1.03}
 NARROW_TILES = 32  # elements of each of its columns that a thread holds
 NARROW_PROGRAMS = {4: 8, 8: 16}  # of a cluster, by their warps: small programs where few share a column
 NARROW_REGISTERS = 80  # of a thread of three programs of 8 warps
@@ -203,14 +205,15 @@ def _time(
 def _narrow_columns(view: View, rows: Problem, program: Program, most: int) -> Blocks | None:
     """A line of each row, two columns of 16 bits a thread, by small programs; None where that is no form, or no faster."""
     many = len(program.state) > NARROW_FIELDS or len(rows.dtypes) > 1 or len(rows.reduced_dims) > 1
-    if view.element != 2 or view.vector < 2 or view.inner < NARROW_COLUMNS or many:
+    if view.element != 2 or view.vector < 2 or view.inner < max(NARROW_COLUMNS) or many:
         return None
+    columns = min(NARROW_COLUMNS, key=lambda k: math.ceil(view.inner / k) * k * NARROW_COLUMNS[k])
     for warps, shared in NARROW_PROGRAMS.items():
-        lanes = warps * WARP * 2 // NARROW_COLUMNS
+        lanes = warps * WARP * 2 // columns
         programs = math.ceil(view.length / (lanes * NARROW_TILES))
         if programs <= min(most, shared):
             tiles = math.ceil(view.length / (lanes * programs))
-            stage = Blocks("block_columns", NARROW_COLUMNS, lanes, 1, tiles, programs, warps)
+            stage = Blocks("block_columns", columns, lanes, 1, tiles, programs, warps)
             return replace(stage, neighbours=2, registers=NARROW_REGISTERS)
     return None
 
