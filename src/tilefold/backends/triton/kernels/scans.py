@@ -1,9 +1,10 @@
 """The kernels of scans: every prefix of every line, one tile after another, or by many programs at once.
 
 A line is a row or a column: the elements that meet. A tile is NUMBER chunks of CHUNK neighbours of each of LINES lines; a
-thread has whole chunks, in registers. A tensor is [LINES, NUMBER] (BY_ROWS: a line's elements are neighbours in memory) or
-[NUMBER, LINES] (neighbours are other lines), and there is one for each place in a chunk; a state is a tuple with one tensor
-[LINES] a field.
+thread has whole chunks, in registers. There is a tensor for each place in a chunk, of chunks by lines; a state is a tuple with
+one tensor [LINES] a field. Threads of a warp are to take what neighbours in memory: a line's chunks (BY_ROWS), or lines.
+Triton gives threads to vectors, and then to a tensor's dims from the left (since 3.7 from the right, `axes`), whatever lies
+near in memory. So a tensor is [NUMBER, LINES] of rows, [LINES, NUMBER] of columns, and the other way round since 3.7.
 
 A thread combines its chunk's elements, `tl.associative_scan` scans the chunks' states, and from the state before its chunk
 the thread meets the elements again and writes what it has on the way: two combines an element, whatever is exchanged between
@@ -30,7 +31,12 @@ from tilefold.backends.triton.kernels.tiles import outer_offset
 
 def over_tile(x, BY_ROWS: tl.constexpr):
     """Something of each line over a tile."""
-    return x[:, None] if BY_ROWS else x[None, :]
+    return x[:, None] if BY_ROWS == LANES_LAST else x[None, :]
+
+
+def over_lines(x, BY_ROWS: tl.constexpr):
+    """Something of each chunk over a tile."""
+    return x[None, :] if BY_ROWS == LANES_LAST else x[:, None]
 
 
 def near_lines(LINES: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr):
@@ -59,22 +65,26 @@ def both_bits(a, b):
     return a & b
 
 
-def last_slot(s, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
-    """The last slot of every line, as bits: a sum with zeros would lose the sign of a zero."""
-    axis: tl.constexpr = 1 if BY_ROWS else 0
+def last_slot(s, LENGTH: tl.constexpr, AXIS: tl.constexpr):
+    """The last slot along an axis, as bits: a sum with zeros would lose the sign of a zero."""
     slot = tl.arange(0, LENGTH)
-    last = (slot[None, :] if BY_ROWS else slot[:, None]) == LENGTH - 1
+    last = (slot[None, :] if AXIS else slot[:, None]) == LENGTH - 1
     if s.dtype.is_floating():
         kind: tl.constexpr = tl.int64 if s.dtype.primitive_bitwidth == 64 else tl.int32
-        picked = tl.reduce(tl.where(last, s.to(kind, bitcast=True), 0), axis, either_bits).to(s.dtype, bitcast=True)
+        picked = tl.reduce(tl.where(last, s.to(kind, bitcast=True), 0), AXIS, either_bits).to(s.dtype, bitcast=True)
     else:
-        picked = tl.reduce(tl.where(last, s, s ^ s), axis, either_bits)
+        picked = tl.reduce(tl.where(last, s, s ^ s), AXIS, either_bits)
     return picked
 
 
-def last_slots(state, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
-    """The state at the last slot of every line."""
-    return AS_STATE(*[last_slot(s, LENGTH, BY_ROWS) for s in state])
+def last_slots(state, LENGTH: tl.constexpr, AXIS: tl.constexpr):
+    """The state at the last slot along an axis."""
+    return AS_STATE(*[last_slot(s, LENGTH, AXIS) for s in state])
+
+
+def last_chunks(state, NUMBER: tl.constexpr, BY_ROWS: tl.constexpr):
+    """The state at the last chunk of every line."""
+    return last_slots(state, NUMBER, 1 if BY_ROWS == LANES_LAST else 0)
 
 
 def lines_begin(inputs, outer, outer_sizes, line):
@@ -138,16 +148,16 @@ def tile_elements(
     found = ()
     if BY_ROWS:
         for k in tl.static_range(CHUNK // RUN):
-            at = begin[None, :, None] + k * RUN + tl.arange(0, RUN)[None, None, :]
+            at = over_lines(begin, BY_ROWS)[:, :, None] + k * RUN + tl.arange(0, RUN)[None, None, :]
             vectors = ()
             for i in tl.static_range(len(rows)):
-                pointers = rows[i][0][:, None, None] + at * rows[i][1]
+                pointers = over_tile(rows[i][0], BY_ROWS)[:, :, None] + at * rows[i][1]
                 if MASKED and MASK_LINES:
-                    x = tl.load(pointers, mask=(at < length) & keep[:, None, None])
+                    x = tl.load(pointers, mask=(at < length) & over_tile(keep, BY_ROWS)[:, :, None])
                 elif MASKED:
                     x = tl.load(pointers, mask=tl.broadcast_to(at < length, pointers.shape))
                 elif MASK_LINES:
-                    x = tl.load(pointers, mask=tl.broadcast_to(keep[:, None, None], pointers.shape))
+                    x = tl.load(pointers, mask=tl.broadcast_to(over_tile(keep, BY_ROWS)[:, :, None], pointers.shape))
                 else:
                     x = tl.load(pointers)
                 vectors = vectors + (in_halves(x, RUN),)
@@ -155,16 +165,16 @@ def tile_elements(
                 found = found + ([v[j] for v in vectors],)
     else:
         for k in tl.static_range(CHUNK):
-            at = begin[:, None] + k
+            at = over_lines(begin, BY_ROWS) + k
             xs = ()
             for i in tl.static_range(len(rows)):
-                pointers = rows[i][0][None, :] + at * rows[i][1]
+                pointers = over_tile(rows[i][0], BY_ROWS) + at * rows[i][1]
                 if MASKED and MASK_LINES:
-                    x = tl.load(pointers, mask=(at < length) & keep[None, :])
+                    x = tl.load(pointers, mask=(at < length) & over_tile(keep, BY_ROWS))
                 elif MASKED:
                     x = tl.load(pointers, mask=tl.broadcast_to(at < length, pointers.shape))
                 elif MASK_LINES:
-                    x = tl.load(pointers, mask=tl.broadcast_to(keep[None, :], pointers.shape))
+                    x = tl.load(pointers, mask=tl.broadcast_to(over_tile(keep, BY_ROWS), pointers.shape))
                 else:
                     x = tl.load(pointers)
                 xs = xs + (x,)
@@ -179,7 +189,7 @@ def lifted(
     """The elements that are number TURN of each chunk as states: what is not of the line is the identity."""
     PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
     xs = found[PLACE]
-    at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
+    at = over_lines(begin, BY_ROWS) + PLACE
     state = LIFT(*xs, tl.broadcast_to(TO_INDEX(at), xs[0].shape))
     if MASKED:
         mask = tl.broadcast_to(at < length, xs[0].shape)
@@ -202,14 +212,13 @@ def scanned_chunks(
         met = lifted(found, begin, keep, length, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
         state = AS_STATE(*COMBINE(*state, *met))
     earlier = state
+    AXIS: tl.constexpr = 1 if BY_ROWS == LANES_LAST else 0
     if NUMBER > 1 and (CHUNK > 1 or EXCLUSIVE):
-        both = tl.associative_scan(
-            BOTH(*state, *IDENTITY(state[0].shape)), 1 if BY_ROWS else 0, COMBINE_BOTH
-        )
+        both = tl.associative_scan(BOTH(*state, *IDENTITY(state[0].shape)), AXIS, COMBINE_BOTH)
         state = LATTER(*both)
         earlier = FORMER(*both)
     elif NUMBER > 1:
-        state = tl.associative_scan(state, 1 if BY_ROWS else 0, COMBINE)
+        state = tl.associative_scan(state, AXIS, COMBINE)
     return state, earlier
 
 
@@ -218,7 +227,7 @@ def before_chunks(carry, earlier, NUMBER: tl.constexpr, BY_ROWS: tl.constexpr):
     given = AS_STATE(*[tl.broadcast_to(over_tile(c, BY_ROWS), earlier[0].shape) for c in carry])
     if NUMBER > 1:
         number = tl.arange(0, NUMBER)
-        first = tl.broadcast_to((number[None, :] if BY_ROWS else number[:, None]) == 0, earlier[0].shape)
+        first = tl.broadcast_to(over_lines(number, BY_ROWS) == 0, earlier[0].shape)
         given = SELECT(first, *given, *COMBINE(*given, *earlier))
     return given
 
@@ -230,13 +239,13 @@ def store_results(
     """Write COUNT results of each chunk, up to that of number TURN, in memory's order where their elements are."""
     FIRST: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN - COUNT + 1
     if BY_ROWS:
-        at = begin[None, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
-        offset = y_begin[:, None, None] + at * y_step
-        kept = keep[:, None, None]
+        at = over_lines(begin, BY_ROWS)[:, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
+        offset = over_tile(y_begin, BY_ROWS)[:, :, None] + at * y_step
+        kept = over_tile(keep, BY_ROWS)[:, :, None]
     else:
-        at = begin[:, None] + FIRST
-        offset = y_begin[None, :] + at * y_step
-        kept = keep[None, :]
+        at = over_lines(begin, BY_ROWS) + FIRST
+        offset = over_tile(y_begin, BY_ROWS) + at * y_step
+        kept = over_tile(keep, BY_ROWS)
     for r in tl.static_range(len(y_ptrs)):
         result = joined([x[r] for x in results], COUNT) if BY_ROWS else results[0][r]
         if MASKED and MASK_LINES:
@@ -300,7 +309,7 @@ def walked_tile(
             found, begin, y_ptrs, y_begin, y_step, keep, length, given, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
             MASK_LINES,
         )  # fmt: skip
-        carry = last_slots(after, NUMBER, BY_ROWS)
+        carry = last_chunks(after, NUMBER, BY_ROWS)
     else:
         state, earlier = scanned_chunks(
             found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES
@@ -315,7 +324,7 @@ def walked_tile(
                 COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES,
             )  # fmt: skip
         # The tile's own state meets the carry, so that the way from tile to tile is one combine.
-        carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))
+        carry = AS_STATE(*COMBINE(*carry, *last_chunks(state, NUMBER, BY_ROWS)))
     return carry
 
 
@@ -424,7 +433,7 @@ def met_before(
 ):
     """Published states combined in one tree, whichever is there first."""
     state = OR_IDENTITY(wanted, *wait_for(words, words_ptr, place, wanted, stride, NUMBER * LINES, WARPS))
-    return last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, False)
+    return last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, 0)
 
 
 def scan_tiles(
@@ -469,7 +478,7 @@ def scan_tiles(
     state, earlier = scanned_chunks(
         found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES
     )
-    own = last_slots(state, NUMBER, BY_ROWS)
+    own = last_chunks(state, NUMBER, BY_ROWS)
     groups = (tiles + GROUP - 1) // GROUP
     carries = (groups + GROUPS - 1) // GROUPS
     group = share // GROUP
