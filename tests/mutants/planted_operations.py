@@ -173,8 +173,8 @@ OPERATIONS = (
     Mutant(
         "the way from tile to tile begins anew",
         "backends/triton/kernels/scans.py",
-        "carry = AS_STATE(*COMBINE(*carry, *last_chunks(state, NUMBER, BY_ROWS)))",
-        "carry = AS_STATE(*last_chunks(state, NUMBER, BY_ROWS))",
+        "carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))",
+        "carry = AS_STATE(*last_slots(state, NUMBER, BY_ROWS))",
         ("tests/backends/test_scans.py::test_rows[walked-backward]",),
     ),
     Mutant(

@@ -89,7 +89,7 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
     }
     wide = {"WIDE": _reach(problem) + 2 * tile.length * _farthest(problem) > NARROW}
     if not tile.shares:
-        edges = {"WHOLE": length >= tile.length, "PART": length % tile.length != 0}
+        edges = {"WHOLE": min(2, length // tile.length), "PART": length % tile.length != 0}
         return shared | edges | {"AHEAD": tile.ahead} | wide
     trees = {
         "GROUP": tile.group,

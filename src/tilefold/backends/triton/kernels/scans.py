@@ -1,10 +1,10 @@
 """The kernels of scans: every prefix of every line, one tile after another, or by many programs at once.
 
 A line is a row or a column: the elements that meet. A tile is NUMBER chunks of CHUNK neighbours of each of LINES lines; a
-thread has whole chunks, in registers. There is a tensor for each place in a chunk, of chunks by lines; a state is a tuple with
-one tensor [LINES] a field. Threads of a warp are to take what neighbours in memory: a line's chunks (BY_ROWS), or lines.
-Triton gives threads to vectors, and then to a tensor's dims from the left (since 3.7 from the right, `axes`), whatever lies
-near in memory. So a tensor is [NUMBER, LINES] of rows, [LINES, NUMBER] of columns, and the other way round since 3.7.
+thread has whole chunks, in registers. A tensor is [LINES, NUMBER] (BY_ROWS: a line's elements are neighbours in memory) or
+[NUMBER, LINES] (neighbours are other lines), and there is one for each place in a chunk; a state is a tuple with one tensor
+[LINES] a field. A tensor is read and written with its dims the other way round (`turned`): neighbouring threads then have
+neighbours in memory, whatever their vectors.
 
 A thread combines its chunk's elements, `tl.associative_scan` scans the chunks' states, and from the state before its chunk
 the thread meets the elements again and writes what it has on the way: two combines an element, whatever is exchanged between
@@ -31,12 +31,26 @@ from tilefold.backends.triton.kernels.tiles import outer_offset
 
 def over_tile(x, BY_ROWS: tl.constexpr):
     """Something of each line over a tile."""
+    return x[:, None] if BY_ROWS else x[None, :]
+
+
+def of_lines(x, BY_ROWS: tl.constexpr):
+    """Something of each line over a tile as it is read and written."""
     return x[:, None] if BY_ROWS == LANES_LAST else x[None, :]
 
 
-def over_lines(x, BY_ROWS: tl.constexpr):
-    """Something of each chunk over a tile."""
+def of_chunks(x, BY_ROWS: tl.constexpr):
+    """Something of each chunk over a tile as it is read and written."""
     return x[None, :] if BY_ROWS == LANES_LAST else x[:, None]
+
+
+def turned(x):
+    """A tile as it is read as one that is computed with, or back: nothing moves.
+
+    Triton gives threads to the vectors of an access, and then to its dims from the left (since 3.7 from the right), though
+    the next vectors in memory are a row's next chunks, or the next columns.
+    """
+    return x if LANES_LAST else tl.trans(x)
 
 
 def near_lines(LINES: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr):
@@ -65,26 +79,22 @@ def both_bits(a, b):
     return a & b
 
 
-def last_slot(s, LENGTH: tl.constexpr, AXIS: tl.constexpr):
-    """The last slot along an axis, as bits: a sum with zeros would lose the sign of a zero."""
+def last_slot(s, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
+    """The last slot of every line, as bits: a sum with zeros would lose the sign of a zero."""
+    axis: tl.constexpr = 1 if BY_ROWS else 0
     slot = tl.arange(0, LENGTH)
-    last = (slot[None, :] if AXIS else slot[:, None]) == LENGTH - 1
+    last = (slot[None, :] if BY_ROWS else slot[:, None]) == LENGTH - 1
     if s.dtype.is_floating():
         kind: tl.constexpr = tl.int64 if s.dtype.primitive_bitwidth == 64 else tl.int32
-        picked = tl.reduce(tl.where(last, s.to(kind, bitcast=True), 0), AXIS, either_bits).to(s.dtype, bitcast=True)
+        picked = tl.reduce(tl.where(last, s.to(kind, bitcast=True), 0), axis, either_bits).to(s.dtype, bitcast=True)
     else:
-        picked = tl.reduce(tl.where(last, s, s ^ s), AXIS, either_bits)
+        picked = tl.reduce(tl.where(last, s, s ^ s), axis, either_bits)
     return picked
 
 
-def last_slots(state, LENGTH: tl.constexpr, AXIS: tl.constexpr):
-    """The state at the last slot along an axis."""
-    return AS_STATE(*[last_slot(s, LENGTH, AXIS) for s in state])
-
-
-def last_chunks(state, NUMBER: tl.constexpr, BY_ROWS: tl.constexpr):
-    """The state at the last chunk of every line."""
-    return last_slots(state, NUMBER, 1 if BY_ROWS == LANES_LAST else 0)
+def last_slots(state, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
+    """The state at the last slot of every line."""
+    return AS_STATE(*[last_slot(s, LENGTH, BY_ROWS) for s in state])
 
 
 def lines_begin(inputs, outer, outer_sizes, line):
@@ -148,36 +158,36 @@ def tile_elements(
     found = ()
     if BY_ROWS:
         for k in tl.static_range(CHUNK // RUN):
-            at = over_lines(begin, BY_ROWS)[:, :, None] + k * RUN + tl.arange(0, RUN)[None, None, :]
+            at = of_chunks(begin, BY_ROWS)[:, :, None] + k * RUN + tl.arange(0, RUN)[None, None, :]
             vectors = ()
             for i in tl.static_range(len(rows)):
-                pointers = over_tile(rows[i][0], BY_ROWS)[:, :, None] + at * rows[i][1]
+                pointers = of_lines(rows[i][0], BY_ROWS)[:, :, None] + at * rows[i][1]
                 if MASKED and MASK_LINES:
-                    x = tl.load(pointers, mask=(at < length) & over_tile(keep, BY_ROWS)[:, :, None])
+                    x = tl.load(pointers, mask=(at < length) & of_lines(keep, BY_ROWS)[:, :, None])
                 elif MASKED:
                     x = tl.load(pointers, mask=tl.broadcast_to(at < length, pointers.shape))
                 elif MASK_LINES:
-                    x = tl.load(pointers, mask=tl.broadcast_to(over_tile(keep, BY_ROWS)[:, :, None], pointers.shape))
+                    x = tl.load(pointers, mask=tl.broadcast_to(of_lines(keep, BY_ROWS)[:, :, None], pointers.shape))
                 else:
                     x = tl.load(pointers)
                 vectors = vectors + (in_halves(x, RUN),)
             for j in tl.static_range(RUN):
-                found = found + ([v[j] for v in vectors],)
+                found = found + ([turned(v[j]) for v in vectors],)
     else:
         for k in tl.static_range(CHUNK):
-            at = over_lines(begin, BY_ROWS) + k
+            at = of_chunks(begin, BY_ROWS) + k
             xs = ()
             for i in tl.static_range(len(rows)):
-                pointers = over_tile(rows[i][0], BY_ROWS) + at * rows[i][1]
+                pointers = of_lines(rows[i][0], BY_ROWS) + at * rows[i][1]
                 if MASKED and MASK_LINES:
-                    x = tl.load(pointers, mask=(at < length) & over_tile(keep, BY_ROWS))
+                    x = tl.load(pointers, mask=(at < length) & of_lines(keep, BY_ROWS))
                 elif MASKED:
                     x = tl.load(pointers, mask=tl.broadcast_to(at < length, pointers.shape))
                 elif MASK_LINES:
-                    x = tl.load(pointers, mask=tl.broadcast_to(over_tile(keep, BY_ROWS), pointers.shape))
+                    x = tl.load(pointers, mask=tl.broadcast_to(of_lines(keep, BY_ROWS), pointers.shape))
                 else:
                     x = tl.load(pointers)
-                xs = xs + (x,)
+                xs = xs + (turned(x),)
             found = found + (xs,)
     return found
 
@@ -189,7 +199,7 @@ def lifted(
     """The elements that are number TURN of each chunk as states: what is not of the line is the identity."""
     PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
     xs = found[PLACE]
-    at = over_lines(begin, BY_ROWS) + PLACE
+    at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
     state = LIFT(*xs, tl.broadcast_to(TO_INDEX(at), xs[0].shape))
     if MASKED:
         mask = tl.broadcast_to(at < length, xs[0].shape)
@@ -212,13 +222,14 @@ def scanned_chunks(
         met = lifted(found, begin, keep, length, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
         state = AS_STATE(*COMBINE(*state, *met))
     earlier = state
-    AXIS: tl.constexpr = 1 if BY_ROWS == LANES_LAST else 0
     if NUMBER > 1 and (CHUNK > 1 or EXCLUSIVE):
-        both = tl.associative_scan(BOTH(*state, *IDENTITY(state[0].shape)), AXIS, COMBINE_BOTH)
+        both = tl.associative_scan(
+            BOTH(*state, *IDENTITY(state[0].shape)), 1 if BY_ROWS else 0, COMBINE_BOTH
+        )
         state = LATTER(*both)
         earlier = FORMER(*both)
     elif NUMBER > 1:
-        state = tl.associative_scan(state, AXIS, COMBINE)
+        state = tl.associative_scan(state, 1 if BY_ROWS else 0, COMBINE)
     return state, earlier
 
 
@@ -227,7 +238,7 @@ def before_chunks(carry, earlier, NUMBER: tl.constexpr, BY_ROWS: tl.constexpr):
     given = AS_STATE(*[tl.broadcast_to(over_tile(c, BY_ROWS), earlier[0].shape) for c in carry])
     if NUMBER > 1:
         number = tl.arange(0, NUMBER)
-        first = tl.broadcast_to(over_lines(number, BY_ROWS) == 0, earlier[0].shape)
+        first = tl.broadcast_to((number[None, :] if BY_ROWS else number[:, None]) == 0, earlier[0].shape)
         given = SELECT(first, *given, *COMBINE(*given, *earlier))
     return given
 
@@ -239,15 +250,15 @@ def store_results(
     """Write COUNT results of each chunk, up to that of number TURN, in memory's order where their elements are."""
     FIRST: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN - COUNT + 1
     if BY_ROWS:
-        at = over_lines(begin, BY_ROWS)[:, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
-        offset = over_tile(y_begin, BY_ROWS)[:, :, None] + at * y_step
-        kept = over_tile(keep, BY_ROWS)[:, :, None]
+        at = of_chunks(begin, BY_ROWS)[:, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
+        offset = of_lines(y_begin, BY_ROWS)[:, :, None] + at * y_step
+        kept = of_lines(keep, BY_ROWS)[:, :, None]
     else:
-        at = over_lines(begin, BY_ROWS) + FIRST
-        offset = over_tile(y_begin, BY_ROWS) + at * y_step
-        kept = over_tile(keep, BY_ROWS)
+        at = of_chunks(begin, BY_ROWS) + FIRST
+        offset = of_lines(y_begin, BY_ROWS) + at * y_step
+        kept = of_lines(keep, BY_ROWS)
     for r in tl.static_range(len(y_ptrs)):
-        result = joined([x[r] for x in results], COUNT) if BY_ROWS else results[0][r]
+        result = joined([turned(x[r]) for x in results], COUNT) if BY_ROWS else turned(results[0][r])
         if MASKED and MASK_LINES:
             tl.store(y_ptrs[r] + offset, result, mask=(at < length) & kept)
         elif MASKED:
@@ -309,7 +320,7 @@ def walked_tile(
             found, begin, y_ptrs, y_begin, y_step, keep, length, given, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
             MASK_LINES,
         )  # fmt: skip
-        carry = last_chunks(after, NUMBER, BY_ROWS)
+        carry = last_slots(after, NUMBER, BY_ROWS)
     else:
         state, earlier = scanned_chunks(
             found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES
@@ -324,7 +335,7 @@ def walked_tile(
                 COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES,
             )  # fmt: skip
         # The tile's own state meets the carry, so that the way from tile to tile is one combine.
-        carry = AS_STATE(*COMBINE(*carry, *last_chunks(state, NUMBER, BY_ROWS)))
+        carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))
     return carry
 
 
@@ -351,8 +362,8 @@ def scan_walked(
     """Scan lines from end to end.
 
     A program owns LINES neighbouring lines, all of their elements. It reads and writes tiles of NUMBER chunks of CHUNK
-    elements of each, with the state of what came before them in registers: WHOLE tiles (whether there are any), and one in
-    PART behind them in memory (which a reverse scan meets first). AHEAD: the next whole tile is read before one is scanned;
+    elements of each, with the state of what came before them in registers: WHOLE tiles (0: none, 1: one, 2: any number), and one
+    in PART behind them in memory (which a reverse scan meets first). AHEAD: the next whole tile is read before one is scanned;
     the last one twice.
     """
     LENGTH: tl.constexpr = NUMBER * CHUNK
@@ -371,7 +382,7 @@ def scan_walked(
             rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
             EXCLUSIVE, True, MASK_LINES,
         )  # fmt: skip
-    if WHOLE and AHEAD:
+    if WHOLE > 1 and AHEAD:
         begin = chunks_begin(whole - LENGTH if REVERSE else 0, NUMBER, CHUNK, REVERSE)
         found = tile_elements(rows, begin, keep, length, BY_ROWS, RUN, CHUNK, False, MASK_LINES)
         for k in range(0, whole, LENGTH):
@@ -386,12 +397,17 @@ def scan_walked(
                 EXCLUSIVE, False, MASK_LINES,
             )  # fmt: skip
             found = later
-    elif WHOLE:
+    elif WHOLE > 1:
         for k in range(0, whole, LENGTH):
             carry = walked_place(
                 rows, y_ptrs, y_begin, y_step, whole - LENGTH - k if REVERSE else k, keep, length, carry, NUMBER, CHUNK,
                 COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES,
             )  # fmt: skip
+    elif WHOLE:
+        carry = walked_place(
+            rows, y_ptrs, y_begin, y_step, 0, keep, length, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+            False, MASK_LINES,
+        )  # fmt: skip
     if PART and not REVERSE:
         carry = walked_place(
             rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
@@ -433,7 +449,7 @@ def met_before(
 ):
     """Published states combined in one tree, whichever is there first."""
     state = OR_IDENTITY(wanted, *wait_for(words, words_ptr, place, wanted, stride, NUMBER * LINES, WARPS))
-    return last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, 0)
+    return last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, False)
 
 
 def scan_tiles(
@@ -478,7 +494,7 @@ def scan_tiles(
     state, earlier = scanned_chunks(
         found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES
     )
-    own = last_chunks(state, NUMBER, BY_ROWS)
+    own = last_slots(state, NUMBER, BY_ROWS)
     groups = (tiles + GROUP - 1) // GROUP
     carries = (groups + GROUPS - 1) // GROUPS
     group = share // GROUP
