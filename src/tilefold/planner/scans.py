@@ -10,6 +10,7 @@ import torch
 
 from tilefold.algebra import catalogue
 from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.caching import kept_outside_modes
 from tilefold.planner.device import NOMINAL, Device
@@ -68,7 +69,7 @@ class ScanTile:
     `chunk`: neighbours of a line that a thread combines by itself, and `stored` of them are one store of a row. `shares`: so
     many programs share a line, a tile each; 0 where a program walks its lines from end to end. `group` and `groups`: how
     many shares' states meet in one tree, and how many groups' (see the kernel). `ahead`: a walk reads a tile before it
-    scans the one before. `pause`: nanoseconds between looks at what others make known.
+    scans the one before. `pause`: nanoseconds between looks at what others make known. `sums`: a chunk's prefixes are sums.
     """
 
     lines: int
@@ -84,6 +85,7 @@ class ScanTile:
     groups: int = 1
     ahead: bool = False
     pause: int = 0
+    sums: bool = False
 
     @property
     def note(self) -> str:
@@ -91,7 +93,7 @@ class ScanTile:
         kind = "rows" if self.by_rows else "columns"
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
         tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
-        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{',a' * self.ahead}"
+        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{',a' * self.ahead}{',sums' * self.sums}"
 
     def __str__(self) -> str:
         kind = "row" if self.by_rows else "column"
@@ -103,6 +105,7 @@ class ScanTile:
             words += [f"{count(self.shares, 'share')} a {kind}"]
             words += [f"trees of {self.group} shares and {self.groups} groups"]
         words += ["a tile ahead"] * self.ahead
+        words += ["prefixes as sums"] * self.sums
         backwards = ["from the end"] * self.work.reverse
         return f"scan_{'tiles' if self.shares else 'walked'}: {', '.join(words + backwards)}"
 
@@ -116,13 +119,19 @@ def scan_problem(tensors: Sequence[torch.Tensor], dim: int, guarantee: str) -> P
     return replace(made, dims=(*made.dims, Dim("scan", 1, (0,) * len(made.dtypes), 0, 1)))
 
 
-def plan_scan(problem: Problem, program: Program, work: Work, device: Device, guarantee: str) -> Plan:
-    """The steps of a scan of at least one element: one launch, after its counters are zeroed where programs share lines."""
+def plan_scan(
+    problem: Problem, program: Program, work: Work, device: Device, guarantee: str, *, sums: bool = True
+) -> Plan:
+    """The steps of a scan of at least one element: one launch, after its counters are zeroed where programs share lines.
+
+    `sums`: prefixes may be sums, where the monoid says how.
+    """
     alone = guarantee == "batch_invariant"
     view = view_of(problem)
     words = state_words(scan_program(program, work, problem.length))
     load = Load(words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program))
-    tile = replace(_tile(view, load, NOMINAL if alone else device, alone), work=work)
+    tile = _tile(view, load, NOMINAL if alone else device, alone)
+    tile = replace(tile, work=work, sums=sums and tile.chunk > 1 and _has_sums(program, work))
     fields = len(program.state)
     reads = names("input", len(problem.dtypes) + fields * work.init)
     writes = names("output", len(program.outputs) + fields * work.state)
@@ -136,6 +145,12 @@ def plan_scan(problem: Problem, program: Program, work: Work, device: Device, gu
         Launch("scan_tiles", tile, reads, (*writes, "words")),
     )
     return Plan("triton", steps, (), (workspace,), guarantee, "shared", reason)
+
+
+def _has_sums(program: Program, work: Work) -> bool:
+    """Whether prefixes are sums of terms: of float32, with the element that they end with."""
+    floats = all(is_float(e) and e.itemsize <= 4 for e in program.elements)
+    return program.algebra.sums is not None and floats and not work.exclusive
 
 
 def scan_program(program: Program, work: Work, length: int) -> Program:

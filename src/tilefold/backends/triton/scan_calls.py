@@ -11,7 +11,7 @@ import torch
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, launchable
-from tilefold.backends.triton.emit import emit
+from tilefold.backends.triton.emit import emit, emit_sums
 from tilefold.backends.triton.words import TL_DTYPES
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
@@ -56,7 +56,7 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     source = emit(program, index=index, interpret=interpret)
     return Call(
         kernel=step.kernel,
-        source=f"{source}\n\n{emit_states(program, interpret, tile.pause)}",
+        source="\n\n".join([source, emit_states(program, interpret, tile.pause), *_sums_of(tile, program, interpret)]),
         arguments=arguments,
         constants=tuple(_constants(tile, problem, program, last.size).items()),
         grid=launchable(programs, problem.outputs, "scan", "scan"),
@@ -86,6 +86,7 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
         "EXCLUSIVE": work.exclusive,
         "HAS_INIT": work.init,
         "MASK_LINES": lines % tile.lines != 0,
+        "SUMS": tile.sums,
     }
     wide = {"WIDE": _reach(problem) + 2 * tile.length * _farthest(problem) > NARROW}
     if not tile.shares:
@@ -108,6 +109,10 @@ def _farthest(problem: Problem) -> int:
 def _reach(problem: Problem) -> int:
     """The farthest offset along a line, in elements."""
     return problem.length * _farthest(problem)
+
+
+def _sums_of(tile: ScanTile, program: Program, interpret: bool) -> list[str]:
+    return [emit_sums(program, interpret)] if tile.sums else []
 
 
 def emit_states(program: Program, interpret: bool, pause: int) -> str:

@@ -21,7 +21,7 @@ Arguments:
 
 Generated beside those of folds: AS_STATE (a tuple of fields, in registers' dtypes), SELECT (of two states), WORDS (a state as
 64-bit words whose upper half is 1, so that none is 0) and OF_WORDS (back), WORDS_AT (those in memory), WORDS_AGAIN (the same
-after a pause), FLAGS (whether all are there).
+after a pause), FLAGS (whether all are there); and where SUMS, the functions of `algebra.Sums`.
 """
 
 import triton.language as tl
@@ -209,18 +209,68 @@ def lifted(
     return AS_STATE(*[tl.broadcast_to(s, xs[0].shape) for s in state])
 
 
-def scanned_chunks(
-    found, begin, keep, length, NUMBER: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr,
-    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+def folded_chunks(
+    found, begin, keep, length, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
+    MASK_LINES: tl.constexpr,
 ):  # fmt: skip
-    """The state of each chunk of a tile after those before it, and that of those before it alone.
-
-    Both by one scan: (a, what is before its last chunk) and (b, the same) make (a then b, a then what is before b's last).
-    """
+    """The state of each chunk's elements."""
     state = lifted(found, begin, keep, length, 0, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
     for u in tl.static_range(1, CHUNK):
         met = lifted(found, begin, keep, length, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
         state = AS_STATE(*COMBINE(*state, *met))
+    return state
+
+
+def counted(x, other, begin, keep, length, PLACE: tl.constexpr, BY_ROWS: tl.constexpr, MASK_LINES: tl.constexpr):
+    """What is of number PLACE of each chunk, and `other` where that is not of the line."""
+    at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
+    mask = tl.broadcast_to(at < length, x.shape)
+    if MASK_LINES:
+        mask = mask & over_tile(keep, BY_ROWS)
+    return tl.where(mask, x, other)
+
+
+def summed_chunks(
+    found, begin, keep, length, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
+    MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """The state of each chunk's elements by `algebra.Sums`, and of each chunk: base, base of its first, each one's term."""
+    bases = ()
+    for u in tl.static_range(CHUNK):
+        PLACE: tl.constexpr = CHUNK - 1 - u if REVERSE else u
+        one = BASE(*found[PLACE])[0]
+        if MASKED:
+            one = counted(one, NO_BASE(one)[0], begin, keep, length, PLACE, BY_ROWS, MASK_LINES)
+        bases = bases + (one,)
+    base = bases[0]
+    for u in tl.static_range(1, CHUNK):
+        base = JOINED(base, bases[u])[0]
+    terms = ()
+    for u in tl.static_range(CHUNK):
+        PLACE: tl.constexpr = CHUNK - 1 - u if REVERSE else u
+        term = TERM(*found[PLACE], base)[0]
+        if MASKED:
+            term = counted(term, 0.0, begin, keep, length, PLACE, BY_ROWS, MASK_LINES)
+        terms = terms + (term,)
+    total = terms[0]
+    for u in tl.static_range(1, CHUNK):
+        total = total + terms[u]
+    return AS_STATE(*TOTAL(base, total)), (base, bases[0], terms)
+
+
+def scanned_chunks(
+    found, begin, keep, length, NUMBER: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr,
+    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+):  # fmt: skip
+    """The state of each chunk of a tile after those before it, and that of those before it alone; its sums.
+
+    Both by one scan: (a, what is before its last chunk) and (b, the same) make (a then b, a then what is before b's last).
+    """
+    sums = ()
+    if SUMS:
+        state, sums = summed_chunks(found, begin, keep, length, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+    else:
+        state = folded_chunks(found, begin, keep, length, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
     earlier = state
     if NUMBER > 1 and (CHUNK > 1 or EXCLUSIVE):
         both = tl.associative_scan(
@@ -230,7 +280,7 @@ def scanned_chunks(
         earlier = FORMER(*both)
     elif NUMBER > 1:
         state = tl.associative_scan(state, 1 if BY_ROWS else 0, COMBINE)
-    return state, earlier
+    return state, earlier, sums
 
 
 def before_chunks(carry, earlier, NUMBER: tl.constexpr, BY_ROWS: tl.constexpr):
@@ -302,6 +352,39 @@ def store_scanned(
     )
 
 
+def store_sums(
+    found, sums, begin, y_ptrs, y_begin, y_step, keep, length, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """`store_prefixes` of sums: chunks that these do not hold are walked as others are, in tiles that have such."""
+    base, first, terms = sums
+    start, scale, top = REBASED(*state, base)
+    near = NEAR(*state, first, top)[0] != 0
+    if MASKED:
+        near = near | tl.broadcast_to((begin[None, :] if BY_ROWS else begin[:, None]) >= length, near.shape)
+    if MASK_LINES:
+        near = near | tl.broadcast_to(over_tile(keep, BY_ROWS) == 0, near.shape)
+    results = ()
+    total = start
+    for u in tl.static_range(CHUNK):
+        total = total + scale * terms[u]
+        results = results + ([tl.broadcast_to(y, total.shape) for y in SHOWN(top, total)],)
+    if tl.reduce(near.to(tl.int32), None, both_bits) == 0:
+        walked = ()
+        for u in tl.static_range(CHUNK):
+            met = lifted(found, begin, keep, length, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+            state = AS_STATE(*COMBINE(*state, *met))
+            shown = PROJECT(*state)
+            walked = walked + ([tl.where(near, results[u][r], shown[r]) for r in tl.static_range(len(shown))],)
+        results = walked
+    for k in tl.static_range(CHUNK // COUNT):
+        some = results[k * COUNT : (k + 1) * COUNT]
+        store_results(
+            y_ptrs, begin, y_begin, y_step, some[::-1] if REVERSE else some, keep, length, (k + 1) * COUNT - 1, CHUNK, COUNT,
+            BY_ROWS, REVERSE, MASKED, MASK_LINES,
+        )  # fmt: skip
+
+
 def store_last(s_ptrs, offset, state, keep):
     """Write the state after each line."""
     for f in tl.static_range(len(s_ptrs)):
@@ -311,10 +394,10 @@ def store_last(s_ptrs, offset, state, keep):
 def walked_tile(
     found, begin, y_ptrs, y_begin, y_step, keep, length, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr,
-    MASK_LINES: tl.constexpr,
+    MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Scan and write a tile of elements; the state after it."""
-    if NUMBER == 1:
+    if NUMBER == 1 and not SUMS:
         given = AS_STATE(*[tl.broadcast_to(over_tile(c, BY_ROWS), found[0][0].shape) for c in carry])
         after = store_prefixes(
             found, begin, y_ptrs, y_begin, y_step, keep, length, given, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
@@ -322,10 +405,15 @@ def walked_tile(
         )  # fmt: skip
         carry = last_slots(after, NUMBER, BY_ROWS)
     else:
-        state, earlier = scanned_chunks(
-            found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES
+        state, earlier, sums = scanned_chunks(
+            found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS
         )
-        if CHUNK == 1 and not EXCLUSIVE:
+        if SUMS:
+            store_sums(
+                found, sums, begin, y_ptrs, y_begin, y_step, keep, length, before_chunks(carry, earlier, NUMBER, BY_ROWS),
+                CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
+            )  # fmt: skip
+        elif CHUNK == 1 and not EXCLUSIVE:
             store_scanned(
                 y_ptrs, begin, y_begin, y_step, keep, length, carry, state, BY_ROWS, MASKED, MASK_LINES
             )
@@ -342,14 +430,14 @@ def walked_tile(
 def walked_place(
     rows, y_ptrs, y_begin, y_step, base, keep, length, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
-    MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Read, scan and write the tile that begins at `base`; the state after it."""
     begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)
     found = tile_elements(rows, begin, keep, length, BY_ROWS, RUN, CHUNK, MASKED, MASK_LINES)
     return walked_tile(
         found, begin, y_ptrs, y_begin, y_step, keep, length, carry, NUMBER, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE,
-        MASKED, MASK_LINES,
+        MASKED, MASK_LINES, SUMS,
     )  # fmt: skip
 
 
@@ -357,7 +445,7 @@ def scan_walked(
     inputs, inits, y_ptrs, s_ptrs, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length, line_blocks,
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
     RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
-    WHOLE: tl.constexpr, PART: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr,
+    WHOLE: tl.constexpr, PART: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Scan lines from end to end.
 
@@ -380,7 +468,7 @@ def scan_walked(
     if PART and REVERSE:
         carry = walked_place(
             rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
-            EXCLUSIVE, True, MASK_LINES,
+            EXCLUSIVE, True, MASK_LINES, SUMS,
         )  # fmt: skip
     if WHOLE > 1 and AHEAD:
         begin = chunks_begin(whole - LENGTH if REVERSE else 0, NUMBER, CHUNK, REVERSE)
@@ -394,24 +482,24 @@ def scan_walked(
             )  # fmt: skip
             carry = walked_tile(
                 found, begin, y_ptrs, y_begin, y_step, keep, length, carry, NUMBER, CHUNK, COUNT, BY_ROWS, REVERSE,
-                EXCLUSIVE, False, MASK_LINES,
+                EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
             found = later
     elif WHOLE > 1:
         for k in range(0, whole, LENGTH):
             carry = walked_place(
                 rows, y_ptrs, y_begin, y_step, whole - LENGTH - k if REVERSE else k, keep, length, carry, NUMBER, CHUNK,
-                COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES,
+                COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
     elif WHOLE:
         carry = walked_place(
             rows, y_ptrs, y_begin, y_step, 0, keep, length, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
-            False, MASK_LINES,
+            False, MASK_LINES, SUMS,
         )  # fmt: skip
     if PART and not REVERSE:
         carry = walked_place(
             rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
-            EXCLUSIVE, True, MASK_LINES,
+            EXCLUSIVE, True, MASK_LINES, SUMS,
         )  # fmt: skip
     if len(s_ptrs) > 0:
         store_last(s_ptrs, outer_offset(outer, outer_sizes, s_outer) + line * s_line, carry, keep)
@@ -458,7 +546,7 @@ def scan_tiles(
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
     RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
     PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDE: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
@@ -491,8 +579,8 @@ def scan_tiles(
     LENGTH: tl.constexpr = NUMBER * CHUNK
     begin = chunks_begin((tiles - 1 - share if REVERSE else share) * LENGTH, NUMBER, CHUNK, REVERSE)
     found = tile_elements(rows, begin, keep, length, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
-    state, earlier = scanned_chunks(
-        found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES
+    state, earlier, sums = scanned_chunks(
+        found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS
     )
     own = last_slots(state, NUMBER, BY_ROWS)
     groups = (tiles + GROUP - 1) // GROUP
@@ -544,7 +632,12 @@ def scan_tiles(
         publish(of_carries, (first_carry + big + 1) * LINES + lane, beyond, keep, stride_carries)
     if GROUP > 1:
         before = COMBINE(*before, *near)
-    if CHUNK == 1 and not EXCLUSIVE:
+    if SUMS:
+        store_sums(
+            found, sums, begin, y_ptrs, y_begin, y_step, keep, length, before_chunks(before, earlier, NUMBER, BY_ROWS),
+            CHUNK, COUNT, BY_ROWS, REVERSE, PART, MASK_LINES,
+        )  # fmt: skip
+    elif CHUNK == 1 and not EXCLUSIVE:
         store_scanned(y_ptrs, begin, y_begin, y_step, keep, length, before, state, BY_ROWS, PART, MASK_LINES)
     else:
         store_prefixes(
