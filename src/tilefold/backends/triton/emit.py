@@ -96,7 +96,10 @@ def emit_blocks(program: Program, tiles: int, masks: Sequence[int], interpret: b
 
 
 def emit_sums(program: Program, interpret: bool) -> str:
-    """The functions of `algebra.Sums`, and NO_BASE of no element: BASE, JOINED, TERM, TOTAL, REBASED, NEAR, SHOWN."""
+    """The functions of `algebra.Sums`, and NO_BASE of no element: BASE, JOINED, TERM, TOTAL, REBASED, NEAR, SHOWN.
+
+    EITHER(mask, results, others): of two projections.
+    """
     sums, state = program.algebra.sums, program.state
     assert sums is not None
     k, real = program.algebra.inputs, torch.float32
@@ -114,7 +117,9 @@ def emit_sums(program: Program, interpret: bool) -> str:
         ("SHOWN", sums.shown, ["top", "total"], [real, real], outputs),
     ]
     nothing = f"tl.full(like.shape, {literal(sums.nothing, real)}, tl.float32)"
-    made = [_function("NO_BASE", ["like"], [], [nothing])]
+    p, q = ([f"{name}{i}" for i in range(len(outputs))] for name in "pq")
+    chosen = [f"tl.where(mask, {y}, {z})" for y, z in zip(p, q, strict=True)]
+    made = [_function("NO_BASE", ["like"], [], [nothing]), _function("EITHER", ["mask", *p, *q], [], chosen)]
     for name, graph, names, taken, given in rows:
         writer = Writer(typing.infer(graph, taken), names, [False] * len(names), interpret)
         results = writer.results(given, name == "SHOWN", names[-1])

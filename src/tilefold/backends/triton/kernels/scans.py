@@ -221,41 +221,47 @@ def folded_chunks(
     return state
 
 
-def counted(x, other, begin, keep, length, PLACE: tl.constexpr, BY_ROWS: tl.constexpr, MASK_LINES: tl.constexpr):
-    """What is of number PLACE of each chunk, and `other` where that is not of the line."""
-    at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
-    mask = tl.broadcast_to(at < length, x.shape)
-    if MASK_LINES:
-        mask = mask & over_tile(keep, BY_ROWS)
-    return tl.where(mask, x, other)
+def chunk_base(
+    found, begin, length, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    MASKED: tl.constexpr,
+):  # fmt: skip
+    """The base of the elements that are number TURN of each chunk."""
+    PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
+    base = BASE(*found[PLACE])[0]
+    if MASKED:
+        at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
+        base = tl.where(tl.broadcast_to(at < length, base.shape), base, NO_BASE(base)[0])
+    return base
+
+
+def chunk_term(
+    found, base, begin, length, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    MASKED: tl.constexpr,
+):  # fmt: skip
+    """The terms of the elements that are number TURN of each chunk."""
+    PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
+    term = TERM(*found[PLACE], base)[0]
+    if MASKED:
+        at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
+        term = tl.where(tl.broadcast_to(at < length, term.shape), term, 0.0)
+    return term
 
 
 def summed_chunks(
-    found, begin, keep, length, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
-    MASK_LINES: tl.constexpr,
+    found, begin, length, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """The state of each chunk's elements by `algebra.Sums`, and of each chunk: base, base of its first, each one's term."""
-    bases = ()
-    for u in tl.static_range(CHUNK):
-        PLACE: tl.constexpr = CHUNK - 1 - u if REVERSE else u
-        one = BASE(*found[PLACE])[0]
-        if MASKED:
-            one = counted(one, NO_BASE(one)[0], begin, keep, length, PLACE, BY_ROWS, MASK_LINES)
-        bases = bases + (one,)
-    base = bases[0]
+    """The state of each chunk's elements by `algebra.Sums`; of each chunk its base, that of its first element, all terms."""
+    first = chunk_base(found, begin, length, 0, CHUNK, BY_ROWS, REVERSE, MASKED)
+    base = first
     for u in tl.static_range(1, CHUNK):
-        base = JOINED(base, bases[u])[0]
-    terms = ()
-    for u in tl.static_range(CHUNK):
-        PLACE: tl.constexpr = CHUNK - 1 - u if REVERSE else u
-        term = TERM(*found[PLACE], base)[0]
-        if MASKED:
-            term = counted(term, 0.0, begin, keep, length, PLACE, BY_ROWS, MASK_LINES)
+        base = JOINED(base, chunk_base(found, begin, length, u, CHUNK, BY_ROWS, REVERSE, MASKED))[0]
+    total = chunk_term(found, base, begin, length, 0, CHUNK, BY_ROWS, REVERSE, MASKED)
+    terms = (total,)
+    for u in tl.static_range(1, CHUNK):
+        term = chunk_term(found, base, begin, length, u, CHUNK, BY_ROWS, REVERSE, MASKED)
         terms = terms + (term,)
-    total = terms[0]
-    for u in tl.static_range(1, CHUNK):
-        total = total + terms[u]
-    return AS_STATE(*TOTAL(base, total)), (base, bases[0], terms)
+        total = total + term
+    return AS_STATE(*TOTAL(base, total)), (base, first, terms)
 
 
 def scanned_chunks(
@@ -268,7 +274,7 @@ def scanned_chunks(
     """
     sums = ()
     if SUMS:
-        state, sums = summed_chunks(found, begin, keep, length, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        state, sums = summed_chunks(found, begin, length, CHUNK, BY_ROWS, REVERSE, MASKED)
     else:
         state = folded_chunks(found, begin, keep, length, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
     earlier = state
@@ -368,21 +374,22 @@ def store_sums(
     total = start
     for u in tl.static_range(CHUNK):
         total = total + scale * terms[u]
-        results = results + ([tl.broadcast_to(y, total.shape) for y in SHOWN(top, total)],)
+        results = results + (SHOWN(top, total),)
     if tl.reduce(near.to(tl.int32), None, both_bits) == 0:
         walked = ()
         for u in tl.static_range(CHUNK):
             met = lifted(found, begin, keep, length, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
             state = AS_STATE(*COMBINE(*state, *met))
-            shown = PROJECT(*state)
-            walked = walked + ([tl.where(near, results[u][r], shown[r]) for r in tl.static_range(len(shown))],)
+            walked = walked + (EITHER(near, *results[u], *PROJECT(*state)),)
         results = walked
-    for k in tl.static_range(CHUNK // COUNT):
-        some = results[k * COUNT : (k + 1) * COUNT]
-        store_results(
-            y_ptrs, begin, y_begin, y_step, some[::-1] if REVERSE else some, keep, length, (k + 1) * COUNT - 1, CHUNK, COUNT,
-            BY_ROWS, REVERSE, MASKED, MASK_LINES,
-        )  # fmt: skip
+    some = ()
+    for u in tl.static_range(CHUNK):
+        some = (results[u],) + some if REVERSE else some + (results[u],)
+        if u % COUNT == COUNT - 1:
+            store_results(
+                y_ptrs, begin, y_begin, y_step, some, keep, length, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
+            )
+            some = ()
 
 
 def store_last(s_ptrs, offset, state, keep):
