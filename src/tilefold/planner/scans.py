@@ -16,7 +16,7 @@ from tilefold.caching import kept_outside_modes
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, count, names
-from tilefold.planner.view import WARP, View, power_above, power_below, view_of
+from tilefold.planner.view import VECTOR_BYTES, WARP, View, power_above, power_below, view_of
 from tilefold.problem import Dim, Problem, canonical
 
 LANE_WORDS = 32  # 32-bit words of states that a thread has of a row's tile
@@ -70,6 +70,7 @@ class ScanTile:
     many programs share a line, a tile each; 0 where a program walks its lines from end to end. `group` and `groups`: how
     many shares' states meet in one tree, and how many groups' (see the kernel). `ahead`: a walk reads a tile before it
     scans the one before. `pause`: nanoseconds between looks at what others make known. `sums`: a chunk's prefixes are sums.
+    `align`: tiles count from a multiple of so many elements before each row, so that rows of any length are read in vectors.
     """
 
     lines: int
@@ -86,6 +87,7 @@ class ScanTile:
     ahead: bool = False
     pause: int = 0
     sums: bool = False
+    align: int = 1
 
     @property
     def note(self) -> str:
@@ -93,7 +95,7 @@ class ScanTile:
         kind = "rows" if self.by_rows else "columns"
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
         tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
-        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{',a' * self.ahead}{',sums' * self.sums}"
+        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{',a' * self.ahead}{',sums' * self.sums}{f',align{self.align}' * (self.align > 1)}"
 
     def __str__(self) -> str:
         kind = "row" if self.by_rows else "column"
@@ -129,7 +131,8 @@ def plan_scan(
     alone = guarantee == "batch_invariant"
     view = view_of(problem)
     words = state_words(scan_program(program, work, problem.length))
-    load = Load(words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program))
+    align = view.full_vector if not alone and _is_aligned(problem, view) else 1
+    load = Load(words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align)
     tile = _tile(view, load, NOMINAL if alone else device, alone)
     tile = replace(tile, work=work, sums=sums and tile.chunk > 1 and _has_sums(program, work))
     fields = len(program.state)
@@ -186,11 +189,20 @@ class Load:
     bytes: int
     results: int
     costly: bool
+    align: int = 1
 
     @property
     def serial(self) -> bool:
         """Whether a thread has one column, and of it as much as registers hold: several results would need those, too."""
         return self.costly and self.results == 1
+
+
+def _is_aligned(problem: Problem, view: View) -> bool:
+    """Whether rows of any length begin as far behind a vector's place in all inputs and all results."""
+    (scanned,) = problem.reduced_dims
+    steps = [(d.output - d.strides[0]) % view.full_vector for d in problem.output_dims]
+    fits = scanned.output == 1 and not any(steps) and min(problem.aligned) >= VECTOR_BYTES
+    return view.aligns and fits and view.vector < view.full_vector <= view.length
 
 
 def _is_costly(program: Program) -> bool:
@@ -209,11 +221,12 @@ def _lane_elements(words: int, held: int, least: int) -> int:
 
 
 def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
-    length, rows, slots = view.length, view.inner * view.outer, power_above(view.length)
-    run = min(view.vector, slots)
+    length, rows = view.length + load.align - 1, view.inner * view.outer
+    slots = power_above(length)
+    run = min(max(view.vector, load.align), slots)
     # What is narrower than a vector is stored by whole warps: neighbouring threads have neighbours.
     chunk = min(slots, max(run, COSTLY_CHUNK)) if load.costly and run > 1 else run
-    row = ScanTile(1, slots, True, run, 4, chunk=chunk, stored=chunk)
+    row = ScanTile(1, slots, True, run, 4, chunk=chunk, stored=chunk, align=load.align)
     if length <= SHORT:
         lanes = _lane_elements(load.words, WALKED_WORDS, chunk) * row.num_warps * WARP
         return replace(row, lines=max(1, lanes // slots))

@@ -87,18 +87,28 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
         "HAS_INIT": work.init,
         "MASK_LINES": lines % tile.lines != 0,
         "SUMS": tile.sums,
+        "ALIGN": tile.align,
     }
     wide = {"WIDE": _reach(problem) + 2 * tile.length * _farthest(problem) > NARROW}
     if not tile.shares:
-        edges = {"WHOLE": min(2, length // tile.length), "PART": length % tile.length != 0}
-        return shared | edges | {"AHEAD": tile.ahead} | wide
+        return shared | _edges(tile, length) | wide
     trees = {
         "GROUP": tile.group,
         "GROUPS": tile.groups,
         "WORD_COUNT": state_words(program),
         "WARPS": tile.num_warps,
     }
-    return shared | {"PART": length % tile.length != 0} | trees | wide
+    return shared | {"PART": tile.align > 1 or length % tile.length != 0} | trees | wide
+
+
+def _edges(tile: ScanTile, length: int) -> dict[str, Any]:
+    """What a walk meets; of aligned rows neither end is known when code is made, but what lies between two tiles' ends is."""
+    if tile.align == 1:
+        whole, part = min(2, length // tile.length), length % tile.length != 0
+        return {"HEAD": False, "WHOLE": whole, "PART": part, "AHEAD": tile.ahead}
+    several = length + tile.align - 1 > tile.length
+    ahead = tile.ahead and length >= 2 * tile.length
+    return {"HEAD": several, "WHOLE": 2 * several, "PART": True, "AHEAD": ahead}
 
 
 def _farthest(problem: Problem) -> int:

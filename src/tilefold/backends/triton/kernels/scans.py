@@ -53,6 +53,22 @@ def turned(x):
     return x if LANES_LAST else tl.trans(x)
 
 
+def of_line(at, span, BY_ROWS: tl.constexpr):
+    """Whether places of a tile are of the line, which begins at span[0] of them where it need not begin at the first."""
+    if len(span) == 1:
+        counts = at < span[0]
+    else:
+        counts = (at >= over_tile(span[0], BY_ROWS)) & (at < over_tile(span[1], BY_ROWS))
+    return counts
+
+
+def whole_vectors(at, span, BY_ROWS: tl.constexpr):
+    """Whether the vectors that places are of lie in the line: on both sides, at its begin alone, at its end alone."""
+    vector = at // span[2] * span[2]
+    begin, end = of_lines(span[0], BY_ROWS)[:, :, None], of_lines(span[1], BY_ROWS)[:, :, None]
+    return (vector >= begin) & (vector + span[2] <= end), at >= begin, at < end
+
+
 def near_lines(LINES: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr):
     """Numbers of a program's lines; of columns a thread takes RUN neighbours, and then has all of their elements."""
     line = tl.arange(0, LINES)
@@ -102,6 +118,18 @@ def lines_begin(inputs, outer, outer_sizes, line):
     return [(x[0] + outer_offset(outer, outer_sizes, x[1]) + line * x[2], x[3]) for x in inputs]
 
 
+def aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN: tl.constexpr):
+    """Rows from the multiple of ALIGN elements before each: `lines_begin`, where results begin, and a tile's span.
+
+    All inputs and results begin as many elements behind such a multiple.
+    """
+    rows = [
+        (x[0] + (outer_offset(outer, outer_sizes, x[1]) + line * x[2]) // ALIGN * ALIGN, x[3]) for x in inputs
+    ]
+    lead = (y_begin % ALIGN).to(tl.int32)
+    return rows, y_begin // ALIGN * ALIGN, (lead, lead + length, ALIGN)
+
+
 def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HAS_INIT: tl.constexpr):
     """The state before each line: the one given, or the identity."""
     if HAS_INIT:
@@ -148,7 +176,7 @@ def joined(elements, LENGTH: tl.constexpr):
 
 
 def tile_elements(
-    rows, begin, keep, length, BY_ROWS: tl.constexpr, RUN: tl.constexpr, CHUNK: tl.constexpr,
+    rows, begin, keep, span, BY_ROWS: tl.constexpr, RUN: tl.constexpr, CHUNK: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """A tile's elements: of each place in a chunk, in memory's order, a tensor of chunks an input.
@@ -162,10 +190,15 @@ def tile_elements(
             vectors = ()
             for i in tl.static_range(len(rows)):
                 pointers = of_lines(rows[i][0], BY_ROWS)[:, :, None] + at * rows[i][1]
-                if MASKED and MASK_LINES:
-                    x = tl.load(pointers, mask=(at < length) & of_lines(keep, BY_ROWS)[:, :, None])
-                elif MASKED:
-                    x = tl.load(pointers, mask=tl.broadcast_to(at < length, pointers.shape))
+                # A vector that is the line's in part is read whole.
+                if MASKED:
+                    if len(span) == 1:
+                        mask = tl.broadcast_to(at < span[0], pointers.shape)
+                    else:
+                        mask = at // RUN * RUN < of_lines(span[1], BY_ROWS)[:, :, None]
+                    if MASK_LINES:
+                        mask = mask & of_lines(keep, BY_ROWS)[:, :, None]
+                    x = tl.load(pointers, mask=mask)
                 elif MASK_LINES:
                     x = tl.load(pointers, mask=tl.broadcast_to(of_lines(keep, BY_ROWS)[:, :, None], pointers.shape))
                 else:
@@ -180,9 +213,9 @@ def tile_elements(
             for i in tl.static_range(len(rows)):
                 pointers = of_lines(rows[i][0], BY_ROWS) + at * rows[i][1]
                 if MASKED and MASK_LINES:
-                    x = tl.load(pointers, mask=(at < length) & of_lines(keep, BY_ROWS))
+                    x = tl.load(pointers, mask=(at < span[0]) & of_lines(keep, BY_ROWS))
                 elif MASKED:
-                    x = tl.load(pointers, mask=tl.broadcast_to(at < length, pointers.shape))
+                    x = tl.load(pointers, mask=tl.broadcast_to(at < span[0], pointers.shape))
                 elif MASK_LINES:
                     x = tl.load(pointers, mask=tl.broadcast_to(of_lines(keep, BY_ROWS), pointers.shape))
                 else:
@@ -193,16 +226,17 @@ def tile_elements(
 
 
 def lifted(
-    found, begin, keep, length, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    found, begin, keep, span, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """The elements that are number TURN of each chunk as states: what is not of the line is the identity."""
     PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
     xs = found[PLACE]
     at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
-    state = LIFT(*xs, tl.broadcast_to(TO_INDEX(at), xs[0].shape))
+    place = at if len(span) == 1 else at - over_tile(span[0], BY_ROWS)
+    state = LIFT(*xs, tl.broadcast_to(TO_INDEX(place), xs[0].shape))
     if MASKED:
-        mask = tl.broadcast_to(at < length, xs[0].shape)
+        mask = tl.broadcast_to(of_line(at, span, BY_ROWS), xs[0].shape)
         if MASK_LINES:
             mask = mask & over_tile(keep, BY_ROWS)
         state = OR_IDENTITY(mask, *state)
@@ -210,32 +244,35 @@ def lifted(
 
 
 def folded_chunks(
-    found, begin, keep, length, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
+    found, begin, keep, span, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """The state of each chunk's elements."""
-    state = lifted(found, begin, keep, length, 0, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+    state = lifted(found, begin, keep, span, 0, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
     for u in tl.static_range(1, CHUNK):
-        met = lifted(found, begin, keep, length, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
         state = AS_STATE(*COMBINE(*state, *met))
     return state
 
 
 def chunk_base(
-    found, begin, length, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    found, begin, span, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
-    """The base of the elements that are number TURN of each chunk."""
+    """The base of the elements that are number TURN of each chunk, and whether they are of the line (where MASKED)."""
     PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
     base = BASE(*found[PLACE])[0]
     if MASKED:
         at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
-        base = tl.where(tl.broadcast_to(at < length, base.shape), base, NO_BASE(base)[0])
-    return base
+        counts = tl.broadcast_to(of_line(at, span, BY_ROWS), base.shape)
+        base = tl.where(counts, base, NO_BASE(base)[0])
+    else:
+        counts = base == base
+    return base, counts
 
 
 def chunk_term(
-    found, base, begin, length, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    found, base, begin, span, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
     """The terms of the elements that are number TURN of each chunk."""
@@ -243,29 +280,36 @@ def chunk_term(
     term = TERM(*found[PLACE], base)[0]
     if MASKED:
         at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
-        term = tl.where(tl.broadcast_to(at < length, term.shape), term, 0.0)
+        term = tl.where(tl.broadcast_to(of_line(at, span, BY_ROWS), term.shape), term, 0.0)
     return term
 
 
 def summed_chunks(
-    found, begin, length, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
+    found, begin, span, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """The state of each chunk's elements by `algebra.Sums`; of each chunk its base, that of its first element, all terms."""
-    first = chunk_base(found, begin, length, 0, CHUNK, BY_ROWS, REVERSE, MASKED)
+    """The state of each chunk's elements by `algebra.Sums`; of each chunk its base, that of its first element, all terms.
+
+    And whether it has an element (where MASKED).
+    """
+    first, some = chunk_base(found, begin, span, 0, CHUNK, BY_ROWS, REVERSE, MASKED)
     base = first
     for u in tl.static_range(1, CHUNK):
-        base = JOINED(base, chunk_base(found, begin, length, u, CHUNK, BY_ROWS, REVERSE, MASKED))[0]
-    total = chunk_term(found, base, begin, length, 0, CHUNK, BY_ROWS, REVERSE, MASKED)
+        one, counts = chunk_base(found, begin, span, u, CHUNK, BY_ROWS, REVERSE, MASKED)
+        base = JOINED(base, one)[0]
+        if MASKED:
+            first = tl.where(some, first, one)
+            some = some | counts
+    total = chunk_term(found, base, begin, span, 0, CHUNK, BY_ROWS, REVERSE, MASKED)
     terms = (total,)
     for u in tl.static_range(1, CHUNK):
-        term = chunk_term(found, base, begin, length, u, CHUNK, BY_ROWS, REVERSE, MASKED)
+        term = chunk_term(found, base, begin, span, u, CHUNK, BY_ROWS, REVERSE, MASKED)
         terms = terms + (term,)
         total = total + term
-    return AS_STATE(*TOTAL(base, total)), (base, first, terms)
+    return AS_STATE(*TOTAL(base, total)), (base, first, terms, some)
 
 
 def scanned_chunks(
-    found, begin, keep, length, NUMBER: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr,
+    found, begin, keep, span, NUMBER: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr,
     REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """The state of each chunk of a tile after those before it, and that of those before it alone; its sums.
@@ -274,9 +318,9 @@ def scanned_chunks(
     """
     sums = ()
     if SUMS:
-        state, sums = summed_chunks(found, begin, length, CHUNK, BY_ROWS, REVERSE, MASKED)
+        state, sums = summed_chunks(found, begin, span, CHUNK, BY_ROWS, REVERSE, MASKED)
     else:
-        state = folded_chunks(found, begin, keep, length, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        state = folded_chunks(found, begin, keep, span, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
     earlier = state
     if NUMBER > 1 and (CHUNK > 1 or EXCLUSIVE):
         both = tl.associative_scan(
@@ -300,7 +344,7 @@ def before_chunks(carry, earlier, NUMBER: tl.constexpr, BY_ROWS: tl.constexpr):
 
 
 def store_results(
-    y_ptrs, begin, y_begin, y_step, results, keep, length, TURN: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    y_ptrs, begin, y_begin, y_step, results, keep, span, TURN: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr,
     BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write COUNT results of each chunk, up to that of number TURN, in memory's order where their elements are."""
@@ -315,10 +359,17 @@ def store_results(
         kept = of_lines(keep, BY_ROWS)
     for r in tl.static_range(len(y_ptrs)):
         result = joined([turned(x[r]) for x in results], COUNT) if BY_ROWS else turned(results[0][r])
-        if MASKED and MASK_LINES:
-            tl.store(y_ptrs[r] + offset, result, mask=(at < length) & kept)
+        if MASKED and len(span) > 1:
+            whole, begun, unended = whole_vectors(at, span, BY_ROWS)
+            if MASK_LINES:
+                begun = begun & kept
+                whole = whole & kept
+            tl.store(y_ptrs[r] + offset, result, mask=whole)
+            tl.store(y_ptrs[r] + offset, result, mask=begun & unended & (whole == 0))
+        elif MASKED and MASK_LINES:
+            tl.store(y_ptrs[r] + offset, result, mask=(at < span[0]) & kept)
         elif MASKED:
-            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(at < length, offset.shape))
+            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(at < span[0], offset.shape))
         elif MASK_LINES:
             tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(kept, offset.shape))
         else:
@@ -326,13 +377,13 @@ def store_results(
 
 
 def store_prefixes(
-    found, begin, y_ptrs, y_begin, y_step, keep, length, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    found, begin, y_ptrs, y_begin, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
     BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Walk the chunks from the state before each, and write projected states, COUNT neighbours at once; the state after."""
     results = ()
     for u in tl.static_range(CHUNK):
-        met = lifted(found, begin, keep, length, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
         after = AS_STATE(*COMBINE(*state, *met))
         shown = PROJECT(*state) if EXCLUSIVE else PROJECT(*after)
         shown = [tl.broadcast_to(y, met[0].shape) for y in shown]
@@ -340,34 +391,34 @@ def store_prefixes(
         state = after
         if u % COUNT == COUNT - 1:
             store_results(
-                y_ptrs, begin, y_begin, y_step, results, keep, length, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
+                y_ptrs, begin, y_begin, y_step, results, keep, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
             )
             results = ()
     return state
 
 
 def store_scanned(
-    y_ptrs, begin, y_begin, y_step, keep, length, carry, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
+    y_ptrs, begin, y_begin, y_step, keep, span, carry, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write the projected states of chunks of one element: what they hold already meets the state before the tile."""
     given = [tl.broadcast_to(over_tile(c, BY_ROWS), state[0].shape) for c in carry]
     shown = [tl.broadcast_to(y, state[0].shape) for y in PROJECT(*COMBINE(*given, *state))]
     store_results(
-        y_ptrs, begin, y_begin, y_step, (shown,), keep, length, 0, 1, 1, BY_ROWS, False, MASKED, MASK_LINES
+        y_ptrs, begin, y_begin, y_step, (shown,), keep, span, 0, 1, 1, BY_ROWS, False, MASKED, MASK_LINES
     )
 
 
 def store_sums(
-    found, sums, begin, y_ptrs, y_begin, y_step, keep, length, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    found, sums, begin, y_ptrs, y_begin, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
     BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """`store_prefixes` of sums: chunks that these do not hold are walked as others are, in tiles that have such."""
-    base, first, terms = sums
+    base, first, terms, some = sums
     start, scale, top = REBASED(*state, base)
     near = NEAR(*state, first, top)[0] != 0
     if MASKED:
-        near = near | tl.broadcast_to((begin[None, :] if BY_ROWS else begin[:, None]) >= length, near.shape)
+        near = near | (some == 0)
     if MASK_LINES:
         near = near | tl.broadcast_to(over_tile(keep, BY_ROWS) == 0, near.shape)
     results = ()
@@ -378,18 +429,18 @@ def store_sums(
     if tl.reduce(near.to(tl.int32), None, both_bits) == 0:
         walked = ()
         for u in tl.static_range(CHUNK):
-            met = lifted(found, begin, keep, length, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+            met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
             state = AS_STATE(*COMBINE(*state, *met))
             walked = walked + (EITHER(near, *results[u], *PROJECT(*state)),)
         results = walked
-    some = ()
+    row = ()
     for u in tl.static_range(CHUNK):
-        some = (results[u],) + some if REVERSE else some + (results[u],)
+        row = (results[u],) + row if REVERSE else row + (results[u],)
         if u % COUNT == COUNT - 1:
             store_results(
-                y_ptrs, begin, y_begin, y_step, some, keep, length, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
+                y_ptrs, begin, y_begin, y_step, row, keep, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
             )
-            some = ()
+            row = ()
 
 
 def store_last(s_ptrs, offset, state, keep):
@@ -399,7 +450,7 @@ def store_last(s_ptrs, offset, state, keep):
 
 
 def walked_tile(
-    found, begin, y_ptrs, y_begin, y_step, keep, length, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
@@ -407,26 +458,26 @@ def walked_tile(
     if NUMBER == 1 and not SUMS:
         given = AS_STATE(*[tl.broadcast_to(over_tile(c, BY_ROWS), found[0][0].shape) for c in carry])
         after = store_prefixes(
-            found, begin, y_ptrs, y_begin, y_step, keep, length, given, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
+            found, begin, y_ptrs, y_begin, y_step, keep, span, given, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
             MASK_LINES,
         )  # fmt: skip
         carry = last_slots(after, NUMBER, BY_ROWS)
     else:
         state, earlier, sums = scanned_chunks(
-            found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS
+            found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS
         )
         if SUMS:
             store_sums(
-                found, sums, begin, y_ptrs, y_begin, y_step, keep, length, before_chunks(carry, earlier, NUMBER, BY_ROWS),
+                found, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(carry, earlier, NUMBER, BY_ROWS),
                 CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
             )  # fmt: skip
         elif CHUNK == 1 and not EXCLUSIVE:
             store_scanned(
-                y_ptrs, begin, y_begin, y_step, keep, length, carry, state, BY_ROWS, MASKED, MASK_LINES
+                y_ptrs, begin, y_begin, y_step, keep, span, carry, state, BY_ROWS, MASKED, MASK_LINES
             )
         else:
             store_prefixes(
-                found, begin, y_ptrs, y_begin, y_step, keep, length, before_chunks(carry, earlier, NUMBER, BY_ROWS), CHUNK,
+                found, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(carry, earlier, NUMBER, BY_ROWS), CHUNK,
                 COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES,
             )  # fmt: skip
         # The tile's own state meets the carry, so that the way from tile to tile is one combine.
@@ -435,15 +486,15 @@ def walked_tile(
 
 
 def walked_place(
-    rows, y_ptrs, y_begin, y_step, base, keep, length, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    rows, y_ptrs, y_begin, y_step, base, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Read, scan and write the tile that begins at `base`; the state after it."""
     begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)
-    found = tile_elements(rows, begin, keep, length, BY_ROWS, RUN, CHUNK, MASKED, MASK_LINES)
+    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, MASKED, MASK_LINES)
     return walked_tile(
-        found, begin, y_ptrs, y_begin, y_step, keep, length, carry, NUMBER, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE,
+        found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE,
         MASKED, MASK_LINES, SUMS,
     )  # fmt: skip
 
@@ -453,11 +504,12 @@ def scan_walked(
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
     RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
     WHOLE: tl.constexpr, PART: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr, SUMS: tl.constexpr,
+    ALIGN: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
     """Scan lines from end to end.
 
     A program owns LINES neighbouring lines, all of their elements. It reads and writes tiles of NUMBER chunks of CHUNK
-    elements of each, with the state of what came before them in registers: WHOLE tiles (0: none, 1: one, 2: any number), and one
+    elements of each, with the state of what came before them in registers: one in part (HEAD, where rows are aligned), WHOLE tiles (0: none, 1: one, 2: any number), and one
     in PART behind them in memory (which a reverse scan meets first). AHEAD: the next whole tile is read before one is scanned;
     the last one twice.
     """
@@ -470,42 +522,60 @@ def scan_walked(
     y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
     if WIDE:
         length = length.to(tl.int64)
+    if ALIGN > 1:
+        rows, y_begin, span = aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN)
+    else:
+        span = (length,)
     carry = states_before(inits, outer, outer_sizes, line, keep, LINES, HAS_INIT)
+    start = 0
     whole = length // LENGTH * LENGTH
+    if HEAD:  # then there is one line
+        start = LENGTH
+        whole = tl.maximum(tl.sum(span[1], 0) // LENGTH * LENGTH, LENGTH)
     if PART and REVERSE:
         carry = walked_place(
-            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
+            rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
             EXCLUSIVE, True, MASK_LINES, SUMS,
         )  # fmt: skip
+    if HEAD and not REVERSE:
+        carry = walked_place(
+            rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+            True, MASK_LINES, SUMS,
+        )  # fmt: skip
     if WHOLE > 1 and AHEAD:
-        begin = chunks_begin(whole - LENGTH if REVERSE else 0, NUMBER, CHUNK, REVERSE)
-        found = tile_elements(rows, begin, keep, length, BY_ROWS, RUN, CHUNK, False, MASK_LINES)
-        for k in range(0, whole, LENGTH):
-            begin = chunks_begin(whole - LENGTH - k if REVERSE else k, NUMBER, CHUNK, REVERSE)
+        begin = chunks_begin(whole - LENGTH if REVERSE else start, NUMBER, CHUNK, REVERSE)
+        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, False, MASK_LINES)
+        for k in range(start, whole, LENGTH):
+            begin = chunks_begin(start + whole - LENGTH - k if REVERSE else k, NUMBER, CHUNK, REVERSE)
             ahead = tl.minimum(k + LENGTH, whole - LENGTH)
             later = tile_elements(
-                rows, chunks_begin(whole - LENGTH - ahead if REVERSE else ahead, NUMBER, CHUNK, REVERSE), keep, length,
+                rows, chunks_begin(start + whole - LENGTH - ahead if REVERSE else ahead, NUMBER, CHUNK, REVERSE), keep, span,
                 BY_ROWS, RUN, CHUNK, False, MASK_LINES,
             )  # fmt: skip
             carry = walked_tile(
-                found, begin, y_ptrs, y_begin, y_step, keep, length, carry, NUMBER, CHUNK, COUNT, BY_ROWS, REVERSE,
+                found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, BY_ROWS, REVERSE,
                 EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
             found = later
     elif WHOLE > 1:
-        for k in range(0, whole, LENGTH):
+        for k in range(start, whole, LENGTH):
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, whole - LENGTH - k if REVERSE else k, keep, length, carry, NUMBER, CHUNK,
+                rows, y_ptrs, y_begin, y_step, start + whole - LENGTH - k if REVERSE else k, keep, span, carry, NUMBER, CHUNK,
                 COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
     elif WHOLE:
         carry = walked_place(
-            rows, y_ptrs, y_begin, y_step, 0, keep, length, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+            rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
             False, MASK_LINES, SUMS,
+        )  # fmt: skip
+    if HEAD and REVERSE:
+        carry = walked_place(
+            rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+            True, MASK_LINES, SUMS,
         )  # fmt: skip
     if PART and not REVERSE:
         carry = walked_place(
-            rows, y_ptrs, y_begin, y_step, whole, keep, length, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
+            rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
             EXCLUSIVE, True, MASK_LINES, SUMS,
         )  # fmt: skip
     if len(s_ptrs) > 0:
@@ -553,7 +623,7 @@ def scan_tiles(
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
     RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
     PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
-    WIDE: tl.constexpr, SUMS: tl.constexpr,
+    WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
@@ -583,11 +653,15 @@ def scan_tiles(
         share = share.to(tl.int64)
     else:
         share = share.to(tl.int32)
+    if ALIGN > 1:
+        rows, y_begin, span = aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN)
+    else:
+        span = (length,)
     LENGTH: tl.constexpr = NUMBER * CHUNK
     begin = chunks_begin((tiles - 1 - share if REVERSE else share) * LENGTH, NUMBER, CHUNK, REVERSE)
-    found = tile_elements(rows, begin, keep, length, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
+    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
     state, earlier, sums = scanned_chunks(
-        found, begin, keep, length, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS
+        found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS
     )
     own = last_slots(state, NUMBER, BY_ROWS)
     groups = (tiles + GROUP - 1) // GROUP
@@ -641,14 +715,14 @@ def scan_tiles(
         before = COMBINE(*before, *near)
     if SUMS:
         store_sums(
-            found, sums, begin, y_ptrs, y_begin, y_step, keep, length, before_chunks(before, earlier, NUMBER, BY_ROWS),
+            found, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS),
             CHUNK, COUNT, BY_ROWS, REVERSE, PART, MASK_LINES,
         )  # fmt: skip
     elif CHUNK == 1 and not EXCLUSIVE:
-        store_scanned(y_ptrs, begin, y_begin, y_step, keep, length, before, state, BY_ROWS, PART, MASK_LINES)
+        store_scanned(y_ptrs, begin, y_begin, y_step, keep, span, before, state, BY_ROWS, PART, MASK_LINES)
     else:
         store_prefixes(
-            found, begin, y_ptrs, y_begin, y_step, keep, length, before_chunks(before, earlier, NUMBER, BY_ROWS), CHUNK,
+            found, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS), CHUNK,
             COUNT, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES,
         )  # fmt: skip
     if len(s_ptrs) > 0:
