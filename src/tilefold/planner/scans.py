@@ -48,6 +48,7 @@ TREE = 8  # shares of a group, and groups of a block, where many lines run besid
 LONE_TREE = 128  # shares of a block where few do: many shares of a line run at the same time, and one look is all they take
 COLUMN_TREE = 16  # the same of columns: a state of each column is read for each share
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
+AGAIN = False  # whether shares are read again instead of kept in registers
 PAUSE_NS = 0  # before words that are not there are looked at again
 
 
@@ -88,6 +89,7 @@ class ScanTile:
     pause: int = 0
     sums: bool = False
     align: int = 1
+    again: bool = False
 
     @property
     def note(self) -> str:
@@ -95,7 +97,7 @@ class ScanTile:
         kind = "rows" if self.by_rows else "columns"
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
         tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
-        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{',a' * self.ahead}{',sums' * self.sums}{f',align{self.align}' * (self.align > 1)}"
+        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{',a' * self.ahead}{',sums' * self.sums}{f',align{self.align}' * (self.align > 1)}{',again' * self.again}"
 
     def __str__(self) -> str:
         kind = "row" if self.by_rows else "column"
@@ -299,7 +301,7 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
 
 def _shared(tile: ScanTile, length: int, group: int, groups: int) -> ScanTile:
     """A tile for each share, which stays in registers. Shares of other lines run between those of one."""
-    return replace(tile, shares=math.ceil(length / tile.length), group=group, groups=groups, pause=PAUSE_NS)
+    return replace(tile, shares=math.ceil(length / tile.length), group=group, groups=groups, pause=PAUSE_NS, again=AGAIN)
 
 
 @dataclass(frozen=True)

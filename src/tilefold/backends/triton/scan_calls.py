@@ -97,6 +97,7 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
         "GROUPS": tile.groups,
         "WORD_COUNT": state_words(program),
         "WARPS": tile.num_warps,
+        "AGAIN": tile.again,
     }
     return shared | {"PART": tile.align > 1 or length % tile.length != 0} | trees | wide
 

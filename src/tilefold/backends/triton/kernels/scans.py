@@ -410,10 +410,13 @@ def store_scanned(
 
 
 def store_sums(
-    found, sums, begin, y_ptrs, y_begin, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
-    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+    rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
-    """`store_prefixes` of sums: chunks that these do not hold are walked as others are, in tiles that have such."""
+    """`store_prefixes` of sums: chunks that these do not hold are walked as others are, in tiles that have such.
+
+    Elements are read again for it, so that no register holds them until then.
+    """
     base, first, terms, some = sums
     start, scale, top = REBASED(*state, base)
     near = NEAR(*state, first, top)[0] != 0
@@ -427,6 +430,7 @@ def store_sums(
         total = total + scale * terms[u]
         results = results + (SHOWN(top, total),)
     if tl.reduce(near.to(tl.int32), None, both_bits) == 0:
+        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, MASKED, MASK_LINES)
         walked = ()
         for u in tl.static_range(CHUNK):
             met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
@@ -450,8 +454,8 @@ def store_last(s_ptrs, offset, state, keep):
 
 
 def walked_tile(
-    found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
-    COUNT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr,
+    rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Scan and write a tile of elements; the state after it."""
@@ -468,8 +472,8 @@ def walked_tile(
         )
         if SUMS:
             store_sums(
-                found, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(carry, earlier, NUMBER, BY_ROWS),
-                CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
+                rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(carry, earlier, NUMBER, BY_ROWS),
+                CHUNK, COUNT, RUN, BY_ROWS, REVERSE, MASKED, MASK_LINES,
             )  # fmt: skip
         elif CHUNK == 1 and not EXCLUSIVE:
             store_scanned(
@@ -494,8 +498,8 @@ def walked_place(
     begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)
     found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, MASKED, MASK_LINES)
     return walked_tile(
-        found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE,
-        MASKED, MASK_LINES, SUMS,
+        rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
+        EXCLUSIVE, MASKED, MASK_LINES, SUMS,
     )  # fmt: skip
 
 
@@ -553,7 +557,7 @@ def scan_walked(
                 BY_ROWS, RUN, CHUNK, False, MASK_LINES,
             )  # fmt: skip
             carry = walked_tile(
-                found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, BY_ROWS, REVERSE,
+                rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
                 EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
             found = later
@@ -623,7 +627,7 @@ def scan_tiles(
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
     RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
     PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
-    WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr,
+    WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
@@ -634,7 +638,8 @@ def scan_tiles(
         carry of its block of GROUP * GROUPS shares,  states of the block's earlier groups,  of the group's earlier shares
 
     where each list is combined in one tree, whatever is there first: bits depend on numbers of shares alone, not on time. The
-    last share of a group makes the group's state known, the last one of a block the next block's carry.
+    last share of a group makes the group's state known, the last one of a block the next block's carry. AGAIN: elements are
+    not kept until then but read again, from the L2.
 
     `words_ptr` holds zeros: the counter, then the shares' words, the groups' and the blocks' carries, each [line blocks,
     number, LINES] and so many times as a state has words.
@@ -713,10 +718,14 @@ def scan_tiles(
         publish(of_carries, (first_carry + big + 1) * LINES + lane, beyond, keep, stride_carries)
     if GROUP > 1:
         before = COMBINE(*before, *near)
+    if AGAIN:
+        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
+        if SUMS:
+            sums = summed_chunks(found, begin, span, CHUNK, BY_ROWS, REVERSE, PART)[1]
     if SUMS:
         store_sums(
-            found, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS),
-            CHUNK, COUNT, BY_ROWS, REVERSE, PART, MASK_LINES,
+            rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS),
+            CHUNK, COUNT, RUN, BY_ROWS, REVERSE, PART, MASK_LINES,
         )  # fmt: skip
     elif CHUNK == 1 and not EXCLUSIVE:
         store_scanned(y_ptrs, begin, y_begin, y_step, keep, span, before, state, BY_ROWS, PART, MASK_LINES)
