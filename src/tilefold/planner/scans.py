@@ -24,6 +24,11 @@ SHARED_WORDS = (
     64  # the same where programs share rows: the more elements a share has, the fewer wait for each other
 )
 LONE_ELEMENTS, LONE_BYTES = 64, 256  # that a thread has at least where few rows are shared
+SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
+ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow
+SUMS_WARPS = 16  # of a program that walks columns, then
+WALKED_ROW_BYTES = 64  # of a row that a thread has at least where a program walks it and a combine is not costly
+EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
 COSTLY = 4  # operations of a combine, from which on threads are to exchange few states
 COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
@@ -37,6 +42,7 @@ COLUMN_ELEMENTS = 128  # at most
 COLUMN_WORDS = 4  # of the states of a thread's columns, where they have several
 COLUMN_CHUNK = 16  # elements of a column that a thread combines by itself, at most
 COSTLY_COLUMN_CHUNK = 32
+CHUNK_BYTES = 64  # of a column's chunk at least, where a combine is not costly
 WALKING_WARPS = 8  # of a program that walks columns
 COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
 WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
@@ -134,9 +140,10 @@ def plan_scan(
     view = view_of(problem)
     words = state_words(scan_program(program, work, problem.length))
     align = view.full_vector if not alone and _is_aligned(problem, view) else 1
-    load = Load(words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align)
+    sums = sums and _has_sums(program, work)
+    load = Load(words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align, sums)
     tile = _tile(view, load, NOMINAL if alone else device, alone)
-    tile = replace(tile, work=work, sums=sums and tile.chunk > 1 and _has_sums(program, work))
+    tile = replace(tile, work=work, sums=sums and tile.chunk > 1)
     fields = len(program.state)
     reads = names("input", len(problem.dtypes) + fields * work.init)
     writes = names("output", len(program.outputs) + fields * work.state)
@@ -192,6 +199,7 @@ class Load:
     results: int
     costly: bool
     align: int = 1
+    sums: bool = False
 
     @property
     def serial(self) -> bool:
@@ -204,7 +212,8 @@ def _is_aligned(problem: Problem, view: View) -> bool:
     (scanned,) = problem.reduced_dims
     steps = [(d.output - d.strides[0]) % view.full_vector for d in problem.output_dims]
     fits = scanned.output == 1 and not any(steps) and min(problem.aligned) >= VECTOR_BYTES
-    return view.aligns and fits and view.vector < view.full_vector <= view.length
+    narrow = view.vector * view.element < ALIGN_BELOW
+    return view.aligns and fits and narrow and view.full_vector <= view.length
 
 
 def _is_costly(program: Program) -> bool:
@@ -222,20 +231,32 @@ def _lane_elements(words: int, held: int, least: int) -> int:
     return max(least, power_below(max(1, held // words)))
 
 
+def _row_chunk(load: Load, run: int, slots: int, costly: int) -> int:
+    return min(slots, max(run, costly)) if load.costly and run > 1 else run
+
+
+def _walked_elements(load: Load, chunk: int) -> int:
+    """Elements of a row that a thread has where a program walks it: enough bytes of narrow ones are on their way."""
+    least = chunk if load.costly else max(chunk, WALKED_ROW_BYTES // load.bytes)
+    return _lane_elements(load.words, WALKED_WORDS, least)
+
+
 def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     length, rows = view.length + load.align - 1, view.inner * view.outer
     slots = power_above(length)
     run = min(max(view.vector, load.align), slots)
     # What is narrower than a vector is stored by whole warps: neighbouring threads have neighbours.
-    chunk = min(slots, max(run, COSTLY_CHUNK)) if load.costly and run > 1 else run
+    chunk = _row_chunk(load, run, slots, COSTLY_CHUNK)
     row = ScanTile(1, slots, True, run, 4, chunk=chunk, stored=chunk, align=load.align)
     if length <= SHORT:
-        lanes = _lane_elements(load.words, WALKED_WORDS, chunk) * row.num_warps * WARP
+        lanes = _walked_elements(load, chunk) * row.num_warps * WARP
         return replace(row, lines=max(1, lanes // slots))
-    lanes = _lane_elements(load.words, WALKED_WORDS, chunk)
-    warps = 1 if alone else _walking_warps(rows, device, MOST_WARPS)
+    wide = _row_chunk(load, run, slots, SUMS_CHUNK if load.sums else COSTLY_CHUNK)
+    lanes = _walked_elements(load, wide)
+    warps = 1 if alone else _walking_warps(rows, device, MOST_WARPS, EVEN)
     if warps and WARP * warps * lanes <= slots:
-        return replace(row, length=WARP * warps * lanes, num_warps=warps, ahead=warps > 1)
+        tile = replace(row, chunk=wide, stored=wide, length=WARP * warps * lanes, num_warps=warps)
+        return replace(tile, ahead=warps > 1)
     each = _lane_elements(load.words, LANE_WORDS, chunk)
     if length <= ONE_TILE:
         return replace(row, num_warps=max(1, min(16, slots // (WARP * each))))
@@ -249,12 +270,12 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     return _shared(tile, length, LONE_TREE, 1) if lone else _shared(tile, length, TREE, TREE)
 
 
-def _walking_warps(programs: int, device: Device, most: int) -> int:
+def _walking_warps(programs: int, device: Device, most: int, even: float) -> int:
     """Warps of each of so many programs that walk lines; 0 where they would leave SMs idle."""
     if programs >= WARPS_AN_SM * device.sms:
         return 1
     evenly = programs / (math.ceil(programs / device.sms) * device.sms)
-    return min(most, power_above(WARPS_AN_SM * device.sms // programs)) if evenly >= EVEN else 0
+    return min(most, power_above(WARPS_AN_SM * device.sms // programs)) if evenly >= even else 0
 
 
 def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
@@ -281,7 +302,10 @@ def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> Sca
     """A tile of columns of so many warps; of short columns, no longer than they are."""
     run, slots = min(vector, lines), power_above(view.length)
     each = min(COLUMN_ELEMENTS, power_below(max(run, COLUMN_BYTES // (load.bytes * load.words))))
-    chunk = min(slots, COSTLY_COLUMN_CHUNK if load.serial else COLUMN_CHUNK, max(1, each // run))
+    most = COSTLY_COLUMN_CHUNK if load.serial else COLUMN_CHUNK
+    if not load.costly:
+        most = max(most, CHUNK_BYTES // load.bytes)
+    chunk = min(slots, most, max(1, each // run))
     number = min(slots // chunk, max(1, WARP * warps * run // lines))
     return ScanTile(lines, number * chunk, False, run, warps, chunk=chunk, ahead=True)
 
@@ -291,7 +315,8 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
     for wide in COSTLY_BYTES if load.costly else WALKED_BYTES:
         lines = max(vector, wide // view.element)
         programs = math.ceil(view.inner / lines) * view.outer
-        warps = _walking_warps(programs, device, COSTLY_WARPS if load.costly else WALKING_WARPS)
+        most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
+        warps = _walking_warps(programs, device, most, EVEN_COLUMNS)
         if warps and WARP * warps * vector >= lines:
             tile = _columns(view, load, vector, lines, warps)
             if tile.length * lines == WARP * warps * vector * tile.chunk:
