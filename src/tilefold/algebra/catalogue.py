@@ -214,9 +214,14 @@ def _with_sums(made: Monoid) -> Monoid:
         total=expression.trace(lambda largest, total: (largest, total), 2),
         rebased=expression.trace(_logsumexp_rebased, 3),
         near=expression.trace(
-            lambda largest, total, first, top: (math.maximum(largest, first) >= top - NEAR) & math.isfinite(top), 4
+            lambda largest, total, first, top: (
+                (math.maximum(largest, first) >= top - NEAR) & math.isfinite(top)
+            ),
+            4,
         ),
-        shown=expression.trace(lambda top, total: top + expression.apply("log2_approximate", total) * LN_2, 2),
+        shown=expression.trace(
+            lambda top, total: top + expression.apply("log2_approximate", total) * LN_2, 2
+        ),
     )
     made.algebra = made.total = replace(made.algebra, sums=sums)
     return made

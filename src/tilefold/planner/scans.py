@@ -27,7 +27,9 @@ LONE_ELEMENTS, LONE_BYTES = 64, 256  # that a thread has at least where few rows
 SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
 ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow
 SUMS_WARPS = 16  # of a program that walks columns, then
-WALKED_ROW_BYTES = 64  # of a row that a thread has at least where a program walks it and a combine is not costly
+WALKED_ROW_BYTES = (
+    64  # of a row that a thread has at least where a program walks it and a combine is not costly
+)
 EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
 COSTLY = 4  # operations of a combine, from which on threads are to exchange few states
@@ -77,6 +79,7 @@ class ScanTile:
     many programs share a line, a tile each; 0 where a program walks its lines from end to end. `group` and `groups`: how
     many shares' states meet in one tree, and how many groups' (see the kernel). `ahead`: a walk reads a tile before it
     scans the one before. `pause`: nanoseconds between looks at what others make known. `sums`: a chunk's prefixes are sums.
+    `again`: shares are read again, not kept in registers.
     `align`: tiles count from a multiple of so many elements before each row, so that rows of any length are read in vectors.
     """
 
@@ -103,7 +106,9 @@ class ScanTile:
         kind = "rows" if self.by_rows else "columns"
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
         tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
-        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{',a' * self.ahead}{',sums' * self.sums}{f',align{self.align}' * (self.align > 1)}{',again' * self.again}"
+        ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}"
+        aligned = f",align{self.align}" if self.align > 1 else ""
+        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{ways}{aligned}"
 
     def __str__(self) -> str:
         kind = "row" if self.by_rows else "column"
@@ -141,7 +146,9 @@ def plan_scan(
     words = state_words(scan_program(program, work, problem.length))
     align = view.full_vector if not alone and _is_aligned(problem, view) else 1
     sums = sums and _has_sums(program, work)
-    load = Load(words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align, sums)
+    load = Load(
+        words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align, sums
+    )
     tile = _tile(view, load, NOMINAL if alone else device, alone)
     tile = replace(tile, work=work, sums=sums and tile.chunk > 1)
     fields = len(program.state)
@@ -326,7 +333,9 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
 
 def _shared(tile: ScanTile, length: int, group: int, groups: int) -> ScanTile:
     """A tile for each share, which stays in registers. Shares of other lines run between those of one."""
-    return replace(tile, shares=math.ceil(length / tile.length), group=group, groups=groups, pause=PAUSE_NS, again=AGAIN)
+    return replace(
+        tile, shares=math.ceil(length / tile.length), group=group, groups=groups, pause=PAUSE_NS, again=AGAIN
+    )
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,9 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     source = emit(program, index=index, interpret=interpret)
     return Call(
         kernel=step.kernel,
-        source="\n\n".join([source, emit_states(program, interpret, tile.pause), *_sums_of(tile, program, interpret)]),
+        source="\n\n".join(
+            [source, emit_states(program, interpret, tile.pause), *_sums_of(tile, program, interpret)]
+        ),
         arguments=arguments,
         constants=tuple(_constants(tile, problem, program, last.size).items()),
         grid=launchable(programs, problem.outputs, "scan", "scan"),

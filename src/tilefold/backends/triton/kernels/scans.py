@@ -513,9 +513,9 @@ def scan_walked(
     """Scan lines from end to end.
 
     A program owns LINES neighbouring lines, all of their elements. It reads and writes tiles of NUMBER chunks of CHUNK
-    elements of each, with the state of what came before them in registers: one in part (HEAD, where rows are aligned), WHOLE tiles (0: none, 1: one, 2: any number), and one
-    in PART behind them in memory (which a reverse scan meets first). AHEAD: the next whole tile is read before one is scanned;
-    the last one twice.
+    elements of each, with the state of what came before them in registers: one in part (HEAD, where rows are aligned),
+    WHOLE tiles (0: none, 1: one, 2: any number), and one in PART behind them in memory (which a reverse scan meets first).
+    AHEAD: the next whole tile is read before one is scanned; the last one twice.
     """
     LENGTH: tl.constexpr = NUMBER * CHUNK
     pid = tl.program_id(0).to(tl.int64)
@@ -535,7 +535,7 @@ def scan_walked(
     whole = length // LENGTH * LENGTH
     if HEAD:  # then there is one line
         start = LENGTH
-        whole = tl.maximum(tl.sum(span[1], 0) // LENGTH * LENGTH, LENGTH)
+        whole = tl.maximum(tl.reduce(span[1], 0, either_bits) // LENGTH * LENGTH, LENGTH)
     if PART and REVERSE:
         carry = walked_place(
             rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
