@@ -56,7 +56,7 @@ TREE = 8  # shares of a group, and groups of a block, where many lines run besid
 LONE_TREE = 128  # shares of a block where few do: many shares of a line run at the same time, and one look is all they take
 COLUMN_TREE = 16  # the same of columns: a state of each column is read for each share
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
-AGAIN = False  # whether shares are read again instead of kept in registers
+KEPT_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2
 PAUSE_NS = 0  # before words that are not there are looked at again
 
 
@@ -274,6 +274,7 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     if lone and not load.costly:
         each = max(chunk, LONE_ELEMENTS, power_below(LONE_BYTES // load.bytes))
     tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
+    tile = replace(tile, again=each > KEPT_ELEMENTS)
     return _shared(tile, length, LONE_TREE, 1) if lone else _shared(tile, length, TREE, TREE)
 
 
@@ -333,9 +334,7 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
 
 def _shared(tile: ScanTile, length: int, group: int, groups: int) -> ScanTile:
     """A tile for each share, which stays in registers. Shares of other lines run between those of one."""
-    return replace(
-        tile, shares=math.ceil(length / tile.length), group=group, groups=groups, pause=PAUSE_NS, again=AGAIN
-    )
+    return replace(tile, shares=math.ceil(length / tile.length), group=group, groups=groups, pause=PAUSE_NS)
 
 
 @dataclass(frozen=True)
