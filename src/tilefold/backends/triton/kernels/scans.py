@@ -455,8 +455,8 @@ def store_last(s_ptrs, offset, state, keep):
 
 def walked_tile(
     rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
-    COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr,
-    MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Scan and write a tile of elements; the state after it."""
     if NUMBER == 1 and not SUMS:
