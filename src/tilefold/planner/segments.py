@@ -23,8 +23,7 @@ from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_stri
 STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
 WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
 CHUNK = 1 << 14  # elements of a chunk, at most
-INNER = 24  # segments between a window's borders that are folded with it; of more, a lane reads each
-NEAR = 64  # offsets: where a tile has fewer borders, a lane searches these alone
+LOOKED = 128  # offsets that a program's search looks at at a time
 PROGRAMS = 32  # an SM has room for
 ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 
@@ -33,8 +32,7 @@ ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 class Chunks:
     """A launch that shares rows by elements: `tiles` tiles a chunk, `lanes` windows of `steps` runs of `run` neighbours.
 
-    `whole_runs`: runs are aligned in memory, so that one which is a row's last may be read whole. `inner`, `near`: as INNER
-    and NEAR.
+    `whole_runs`: runs are aligned in memory, so that one which is a row's last may be read whole. `looked`: as LOOKED.
     """
 
     lanes: int
@@ -45,8 +43,7 @@ class Chunks:
     segments: int
     offsets: torch.dtype
     whole_runs: bool = True
-    inner: int = INNER
-    near: int = NEAR
+    looked: int = LOOKED
     num_warps: int = 1
     num_stages: int = 1
 

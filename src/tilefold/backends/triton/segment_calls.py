@@ -51,7 +51,7 @@ def _of_chunks(step: Launch, program: Program, problem: Problem, offsets: Pointe
         "WHOLE_RUNS": stage.whole_runs,
     }
     if step.kernel == "segment_runs":
-        constants |= {"INNER": stage.inner, "NEAR": stage.near}
+        constants |= {"LANES_DEPTH": stage.lanes.bit_length() - 1, "LOOKED": stage.looked}
     return arguments, constants, problem.outputs * stage.chunks
 
 
@@ -128,8 +128,8 @@ def _flagged(fields: int) -> str:
     sides = [(x, y) for x, y in zip(["fa", *a], ["fb", *b], strict=True)]
     turns = ", ".join(f"tl.reshape(tl.join({x}, {y}), (2 * {x}.shape[0],))" for x, y in sides)
     return (
-        f"def CHOOSE(f, {', '.join([*a, *b])}):\n"
-        f"    return ({', '.join(f'tl.where(f, {x}, {y})' for x, y in zip(a, b, strict=True))},)\n\n\n"
+        f"def JOINED({', '.join([*a, *b])}):\n"
+        f"    return ({', '.join(f'tl.join({x}, {y})' for x, y in zip(a, b, strict=True))},)\n\n\n"
         f"def IN_TURN(fa, {', '.join(a)}, fb, {', '.join(b)}):\n    return ({turns},)\n\n\n"
         f"def UNFLAGGED(f, {', '.join(a)}):\n    return ({', '.join(a)},)\n\n\n"
         f"def COMBINE_SEGMENTS(fa, {', '.join(a)}, fb, {', '.join(b)}):\n"

@@ -34,14 +34,14 @@ def clamped(offset, size):
 
 
 def count_below(offsets_ptr, entries, bound, LANES: tl.constexpr):
-    """How many of sorted offsets are below a bound: LANES of them are looked at at a time."""
-    low = bound * 0
-    left = low + entries
+    """How many of sorted offsets are below a bound: LANES of them are looked at at a time. As wide as `entries`."""
+    low = entries * 0
+    left = entries
     lane = tl.arange(0, LANES)
     while left > 0:
-        step = (left + (LANES - 1)) // LANES
-        place = low + (lane + 1) * step - 1
-        inside = place < low + left
+        step = left // LANES + (left % LANES != 0).to(left.dtype)
+        inside = lane * step <= left - step
+        place = low + lane * step + (step - 1)
         offset = tl.load(offsets_ptr + place, mask=inside, other=0).to(tl.int64)
         passed = tl.reduce((inside & (offset < bound)).to(tl.int32), 0, plus)
         left = tl.minimum(step - 1, left - passed * step)
