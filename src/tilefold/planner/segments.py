@@ -23,6 +23,7 @@ from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_stri
 STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
 WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
 CHUNK = 1 << 14  # elements of a chunk, at most
+SHORT = 48  # elements: segments of LANES neighbours that are all as short are read once more, without what is folded
 LOOKED = 128  # offsets that a program's search looks at at a time
 PROGRAMS = 32  # an SM has room for
 ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
@@ -44,6 +45,7 @@ class Chunks:
     offsets: torch.dtype
     whole_runs: bool = True
     looked: int = LOOKED
+    short: int = SHORT
     num_warps: int = 1
     num_stages: int = 1
 

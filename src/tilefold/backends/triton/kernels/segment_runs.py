@@ -107,6 +107,19 @@ def fold_between(
     return COMBINE(*state, *behind)
 
 
+def fold_short(
+    rows, begin, end, most, reach, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, WHOLE_RUNS: tl.constexpr
+):
+    """The places [begin, end) of a tile that each lane asks for, of `most` runs, as a state each."""
+    state = IDENTITY((LANES,))
+    run = begin // RUN
+    for _ in range(most):
+        elements = fold_elements(rows, run, begin - run * RUN, end - run * RUN, reach, LANES, RUN, LEVELS, WHOLE_RUNS)
+        state = COMBINE(*state, *elements)
+        run += 1
+    return state
+
+
 def fold_all(windows, LANES: tl.constexpr, LANES_DEPTH: tl.constexpr):
     """All windows in order, in every lane."""
     lane = tl.arange(0, LANES)
@@ -128,7 +141,7 @@ def borders(offsets_ptr, place, segments, size, lane):
 def segment_runs(
     inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, size, segments, chunks, outputs,
     LANES: tl.constexpr, LANES_DEPTH: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr,
-    DEPTH: tl.constexpr, TILES: tl.constexpr, LOOKED: tl.constexpr, WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr,
+    DEPTH: tl.constexpr, TILES: tl.constexpr, LOOKED: tl.constexpr, SHORT_RUNS: tl.constexpr, WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr,
     RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the segments of rows by equal shares of their elements, whatever the segments' lengths.
@@ -178,9 +191,13 @@ def segment_runs(
             else:
                 many = tl.reduce(closes.to(tl.int32), 0, plus)
                 high = tl.where(lane <= many, high, low)
-                value = fold_between(
-                    tiles, wholes, windows, low, high, left, LANES, LANES_DEPTH, RUN, LEVELS, STEPS, DEPTH, WHOLE_RUNS
-                )
+                touched = tl.reduce((high + (RUN - 1)) // RUN - low // RUN, 0, longer)
+                if touched <= SHORT_RUNS:
+                    value = fold_short(tiles, low, high, touched, left, LANES, RUN, LEVELS, WHOLE_RUNS)
+                else:
+                    value = fold_between(
+                        tiles, wholes, windows, low, high, left, LANES, LANES_DEPTH, RUN, LEVELS, STEPS, DEPTH, WHOLE_RUNS
+                    )
                 value = COMBINE(*OR_IDENTITY(lane == 0, *state), *value)
                 if SPLIT:
                     crosses = begin < start
