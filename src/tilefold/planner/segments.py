@@ -20,11 +20,12 @@ from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
-STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
-WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
+STEPS = 16  # vectors of a lane in a tile: 256 bytes of neighbours
+WINDOW = 128  # elements of a lane in a tile, at most
 CHUNK = 1 << 14  # elements of a chunk, at most
 SHORT = 48  # elements: segments of LANES neighbours that are all as short are read once more, without what is folded
 LOOKED = 128  # offsets that a program's search looks at at a time
+NEAR, TAILS = 4, 16  # pieces of a segment that a lane combines by itself; of longer ones, that it loads at a time
 PROGRAMS = 32  # an SM has room for
 ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 
@@ -91,23 +92,31 @@ class Columns:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A launch that combines the pieces of segments which cross chunks, `lanes` at a time, of `outputs` folds."""
+    """A launch that combines the pieces of segments which cross chunks; a program has `together` chunks of `outputs` folds.
+
+    Segments of at most `near` pieces are combined side by side, longer ones one after another: `lanes` times `tails` pieces
+    at a time.
+    """
 
     chunks: int
     chunk: int
     offsets: torch.dtype
-    lanes: int = WARP
+    together: int = WARP
     outputs: int = 1
+    lanes: int = WARP
+    tails: int = TAILS
+    near: int = NEAR
     num_warps: int = 1
     num_stages: int = 1
 
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"pieces:l{self.lanes},k{self.outputs}"
+        return f"pieces:c{self.together},k{self.outputs},l{self.lanes}x{self.tails}"
 
     def __str__(self) -> str:
-        return f"pieces of segments that cross {count(self.chunks, 'chunk')}, {self.lanes} at a time"
+        at_once = count(self.lanes * self.tails, "piece")
+        return f"pieces of segments that cross {count(self.chunks, 'chunk')}, {at_once} at a time"
 
 
 @dataclass(frozen=True)
@@ -176,7 +185,8 @@ def plan_segments(
     partials = names("partial", len(dtypes))
     between = (*partials, "closing")
     together = min(power_above(problem.outputs), 4 * WARP)
-    pieces = Pieces(stage.chunks, stage.chunk, offsets.dtype, max(1, WARP // together), together)
+    lanes = max(1, WARP // together)
+    pieces = Pieces(stage.chunks, stage.chunk, offsets.dtype, lanes, together, lanes)
     steps = (
         Launch(kernel, stage, inputs, (*results, *between), releases=device.overlaps),
         Launch("segment_pieces", pieces, (inputs[-1], *between), results, early=device.overlaps),

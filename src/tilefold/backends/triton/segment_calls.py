@@ -84,8 +84,11 @@ def _of_pieces(step: Launch, program: Program, problem: Problem, offsets: Pointe
     counts = (problem.length, stage.chunks, problem.outputs, blocks, stage.chunk)
     closing = (Pointer(torch.int64, 16),)
     arguments = (offsets, partials, closing, _results(program), *_results_place(problem), *counts)
-    constants = {"LANES": stage.lanes, "OUTPUTS": stage.outputs, "WAIT": step.early}
-    return arguments, constants, blocks * stage.chunks
+    constants = {
+        "CHUNKS": stage.together, "OUTPUTS": stage.outputs, "LANES": stage.lanes, "TAILS": stage.tails,
+        "TAILS_DEPTH": stage.tails.bit_length() - 1, "NEAR": stage.near, "WAIT": step.early,
+    }  # fmt: skip
+    return arguments, constants, blocks * math.ceil(stage.chunks / stage.together)
 
 
 def _inputs(problem: Problem) -> tuple[Any, ...]:
