@@ -20,8 +20,9 @@ from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
-STEPS = 16  # vectors of a lane in a tile: 256 bytes of neighbours
-WINDOW = 128  # elements of a lane in a tile, at most
+STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
+WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
+HELD = 16  # registers of a lane for the states of a tile's runs, where those are kept
 CHUNK = 1 << 14  # elements of a chunk, at most
 SHORT = 48  # elements: segments of LANES neighbours that are all as short are read once more, without what is folded
 LOOKED = 128  # offsets that a program's search looks at at a time
@@ -176,7 +177,7 @@ def plan_segments(
     if guarantee == "batch_invariant":
         alone = Launch("segment_whole", Alone(WARP, run, segments, offsets.dtype), inputs, results)
         return Plan("triton", (alone,), outputs, (), guarantee, "whole segments", reason)
-    stage = _stage(problem, run, offsets, device)
+    stage = _stage(problem, program, run, offsets, device)
     kernel = _kernel(stage, program)
     if stage.chunks == 1:
         step = Launch(kernel, stage, inputs, results)
@@ -204,13 +205,23 @@ def _kernel(stage: Chunks | Columns, program: Program) -> str:
     return "segment_rows" if program.algebra.index else "segment_runs"
 
 
-def _stage(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Chunks | Columns:
+def _stage(
+    problem: Problem, program: Program, run: int, offsets: torch.Tensor, device: Device
+) -> Chunks | Columns:
     """The first launch: rows where the segments' dim lies nearest in memory, else columns."""
     *outer, inner = problem.dims
     near = max((abs(s) for s in inner.strides), default=0)
     if outer and max(map(abs, outer[-1].strides)) < near:
         return _columns(problem, run, offsets, device)
-    return _chunks(problem, run, offsets, device)
+    return _chunks(problem, _steps(program, run), run, offsets, device)
+
+
+def _steps(program: Program, run: int) -> int:
+    """Runs of a lane in a tile."""
+    if program.algebra.index:
+        return max(1, min(STEPS, WINDOW // run))
+    words = sum(math.ceil(dtype.itemsize / 4) for dtype in partial_dtypes(program))
+    return max(2, power_above(HELD // words + 1) // 2)
 
 
 def _columns(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Columns:
@@ -227,9 +238,8 @@ def _columns(problem: Problem, run: int, offsets: torch.Tensor, device: Device) 
     )
 
 
-def _chunks(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Chunks:
+def _chunks(problem: Problem, steps: int, run: int, offsets: torch.Tensor, device: Device) -> Chunks:
     """As many chunks as the chip has room for, in tiles; of more tiles where there are more."""
-    steps = max(1, min(STEPS, WINDOW // run))
     tile = WARP * run * steps
     tiles = math.ceil(problem.length / tile)
     together = min(max(1, CHUNK // tile), power_above(tiles * problem.outputs // (PROGRAMS * device.sms)))
