@@ -87,6 +87,12 @@ def test_segments_of_many_pieces(columns: tuple[int, ...]) -> None:
     assert all(torch.equal(a, b) for a, b in zip(results, want, strict=True))
 
 
+@pytest.mark.parametrize("columns", [(), (5,)], ids=["rows", "columns"])
+def test_chunks_behind_the_last_segment(columns: tuple[int, ...]) -> None:
+    compare(drawn(3100, *columns), AFFINE, offsets_of([100, 0, 900], 2000))
+    compare(drawn(3100, *columns), AFFINE, offsets_of([100, 0, 900]))
+
+
 def test_bits_of_a_sum_follow_from_offsets_alone() -> None:
     """Lengths on both sides of what is folded by elements, by runs and by windows; float64 keeps a reference exact."""
     lengths = [1, 47, 48, 49, 63, 65, 127, 129, 255, 257, 511, 513, 1023, 1025, 2047, 2049, 5000]

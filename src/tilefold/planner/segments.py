@@ -26,7 +26,8 @@ HELD = 16  # registers of a lane for the states of a tile's runs, where those ar
 CHUNK = 1 << 14  # elements of a chunk, at most
 SHORT = 48  # elements: segments of LANES neighbours that are all as short are read once more, without what is folded
 LOOKED = 128  # offsets that a program's search looks at at a time
-NEAR, TAILS = 4, 16  # pieces of a segment that a lane combines by itself; of longer ones, that it loads at a time
+NEAR = 4  # pieces of a segment that a lane combines by itself
+TAILS = 16  # pieces of a longer one that a lane loads at a time
 PROGRAMS = 32  # an SM has room for
 ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 

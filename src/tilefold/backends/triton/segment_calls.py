@@ -51,7 +51,11 @@ def _of_chunks(step: Launch, program: Program, problem: Problem, offsets: Pointe
         "WHOLE_RUNS": stage.whole_runs,
     }
     if step.kernel == "segment_runs":
-        constants |= {"LANES_DEPTH": stage.lanes.bit_length() - 1, "LOOKED": stage.looked, "SHORT_RUNS": stage.short // stage.run}
+        constants |= {
+            "LANES_DEPTH": stage.lanes.bit_length() - 1,
+            "LOOKED": stage.looked,
+            "SHORT_RUNS": stage.short // stage.run,
+        }
     return arguments, constants, problem.outputs * stage.chunks
 
 

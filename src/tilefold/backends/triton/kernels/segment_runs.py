@@ -9,7 +9,14 @@ powers of two, and the elements of the runs that it begins and ends in, which ar
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.in_order import either
-from tilefold.backends.triton.kernels.segments import clamped, count_below, load_runs, longer, plus, store_state
+from tilefold.backends.triton.kernels.segments import (
+    clamped,
+    count_below,
+    load_runs,
+    longer,
+    plus,
+    store_state,
+)
 from tilefold.backends.triton.kernels.tiles import outer_offset, store_results, tree
 
 
@@ -141,8 +148,8 @@ def borders(offsets_ptr, place, segments, size, lane):
 def segment_runs(
     inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, size, segments, chunks, outputs,
     LANES: tl.constexpr, LANES_DEPTH: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr,
-    DEPTH: tl.constexpr, TILES: tl.constexpr, LOOKED: tl.constexpr, SHORT_RUNS: tl.constexpr, WHOLE_RUNS: tl.constexpr, SPLIT: tl.constexpr,
-    RELEASE: tl.constexpr,
+    DEPTH: tl.constexpr, TILES: tl.constexpr, LOOKED: tl.constexpr, SHORT_RUNS: tl.constexpr, WHOLE_RUNS: tl.constexpr,
+    SPLIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the segments of rows by equal shares of their elements, whatever the segments' lengths.
 
@@ -165,11 +172,11 @@ def segment_runs(
     rows = [(x[0] + outer_offset(outer, outer_sizes, x[1]) + start * x[2], x[2]) for x in inputs]
     y_base = outer_offset(outer, outer_sizes, y_outer)
     place = count_below(offsets_ptr, segments + 1, start + 1, LOOKED)
-    place = tl.where(chunk == 0, 1, place)
+    place = tl.where(chunk == 0, 1, tl.maximum(place, 1))
     begin, end = borders(offsets_ptr, place, segments, size, lane)
     if SPLIT:
         if outer == 0:
-            crossing = (lane == 0) & (begin < start) & (end <= start + CHUNK)
+            crossing = (lane == 0) & (begin < start) & (end <= start + reach)
             closed = tl.where(crossing, place - 1, -1)
             tl.store(closing_ptrs[0] + chunk + lane, closed, mask=lane == 0)
     state = IDENTITY((LANES,))
