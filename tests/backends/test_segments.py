@@ -18,6 +18,7 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.atomics import atomic_of
 from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.segments import Chunks
 from tilefold.requests import Reduction, Request, Segments
 from xray.running import run_plan
 
@@ -104,6 +105,18 @@ def test_bits_of_a_sum_follow_from_offsets_alone() -> None:
     assert torch.equal(got, again)
     for found, piece in zip(got, pieces, strict=True):
         assert abs(found.double() - piece.sum()) <= 32 * 2.0**-24 * piece.abs().sum()
+
+
+@pytest.mark.parametrize("first", [1, 7, 12])
+def test_rows_that_begin_between_two_vectors_are_read_in_whole_ones(first: int) -> None:
+    offsets = offsets_of([0, 5, 1024 - first, 7, 0, 2000, 900], 3)
+    rows = drawn(2, 4096, dtype=torch.int16)[:, first : first + 4000]
+    for x, dim in ((drawn(5000)[first:], 0), (rows, 1)):
+        plan = compare(x, AFFINE, offsets, dim)
+        stage = plan.launched[0].settings
+        assert isinstance(stage, Chunks)
+        assert stage.whole_runs
+        assert stage.lead == first % (16 // x.element_size())
 
 
 @pytest.mark.parametrize("step", [1, 2])

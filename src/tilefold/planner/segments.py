@@ -36,7 +36,8 @@ ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 class Chunks:
     """A launch that shares rows by elements: `tiles` tiles a chunk, `lanes` windows of `steps` runs of `run` neighbours.
 
-    `whole_runs`: runs are aligned in memory, so that one which is a row's last may be read whole. `looked`: as LOOKED.
+    `whole_runs`: runs are aligned in memory, so that one which is a row's last may be read whole. `lead`: elements between
+    the vector that rows are read from and their first element. `short`, `looked`: as SHORT and LOOKED.
     """
 
     lanes: int
@@ -47,6 +48,7 @@ class Chunks:
     segments: int
     offsets: torch.dtype
     whole_runs: bool = True
+    lead: int = 0
     looked: int = LOOKED
     short: int = SHORT
     num_warps: int = 1
@@ -103,6 +105,7 @@ class Pieces:
     chunks: int
     chunk: int
     offsets: torch.dtype
+    lead: int = 0
     together: int = WARP
     outputs: int = 1
     lanes: int = WARP
@@ -188,7 +191,8 @@ def plan_segments(
     between = (*partials, "closing")
     together = min(power_above(problem.outputs), 4 * WARP)
     lanes = max(1, WARP // together)
-    pieces = Pieces(stage.chunks, stage.chunk, offsets.dtype, lanes, together, lanes)
+    lead = stage.lead if isinstance(stage, Chunks) else 0
+    pieces = Pieces(stage.chunks, stage.chunk, offsets.dtype, lead, lanes, together, lanes)
     steps = (
         Launch(kernel, stage, inputs, (*results, *between), releases=device.overlaps),
         Launch("segment_pieces", pieces, (inputs[-1], *between), results, early=device.overlaps),
@@ -214,7 +218,8 @@ def _stage(
     near = max((abs(s) for s in inner.strides), default=0)
     if outer and max(map(abs, outer[-1].strides)) < near:
         return _columns(problem, run, offsets, device)
-    return _chunks(problem, _steps(program, run), run, offsets, device)
+    whole, lead = _aligned(problem, run), 0 if program.algebra.index else _lead(problem, run)
+    return _chunks(problem, _steps(program, run), run, offsets, device, whole or lead > 0, lead)
 
 
 def _steps(program: Program, run: int) -> int:
@@ -239,21 +244,32 @@ def _columns(problem: Problem, run: int, offsets: torch.Tensor, device: Device) 
     )
 
 
-def _chunks(problem: Problem, steps: int, run: int, offsets: torch.Tensor, device: Device) -> Chunks:
+def _chunks(
+    problem: Problem, steps: int, run: int, offsets: torch.Tensor, device: Device, whole: bool, lead: int
+) -> Chunks:
     """As many chunks as the chip has room for, in tiles; of more tiles where there are more."""
     tile = WARP * run * steps
-    tiles = math.ceil(problem.length / tile)
+    tiles = math.ceil((problem.length + lead) / tile)
     together = min(max(1, CHUNK // tile), power_above(tiles * problem.outputs // (PROGRAMS * device.sms)))
     chunks, segments = math.ceil(tiles / together), offsets.shape[0] - 1
-    return Chunks(WARP, run, steps, together, chunks, segments, offsets.dtype, _aligned(problem, run))
+    return Chunks(WARP, run, steps, together, chunks, segments, offsets.dtype, whole, lead)
+
+
+def _neighbours(problem: Problem, run: int) -> bool:
+    """Whether elements are neighbours in memory, and every row begins where the first one does in its vector."""
+    *outer, inner = problem.dims
+    return all(s == 1 for s in inner.strides) and all(s % run == 0 for d in outer for s in d.strides)
 
 
 def _aligned(problem: Problem, run: int) -> bool:
     """Whether runs of every input are neighbours in memory that begin at multiples of their bytes."""
-    *outer, inner = problem.dims
-    return all(
-        inner.strides[i] == 1
-        and problem.aligned[i] % (run * dtype.itemsize) == 0
-        and all(d.strides[i] % run == 0 for d in outer)
-        for i, dtype in enumerate(problem.dtypes)
-    )
+    sizes = (run * dtype.itemsize for dtype in problem.dtypes)
+    return _neighbours(problem, run) and all(a % n == 0 for a, n in zip(problem.aligned, sizes, strict=True))
+
+
+def _lead(problem: Problem, run: int) -> int:
+    """Elements behind a whole vector that rows of inputs of one width begin at; 0 where they begin at different ones."""
+    (width, *others) = {dtype.itemsize for dtype in problem.dtypes}
+    leads = {residue // width for residue in problem.residues}
+    alike = not others and len(leads) == 1 and all(r % width == 0 for r in problem.residues)
+    return leads.pop() % run if alike and _neighbours(problem, run) else 0

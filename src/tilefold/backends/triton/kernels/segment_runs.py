@@ -137,17 +137,20 @@ def fold_all(windows, LANES: tl.constexpr, LANES_DEPTH: tl.constexpr):
     return [tl.gather(field, lane * 0, 0) for field in windows]
 
 
-def borders(offsets_ptr, place, segments, size, lane):
-    """Where the segments that end at a place's offset and the next ones begin and end, one a lane; `size` behind the last."""
+def borders(offsets_ptr, place, segments, size, lead, lane):
+    """Where segments begin and end in the chunks, one a lane: that which ends at a place's offset, and those behind it.
+
+    Behind the last one is one without an end.
+    """
     number = place + lane
     begin = tl.load(offsets_ptr + number - 1, mask=number <= segments + 1, other=0)
     end = tl.load(offsets_ptr + number, mask=number <= segments, other=0)
-    return clamped(begin, size), tl.where(number <= segments, clamped(end, size), size + 1)
+    return clamped(begin, size) + lead, tl.where(number <= segments, clamped(end, size), size + 1) + lead
 
 
 def segment_runs(
     inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, size, segments, chunks, outputs,
-    LANES: tl.constexpr, LANES_DEPTH: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr,
+    lead, LANES: tl.constexpr, LANES_DEPTH: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr,
     DEPTH: tl.constexpr, TILES: tl.constexpr, LOOKED: tl.constexpr, SHORT_RUNS: tl.constexpr, WHOLE_RUNS: tl.constexpr,
     SPLIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
@@ -155,7 +158,8 @@ def segment_runs(
 
     A program owns one row's elements [chunk * CHUNK, (chunk + 1) * CHUNK), and the segments that end in (chunk * CHUNK,
     (chunk + 1) * CHUNK]. In every tile a lane owns a window of STEPS runs; LANES segments are folded at a time. The
-    segment that no border ends yet is carried to the next tile.
+    segment that no border ends yet is carried to the next tile. The first `lead` elements of the first chunk lie ahead
+    of the row, so that runs are whole vectors in memory.
 
     Writes as `segment_rows` does.
     """
@@ -168,12 +172,12 @@ def segment_runs(
     outer = (pid // chunks).to(tl.int64)
     lane = tl.arange(0, LANES)
     start = chunk * CHUNK
-    reach = tl.minimum(size - start, CHUNK).to(tl.int32)
+    reach = tl.minimum(size + lead - start, CHUNK).to(tl.int32)
     rows = [(x[0] + outer_offset(outer, outer_sizes, x[1]) + start * x[2], x[2]) for x in inputs]
     y_base = outer_offset(outer, outer_sizes, y_outer)
-    place = count_below(offsets_ptr, segments + 1, start + 1, LOOKED)
+    place = count_below(offsets_ptr, segments + 1, start + 1 - lead, LOOKED)
     place = tl.where(chunk == 0, 1, tl.maximum(place, 1))
-    begin, end = borders(offsets_ptr, place, segments, size, lane)
+    begin, end = borders(offsets_ptr, place, segments, size, lead, lane)
     if SPLIT:
         if outer == 0:
             crossing = (lane == 0) & (begin < start) & (end <= start + reach)
@@ -217,6 +221,6 @@ def segment_runs(
                 # Segments that end where a tile ends and begin there too are the next tile's, if the chunk has one.
                 ended = (tl.reduce(high, 0, longer) == TILE) & (at + TILE < reach)
                 many = tl.where(ended, 0, many)
-            begin, end = borders(offsets_ptr, place, segments, size, lane)
+            begin, end = borders(offsets_ptr, place, segments, size, lead, lane)
     if SPLIT:
         store_state(partial_ptrs, (chunks + chunk) * outputs + outer + lane, lane == 0, state)

@@ -10,6 +10,7 @@ Arguments:
                    and after its last one
     closing_ptrs   the segment that began before a chunk and ends in it, -1 where there is none: [chunks]
     size           elements along the segments' dim; `segments` of them; `outputs` folds that share the offsets
+    lead           elements of the first chunk that lie ahead of a row
 """
 
 import triton.language as tl
@@ -260,7 +261,7 @@ def fold_tails(
 
 def segment_pieces(
     offsets_ptr, partial_ptrs, closing_ptrs, y_ptrs, y_outer, y_step, outer_sizes, size, chunks, outputs, blocks, chunk_size,
-    CHUNKS: tl.constexpr, OUTPUTS: tl.constexpr, LANES: tl.constexpr, TAILS: tl.constexpr, TAILS_DEPTH: tl.constexpr,
+    lead, CHUNKS: tl.constexpr, OUTPUTS: tl.constexpr, LANES: tl.constexpr, TAILS: tl.constexpr, TAILS_DEPTH: tl.constexpr,
     NEAR: tl.constexpr, WAIT: tl.constexpr,
 ):  # fmt: skip
     """Combine the pieces of segments that end in another chunk than they begin in, in their order.
@@ -278,7 +279,7 @@ def segment_pieces(
         gdc_wait()
     segment = tl.load(closing_ptrs[0] + chunk, mask=chunk < chunks, other=-1)
     begin = clamped(tl.load(offsets_ptr + segment, mask=segment >= 0, other=0), size)
-    first = tl.minimum(begin // chunk_size, chunk)
+    first = tl.minimum((begin + lead) // chunk_size, chunk)
     many = tl.where(segment >= 0, chunk - first, 0).to(tl.int32)
     near = many <= NEAR
     state = IDENTITY((CHUNKS, OUTPUTS))

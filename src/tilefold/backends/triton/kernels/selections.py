@@ -180,7 +180,9 @@ def without_first(lists, taken, LOWEST: tl.constexpr):
     return left + (tl.where(taken, LOWEST, lists[len(lists) - 1]),)
 
 
-def take_best(made, K: tl.constexpr, SLOTS: tl.constexpr, slot, AXES: tl.constexpr, SLOT_AXES: tl.constexpr, LISTS: tl.constexpr):
+def take_best(
+    made, K: tl.constexpr, SLOTS: tl.constexpr, slot, AXES: tl.constexpr, SLOT_AXES: tl.constexpr, LISTS: tl.constexpr
+):
     """The K best entries of each row (axis 1 of AXES), best first: in each round one is taken out.
 
     The j-th is returned wherever `slot` is j: in two axes, [slots, rows], or beside entries of three.
@@ -195,8 +197,8 @@ def take_best(made, K: tl.constexpr, SLOTS: tl.constexpr, slot, AXES: tl.constex
             lists = best_lists(keys, COUNT, SLOTS)
             if keys.shape[0] == 1:
                 for j in tl.static_range(K):
-                    best = tl.reshape(lists[j], (keys.shape[1],)) if j < len(lists) else tl.full((keys.shape[1],), LOWEST, keys.dtype)
-                    found = at_slot(found, slot == j, best, SLOT_AXES)
+                    if j < len(lists):
+                        found = at_slot(found, slot == j, tl.reshape(lists[j], (keys.shape[1],)), SLOT_AXES)
             else:
                 for j in range(K):
                     best = tl.reduce(lists[0], 0, higher)
