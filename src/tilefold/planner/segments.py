@@ -23,7 +23,9 @@ from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_stri
 STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
 WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
 HELD = 16  # registers of a lane for the states of a tile's runs, where those are kept
-CHUNK = 1 << 14  # elements of a chunk, at most
+CHUNK = 1 << 14  # elements of a chunk, at most, where positions count
+CHUNK_BYTES = 1 << 15  # of a chunk, at most, else
+SHORT_MEAN = 192  # elements of a segment on average: below, a lane's window has at most WINDOW elements
 SHORT = 48  # elements: segments of LANES neighbours that are all as short are read once more, without what is folded
 LOOKED = 128  # offsets that a program's search looks at at a time
 NEAR = 4  # pieces of a segment that a lane combines by itself
@@ -218,16 +220,14 @@ def _stage(
     near = max((abs(s) for s in inner.strides), default=0)
     if outer and max(map(abs, outer[-1].strides)) < near:
         return _columns(problem, run, offsets, device)
-    whole, lead = _aligned(problem, run), 0 if program.algebra.index else _lead(problem, run)
-    return _chunks(problem, _steps(program, run), run, offsets, device, whole or lead > 0, lead)
-
-
-def _steps(program: Program, run: int) -> int:
-    """Runs of a lane in a tile."""
     if program.algebra.index:
-        return max(1, min(STEPS, WINDOW // run))
+        return _chunks(problem, max(1, min(STEPS, WINDOW // run)), run, CHUNK, offsets, device)
     words = sum(math.ceil(dtype.itemsize / 4) for dtype in partial_dtypes(program))
-    return max(2, power_above(HELD // words + 1) // 2)
+    steps = power_above(HELD // words + 1) // 2
+    if problem.length < SHORT_MEAN * (offsets.shape[0] - 1):
+        steps = min(steps, WINDOW // run)
+    chunk = CHUNK_BYTES * run // VECTOR_BYTES
+    return _chunks(problem, max(2, steps), run, chunk, offsets, device, _lead(problem, run))
 
 
 def _columns(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Columns:
@@ -245,13 +245,14 @@ def _columns(problem: Problem, run: int, offsets: torch.Tensor, device: Device) 
 
 
 def _chunks(
-    problem: Problem, steps: int, run: int, offsets: torch.Tensor, device: Device, whole: bool, lead: int
+    problem: Problem, steps: int, run: int, most: int, offsets: torch.Tensor, device: Device, lead: int = 0
 ) -> Chunks:
-    """As many chunks as the chip has room for, in tiles; of more tiles where there are more."""
+    """As many chunks as the chip has room for, in tiles; of more tiles where there are more, `most` elements a chunk."""
     tile = WARP * run * steps
     tiles = math.ceil((problem.length + lead) / tile)
-    together = min(max(1, CHUNK // tile), power_above(tiles * problem.outputs // (PROGRAMS * device.sms)))
+    together = min(max(1, most // tile), power_above(tiles * problem.outputs // (PROGRAMS * device.sms)))
     chunks, segments = math.ceil(tiles / together), offsets.shape[0] - 1
+    whole = lead > 0 or _aligned(problem, run)
     return Chunks(WARP, run, steps, together, chunks, segments, offsets.dtype, whole, lead)
 
 
