@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import types
+import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -218,6 +219,43 @@ def test_meta_fake_subclasses_and_gradients() -> None:
     with pytest.raises(GradientError, match="require grad"):
         tf.softmax(x.clone().requires_grad_(), 1)
     check(tf.softmax(torch._neg_view(x), 1), torch.softmax(-x.double(), 1), torch.float32)
+
+
+@pytest.mark.parametrize("dim", [(), None, (0, 1)])
+def test_normalize_takes_no_dims_for_all(dim: Any) -> None:
+    x = cut(3, 4)
+    check(tf.normalize(x, dim=dim), F.normalize(x, dim=dim), torch.float32)
+
+
+def test_group_norm_into_out(backend: str) -> None:
+    x = cut(2, 6, 5)
+    want = F.group_norm(x.double(), 3)
+    for out in (torch.empty(2, 6, 5), torch.empty(5, 6, 2).transpose(0, 2), (torch.empty(2, 6, 5),), x):
+        got = tf.group_norm(x, 3, out=out)
+        assert got is (out[0] if isinstance(out, tuple) else out)
+        check(got, want, torch.float32)
+
+
+COMPILED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "softmax": lambda x: tf.softmax(x, 1),
+    "log_softmax": lambda x: tf.log_softmax(x, 1),
+    "layer_norm": lambda x: tf.layer_norm(x, (8,), x[0], x[1]),
+    "rms_norm": lambda x: tf.rms_norm(x, (8,), residual=x)[1],
+    "group_norm": lambda x: tf.group_norm(x, 2),
+    "normalize": lambda x: tf.normalize(x),
+    "reduce_map": lambda x: tf.reduce_map(x, monoids.SUM, lambda x, s: x / s, 1),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiled_function_calls_it_without_warnings(name: str) -> None:
+    function, x = COMPILED[name], cut(4, 8)
+    torch._dynamo.reset()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        got = torch.compile(lambda x: function(x * 2) + 1, backend="eager")(x)
+    assert not [w.message for w in said if not issubclass(w.category, DeprecationWarning)]
+    assert torch.equal(got, function(x * 2) + 1)
 
 
 # ------------------------------------------------------------------------------------------- executed from PTX

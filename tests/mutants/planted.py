@@ -47,8 +47,8 @@ MUTANTS = (
     Mutant(
         "each thread takes its own element for a block's first",
         "planner/settled.py",
-        "absorb=stage.absorb and (not first or keeps_runs(problem, stage))",
-        "absorb=stage.absorb",
+        "if not stage.absorb or not first or keeps_runs(problem, stage):",
+        "if True:",
         ("tests/backends/test_edges.py::test_a_block_of_several_threads_has_one_first_element",),
     ),
     Mutant(
@@ -297,6 +297,20 @@ MUTANTS = (
         "step = tl.arange(0, UNROLL)[None, None, None, :] * (LANES * RUN)",
         "step = tl.arange(0, UNROLL)[None, None, None, :] * LANES",
         ("tests/backends/test_interpret.py::test_cases[row of 100-sum]",),
+    ),
+    Mutant(
+        "results walked along all output dims lie where another dim's do",
+        "backends/triton/kernels/tiles.py",
+        "outer = [(number // size[1] % size[0]).to(tl.int64) for size in outer_sizes]",
+        "outer = [(number // size[1] % (size[0] - 1)).to(tl.int64) for size in outer_sizes]",
+        ("tests/planner/test_launched.py::test_results_along_all_dims",),
+    ),
+    Mutant(
+        "a program that begins before the first result stores one place too early",
+        "backends/triton/kernels/tiles.py",
+        "result = place - SHIFT",
+        "result = place - SHIFT + (SHIFT > 1)",
+        ("tests/planner/test_launched.py::test_results_from_a_vector_before_the_first",),
     ),
     Mutant(
         "a folded position's outer part is its inner one",
