@@ -46,6 +46,7 @@ LENGTHS = {
     "short": [1, 2, 3, 1, 7, 1, 1, 2, 31, 33, 32, 1] * 3,
     "one long among empty ones": [0] * 40 + [2100] + [0] * 40,
     "more in a window than are folded with it": [1] * 40 + [0, 0, 2, 0] * 10 + [50, 7, 7, 7, 7],
+    "that end where tiles end": [32] * 64 + [0, 0, 1024, 0] + [1] * 32 + [992, 2048],
     "lengths around a window": [31, 32, 33, 63, 64, 65, 1, 0, 127, 128, 129, 1023, 1024, 1025],
 }
 
@@ -85,7 +86,8 @@ def test_on_a_cpu(lengths: str, monoid: tilefold.Monoid, guarantee: str) -> None
     ("lengths", "monoid"),
     [("equal", monoids.SUM), ("short", AFFINE), ("one long among empty ones", AFFINE), ("short", WEIGHTED),
      ("lengths around a window", WEIGHTED), ("empty ones", AFFINE),
-     ("more in a window than are folded with it", AFFINE), ("lengths around a window", AFFINE)],
+     ("more in a window than are folded with it", AFFINE), ("lengths around a window", AFFINE),
+     ("that end where tiles end", AFFINE)],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )  # fmt: skip
 def test_under_the_interpreter(lengths: str, monoid: tilefold.Monoid) -> None:
