@@ -233,6 +233,12 @@ def test_normalize_takes_no_dims_for_all(dim: Any) -> None:
     check(tf.normalize(x, dim=dim), F.normalize(x, dim=dim), torch.float32)
 
 
+def test_numbers_that_no_float_holds_are_infinite() -> None:
+    x = cut(3, 4)
+    assert torch.equal(tf.normalize(x, 10**400), tf.normalize(x, INF))
+    assert (tf.rms_norm(x, (4,), eps=10**400) == 0).all()
+
+
 def test_group_norm_into_out(backend: str) -> None:
     x = cut(2, 6, 5)
     want = F.group_norm(x.double(), 3)
