@@ -39,6 +39,7 @@ SHAPES = [
     ("softmax", (16384, 8192), BF16, 0),
     ("softmax", (4096, 50257), BF16, 1),
     ("softmax", (4096, 65536), FP32, 0),
+    ("softmax", (4096, 65536), BF16, 0),
     ("rms_norm+residual", (16384, 8192), BF16, 1),
 ]
 MORE = [
@@ -90,7 +91,8 @@ def test_nothing_is_spilled_and_vectors_are_whole(
         assert found is not None, usage
         assert int(found[1]) <= 16, "bytes a thread: a word or two may be saved around a division"
         wide = re.findall(r"st\.global[.\w:]*v4\.b32", compiled.asm["ptx"])
-        assert wide or not call.kernel.startswith("map") or shape[-1] % 4, (
+        narrow = getattr(plan.stages[0], "neighbours", 0) > 0  # a warp's threads then share a line
+        assert wide or narrow or not call.kernel.startswith("map") or shape[-1] % 4, (
             "elements are stored in vectors of 16 bytes"
         )
 

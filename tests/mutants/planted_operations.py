@@ -135,6 +135,20 @@ OPERATIONS = (
         ("tests/test_ragged.py::test_under_the_interpreter[short-weighted]",),
     ),
     Mutant(
+        "the runs of a segment's last window are lost",
+        "backends/triton/kernels/segment_runs.py",
+        "other = tl.where(last_window > window,",
+        "other = tl.where(last_window < window,",
+        ("tests/test_ragged.py::test_under_the_interpreter[lengths around a window-affine]",),
+    ),
+    Mutant(
+        "the last of the segments that are folded at a time goes on into the next one",
+        "backends/triton/kernels/segment_runs.py",
+        "lane * 0 + many < LANES, *carried",
+        "lane * 0 + many <= LANES, *carried",
+        ("tests/test_ragged.py::test_under_the_interpreter[short-affine]",),
+    ),
+    Mutant(
         "offsets are not clamped",
         "backends/triton/kernels/segments.py",
         "return tl.minimum(tl.maximum(offset.to(tl.int64), 0), size)",

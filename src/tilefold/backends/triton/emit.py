@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from tilefold.algebra import typing
 from tilefold.algebra.dtypes import element_dtype, is_float
+from tilefold.algebra.expression import Graph
 from tilefold.algebra.program import Program
 from tilefold.algebra.symmetry import ordered_fields
 from tilefold.algebra.typing import TypedGraph
@@ -161,6 +163,38 @@ def _one_by_one(
             lifted = f"OR_IDENTITY(mask_{t}, *{lifted})"
         lines.append(f"state = COMBINE(*state, *{lifted})" if states or t else f"state = {lifted}")
     return lines, [f"state[{i}]" for i in range(fields)]
+
+
+def emit_sums(program: Program, interpret: bool) -> str:
+    """The functions of `algebra.Sums`, and NO_BASE of no element: BASE, JOINED, TERM, TOTAL, REBASED, NEAR, SHOWN.
+
+    EITHER(mask, results, others): of two projections.
+    """
+    sums, state = program.algebra.sums, program.state
+    assert sums is not None
+    k, real = program.algebra.inputs, torch.float32
+    x, a = [f"x{i}" for i in range(k)], [f"a{i}" for i in range(len(state))]
+    reads = [f"{name} = {_read(name, program.elements[p], interpret)}" for p, name in enumerate(x)]
+    elements = program.lift.input_dtypes[:k]
+    one, outputs = [real], program.outputs
+    rows: list[tuple[str, Graph, list[str], Sequence[torch.dtype], Sequence[torch.dtype]]] = [
+        ("BASE", sums.base, x, elements, one),
+        ("JOINED", sums.joined, ["a", "b"], [real, real], one),
+        ("TERM", sums.term, [*x, "base"], [*elements, real], one),
+        ("TOTAL", sums.total, ["base", "total"], [real, real], state),
+        ("REBASED", sums.rebased, [*a, "base"], [*state, real], [real] * 3),
+        ("NEAR", sums.near, [*a, "first", "top"], [*state, real, real], [torch.bool]),
+        ("SHOWN", sums.shown, ["top", "total"], [real, real], outputs),
+    ]
+    nothing = f"tl.full(like.shape, {literal(sums.nothing, real)}, tl.float32)"
+    p, q = ([f"{name}{i}" for i in range(len(outputs))] for name in "pq")
+    chosen = [f"tl.where(mask, {y}, {z})" for y, z in zip(p, q, strict=True)]
+    made = [_function("NO_BASE", ["like"], [], [nothing]), _function("EITHER", ["mask", *p, *q], [], chosen)]
+    for name, graph, names, taken, given in rows:
+        writer = Writer(typing.infer(graph, taken), names, [False] * len(names), interpret)
+        results = writer.results(given, name == "SHOWN", names[-1])
+        made.append(_function(name, names, [*(reads if "x0" in names else []), *writer.lines], results))
+    return "\n\n".join(made)
 
 
 def emit_rebase(rebase: TypedGraph | None, outputs: Sequence[torch.dtype], interpret: bool) -> str:

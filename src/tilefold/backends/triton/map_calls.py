@@ -105,8 +105,7 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     arguments = _row_arguments(stage, problem, row, interpret)
     words = len(program.state) * stage.block_outputs
     alone = stage.splits == 1 and stage.align == 1
-    # Columns of a cluster come to their elements through shared memory, where nothing is known of the block's own.
-    rebased = row.rebase is not None and not alone and (stage.splits == 1 or stage.block_outputs == 1)
+    rebased = row.rebase is not None and not alone and (stage.block_outputs == 1 or stage.neighbours > 0)
     last = problem.output_dims[-1] if problem.output_dims else _none(problem)
     constants: dict[str, Any] = {
         "BLOCK_OUTPUTS": stage.block_outputs,
@@ -122,6 +121,8 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "CLUSTER": stage.splits,
         "MEETING": meeting(stage.splits, words) if stage.splits > 1 else "",
         "REBASED": rebased,
+        "NEIGHBOURS": stage.neighbours,
+        "STEPS": _steps(problem, row.program.algebra.inputs) if stage.neighbours else (),
         "EVICT": "evict_first" if stage.evict_first else "",
     }
     masks = [t for t in range(stage.tiles) if stage.masks >> t & 1]
@@ -136,7 +137,7 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     grid = launchable(programs, problem.outputs, "reduce_map", "map")
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
-        cluster=stage.splits,
+        cluster=stage.splits, registers=stage.registers,
     )  # fmt: skip
 
 
@@ -250,6 +251,12 @@ _ROW_CONSTANTS = (
     "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "MASK_LENGTH", "ALIGN", "USE_ABSORB", "IN_ORDER", "WIDE",
     "OVER", "VECTORS", "CLUSTER", "MEETING", "EVICT",
 )  # fmt: skip
+
+
+def _steps(problem: Problem, inputs: int) -> tuple[int, ...]:
+    """From one element of a row to the next: the inputs' steps, then the results'."""
+    (inner,) = problem.reduced_dims
+    return (*inner.strides[:inputs], inner.output)
 
 
 def _none(problem: Problem) -> Dim:
