@@ -124,6 +124,15 @@ def test_norms(name: str, call: str, residual: bool) -> None:
         check(t, total)
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_a_weight_and_a_bias(held: bool) -> None:
+    n = 1024 if held else 1403
+    x, weight, bias = torch.randn(5, n).to(BF16), torch.randn(n).to(BF16), torch.randn(n).to(BF16)
+    norm = kept(_norms, "layer_norm", n, 1e-5, (True, True), False)
+    (got,) = executed(*norm, [x, weight, bias], held=held, **ring(64, 1, 3 - held, 4, clusters=2))
+    check(got, F.layer_norm(x.double(), (n,), weight.double(), bias.double()))
+
+
 def test_what_rows_fold_to_where_numbers_are_none() -> None:
     x = torch.randn(6, 600)
     x[0], x[1, 256:512], x[2, 300], x[3, 599], x[4, :256] = -INF, -INF, INF, NAN, NAN
@@ -225,8 +234,12 @@ def test_planned_rings_hold_a_row_in_an_sms_memory(length: int, call: str, dtype
 @pytest.mark.parametrize("rows", [1, 4096])
 def test_batch_invariant_plans_have_no_rings(rows: int) -> None:
     """One row's weight is shared by all rows, whatever it is of more."""
-    assert isinstance(planned_for("rms_norm", (rows, 65536), BF16).stages[0], Rings)
     assert not isinstance(planned_for("rms_norm", (rows, 65536), BF16, "batch_invariant").stages[0], Rings)
+
+
+@pytest.mark.parametrize(("rows", "whole"), [(4096, True), (264, True), (40, False), (140, False)])
+def test_programs_walk_where_all_have_rows(rows: int, whole: bool) -> None:
+    assert isinstance(planned_for("rms_norm", (rows, 65536), BF16).stages[0], Rings) == whole
 
 
 def test_no_more_clusters_are_launched_than_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

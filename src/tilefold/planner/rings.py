@@ -40,7 +40,12 @@ TURN_ELEMENTS = 16  # of a thread and turn there
 SLICE_BYTES = 128 << 10  # that a walking program holds of a row, at most
 RING_BYTES = 192 << 10  # of its shared memory
 WALKING_LANES = 1024  # its threads
-ODD_LANES, ODD_TURNS = 128, 10  # threads of a program that shares an odd row, and their vectors
+ODD_TILES = {
+    2: (128, 10),
+    4: (256, 8),
+}  # threads that share an odd row, and their vectors, by elements' bytes
+ROWS_AN_SM = 2  # at least, where a program has one row alone
+BUSY = 0.85  # of the clusters' time, at least
 
 
 @dataclass(frozen=True)
@@ -160,15 +165,23 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
     if align > 1 or problem.length % run:
         return None
     vectors, fields = problem.length // run, len(program.state)
-    if vectors * inputs >= SOME_VECTORS and vectors <= SHORT_VECTORS:
-        return _short(base, vectors)
-    if not extras:
-        return _walking(base, vectors, (2, 1), cluster, device) if vectors > LONGEST_BLOCKS else None
-    if inputs == 1 and SHORT_VECTORS < vectors <= ALONE_VECTORS:
-        return _alone(base, vectors)
+    if vectors <= SHORT_VECTORS:
+        few = vectors < SOME_VECTORS or (not extras and vectors <= WALKED_VECTORS)
+        return None if few else _short(base, vectors)
     if vectors <= ALONE_VECTORS:
-        return None
-    return _long(base, vectors, fields, cluster, device)
+        some = extras and inputs == 1 and problem.outputs >= ROWS_AN_SM * device.sms
+        return _alone(base, vectors) if some else None
+    if extras:
+        stage = _long(base, vectors, fields, device)
+    else:
+        too_long = vectors > LONGEST_BLOCKS
+        stage = _walking(base, vectors, (2, 1), device, lanes=WALKING_LANES // 2) if too_long else None
+    return stage if stage is not None and _is_busy(stage, problem.outputs) else None
+
+
+def _is_busy(stage: Rings, rows: int) -> bool:
+    """Whether nearly all clusters walk over as many rows as any does."""
+    return rows >= BUSY * stage.clusters * math.ceil(rows / stage.clusters)
 
 
 def odd_rings(problem: Problem, program: Program, results: Dtypes, device: Device) -> Rings | None:
@@ -179,14 +192,14 @@ def odd_rings(problem: Problem, program: Program, results: Dtypes, device: Devic
     if found is None or found[1] == 1 or not extras or cluster == 1:
         return None
     run, align = found
-    vectors, inputs = math.ceil((problem.length + align - 1) / run), len(rows.dtypes)
-    splits = math.ceil(vectors / (ODD_LANES * (ODD_TURNS // inputs)))
-    if splits > cluster:
+    vectors = math.ceil((problem.length + align - 1) / run)
+    lanes, most = ODD_TILES[rows.dtypes[0].itemsize]
+    splits = math.ceil(vectors / (lanes * most))
+    if splits > cluster or len(rows.dtypes) > 1:
         return None
-    turns = math.ceil(math.ceil(vectors / splits) / ODD_LANES)
-    return Rings(
-        "ring_rows", ODD_LANES, run, 1, turns, turns, splits, align=align, inputs=inputs, extras=extras
-    )
+    turns = math.ceil(vectors / splits / lanes)
+    splits = math.ceil(vectors / (lanes * turns))
+    return Rings("ring_rows", lanes, run, 1, turns, turns, splits, align=align, extras=extras)
 
 
 def _short(base: Rings, vectors: int) -> Rings | None:
@@ -211,35 +224,36 @@ def _alone(base: Rings, vectors: int) -> Rings | None:
     return None
 
 
-def _long(base: Rings, vectors: int, fields: int, cluster: int, device: Device) -> Rings | None:
+def _long(base: Rings, vectors: int, fields: int, device: Device) -> Rings | None:
     """Programs that walk over the rows, one an SM. States of one field meet at little cost, so more programs share a row."""
     size = vectors * base.inputs * VECTOR_BYTES
-    if fields > 1:
-        return _walking(base, vectors, (2 // base.inputs, 1), cluster, device)
-    if base.inputs > 1 or (base.run == 4 and size <= 2 * SLICE_BYTES):
+    if base.run == 4 and size <= 2 * base.inputs * SLICE_BYTES and (fields == 1 or base.inputs > 1):
         return None  # registers hold these as well
+    if fields > 1:
+        return _walking(base, vectors, (2 // base.inputs, 1), device)
+    if base.inputs > 1:
+        return None
     if SLICE_BYTES < size <= 4 * SLICE_BYTES:
-        return _walking(base, vectors, (2, 1), cluster, device, SLICE_BYTES // 2)
-    return _walking(base, vectors, (4, 2, 1), cluster, device)
+        return _walking(base, vectors, (2, 1), device, slice_bytes=SLICE_BYTES // 2)
+    return _walking(base, vectors, (4, 2, 1), device)
 
 
 def _walking(
     base: Rings,
     vectors: int,
     unrolls: tuple[int, ...],
-    cluster: int,
     device: Device,
     slice_bytes: int = SLICE_BYTES,
+    lanes: int = WALKING_LANES,
 ) -> Rings | None:
     """Clusters of programs of so many bytes a row each, at most; the ring takes what is left of an SM's shared memory."""
     splits = math.ceil(vectors * base.inputs * VECTOR_BYTES / slice_bytes)
     for unroll in unrolls:
-        turns = vectors // (splits * WALKING_LANES * unroll)
-        if splits <= cluster and turns > 0 and turns * splits * WALKING_LANES * unroll == vectors:
-            depth = RING_BYTES // (unroll * WALKING_LANES * base.inputs * VECTOR_BYTES)
-            if depth > turns:
-                return replace(
-                    base, lanes=WALKING_LANES, unroll=unroll, turns=turns, depth=depth, splits=splits,
-                    clusters=max(1, device.sms // splits),
-                )  # fmt: skip
+        turns = vectors // (splits * lanes * unroll)
+        depth = RING_BYTES // (unroll * lanes * base.inputs * VECTOR_BYTES)
+        if splits <= device.cluster and turns * splits * lanes * unroll == vectors and depth > turns:
+            clusters = max(1, device.sms // splits)
+            return replace(
+                base, lanes=lanes, unroll=unroll, turns=turns, depth=depth, splits=splits, clusters=clusters
+            )
     return None

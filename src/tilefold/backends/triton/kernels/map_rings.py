@@ -227,23 +227,31 @@ def some_of(words, FIRST: tl.constexpr, NUMBER: tl.constexpr):
     return found
 
 
+def beside_one(
+    x, words, kept, lead, number: tl.constexpr,
+    RUN: tl.constexpr, ALIGN: tl.constexpr, HELD: tl.constexpr,
+):  # fmt: skip
+    """RUN elements of one extra tensor: vector `number` of `words`, or HELD: `kept` in shared memory."""
+    dtype: tl.constexpr = x[0].dtype.element_ty
+    W: tl.constexpr = RUN * dtype.primitive_bitwidth // 32
+    if HELD:
+        own = held(kept)
+    elif ALIGN > 1:
+        own = some_of(words, number * 2 * W, W)
+        own = shifted(some_of(words, (number * 2 + 1) * W, W), own, lead, dtype)
+    else:
+        own = some_of(words, number * W, W)
+    return unpacked(own, dtype)
+
+
 def beside_of(
     extras, words, kept, lead, u: tl.constexpr,
     RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """RUN elements of each extra tensor, beside vector `u` of a turn: of `words`, or HELD: `kept` in shared memory."""
+    """RUN elements of each extra tensor, beside vector `u` of a turn; those that are HELD are EACH bytes from each other."""
     values = ()
     for i in tl.static_range(len(extras)):
-        dtype: tl.constexpr = extras[i][0].dtype.element_ty
-        W: tl.constexpr = RUN * dtype.primitive_bitwidth // 32
-        if HELD:
-            own = held(kept + i * EACH)
-        elif ALIGN > 1:
-            own = some_of(words, (i * UNROLL + u) * 2 * W, W)
-            own = shifted(some_of(words, ((i * UNROLL + u) * 2 + 1) * W, W), own, lead, dtype)
-        else:
-            own = some_of(words, (i * UNROLL + u) * W, W)
-        values = values + unpacked(own, dtype)
+        values = values + beside_one(extras[i], words, kept + i * EACH, lead, i * UNROLL + u, RUN, ALIGN, HELD)
     return values
 
 
