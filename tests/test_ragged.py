@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -288,6 +289,12 @@ def test_offsets_that_do_not_fit(offsets: Any, error: type[Exception], match: st
         ({"by": torch.arange(10).flip(0), "num_segments": 1}, ArgumentError, "must be sorted"),
         ({"by": torch.arange(10), "num_segments": -1}, ArgumentError, "must not be negative"),
         ({"by": torch.arange(10), "num_segments": 1.5}, KindError, "must be an int"),
+        ({"by": torch.arange(10), "num_segments": 2**70}, ArgumentError, "or beyond int64"),
+        (
+            {"offsets": torch.tensor([0, 4]), "validate": 1},
+            KindError,
+            "`validate` must be True or False, got 1",
+        ),
         ({"offsets": torch.tensor([0, 4]), "dim": (0,)}, KindError, "must be one int"),
         ({"offsets": torch.tensor([0, 4]), "dim": 1}, IndexError, "must be in"),
         ({"offsets": torch.tensor([0, 4]), "guarantee": "fast"}, ArgumentError, "must be one of"),
@@ -309,6 +316,13 @@ def test_other_refusals() -> None:
         tilefold.segment_reduce(torch.ones(4, requires_grad=True), monoids.SUM, offsets)
     with pytest.raises(BackendError, match="segment_reduce: the backend in force"), tilefold.backend("torch"):
         tilefold.segment_reduce(drawn(4), monoids.SUM, offsets)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls them a prototype
+        nested = torch.nested.nested_tensor([offsets], layout=torch.strided)
+    with pytest.raises(DtypeError, match=r"`offsets` must be dense .*nested"):
+        tilefold.segment_reduce(drawn(4), monoids.SUM, nested)
+    with pytest.raises(ArgumentError, match="sum folds 1 input"):
+        tilefold.segment_reduce([], monoids.SUM, by=offsets)
     meta = drawn(4).to("meta")
     with pytest.raises(ArgumentError, match="the number of keys must be known"):
         tilefold.segment_reduce(meta, monoids.SUM, by=meta)

@@ -22,7 +22,16 @@ from tilefold.problem import broadcast_shape, normalize_dims
 from tilefold.requests import RowMap
 from tilefold.switch import layout
 from tilefold.uncompiled import uncompiled
-from tilefold.validate import as_dtype, as_inputs, check_inputs, check_out, check_tensors, is_abstract, plain
+from tilefold.validate import (
+    as_dtype,
+    as_inputs,
+    check_count,
+    check_inputs,
+    check_out,
+    check_tensors,
+    is_abstract,
+    plain,
+)
 
 _ROLE = Role(
     "`apply`",
@@ -85,6 +94,7 @@ def reduce_map(
             f"reduce_map: `apply` must be a function, got {type(apply).__name__}; write one of an element, the fold's "
             "results and the extra tensors' elements"
         )
+    check_count(tensors, monoid, "reduce_map")
     others = len(tensors) + projected(monoid) + len(beside) - 1
     made = map_tensors(
         tensors, monoid, traced(apply, others, _ROLE), dim, extras=beside, out=out, guarantee=guarantee

@@ -12,7 +12,7 @@ from torch import Tensor
 from tilefold import dispatch
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
-from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError
+from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError, shown
 from tilefold.modes import as_given, check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.problem import broadcast_shape, one_dim
@@ -21,8 +21,10 @@ from tilefold.uncompiled import uncompiled
 from tilefold.validate import (
     as_dtype,
     as_inputs,
+    check_count,
     check_inputs,
     check_is_tensor,
+    check_memory,
     check_out,
     check_tensors,
     is_abstract,
@@ -104,6 +106,9 @@ def segment_reduce(
     relevant = [*tensors, *listed(offsets), *listed(by), *listed(out)]
     if overridden(*relevant):
         return override(segment_reduce, relevant, inputs, monoid, offsets, by=by, dim=dim, out=out, **options)
+    check_count(tensors, monoid, CALL)
+    if not isinstance(validate, bool):
+        raise KindError(f"{CALL}: `validate` must be True or False, got {shown(validate)}; write bool(...)")
     keys, borders = _borders(tensors, offsets, by, num_segments, dim, validate)
     results = monoid.pack(_fold(tensors, monoid, borders, dim, dtype, out, validate, guarantee))
     results = rebuildable(results) if classed(relevant) else results
@@ -165,6 +170,7 @@ def _borders(
         )
     if offsets is not None:
         check_is_tensor(offsets, CALL, "`offsets`")
+        check_memory(offsets, CALL, "offsets")
         if num_segments is not None:
             raise ArgumentError(
                 f"{CALL}: `num_segments` must come with `by`, got offsets, which have {offsets.numel() - 1}; leave it out"
@@ -209,12 +215,12 @@ def _of_keys(
 def _number_of(num_segments: Any) -> int:
     if isinstance(num_segments, bool) or not hasattr(type(num_segments), "__index__"):
         raise KindError(
-            f"{CALL}: `num_segments` must be an int, got {num_segments!r}; pass how many keys there are"
+            f"{CALL}: `num_segments` must be an int, got {shown(num_segments)}; pass how many keys there are"
         )
     number = operator.index(num_segments)
-    if number < 0:
+    if not 0 <= number < 2**63:
         raise ArgumentError(
-            f"{CALL}: `num_segments` must not be negative, got {number}; pass how many keys there are"
+            f"{CALL}: `num_segments` must not be negative or beyond int64, got {number}; pass how many keys there are"
         )
     return number
 

@@ -135,7 +135,13 @@ def scan_tensors(
 ) -> list[Tensor]:
     """`scan` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype."""
     _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
-    if _any_autocast() and out is None and dtype is None and (wide := as_widened(call, tensors[0])):
+    if (
+        _any_autocast()
+        and tensors
+        and out is None
+        and dtype is None
+        and (wide := as_widened(call, tensors[0]))
+    ):
         dtype = convert = wide
     key = None
     if out is None and init is None:
@@ -206,11 +212,13 @@ def _run(
 
 def _key(tensors: Sequence[Tensor], monoid: Monoid, dim: Any, *rest: Any) -> Any:
     """What a plain call is known by; None where the call must be checked every time, or its results made ready."""
-    if type(dim) is not int or monoid.algebra.identity is None or not tensors[0].ndim:
+    if type(dim) is not int or monoid.algebra.identity is None:
+        return None
+    seen = tuple(layout(t) if isinstance(t, Tensor) else None for t in tensors)
+    if None in seen or not seen:
         return None
     shape = tensors[0].shape
-    seen = tuple(layout(t) if isinstance(t, Tensor) and t.shape == shape else None for t in tensors)
-    if None in seen:
+    if not shape or any(t.shape != shape for t in tensors):
         return None
     if tensors[0].is_cuda:
         return ("scan", monoid, seen, dim, rest)

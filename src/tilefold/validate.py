@@ -58,13 +58,22 @@ def check_inputs(
     Raises:
         ArgumentError, DeviceError, DtypeError, GradientError: a rule is broken; the message says which.
     """
+    check_count(tensors, monoid, call)
+    check_tensors(tensors, call, names=names)
+    check_guarantee(guarantee, call)
+
+
+def check_count(tensors: Sequence[torch.Tensor], monoid: Monoid, call: str) -> None:
+    """Refuse more or fewer inputs than a monoid folds.
+
+    Raises:
+        ArgumentError: there are others than `lift` takes elements.
+    """
     if len(tensors) != monoid.algebra.inputs:
         raise ArgumentError(
             f"{call}: {monoid.name} folds {monoid.algebra.inputs} input tensor(s), got {len(tensors)}; "
             "give as many tensors as lift takes elements"
         )
-    check_tensors(tensors, call, names=names)
-    check_guarantee(guarantee, call)
 
 
 def check_tensors(

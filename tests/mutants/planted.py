@@ -25,8 +25,8 @@ MUTANTS = (
     Mutant(
         "a reverse scan meets a chunk's elements forwards",
         "backends/triton/kernels/scans.py",
-        "PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN",
-        "PLACE: tl.constexpr = TURN",
+        "PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN\n    xs = found[PLACE]",
+        "PLACE: tl.constexpr = TURN\n    xs = found[PLACE]",
         ("tests/backends/test_scans.py::test_rows",),
     ),
     Mutant(
@@ -35,6 +35,27 @@ MUTANTS = (
         'pid = tl.atomic_add(words_ptr, 1, sem="relaxed")',
         "pid = tl.program_id(0).to(tl.int64)",
         ("tests/backends/test_scans.py::test_tickets_give_the_order_whichever_program_begins_first",),
+    ),
+    Mutant(
+        "prefixes far below their chunk's base are taken for sums",
+        "backends/triton/kernels/scans.py",
+        "if tl.reduce(near.to(tl.int32), None, both_bits) == 0:",
+        "if tl.reduce(near.to(tl.int32), None, both_bits) < 0:",
+        ("tests/backends/test_scans.py::test_sums_of_exponentials[rows]",),
+    ),
+    Mutant(
+        "positions of an aligned row count from the vector before it",
+        "backends/triton/kernels/scans.py",
+        "place = at if len(span) == 1 else at - over_tile(span[0], BY_ROWS)",
+        "place = at",
+        ("tests/backends/test_scans.py::test_rows_that_begin_anywhere_between_vectors[33]",),
+    ),
+    Mutant(
+        "a vector at a row's end is stored whole",
+        "backends/triton/kernels/scans.py",
+        "return (vector >= begin) & (vector + span[2] <= end), at >= begin, at < end",
+        "return vector >= begin, at >= begin, at < end",
+        ("tests/backends/test_scans.py::test_rows_that_begin_anywhere_between_vectors[33]",),
     ),
     Mutant(
         "another thread count answers a repeated scan",
@@ -417,8 +438,8 @@ MUTANTS = (
     Mutant(
         "a batch-invariant product sees its rows",
         "contract/choose.py",
-        "sizes, chip = replace(sizes, rows=INVARIANT_ROWS, batches=1, loose=(False, False)), NOMINAL",
-        "chip = NOMINAL",
+        "sizes = replace(sizes, rows=INVARIANT_ROWS, batches=1, loose=(False, False), across=(False, True))",
+        "pass",
         ("tests/contract/test_plan.py::test_a_batch_invariant_plan_sees_neither_rows_nor_cores",),
     ),
     Mutant(

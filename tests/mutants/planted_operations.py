@@ -220,4 +220,33 @@ OPERATIONS = (
         "for t in range(stage.tiles) if t > whole)",
         ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
     ),
+    # ------------------------------------------------------------------------------------------------ maps held in rings
+    Mutant(
+        "a ring's turns are read before they have come",
+        "backends/triton/map_calls.py",
+        "_waiting(stage.depth - stage.turns)",
+        "_waiting(stage.depth)",
+        ("tests/test_rings.py::test_softmax[a program walks]",),
+    ),
+    Mutant(
+        "a cluster's programs take the states of another meeting",
+        "backends/triton/kernels/clusters.py",
+        "+ (number & 1) * CLUSTER",
+        "+ 0 * number",
+        ("tests/test_rings.py::test_softmax[a cluster walks]",),
+    ),
+    Mutant(
+        "weights beside odd rows are one element off",
+        "backends/triton/kernels/map_rings.py",
+        "ahead = W * EACH - lead",
+        "ahead = W * EACH - lead + 1",
+        ("tests/test_rings.py::test_norms[odd rows-layer_norm-False]",),
+    ),
+    Mutant(
+        "a row's elements that share a vector with another row's are written with it",
+        "backends/triton/kernels/map_rings.py",
+        "whole = some & ((place >= lead) & (place + RUN <= lead + length)).to(tl.int32)",
+        "whole = some & (place < lead + length).to(tl.int32)",
+        ("tests/test_rings.py::test_in_place",),
+    ),
 )

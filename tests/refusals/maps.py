@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterator
 
 import torch
@@ -26,6 +27,12 @@ BUFFER = torch.ones(7)
 
 def share(x: object, total: object) -> object:
     return x / total  # type: ignore[operator]  # traced values
+
+
+def rows_of_lengths() -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls them a prototype
+        return torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.strided)
 
 
 def beside(good: torch.Tensor) -> Iterator[tuple[str, object, type[Exception], str]]:
@@ -215,6 +222,18 @@ CASES = [
         lambda: tf.reduce_map(X, monoids.SUM, lambda x, s, e: x, 1, extras=X.to("meta")),
         DeviceError,
         r"reduce_map: `extras` must be on the input's device cpu, got meta",
+    ),
+    Case(
+        "rms_norm of rows of several lengths",
+        lambda: tf.rms_norm(rows_of_lengths(), (3,)),
+        DtypeError,
+        r"inputs must be dense \(strided\), got a nested tensor",
+    ),
+    Case(
+        "reduce_map of nothing",
+        lambda: tf.reduce_map([], monoids.SUM, share, 1),
+        ArgumentError,
+        r"reduce_map: sum folds 1 input tensor\(s\), got 0",
     ),
     Case(
         "normalize of no order",

@@ -9,6 +9,7 @@ import torch
 
 import tilefold as tf
 from refusals.making import Case, X
+from refusals.maps import rows_of_lengths
 from tilefold import monoids
 from tilefold.errors import (
     ArgumentError,
@@ -61,6 +62,12 @@ CASES = [
     Case(
         "scan into its init", scan(X.clone(), monoids.SUM, 1, init=BUFFER[:, 0], out=BUFFER), ShapeError,
         r"`out` must not overlap `init`, got memory of both; use",
+    ),
+    Case("scan of nothing at all", scan([], monoids.SUM, 0), ArgumentError, r"scan: sum folds 1 input tensor.*got 0; give"),
+    Case("scan of no tensors", scan(["a"], monoids.SUM, 0), KindError, r"scan: inputs must be tensors, got str; use"),
+    Case(
+        "scan of rows of several lengths", lambda: tf.cumsum(rows_of_lengths(), 1), DtypeError,
+        r"cumsum: inputs must be dense \(strided\), got a nested tensor",
     ),
     Case("init of another shape", scan(init=torch.ones(3)), ShapeError, r"rows' shape \[2\], got \[3\] for .*; reshape"),
     Case("cumsum without dim", lambda: tf.cumsum(X), KindError, r"cumsum: `dim` must be one int, got none; name"),

@@ -22,7 +22,7 @@ from tilefold.backends import elementwise, workers
 from tilefold.backends.elementwise import Workspace
 from tilefold.planner.scans import CpuTile
 
-BESIDE = 32  # rows of a tile from which an operation on neighbours in memory takes rows, not lanes
+BESIDE = 128  # rows of a tile from which an operation on neighbours in memory takes rows (docs/experiments/cpu-scans.md)
 Tensor = torch.Tensor
 State = list[Tensor]
 Slices = list[tuple[State, State]]

@@ -63,10 +63,8 @@ def choose_product(
     )
     asked, chip = Asked(dtype, precision, cublas, finished, row), device
     if guarantee == "batch_invariant":
-        sizes, chip = (
-            replace(sizes, rows=INVARIANT_ROWS, batches=1, loose=(False, False), across=(False, True)),
-            NOMINAL,
-        )
+        sizes = replace(sizes, rows=INVARIANT_ROWS, batches=1, loose=(False, False), across=(False, True))
+        chip = NOMINAL
         asked = replace(asked, cublas=False, finished=False, in_order=True)
     plan = _chosen(sizes, asked, chip)
     if guarantee == "batch_invariant":

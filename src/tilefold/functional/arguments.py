@@ -124,9 +124,12 @@ def as_number(value: Any) -> float | None:
         takes = value.ndim == 0 and not value.requires_grad and not value.is_complex()
         return float(value) if takes else None
     # numpy's bool is a number to torch, and none to `numbers`.
-    if isinstance(value, numbers.Real) or type(value).__name__ in ("bool", "bool_"):
+    if not isinstance(value, numbers.Real) and type(value).__name__ not in ("bool", "bool_"):
+        return None
+    try:
         return float(value)
-    return None
+    except OverflowError:  # a whole number that no float holds
+        return INFINITY if value > 0 else -INFINITY
 
 
 def is_complex(value: Any) -> bool:

@@ -190,6 +190,7 @@ def _row_norm(
     call: str, x: Any, normalized_shape: Any, weight: Any, bias: Any, eps: Any, residual: Any, out: Any, guarantee: str
 ) -> Result:  # fmt: skip
     check_is_tensor(x, call)
+    check_memory(x, call)
     sizes = _sizes(normalized_shape, call)
     k, which = len(sizes), (weight is not None, bias is not None)
     if not k or tuple(x.shape[x.ndim - k :]) != sizes or k > x.ndim:

@@ -16,6 +16,7 @@ from tilefold.problem import Problem
 
 MOST = 150  # candidates of one problem
 THREAD_LOADS = 16  # vectors of a thread in a tile, at most
+COPIED_TILES = 6  # of a result at least, where tiles come through shared memory, three at a time
 TILE = 65536  # elements of the largest tile
 HELD_WORDS = 80  # 32-bit words of elements and states that a thread holds, at most
 SM_REGISTERS = 65536
@@ -66,7 +67,8 @@ def variants_of(tile: Stage, wanted: Wanted) -> tuple[Stage, ...]:
         if loads <= 8 and fits_registers(whole, wanted.view, wanted.program):  # the rules' own may not
             forms.append(replace(whole, prefetch=True))
         copied = _vector(tile, wanted.view) * wanted.view.element >= 4
-        if copied and 4 <= loads <= 8 and wanted.device.capability >= 80:
+        long = wanted.view.length >= COPIED_TILES * tile.step
+        if copied and long and 4 <= loads <= 8 and wanted.device.capability >= 80:
             copied_tile = replace(whole, num_stages=3)
             forms += [copied_tile] * fits_registers(copied_tile, wanted.view, wanted.program)
     for warps in SM_WARPS:

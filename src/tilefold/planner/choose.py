@@ -46,7 +46,7 @@ from tilefold.planner.settled import (
     settled,
     whole_splits,
 )
-from tilefold.planner.view import EVICT_FIRST_BELOW, ONE_WAVE, View, alone
+from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View, alone
 from tilefold.problem import Problem, canonical
 
 WARPS_WANTED = 8192  # for a large fold of few results: about 62 warps an SM on 132 SMs
@@ -140,22 +140,24 @@ def _other_form(
 ) -> tuple[Launched, Stage, float]:
     """A first launch that keeps reduced dims apart, or walks its results otherwise, where the model expects that to be
     faster: by `apart_doubt`, or by anything where it makes vectors whole that were not."""
-    narrow, alone_us = launch.view, time_us
+    narrow = launch.view
     least = least_us(launch.known(launch.geometry), chip, constants)
     some_narrow = narrow.vector < narrow.full_vector
-    if (1.0 if some_narrow else 1 - constants.apart_doubt) * alone_us <= least:
+    if (1.0 if some_narrow else 1 - constants.apart_doubt) * time_us <= least:
         return launch, first, time_us
     whole, program = launch.whole, launch.program
     kept = [Launched.keeping(whole, program, apart) for apart in forms(whole, program)]
     walked = [walks for one in (launch, *kept) for walks in one.walks()]
-    for other in (*_best(kept, chip, constants), *_best(walked, chip, constants)[:1]):
-        widens = some_narrow and other.view.vector == narrow.full_vector
-        wanted_us = (
-            alone_us if widens else (1 - constants.apart_doubt) * (time_us if other.flat else alone_us)
-        )
+    best = (*_best(kept, chip, constants), *_best(walked, chip, constants)[:1])
+
+    def widens(other: Launched) -> bool:
+        return some_narrow and other.view.vector == narrow.full_vector
+
+    for other in sorted(best, key=widens, reverse=True):
+        wanted_us = time_us if widens(other) else (1 - constants.apart_doubt) * time_us
         if wanted_us > least:
             stage, expected_us = _first_launch(other, chip, False, "model", constants)
-            if expected_us < min(time_us, wanted_us):
+            if expected_us < wanted_us:
                 launch, first, time_us = other, stage, expected_us
     return launch, first, time_us
 
@@ -232,7 +234,8 @@ def _splits(view: View, stage: Stage, chip: Device, invariant: bool, ragged: boo
     tiles = (view.length - ragged) // stage.step - (stage.align > 1)
     if view.by_rows:
         wanted = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) * chip.sms // 132 // stage.num_warps
-        if view.bytes < EVICT_FIRST_BELOW:
+        light = stage.num_warps == 2 and stage.align == 1 and not stage.ordered
+        if view.bytes < (LARGE if light else EVICT_FIRST_BELOW):
             wanted = ONE_WAVE * chip.sms // stage.num_warps
     else:
         wanted = chip.sms * column_programs(view, stage)

@@ -49,7 +49,9 @@ class Call:
     """Everything one launch needs but the addresses. Hashable: equal calls share a compiled kernel and its arguments.
 
     `shared_bytes` is the least shared memory that a program is launched with, whatever it uses. `grid` counts programs;
-    `cluster` neighbours of them are started together, on SMs near each other.
+    `cluster` neighbours of them are started together, on SMs near each other. Programs that `walk` over rows do so however
+    many they are: no more are launched than run at once. A thread has `registers` at most, where that is not left to the
+    compiler (0).
     """
 
     kernel: str
@@ -62,6 +64,8 @@ class Call:
     dependent: bool
     shared_bytes: int = 0
     cluster: int = 1
+    walk: bool = False
+    registers: int = 0
 
 
 def launchable(programs: int, outputs: int, call: str, verb: str) -> int:
@@ -239,6 +243,7 @@ def source_of(call: Call) -> ASTSource:
 def options_of(call: Call) -> dict[str, Any]:
     """Compiler options; fusing a*b+c is part of the result's definition, so it is said and not left to a default."""
     options = {"num_warps": call.num_warps, "num_stages": call.num_stages, "enable_fp_fusion": True}
+    options |= {"maxnreg": call.registers} if call.registers else {}
     return options | {"launch_pdl": True} if call.dependent else options
 
 
