@@ -180,9 +180,7 @@ def without_first(lists, taken, LOWEST: tl.constexpr):
     return left + (tl.where(taken, LOWEST, lists[len(lists) - 1]),)
 
 
-def take_best(
-    made, K: tl.constexpr, SLOTS: tl.constexpr, slot, AXES: tl.constexpr, SLOT_AXES: tl.constexpr, LISTS: tl.constexpr
-):
+def take_best(made, K: tl.constexpr, SLOTS: tl.constexpr, slot, AXES: tl.constexpr, SLOT_AXES: tl.constexpr):
     """The K best entries of each row (axis 1 of AXES), best first: in each round one is taken out.
 
     The j-th is returned wherever `slot` is j: in two axes, [slots, rows], or beside entries of three.
@@ -193,7 +191,8 @@ def take_best(
     found = tl.full(shape, LOWEST, keys.dtype)
     if len(made) == 1:
         COUNT: tl.constexpr = keys.shape[2] * (keys.shape[3] if AXES == 4 else 1)
-        if LISTS == "all" or (LISTS == "short" and keys.dtype == tl.int32):
+        # Entries of 32 bits are sorted with two instructions a comparison; of 64 bits that gains nothing.
+        if keys.dtype == tl.int32:
             lists = best_lists(keys, COUNT, SLOTS)
             if keys.shape[0] == 1:
                 for j in tl.static_range(K):
@@ -264,7 +263,7 @@ def select_rows(
     TURNS: tl.constexpr, TURNS_PADDED: tl.constexpr, CANDIDATES: tl.constexpr, DIRECT: tl.constexpr,
     LARGEST: tl.constexpr, PACK: tl.constexpr, PACK_GROUPS: tl.constexpr, DROPS_NAN: tl.constexpr,
     ALIGN: tl.constexpr, VECTORS: tl.constexpr, EDGES: tl.constexpr, WIDE: tl.constexpr, PARTIAL: tl.constexpr,
-    AT_ONCE: tl.constexpr, LISTS: tl.constexpr, EVICT: tl.constexpr, RELEASE: tl.constexpr,
+    AT_ONCE: tl.constexpr, EVICT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """The K best of each row, or of a part of it.
 
@@ -336,7 +335,7 @@ def select_rows(
         # Each lane takes vectors of the best groups: the one of turn c % TURNS_PADDED of group c // TURNS_PADDED.
         candidate = tl.arange(0, CANDIDATES)[None, None, :] * LANES + tl.arange(0, LANES)[:, None, None]
         order = candidate // TURNS_PADDED
-        chosen = take_best(entries(best, number, True, PACK_GROUPS), K, SLOTS, order, 3, 3, LISTS)
+        chosen = take_best(entries(best, number, True, PACK_GROUPS), K, SLOTS, order, 3, 3)
         group = key_and_place(chosen, PACK_GROUPS)[1] % GROUPS
         q = (candidate % TURNS_PADDED * GROUPS + group)[:, :, :, None] * RUN + run
         some = (order < K)[:, :, :, None] & ok4
@@ -344,7 +343,7 @@ def select_rows(
         inside = (q >= first4) & (q < end4) & some
     key = order_key(x, LARGEST, SHORT, HALF)
     slot = tl.arange(0, SLOTS)[:, None]
-    final = take_best(entries(key, q.to(tl.int32), inside, PACK), K, SLOTS, slot, 4, 2, LISTS)
+    final = take_best(entries(key, q.to(tl.int32), inside, PACK), K, SLOTS, slot, 4, 2)
     key, place = key_and_place(final, PACK)
     ok = (slot < K) & row_ok[None, :]
     index = start + place - lead[None, :]
