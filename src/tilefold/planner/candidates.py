@@ -177,15 +177,38 @@ def _column_tiles(view: View) -> Iterator[Stage]:
 
 
 def _ordered_tiles(rule: Stage, view: View) -> Iterator[Stage]:
-    """Neighbours of a lane, lanes of a row and rows of a program, around the rule's."""
-    for unroll in _powers(1, 16):
-        for lanes in {rule.lanes, max(1, rule.lanes // 2), min(WARP, rule.lanes * 2)}:
-            for warps in (1, 2, 4):
-                outputs = max(1, warps * WARP * (1 if view.by_rows else view.vector) // lanes)
-                outputs = min(outputs, power_above(view.inner))
-                if (warps > 1 and lanes > 1 and view.by_rows) or rule.run * lanes * unroll > 2 * view.length:
+    """Neighbours of a lane, lanes of a result and results of a program; lanes that meet in every tile, or once."""
+    tiles = _ordered_rows(rule, view) if view.by_rows else _ordered_columns(rule, view)
+    for tile in tiles:
+        yield tile
+        if tile.lanes > 1 and view.length >= 2 * tile.step:
+            yield replace(tile, shares=True)
+
+
+def _ordered_rows(rule: Stage, view: View) -> Iterator[Stage]:
+    """Lanes of one row are one warp's: of more, warps would wait for each other in every tile."""
+    reach = view.length + rule.align - 1
+    for lanes in _powers(1, WARP):
+        for unroll in _powers(1, 16):
+            for warps in (1, 4) if lanes == 1 else (1,):
+                if rule.run * lanes * unroll > max(rule.run, 2 * reach):
                     continue
-                yield replace(rule, block_outputs=outputs, lanes=lanes, unroll=unroll, num_warps=warps)
+                rows = min(power_above(view.inner), warps * WARP // lanes)
+                yield replace(rule, block_outputs=rows, lanes=lanes, unroll=unroll, num_warps=warps)
+
+
+def _ordered_columns(rule: Stage, view: View) -> Iterator[Stage]:
+    """A line of memory and more side by side, other threads down the columns."""
+    line = max(1, 8 * view.full_vector // view.vector)  # vectors of 128 bytes
+    for warps in (1, 2, 4, 8):
+        for width in (line, 2 * line, 4 * line, 8 * line):
+            outputs = min(power_above(view.inner), width * view.vector)
+            lanes = max(1, warps * WARP * view.vector // outputs)
+            if lanes > view.length or outputs * lanes < warps * WARP:
+                continue
+            for unroll in (2, 4, 8, 16):
+                if unroll * lanes <= view.length or unroll == 2:
+                    yield replace(rule, block_outputs=outputs, lanes=lanes, unroll=unroll, num_warps=warps)
 
 
 def _powers(least: int, most: int) -> list[int]:

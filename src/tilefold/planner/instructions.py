@@ -212,9 +212,12 @@ def features(
     ops = _added(ops, work.state, max(0, passes - (first > 0)) * tile.states)
     ops = _added(ops, work.first_state, (first > 0) * tile.states)
     own = tile.states / tile.results - 1 + tile.rounds + math.log2(tile.warps)
+    meetings = passes
     if stage.ordered:
-        rounds = (tile.rounds + math.log2(tile.warps)) * passes + 1
-        own = rounds
+        if stage.shares:  # in tiles only a lane's own runs meet
+            meetings, ordered = min(1, pieces.full) + masked_tiles, float(masked_tiles + min(1, pieces.full))
+            ops = _added(ops, work.meeting, pieces.full * tile.states)
+        own = (tile.rounds + math.log2(tile.warps)) * meetings + 1
     own += tile.tile_rounds * passes * tile.states / tile.results
     ops = _added(ops, work.meeting, own * tile.results)
     ops = _added(ops, work.result, tile.results)
@@ -238,7 +241,7 @@ def features(
         masked * tile.elements * work.selects,
         tiles * tile.loads * len(geometry.deep),
         shuffled,
-        (tile.warps > 1) * tile.results * work.words * (1.0 if not stage.ordered else passes),
+        (tile.warps > 1) * tile.results * work.words * (1.0 if not stage.ordered else meetings),
         ordered * tile.results * work.words * (tile.rounds + 1),
         float(stores),
         pieces.full * tile.loads * stage.prefetch,

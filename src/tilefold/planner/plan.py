@@ -40,7 +40,8 @@ class Stage:
     anywhere and are read from the multiple of so many elements before. `prefetch`: a tile is loaded while the one before it
     is folded. `num_stages`: with more than one, so many tiles are on their way at a time, through shared memory
     (asynchronous copies). `evict_first`: what was read leaves the L2 first. `splits` programs share one result; each leaves
-    a partial state. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
+    a partial state. `shares`: of an ordered fold, each lane folds a part of all whole tiles, and lanes meet once, not in every
+    tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
     """
 
     family: str
@@ -58,6 +59,7 @@ class Stage:
     prefetch: bool = False
     num_stages: int = 1
     apart: Apart | None = None
+    shares: bool = False
 
     @property
     def step(self) -> int:
@@ -69,7 +71,8 @@ class Stage:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll}"
         kept = f",a{self.apart.note}" if self.apart else ""
-        return f"{self.family}:{tile},s{self.splits},w{self.num_warps}{kept}"
+        once = ",once" if self.shares else ""
+        return f"{self.family}:{tile},s{self.splits},w{self.num_warps}{once}{kept}"
 
     def __str__(self) -> str:
         order = "in order" if self.ordered else "lanes first"
@@ -80,6 +83,7 @@ class Stage:
         words += [f"{self.num_stages} tiles on their way"] * (self.num_stages > 1) + ["aligned"] * (
             self.align > 1
         )
+        words += ["lanes meet once"] * self.shares
         words += [str(self.apart)] if self.apart else []
         return f"{self.family}: {', '.join(words)}"
 

@@ -7,11 +7,11 @@ lies in is read once more, from the L1.
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.in_order import either
 from tilefold.backends.triton.kernels.segments import (
     border,
     clamped,
     count_below,
+    either,
     fold_inner,
     last_of,
     last_until,
