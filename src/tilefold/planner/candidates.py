@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import Geometry
+from tilefold.planner.in_order import LANE_BYTES
 from tilefold.planner.plan import Stage
 from tilefold.planner.settled import first_stage, settled, state_words, whole_splits
 from tilefold.planner.view import SMALL_AXIS, WARP, View, power_above, power_below
@@ -177,28 +179,29 @@ def _column_tiles(view: View) -> Iterator[Stage]:
 
 
 def _ordered_tiles(rule: Stage, view: View) -> Iterator[Stage]:
-    """Neighbours of a lane, lanes of a result and results of a program; lanes that meet in every tile, or once."""
-    tiles = _ordered_rows(rule, view) if view.by_rows else _ordered_columns(rule, view)
-    for tile in tiles:
-        yield tile
-        if tile.lanes > 1 and view.length >= 2 * tile.step:
-            yield replace(tile, shares=True)
+    """Neighbours of a lane, lanes of a result and results of a program; of columns also lanes that meet once.
+
+    Lanes of a row that met once were slower in each of nine comparisons (docs/experiments/ordered-folds.md).
+    """
+    yield from _ordered_rows(rule, view) if view.by_rows else _ordered_columns(rule, view)
 
 
 def _ordered_rows(rule: Stage, view: View) -> Iterator[Stage]:
     """Lanes of one row are one warp's: of more, warps would wait for each other in every tile."""
-    reach = view.length + rule.align - 1
-    for lanes in _powers(1, WARP):
-        for unroll in _powers(1, 16):
+    kinds = {(rule.run, rule.align), (min(view.vector, power_below(view.length)), 1)}
+    for (run, align), lanes in itertools.product(sorted(kinds), _powers(1, WARP)):
+        most = max(1, LANE_BYTES // (run * view.element))
+        for unroll in _powers(1, most if lanes > 1 else 2 * most):
             for warps in (1, 4) if lanes == 1 else (1,):
-                if rule.run * lanes * unroll > max(rule.run, 2 * reach):
+                if run * lanes * unroll > max(run, 2 * (view.length + align - 1)):
                     continue
                 rows = min(power_above(view.inner), warps * WARP // lanes)
-                yield replace(rule, block_outputs=rows, lanes=lanes, unroll=unroll, num_warps=warps)
+                sizes = {"block_outputs": rows, "lanes": lanes, "run": run, "unroll": unroll}
+                yield replace(rule, **sizes, num_warps=warps, align=align)
 
 
 def _ordered_columns(rule: Stage, view: View) -> Iterator[Stage]:
-    """A line of memory and more side by side, other threads down the columns."""
+    """A line of memory and more side by side, other threads down the columns; those meet in every tile, or once."""
     line = max(1, 8 * view.full_vector // view.vector)  # vectors of 128 bytes
     for warps in (1, 2, 4, 8):
         for width in (line, 2 * line, 4 * line, 8 * line):
@@ -208,7 +211,9 @@ def _ordered_columns(rule: Stage, view: View) -> Iterator[Stage]:
                 continue
             for unroll in (2, 4, 8, 16):
                 if unroll * lanes <= view.length or unroll == 2:
-                    yield replace(rule, block_outputs=outputs, lanes=lanes, unroll=unroll, num_warps=warps)
+                    once = lanes > 1 and view.length >= 2 * unroll * lanes
+                    sizes = {"block_outputs": outputs, "lanes": lanes, "unroll": unroll}
+                    yield replace(rule, **sizes, num_warps=warps, shares=once)
 
 
 def _powers(least: int, most: int) -> list[int]:

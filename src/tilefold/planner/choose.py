@@ -256,7 +256,8 @@ def _splits(view: View, stage: Stage, chip: Device, invariant: bool, ragged: boo
     programs = 1 if invariant else math.ceil(view.inner / stage.block_outputs) * view.outer
     tiles = (view.length - ragged) // stage.step - (stage.align > 1)
     if view.by_rows:
-        wanted = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) * chip.sms // 132 // stage.num_warps
+        warps = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) // (2 if stage.ordered else 1)
+        wanted = warps * chip.sms // 132 // stage.num_warps
     else:
         wanted = chip.sms * column_programs(view, stage)
     if invariant and tiles:

@@ -9,13 +9,15 @@ from tilefold.planner.view import WARP, View, power_above, power_below
 
 LANE_BYTES = 64  # neighbours of a lane in a tile
 WARPS = 4  # of programs whose lanes need not meet
+SHARING_WARPS, SHARED_RUNS = 8, 4  # of a program whose warps share columns; rows of a lane at a time
 PARTIAL_WORDS = 64  # 32-bit words of partial states that a thread holds at a time
 
 
 def ordered_stage(view: View) -> Stage:
-    """Rows: a warp a row, a part of one, or several. Columns: a thread walks its own.
+    """Rows: a warp a row, a part of one, or several. Columns: threads side by side, others down the columns.
 
-    Programs of one warp: of more, Triton shares lanes that meet among warps, which then wait for each other in every tile.
+    Programs of rows have one warp: of more, Triton shares lanes that meet among warps, which then wait for each other in
+    every tile.
     """
     if not view.by_rows:
         return _columns_in_order(view)
@@ -30,13 +32,17 @@ def ordered_stage(view: View) -> Stage:
 
 
 def _columns_in_order(view: View) -> Stage:
-    """Results are neighbours: whole vectors of them side by side, as many threads as there are."""
-    warps = 1 if view.inner <= WARP * view.vector else 2
-    outputs = min(power_above(view.inner), warps * WARP * view.vector)
+    """Results are neighbours. Where vectors are whole, warps share the elements of one program's columns and meet once."""
+    whole = view.vector == view.full_vector
+    warps = SHARING_WARPS if whole and view.length >= SHARING_WARPS * SHARED_RUNS else 2
+    if view.inner <= WARP * view.vector and not whole:
+        warps = 1
+    outputs = min(power_above(view.inner), (1 if warps == SHARING_WARPS else warps) * WARP * view.vector)
     lanes = max(1, warps * WARP * view.vector // outputs)
     lanes = min(lanes, power_below(max(1, view.length // 4)))
-    steps = max(1, min(8, power_below(view.length // lanes)))
-    return Stage("ordered", outputs, lanes, 1, steps, 1, warps, ordered=True)
+    steps = max(1, min(SHARED_RUNS if warps == SHARING_WARPS else 8, power_below(view.length // lanes)))
+    shares = lanes > 1 and view.length >= 2 * lanes * steps
+    return Stage("ordered", outputs, lanes, 1, steps, 1, warps, ordered=True, shares=shares)
 
 
 def partials_in_order(outputs: int, splits: int, words: int) -> Stage:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from tilefold.algebra.program import Program
-from tilefold.planner.geometry import geometry_of
+from tilefold.planner.geometry import LINE, geometry_of
 from tilefold.planner.in_order import partials_in_order
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
@@ -38,7 +38,17 @@ def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
     in_order = not program.algebra.index or keeps_positions(problem, stage)
     written = problem.outputs * sum(dtype.itemsize for dtype in program.outputs)
     evict_first = stage.evict_first and problem.bytes_read + written <= EVICT_FIRST_BELOW
+    evict_first = evict_first and not (stage.ordered and _rereads_lines(stage, problem))
     return replace(stage, in_order=stage.in_order and in_order, evict_first=evict_first)
+
+
+def _rereads_lines(stage: Stage, problem: Problem) -> bool:
+    """Whether a warp's loads of an ordered tile share lines, so that an SM's cache is to keep them: the runs of a lane's
+    neighbours, and columns side by side that are less than a line."""
+    geometry = geometry_of(problem)
+    rows = all(o.inner <= 1 for o in geometry.operands)
+    narrow = any(stage.block_outputs * o.itemsize < LINE for o in geometry.operands)
+    return stage.run * stage.unroll > 1 if rows else narrow
 
 
 def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:
