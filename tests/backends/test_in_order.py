@@ -5,7 +5,6 @@ Two lanes exchanged, an element twice or none of it: each changes the results he
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -22,7 +21,6 @@ from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.settled import whole_splits
-from tilefold.planner.view import view_of
 from tilefold.problem import Problem, canonical
 from xray.running import run_plan
 
@@ -124,20 +122,42 @@ def test_columns_by_any_tile(stage: Stage, length: int, width: int, splits: int)
 @pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize(
     ("length", "run", "lanes", "unroll", "splits", "align"),
-    [(300, 4, 32, 1, 1, 1), (1031, 4, 8, 2, 1, 4), (2050, 4, 32, 2, 3, 4), (75, 4, 1, 4, 1, 4), (640, 4, 4, 2, 2, 1)],
+    [
+        (300, 4, 32, 1, 1, 1),
+        (1031, 4, 8, 2, 1, 4),
+        (2050, 4, 32, 2, 3, 4),
+        (75, 4, 1, 4, 1, 4),
+        (640, 4, 4, 2, 2, 1),
+    ],
 )
 def test_rows_on_the_machine(
     length: int, run: int, lanes: int, unroll: int, splits: int, align: int, shares: bool
 ) -> None:
     x = digits(5, length)
-    stage = Stage("ordered", 1 if lanes == 32 else 4, lanes, run, unroll, splits, 1, ordered=True, align=align, shares=shares)
+    stage = Stage(
+        "ordered",
+        1 if lanes == 32 else 4,
+        lanes,
+        run,
+        unroll,
+        splits,
+        1,
+        ordered=True,
+        align=align,
+        shares=shares,
+    )
     assert torch.equal(folded(x, 1, stage, False), text(x)), stage
 
 
 @pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize(
     ("length", "width", "outputs", "lanes", "unroll", "splits", "warps"),
-    [(100, 64, 32, 4, 2, 1, 1), (517, 72, 32, 16, 4, 2, 4), (40, 256, 128, 1, 8, 1, 1), (131, 12, 16, 8, 2, 3, 2)],
+    [
+        (100, 64, 32, 4, 2, 1, 1),
+        (517, 72, 32, 16, 4, 2, 4),
+        (40, 256, 128, 1, 8, 1, 1),
+        (131, 12, 16, 8, 2, 3, 2),
+    ],
 )
 def test_columns_on_the_machine(
     length: int, width: int, outputs: int, lanes: int, unroll: int, splits: int, warps: int, shares: bool

@@ -183,7 +183,7 @@ def _ordered_tiles(rule: Stage, view: View) -> Iterator[Stage]:
 
     Lanes of a row that met once were slower in each of nine comparisons (docs/experiments/ordered-folds.md).
     """
-    yield from _ordered_rows(rule, view) if view.by_rows else _ordered_columns(rule, view)
+    yield from _ordered_rows(rule, view) if view.by_rows else _ordered_columns(view)
 
 
 def _ordered_rows(rule: Stage, view: View) -> Iterator[Stage]:
@@ -196,11 +196,10 @@ def _ordered_rows(rule: Stage, view: View) -> Iterator[Stage]:
                 if run * lanes * unroll > max(run, 2 * (view.length + align - 1)):
                     continue
                 rows = min(power_above(view.inner), warps * WARP // lanes)
-                sizes = {"block_outputs": rows, "lanes": lanes, "run": run, "unroll": unroll}
-                yield replace(rule, **sizes, num_warps=warps, align=align)
+                yield Stage("ordered", rows, lanes, run, unroll, 1, warps, ordered=True, align=align)
 
 
-def _ordered_columns(rule: Stage, view: View) -> Iterator[Stage]:
+def _ordered_columns(view: View) -> Iterator[Stage]:
     """A line of memory and more side by side, other threads down the columns; those meet in every tile, or once."""
     line = max(1, 8 * view.full_vector // view.vector)  # vectors of 128 bytes
     for warps in (1, 2, 4, 8):
@@ -212,8 +211,7 @@ def _ordered_columns(rule: Stage, view: View) -> Iterator[Stage]:
             for unroll in (2, 4, 8, 16):
                 if unroll * lanes <= view.length or unroll == 2:
                     once = lanes > 1 and view.length >= 2 * unroll * lanes
-                    sizes = {"block_outputs": outputs, "lanes": lanes, "unroll": unroll}
-                    yield replace(rule, **sizes, num_warps=warps, shares=once)
+                    yield Stage("ordered", outputs, lanes, 1, unroll, 1, warps, ordered=True, shares=once)
 
 
 def _powers(least: int, most: int) -> list[int]:

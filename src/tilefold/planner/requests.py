@@ -90,7 +90,11 @@ def stores_of(
     terms += [power_of(geometry.outputs)] if partial and walk.splits > 1 else []
     divides = math.gcd(*terms)
     vector = min(contiguous, divides, VECTOR_BYTES // itemsize)
-    shape, order = ((stage.lanes, outputs), (1, 0) if contiguous > 1 else (0, 1)) if stage.ordered else ((outputs,), (0,))
+    shape, order = (
+        ((stage.lanes, outputs), (1, 0) if contiguous > 1 else (0, 1))
+        if stage.ordered
+        else ((outputs,), (0,))
+    )
     share = max(1, math.prod(shape) // (32 * stage.num_warps))
     spread = spread_over(shape, order, min(vector, share), stage.num_warps)
     # The kernel always stores under a mask.
@@ -138,9 +142,7 @@ def _tiles(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = Fal
         yield _Part(begin, pieces.tail_runs, stage.run * pieces.tail_runs, True)
 
 
-def _loaded(
-    stage: Stage, walk: Walk, length: int, split: int, ragged: bool
-) -> Iterator[tuple[_Part, int]]:
+def _loaded(stage: Stage, walk: Walk, length: int, split: int, ragged: bool) -> Iterator[tuple[_Part, int]]:
     """The tiles as they are loaded: in order, each run of the lanes by itself."""
     for part in _tiles(stage, walk, length, split, ragged):
         for step in range(part.unroll if stage.ordered else 1):
