@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -188,8 +187,10 @@ def _ordered_tiles(rule: Stage, view: View) -> Iterator[Stage]:
 
 def _ordered_rows(rule: Stage, view: View) -> Iterator[Stage]:
     """Lanes of one row are one warp's: of more, warps would wait for each other in every tile."""
-    kinds = {(rule.run, rule.align), (min(view.vector, power_below(view.length)), 1)}
-    for (run, align), lanes in itertools.product(sorted(kinds), _powers(1, WARP)):
+    kinds = [(rule.run, rule.align, lanes) for lanes in _powers(1, WARP)]
+    if view.length <= SMALL_AXIS and rule.align > 1:  # of a known length: nothing is masked
+        kinds.append((view.vector, 1, 1))
+    for run, align, lanes in kinds:
         most = max(1, LANE_BYTES // (run * view.element))
         for unroll in _powers(1, most if lanes > 1 else 2 * most):
             for warps in (1, 4) if lanes == 1 else (1,):
@@ -206,7 +207,7 @@ def _ordered_columns(view: View) -> Iterator[Stage]:
         for width in (line, 2 * line, 4 * line, 8 * line):
             outputs = min(power_above(view.inner), width * view.vector)
             lanes = max(1, warps * WARP * view.vector // outputs)
-            if lanes > view.length or outputs * lanes < warps * WARP:
+            if lanes > view.length or outputs * lanes < warps * WARP or width > 4 * WARP:
                 continue
             for unroll in (2, 4, 8, 16):
                 if unroll * lanes <= view.length or unroll == 2:

@@ -56,6 +56,7 @@ DEFAULT = "model"  # docs/experiments/planner-model.md
 BEST_FORMS = 2  # of which tiles are weighed
 BEST_TILES = 5  # of which every variant is weighed
 NOMINAL_RESULTS = 64  # whose plan every batch gets with "batch_invariant"
+SHARING_SM_WARPS = 16  # of one SM, where lanes of ordered columns meet once
 INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
 
 
@@ -260,7 +261,9 @@ def _splits(view: View, stage: Stage, chip: Device, invariant: bool, ragged: boo
         wanted = warps * chip.sms // 132 // stage.num_warps
     else:
         wanted = chip.sms * column_programs(view, stage)
-    if invariant and tiles:
+    if stage.shares and not invariant:
+        splits = max(1, min(chip.sms * SHARING_SM_WARPS // stage.num_warps // programs, tiles))
+    elif invariant and tiles:
         splits = max(1, min(INVARIANT_SPLITS, tiles // 16))
     elif (
         tiles < 2

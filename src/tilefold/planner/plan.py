@@ -40,8 +40,8 @@ class Stage:
     anywhere and are read from the multiple of so many elements before. `prefetch`: a tile is loaded while the one before it
     is folded. `num_stages`: with more than one, so many tiles are on their way at a time, through shared memory
     (asynchronous copies). `evict_first`: what was read leaves the L2 first. `splits` programs share one result; each leaves
-    a partial state. `shares`: of an ordered fold, each lane folds a part of all whole tiles, and lanes meet once instead of in
-    every tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
+    a partial state. `shares`: of an ordered fold, each lane folds a part of all whole tiles, and lanes meet once, not once a
+    tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
     """
 
     family: str
