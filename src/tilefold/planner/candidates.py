@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import Geometry
-from tilefold.planner.in_order import LANE_BYTES
+from tilefold.planner.in_order import LANE_BYTES, is_known_row
 from tilefold.planner.plan import Stage
 from tilefold.planner.settled import first_stage, settled, state_words, whole_splits
 from tilefold.planner.view import SMALL_AXIS, WARP, View, power_above, power_below
@@ -187,10 +187,8 @@ def _ordered_tiles(rule: Stage, view: View) -> Iterator[Stage]:
 
 def _ordered_rows(rule: Stage, view: View) -> Iterator[Stage]:
     """Lanes of one row are one warp's: of more, warps would wait for each other in every tile."""
-    kinds = [(rule.run, rule.align, lanes) for lanes in _powers(1, WARP)]
-    if view.length <= SMALL_AXIS and rule.align > 1:  # of a known length: nothing is masked
-        kinds.append((view.vector, 1, 1))
-    for run, align, lanes in kinds:
+    run, align = rule.run, rule.align
+    for lanes in _powers(1, 1 if is_known_row(view) else WARP):
         most = max(1, LANE_BYTES // (run * view.element))
         for unroll in _powers(1, most if lanes > 1 else 2 * most):
             for warps in (1, 4) if lanes == 1 else (1,):

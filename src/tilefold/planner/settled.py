@@ -6,12 +6,15 @@ import math
 from dataclasses import replace
 
 from tilefold.algebra.program import Program
-from tilefold.planner.geometry import LINE, geometry_of
+from tilefold.planner.geometry import geometry_of
 from tilefold.planner.in_order import partials_in_order
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
 from tilefold.problem import Problem
 
+KEPT_PIECE = (
+    64  # bytes of one row of memory that a load of a warp takes: lines of which it takes less are kept
+)
 MANY_FIELDS = (
     5  # from here on, states fill a thread's registers: it takes few elements and partial states at a time
 )
@@ -43,12 +46,16 @@ def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
 
 
 def _rereads_lines(stage: Stage, problem: Problem) -> bool:
-    """Whether a warp's loads of an ordered tile share lines, so that an SM's cache is to keep them: the runs of a lane's
-    neighbours, and columns side by side that are less than a line."""
+    """Whether an ordered tile's lines must stay in an SM's cache: where a load of a warp takes little of each, the rest is
+    read by later ones, and several inputs are more lines.
+
+    Of one input in larger pieces the policy of the L2 is worth more (docs/experiments/ordered-folds.md).
+    """
     geometry = geometry_of(problem)
     rows = all(o.inner <= 1 for o in geometry.operands)
-    narrow = any(stage.block_outputs * o.itemsize < LINE for o in geometry.operands)
-    return stage.run * stage.unroll > 1 if rows else narrow
+    piece = stage.run * stage.lanes if rows else stage.block_outputs
+    several = rows and len(geometry.operands) > 1
+    return several or any(piece * o.itemsize < KEPT_PIECE for o in geometry.operands)
 
 
 def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:
