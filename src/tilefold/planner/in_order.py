@@ -12,10 +12,8 @@ LANE_BYTES = 64  # neighbours of a lane in a tile
 WARPS = 4  # of programs whose lanes need not meet
 SHARING_WARPS, SHARED_RUNS = 8, 8  # of a program whose warps share columns; rows of a lane at a time
 NARROW_RUNS = 16  # rows of a lane at a time, where a row of columns is less than a warp's loads
-KNOWN_LOADS, KNOWN_ROW = (
-    9,
-    17,
-)  # of a row that is read by narrow loads, or its elements (docs/experiments/ordered-folds.md)
+KNOWN_LOADS = 9  # of a row that a thread reads by loads of less than a vector
+KNOWN_ROW = 17  # elements of a row that it reads so one by one
 KNOWN_RUNS = 8  # of such a row in a tile
 MORE_PLACES = 1.2  # than a thread by itself has: with more, mostly masked, lanes that share a row are slower
 PARTIAL_WORDS = 64  # 32-bit words of partial states that a thread holds at a time
