@@ -1,7 +1,9 @@
-"""Fit the cost model's numbers to times that tune_products.py took, and put them into the chip's table.
+"""Fit the cost model's numbers to times that tune_products.py or sample_products.py took, and put them into the chip's table.
 
     PYTHONPATH=src python benchmarks/fit_products.py tune-*.json --table src/tilefold/contract/tables/nvidia-h200.json
+    PYTHONPATH=src python benchmarks/fit_products.py sample-*.jsonl
 
+Times of a sample are those of a cold call, times of a search those in a CUDA graph: a fit is of one kind.
 Of each shape those plans count that the planner weighs, the more the nearer they are to the fastest plan that was found,
 which may be none of them. Minimized is the mean square of log(model / measured), then that and how much slower the plans are
 that the model would choose. No GPU is needed; two minutes for 66 shapes.
@@ -16,6 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -48,20 +51,30 @@ def read_logs(paths: Sequence[Path]) -> list[Timed]:
     """What the logs hold of plans that the planner weighs, without those of more than `FAR` times the fastest one's time."""
     shapes = []
     for path in paths:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        device = Device(**document["device"])
-        for shape in document["shapes"]:
-            entries = list(map(tuned.entry_of, shape["plans"]))
-            dtype = getattr(torch, entries[0].dtype)
-            sizes, asked = Sizes(*entries[0].sizes, dtype.itemsize), Asked(dtype, entries[0].precision)
-            ours = [e.plan for e in entries if e.plan.tile]
-            cublas = tuple(e.plan for e in entries if not e.plan.tile)
-            weighed = {plan.decisions for plan in candidates(sizes, asked, device)}
-            fastest_us = min(plan.time_us for plan in ours)
-            near = tuple(p for p in ours if p.decisions in weighed and p.time_us <= FAR * fastest_us)
-            if near:
-                shapes.append(Timed(sizes, asked, device, near, cublas, fastest_us))
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".jsonl":
+            found = [
+                _timed(line, Device(**line["device"]), "cold_us")
+                for line in map(json.loads, text.splitlines())
+            ]
+        else:
+            document = json.loads(text)
+            found = [_timed(shape, Device(**document["device"]), "time_us") for shape in document["shapes"]]
+        shapes += [timed for timed in found if timed.plans]
     return shapes
+
+
+def _timed(shape: dict[str, Any], device: Device, clock: str) -> Timed:
+    """One product of a log; `clock` names the time that counts."""
+    entries = [tuned.entry_of(plan | {"time_us": plan[clock]}) for plan in shape["plans"]]
+    dtype, loose = getattr(torch, entries[0].dtype), tuple(shape.get("loose", (False, False)))
+    sizes = Sizes(*entries[0].sizes, dtype.itemsize, loose)
+    asked = Asked(dtype, entries[0].precision, finished=clock == "cold_us" and not entries[0].epilogue)
+    ours = [e.plan for e in entries if e.plan.tile]
+    weighed = {plan.decisions for plan in candidates(sizes, asked, device)}
+    fastest_us = min((plan.time_us for plan in ours), default=math.inf)
+    near = tuple(p for p in ours if p.decisions in weighed and p.time_us <= FAR * fastest_us)
+    return Timed(sizes, asked, device, near, tuple(e.plan for e in entries if not e.plan.tile), fastest_us)
 
 
 def error(costs: Costs, shapes: Sequence[Timed]) -> float:

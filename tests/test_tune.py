@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ from tilefold.planner.device import H200, Device
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "benchmarks")]
 import fit_products  # noqa: E402  # lives in benchmarks/
+import sample_products  # noqa: E402
 import tune_products  # noqa: E402
 
 SIZES, ASKED = Sizes(32, 32, 16384, 1, 2), Asked(torch.bfloat16)
@@ -230,3 +232,43 @@ def test_the_fit_explains_the_times(log: Path, tmp_path: Path, capsys: pytest.Ca
     assert max(fit_products.regret(fitted, shapes)) < 1.05
     assert all(value == round(value, 4) for value in asdict(fitted).values())
     assert len(read.entries) == 1
+
+
+class Drawn(MadeUp):
+    """A product of a sample: odd K, so that a's elements are loaded one by one."""
+
+    def __init__(self, shape: tune_products.Shape) -> None:
+        self.shape, self.device = shape, H200
+        self.sizes, self.asked = (
+            replace(shape.sizes, loose=(True, False)),
+            Asked(torch.bfloat16, finished=True),
+        )
+
+
+def test_a_sample_holds_what_the_model_likes_and_what_it_does_not() -> None:
+    stand = Drawn(tune_products.Shape("bf16", 100, 64, 4097, relu=False))
+    plans = sample_products.plans_of(stand, random.Random(1))
+    assert {plan.strategy for plan in plans} == {"split", "cublas"}  # one launch would take far longer
+    assert len({(p.tile.block_m, p.tile.block_n) for p in plans if p.tile}) > 3
+    assert len(plans) == len(set(plans)) < 30
+
+
+def test_samples_are_drawn_from_their_seed_alone() -> None:
+    first, again = (sample_products.shapes_of(5, n) for n in (4, 8))
+    assert again[:4] == first
+    assert sample_products.shapes_of(6, 4) != first
+
+
+def test_a_sample_is_fitted_by_its_cold_times(tmp_path: Path) -> None:
+    """Plans of a model with other numbers: what the fit finds explains them better than the defaults."""
+    stand, path = Drawn(tune_products.Shape("bf16", 100, 64, 4097, relu=False)), tmp_path / "sample.jsonl"
+    true = Costs(element_us=0.01, latency_us=2.0, cublas_us=20.0)
+    stand.time = lambda plan, *_, **__: tune_products.Final(  # type: ignore[method-assign]
+        1.0, plan_us(plan, stand.sizes, stand.asked, H200, true)
+    )
+    line = sample_products.line_of(stand, sample_products.plans_of(stand, random.Random(1)))
+    path.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    (timed,) = fit_products.read_logs([path])
+    assert timed.sizes == stand.sizes
+    assert timed.asked == stand.asked
+    assert fit_products.error(true, [timed]) < 1e-6 < fit_products.error(Costs(), [timed])

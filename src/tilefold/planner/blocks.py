@@ -37,6 +37,13 @@ ROW_WARPS = 4  # of a program that holds several rows
 COLUMN_BYTES = {2: 64, 4: 128}  # of neighbouring columns, by their elements' bytes
 COLUMN_WARPS = 4
 COLUMN_WORDS = 64  # of elements that a thread holds of columns
+# Of 16 bits, two a thread: a warp has a line of each of its rows and exchanges nothing, or half a line of two; and the times
+# of a place.
+NARROW_COLUMNS = {64: 1.0, 32: 1.03}
+NARROW_TILES = 32  # elements of each of its columns that a thread holds
+NARROW_PROGRAMS = {4: 8, 8: 16}  # of a cluster, by their warps: small programs where few share a column
+NARROW_REGISTERS = 80  # of a thread of three programs of 8 warps
+NARROW_FIELDS = 2  # of a state: with more there are not enough registers
 COLUMN_PROGRAMS = {2: 4, 4: 16}  # of a cluster at most: with more of narrow ones, two reads are faster
 
 
@@ -44,7 +51,8 @@ COLUMN_PROGRAMS = {2: 4, 4: 16}  # of a cluster at most: with more of narrow one
 class Blocks:
     """What a launch of `map_blocks` decides: a program, or each of `splits`, holds `tiles` of [run, lanes, block_outputs].
 
-    Only the tiles whose bits are in `masks` have elements beyond a row's ends.
+    Only the tiles whose bits are in `masks` have elements beyond a row's ends. A thread has `neighbours` columns (0: a
+    vector of 16 bytes), and `registers` at most (0: as the compiler has it).
     """
 
     family: str
@@ -57,6 +65,8 @@ class Blocks:
     masks: int = 0
     align: int = 1
     evict_first: bool = True
+    neighbours: int = 0
+    registers: int = 0
 
     @property
     def step(self) -> int:
@@ -74,6 +84,7 @@ class Blocks:
         tile += count(self.run * self.tiles, "element")
         words = [tile, count(self.splits, "split"), count(self.num_warps, "warp"), "one block"]
         words += ["aligned"] * (self.align > 1)
+        words += [f"{count(self.neighbours, 'column')} a thread"] * (self.neighbours > 0)
         return f"{self.family}: {', '.join(words)}"
 
 
@@ -91,12 +102,13 @@ def blocks_stage(
     if invariant and not view.by_rows:
         return None
     most = cluster if _meets(problem, program) else 1
-    tiled = _rows if view.by_rows else _columns
     beside = len(problem.dtypes) > len(rows.dtypes)
     small = rows.dtypes[0].itemsize <= 2
     if beside and view.by_rows and small and len(rows.dtypes) == 1 and _fits(view):
         return None
-    stage = tiled(view, rows, results, most, beside)
+    stage = _rows(view, rows, results, most, beside) if view.by_rows else None
+    if not view.by_rows:
+        stage = _narrow_columns(view, rows, program, most) or _columns(view, rows, most)
     if stage is None or not _has_firsts(stage, view, rows, program):
         return None
     if stage.splits > 1 and stage.block_outputs > 1 and not _announces(program):
@@ -136,7 +148,7 @@ def _has_firsts(stage: Blocks, view: View, rows: Problem, program: Program) -> b
     if not any(n.op == "block_first" for n in program.begin.graph.nodes):
         return True
     tile = Stage("", stage.block_outputs, stage.lanes, stage.run, 1, 1, stage.num_warps)
-    threads = stage.num_warps * WARP * (1 if view.by_rows else view.vector)
+    threads = stage.num_warps * WARP * (1 if view.by_rows else stage.neighbours or view.vector)
     return stage.block_outputs * stage.lanes >= threads and keeps_runs(rows, tile)
 
 
@@ -190,7 +202,23 @@ def _time(
     return late + max(1.0, HELD_BYTES / held) + programs * lanes * each / (vectors * run * words) / FULL_SPEED
 
 
-def _columns(view: View, rows: Problem, results: Dtypes, most: int, beside: bool) -> Blocks | None:
+def _narrow_columns(view: View, rows: Problem, program: Program, most: int) -> Blocks | None:
+    """A line of each row, two columns of 16 bits a thread, by small programs; None where that is no form, or no faster."""
+    many = len(program.state) > NARROW_FIELDS or len(rows.dtypes) > 1 or len(rows.reduced_dims) > 1
+    if view.element != 2 or view.vector < 2 or view.inner < max(NARROW_COLUMNS) or many:
+        return None
+    columns = min(NARROW_COLUMNS, key=lambda k: math.ceil(view.inner / k) * k * NARROW_COLUMNS[k])
+    for warps, shared in NARROW_PROGRAMS.items():
+        lanes = warps * WARP * 2 // columns
+        programs = math.ceil(view.length / (lanes * NARROW_TILES))
+        if programs <= min(most, shared):
+            tiles = math.ceil(view.length / (lanes * programs))
+            stage = Blocks("block_columns", columns, lanes, 1, tiles, programs, warps)
+            return replace(stage, neighbours=2, registers=NARROW_REGISTERS)
+    return None
+
+
+def _columns(view: View, rows: Problem, most: int) -> Blocks | None:
     """Neighbouring columns, a line or half of one of each of their rows, by the fewest programs."""
     if view.element not in COLUMN_BYTES:
         return None

@@ -42,6 +42,8 @@ class Stage:
     (asynchronous copies). `evict_first`: what was read leaves the L2 first. `splits` programs share one result; each leaves
     a partial state. `shares`: of an ordered fold, each lane folds a part of all whole tiles, and lanes meet once, not once a
     tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
+    `flat`: results are walked along all output dims as one, not along the last. `shift`: a program's places begin so many
+    elements before the first result (both `planner.launched`).
     """
 
     family: str
@@ -59,6 +61,8 @@ class Stage:
     prefetch: bool = False
     num_stages: int = 1
     apart: Apart | None = None
+    flat: bool = False
+    shift: int = 0
     shares: bool = False
 
     @property
@@ -71,8 +75,8 @@ class Stage:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll}"
         kept = f",a{self.apart.note}" if self.apart else ""
-        once = ",once" if self.shares else ""
-        return f"{self.family}:{tile},s{self.splits},w{self.num_warps}{once}{kept}"
+        kept += ",f" * self.flat + f",b{self.shift}" * (self.shift > 0) + ",once" * self.shares
+        return f"{self.family}:{tile},s{self.splits},w{self.num_warps}{kept}"
 
     def __str__(self) -> str:
         order = "in order" if self.ordered else "lanes first"
@@ -85,6 +89,8 @@ class Stage:
         )
         words += ["lanes meet once"] * self.shares
         words += [str(self.apart)] if self.apart else []
+        words += ["output dims as one"] * self.flat
+        words += [f"from {count(self.shift, 'element')} before the first result"] * (self.shift > 0)
         return f"{self.family}: {', '.join(words)}"
 
 

@@ -66,14 +66,14 @@ def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Ste
     for itemsize in itemsizes:
         spread, vector = stores_of(geometry, stage, walk, itemsize, partial)
         (*lanes, places), once = _held(spread, vector)
+        before, beyond = geometry.beside
+        results = block * stage.block_outputs + places - before
+        begin = split * geometry.outputs if partial else 0
+        addresses = _results(geometry, outer, results, geometry.output_outer, geometry.output_along)
+        active = once & (results >= 0) & (results < geometry.width - before - beyond)
         for lane in lanes:
-            once = once & (lane == stage.lanes - 1)
-        results = block * stage.block_outputs + places
-        begin = _walked(outer, geometry.outer, geometry.output_outer) + (
-            split * geometry.outputs if partial else 0
-        )
-        addresses = (begin + results * geometry.output_along) * itemsize
-        total += _moved(addresses, once & (results < geometry.width), vector * itemsize)
+            active &= lane == stage.lanes - 1
+        total += _moved((begin + addresses) * itemsize, active, vector * itemsize)
     return total
 
 
@@ -85,9 +85,11 @@ def stores_of(
     In order every lane has states, and the last one's are stored.
     """
     outputs = stage.block_outputs
-    contiguous = outputs if geometry.output_along == 1 else 1
+    row = power_of(geometry.flat[-1], outputs) if geometry.flat else outputs
+    contiguous = row if geometry.output_along == 1 else 1
     terms = [16 // itemsize, outputs, *(power_of(s) for s in geometry.output_outer)]
     terms += [power_of(geometry.outputs)] if partial and walk.splits > 1 else []
+    terms += [power_of(n) for n in geometry.beside]
     divides = math.gcd(*terms)
     vector = min(contiguous, divides, VECTOR_BYTES // itemsize)
     shape, order = (
@@ -158,6 +160,13 @@ def _walked(number: Any, sizes: Steps, steps: Steps) -> Any:
     return offset
 
 
+def _results(geometry: Geometry, outer: int, results: Array, steps: Steps, along: int) -> Any:
+    """Where results, or the first of their elements, lie."""
+    if geometry.flat:
+        return _walked(results, geometry.flat, (*steps, along))
+    return _walked(outer, geometry.outer, steps) + results * along
+
+
 def _tile(
     geometry: Geometry,
     i: int,
@@ -176,7 +185,7 @@ def _tile(
     places = part.begin + places
     outputs = place[1] * stage.block_outputs + outputs
     first = operand.residue // operand.itemsize
-    rows = first + _walked(place[0], geometry.outer, operand.outer) + outputs * operand.along
+    rows = first + _results(geometry, place[0], outputs, operand.outer, operand.along)
     lead: Any = 0
     if stage.align > 1:
         lead = rows % stage.align

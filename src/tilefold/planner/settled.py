@@ -6,15 +6,12 @@ import math
 from dataclasses import replace
 
 from tilefold.algebra.program import Program
-from tilefold.planner.geometry import geometry_of
 from tilefold.planner.in_order import partials_in_order
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
 from tilefold.problem import Problem
 
-KEPT_PIECE = (
-    64  # bytes of one row of memory that a load of a warp takes: lines of which it takes less are kept
-)
+KEPT_PIECE = 64  # bytes of a row of memory that a warp's load takes: lines of which it takes less are kept
 MANY_FIELDS = (
     5  # from here on, states fill a thread's registers: it takes few elements and partial states at a time
 )
@@ -32,6 +29,8 @@ def settled(stage: Stage, view: View, program: Program) -> Stage:
     prefetch = stage.prefetch and view.length >= 3 * stage.step
     # A block must stay in one thread to be absorbed.
     absorb = program.absorb is not None and in_order
+    if (absorb, in_order, prefetch) == (stage.absorb, stage.in_order, stage.prefetch):
+        return stage
     return replace(stage, absorb=absorb, in_order=in_order, prefetch=prefetch)
 
 
@@ -42,7 +41,10 @@ def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
     written = problem.outputs * sum(dtype.itemsize for dtype in program.outputs)
     evict_first = stage.evict_first and problem.bytes_read + written <= EVICT_FIRST_BELOW
     evict_first = evict_first and not (stage.ordered and _rereads_lines(stage, problem))
-    return replace(stage, in_order=stage.in_order and in_order, evict_first=evict_first)
+    in_order = stage.in_order and in_order
+    if (in_order, evict_first) == (stage.in_order, stage.evict_first):
+        return stage
+    return replace(stage, in_order=in_order, evict_first=evict_first)
 
 
 def _rereads_lines(stage: Stage, problem: Problem) -> bool:
@@ -51,11 +53,10 @@ def _rereads_lines(stage: Stage, problem: Problem) -> bool:
 
     Of one input in larger pieces the policy of the L2 is worth more (docs/experiments/ordered-folds.md).
     """
-    geometry = geometry_of(problem)
-    rows = all(o.inner <= 1 for o in geometry.operands)
+    dtypes = problem.dtypes
+    rows = not problem.reduced_dims or max(problem.reduced_dims[-1].strides[: len(dtypes)]) <= 1
     piece = stage.run * stage.lanes if rows else stage.block_outputs
-    several = rows and len(geometry.operands) > 1
-    return several or any(piece * o.itemsize < KEPT_PIECE for o in geometry.operands)
+    return (rows and len(dtypes) > 1) or any(piece * dtype.itemsize < KEPT_PIECE for dtype in dtypes)
 
 
 def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:
@@ -64,7 +65,9 @@ def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:
     Each thread would take its own for the first one. A block's sum and extremes are the same to all.
     """
     first = program.absorb is not None and any(n.op == "block_first" for n in program.absorb.graph.nodes)
-    return replace(stage, absorb=stage.absorb and (not first or keeps_runs(problem, stage)))
+    if not stage.absorb or not first or keeps_runs(problem, stage):
+        return stage
+    return replace(stage, absorb=False)
 
 
 def keeps_positions(problem: Problem, stage: Stage) -> bool:
@@ -78,10 +81,13 @@ def keeps_runs(problem: Problem, stage: Stage) -> bool:
     Triton shares elements among threads along what it knows to be contiguous: a run that crosses rows is not, and inputs
     that are contiguous in different ways are shared in different ways.
     """
-    geometry = geometry_of(problem)
-    alike = {replace(operand, residue=0) for operand in geometry.operands}
-    whole = not geometry.deep or geometry.inner % stage.run == 0
-    runs = geometry.length == 1 or (whole and any(operand.inner for operand in geometry.operands))
+    reduced, inputs = problem.reduced_dims, range(len(problem.dtypes))
+    alike = {
+        (problem.dtypes[i].itemsize, problem.aligned[i], *(d.strides[i] for d in problem.dims))
+        for i in inputs
+    }
+    whole = len(reduced) < 2 or reduced[-1].size % stage.run == 0
+    runs = problem.length == 1 or (whole and any(reduced[-1].strides))
     return len(alike) == 1 and runs
 
 

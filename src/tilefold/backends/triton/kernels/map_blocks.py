@@ -24,19 +24,23 @@ def first_place(split, STEP: tl.constexpr, TILES: tl.constexpr, WIDE: tl.constex
 def load_tiles(
     rows, start, end, keep, deep_sizes, folded_size,
     LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, MASKS: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
-    EVICT: tl.constexpr,
+    STEPS: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """This program's tiles, of each input in turn."""
     xs = ()
     for i in tl.static_range(len(rows)):
         for t in tl.static_range(TILES):
             places = tile_places(start + t * (RUN * LANES), RUN, LANES, 1)
+            bound = places // RUN * RUN < end
+            row = rows[i]
+            if len(STEPS) > 0:
+                # All tiles' addresses are a constant after the first's.
+                places = tile_places(start, RUN, LANES, 1)
+                row = (rows[i][0] + t * (RUN * LANES * STEPS[i]), rows[i][1], STEPS[i])
             if (MASKS >> t) & 1:
-                tile = load_tile(
-                    [rows[i]], places, places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT
-                )
+                tile = load_tile([row], places, bound, keep, deep_sizes, folded_size, True, EVICT)
             else:
-                tile = load_tile([rows[i]], places, None, keep, deep_sizes, folded_size, MASK_OUTPUTS, EVICT)
+                tile = load_tile([row], places, None, keep, deep_sizes, folded_size, MASK_OUTPUTS, EVICT)
             xs = xs + (tile[0],)
     return xs
 
@@ -66,16 +70,21 @@ def map_blocks(
     folded_size, length, output_blocks,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, MASKS: tl.constexpr,
     MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr, OVER: tl.constexpr, VECTORS: tl.constexpr,
-    CLUSTER: tl.constexpr, MEETING: tl.constexpr, REBASED: tl.constexpr, EVICT: tl.constexpr,
+    CLUSTER: tl.constexpr, MEETING: tl.constexpr, REBASED: tl.constexpr, NEIGHBOURS: tl.constexpr, STEPS: tl.constexpr,
+    EVICT: tl.constexpr,
 ):  # fmt: skip
     """Fold and map BLOCK_OUTPUTS neighbouring rows, each whole in the TILES tiles of CLUSTER programs.
 
-    MASKS has a bit for each tile that may have elements beyond a row's ends.
+    MASKS has a bit for each tile that may have elements beyond a row's ends. Of columns a thread has NEIGHBOURS (0: a vector
+    of 16 bytes), and STEPS, where they are constants, are the inputs' and the results' from one element of a column to the
+    next.
     """
     split = tl.program_id(0) % CLUSTER
     pid = tl.program_id(0) // CLUSTER
     outer = (pid // output_blocks).to(tl.int64)
     output = (pid % output_blocks).to(tl.int64) * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
+    if NEIGHBOURS > 0:
+        output = tl.max_contiguous(output, NEIGHBOURS)
     keep = (output < output_size)[None, None, :, None]
     some = tl.full([BLOCK_OUTPUTS], 0, tl.int32)
     past = some + length
@@ -93,8 +102,9 @@ def map_blocks(
     if CLUSTER > 1:
         begin_meeting(MEETING)
     xs = load_tiles(
-        rows, start, lead + length, keep, deep_sizes, folded_size, LANES, RUN, TILES, MASKS, MASK_OUTPUTS, EVICT
-    )
+        rows, start, lead + length, keep, deep_sizes, folded_size, LANES, RUN, TILES, MASKS, MASK_OUTPUTS, STEPS,
+        EVICT,
+    )  # fmt: skip
     if CLUSTER > 1:
         others_have_begun()
     counted = masks_of(start, lead, length, keep, BLOCK_OUTPUTS, LANES, RUN, TILES, ALIGN, VECTORS)
@@ -109,7 +119,7 @@ def map_blocks(
         # In a program where no vector counts, `own` is undefined, and so is what becomes of none.
         state = COMBINE_SYMMETRIC(*OR_IDENTITY(number > 0, *own), *edges)
     if CLUSTER > 1:
-        state = met(state, CLUSTER, BLOCK_OUTPUTS)
+        state = met(state, CLUSTER, BLOCK_OUTPUTS, 0)
     results = PROJECT(*state)
     if CLUSTER > 1 and BLOCK_OUTPUTS > 1:
         results = announced(results, BLOCK_OUTPUTS)
@@ -128,8 +138,14 @@ def map_blocks(
             extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, folded_size, OVER,
             (MASKS >> t) & 1, MASK_OUTPUTS,
         )  # fmt: skip
+        y_tile = y_begin
+        y_step = y_folded
+        if len(STEPS) > 0:
+            places = tile_places(start, RUN, LANES, 1)
+            y_tile = y_begin + t * (RUN * LANES * STEPS[len(inputs)])
+            y_step = STEPS[len(inputs)]
         map_tile(
-            values, near, beside, y_ptrs, y_begin, y_deep, y_folded, places, lead, counted[t], keep, length, deep_sizes,
+            values, near, beside, y_ptrs, y_tile, y_deep, y_step, places, lead, counted[t], keep, length, deep_sizes,
             folded_size, ((MASKS >> t) & 1) or MASK_OUTPUTS, RUN, ALIGN, EVICT,
         )  # fmt: skip
     if ALIGN > 1:
