@@ -87,7 +87,7 @@ def _instructions(compiled: Compiled, code: str, programs: Any) -> float | None:
     module = parse(compiled.ptx)
     execution = execute(compiled, module, programs)
     (entry,) = module.entries
-    found = issued(code, entry.instructions, Lines(module, compiled.ptx), execution)
+    found, _ = issued(code, entry.instructions, Lines(module, compiled.ptx), execution)
     if found is None:
         return None
     total = sum(n for opcode, n in found.opcodes.items() if opcode != "NOP")

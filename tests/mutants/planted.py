@@ -14,6 +14,28 @@ __all__ = ["MUTANTS", "Mutant"]
 
 SIZES = "tests/backends/test_products.py::test_sizes_and_strides"
 MUTANTS = (
+    # ------------------------------------------------------------------------------------------------- in order
+    Mutant(
+        "a lane's part of all tiles is as long as its part of one",
+        "backends/triton/kernels/in_order.py",
+        "share = tiles * (RUN * UNROLL)",
+        "share = RUN * UNROLL",
+        ("tests/backends/test_in_order.py::test_columns_on_the_machine",),
+    ),
+    Mutant(
+        "the first lane's state is stored",
+        "backends/triton/kernels/in_order.py",
+        "mask = mask[None, :] & (lane[:, None] == LANES - 1)",
+        "mask = mask[None, :] & (lane[:, None] == 0)",
+        ("tests/backends/test_in_order.py::test_rows_on_the_machine",),
+    ),
+    Mutant(
+        "elements before a row that starts between two vectors count",
+        "backends/triton/kernels/in_order.py",
+        "mask = mask & (run >= lead - begin)",
+        "mask = mask & (run >= -begin)",
+        ("tests/backends/test_in_order.py::test_rows_on_the_machine",),
+    ),
     # -------------------------------------------------------------------------------------------------- scans
     Mutant(
         "a chunk's first state lacks what is before the tile",

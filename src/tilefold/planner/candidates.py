@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import Geometry
+from tilefold.planner.in_order import LANE_BYTES, is_known_row
 from tilefold.planner.plan import Stage
 from tilefold.planner.settled import first_stage, settled, state_words, whole_splits
 from tilefold.planner.view import SMALL_AXIS, WARP, View, power_above, power_below
@@ -177,15 +178,39 @@ def _column_tiles(view: View) -> Iterator[Stage]:
 
 
 def _ordered_tiles(rule: Stage, view: View) -> Iterator[Stage]:
-    """Neighbours of a lane, lanes of a row and rows of a program, around the rule's."""
-    for unroll in _powers(1, 16):
-        for lanes in {rule.lanes, max(1, rule.lanes // 2), min(WARP, rule.lanes * 2)}:
-            for warps in (1, 2, 4):
-                outputs = max(1, warps * WARP * (1 if view.by_rows else view.vector) // lanes)
-                outputs = min(outputs, power_above(view.inner))
-                if (warps > 1 and lanes > 1 and view.by_rows) or rule.run * lanes * unroll > 2 * view.length:
+    """Neighbours of a lane, lanes of a result and results of a program; of columns also lanes that meet once.
+
+    Lanes of a row that met once were slower in each of nine comparisons (docs/experiments/ordered-folds.md).
+    """
+    yield from _ordered_rows(rule, view) if view.by_rows else _ordered_columns(view)
+
+
+def _ordered_rows(rule: Stage, view: View) -> Iterator[Stage]:
+    """Lanes of one row are one warp's: of more, warps would wait for each other in every tile."""
+    run, align = rule.run, rule.align
+    for lanes in _powers(1, 1 if is_known_row(view) else WARP):
+        most = max(1, LANE_BYTES // (run * view.element))
+        for unroll in _powers(1, most if lanes > 1 else 2 * most):
+            for warps in (1, 4) if lanes == 1 else (1,):
+                if run * lanes * unroll > max(run, 2 * (view.length + align - 1)):
                     continue
-                yield replace(rule, block_outputs=outputs, lanes=lanes, unroll=unroll, num_warps=warps)
+                rows = min(power_above(view.inner), warps * WARP // lanes)
+                yield Stage("ordered", rows, lanes, run, unroll, 1, warps, ordered=True, align=align)
+
+
+def _ordered_columns(view: View) -> Iterator[Stage]:
+    """A line of memory and more side by side, other threads down the columns; those meet in every tile, or once."""
+    line = max(1, 8 * view.full_vector // view.vector)  # vectors of 128 bytes
+    for warps in (1, 2, 4, 8):
+        for width in (line, 2 * line, 4 * line, 8 * line):
+            outputs = min(power_above(view.inner), width * view.vector)
+            lanes = max(1, warps * WARP * view.vector // outputs)
+            if lanes > view.length or outputs * lanes < warps * WARP or width > 4 * WARP:
+                continue
+            for unroll in (2, 4, 8, 16):
+                if unroll * lanes <= view.length or unroll == 2:
+                    once = lanes > 1 and view.length >= 2 * unroll * lanes
+                    yield Stage("ordered", outputs, lanes, 1, unroll, 1, warps, ordered=True, shares=once)
 
 
 def _powers(least: int, most: int) -> list[int]:

@@ -55,6 +55,7 @@ DEFAULT = "model"  # docs/experiments/planner-model.md
 BEST_FORMS = 2  # of which tiles are weighed
 BEST_TILES = 5  # of which every variant is weighed
 NOMINAL_RESULTS = 64  # whose plan every batch gets with "batch_invariant"
+SHARING_SM_WARPS = 16  # of one SM, where lanes of ordered columns meet once
 INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
 
 
@@ -233,13 +234,16 @@ def _splits(view: View, stage: Stage, chip: Device, invariant: bool, ragged: boo
     programs = 1 if invariant else math.ceil(view.inner / stage.block_outputs) * view.outer
     tiles = (view.length - ragged) // stage.step - (stage.align > 1)
     if view.by_rows:
-        wanted = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) * chip.sms // 132 // stage.num_warps
+        warps = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) // (2 if stage.ordered else 1)
+        wanted = warps * chip.sms // 132 // stage.num_warps
         light = stage.num_warps == 2 and stage.align == 1 and not stage.ordered
         if view.bytes < (LARGE if light else EVICT_FIRST_BELOW):
             wanted = ONE_WAVE * chip.sms // stage.num_warps
     else:
         wanted = chip.sms * column_programs(view, stage)
-    if invariant and tiles:
+    if stage.shares and not invariant:
+        splits = max(1, min(chip.sms * SHARING_SM_WARPS // stage.num_warps // programs, tiles))
+    elif invariant and tiles:
         splits = max(1, min(INVARIANT_SPLITS, tiles // 16))
     elif (
         tiles < 2

@@ -195,7 +195,8 @@ class Known:
             walk.head,
             walk.chunk % 16 if walk.splits > 1 else 0,
         )
-        key = (stage.block_outputs, stage.lanes, stage.run, stage.unroll, stage.num_warps, stage.align, *runs)
+        tile = (stage.block_outputs, stage.lanes, stage.run, stage.unroll, stage.num_warps, stage.align)
+        key = (*tile, stage.splits if stage.shares else 0, *runs)
         found = self.tiles.get(key)
         if found is None:
             loads = all_loads(self.geometry, stage, walk)

@@ -208,16 +208,19 @@ def features(
     passes = max(1, pieces.full + masked_tiles)
     first = min(1.0, tiles) if work.absorbs else 0.0
     own = tile.states / tile.results - 1 + tile.rounds + math.log2(tile.warps)
+    meetings, runs = passes, 0.0
     if stage.ordered:
-        rounds = (tile.rounds + math.log2(tile.warps)) * passes + 1
-        own = rounds
+        if stage.shares:  # in tiles only a lane's own runs meet
+            meetings, ordered = min(1, pieces.full) + masked_tiles, float(masked_tiles + min(1, pieces.full))
+            runs = pieces.full * tile.states
+        own = (tile.rounds + math.log2(tile.warps)) * meetings + 1
     own += tile.tile_rounds * passes * tile.states / tile.results
     done = (
         ((tiles - first) * tile.elements, work.element),
         (first * tile.elements, work.first_element),
         (max(0, passes - (first > 0)) * tile.states, work.state),
         ((first > 0) * tile.states, work.first_state),
-        (own * tile.results, work.meeting),
+        (runs + own * tile.results, work.meeting),
         (tile.results, work.result),
     )
     ops = [0.0] * len(CLASSES)
@@ -244,7 +247,7 @@ def features(
         masked * tile.elements * work.selects,
         tiles * tile.loads * len(geometry.deep) + tile.results * max(0, len(geometry.flat) - 1),
         shuffled,
-        (tile.warps > 1) * tile.results * work.words * (1.0 if not stage.ordered else passes),
+        (tile.warps > 1) * tile.results * work.words * (1.0 if not stage.ordered else meetings),
         ordered * tile.results * work.words * (tile.rounds + 1),
         float(stores),
         pieces.full * tile.loads * stage.prefetch,

@@ -40,7 +40,8 @@ class Stage:
     anywhere and are read from the multiple of so many elements before. `prefetch`: a tile is loaded while the one before it
     is folded. `num_stages`: with more than one, so many tiles are on their way at a time, through shared memory
     (asynchronous copies). `evict_first`: what was read leaves the L2 first. `splits` programs share one result; each leaves
-    a partial state. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
+    a partial state. `shares`: of an ordered fold, each lane folds a part of all whole tiles, and lanes meet once, not once a
+    tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
     `flat`: results are walked along all output dims as one, not along the last. `shift`: a program's places begin so many
     elements before the first result (both `planner.launched`).
     """
@@ -62,6 +63,7 @@ class Stage:
     apart: Apart | None = None
     flat: bool = False
     shift: int = 0
+    shares: bool = False
 
     @property
     def step(self) -> int:
@@ -73,7 +75,7 @@ class Stage:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll}"
         kept = f",a{self.apart.note}" if self.apart else ""
-        kept += ",f" * self.flat + f",b{self.shift}" * (self.shift > 0)
+        kept += ",f" * self.flat + f",b{self.shift}" * (self.shift > 0) + ",once" * self.shares
         return f"{self.family}:{tile},s{self.splits},w{self.num_warps}{kept}"
 
     def __str__(self) -> str:
@@ -85,6 +87,7 @@ class Stage:
         words += [f"{self.num_stages} tiles on their way"] * (self.num_stages > 1) + ["aligned"] * (
             self.align > 1
         )
+        words += ["lanes meet once"] * self.shares
         words += [str(self.apart)] if self.apart else []
         words += ["output dims as one"] * self.flat
         words += [f"from {count(self.shift, 'element')} before the first result"] * (self.shift > 0)

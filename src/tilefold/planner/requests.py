@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,11 +49,10 @@ def program_loads(geometry: Geometry, stage: Stage, number: int) -> Moved:
     walk = walk_of(geometry, stage)
     outer, block, split = place_of(geometry, walk, number)
     total = Moved()
-    for begin, unroll, step, masked in _loaded(stage, walk, geometry.length, split, geometry.ragged > 0):
-        for i, loads in enumerate(loads_of(geometry, stage, walk, unroll, step)):
-            addresses, active = _tile(
-                geometry, i, stage, loads, (outer, block), begin, unroll, masked, walk.masks
-            )
+    for part, step in _loaded(stage, walk, geometry.length, split, geometry.ragged > 0):
+        masked = part.masked
+        for i, loads in enumerate(loads_of(geometry, stage, walk, part.unroll, step)):
+            addresses, active = _tile(geometry, i, stage, loads, (outer, block), part, walk.masks)
             vector = loads.masked_vector if masked else loads.vector
             total += _moved(addresses, active, vector * loads.itemsize)
     return total
@@ -66,12 +65,14 @@ def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Ste
     total = Moved()
     for itemsize in itemsizes:
         spread, vector = stores_of(geometry, stage, walk, itemsize, partial)
-        (places,), once = _held(spread, vector)
+        (*lanes, places), once = _held(spread, vector)
         before, beyond = geometry.beside
         results = block * stage.block_outputs + places - before
         begin = split * geometry.outputs if partial else 0
         addresses = _results(geometry, outer, results, geometry.output_outer, geometry.output_along)
         active = once & (results >= 0) & (results < geometry.width - before - beyond)
+        for lane in lanes:
+            active &= lane == stage.lanes - 1
         total += _moved((begin + addresses) * itemsize, active, vector * itemsize)
     return total
 
@@ -79,7 +80,10 @@ def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Ste
 def stores_of(
     geometry: Geometry, stage: Stage, walk: Walk, itemsize: int, partial: bool
 ) -> tuple[Spread, int]:
-    """How a program's results lie on threads when they are stored, and how many one store takes."""
+    """How a program's results lie on threads when they are stored, and how many one store takes.
+
+    In order every lane has states, and the last one's are stored.
+    """
     outputs = stage.block_outputs
     row = power_of(geometry.flat[-1], outputs) if geometry.flat else outputs
     contiguous = row if geometry.output_along == 1 else 1
@@ -88,10 +92,15 @@ def stores_of(
     terms += [power_of(n) for n in geometry.beside]
     divides = math.gcd(*terms)
     vector = min(contiguous, divides, VECTOR_BYTES // itemsize)
-    share = max(1, outputs // (32 * stage.num_warps))
-    spread = spread_over((outputs,), (0,), min(vector, share), stage.num_warps)
+    shape, order = (
+        ((stage.lanes, outputs), (1, 0) if contiguous > 1 else (0, 1))
+        if stage.ordered
+        else ((outputs,), (0,))
+    )
+    share = max(1, math.prod(shape) // (32 * stage.num_warps))
+    spread = spread_over(shape, order, min(vector, share), stage.num_warps)
     # The kernel always stores under a mask.
-    return spread, min(spread.each[0], math.gcd(outputs, power_of(geometry.width)))
+    return spread, min(spread.each[-1], math.gcd(outputs, power_of(geometry.width)))
 
 
 def place_of(geometry: Geometry, walk: Walk, number: int) -> tuple[int, int, int]:
@@ -106,30 +115,40 @@ def place_of(geometry: Geometry, walk: Walk, number: int) -> tuple[int, int, int
     return outer, block, split
 
 
-def _tiles(
-    stage: Stage, walk: Walk, length: int, split: int, ragged: bool = False
-) -> Iterator[tuple[int, int, bool]]:
-    """Where each tile begins, how many runs a lane has in it, and whether its loads are masked."""
+@dataclass(frozen=True)
+class _Part:
+    """A tile: where it begins, how many runs a lane has in it, how far apart lanes of an ordered one begin, and whether its
+    loads are masked."""
+
+    begin: int
+    unroll: int
+    lane_step: int
+    masked: bool
+
+
+def _tiles(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = False) -> Iterator[_Part]:
+    """The tiles of a program, in order."""
     pieces = pieces_of(stage, walk, length, split, ragged)
     runs = stage.run * stage.lanes
     if pieces.head:
-        yield pieces.start, pieces.head, True
+        yield _Part(pieces.start, pieces.head, stage.run * pieces.head, True)
     at = pieces.start + runs * pieces.head
+    lane = stage.run * stage.unroll
+    step, lane_step = (lane, lane * pieces.full) if stage.shares else (stage.step, lane)
     for tile in range(pieces.full):
         ahead = stage.prefetch and not stage.ordered and walk.has_full > 1 and (tile > 0 or pieces.head > 0)
-        yield at + tile * stage.step, stage.unroll, ahead
+        yield _Part(at + tile * step, stage.unroll, lane_step, ahead)
     at += pieces.full * stage.step
     for tile in range(pieces.tail):
-        yield at + tile * runs * pieces.tail_runs, pieces.tail_runs, True
+        begin = at + tile * runs * pieces.tail_runs
+        yield _Part(begin, pieces.tail_runs, stage.run * pieces.tail_runs, True)
 
 
-def _loaded(
-    stage: Stage, walk: Walk, length: int, split: int, ragged: bool
-) -> Iterator[tuple[int, int, int, bool]]:
+def _loaded(stage: Stage, walk: Walk, length: int, split: int, ragged: bool) -> Iterator[tuple[_Part, int]]:
     """The tiles as they are loaded: in order, each run of the lanes by itself."""
-    for begin, unroll, masked in _tiles(stage, walk, length, split, ragged):
-        for step in range(unroll if stage.ordered else 1):
-            yield begin + step * stage.run, unroll, step, masked
+    for part in _tiles(stage, walk, length, split, ragged):
+        for step in range(part.unroll if stage.ordered else 1):
+            yield replace(part, begin=part.begin + step * stage.run), step
 
 
 def _walked(number: Any, sizes: Steps, steps: Steps) -> Any:
@@ -154,17 +173,16 @@ def _tile(
     stage: Stage,
     loads: Loads,
     place: tuple[int, int],
-    begin: int,
-    unroll: int,
-    masked: bool,
+    part: _Part,
     masks: bool,
 ) -> tuple[Array, Array]:
     """Addresses [instructions, warps, 32] of a tile's loads, and which lanes are active."""
     operand = geometry.operands[i]
+    masked = part.masked
     vector = loads.masked_vector if masked else loads.vector
     where, _ = _held(loads.spread, vector)
-    places, outputs = _places(stage, where, unroll)
-    places = begin + places
+    places, outputs = _places(stage, where, part.lane_step)
+    places = part.begin + places
     outputs = place[1] * stage.block_outputs + outputs
     first = operand.residue // operand.itemsize
     rows = first + _results(geometry, place[0], outputs, operand.outer, operand.along)
@@ -192,11 +210,11 @@ def _reduced(geometry: Geometry, operand: Operand, places: Array) -> Any:
     return places % geometry.inner * operand.inner + deep
 
 
-def _places(stage: Stage, where: tuple[Array, ...], unroll: int) -> tuple[Array, Array]:
+def _places(stage: Stage, where: tuple[Array, ...], lane_step: int) -> tuple[Array, Array]:
     """Reduced places in the tile, and results in the block, of the elements at these coordinates."""
     if stage.ordered:
         lane, outputs, run = where
-        return lane * (stage.run * unroll) + run, outputs
+        return lane * lane_step + run, outputs
     run, lane, outputs, step = where
     return run + lane * stage.run + step * (stage.lanes * stage.run), outputs
 

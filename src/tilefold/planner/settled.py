@@ -11,6 +11,7 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
 from tilefold.problem import Problem
 
+KEPT_PIECE = 64  # bytes of a row of memory that a warp's load takes: lines of which it takes less are kept
 MANY_FIELDS = (
     5  # from here on, states fill a thread's registers: it takes few elements and partial states at a time
 )
@@ -39,10 +40,23 @@ def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
     in_order = not program.algebra.index or keeps_positions(problem, stage)
     written = problem.outputs * sum(dtype.itemsize for dtype in program.outputs)
     evict_first = stage.evict_first and problem.bytes_read + written <= EVICT_FIRST_BELOW
+    evict_first = evict_first and not (stage.ordered and _rereads_lines(stage, problem))
     in_order = stage.in_order and in_order
     if (in_order, evict_first) == (stage.in_order, stage.evict_first):
         return stage
     return replace(stage, in_order=in_order, evict_first=evict_first)
+
+
+def _rereads_lines(stage: Stage, problem: Problem) -> bool:
+    """Whether an ordered tile's lines must stay in an SM's cache: where a load of a warp takes little of each, the rest is
+    read by later ones, and several inputs are more lines.
+
+    Of one input in larger pieces the policy of the L2 is worth more (docs/experiments/ordered-folds.md).
+    """
+    dtypes = problem.dtypes
+    rows = not problem.reduced_dims or max(problem.reduced_dims[-1].strides[: len(dtypes)]) <= 1
+    piece = stage.run * stage.lanes if rows else stage.block_outputs
+    return (rows and len(dtypes) > 1) or any(piece * dtype.itemsize < KEPT_PIECE for dtype in dtypes)
 
 
 def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:

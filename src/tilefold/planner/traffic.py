@@ -119,7 +119,7 @@ def _asked(
         for times, of_places in ((whole, places), (1, cut)):
             if of_results and of_places and rows and times:
                 key = (operand, stage.align, stage.run, spread.each, lanes, loads.vector, stage.lanes,
-                       stage.ordered and stage.unroll, of_results, of_places)  # fmt: skip
+                       stage.ordered and (stage.unroll, stage.shares), of_results, of_places)  # fmt: skip
                 found = seen.get(key)
                 if found is None:
                     box = (results, places)
@@ -158,7 +158,7 @@ def _request(
     size, spread = operand.itemsize, loads.spread
     output_axis = 1 if stage.ordered else 2
     rows = _results(geometry, operand, spread.each[output_axis], results)
-    dims = _places(stage, loads, places)
+    dims = _places(stage, loads, places, geometry.length)
     extent, offsets = loads.vector, [0]
     if geometry.deep:
         for step, n in dims:
@@ -199,12 +199,14 @@ def _results(geometry: Geometry, operand: Operand, each: int, results: int) -> l
     return found
 
 
-def _places(stage: Stage, loads: Loads, places: int) -> list[tuple[int, int]]:
-    """Steps and counts, in places, of the loads of one request that lies over so many of them."""
+def _places(stage: Stage, loads: Loads, places: int, length: int) -> list[tuple[int, int]]:
+    """Steps and counts, in places, of the loads of one request that lies over so many of a result's `length` ones."""
     spread = loads.spread
     lane_axis, run_axis = (0, 2) if stage.ordered else (1, 0)
     runs = spread.lanes[run_axis] * spread.each[run_axis]
     distance = stage.run * (stage.unroll if stage.ordered else 1)
+    if stage.shares:
+        distance *= max(1, length // stage.splits // stage.step)
     found = [(spread.each[run_axis], min(spread.lanes[run_axis], -(-places // spread.each[run_axis])))]
     found += [(distance, min(spread.lanes[lane_axis], -(-places // min(runs, stage.run))))]
     if not stage.ordered and spread.lanes[3] > 1:

@@ -183,7 +183,7 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
         "VECTOR": vector,
     }
     if stage.ordered:
-        return shared | {"LEVELS": stage.run.bit_length() - 1}
+        return shared | {"LEVELS": stage.run.bit_length() - 1, "SHARES": stage.shares and has_full > 0}
     return shared | {
         "PREFETCH": stage.prefetch,
         "STAGES": stage.num_stages,

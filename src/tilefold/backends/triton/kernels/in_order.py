@@ -38,9 +38,22 @@ def lanes_begin(x, outer, outer_sizes, output, FLAT: tl.constexpr = False):
     return begin
 
 
-def lane_places(k, step, RUN: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr):
-    """Folded positions of run `step` of every lane, in a tile that starts at k."""
-    return k + spread_lanes(tl.arange(0, LANES) * (RUN * STEPS)) + (step * RUN + tl.arange(0, RUN))[None, None, :]
+def lane_places(k, step, lane_step, RUN: tl.constexpr, LANES: tl.constexpr):
+    """Folded positions of run `step` of every lane, where the first lane's runs start at k."""
+    return k + spread_lanes(tl.arange(0, LANES) * lane_step) + (step * RUN + tl.arange(0, RUN))[None, None, :]
+
+
+def counted(k, step, lane_step, lead, end, RUN: tl.constexpr, LANES: tl.constexpr, LOWER: tl.constexpr):
+    """Which elements of run `step` of every lane count: those before `end` and (LOWER) none before `lead`.
+
+    A constant is compared with a bound of the lane: one instruction an element.
+    """
+    run = tl.arange(0, RUN)[None, None, :]
+    begin = k + spread_lanes(tl.arange(0, LANES) * lane_step) + step * RUN
+    mask = run < end - begin
+    if LOWER:
+        mask = mask & (run >= lead - begin)
+    return mask
 
 
 def as_lanes(s, LANES: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
@@ -53,13 +66,13 @@ def as_lanes(s, LANES: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
 
 
 def lanes_states(
-    rows, k, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS: tl.constexpr,
+    rows, k, lane_step, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS: tl.constexpr,
     LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, MASKED: tl.constexpr,
-    MASK_OUTPUTS: tl.constexpr, EVICT: tl.constexpr,
+    LOWER: tl.constexpr, MASK_OUTPUTS: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
-    """A tile from k on as a state for each lane: its STEPS runs of RUN neighbours, one after another."""
+    """A tile as a state for each lane: its STEPS runs of RUN neighbours, one after another, from k + lane * lane_step on."""
     for step in tl.static_range(STEPS):
-        places = lane_places(k, step, RUN, LANES, STEPS)
+        places = lane_places(k, step, lane_step, RUN, LANES)
         bound = places // RUN * RUN < end
         xs = load_tile(
             rows, places, bound if MASKED else None, keep, deep_sizes, folded_size, MASKED or MASK_OUTPUTS, EVICT
@@ -67,7 +80,8 @@ def lanes_states(
         position = first + TO_INDEX(folded_offset(places - lead, deep_sizes, folded_size, p_deep, p_folded))
         lifted = LIFT(*xs, tl.broadcast_to(position, xs[0].shape))
         if MASKED:
-            lifted = OR_IDENTITY(tl.broadcast_to((places >= lead) & (places < end) & keep, xs[0].shape), *lifted)
+            mask = counted(k, step, lane_step, lead, end, RUN, LANES, LOWER)
+            lifted = OR_IDENTITY(tl.broadcast_to(mask, xs[0].shape), *lifted)
         flat = tree([tl.reshape(s, (LANES * BLOCK_OUTPUTS, RUN)) for s in lifted], LANES * BLOCK_OUTPUTS, RUN, LEVELS)
         run = [as_lanes(s, LANES, BLOCK_OUTPUTS) for s in flat]
         if step == 0:
@@ -96,22 +110,16 @@ def meet_in_order(state, LANES: tl.constexpr):
     return state
 
 
-def either(a, b):
-    """The bits of both."""
-    return a | b
-
-
-def last_lane(s, LANES: tl.constexpr):
-    """The last lane of a field, as bits: the sum with zeros would lose the sign of a zero."""
-    axis: tl.constexpr = 1 if LANES_LAST else 0
+def store_last(y_ptrs, offset, mask, state, LANES: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr, PARTIAL: tl.constexpr):
+    """Write what the last lane holds."""
     lane = tl.arange(0, LANES)
-    last = ((lane[None, :] if LANES_LAST else lane[:, None]) == LANES - 1)
-    if s.dtype.is_floating():
-        kind: tl.constexpr = tl.int64 if s.dtype.primitive_bitwidth == 64 else tl.int32
-        picked = tl.reduce(tl.where(last, s.to(kind, bitcast=True), 0), axis, either).to(s.dtype, bitcast=True)
+    if LANES_LAST:
+        place = tl.broadcast_to(offset[:, None], (BLOCK_OUTPUTS, LANES))
+        mask = mask[:, None] & (lane[None, :] == LANES - 1)
     else:
-        picked = tl.reduce(tl.where(last, s, s ^ s), axis, either)
-    return picked
+        place = tl.broadcast_to(offset[None, :], (LANES, BLOCK_OUTPUTS))
+        mask = mask[None, :] & (lane[:, None] == LANES - 1)
+    store_results(y_ptrs, place, mask, state, PARTIAL)
 
 
 def fold_in_order(
@@ -121,15 +129,16 @@ def fold_in_order(
     SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr,
     HAS_FULL: tl.constexpr, TAIL: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr,
     WAIT: tl.constexpr, RELEASE: tl.constexpr, LENGTH: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
-    VECTOR: tl.constexpr,
+    VECTOR: tl.constexpr, SHARES: tl.constexpr,
 ):  # fmt: skip
     """Fold in the elements' order: every lane its neighbours in registers, lanes in order, tile after tile.
 
     A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the folded positions [split * chunk, (split + 1)
     * chunk), the last split all that are left. In a tile of LANES * RUN * UNROLL elements lane l takes UNROLL runs of RUN =
     2 ** LEVELS neighbours, one behind the other, and the lanes' states meet once a tile: the last lane carries what came
-    before. Head, whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at split *
-    split_step) a row.
+    before. With SHARES all whole tiles are shared out first: lane l folds the l-th part of them, and lanes meet once. Head,
+    whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at split * split_step) a
+    row.
     """
     if RELEASE:
         gdc_launch_dependents()
@@ -170,27 +179,38 @@ def fold_in_order(
     full = start
     if HEAD > 0:
         head = lanes_states(
-            rows, start, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
-            BLOCK_OUTPUTS, LANES, RUN, LEVELS, HEAD, True, MASK_OUTPUTS, EVICT,
+            rows, start, RUN * HEAD, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+            BLOCK_OUTPUTS, LANES, RUN, LEVELS, HEAD, True, True, MASK_OUTPUTS, EVICT,
         )  # fmt: skip
         state = COMBINE(*state, *meet_in_order(head, LANES))
         full = start + STEP * HEAD
     if HAS_FULL > 0:
         at = full
-        full = full + (tl.minimum(stop, length) - full) // TILE * TILE
-        for k in range(at, full, TILE):
-            tile = lanes_states(
-                rows, k, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
-                BLOCK_OUTPUTS, LANES, RUN, LEVELS, UNROLL, False, MASK_OUTPUTS, EVICT,
-            )  # fmt: skip
-            state = COMBINE(*state, *meet_in_order(tile, LANES))
+        tiles = (tl.minimum(stop, length) - full) // TILE
+        full = full + tiles * TILE
+        if SHARES:
+            own = identity_lanes(LANES, BLOCK_OUTPUTS)
+            share = tiles * (RUN * UNROLL)
+            for k in range(at, at + share, RUN * UNROLL):
+                part = lanes_states(
+                    rows, k, share, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                    BLOCK_OUTPUTS, LANES, RUN, LEVELS, UNROLL, False, False, MASK_OUTPUTS, EVICT,
+                )  # fmt: skip
+                own = COMBINE(*own, *part)
+            state = COMBINE(*state, *meet_in_order(own, LANES))
+        else:
+            for k in range(at, full, TILE):
+                tile = lanes_states(
+                    rows, k, RUN * UNROLL, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                    BLOCK_OUTPUTS, LANES, RUN, LEVELS, UNROLL, False, False, MASK_OUTPUTS, EVICT,
+                )  # fmt: skip
+                state = COMBINE(*state, *meet_in_order(tile, LANES))
     if TAIL > 0:
         for k in range(full, stop, STEP * TAIL):
             tail = lanes_states(
-                rows, k, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
-                BLOCK_OUTPUTS, LANES, RUN, LEVELS, TAIL, True, MASK_OUTPUTS, EVICT,
+                rows, k, RUN * TAIL, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                BLOCK_OUTPUTS, LANES, RUN, LEVELS, TAIL, True, ALIGN > 1 and HEAD == 0, MASK_OUTPUTS, EVICT,
             )  # fmt: skip
             state = COMBINE(*state, *meet_in_order(tail, LANES))
-    folded = [last_lane(s, LANES) for s in state]
     offset = split * split_step + begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output
-    store_results(y_ptrs, offset, stored, folded, PARTIAL)
+    store_last(y_ptrs, offset, stored, state, LANES, BLOCK_OUTPUTS, PARTIAL)

@@ -8,10 +8,10 @@ powers of two, and the elements of the runs that it begins and ends in, which ar
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.in_order import either
 from tilefold.backends.triton.kernels.segments import (
     clamped,
     count_below,
+    either,
     load_runs,
     longer,
     plus,
