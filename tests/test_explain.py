@@ -142,6 +142,15 @@ def test_the_command_plans_any_operation(argv: str, said: str) -> None:
         ("8x9 --operation cumsum --dim all", "--dim must be one dim for cumsum, got all"),
         ("8x9 --operation transpose --dim 0", "--dim must be two dims for transpose, got 1"),
         ("8x9 --operation topk --k 12", "`k` must be in"),
+        ("8x9 --operation topk --groups 3", "--groups must come with group_norm, got topk; leave it out"),
+        ("8x9 --k 3", "--k must come with topk, got reduce; leave it out"),
+        (
+            "8x9 --operation softmax --monoid sum",
+            "--monoid must come with reduce, scan, segment_reduce, got softmax",
+        ),
+        ("8x9 --operation group_norm --dim 1", "--dim must come with reduce, softmax"),
+        ("8x9 --operation scan --segments 3", "--segments must come with segment_reduce, got scan"),
+        ("8x9 --operation transpose --dim -1", "--dim must be two dims for transpose, got 1"),
         ("8x9 --operation wat", "--operation must be one of reduce, softmax"),
     ],
 )

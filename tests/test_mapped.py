@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import types
+import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from tilefold.contract.row import make_row_map
 from tilefold.errors import GradientError, ShapeError
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
-from tilefold.planner import blocks, maps
+from tilefold.planner import blocks, maps, rings
 from tilefold.planner.device import H200, PORTABLE
 from tilefold.requests import RowMap
 from tilefold.xray.machine import all_programs
@@ -34,6 +35,12 @@ BACKENDS = ["auto", "cpu", "reference", "interpret"]
 NAN, INF = float("nan"), float("inf")
 # Some roundings of float32 in a row's results, of which an element is made, then one of its dtype.
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+
+
+@pytest.fixture(autouse=True)
+def in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are held in registers here; `test_rings` has those in shared memory."""
+    monkeypatch.setattr(rings, "ELEMENTS", ())
 
 
 @pytest.fixture(params=BACKENDS)
@@ -218,6 +225,43 @@ def test_meta_fake_subclasses_and_gradients() -> None:
     with pytest.raises(GradientError, match="require grad"):
         tf.softmax(x.clone().requires_grad_(), 1)
     check(tf.softmax(torch._neg_view(x), 1), torch.softmax(-x.double(), 1), torch.float32)
+
+
+@pytest.mark.parametrize("dim", [(), None, (0, 1)])
+def test_normalize_takes_no_dims_for_all(dim: Any) -> None:
+    x = cut(3, 4)
+    check(tf.normalize(x, dim=dim), F.normalize(x, dim=dim), torch.float32)
+
+
+def test_group_norm_into_out(backend: str) -> None:
+    x = cut(2, 6, 5)
+    want = F.group_norm(x.double(), 3)
+    for out in (torch.empty(2, 6, 5), torch.empty(5, 6, 2).transpose(0, 2), (torch.empty(2, 6, 5),), x):
+        got = tf.group_norm(x, 3, out=out)
+        assert got is (out[0] if isinstance(out, tuple) else out)
+        check(got, want, torch.float32)
+
+
+COMPILED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "softmax": lambda x: tf.softmax(x, 1),
+    "log_softmax": lambda x: tf.log_softmax(x, 1),
+    "layer_norm": lambda x: tf.layer_norm(x, (8,), x[0], x[1]),
+    "rms_norm": lambda x: tf.rms_norm(x, (8,), residual=x)[1],
+    "group_norm": lambda x: tf.group_norm(x, 2),
+    "normalize": lambda x: tf.normalize(x),
+    "reduce_map": lambda x: tf.reduce_map(x, monoids.SUM, lambda x, s: x / s, 1),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiled_function_calls_it_without_warnings(name: str) -> None:
+    function, x = COMPILED[name], cut(4, 8)
+    torch._dynamo.reset()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        got = torch.compile(lambda x: function(x * 2) + 1, backend="eager")(x)
+    assert not [w.message for w in said if not issubclass(w.category, DeprecationWarning)]
+    assert torch.equal(got, function(x * 2) + 1)
 
 
 # ------------------------------------------------------------------------------------------- executed from PTX
@@ -438,6 +482,7 @@ def test_programs_whose_elements_are_far_from_the_rows_largest(
 
 COLUMNS = {  # shape, dtype, programs of a cluster
     "one program": ((2, 100, 72), torch.bfloat16, 1),
+    "two a thread, one program": ((2, 130, 64), torch.bfloat16, 2),
     "two programs": ((300, 40), torch.bfloat16, 2),
     "many programs": ((1400, 36), torch.float32, 6),
     "two a thread": ((600, 72), torch.bfloat16, 3),
@@ -457,16 +502,18 @@ def test_columns_of_clusters(name: str, logarithm: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
-def test_norms_of_columns(name: str) -> None:
-    """Of two fields or fewer two columns a thread; a weight an element of the column, and one of all."""
+@pytest.mark.parametrize("weighted", [False, True])
+def test_norms_of_columns(name: str, weighted: bool) -> None:
+    """Two columns a thread where states have two fields at most and nothing stands beside the elements."""
     x, w = cut(3, 300, 72, dtype=torch.bfloat16), cut(300, 1)
-    (got,), plan = executed(*kept(_norms, name, 300, 1e-5, (True, False), False), [x, w], (1,))
+    norm = kept(_norms, name, 300, 1e-5, (weighted, False), False)
+    (got,), plan = executed(*norm, [x, w] if weighted else [x], (1,))
     stage = plan.stages[0]
-    assert (stage.block_outputs, stage.neighbours) == (32, 2 if name == "rms_norm" else 0)
+    narrow = name == "rms_norm" and not weighted
+    assert (stage.block_outputs, stage.neighbours) == (32, 2 if narrow else 0)
     centred = x.double() - (x.double().mean(1, keepdim=True) if name == "layer_norm" else 0)
-    check(
-        got, centred * torch.rsqrt(centred.square().mean(1, keepdim=True) + 1e-5) * w.double(), torch.bfloat16
-    )
+    scale = torch.rsqrt(centred.square().mean(1, keepdim=True) + 1e-5)
+    check(got, centred * scale * (w.double() if weighted else 1), torch.bfloat16)
 
 
 def test_infinities_and_nan_of_columns() -> None:

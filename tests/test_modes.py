@@ -15,7 +15,7 @@ import tilefold
 from tilefold import modes
 from tilefold.errors import BackendError
 from tilefold.modes import widened
-from tilefold.monoids import MAX_WITH_INDEX
+from tilefold.monoids import MAX_WITH_INDEX, SUM, WELFORD
 
 A, B = torch.randn(5, 300), torch.randn(300, 7)
 # What is no operation of a graph: its arguments are more than tensors, names and numbers.
@@ -284,3 +284,36 @@ def test_what_autocast_widens_is_computed_and_returned_in_float32(
             y, total = tilefold.rms_norm(x, (6,), residual=x)
             assert (y.dtype, total.dtype) == (torch.float32, torch.float16)
         assert tilefold.reduce(x, tilefold.monoids.PROD, 1).dtype == torch.float16
+
+
+TRACED: dict[str, Callable[[torch.Tensor], Any]] = {
+    "softmax": lambda x: tilefold.softmax(x, 1),
+    "layer_norm": lambda x: tilefold.layer_norm(x, (600,)),
+    "cumsum": lambda x: tilefold.cumsum(x, 1),
+    "cummax": lambda x: tilefold.cummax(x, 1).values,
+    "sum": lambda x: tilefold.sum(x, 1),
+    "transpose": lambda x: tilefold.transpose(x, 0, 1),
+}
+UNTRACED: dict[str, Callable[[torch.Tensor], Any]] = {
+    "topk": lambda x: tilefold.topk(x, 3).values,
+    "segment_reduce": lambda x: tilefold.segment_reduce(x, SUM, torch.tensor([0, 1, 4])),
+    "scan": lambda x: tilefold.scan(x, SUM, 1, reverse=True),
+    "reduce_map": lambda x: tilefold.reduce_map(x, SUM, lambda x, s: x / s, 1),
+    "reduce": lambda x: tilefold.reduce(x, WELFORD, 1).mean,
+    "transpose": lambda x: tilefold.transpose(x > 0, 0, 1),
+    "matmul": lambda x: tilefold.matmul(x, x.mT, row=(SUM, None))[0],
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", TRACED)
+def test_a_trace_holds_functions_of_torchs_own(name: str) -> None:
+    x, y = torch.randn(4, 600), torch.randn(4, 600)
+    assert torch.equal(torch.jit.trace(TRACED[name], (x,))(y), TRACED[name](y))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", UNTRACED)
+def test_a_trace_of_anything_else_is_refused(name: str) -> None:
+    with pytest.raises(BackendError, match=rf"{name}: torch.jit.trace must be given .*; use torch.compile"):
+        torch.jit.trace(UNTRACED[name], (torch.randn(4, 600),))

@@ -67,6 +67,14 @@ class Wrapper(torch.Tensor):
         raise AssertionError(f"{function} was asked of a tensor that only wraps")
 
 
+class Lone:
+    """No tensor, and decides all the same."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function.__name__, args, kwargs or {}
+
+
 class Counting(TorchFunctionMode):
     """Counts calls of our functions."""
 
@@ -264,3 +272,25 @@ def test_compiled_code_keeps_a_class(name: str) -> None:
     got = torch.compile(CALLS[name], backend="eager")(x)
     assert all(type(leaf) is Measured for leaf in leaves(got))
     assert all(map(torch.equal, leaves(got), leaves(CALLS[name](x))))
+
+
+LONE = Lone()
+OF_LONE: dict[str, Callable[[], Any]] = {
+    "reduce": lambda: tf.reduce(LONE, monoids.SUM, 1),
+    "reduce_map": lambda: tf.reduce_map(LONE, monoids.SUM, lambda x, s: x, 1),
+    "scan": lambda: tf.scan(LONE, monoids.SUM, 1),
+    "segment_reduce": lambda: tf.segment_reduce(LONE, monoids.SUM, torch.tensor([0, 1])),
+    "softmax": lambda: tf.softmax(LONE, 1),
+    "topk": lambda: tf.topk(LONE, 1),
+    "transpose": lambda: tf.transpose(LONE, 0, 1),
+    "scan, init": lambda: tf.scan(X, monoids.SUM, 1, init=LONE),
+    "reduce_map, extras": lambda: tf.reduce_map(X, monoids.SUM, lambda x, s, e: x, 1, extras=LONE),
+    "rms_norm, weight": lambda: tf.rms_norm(X, (6,), LONE),
+}
+
+
+@pytest.mark.parametrize("name", OF_LONE)
+def test_what_is_no_tensor_may_take_a_function(name: str) -> None:
+    function, args, kwargs = OF_LONE[name]()
+    assert function == name.split(",")[0]
+    assert LONE in (*args, *kwargs.values())

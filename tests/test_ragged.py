@@ -46,6 +46,7 @@ LENGTHS = {
     "short": [1, 2, 3, 1, 7, 1, 1, 2, 31, 33, 32, 1] * 3,
     "one long among empty ones": [0] * 40 + [2100] + [0] * 40,
     "more in a window than are folded with it": [1] * 40 + [0, 0, 2, 0] * 10 + [50, 7, 7, 7, 7],
+    "that end where tiles end": [32] * 64 + [0, 0, 1024, 0] + [1] * 32 + [992, 2048],
     "lengths around a window": [31, 32, 33, 63, 64, 65, 1, 0, 127, 128, 129, 1023, 1024, 1025],
 }
 
@@ -85,7 +86,8 @@ def test_on_a_cpu(lengths: str, monoid: tilefold.Monoid, guarantee: str) -> None
     ("lengths", "monoid"),
     [("equal", monoids.SUM), ("short", AFFINE), ("one long among empty ones", AFFINE), ("short", WEIGHTED),
      ("lengths around a window", WEIGHTED), ("empty ones", AFFINE),
-     ("more in a window than are folded with it", AFFINE), ("lengths around a window", AFFINE)],
+     ("more in a window than are folded with it", AFFINE), ("lengths around a window", AFFINE),
+     ("that end where tiles end", AFFINE)],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )  # fmt: skip
 def test_under_the_interpreter(lengths: str, monoid: tilefold.Monoid) -> None:
@@ -182,6 +184,19 @@ def test_keys() -> None:
     assert tilefold.segment_reduce(x[:0], monoids.SUM, by=keys[:0], num_segments=2).tolist() == [0, 0]
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.int16, torch.uint16, torch.uint32, torch.uint64], ids=str
+)
+def test_keys_of_any_whole_dtype(dtype: torch.dtype) -> None:
+    x, greatest = drawn(7), torch.iinfo(dtype).max
+    keys = torch.tensor([0, 0, 2, 2, 3, greatest - 1, greatest], dtype=dtype)
+    got = tilefold.segment_reduce(x, monoids.SUM, by=keys, num_segments=4)
+    assert got.tolist() == [int(x[:2].sum()), 0, int(x[2:4].sum()), int(x[4])]
+    wrong = torch.tensor([0, greatest, 0, 1, 1, 1, 1], dtype=dtype)
+    with pytest.raises(ArgumentError, match=rf"must be sorted, got {greatest} before 0 at position 1"):
+        tilefold.segment_reduce(x, monoids.SUM, by=wrong, num_segments=4)
+
+
 def test_jagged_tensors() -> None:
     rows = [drawn(n, 3, seed=n) for n in (4, 0, 2)]
     x = torch.nested.nested_tensor(rows, layout=torch.jagged)
@@ -189,9 +204,17 @@ def test_jagged_tensors() -> None:
     assert torch.equal(tilefold.segment_reduce(x, monoids.SUM), want)
     last = x.transpose(1, 2)
     assert torch.equal(tilefold.segment_reduce(last, monoids.SUM), want)
-    out = torch.empty(3, 3, dtype=torch.int64)
-    tilefold.segment_reduce(last, monoids.SUM, out=out)
-    assert torch.equal(out, want)
+    for ragged in (x, last):
+        out = torch.empty(3, 3, dtype=torch.int64)
+        assert tilefold.segment_reduce(ragged, monoids.SUM, out=out) is out
+        assert torch.equal(out, want)
+        assert torch.equal(tilefold.segment_reduce(ragged, monoids.SUM, dim=ragged._ragged_idx - 3), want)
+    with pytest.raises(ShapeError, match=r"result's shape \[3, 3\], got \[3, 4\]"):
+        tilefold.segment_reduce(last, monoids.SUM, out=torch.empty(3, 4))
+    with pytest.raises(KindError, match=r"`out` must be a tensor, .*got str"):
+        tilefold.segment_reduce(last, monoids.SUM, out="out")
+    with pytest.raises(KindError, match="`dim` must be one int, got True"):
+        tilefold.segment_reduce(x, monoids.SUM, dim=True)
     with pytest.raises(ArgumentError, match="must come without `offsets`"):
         tilefold.segment_reduce(x, monoids.SUM, torch.tensor([0, 1]))
     with pytest.raises(KindError, match=r"must all be of layout torch\.jagged"):
@@ -244,7 +267,7 @@ def test_several_inputs_broadcast() -> None:
         (torch.tensor([0.0, 4.0]), DtypeError, "must be int32 or int64"),
         (torch.tensor([[0, 4]]), ShapeError, r"must have the shape \[S \+ 1\]"),
         (torch.tensor([], dtype=torch.int64), ShapeError, r"must have the shape \[S \+ 1\]"),
-        (torch.tensor([0, 4], device="meta"), DeviceError, "must be on one device"),
+        (torch.tensor([0, 4], device="meta"), DeviceError, "`offsets` must be on the input's device"),
         ([0, 4], KindError, "must be a tensor"),
         (None, ArgumentError, "got neither"),
     ],

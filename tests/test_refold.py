@@ -129,7 +129,8 @@ def _several(results: object) -> list[torch.Tensor]:
 def test_a_trace_keeps_no_decision_about_its_elements(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # of poisoned outputs: a trace cannot record how truth values are filled
     function = getattr(tilefold, name)
-    traced = torch.jit.trace(lambda x: function(x, dim=1), (torch.randn(3, 4),))
+    with tilefold.backend("reference"):  # loops over tiles are not traced at all
+        traced = torch.jit.trace(lambda x: function(x, dim=1), (torch.randn(3, 4),))
     tiny = torch.tensor([[1e-30, 2e-30, 3e-30, 4e-30]] * 3)
     torch.testing.assert_close(traced(tiny), function(tiny, dim=1), rtol=1e-6, atol=0)
 

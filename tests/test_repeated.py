@@ -105,3 +105,28 @@ def test_a_closed_over_tensor_is_folded_inside_a_forward_derivative() -> None:
 def test_a_plan_of_results_folded_again_reads_well() -> None:
     tf.var(torch.arange(12.0).view(3, 4) * 1e-30, 1)
     assert str(tf.last_plan()).startswith("cpu: whole, in float64 3 of 3 results")
+
+
+MAPS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "of a user": lambda x: tf.reduce_map(x, tf.monoids.LOGSUMEXP, lambda x, whole: (x - whole, x > whole), 1),
+    "with an extra": lambda x: tf.reduce_map(x, tf.monoids.SUM, lambda x, s, e: x / s + e, 1, extras=x[0]),
+    "watched": lambda x: tf.normalize(x),
+    "of several dims": lambda x: tf.softmax(x, (0, 1)),
+    "in whole": lambda x: tf.softmax(x, 1, guarantee="batch_invariant"),
+}
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25])
+@pytest.mark.parametrize("name", MAPS)
+def test_a_repeated_map_has_the_bits_of_the_first(name: str, scale: float) -> None:
+    x, y = X.float() + 0.25, (X.float() * 0.5 - 1.125) * scale
+    MAPS[name](x)
+    before = len(dispatch._executables)
+    again = parts(MAPS[name](y))
+    assert before == len(dispatch._executables) == 1
+    dispatch._executables.clear()
+    assert all(map(torch.equal, again, parts(MAPS[name](y))))
+    with tf.backend("reference"):
+        want = parts(MAPS[name](y))
+    for mine, definition in zip(again, want, strict=True):
+        torch.testing.assert_close(mine, definition, rtol=1e-5, atol=1e-6, equal_nan=True)

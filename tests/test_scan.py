@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -76,6 +77,14 @@ def test_a_linear_recurrence() -> None:
         want = a[:, t].double() * want + b[:, t].double()
         torch.testing.assert_close(h[:, t].double(), want, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(state.b, h[:, -1])
+
+
+def test_an_init_is_a_number_of_numpys() -> None:
+    x = torch.arange(4)
+    assert tilefold.scan(x, monoids.SUM, 0, init=np.int16(3)).tolist() == [3, 4, 6, 9]
+    assert tilefold.scan(x.float(), monoids.SUM, 0, init=np.float32(0.5)).tolist() == [0.5, 1.5, 3.5, 6.5]
+    greatest = tilefold.scan(x.to(torch.uint64), monoids.MAX, 0, init=2**64 - 1)
+    assert greatest.tolist() == [2**64 - 1] * 4
 
 
 def test_an_init_is_a_number_or_broadcasts() -> None:

@@ -153,6 +153,12 @@ def test_nothing() -> None:
             assert got.indices.dtype == torch.int64
 
 
+def test_a_tensor_without_dims_gives_its_element() -> None:
+    x = torch.tensor(3.5)
+    for k in (0, 1):
+        assert tilefold.topk(x, k) == torch.topk(x, k) == (3.5, 0)
+
+
 def test_into_out_abstract_and_classes() -> None:
     x = torch.randn(4, 50)
     out = torch.empty(3, 4).T, torch.empty(4, 3, dtype=torch.int64)
@@ -178,7 +184,7 @@ REFUSED = {
         errors.KindError,
         r"`largest` must be True or False, got 1",
     ),
-    "dims": (lambda: tilefold.topk(X, 2, (0, 1)), errors.KindError, r"`dim` must be an int, got \(0, 1\)"),
+    "dims": (lambda: tilefold.topk(X, 2, (0, 1)), errors.KindError, r"`dim` must be one int, got \(0, 1\)"),
     "dim": (lambda: tilefold.topk(X, 2, 2), errors.DimError, r"in \[-2, 1\] .*got 2"),
     "complex": (lambda: tilefold.topk(X.to(torch.complex64), 2), errors.DtypeError, r"complex64"),
     "gradient": (lambda: tilefold.topk(X.clone().requires_grad_(), 2), errors.GradientError, r"require grad"),

@@ -116,9 +116,17 @@ def test_tensors_without_data_and_classes() -> None:
 
 X = numbers(2, 3)
 REFUSED = {
-    "dim": (lambda: tilefold.transpose(X, 0, 2), errors.DimError, r"`dim` must be in \[-2, 1\] .*got 2"),
-    "kind of dim": (lambda: tilefold.transpose(X, 0, "1"), errors.KindError, r"an int, got '1'; name"),
-    "two dims": (lambda: tilefold.transpose(X, (0, 1), 1), errors.KindError, r"an int, got \(0, 1\); name"),
+    "dim": (lambda: tilefold.transpose(X, 0, 2), errors.DimError, r"`dim1` must be in \[-2, 1\] .*got 2"),
+    "kind of dim": (
+        lambda: tilefold.transpose(X, 0, "1"),
+        errors.KindError,
+        r"`dim1` must be one int, got '1'; name",
+    ),
+    "two dims": (
+        lambda: tilefold.transpose(X, (0, 1), 1),
+        errors.KindError,
+        r"`dim0` must be one int, got \(0, 1\); name",
+    ),
     "no tensor": (lambda: tilefold.transpose([1], 0, 0), errors.KindError, r"must be a tensor, got list"),
     "gradient": (
         lambda: tilefold.transpose(X.clone().requires_grad_(), 0, 1),

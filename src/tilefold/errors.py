@@ -30,6 +30,14 @@ written against torch catches the same errors here.
 
 from __future__ import annotations
 
+from typing import Any
+
+
+def shown(value: Any) -> str:
+    """A value as messages name it, on one line: of an array its shape."""
+    shape = getattr(value, "shape", ())
+    return f"{type(value).__name__} of shape {list(shape)}" if shape else repr(value)
+
 
 class TilefoldError(Exception):
     """Base of everything raised on purpose by tilefold."""

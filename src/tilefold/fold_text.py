@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilefold.dtypes import dtype_of
-from tilefold.errors import ArgumentError
-from tilefold.python_files import load_file, split_target
+from tilefold.errors import ArgumentError, CompileError
+from tilefold.python_files import load_file, said, split_target
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
     from tilefold.algebra.monoid import Monoid
@@ -134,7 +136,8 @@ def read_numbers(text: str, name: str) -> tuple[int, ...]:
     """Whole numbers joined by commas."""
     if not re.fullmatch(r"-?\d+(,-?\d+)*", text, re.ASCII) or (name != "dim" and "-" in text):
         like = "1 or 0,2 or all" if name == "dim" else "8192,1" if name == "strides" else "3"
-        raise ArgumentError(f"{name} must be whole numbers, got {text!r}; write it like {like}")
+        rule = "whole numbers" if name == "dim" else "whole numbers from 0 on"
+        raise ArgumentError(f"{name} must be {rule}, got {text!r}; write it like {like}")
     return tuple(int(number) for number in text.split(","))
 
 
@@ -166,7 +169,7 @@ def _of_file(text: str) -> Monoid:
     module = load_file(path, "monoid", "monoid")
     found = getattr(module, name, None) if name else None
     if callable(found) and not isinstance(found, Monoid):
-        found = _made(found, text)
+        found = _made(found, text, path)
     if not isinstance(found, Monoid):
         there = ", ".join(sorted(_monoids_in(vars(module)))) or "none"
         raise ArgumentError(
@@ -175,7 +178,7 @@ def _of_file(text: str) -> Monoid:
     return found
 
 
-def _made(make: Any, text: str) -> Any:
+def _made(make: Any, text: str, path: Path) -> Any:
     """What a function without arguments makes; a class or a function that wants some makes nothing."""
     try:
         return make()
@@ -183,6 +186,10 @@ def _made(make: Any, text: str) -> Any:
         raise ArgumentError(
             f"a monoid's function must take no arguments, got {text!r} ({error}); name one that takes none"
         ) from None
+    except (Exception, SystemExit) as error:
+        raise CompileError(
+            f"a monoid's function must make one, got {said(error, path.resolve())} from {text!r}; call it with python"
+        ) from error
 
 
 def _monoids_in(names: dict[str, Any]) -> dict[str, Monoid]:

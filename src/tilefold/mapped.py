@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, get_num_threads
 from torch._C import _is_any_autocast_enabled as _any_autocast
 
 from tilefold import dispatch
@@ -27,7 +27,7 @@ from tilefold.validate import as_dtype, as_inputs, check_inputs, check_out, chec
 _ROLE = Role(
     "`apply`",
     "`apply` must take an element, each further input's, each result of the fold and each of `extras`",
-    "take as many values after the first",
+    "write a function of so many values",
     call="reduce_map",
     several=True,
 )
@@ -94,7 +94,7 @@ def reduce_map(
 
 
 def _as_extras(extras: Any) -> list[Tensor]:
-    if isinstance(extras, Tensor):
+    if isinstance(extras, Tensor) or overridden(extras):
         return [extras]
     if not isinstance(extras, Sequence) or isinstance(extras, str):
         raise KindError(
@@ -122,8 +122,12 @@ def map_tensors(
     guarantee: str = "run_to_run",
     library: LibraryMap | None = None,
     call: str = "reduce_map",
+    names: Sequence[str | None] | None = None,
 ) -> list[Tensor]:
-    """`reduce_map` of a function that was run: a list of results. `convert` reads every element as that dtype first."""
+    """`reduce_map` of a function that was run: a list of results. `convert` reads every element as that dtype first.
+
+    `names` are what messages call the tensors and the extra ones.
+    """
     every, key = [*tensors, *extras], None
     if _any_autocast() and out is None and convert is None and (wide := as_widened(call, tensors[0])):
         convert, library = wide, None
@@ -133,8 +137,9 @@ def map_tensors(
             made = executable.call(*every)
             if made is not None:
                 return made
-    check_inputs(tensors, monoid, guarantee, call)
-    check_tensors(every, call)
+    names = (*[None] * len(tensors), *["extras"] * len(extras)) if names is None else names
+    check_inputs(tensors, monoid, guarantee, call, names[: len(tensors)])
+    check_tensors(every, call, names=names)
     convert = as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
     dims = normalize_dims(dim, len(shape), call)
@@ -180,8 +185,9 @@ def _key(tensors: Sequence[Tensor], monoid: Monoid, apply: Traced, dim: Any, *re
         return None
     if tensors[0].is_cuda:
         return (monoid, apply, seen, dim, rest)
-    # As for `reduce`: autocast must be left around each call.
-    return (monoid, apply, seen, dim, rest) if tensors[0].is_cpu and not _any_autocast() else None
+    # As for `reduce`: plans follow the number of threads, and autocast must be left around each call.
+    plain = tensors[0].is_cpu and not _any_autocast()
+    return (monoid, apply, seen, dim, rest, get_num_threads()) if plain else None
 
 
 @kept_outside_modes(256)

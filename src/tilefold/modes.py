@@ -122,7 +122,7 @@ def is_transformed() -> bool:
 def check_not_recorded(call: str, on_gpu: bool = False) -> None:
     """Refuse what a recorded graph would hold as memory that nothing was written to.
 
-    torch.jit.trace sees a CPU's folds as the torch operations that they are made of, and nothing of a GPU's.
+    torch.jit.trace sees nothing of a GPU's folds; of a CPU's see `check_not_traced`.
 
     Raises:
         BackendError: operations are being recorded.
@@ -131,4 +131,20 @@ def check_not_recorded(call: str, on_gpu: bool = False) -> None:
         raise BackendError(
             f"{call}: a fold must be called, not recorded (make_fx, torch.export, torch.jit.trace on a GPU), got one that "
             "is; use torch.compile, which calls it between its graphs"
+        )
+
+
+def check_not_traced(call: str) -> None:
+    """Refuse to have a loop of torch's operations recorded by torch.jit.trace.
+
+    The trace would hold the tiles of the tensors at hand, what was decided for their elements, and nothing of what other
+    threads did. It holds a function of torch's own as such.
+
+    Raises:
+        BackendError: torch.jit traces.
+    """
+    if torch._C._is_tracing():
+        raise BackendError(
+            f"{call}: torch.jit.trace must be given a function of torch's own, got a call that runs as no single one; "
+            "use torch.compile, which calls it between its graphs"
         )

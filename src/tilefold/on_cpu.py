@@ -13,7 +13,7 @@ from tilefold import refold
 from tilefold.algebra.program import Program
 from tilefold.backends import loops, native, reference, row_tiles, scans, segments, selecting, torch_product
 from tilefold.errors import BackendError
-from tilefold.modes import as_given
+from tilefold.modes import as_given, check_not_traced
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 from tilefold.planner.library import LibraryMap, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
@@ -42,6 +42,7 @@ def _multiplied(request: Product, tensors: Sequence[Tensor], backend: str) -> Ma
     plan = Plan("torch", (step,), guarantee=guarantee, strategy="torch.matmul", reason=reason)
 
     def fold_rows(value: Tensor, program: Program) -> list[Tensor]:
+        check_not_traced(request.call)
         return by_tiles([value], program, (value.ndim - 1,), guarantee)[0]
 
     return torch_product.multiply(a, b, extras, request.ending, guarantee, request.shape, fold_rows), plan
@@ -64,6 +65,7 @@ def _folded(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made
         if backend == "torch":
             fields, dtypes = ", ".join(program.algebra.fields), ", ".join(str(t.dtype) for t in tensors)
             _refuse("fold", f"({fields}) of {dtypes} over dims {list(dims)}", guarantee)
+    check_not_traced(request.call)
     return refold.fold(by_tiles, tensors, program, dims, guarantee)
 
 
@@ -96,7 +98,7 @@ class Repeated:
 def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     """What answers calls like this one by the rule of `run` under "auto": torch's own fold, else a loop over tiles."""
     if isinstance(request, RowMap):
-        return _repeated_map(request, len(tensors))
+        return _repeated_map(request, tensors)
     if isinstance(request, Scan):
         return _repeated_scan(request, tensors)
     if not isinstance(request, Reduction) or len(tensors) > 1:
@@ -117,14 +119,45 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     return Repeated(watching.plan, call)
 
 
-def _repeated_map(request: RowMap, inputs: int) -> Repeated | None:
-    known = _known_map(request)
-    if known is None:
+def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None:
+    """What answers maps like this one: torch's own, else a loop that folds rows and one that maps."""
+    known, guarantee = _known_map(request), request.guarantee
+    if known is not None:
+        return Repeated(
+            known.plan(len(tensors), guarantee),
+            lambda *tensors: native.map_rows(known.function, tensors, known.arguments),
+        )
+    program, shape = request.row.program, request.shape
+    if 0 in shape:
         return None
-    return Repeated(
-        known.plan(inputs, request.guarantee),
-        lambda *tensors: native.map_rows(known.function, tensors, known.arguments),
-    )
+    n, watched = program.algebra.inputs, refold.is_watched(program)
+    program = refold.with_trust(program) if watched else program
+    folding = tiled(tensors[:n], program, request.dims, guarantee, _kept(request))
+
+    def call(*tensors: Tensor) -> list[Tensor] | None:
+        expanded = [t if t.shape == shape else t.expand(shape) for t in tensors]
+        folded = folding(expanded[:n])
+        if watched and not folded.pop().all():
+            return None
+        return _map_by_tiles(request, expanded, folded)
+
+    return Repeated(_then_mapped(folding.plan), call)
+
+
+def _kept(request: RowMap) -> list[int]:
+    """The shape of rows' results beside the elements."""
+    return [1 if d in request.dims else size for d, size in enumerate(request.shape)]
+
+
+def _map_by_tiles(request: RowMap, tensors: Sequence[Tensor], folded: Sequence[Tensor]) -> list[Tensor]:
+    n, alone = request.row.program.algebra.inputs, request.guarantee == "batch_invariant"
+    operands = [*tensors[:n], *(f.expand(request.shape) for f in folded), *tensors[n:]]
+    return row_tiles.map_tiles(request.row, operands, torch.get_num_threads(), placeless=alone)
+
+
+def _then_mapped(plan: Plan) -> Plan:
+    reason = "; ".join(filter(None, (plan.strategy, plan.reason)))
+    return replace(plan, strategy="fold and map", reason=reason)
 
 
 def _known_map(request: RowMap) -> LibraryMap | None:
@@ -156,18 +189,14 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
             return made, known.plan(len(tensors), guarantee)
         if backend == "torch":
             _refuse("function", f"{request.call} over dims {list(request.dims)}", guarantee)
+    check_not_traced(request.call)
     fold = _by_definition if backend == "reference" else by_tiles
     folded, plan = refold.fold(fold, tensors[:n], row.program, request.dims, guarantee)
-    kept = [1 if d in request.dims else size for d, size in enumerate(request.shape)]
-    rows = [f.reshape(kept).expand(request.shape) for f in folded]
-    operands = [*tensors[:n], *rows, *tensors[n:]]
-    plan = replace(
-        plan, strategy="fold and map", reason="; ".join(filter(None, (plan.strategy, plan.reason)))
-    )
+    folded, plan = [f.reshape(_kept(request)) for f in folded], _then_mapped(plan)
     if backend == "reference":
-        return row_tiles.map_by_definition(row, operands), plan
-    alone = guarantee == "batch_invariant"
-    return row_tiles.map_tiles(row, operands, torch.get_num_threads(), placeless=alone), plan
+        rows = [f.expand(request.shape) for f in folded]
+        return row_tiles.map_by_definition(row, [*tensors[:n], *rows, *tensors[n:]]), plan
+    return _map_by_tiles(request, tensors, folded), plan
 
 
 def _by_definition(
@@ -202,6 +231,7 @@ def _rearranged(request: Rearrangement, tensors: Sequence[Tensor], backend: str)
 
 def _selected(request: Selected, tensors: Sequence[Tensor], backend: str) -> Made:
     (x,), guarantee = tensors, request.guarantee
+    check_not_traced(request.call)
     if backend == "reference":
         made = selecting.by_definition(x, request.dim, request.k, request.largest)
         plan = _by_elements(guarantee)
@@ -222,6 +252,7 @@ def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
             return native.scan(function, inputs[0], dim, program), library_plan(function, program, guarantee)
         if backend == "torch":
             _refuse("scan", f"({', '.join(program.algebra.fields)}) over dim {dim}", guarantee)
+    check_not_traced(request.call)
     if backend == "reference":
         results, state = reference.scan(
             inputs, init, program, dim, exclusive=request.exclusive, reverse=request.reverse
@@ -262,6 +293,7 @@ def _repeated_scan(request: Scan, tensors: Sequence[Tensor]) -> Repeated | None:
 
 def _segmented(request: Segments, tensors: Sequence[Tensor], backend: str) -> Made:
     *inputs, offsets = tensors
+    check_not_traced(request.call)
     fold = segments.by_definition if backend == "reference" else segments.fold
     results = fold(inputs, offsets, request.program, request.dim, request.guarantee)
     plan = Plan(

@@ -15,11 +15,11 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
-from tilefold.errors import DimError, KindError, RepeatedDimError, ShapeError
+from tilefold.errors import DimError, KindError, RepeatedDimError, ShapeError, shown
 
 Role = Literal["map", "reduce", "scan", "segment", "shard"]
 
@@ -118,16 +118,32 @@ def normalize_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "redu
 
 def wrapped_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "reduce") -> list[int]:
     """Dims as non-negative numbers in the order given, one given twice twice; None means all."""
+    return [_wrapped(d, ndim, call) for d in (range(ndim) if dim is None else _numbers(dim, call))]
+
+
+def one_dim(dim: Any, ndim: int, call: str, name: str = "dim", fix: str = "name one dim") -> int:
+    """One dim as a non-negative number; `name` is the argument's and `fix` what to do instead, for messages.
+
+    Raises:
+        DimError, KindError: it is no dim of so many, or none at all.
+    """
+    try:
+        number = None if isinstance(dim, bool) else operator.index(dim)
+    except TypeError:  # a tensor of several has __index__, too
+        number = None
+    if number is None:
+        raise KindError(f"{call}: `{name}` must be one int, got {shown(dim)}; {fix}")
+    return _wrapped(number, ndim, call, name)
+
+
+def _wrapped(dim: int, ndim: int, call: str, name: str = "dim") -> int:
     limit = max(ndim, 1)
-    result = []
-    for d in range(ndim) if dim is None else _numbers(dim, call):
-        if not -limit <= d < limit:
-            raise DimError(
-                f"{call}: `dim` must be in [{-limit}, {limit - 1}] for a {ndim}-D tensor, got {d} (Dimension out of range); "
-                "count dims from 0, or from -1 backwards"
-            )
-        result.append(d % limit)
-    return result
+    if not -limit <= dim < limit:
+        raise DimError(
+            f"{call}: `{name}` must be in [{-limit}, {limit - 1}] for a {ndim}-D tensor, got {dim} (Dimension out of range); "
+            "count dims from 0, or from -1 backwards"
+        )
+    return dim % limit
 
 
 def _numbers(dim: int | Sequence[int], call: str) -> tuple[int, ...]:
@@ -138,7 +154,7 @@ def _numbers(dim: int | Sequence[int], call: str) -> tuple[int, ...]:
     except TypeError:  # no whole number; a tensor of several has __index__, too
         pass
     raise KindError(
-        f"{call}: `dim` must be an int, a sequence of ints or None, got {dim!r}; count dims from 0, or from -1 backwards"
+        f"{call}: `dim` must be an int, a sequence of ints or None, got {shown(dim)}; count dims from 0, or from -1 backwards"
     )
 
 

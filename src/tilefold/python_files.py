@@ -44,7 +44,10 @@ def load_file(path: Path, call: str = "xray", what: str = "kernel") -> ModuleTyp
         sys.path.append(str(path.parent))
     try:
         specification.loader.exec_module(module)
-    except Exception as error:
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a script's sys.exit would end the command, with the script's code
         del sys.modules[name]
         raise CompileError(
             f"{call}: {path.name} must import, got {said(error, path)}; run it with python"
@@ -57,4 +60,5 @@ def said(error: BaseException, path: Path) -> str:
     rows = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
     line = error.lineno if isinstance(error, SyntaxError) else rows[-1] if rows else None
     where = "" if line is None else f" in {path.name}:{line}"
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}{f': {message}' if message else ''}{where}"

@@ -15,7 +15,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError
 from tilefold.modes import as_given, check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
-from tilefold.problem import broadcast_shape, normalize_dims
+from tilefold.problem import broadcast_shape, one_dim
 from tilefold.requests import Segments
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import (
@@ -30,6 +30,9 @@ from tilefold.validate import (
 )
 
 CALL = "segment_reduce"
+_LEAST = torch.iinfo(
+    torch.int64
+).min  # the bit that turns the order of unsigned numbers into that of signed ones
 
 
 class Keyed(NamedTuple):
@@ -119,7 +122,7 @@ def _fold(
 ) -> list[Tensor]:
     """Results of checked arguments' segments, unpacked."""
     check_inputs(tensors, monoid, guarantee, CALL)
-    check_tensors([tensors[0], offsets], CALL)
+    check_tensors([tensors[0], offsets], CALL, names=(None, "offsets"))
     dtype = as_dtype(dtype, CALL)
     shape = broadcast_shape(tensors, CALL)
     place = _dim_of(dim, len(shape))
@@ -145,9 +148,7 @@ def _fold(
 def _dim_of(dim: Any, ndim: int) -> int:
     if ndim == 0:
         raise ShapeError(f"{CALL}: inputs must have a dim to cut into segments, got 0-D; give at least one")
-    if isinstance(dim, bool) or not hasattr(type(dim), "__index__"):
-        raise KindError(f"{CALL}: `dim` must be one int, got {dim!r}; call once for each dim")
-    return normalize_dims(operator.index(dim), ndim, CALL)[0]
+    return one_dim(dim, ndim, CALL, fix="call once for each dim")
 
 
 # ------------------------------------------------------------------------------------------------ offsets
@@ -186,7 +187,7 @@ def _of_keys(
 ) -> tuple[Tensor | None, Tensor]:
     """(keys, offsets) of runs of equal keys; or offsets of the keys 0 ... num_segments - 1, found by bisection."""
     check_is_tensor(by, CALL, "`by`")
-    check_tensors([*tensors, by], CALL)
+    check_tensors([*tensors, by], CALL, names=(*[None] * len(tensors), "by"))
     shape = broadcast_shape(tensors, CALL)
     length = shape[_dim_of(dim, len(shape))]
     if by.shape != (length,):
@@ -223,18 +224,19 @@ def _bisected(by: Tensor, number: int, validate: bool) -> Tensor:
         raise DtypeError(
             f"{CALL}: with num_segments, `by` must hold whole numbers, got {by.dtype}; convert it, or leave num_segments out"
         )
+    keys = by.view(torch.int64) ^ _LEAST if by.dtype == torch.uint64 else by.to(torch.int64)
     if (
         (validate or not by.is_cuda)
         and not (is_abstract(by) or by.is_meta)
-        and bool((by[1:] < by[:-1]).any())
+        and bool((keys[1:] < keys[:-1]).any())
     ):
-        at = int((by[1:] < by[:-1]).nonzero()[0])
+        at = int((keys[1:] < keys[:-1]).nonzero()[0])
         raise ArgumentError(
-            f"{CALL}: with num_segments, `by` must be sorted, got {by[at]} before {by[at + 1]} at position {at}; sort the "
-            "keys, and the inputs by them"
+            f"{CALL}: with num_segments, `by` must be sorted, got {by[at].tolist()} before {by[at + 1].tolist()} at position "
+            f"{at}; sort the keys, and the inputs by them"
         )
     wanted = torch.arange(number + 1, dtype=torch.int64, device=by.device)
-    return torch.searchsorted(by.to(torch.int64), wanted)
+    return torch.searchsorted(keys, wanted ^ _LEAST if by.dtype == torch.uint64 else wanted)
 
 
 def _check_offsets(offsets: Tensor, length: int, monoid: Monoid) -> None:
@@ -286,17 +288,31 @@ def _of_jagged(
             raise ShapeError(
                 f"{CALL}: jagged inputs must share their offsets, got several; make one from the other's offsets"
             )
-    if dim not in (0, first._ragged_idx):
+    if one_dim(dim, first.ndim, CALL) not in (0, first._ragged_idx):
         raise ArgumentError(
             f"{CALL}: jagged inputs are folded along their ragged dim {first._ragged_idx}, got dim={dim}; leave it out"
         )
-    place = first._ragged_idx - 1
-    targets = out if out is None else [t.movedim(0, place) for t in listed(out)]
-    values = [t.values() for t in tensors]
-    results = segment_reduce(values, monoid, first.offsets(), dim=place, out=targets, **options)
+    place, values = first._ragged_idx - 1, [t.values() for t in tensors]
     if not place:
-        return results
+        return segment_reduce(values, monoid, first.offsets(), out=out, **options)
+    targets = None if out is None else _moved(listed(out), place, (first.shape[0], values))
+    results = segment_reduce(values, monoid, first.offsets(), dim=place, out=targets, **options)
+    if targets is not None:
+        return monoid.pack(listed(out))
     if isinstance(results, Tensor):
         return results.movedim(place, 0)
     moved = [r.movedim(place, 0) for r in results]
     return tuple(moved) if type(results) is tuple else type(results)(*moved)
+
+
+def _moved(targets: list[Any], place: int, of: tuple[int, list[Tensor]]) -> list[Any]:
+    """Targets whose rows come first, as results have them; what is no tensor is left to the checks."""
+    batch, values = of
+    shape = list(broadcast_shape(values, CALL))
+    del shape[place]
+    for t in targets:
+        if isinstance(t, Tensor) and list(t.shape) != [batch, *shape]:
+            raise ShapeError(
+                f"{CALL}: `out` must have the result's shape {[batch, *shape]}, got {list(t.shape)}; make it so"
+            )
+    return [t.movedim(0, place) if isinstance(t, Tensor) else t for t in targets]

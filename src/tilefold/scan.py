@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,17 +13,27 @@ from torch._C import _is_any_autocast_enabled as _any_autocast
 
 from tilefold import dispatch
 from tilefold.algebra import program as programs
-from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.dtypes import integer_limits, is_float
 from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.numbers import short_text
 from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError, DeviceError, DtypeError, EmptyError, KindError, ShapeError
 from tilefold.modes import as_widened, check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
-from tilefold.problem import broadcast_shape, wrapped_dims
+from tilefold.problem import broadcast_shape, one_dim
 from tilefold.requests import Scan
 from tilefold.switch import layout
 from tilefold.uncompiled import uncompiled
-from tilefold.validate import as_dtype, as_inputs, check_inputs, check_out, check_tensors, is_abstract, plain
+from tilefold.validate import (
+    as_dtype,
+    as_inputs,
+    check_apart,
+    check_inputs,
+    check_out,
+    check_tensors,
+    is_abstract,
+    plain,
+)
 
 State = Tensor | bool | int | float
 
@@ -80,7 +92,7 @@ def scan(
     """
     tensors = as_inputs(inputs, monoid, "scan")
     before = [] if init is None else _fields_of(init)
-    relevant = [*tensors, *(f for f in before if isinstance(f, Tensor)), *listed(out)]
+    relevant = [*tensors, *(f for f in before if isinstance(f, Tensor) or overridden(f)), *listed(out)]
     if overridden(*relevant):
         return override(
             scan, relevant, inputs, monoid, dim, init=init, exclusive=exclusive, reverse=reverse,
@@ -135,7 +147,8 @@ def scan_tensors(
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
-    axis = _one_dim(dim, len(shape), call)
+    # Prefixes along several dims would need an order among them, which a reshape says.
+    axis = one_dim(dim, len(shape), call, fix="flatten several dims first, in the order of the scan")
     program = programs.specialize(monoid.total, tuple(convert or t.dtype for t in tensors), dtype)
     whole = shape or (1,)  # a 0-d tensor has one dim
     rows = () if not shape else (*whole[:axis], *whole[axis + 1 :])
@@ -143,6 +156,7 @@ def scan_tensors(
     if monoid.algebra.identity is None and not before:
         _need_identity(monoid, shape, whole[axis], exclusive, return_state, call)
     targets = check_out(out, program.outputs, shape, tensors, call)
+    check_apart(targets, init or (), "init", call)
     check_not_recorded(call, tensors[0].is_cuda)
     request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole)
     abstract = next((t for t in tensors if is_abstract(t)), None)
@@ -229,15 +243,6 @@ def _check_flags(call: str, **flags: Any) -> None:
             )
 
 
-def _one_dim(dim: Any, ndim: int, call: str) -> int:
-    """The dim to scan: prefixes along several would need an order among them, which a reshape says."""
-    if dim is None or isinstance(dim, list | tuple):
-        raise KindError(
-            f"{call}: `dim` must be one int, got {dim!r}; flatten the dims first, in the order of the scan"
-        )
-    return wrapped_dims(dim, ndim, call)[0]
-
-
 def _need_identity(
     monoid: Monoid, shape: Sequence[int], length: int, exclusive: bool, return_state: bool, call: str
 ) -> None:
@@ -271,20 +276,18 @@ def _initial(
 
 def _field(value: Any, name: str, dtype: torch.dtype, rows: Sequence[int], like: Tensor, call: str) -> Tensor:
     if isinstance(value, Tensor):
-        check_tensors([value], call)
+        check_tensors([value], call, names=("init",))
         if value.device != like.device:
             raise DeviceError(
                 f"{call}: `init` must be on the inputs' device {like.device}, got {value.device} for {name}; move it there"
             )
         loses = is_float(value.dtype) and not is_float(dtype)
         field = value if value.dtype == dtype else value.to(dtype)
-    elif isinstance(value, bool | int | float):
-        loses = isinstance(value, float) and not is_float(dtype)
-        field = (
-            torch.zeros((), dtype=dtype, device=like.device)
-            if loses
-            else like.new_full((), value, dtype=dtype)
-        )
+    elif isinstance(value, numbers.Real):
+        number = int(value) if isinstance(value, numbers.Integral) else float(value)
+        loses = isinstance(number, float) and not is_float(dtype)
+        _check_held(number, name, dtype, call)
+        field = like.new_zeros((), dtype=dtype) if loses else like.new_full((), number, dtype=dtype)
     else:
         raise KindError(
             f"{call}: `init` must be a number or a tensor for each field, got {type(value).__name__} for {name}; "
@@ -300,6 +303,20 @@ def _field(value: Any, name: str, dtype: torch.dtype, rows: Sequence[int], like:
         raise ShapeError(
             f"{call}: `init` must broadcast to the rows' shape {list(rows)}, got {list(field.shape)} for {name}; reshape it"
         ) from None
+
+
+def _check_held(number: int | float, name: str, dtype: torch.dtype, call: str) -> None:
+    """Refuse a number beyond what the field's dtype holds; an infinity and NaN are left to what floats hold."""
+    if number != number or number in (math.inf, -math.inf) or dtype == torch.bool:
+        return
+    least, greatest = (
+        integer_limits(dtype) if not is_float(dtype) else (-torch.finfo(dtype).max, torch.finfo(dtype).max)
+    )
+    if not least <= number <= greatest:
+        raise ArgumentError(
+            f"{call}: `init` must fit the field {name}, which is carried as {dtype}, got {short_text(number)}; give a number "
+            f"in [{least}, {greatest}]"
+        )
 
 
 def _of_nothing(request: Scan, before: Sequence[Tensor], device: torch.device) -> list[Tensor]:

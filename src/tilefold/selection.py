@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from tilefold import dispatch
-from tilefold.errors import ArgumentError, KindError, ShapeError
+from tilefold.errors import ArgumentError, KindError, ShapeError, shown
 from tilefold.modes import check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.planner.selections import MOST
-from tilefold.problem import wrapped_dims
+from tilefold.problem import one_dim
 from tilefold.requests import Selected
 from tilefold.switch import layout
 from tilefold.uncompiled import uncompiled
@@ -38,7 +38,7 @@ def topk(
 
     Args:
         x: [K, M], any shape and strides, read in place; bool, integers of 8 to 64 bits or floats of 8 to 64 bits.
-        k: how many, at most 32 and at most the dim's length. 0 gives empty results.
+        k: how many, at most 32 and at most the dim's length. 0 gives empty results, of a 0-d tensor its element.
         dim: the dim to take them from; -1 is the last.
         largest: False takes the smallest. NaN counts as greater than any number, as in torch; both zeros are equal.
         sorted: the results are sorted either way, best first.
@@ -87,7 +87,8 @@ def _selected(
     check_not_recorded("topk", x.is_cuda)
     if is_abstract(x):
         return [x.new_empty(shape, dtype=d) for d in dtypes] if targets is None else targets
-    if 0 in shape or (k == 0 and not shape):
+    k = max(k, 1) if not shape else k  # a 0-d tensor's only element, as in torch
+    if 0 in shape:
         return [torch.empty(shape, dtype=d, device=x.device) for d in dtypes] if targets is None else targets
     seen = plain(x).resolve_neg() if x.is_neg() else plain(x)
     seen = seen if seen.ndim else seen.view(1)
@@ -102,12 +103,10 @@ def _checked(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: st
     check_guarantee(guarantee, "topk")
     for name, value in (("largest", largest), ("sorted", ordered)):
         if not isinstance(value, bool):
-            raise KindError(f"topk: `{name}` must be True or False, got {value!r}; write bool(...)")
-    if dim is None or isinstance(dim, Sequence):
-        raise KindError(f"topk: `dim` must be an int, got {dim!r}; name one dim")
-    (along,) = wrapped_dims(dim, x.ndim, "topk")
+            raise KindError(f"topk: `{name}` must be True or False, got {shown(value)}; write bool(...)")
+    along = one_dim(dim, x.ndim, "topk")
     if isinstance(k, bool) or not hasattr(k, "__index__"):
-        raise KindError(f"topk: `k` must be an int, got {k!r}; say how many elements to take")
+        raise KindError(f"topk: `k` must be an int, got {shown(k)}; say how many elements to take")
     k, length = operator.index(k), x.shape[along] if x.ndim else 1
     if not 0 <= k <= length:
         raise ShapeError(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tilefold import dispatch
-from tilefold.errors import DtypeError, KindError
-from tilefold.modes import check_not_recorded
+from tilefold.errors import DtypeError
+from tilefold.modes import check_not_recorded, check_not_traced
 from tilefold.overrides import overridden, override
-from tilefold.problem import wrapped_dims
+from tilefold.problem import one_dim
 from tilefold.requests import Rearrangement
 from tilefold.switch import layout
 from tilefold.uncompiled import uncompiled
@@ -75,6 +74,8 @@ def _transposed(x: Any, dim0: Any, dim1: Any, out: Any, guarantee: str, key: Any
         return view.new_empty(view.shape) if targets is None else targets[0]
     if x.numel() == 0:
         return torch.empty(view.shape, dtype=x.dtype, device=x.device) if targets is None else targets[0]
+    if x.dtype not in _MOVED:  # bits seen as another dtype, which a trace does not hold
+        check_not_traced("transpose")
     bits = _as_bits(plain(view))
     request = Rearrangement(tuple(bits.shape), bits.dtype, guarantee)
     if targets is None:
@@ -93,14 +94,8 @@ def _checked(x: Any, dim0: Any, dim1: Any, guarantee: str) -> tuple[int, int]:
     check_guarantee(guarantee, "transpose")
     if x.is_quantized:
         raise DtypeError(f"transpose: the input must hold plain numbers, got {x.dtype}; pass int_repr()")
-    (first,), (second,) = (_dim(d, x.ndim) for d in (dim0, dim1))
-    return first, second
-
-
-def _dim(dim: Any, ndim: int) -> list[int]:
-    if dim is None or isinstance(dim, Sequence):
-        raise KindError(f"transpose: each dim must be an int, got {dim!r}; name two dims")
-    return wrapped_dims(dim, ndim, "transpose")
+    fix = "name two dims"
+    return one_dim(dim0, x.ndim, "transpose", "dim0", fix), one_dim(dim1, x.ndim, "transpose", "dim1", fix)
 
 
 def _as_bits(x: Tensor) -> Tensor:

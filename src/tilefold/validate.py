@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.autograd import forward_ad
+from torch.overrides import has_torch_function
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import FOLDABLE, check_foldable
@@ -25,7 +26,7 @@ def check_is_tensor(x: Any, call: str, name: str = "the input") -> None:
 
 
 def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
-    """The inputs as a list: a tensor alone, or a sequence of them.
+    """The inputs as a list: a tensor alone, or what decides as one (`__torch_function__`), or a sequence of them.
 
     Raises:
         KindError: something else was given, or what folds is no monoid.
@@ -35,7 +36,7 @@ def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
             f"{call}: a tensor is folded with a tilefold.Monoid, got {type(monoid).__name__}; "
             "take one of tilefold.monoids or make one"
         )
-    if isinstance(inputs, torch.Tensor):
+    if isinstance(inputs, torch.Tensor) or has_torch_function((inputs,)):
         return [inputs]
     if not isinstance(inputs, Sequence) or isinstance(inputs, str):
         raise KindError(
@@ -45,8 +46,14 @@ def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
     return list(inputs)
 
 
-def check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str, call: str) -> None:
-    """Refuse inputs that no backend folds.
+def check_inputs(
+    tensors: Sequence[torch.Tensor],
+    monoid: Monoid,
+    guarantee: str,
+    call: str,
+    names: Sequence[str | None] = (),
+) -> None:
+    """Refuse inputs that no backend folds. `names` as in `check_tensors`.
 
     Raises:
         ArgumentError, DeviceError, DtypeError, GradientError: a rule is broken; the message says which.
@@ -56,47 +63,70 @@ def check_inputs(tensors: Sequence[torch.Tensor], monoid: Monoid, guarantee: str
             f"{call}: {monoid.name} folds {monoid.algebra.inputs} input tensor(s), got {len(tensors)}; "
             "give as many tensors as lift takes elements"
         )
-    check_tensors(tensors, call)
+    check_tensors(tensors, call, names=names)
     check_guarantee(guarantee, call)
 
 
-def check_tensors(tensors: Sequence[torch.Tensor], call: str, *, any_dtype: bool = False) -> None:
+def check_tensors(
+    tensors: Sequence[torch.Tensor], call: str, *, any_dtype: bool = False, names: Sequence[str | None] = ()
+) -> None:
     """Refuse what is no plain tensor of real numbers (of any, with `any_dtype`) with memory of its own, and several devices.
 
+    `names` are those of the arguments, for messages; an input has none.
+
     Raises:
-        DeviceError, DtypeError, GradientError, KindError: a rule is broken; the message says which.
+        DeviceError, DtypeError, GradientError, KindError, ShapeError: a rule is broken; the message says which.
     """
-    for t in tensors:
+    for t, name in itertools.zip_longest(tensors, names):
         if not isinstance(t, torch.Tensor):
-            raise KindError(f"{call}: inputs must be tensors, got {type(t).__name__}; use torch.as_tensor")
+            rule = "inputs must be tensors" if name is None else f"`{name}` must be a tensor"
+            raise KindError(f"{call}: {rule}, got {type(t).__name__}; use torch.as_tensor")
         if t.device != tensors[0].device:
-            raise DeviceError(
-                f"{call}: inputs must be on one device, got {tensors[0].device} and {t.device}; move one"
-            )
-        _check_memory(t, call)
+            _refuse_device(t, tensors[0].device, name, call)
+        check_memory(t, call, name)
         if not any_dtype:
-            check_foldable(t.dtype, call)
-        _check_transforms(t, call)
+            _check_numbers(t.dtype, call, name)
+        _check_transforms(t, call, name)
 
 
-def _check_memory(t: torch.Tensor, call: str) -> None:
-    """Refuse what has no elements of its own at strides, or more dims than torch walks."""
+def _refuse_device(t: torch.Tensor, device: torch.device, name: str | None, call: str) -> NoReturn:
+    if name is None:
+        raise DeviceError(f"{call}: inputs must be on one device, got {device} and {t.device}; move one")
+    raise DeviceError(
+        f"{call}: `{name}` must be on the input's device {device}, got {t.device}; move it there"
+    )
+
+
+def check_memory(t: torch.Tensor, call: str, name: str | None = None) -> None:
+    """Refuse what has no elements of its own at strides, or more dims than torch walks.
+
+    Raises:
+        DtypeError, KindError, ShapeError: it is such a tensor.
+    """
+    what, whose = ("inputs", "their") if name is None else (f"`{name}`", "its")
     if t.layout != torch.strided or t.is_nested:
         got = (
             "a nested tensor; fold what unbind() gives"
             if t.is_nested
             else f"layout {t.layout}; call to_dense()"
         )
-        raise DtypeError(f"{call}: inputs must be dense (strided), got {got}")
+        raise DtypeError(f"{call}: {what} must be dense (strided), got {got}")
     if _is_wrapper(t):
         raise KindError(
-            f"{call}: inputs must have memory of their own, got {type(t).__name__}, which wraps other tensors; "
+            f"{call}: {what} must have memory of {whose} own, got {type(t).__name__}, which wraps other tensors; "
             "fold what it wraps"
         )
     if t.ndim > 64:
         raise ShapeError(
-            f"{call}: only tensors with up to 64 dims are supported, got {t.ndim}; reshape the input"
+            f"{call}: only tensors with up to 64 dims are supported, got {t.ndim}; reshape {name or 'the input'}"
         )
+
+
+def _check_numbers(dtype: torch.dtype, call: str, name: str | None) -> None:
+    if name is None:
+        check_foldable(dtype, call)
+    elif dtype not in FOLDABLE:
+        raise DtypeError(f"{call}: `{name}` must hold real numbers or bool, got {dtype}; convert it")
 
 
 def check_guarantee(guarantee: str, call: str) -> None:
@@ -153,21 +183,22 @@ def check_keepdim(keepdim: Any, call: str) -> None:
         )
 
 
-def _check_transforms(t: torch.Tensor, call: str) -> None:
+def _check_transforms(t: torch.Tensor, call: str, name: str | None) -> None:
     """Folds have no derivative and no batching rule yet: say so rather than lose one."""
+    what = "an input" if name is None else f"`{name}`"
     if t.requires_grad and torch.is_grad_enabled():
         raise GradientError(
-            f"{call}: an input must not require grad, got one that does, and folds have no derivative yet; "
+            f"{call}: {what} must not require grad, got one that does, and folds have no derivative yet; "
             "use torch.no_grad() or detach()"
         )
     if torch._C._functorch.is_functorch_wrapped_tensor(t):
         raise GradientError(
-            f"{call}: inputs must be plain tensors, got one inside torch.func (vmap, grad, jvp), which has no rule for "
+            f"{call}: {what} must be a plain tensor, got one inside torch.func (vmap, grad, jvp), which has no rule for "
             "folds yet; fold a dim of the whole tensor instead"
         )
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None:  # type: ignore[no-untyped-call]  # torch's own
         raise GradientError(
-            f"{call}: an input must not carry a forward derivative, got a dual tensor, and folds have no derivative yet; "
+            f"{call}: {what} must not carry a forward derivative, got a dual tensor, and folds have no derivative yet; "
             "use forward_ad.unpack_dual(x).primal"
         )
 
@@ -206,6 +237,17 @@ def check_out(
             f"{call}: the tensors of `out` must not overlap, got memory of both; use a fresh tensor for each"
         )
     return targets
+
+
+def check_apart(targets: Sequence[torch.Tensor] | None, others: Sequence[Any], name: str, call: str) -> None:
+    """Refuse an `out` that shares memory with what another argument gives.
+
+    Raises:
+        ShapeError: it does.
+    """
+    tensors = [t for t in others if isinstance(t, torch.Tensor)]
+    if any(_overlap(target, t) for target in targets or () for t in tensors):
+        raise ShapeError(f"{call}: `out` must not overlap `{name}`, got memory of both; use a fresh tensor")
 
 
 def _check_target(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,6 +31,7 @@ from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan
 from tilefold.planner.scans import ScanTile, Work
 from tilefold.problem import Problem
 from tilefold.xray.machine import all_programs
+from tilefold.xray.machine.counts import global_cost
 from xray import running
 from xray.running import run_call
 
@@ -47,6 +50,13 @@ ROWS = {
     "shared": ScanTile(1, 32, True, 1, 1, shares=1, group=2, groups=2),
     "shared by a chain": ScanTile(1, 32, True, 4, 1, chunk=4, stored=4, shares=1),
     "shared chunks": ScanTile(2, 16, True, 2, 1, chunk=4, stored=2, shares=1, group=4, groups=1),
+    "shared, read again": ScanTile(
+        1, 32, True, 4, 1, chunk=4, stored=4, shares=1, group=4, groups=1, again=True
+    ),
+    "aligned": ScanTile(1, 32, True, 4, 1, chunk=4, stored=4, align=4),
+    "aligned, ahead": ScanTile(1, 32, True, 2, 1, chunk=4, stored=2, align=2, ahead=True),
+    "aligned, several rows": ScanTile(4, 64, True, 2, 2, chunk=2, stored=2, align=2),
+    "aligned, shared": ScanTile(1, 32, True, 4, 1, chunk=4, stored=4, shares=1, group=2, groups=2, align=4),
 }
 COLUMNS = {
     "walked": ScanTile(4, 4, False, 1, 1),
@@ -79,7 +89,7 @@ def planned(
     tile = replace(tile, work=work)
     if not tile.shares:
         return problem, replace(plan, steps=(Launch("scan_walked", tile, reads, writes),), workspaces=())
-    tile = replace(tile, shares=-(-problem.length // tile.length))
+    tile = replace(tile, shares=-(-(problem.length + tile.align - 1) // tile.length))
     words = scans.state_words(scans.scan_program(program, work, problem.length))
     buffer = Buffer("words", (scans.shared_words(problem, tile, words),), torch.int64)
     steps = (LibraryCall("zeroed", (), ("words",)), Launch("scan_tiles", tile, reads, (*writes, "words")))
@@ -111,8 +121,17 @@ def check(
 @pytest.mark.parametrize("work", SOME.values(), ids=list(SOME))
 @pytest.mark.parametrize("name", list(ROWS))
 def test_rows(name: str, work: Work) -> None:
-    length = {"walked": 65, "several rows": 63, "walked chunks": 64}.get(name, 150)
+    length = {"walked": 65, "several rows": 63, "walked chunks": 64, "aligned, several rows": 63}.get(
+        name, 150
+    )
     check(MATRICES, drawn(MATRICES, (2, length)), 1, ROWS[name], work)
+
+
+@pytest.mark.parametrize("length", [31, 33, 62, 64, 97])
+def test_rows_that_begin_anywhere_between_vectors(length: int) -> None:
+    """A row's first and last vectors are its own in part; positions count from its first element."""
+    for name, reverse in (("aligned", False), ("aligned, ahead", True), ("aligned, shared", length % 2 == 0)):
+        check(POSITIONS, drawn(POSITIONS, (3, length)), 1, ROWS[name], Work(reverse=reverse))
 
 
 @pytest.mark.parametrize("work", SOME.values(), ids=list(SOME))
@@ -125,6 +144,126 @@ def test_columns(name: str, work: Work) -> None:
 def test_around_tiles_and_blocks_of_groups(length: int) -> None:
     for name in ("walked", "shared"):
         check(POSITIONS, drawn(POSITIONS, (1, length)), 1, ROWS[name], Work(reverse=length % 2 == 0))
+
+
+INF = float("inf")
+N = 130
+STEEP = {
+    "normal": torch.randn(N, generator=torch.Generator().manual_seed(0)),
+    "wide": torch.randn(N, generator=torch.Generator().manual_seed(1)) * 300,
+    "rising": torch.arange(N) * 5.0,
+    "falling": torch.arange(N) * -5.0,
+    "rises by 1000, then falls": torch.cat([torch.arange(65) * 16.0, 1024 - torch.arange(65) * 16.0]),
+    "one huge value": torch.cat([torch.zeros(70), torch.tensor([1e30]), torch.zeros(59)]),
+    "a step": torch.cat([torch.zeros(50), torch.full((80,), 17.0)]),
+    "-inf before": torch.cat([torch.full((75,), -INF), torch.zeros(55)]),
+    "-inf alone": torch.full((N,), -INF),
+    "NaN inside": torch.cat([torch.zeros(77), torch.tensor([float("nan")]), torch.zeros(52)]),
+    "+inf inside": torch.cat([torch.zeros(77), torch.tensor([INF]), torch.zeros(52)]),
+    "the least": torch.full((N,), -3e38),
+    "holes": torch.where(torch.arange(N) % 3 == 0, torch.arange(N) / 9.0, torch.tensor(-INF)),
+}
+SUMS = {
+    "rows": ScanTile(16, 64, True, 4, 1, chunk=8, stored=8, sums=True),
+    "rows aligned": ScanTile(16, 256, True, 4, 1, chunk=8, stored=8, align=4, sums=True),
+    "rows shared": ScanTile(
+        16, 64, True, 4, 1, chunk=8, stored=4, shares=1, group=2, groups=1, sums=True, again=True
+    ),
+    "columns": ScanTile(16, 64, False, 1, 1, chunk=8, ahead=True, sums=True),
+    "a thread's columns": ScanTile(16, 32, False, 1, 1, chunk=32, ahead=True, sums=True),
+    "columns shared": ScanTile(16, 64, False, 1, 1, chunk=8, shares=1, group=2, groups=2, sums=True),
+}
+
+
+def check_sums(
+    tile: ScanTile, rows: dict[str, Tensor], dtype: torch.dtype, reverse: bool, machine: bool = False
+) -> None:
+    """logcumsumexp by a plan beside float64, within the bound of docs/guarantees.md."""
+    whole = torch.stack(list(rows.values())).to(dtype)
+    x = whole if tile.by_rows else whole.t().contiguous()
+    dim = 1 if tile.by_rows else 0
+    program = programs.specialize(monoids.LOGSUMEXP.total, (dtype,))
+    problem, plan = planned([x], program, dim, tile, Work(reverse=reverse))
+    result = torch.full(x.shape, 9).to(dtype)
+    made = calls_of(plan, problem, program, interpret=not machine)
+    if machine:
+        launches = [functools.partial(run_call, call, architecture=90) for call in made]
+        run_steps(plan, [x], [result], launches, LIBRARY, lambda writes: None)  # type: ignore[arg-type]
+    else:
+        interpret(plan, made, program, [x], [result])
+    got, exact = result if dim else result.t(), whole.double()
+    got, exact = (got.flip(1), exact.flip(1)) if reverse else (got, exact)
+    want, largest = exact.logcumsumexp(1), exact.nan_to_num(0, 0, 0).abs().cummax(1).values
+    u, steps = 2.0**-24, tile.chunk + 20
+    bound = (4 * steps + 2 * largest + 4 * (16 + math.log(N))) * u + 2 * torch.finfo(
+        dtype
+    ).eps * want.abs().nan_to_num(0)
+    equal = (got == want) | (got.isnan() & want.isnan())
+    bad = ~(equal | ((got.double() - want).abs() <= bound))
+    assert not bad.any(), [
+        (name, row.nonzero()[:3].tolist()) for name, row in zip(rows, bad, strict=True) if row.any()
+    ]
+
+
+@pytest.mark.parametrize("name", list(SUMS))
+def test_sums_of_exponentials(name: str) -> None:
+    for dtype, reverse in ((torch.float32, False), (torch.bfloat16, True)):
+        check_sums(SUMS[name], STEEP, dtype, reverse)
+
+
+@pytest.mark.parametrize("name", ["rows", "rows aligned", "rows shared"])
+def test_ptx_of_sums(name: str) -> None:
+    some = {row: STEEP[row] for row in ("wide", "-inf before", "NaN inside")}
+    check_sums(
+        replace(SUMS[name], lines=1, length=32 * SUMS[name].chunk), some, torch.float32, False, machine=True
+    )
+
+
+def test_what_is_planned_as_sums_and_what_is_aligned() -> None:
+    def tile(
+        shape: tuple[int, ...], dtype: torch.dtype = torch.float32, dim: int = 1, **options: Any
+    ) -> ScanTile:
+        x = torch.empty(shape, dtype=dtype)[:, : options.pop("columns", None)]
+        guarantee = options.pop("guarantee", "run_to_run")
+        work = options.pop("work", Work())
+        program = programs.specialize(monoids.LOGSUMEXP.total, (dtype,))
+        problem = scans.scan_problem([x], dim, guarantee)
+        found = scans.plan_scan(problem, program, work, H200, guarantee, **options).stages[0]
+        assert isinstance(found, ScanTile)
+        return found
+
+    assert tile((8, 1024)).sums
+    assert not tile((8, 1024), sums=False).sums
+    assert not tile((8, 1024), torch.float64).sums
+    assert not tile((8, 1024), work=Work(exclusive=True)).sums
+    assert tile((8, 1027)).align == 4
+    assert tile((8, 1027), torch.bfloat16).align == 8
+    assert tile((8, 1024)).align == 1
+    assert tile((8, 1026)).align == 1  # two elements at once
+    assert tile((8, 1027), guarantee="batch_invariant").align == 1
+    assert tile((8, 1029), columns=1027).align == 1  # results begin elsewhere
+    assert tile((1027, 9), dim=0).align == 1
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((64, 64), 1), ((40, 100), 1), ((64, 95), 0)], ids=str)
+def test_neighbouring_threads_have_neighbours(shape: tuple[int, int], dim: int) -> None:
+    """Sectors that requests touch, over the sectors there are: rows shorter than a warp reads, columns of odd width."""
+    x = torch.randint(-5, 6, shape).float()
+    program = programs.specialize(monoids.SUM.total, (torch.float32,))
+    problem = scans.scan_problem([x], dim, "run_to_run")
+    plan = scans.plan_scan(problem, program, Work(), H200, "run_to_run")
+    if dim == 0:
+        tile = ScanTile(32, 64, False, 1, 4, chunk=16)
+        plan = replace(
+            plan, steps=(replace(plan.launched[0], settings=tile, kernel="scan_walked"),), workspaces=()
+        )
+    (call,) = calls_of(plan, problem, program)
+    result = torch.empty(shape)
+    outcomes = run_call(call, [x], [result], architecture=90)
+    assert torch.equal(result, x.cumsum(dim))
+    for stores in (False, True):
+        moved = global_cost(a for o in outcomes for a in o.accesses if (a.kind == "store") == stores)
+        assert moved.sectors <= 1.3 * math.ceil(x.nbytes / 32)
 
 
 def test_states_of_64_bits_and_of_bools() -> None:

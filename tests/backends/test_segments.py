@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.atomics import atomic_of
 from tilefold.planner.device import H200, Device
-from tilefold.planner.plan import Plan
+from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.segments import Chunks
 from tilefold.requests import Reduction, Request, Segments
 from xray.running import run_plan
 
@@ -55,7 +57,8 @@ def compare(x: Tensor, monoid: tilefold.Monoid, offsets: Tensor, dim: int = 0, d
     ("lengths", "monoid", "device"),
     [("equal", monoids.SUM, H200), ("short", AFFINE, H200), ("one long among empty ones", AFFINE, H200),
      ("lengths around a window", WEIGHTED, SMALL), ("lengths around a window", AFFINE, SMALL),
-     ("more in a window than are folded with it", AFFINE, SMALL)],
+     ("more in a window than are folded with it", AFFINE, SMALL), ("that end where tiles end", AFFINE, SMALL),
+     ("that end where tiles end", monoids.SUM, SMALL)],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )  # fmt: skip
 def test_rows(lengths: str, monoid: tilefold.Monoid, device: Device) -> None:
@@ -65,6 +68,55 @@ def test_rows(lengths: str, monoid: tilefold.Monoid, device: Device) -> None:
     kernel = "segment_rows" if monoid is WEIGHTED else "segment_runs"
     assert names in ([kernel], [kernel, "segment_pieces"])
     assert not device.overlaps or len(names) == 1 or plan.overlap
+
+
+@pytest.mark.parametrize("columns", [(), (5,)], ids=["rows", "columns"])
+def test_segments_of_many_pieces(columns: tuple[int, ...]) -> None:
+    """Longer than pieces are combined side by side, in more turns than one, beside others of few pieces."""
+    length = 900 if columns else 15000
+    x, offsets = drawn(length + 99, *columns), offsets_of([3, length // 10, length // 2, 1, length // 3])
+    request = segments(x, AFFINE, offsets)
+    problem, plan = request.plan([x, offsets], Device("of many SMs", 1000, 90), library=False)
+    first, second = plan.steps
+    assert isinstance(second, Launch)
+    few = replace(second, settings=replace(second.settings, tails=2, lanes=1, together=8, near=2))
+    results = [torch.full(shape, 77).to(dtype) for shape, dtype in request.results]
+    run_plan(replace(plan, steps=(first, few)), problem, request.program, [x, offsets], results, 90)
+    with tilefold.backend("reference"):
+        want = tilefold.segment_reduce(x, AFFINE, offsets)
+    assert first.settings.chunks >= 8  # type: ignore[union-attr]
+    assert all(torch.equal(a, b) for a, b in zip(results, want, strict=True))
+
+
+@pytest.mark.parametrize("columns", [(), (5,)], ids=["rows", "columns"])
+def test_chunks_behind_the_last_segment(columns: tuple[int, ...]) -> None:
+    compare(drawn(3100, *columns), AFFINE, offsets_of([100, 0, 500, 400], 2000))
+    compare(drawn(3100, *columns), AFFINE, offsets_of([100, 0, 500, 400]))
+
+
+def test_bits_of_a_sum_follow_from_offsets_alone() -> None:
+    """Lengths on both sides of what is folded by elements, by runs and by windows; float64 keeps a reference exact."""
+    lengths = [1, 47, 48, 49, 63, 65, 127, 129, 255, 257, 511, 513, 1023, 1025, 2047, 2049, 5000]
+    x = torch.randn(sum(lengths), generator=torch.Generator().manual_seed(0))
+    offsets = offsets_of(lengths)
+    (got,), _ = execute(segments(x, monoids.SUM, offsets), [x, offsets], SMALL)
+    (again,), _ = execute(segments(x, monoids.SUM, offsets), [x, offsets], SMALL)
+    pieces = [x[a:b].double() for a, b in itertools.pairwise(offsets)]
+    assert torch.equal(got, again)
+    for found, piece in zip(got, pieces, strict=True):
+        assert abs(found.double() - piece.sum()) <= 32 * 2.0**-24 * piece.abs().sum()
+
+
+@pytest.mark.parametrize("first", [1, 7, 12])
+def test_rows_that_begin_between_two_vectors_are_read_in_whole_ones(first: int) -> None:
+    offsets = offsets_of([0, 5, 1024 - first, 7, 0, 2000, 900], 3)
+    rows = drawn(2, 4096, dtype=torch.int16)[:, first : first + 4000]
+    for x, dim in ((drawn(5000)[first:], 0), (rows, 1)):
+        plan = compare(x, AFFINE, offsets, dim)
+        stage = plan.launched[0].settings
+        assert isinstance(stage, Chunks)
+        assert stage.whole_runs
+        assert stage.lead == first % (16 // x.element_size())
 
 
 @pytest.mark.parametrize("step", [1, 2])

@@ -442,7 +442,7 @@ def test_without_a_gpu_the_fix_is_named(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize("part", ["0/2", "3/2", "x", "1"])
 def test_a_part_that_is_none_is_refused(part: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("folds", "--part", part) == 2
-    assert "must be like 2/3" in capsys.readouterr().err
+    assert "must be I/N, I from 1 to N, got" in capsys.readouterr().err
 
 
 def test_help_names_suites_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:

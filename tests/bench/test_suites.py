@@ -12,6 +12,7 @@ import torch
 
 from tilefold.bench import gate, segment_cases, suites
 from tilefold.bench.cases import outputs_of
+from tilefold.bench.operations import fold_case
 from tilefold.bench.suites import cpu, folds, load_suite, or_small_axis, scan
 
 ROOT = Path(__file__).parents[2]
@@ -205,3 +206,11 @@ def test_segments_by_a_power_law_hold_all_elements() -> None:
     assert (int(offsets[0]), int(offsets[-1])) == (0, 1 << 16)
     assert int(lengths.min()) > 0
     assert int(lengths.max()) > 8 * float(lengths.double().mean())
+
+
+def test_results_below_the_least_normal_number_may_be_rounded() -> None:
+    """Of variances of three near float16 numbers some are subnormal: right to half of their spacing, not to eps of them."""
+    case = fold_case("var", 1, (1, 3, 1), "fp16", "")
+    want = torch.tensor([3.4e-6], dtype=torch.float64)
+    assert case.tolerance.bound is not None
+    assert (want.half().double() - want).abs() <= case.tolerance.bound(want, torch.float16)

@@ -9,7 +9,7 @@ import torch
 
 from tilefold.contract.choose import PARTIAL_BYTES, candidates
 from tilefold.contract.costs import Costs, plan_us
-from tilefold.contract.operands import canonical_product, loads_of_elements
+from tilefold.contract.operands import canonical_product, loads_of_elements, neighbours_across
 from tilefold.contract.plan import Asked, Candidate, Finish, Sizes, Tile
 from tilefold.planner.device import H200
 
@@ -17,11 +17,11 @@ from tilefold.planner.device import H200
 CHIP = replace(H200, name="round", sms=100, gb_per_s=1e12)
 FAST = 1e12
 NOTHING = Costs(
-    launch_us=0, dependent_us=0, chained_us=0, crowded_us=0, full_us=0, share_us=0, warp_us=0, latency_us=0, waited=0,
-    load_us=0, step_us=0, flight_us=0, element_us=0, issue_us=0,
+    launch_us=0, next_us=0, dependent_us=0, chained_us=0, crowded_us=0, full_us=0, share_us=0, warp_us=0, latency_us=0,
+    waited=0, load_us=0, step_us=0, flight_us=0, piece_bytes=0, element_us=0, issue_us=0,
     core_gb_per_s=FAST, core_tflops=FAST, mma_tflops=FAST, vector_tflops=FAST,
     vector_warp_tflops=FAST, few=0, wgmma_us=0, mma_us=0, unhidden=0, partial_gb_per_s=FAST, finish_gb_per_s=FAST,
-    meet_us=0, cublas_us=0, cublas_tflops=FAST,
+    meet_us=0, cublas_us=0, cublas_tflops=FAST, cublas_loose=1, cublas_deep_us=0,
 )  # fmt: skip
 BF16 = Asked(torch.bfloat16)
 TILE = Tile(16, 16, 64, 1, 4)
@@ -127,3 +127,43 @@ def test_a_transposed_operand_is_read_along_its_memory() -> None:
     left, right = (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in ((64, 15), (16, 64)))
     assert loads_of_elements(canonical_product(left.T, right.T, [])) == (True, False)
     assert loads_of_elements(canonical_product(left.T[:14], right.T, [])) == (True, False)
+
+
+def test_short_pieces_of_memory_cost_more_than_they_have() -> None:
+    """16 columns of a row of 1600 are a piece, 64 of K are one; a row that a program reads whole has no piece beside it."""
+    chip = replace(CHIP, gb_per_s=1.0)
+    wide, narrow = Sizes(16, 1600, 640, 1, 2), Sizes(16, 16, 640, 1, 2)
+    plan = Candidate("whole", TILE)
+    more = plan_us(plan, wide, BF16, chip, replace(NOTHING, piece_bytes=32.0)) - plan_us(
+        plan, wide, BF16, chip, NOTHING
+    )
+    assert more == pytest.approx(1600 * 640 * 32 / 16 / 1e3, rel=1e-6)
+    columns = replace(wide, across=(False, False))  # b is given as columns: pieces of 64 elements of K
+    less = plan_us(plan, columns, BF16, chip, replace(NOTHING, piece_bytes=32.0)) - plan_us(
+        plan, wide, BF16, chip, NOTHING
+    )
+    assert less == pytest.approx(1600 * 640 * 32 / 64 / 1e3, rel=1e-6)
+    alone = (plan_us(plan, narrow, BF16, chip, replace(NOTHING, piece_bytes=n)) for n in (0.0, 32.0))
+    assert len(set(alone)) == 1
+
+
+def test_cublas_takes_longer_where_elements_are_loaded_one_by_one() -> None:
+    sizes = Sizes(100, 100, 10_000, 1, 2)
+    times = [
+        plan_us(
+            Candidate("cublas"),
+            replace(sizes, loose=(loose, False)),
+            BF16,
+            CHIP,
+            replace(NOTHING, cublas_deep_us=0.01, cublas_loose=3),
+        )
+        for loose in (False, True)
+    ]
+    assert times == pytest.approx([1.0, 3.0], rel=1e-6)
+
+
+def test_neighbours_in_memory_lie_along_rows_or_along_k() -> None:
+    a, b = torch.empty(30, 40), torch.empty(40, 50)
+    assert neighbours_across(canonical_product(a, b, [])) == (False, True)
+    assert neighbours_across(canonical_product(a.T.contiguous().T, b.T.contiguous().T, [])) == (True, False)
+    assert neighbours_across(canonical_product(a, b[:, 0], [])) == (False, False)

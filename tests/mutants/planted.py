@@ -25,8 +25,8 @@ MUTANTS = (
     Mutant(
         "a reverse scan meets a chunk's elements forwards",
         "backends/triton/kernels/scans.py",
-        "PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN",
-        "PLACE: tl.constexpr = TURN",
+        "PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN\n    xs = found[PLACE]",
+        "PLACE: tl.constexpr = TURN\n    xs = found[PLACE]",
         ("tests/backends/test_scans.py::test_rows",),
     ),
     Mutant(
@@ -35,6 +35,27 @@ MUTANTS = (
         'pid = tl.atomic_add(words_ptr, 1, sem="relaxed")',
         "pid = tl.program_id(0).to(tl.int64)",
         ("tests/backends/test_scans.py::test_tickets_give_the_order_whichever_program_begins_first",),
+    ),
+    Mutant(
+        "prefixes far below their chunk's base are taken for sums",
+        "backends/triton/kernels/scans.py",
+        "if tl.reduce(near.to(tl.int32), None, both_bits) == 0:",
+        "if tl.reduce(near.to(tl.int32), None, both_bits) < 0:",
+        ("tests/backends/test_scans.py::test_sums_of_exponentials[rows]",),
+    ),
+    Mutant(
+        "positions of an aligned row count from the vector before it",
+        "backends/triton/kernels/scans.py",
+        "place = at if len(span) == 1 else at - over_tile(span[0], BY_ROWS)",
+        "place = at",
+        ("tests/backends/test_scans.py::test_rows_that_begin_anywhere_between_vectors[33]",),
+    ),
+    Mutant(
+        "a vector at a row's end is stored whole",
+        "backends/triton/kernels/scans.py",
+        "return (vector >= begin) & (vector + span[2] <= end), at >= begin, at < end",
+        "return vector >= begin, at >= begin, at < end",
+        ("tests/backends/test_scans.py::test_rows_that_begin_anywhere_between_vectors[33]",),
     ),
     Mutant(
         "another thread count answers a repeated scan",
@@ -47,8 +68,8 @@ MUTANTS = (
     Mutant(
         "each thread takes its own element for a block's first",
         "planner/settled.py",
-        "absorb=stage.absorb and (not first or keeps_runs(problem, stage))",
-        "absorb=stage.absorb",
+        "if not stage.absorb or not first or keeps_runs(problem, stage):",
+        "if True:",
         ("tests/backends/test_edges.py::test_a_block_of_several_threads_has_one_first_element",),
     ),
     Mutant(
@@ -297,6 +318,20 @@ MUTANTS = (
         "step = tl.arange(0, UNROLL)[None, None, None, :] * (LANES * RUN)",
         "step = tl.arange(0, UNROLL)[None, None, None, :] * LANES",
         ("tests/backends/test_interpret.py::test_cases[row of 100-sum]",),
+    ),
+    Mutant(
+        "results walked along all output dims lie where another dim's do",
+        "backends/triton/kernels/tiles.py",
+        "outer = [(number // size[1] % size[0]).to(tl.int64) for size in outer_sizes]",
+        "outer = [(number // size[1] % (size[0] - 1)).to(tl.int64) for size in outer_sizes]",
+        ("tests/planner/test_launched.py::test_results_along_all_dims",),
+    ),
+    Mutant(
+        "a program that begins before the first result stores one place too early",
+        "backends/triton/kernels/tiles.py",
+        "result = place - SHIFT",
+        "result = place - SHIFT + (SHIFT > 1)",
+        ("tests/planner/test_launched.py::test_results_from_a_vector_before_the_first",),
     ),
     Mutant(
         "a folded position's outer part is its inner one",

@@ -135,6 +135,20 @@ OPERATIONS = (
         ("tests/test_ragged.py::test_under_the_interpreter[short-weighted]",),
     ),
     Mutant(
+        "the runs of a segment's last window are lost",
+        "backends/triton/kernels/segment_runs.py",
+        "other = tl.where(last_window > window,",
+        "other = tl.where(last_window < window,",
+        ("tests/test_ragged.py::test_under_the_interpreter[lengths around a window-affine]",),
+    ),
+    Mutant(
+        "the last of the segments that are folded at a time goes on into the next one",
+        "backends/triton/kernels/segment_runs.py",
+        "lane * 0 + many < LANES, *carried",
+        "lane * 0 + many <= LANES, *carried",
+        ("tests/test_ragged.py::test_under_the_interpreter[short-affine]",),
+    ),
+    Mutant(
         "offsets are not clamped",
         "backends/triton/kernels/segments.py",
         "return tl.minimum(tl.maximum(offset.to(tl.int64), 0), size)",
@@ -205,5 +219,34 @@ OPERATIONS = (
         "for t in range(stage.tiles) if t >= whole)",
         "for t in range(stage.tiles) if t > whole)",
         ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
+    ),
+    # ------------------------------------------------------------------------------------------------ maps held in rings
+    Mutant(
+        "a ring's turns are read before they have come",
+        "backends/triton/map_calls.py",
+        "_waiting(stage.depth - stage.turns)",
+        "_waiting(stage.depth)",
+        ("tests/test_rings.py::test_softmax[a program walks]",),
+    ),
+    Mutant(
+        "a cluster's programs take the states of another meeting",
+        "backends/triton/kernels/clusters.py",
+        "+ (number & 1) * CLUSTER",
+        "+ 0 * number",
+        ("tests/test_rings.py::test_softmax[a cluster walks]",),
+    ),
+    Mutant(
+        "weights beside odd rows are one element off",
+        "backends/triton/kernels/map_rings.py",
+        "ahead = W * EACH - lead",
+        "ahead = W * EACH - lead + 1",
+        ("tests/test_rings.py::test_norms[odd rows-layer_norm-False]",),
+    ),
+    Mutant(
+        "a row's elements that share a vector with another row's are written with it",
+        "backends/triton/kernels/map_rings.py",
+        "whole = some & ((place >= lead) & (place + RUN <= lead + length)).to(tl.int32)",
+        "whole = some & (place < lead + length).to(tl.int32)",
+        ("tests/test_rings.py::test_in_place",),
     ),
 )

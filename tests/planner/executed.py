@@ -10,9 +10,9 @@ from problems import Drawn
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.lower import calls_of
-from tilefold.planner.apart import first_problem
 from tilefold.planner.folds import partial_dtypes, problem_of_states
 from tilefold.planner.geometry import Geometry, geometry_of
+from tilefold.planner.launched import Launched as Walked
 from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.requests import Moved, program_loads, program_stores
 from tilefold.planner.threads import Steps
@@ -51,16 +51,14 @@ def launches_of(drawn: Drawn, plan: Plan) -> list[Launched]:
     states = tuple(d.itemsize for d in partial_dtypes(program))
     results = tuple(d.itemsize for d in program.outputs)
     first = plan.stages[0]
-    geometries = [drawn.geometry]
-    if first.apart is not None:
-        kept = geometry_of(first_problem(drawn.problem, first.apart, program.algebra.index))
-        geometries = [kept.at([operand.residue for operand in drawn.geometry.operands])]
+    begins = [operand.residue - first.shift * operand.itemsize for operand in drawn.geometry.operands]
+    geometries = [Walked.of(drawn.problem, program, first).geometry.at(begins)]
     if len(made) > 1:
         geometries.append(geometry_of(problem_of_states(drawn.problem, program, first)))
     found = []
     for number, (call, stage, geometry) in enumerate(zip(made, plan.stages, geometries, strict=True)):
         last = number == len(made) - 1
-        residues = tuple(operand.residue for operand in geometry.operands)
+        residues = tuple(o.residue + stage.shift * o.itemsize for o in geometry.operands)
         found.append(Launched(call, stage, geometry, results if last else states, not last, residues))
     return found
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+
 import torch
 
 import tilefold as tf
 from refusals.making import Case, X
 from tilefold import monoids
-from tilefold.errors import ArgumentError, ArityError, DtypeError, KindError, ShapeError, TraceError
+from tilefold.errors import (
+    ArgumentError,
+    ArityError,
+    DeviceError,
+    DtypeError,
+    GradientError,
+    KindError,
+    ShapeError,
+    TraceError,
+)
 
 BUFFER = torch.ones(7)
 
@@ -16,24 +28,61 @@ def share(x: object, total: object) -> object:
     return x / total  # type: ignore[operator]  # traced values
 
 
+def beside(good: torch.Tensor) -> Iterator[tuple[str, object, type[Exception], str]]:
+    """What is refused in place of a good tensor beside the input, with words of its rule."""
+    yield (
+        "of too many dims",
+        good[None, None, None],
+        ShapeError,
+        r"must have the .* shape|must have the shape",
+    )
+    yield "of no tensor", good.tolist(), KindError, "must be a tensor, got list"
+    yield (
+        "of complex numbers",
+        good.to(torch.complex64),
+        DtypeError,
+        "must hold real numbers or bool, got .*complex64",
+    )
+    yield "on another device", good.to("meta"), DeviceError, "must be on the input's device cpu, got meta"
+    yield "that is sparse", good.to_sparse(), DtypeError, r"must be dense \(strided\), got layout .*sparse"
+    yield (
+        "with grad",
+        good.clone().requires_grad_(),
+        GradientError,
+        "must not require grad, got one that does",
+    )
+
+
 CASES = [
     Case(
         "apply of too many",
         lambda: tf.reduce_map(X, monoids.SUM, lambda x: x, 1),
         ArityError,
-        r"`apply` must take an element, .*, got 1 of these for .*; take",
+        r"`apply` must take an element, .*, 2 in all, got lambda\(x\); write",
     ),
     Case(
         "apply of extras that are not there",
         lambda: tf.reduce_map(X, monoids.SUM, lambda x, total, weight: x, 1),
         ArityError,
-        r"`apply` must take .*, got 1 of these",
+        r"`apply` must take .*, 2 in all, got lambda\(x, total, weight\)",
     ),
     Case(
         "apply of nothing",
         lambda: tf.reduce_map(X, monoids.SUM, lambda x, total: (), 1),
         ArityError,
         r"`apply` must return one value or more, got 0 from .*; return",
+    ),
+    Case(
+        "apply without a result",
+        lambda: tf.reduce_map(X, monoids.SUM, lambda x, total: None, 1),
+        ArityError,
+        r"lambda: `apply` must return a value or a tuple of values, got NoneType; return",
+    ),
+    Case(
+        "apply into too few tensors",
+        lambda: tf.reduce_map(X, monoids.SUM, lambda x, total: (x, total), 1, out=torch.empty(2, 3)),
+        ArgumentError,
+        r"`out` must have one tensor for each of 2 results, got 1",
     ),
     Case(
         "apply of a block",
@@ -90,7 +139,7 @@ CASES = [
         "layer_norm of a short weight",
         lambda: tf.layer_norm(X, (3,), torch.ones(2)),
         ShapeError,
-        r"`weight` and `bias` must have the shape `normalized_shape` \[3\], got \[2\]",
+        r"layer_norm: `weight` must have the shape `normalized_shape` \[3\], got \[2\]",
     ),
     Case(
         "rms_norm of another residual",
@@ -126,7 +175,46 @@ CASES = [
         "group_norm of a short weight",
         lambda: tf.group_norm(X, 3, torch.ones(2)),
         ShapeError,
-        r"`weight` and `bias` must be of the 3 channels, got \[2\]",
+        r"group_norm: `weight` must have the shape \[3\], .*, got \[2\]",
+    ),
+    Case(
+        "group_norm of half a group",
+        lambda: tf.group_norm(X, 1.5),
+        KindError,
+        r"`num_groups` must be an int, got 1.5",
+    ),
+    Case(
+        "group_norm into another shape",
+        lambda: tf.group_norm(X, 3, out=torch.empty(2, 4)),
+        ShapeError,
+        r"`out` must have the result's shape \[2, 3\], got \[2, 4\]",
+    ),
+    Case(
+        "group_norm into no tensor",
+        lambda: tf.group_norm(X, 3, out="x"),
+        KindError,
+        r"`out` must be a tensor, .*, got str",
+    ),
+    *(
+        Case(
+            f"{call.__name__} of {name} {what}",
+            functools.partial(call, X, *first, **{name: t}),
+            error,
+            rf"`{name}` {rule}",
+        )
+        for call, first, names in (
+            (tf.layer_norm, [(3,)], ("weight", "bias", "residual")),
+            (tf.rms_norm, [(3,)], ("weight", "residual")),
+            (tf.group_norm, [1], ("weight", "bias")),
+        )
+        for name in names
+        for what, t, error, rule in beside(X if name == "residual" else X[0])
+    ),
+    Case(
+        "extras elsewhere",
+        lambda: tf.reduce_map(X, monoids.SUM, lambda x, s, e: x, 1, extras=X.to("meta")),
+        DeviceError,
+        r"reduce_map: `extras` must be on the input's device cpu, got meta",
     ),
     Case(
         "normalize of no order",

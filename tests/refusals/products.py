@@ -126,7 +126,7 @@ CASES = [
         "epilogue arity",
         multiplied(epilogue="relu", epilogue_args=(torch.ones(4),)),
         ArityError,
-        r"each of `epilogue_args`, got 1 of these for relu\(x\); pass",
+        r"each of `epilogue_args`, 2 in all, got relu\(x\); pass",
     ),
     Case(
         "epilogue of two",
@@ -202,7 +202,7 @@ CASES = [
         "row arity",
         multiplied(row=(monoids.SUM, lambda x: x)),
         ArityError,
-        r"each result of the fold, got 1 of these for .*\(x\); take",
+        r"each result of the fold, 2 in all, got .*\(x\); write",
     ),
     Case(
         "row of two",

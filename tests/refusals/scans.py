@@ -22,6 +22,8 @@ from tilefold.errors import (
     ShapeError,
 )
 
+BUFFER = torch.ones(2, 3)
+
 
 def scan(*arguments: Any, **options: Any) -> Callable[[], object]:
     return lambda: tf.scan(*(arguments or (X, monoids.SUM, 1)), **options)
@@ -51,6 +53,15 @@ CASES = [
     Case("init on another device", scan(init=torch.ones(2, device="meta")), DeviceError, r"`init`.*device cpu, got meta"),
     Case("init of a kind", scan(init="a"), KindError, r"`init` must be a number or a tensor.*got str for .*; use"),
     Case("init of halves", scan(X.int(), monoids.SUM, 1, init=0.5), DtypeError, r"`init` must be whole.*int64, got floats"),
+    Case("init beyond int64", scan(X.int(), monoids.SUM, 1, init=2**63), ArgumentError, r"`init` must fit .* got 92\d+"),
+    Case("init beyond any dtype", scan(init=10**400), ArgumentError, r"`init` must fit.*got a whole number of 1329 bits"),
+    Case("init beyond float32", scan(init=1e39), ArgumentError, r"`init` must fit .*float32, got 1e\+39; give"),
+    Case("init with grad", scan(init=torch.ones(2, requires_grad=True)), GradientError, r"`init` must not require grad"),
+    Case("init of complex", scan(init=torch.tensor(1j)), DtypeError, r"`init` must hold real numbers.*complex64"),
+    Case(
+        "scan into its init", scan(X.clone(), monoids.SUM, 1, init=BUFFER[:, 0], out=BUFFER), ShapeError,
+        r"`out` must not overlap `init`, got memory of both; use",
+    ),
     Case("init of another shape", scan(init=torch.ones(3)), ShapeError, r"rows' shape \[2\], got \[3\] for .*; reshape"),
     Case("cumsum without dim", lambda: tf.cumsum(X), KindError, r"cumsum: `dim` must be one int, got none; name"),
     Case("cummax of dims", lambda: tf.cummax(X, (0, 1)), KindError, r"cummax: `dim` must be one int, got \(0, 1\); name"),

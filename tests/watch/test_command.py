@@ -47,6 +47,13 @@ def test_a_monoid_of_a_file(tmp_path: Path) -> None:
 
 def test_what_cannot_be_done_is_one_line(tmp_path: Path, row: str) -> None:
     wide, objects, text = tmp_path / "wide.npy", tmp_path / "objects.npy", tmp_path / "text.txt"
+    waves, leaves = tmp_path / "waves.npy", tmp_path / "leaves.py"
+    np.save(waves, np.ones(3, np.complex64))
+    leaves.write_text("import sys\nsys.exit(3)\n")
+    makes = tmp_path / "makes.py"
+    makes.write_text(
+        "import sys\ndef left():\n    sys.exit(3)\ndef wrong():\n    raise ValueError('two\\nlines')\n"
+    )
     np.save(wide, np.zeros((2, 3)))
     np.save(objects, np.array([{}], dtype=object))
     text.write_text("1 2 3")
@@ -57,6 +64,16 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path, row: str) -> None:
             ["sum", "--row", f"{tmp_path}/no.npy"],
             "watch: --row .*no.npy: the file must exist, got nothing there; .*",
         ),
+        (
+            ["sum", "--row", str(waves)],
+            r"watch: --row .*: a row must hold real numbers or bool, got .*complex64; .*",
+        ),
+        ([f"{leaves}::x"], r"watch: MONOID: .*leaves.py must import, got SystemExit: 3 in leaves.py:2; .*"),
+        (
+            [f"{makes}::left"],
+            r"watch: MONOID: a monoid's function must make one, got SystemExit: 3 in makes.py:3 .*; .*",
+        ),
+        ([f"{makes}::wrong"], r"watch: MONOID: .* got ValueError: two lines in makes.py:5 .*; .*"),
         (["sum", "--row", str(text)], "watch: --row .*text.txt: the file must be .*"),
         (["sum", "--row", str(wide)], r"watch: --row .*: a row must be 1-D, got shape \[2, 3\]; .*"),
         (

@@ -198,7 +198,10 @@ def run_call(
     through: Through = kernel_of,
 ) -> list[Outcome]:
     """One kernel call of the library, on tensors of any strides; results are written back."""
-    kernel, memory = through(calls.compile_for(call, architecture)), Memory()
+    made, memory = calls.compile_for(call, architecture), Memory()
+    if call.shared_bytes > made.metadata.shared:
+        made.metadata = made.metadata._replace(shared=call.shared_bytes)
+    kernel = through(made)
     tensors = iter(enumerate([*inputs, *outputs]))
     values: list[int] = []
     for leaf in calls.leaves(call.arguments):

@@ -21,6 +21,26 @@ FieldDtype = str | torch.dtype
 
 
 @dataclass(frozen=True)
+class Sums:
+    """How the prefixes of some neighbours are sums of terms about one base: n fields, k elements, one base, one term.
+
+    With b = base(x_1) joined(...) base(x_m), t_i = term(x_i, b): lift(x_1) combine ... lift(x_m) = total(b, t_1 + ... + t_m).
+    And for a state before them, (start, scale, top) = rebased(state, b): each prefix's projection is
+    shown(top, start + scale t_1 + ... + scale t_i) where near(state, base(x_1), top), which says that no prefix is so far
+    below the last one that its sum is not held. `nothing` is the base of no element.
+    """
+
+    nothing: float
+    base: Graph
+    joined: Graph
+    term: Graph
+    total: Graph
+    rebased: Graph
+    near: Graph
+    shown: Graph
+
+
+@dataclass(frozen=True)
 class Algebra:
     """What the engine computes with: graphs and their signature, nothing else. Equal algebras share compiled kernels.
 
@@ -30,7 +50,7 @@ class Algebra:
     `folds_integers`: not where the laws hold for floats alone, an infinity being no number that integers have.
     `trusted` takes n and gives one bool: whether a state carried in float32 holds its result to float32's own rounding. It
     does not where squares left the range of float32's exponents; a CPU folds those results again in float64.
-    `domain`: what each input is declared to be.
+    `domain`: what each input is declared to be. `sums`: what scans of float32 states may do instead of combining.
     """
 
     fields: tuple[str, ...]
@@ -48,6 +68,7 @@ class Algebra:
     folds_integers: bool = True
     trusted: Graph | None = None
     domain: Domain | None = None
+    sums: Sums | None = None
 
     @property
     def identity_numbers(self) -> tuple[Number, ...] | None:

@@ -11,6 +11,7 @@ import torch
 
 from tilefold import math
 from tilefold.algebra import expression
+from tilefold.algebra.algebra import Sums
 from tilefold.algebra.monoid import Monoid
 from tilefold.caching import kept_outside_modes
 from tilefold.errors import OrderError
@@ -23,6 +24,7 @@ __all__ = [
 
 INFINITY = float("inf")
 LOG2_E = 1.4426950408889634
+LN_2 = 0.6931471805599453
 
 # Sums of squares are trusted in float32 where what underflows, at most 2^-150 a square, is far below a rounding error.
 LEAST_SQUARE = 2.0**-110  # on average
@@ -193,9 +195,43 @@ def logsumexp(project: Callable[..., Any], name: str) -> Monoid:
     )
 
 
-LOGSUMEXP = logsumexp(
-    lambda largest, total: math.where(abs(largest) == INFINITY, largest, largest + math.log(total)),
-    "logsumexp",
+def _logsumexp_rebased(largest: Any, total: Any, base: Any) -> tuple[Any, Any, Any]:
+    """The sum before and the factor of the terms, about the larger maximum."""
+    top = math.maximum(largest, base)
+    return total * rescaled(largest, top), rescaled(base, top), top
+
+
+NEAR = 16.0  # a sum of e^-16 loses 4 u 16 in the approximate logarithm, u = 2^-24
+
+
+def _with_sums(made: Monoid) -> Monoid:
+    """LOGSUMEXP's prefixes: exponentials about the largest element, one each, and one logarithm."""
+    sums = Sums(
+        nothing=-INFINITY,
+        base=expression.trace(lambda x: x * 1.0, 1),
+        joined=expression.trace(math.maximum, 2),
+        term=expression.trace(exponential, 2),
+        total=expression.trace(lambda largest, total: (largest, total), 2),
+        rebased=expression.trace(_logsumexp_rebased, 3),
+        near=expression.trace(
+            lambda largest, total, first, top: (
+                (math.maximum(largest, first) >= top - NEAR) & math.isfinite(top)
+            ),
+            4,
+        ),
+        shown=expression.trace(
+            lambda top, total: top + expression.apply("log2_approximate", total) * LN_2, 2
+        ),
+    )
+    made.algebra = made.total = replace(made.algebra, sums=sums)
+    return made
+
+
+LOGSUMEXP = _with_sums(
+    logsumexp(
+        lambda largest, total: math.where(abs(largest) == INFINITY, largest, largest + math.log(total)),
+        "logsumexp",
+    )
 )
 
 

@@ -115,7 +115,7 @@ class _Tracer:
         if isinstance(operand, Value):
             if operand.tracer is not self:
                 raise TraceError(
-                    "trace: a value of one traced function was used in another; a monoid's function may only use its "
+                    "trace: a value of one traced function was used in another; a function may only use its "
                     "own arguments and numbers, got a value kept from an earlier call; pass it as an argument"
                 )
             return operand
@@ -141,7 +141,7 @@ class Value:
 
     def _refuse(self, what: str, fix: str) -> NoReturn:
         raise TraceError(
-            f"trace: {what} needs a number, but a monoid's functions are traced once with symbols, got {self!r}; {fix}"
+            f"trace: {what} needs a number, but functions are traced once, with symbols, got {self!r}; {fix}"
         )
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -216,7 +216,7 @@ class Value:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
         name = getattr(function, "__name__", str(function))
         raise TraceError(
-            f"trace: torch.{name} works on tensors, but a monoid's functions are traced with scalar symbols, got a traced "
+            f"trace: torch.{name} works on tensors, but functions are traced with scalar symbols, got a traced "
             f"value; {instead_of(name)}"
         )
 
@@ -331,9 +331,7 @@ def _check_operand(op: str, operand: Any) -> None:
     state = getattr(operand, "__self__", operand)
     got, fix = (
         type(operand).__name__,
-        (
-            "give tensors to the fold as inputs, not to the monoid's functions, and other numbers as float(...) or int(...)"
-        ),
+        ("give tensors to the fold as inputs, not to functions, and other numbers as float(...) or int(...)"),
     )
     if isinstance(state, tuple):  # a whole state, or a method that every tuple has (count, index)
         got = "a state" if state is operand else f"the method .{operand.__name__} of a state"
@@ -407,12 +405,16 @@ def apply(op: str, *operands: Any, value: Any = None) -> Any:
 
 
 def trace(
-    function: Callable[..., Any], arity: int, *, wrap: Callable[[list[Value]], Sequence[Any]] | None = None
+    function: Callable[..., Any],
+    arity: int,
+    *,
+    wrap: Callable[[list[Value]], Sequence[Any]] | None = None,
+    what: str = "a monoid's function",
 ) -> Graph:
     """Run `function` once on `arity` symbols and keep what it did.
 
     `wrap` arranges the symbols into the arguments the function takes (named tuples, say); without it they are passed
-    one by one. The function returns a value, a number, or a tuple of those.
+    one by one. The function returns a value, a number, or a tuple of those. `what` it is called in messages.
     """
     tracer = _Tracer()
     symbols = [tracer.add(Node("input", (), i, str(i))) for i in range(arity)]
@@ -423,7 +425,7 @@ def trace(
         if not isinstance(output, Value | bool | int | float):
             name, got = getattr(function, "__name__", "function"), type(output).__name__
             raise ArityError(
-                f"{name}: a monoid's function must return a value or a tuple of values, got {got}; {_returning(output)}"
+                f"{name.strip('<>')}: {what} must return a value or a tuple of values, got {got}; {_returning(output)}"
             )
     return _prune(arity, tracer.nodes, [tracer.as_value(o).position for o in outputs])
 

@@ -119,6 +119,9 @@ ROWS = (
     Op("log", 1, "float", numbers.log, Torch(torch.log), Triton("tl.log({0})"), Cost(fp32=15, alu=9, convert=1)),
     Op("log2", 1, "float", lambda x: numbers.log(x, math.log2), Torch(torch.log2), Triton("tl.log2({0})"),
        Cost(fp32=17, alu=9, convert=1)),
+    # For sums of exponentials, which are projected at every element of a scan: within 2 ulp, and 2^-22 near 1.
+    Op("log2_approximate", 1, "float", lambda x: numbers.log(x, math.log2), Torch(torch.log2),
+       Triton("tl.log2({0})", device_float32="LOG2({0})"), Cost(sfu=1)),
     Op("log1p", 1, "float", numbers.log1p, Torch(torch.log1p), Triton("libdevice.log1p({0})"),
        Cost(fp32=16, alu=9, convert=1)),
     Op("sqrt", 1, "float", numbers.root, Torch(torch.sqrt),

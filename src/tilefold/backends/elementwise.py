@@ -326,6 +326,11 @@ class Kernel:
         self._bound: list[Any] = [s.constant for s in builder.slots]
         self._buffered = [(i, s.buffer) for i, s in enumerate(builder.slots) if s.buffer is not None]
 
+    @property
+    def gives_its_inputs(self) -> bool:
+        """Whether the outputs are the inputs as they are."""
+        return not self._steps and self.outputs == tuple(range(self.inputs))
+
     def run(self, arguments: Sequence[Tensor], targets: Sequence[Tensor], workspace: Workspace) -> None:
         """Run on tensors of one shape and write the outputs into `targets` of that shape, no argument among them."""
         values = self._bind(arguments, workspace)

@@ -22,6 +22,7 @@ from tilefold.backends import elementwise, workers
 from tilefold.backends.elementwise import Workspace
 from tilefold.planner.scans import CpuTile
 
+BESIDE = 128  # rows of a tile from which an operation on neighbours in memory takes rows (docs/experiments/cpu-scans.md)
 Tensor = torch.Tensor
 State = list[Tensor]
 Slices = list[tuple[State, State]]
@@ -166,8 +167,8 @@ class _Walk:
         shape = held[0].shape
         if self.program.algebra.index:
             held.append(self._positions(start, count, steps).expand(shape))
-        lifted, scanned = self._buffers("lifted", shape), self._buffers("scanned", shape)
-        self.kernels.lift.run(held, lifted, self.workspace)
+        scanned = self._buffers("scanned", shape)
+        lifted = self._lifted(held)
         self._steps(lifted, scanned)
         before = self._before([s[-1] for s in scanned], carry)
         final = self._with(before, scanned, lifted, skipped=0 if carry is not None else 1)
@@ -177,6 +178,14 @@ class _Walk:
             final = self._shifted(final, before, carry, other)
         self._project(final, [t[:, start : start + count] for t in targets], steps)
         return last
+
+    def _lifted(self, held: list[Tensor]) -> State:
+        """Elements as states, in memory of the walk's own: where they are states already, the elements themselves."""
+        if self.kernels.lift.gives_its_inputs and not self.program.algebra.index:
+            return held
+        lifted = self._buffers("lifted", held[0].shape)
+        self.kernels.lift.run(held, lifted, self.workspace)
+        return lifted
 
     def _steps(self, lifted: State, scanned: State) -> None:
         """Every lane's own prefixes."""
@@ -262,15 +271,29 @@ class _Walk:
         self.kernels.combine.run([*a, *b], targets, self.workspace)
 
     def _project(self, state: State, targets: Sequence[Tensor], steps: int) -> None:
+        """Results of [steps, lanes, outer, inner] states into [outer, count, inner] targets."""
         shape = state[0].shape
-        key = ("results", shape)
-        if key not in self.workspace:
-            self.workspace[key] = [torch.empty(shape, dtype=t.dtype, device="cpu") for t in targets]
-        values = self.workspace[key]
-        self.kernels.project.run(state, values, self.workspace)
-        for target, value in zip(targets, values, strict=True):
-            rows = value.permute(2, 1, 0, 3).reshape(target.shape)
+        values = state
+        if not self.kernels.project.gives_its_inputs:
+            key = ("results", shape)
+            if key not in self.workspace:
+                self.workspace[key] = [_tile(shape, t.dtype) for t in targets]
+            values = self.workspace[key]
+            self.kernels.project.run(state, values, self.workspace)
+        for number, (target, value) in enumerate(zip(targets, values, strict=True)):
+            rows = self._rows(number, value)
             target.copy_(_backwards(rows) if self.reverse else rows)
+
+    def _rows(self, which: int, value: Tensor) -> Tensor:
+        """[steps, lanes, outer, inner] as [outer, count, inner]."""
+        steps, lanes, outer, inner = value.shape
+        if inner > 1 or outer < BESIDE:
+            return value.permute(2, 1, 0, 3).reshape(outer, steps * lanes, inner)
+        key = ("turned", which, value.shape)
+        if key not in self.workspace:
+            self.workspace[key] = [torch.empty((outer, steps * lanes), dtype=value.dtype, device="cpu")]
+        # Torch turns a whole matrix by blocks, into one of the same dtype.
+        return self.workspace[key][0].copy_(value.transpose(0, 1).view(-1, outer).t())[:, :, None]
 
     def _gather(self, which: int, part: Tensor, steps: int) -> Tensor:
         """[outer, count, inner] as [steps, lanes, outer, inner], in the order of the scan."""
@@ -283,7 +306,7 @@ class _Walk:
         key = ("gather", which, laned.shape)
         if key not in self.workspace:
             wide = stored(element_dtype(element))
-            self.workspace[key] = [torch.empty(laned.shape, dtype=wide, device="cpu")]
+            self.workspace[key] = [_tile(laned.shape, wide)]
         if part.dtype != stored(element):
             value = convert(laned, element)
             assert isinstance(value, Tensor)
@@ -307,10 +330,20 @@ class _Walk:
     def _buffers(self, use: str, shape: torch.Size) -> State:
         key = (use, shape)
         if key not in self.workspace:
+            whole = use in ("lifted", "scanned")
             self.workspace[key] = [
-                torch.empty(shape, dtype=stored(d), device="cpu") for d in self.program.state
+                _tile(shape, stored(d)) if whole else torch.empty(shape, dtype=stored(d), device="cpu")
+                for d in self.program.state
             ]
         return self.workspace[key]
+
+
+def _tile(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """Memory of a tile [steps, lanes, outer, inner]: with enough rows beside each other, in the order of positions."""
+    steps, lanes, outer, inner = shape
+    if outer * inner < BESIDE:
+        return torch.empty(shape, dtype=dtype, device="cpu")
+    return torch.empty((lanes, steps, outer, inner), dtype=dtype, device="cpu").transpose(0, 1)
 
 
 def _signed(number: float, dtype: torch.dtype) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -109,10 +110,22 @@ def _take(
 
 def _rows(tensors: Sequence[Tensor], program: Program, dim: int, guarantee: str) -> list[Tensor]:
     """A fold of one dim in a loop over tiles."""
+    layouts = tuple((tuple(t.shape), t.stride(), t.dtype) for t in tensors)
+    return _executable(program, layouts, dim, guarantee, torch.get_num_threads())(tensors)
+
+
+@kept_outside_modes(256)
+def _executable(
+    program: Program, layouts: Sequence[tuple[Any, Any, torch.dtype]], dim: int, guarantee: str, threads: int
+) -> loops.Executable:
+    """The loop for tensors of some layouts: pieces of one length come in every call, and several times in one."""
+    tensors = [
+        torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in layouts
+    ]
     problem = cpu_problem(tensors, program, (dim,), guarantee)
-    plan = cpu_plan(problem, program, guarantee, torch.get_num_threads())
-    shape = [n for d, n in enumerate(tensors[0].shape) if d != dim]
-    return loops.Executable(plan, problem, program, shape)(tensors)
+    plan = cpu_plan(problem, program, guarantee, threads)
+    shape = [n for d, n in enumerate(layouts[0][0]) if d != dim]
+    return loops.Executable(plan, problem, program, shape)
 
 
 @kept_outside_modes(256)

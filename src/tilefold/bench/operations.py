@@ -66,8 +66,8 @@ def logsumexp_tolerance(length: int) -> Tolerance:
 
 
 def _rounding(want: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """An output's own rounding is eps/2 |want|; eps is allowed."""
-    return torch.finfo(dtype).eps * want.abs()
+    """An output's own rounding is eps/2 |want|, of the least normal number below that; eps is allowed."""
+    return torch.finfo(dtype).eps * want.abs().clamp_min(torch.finfo(dtype).smallest_normal)
 
 
 def subarray_tolerance(length: int) -> Tolerance:

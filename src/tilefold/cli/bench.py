@@ -187,7 +187,7 @@ def _dims(text: str) -> str:
 def _part(text: str) -> tuple[int, int]:
     first, _, parts = text.partition("/")
     if not (text.isascii() and first.isdigit() and parts.isdigit() and 1 <= int(first) <= int(parts)):
-        raise argparse.ArgumentTypeError(f"must be like 2/3, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be I/N, I from 1 to N, got {text!r}; write it like 2/3")
     return int(first), int(parts)
 
 

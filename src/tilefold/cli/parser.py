@@ -73,8 +73,8 @@ class Parser(argparse.ArgumentParser):
             **options,
         )
         self._positionals.title = "arguments"
-        # argparse takes -1 for a number and -1,0 for an option.
-        self._negative_number_matcher = re.compile(r"-\d+(,-?\d+)*$")
+        # argparse takes -1 for a number, and -1,0 and -1/2 for options.
+        self._negative_number_matcher = re.compile(r"-\d+([,/]-?\d+)*$")
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """As argparse does, but for an output that cannot be written, which argparse passes over in silence."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,14 +37,16 @@ def parser() -> Parser:
     add("shape", type=as_type(read_shape), metavar="SHAPE", help="sizes joined by x, such as 16384x8192")
     add("--operation", choices=tuple(OPERATIONS), default="reduce", metavar="NAME",
         help=f"{', '.join(OPERATIONS)}; reduce without")  # fmt: skip
-    add("--monoid", type=as_type(monoid_named), default="sum", metavar="NAME",
-        help="of reduce, scan, segment_reduce: a name of tilefold.monoids, or FILE.py::name (which is imported)")  # fmt: skip
-    add("--dim", "--dims", dest="dims", type=as_type(read_dims), default="-1", metavar="D[,D...]|all",
+    of_some = functools.partial(add, default=argparse.SUPPRESS)  # what was not given is not there
+    of_some("--monoid", type=as_type(monoid_named), metavar="NAME",
+        help="of reduce, scan, segment_reduce: a name of tilefold.monoids, or FILE.py::name, which is imported "
+        "(default: sum)")  # fmt: skip
+    of_some("--dim", "--dims", dest="dims", type=as_type(read_dims), metavar="D[,D...]|all",
         help="the dims to fold together; of scan and topk one, of transpose two, of layer_norm and rms_norm the first "
-        "that is normalized")  # fmt: skip
-    add("--k", type=count, default=8, metavar="N", help="of topk: how many")
-    add("--segments", type=count, default=1024, metavar="N", help="of segment_reduce: how many")
-    add("--groups", type=count, default=32, metavar="N", help="of group_norm: how many")
+        "that is normalized (default: the last, of transpose the last two)")  # fmt: skip
+    of_some("--k", type=count, metavar="N", help="of topk: how many (default: 8)")
+    of_some("--segments", type=count, metavar="N", help="of segment_reduce: how many (default: 1024)")
+    of_some("--groups", type=count, metavar="N", help="of group_norm: how many (default: 32)")
     add("--dtype", type=as_type(dtype_of), default="bf16", metavar="DTYPE",
         help="of the elements, in any spelling: bf16, fp32, float32 ...")  # fmt: skip
     add("--strides", type=as_type(lambda text: read_numbers(text, "strides")), metavar="S,S...",
@@ -59,8 +62,28 @@ def parser() -> Parser:
 
 def run(arguments: Sequence[str]) -> int:
     """Print the plan."""
-    sys.stdout.write(f"{_planned(parser().parse_args(arguments))}\n")
+    sys.stdout.write(f"{_planned(_complete(parser().parse_args(arguments)))}\n")
     return 0
+
+
+def _complete(options: argparse.Namespace) -> argparse.Namespace:
+    """The options with what was not given.
+
+    Raises:
+        ArgumentError: one was given that the operation does not have.
+    """
+    given = vars(options)
+    for name, operations in TAKEN_BY.items():
+        if name in given and options.operation not in operations:
+            option = "--dim" if name == "dims" else f"--{name}"
+            raise ArgumentError(
+                f"plan: {option} must come with {', '.join(operations)}, got {options.operation}; leave it out"
+            )
+    dims = (-2, -1) if options.operation == "transpose" else (-1,)
+    usual: dict[str, Any] = {"dims": dims, "k": 8, "segments": 1024, "groups": 32}
+    if "monoid" not in given:
+        usual["monoid"] = monoid_named("sum")
+    return argparse.Namespace(**usual | given)
 
 
 def _planned(options: argparse.Namespace) -> object:
@@ -111,8 +134,8 @@ def _from_dim(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _two(options: argparse.Namespace) -> dict[str, Any]:
-    """Two dims, by default the last ones."""
-    dims: tuple[int, ...] = (-2, -1) if options.dims == (-1,) else options.dims or ()
+    """Two dims."""
+    dims: tuple[int, ...] = options.dims or ()
     if len(dims) != 2:
         raise ArgumentError(f"plan: --dim must be two dims for transpose, got {len(dims)}; write it like 0,1")
     return {"dim0": dims[0], "dim1": dims[1]}
@@ -137,3 +160,11 @@ OPERATIONS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "transpose": _two,
 }
 OF_MONOIDS = ("scan", "segment_reduce")
+# Which operations have the options that not all have.
+TAKEN_BY: dict[str, tuple[str, ...]] = {
+    "monoid": ("reduce", *OF_MONOIDS),
+    "dims": tuple(name for name in OPERATIONS if name != "group_norm"),
+    "k": ("topk",),
+    "segments": ("segment_reduce",),
+    "groups": ("group_norm",),
+}

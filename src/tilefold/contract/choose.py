@@ -21,7 +21,13 @@ from tilefold.caching import kept_outside_modes
 from tilefold.contract import cublas
 from tilefold.contract.costs import Costs, plan_us
 from tilefold.contract.epilogue import Epilogue
-from tilefold.contract.operands import EXACT_IN_FLOAT64, Contraction, canonical_product, loads_of_elements
+from tilefold.contract.operands import (
+    EXACT_IN_FLOAT64,
+    Contraction,
+    canonical_product,
+    loads_of_elements,
+    neighbours_across,
+)
 from tilefold.contract.plan import Asked, Candidate, Sizes, Tile
 from tilefold.contract.steps import nothing, product_plan
 from tilefold.contract.tiles import finish_of, splits_of, spreading_bytes, tiles_of
@@ -53,10 +59,14 @@ def choose_product(
         problem.batches,
         dtype.itemsize,
         loads_of_elements(problem),
+        neighbours_across(problem),
     )
     asked, chip = Asked(dtype, precision, cublas, finished, row), device
     if guarantee == "batch_invariant":
-        sizes, chip = replace(sizes, rows=INVARIANT_ROWS, batches=1, loose=(False, False)), NOMINAL
+        sizes, chip = (
+            replace(sizes, rows=INVARIANT_ROWS, batches=1, loose=(False, False), across=(False, True)),
+            NOMINAL,
+        )
         asked = replace(asked, cublas=False, finished=False, in_order=True)
     plan = _chosen(sizes, asked, chip)
     if guarantee == "batch_invariant":

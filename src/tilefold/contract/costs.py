@@ -24,16 +24,18 @@ from tilefold.planner.device import Device
 @dataclass(frozen=True)
 class Costs:
     """A chip in the numbers that the choice turns on. The defaults are an H200's: fitted to the times of 20,000 plans of two
-    searches, those near the fastest counting most (docs/measured.md). benchmarks/fit_products.py fits those of a chip.
+    searches, those near the fastest counting most; then launches, pieces, lone elements and cuBLAS to cold times of 600 plans
+    of random products (docs/experiments/products-drawn.md). benchmarks/fit_products.py fits those of a chip.
 
-    Launches: `launch_us` is one in a graph, `dependent_us` one that began early, `chained_us` what a first launch gains that
-    begins beside the end of what ran before, `crowded_us` the same where its programs share SMs. `full_us` is lost where
-    nearly no SM is left over, `share_us` for each further program of an SM, `warp_us` for each warp of one.
+    Launches: `launch_us` is a first one, the L2 cold, `next_us` another, `dependent_us` one that began early, `chained_us`
+    what a first launch gains that begins beside the end of what ran before, `crowded_us` the same where its programs share
+    SMs. `full_us` is lost where nearly no SM is left over, `share_us` for each further program of an SM, `warp_us` each warp.
 
     Loads: `latency_us` is a program's way to its first data, `waited` the part of the steps on their way that it waits for,
     `load_us` the way of a later load, `step_us` what a step costs besides, `core_gb_per_s` what an SM reads through the L2.
 
-    `flight_us` is the way from memory when all SMs read: what is on its way at once limits the bandwidth. Elements that are
+    `flight_us` is the way from memory when all SMs read: what is on its way at once limits the bandwidth. A piece of memory
+    that a program reads costs `piece_bytes` more than it has, unless its neighbours are read too. Elements that are
     loaded one by one take a thread `element_us` each and an SM `issue_us` a warp; none of later steps are on their way then.
 
     Products, of an SM a second: `core_tflops` with `wgmma`, `mma_tflops` with `mma.sync` (a warp a quarter of it),
@@ -42,12 +44,14 @@ class Costs:
     chain and SM that still counts.
 
     Finish: all SMs write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `meet_us` is
-    its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's.
+    its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's, `cublas_deep_us` times the root of K what it
+    takes for splits, and `cublas_loose` how many times as long where elements are loaded one by one.
     """
 
-    launch_us: float = 1.0
-    dependent_us: float = 0.803
-    chained_us: float = 0.538
+    launch_us: float = 3.4
+    next_us: float = 2.6
+    dependent_us: float = 1.0
+    chained_us: float = 0.45
     crowded_us: float = 0.485
     full_us: float = 0.098
     share_us: float = 0.036
@@ -57,8 +61,9 @@ class Costs:
     load_us: float = 0.073
     step_us: float = 0.024
     flight_us: float = 0.96
-    element_us: float = 0.04
-    issue_us: float = 0.0024
+    piece_bytes: float = 40.0
+    element_us: float = 0.006
+    issue_us: float = 0.003
     core_gb_per_s: float = 116.4
     core_tflops: float = 5.45
     mma_tflops: float = 2.4
@@ -71,15 +76,16 @@ class Costs:
     partial_gb_per_s: float = 1953.0
     finish_gb_per_s: float = 58.5
     meet_us: float = 0.106
-    cublas_us: float = 5.35
+    cublas_us: float = 6.5
     cublas_tflops: float = 6.8
+    cublas_loose: float = 3.0
+    cublas_deep_us: float = 0.03
 
 
 CORE_WARPS = 64  # that one SM holds
 CORE_PROGRAMS = 32
 PROGRAM_BYTES = 1024  # of shared memory that each program takes besides its own
 VECTOR = 16  # times as long cuBLAS takes on the vector units as on tensor cores
-LOOSE = 2.0  # times as long cuBLAS takes where elements are loaded one by one
 MMA_DEPTH = 16  # of K in one product of the tensor cores
 
 
@@ -144,8 +150,23 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Devic
         * min(ahead, steps)
         * _clipped_bytes(tile, sizes)
     )
-    memory_us = sizes.operand_bytes * max(1 / device.gb_per_s / 1e3, costs.flight_us / max(1, flying))
+    memory_us = _read_bytes(tile, sizes, costs) * max(
+        1 / device.gb_per_s / 1e3, costs.flight_us / max(1, flying)
+    )
     return costs.launch_us + max(memory_us, math.ceil(share / sharing) * wave_us) + full_us
+
+
+def _read_bytes(tile: Tile, sizes: Sizes, costs: Costs) -> float:
+    """What must be read of memory, short pieces counted as more: those that no other piece of the program lies beside."""
+    sides = ((sizes.rows, tile.block_m), (sizes.columns, tile.block_n))
+    pieces = [
+        block if across else tile.block_k for (_, block), across in zip(sides, sizes.across, strict=True)
+    ]
+    elements = sum(
+        extent * (sizes.itemsize + costs.piece_bytes / piece * (block < extent))
+        for (extent, block), piece in zip(sides, pieces, strict=True)
+    )
+    return elements * sizes.depth * sizes.batches
 
 
 def _clipped_bytes(tile: Tile, sizes: Sizes) -> int:
@@ -184,7 +205,7 @@ def _is_wgmma(tile: Tile, asked: Asked, device: Device) -> bool:
 
 def _finish_us(finish: Finish, splits: int, sizes: Sizes, device: Device, costs: Costs) -> float:
     """The second launch of our own tiles."""
-    begun_us = costs.dependent_us if device.overlaps else costs.launch_us + costs.latency_us
+    begun_us = costs.dependent_us if device.overlaps else costs.next_us + costs.latency_us
     rounds = math.ceil(math.ceil(sizes.outputs / finish.block) / (8 * device.sms))
     reading_us = rounds * finish.block * splits * 4 / costs.finish_gb_per_s / 1e3
     partial_us = sizes.outputs * splits * 4 / costs.partial_gb_per_s / 1e3
@@ -200,9 +221,8 @@ def _cublas_us(sizes: Sizes, asked: Asked, finished: bool, device: Device, costs
         slower *= VECTOR
     products = 2 * tiles * 128 * 128 * sizes.depth * slower
     multiplying_us = products * min(idle, 1.25) / (costs.cublas_tflops * device.sms) / 1e6
-    after_us = (
-        0.0 if finished else costs.launch_us + costs.latency_us + sizes.outputs * 8 / device.gb_per_s / 1e3
-    )
+    after_us = 0.0 if finished else costs.next_us + sizes.outputs * 8 / device.gb_per_s / 1e3
     memory_us = sizes.operand_bytes / device.gb_per_s / 1e3
-    loose = LOOSE if any(sizes.loose) else 1.0
-    return costs.cublas_us + loose * max(memory_us, multiplying_us) + after_us
+    loose = costs.cublas_loose if any(sizes.loose) else 1.0
+    deep_us = costs.cublas_deep_us * math.sqrt(sizes.depth)
+    return costs.cublas_us + loose * (max(memory_us, multiplying_us) + deep_us) + after_us

@@ -81,7 +81,7 @@ def traced(function: Callable[..., Any], others: int, role: Role, name: str | No
 def _run(function: Callable[..., Any], others: int, role: Role, name: str | None) -> Traced:
     name = name or getattr(function, "__name__", role.what.split()[-1]).strip("<>")
     try:
-        graph = trace(function, 1 + others)
+        graph = trace(function, 1 + others, what=role.what)
     except TypeError:
         _check_takes(function, name, others, role)
         raise
@@ -97,7 +97,7 @@ def _check_takes(function: Callable[..., Any], name: str, others: int, role: Rol
         return
     except TypeError:
         raise ArityError(
-            f"{role.call}: {role.rule}, got {others} of these for {name}{inspect.signature(function)}; {role.fix}"
+            f"{role.call}: {role.rule}, {1 + others} in all, got {name}{inspect.signature(function)}; {role.fix}"
         ) from None
 
 

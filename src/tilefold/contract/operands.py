@@ -273,6 +273,16 @@ def _is_loose(problem: Contraction, operand: int, *dims: Dim) -> bool:
     return math.gcd(problem.aligned[operand], elements * itemsize) < ASYNCHRONOUS_BYTES
 
 
+def neighbours_across(problem: Contraction) -> tuple[bool, bool]:
+    """Whether a's, b's neighbours in memory lie along its rows of results, not along K."""
+    depth = problem.depth
+    across = [
+        dim.size > 1 and dim.strides[operand] == 1 and (depth.size == 1 or depth.strides[operand] != 1)
+        for operand, dim in enumerate((problem.rows, problem.columns))
+    ]
+    return across[0], across[1]
+
+
 def as_matrices(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The operands with the dims that vectors lack put back: a row, a column."""
     return a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]

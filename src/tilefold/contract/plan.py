@@ -14,6 +14,7 @@ class Sizes:
     """M, N, K and how many such products, with the bytes of an operand's element.
 
     `loose`: of a, of b, whether its elements are loaded one by one, since no four bytes of it are known to be aligned.
+    `across`: of a, of b, whether neighbours in memory lie along its rows (of results: M, N), not along K.
     """
 
     rows: int
@@ -22,6 +23,7 @@ class Sizes:
     batches: int
     itemsize: int
     loose: tuple[bool, bool] = (False, False)
+    across: tuple[bool, bool] = (False, True)
 
     @property
     def outputs(self) -> int:

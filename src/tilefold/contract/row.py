@@ -26,7 +26,7 @@ from tilefold.errors import ArgumentError, KindError
 _ROLE = Role(
     "a row's function",
     "a row's function must take an element and each result of the fold",
-    "take as many values after the first",
+    "write a function of so many values",
 )
 
 

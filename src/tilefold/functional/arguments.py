@@ -10,7 +10,7 @@ from typing import Any, TypedDict, TypeVar
 import torch
 from torch import Tensor
 
-from tilefold.errors import DtypeError, EmptyError, KindError
+from tilefold.errors import DtypeError, EmptyError, KindError, shown
 from tilefold.overrides import listed, overridden, override
 from tilefold.problem import wrapped_dims
 from tilefold.uncompiled import uncompiled
@@ -127,12 +127,6 @@ def as_number(value: Any) -> float | None:
     if isinstance(value, numbers.Real) or type(value).__name__ in ("bool", "bool_"):
         return float(value)
     return None
-
-
-def shown(value: Any) -> str:
-    """A value as messages name it, on one line: of an array its shape."""
-    shape = getattr(value, "shape", ())
-    return f"{type(value).__name__} of shape {list(shape)}" if shape else repr(value)
 
 
 def is_complex(value: Any) -> bool:

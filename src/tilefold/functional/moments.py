@@ -13,7 +13,7 @@ from tilefold import math
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
 from tilefold.caching import kept_outside_modes
-from tilefold.errors import DtypeError, KindError
+from tilefold.errors import DtypeError, KindError, shown
 from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import (
     INFINITY,
@@ -26,7 +26,6 @@ from tilefold.functional.arguments import (
     is_complex,
     need_float,
     redirected,
-    shown,
 )
 from tilefold.overrides import listed, overridden
 from tilefold.uncompiled import uncompiled

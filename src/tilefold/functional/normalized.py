@@ -15,17 +15,19 @@ from tilefold.algebra import catalogue
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.contract.functions import Traced
-from tilefold.errors import ArgumentError, KindError, ShapeError
-from tilefold.functional.arguments import INFINITY, Dims, as_number, need_float, redirected, shown
+from tilefold.errors import ArgumentError, KindError, ShapeError, shown
+from tilefold.functional.arguments import INFINITY, Dims, as_number, every, is_whole, need_float, redirected
 from tilefold.mapped import graph_of, kept, map_tensors
 from tilefold.overrides import overridden
 from tilefold.planner.library import LibraryMap
 from tilefold.problem import normalize_dims
-from tilefold.validate import as_dtype, check_is_tensor
+from tilefold.uncompiled import uncompiled
+from tilefold.validate import as_dtype, check_is_tensor, check_memory, check_out
 
 Result = Tensor | tuple[Tensor, Tensor]
 
 
+@uncompiled
 def softmax(
     input: Tensor, dim: int | Sequence[int], dtype: torch.dtype | None = None,
     *, out: Tensor | None = None, guarantee: str = "run_to_run",
@@ -54,6 +56,7 @@ def softmax(
     return _softmax(input, dim, dtype, out, guarantee, logarithm=False)
 
 
+@uncompiled
 def log_softmax(
     input: Tensor, dim: int | Sequence[int], dtype: torch.dtype | None = None,
     *, out: Tensor | None = None, guarantee: str = "run_to_run",
@@ -113,6 +116,7 @@ def _shares(logarithm: bool) -> tuple[Monoid, Traced]:
     return monoid, replace(apply, rebase=trace(rebase, 4))
 
 
+@uncompiled
 def layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -147,6 +151,7 @@ def layer_norm(
     return _row_norm("layer_norm", input, normalized_shape, weight, bias, eps, residual, out, guarantee)
 
 
+@uncompiled
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None,
     *, residual: Tensor | None = None, out: Any = None, guarantee: str = "run_to_run",
@@ -192,35 +197,41 @@ def _row_norm(
             f"{call}: `normalized_shape` must be the last dims of the input's {list(x.shape)}, one at least, got "
             f"{list(sizes)}; name these"
         )
-    extras = [t for t in (weight, bias) if t is not None]
-    for t in extras:
-        check_is_tensor(t, call)
-        if tuple(t.shape) != sizes:
-            raise ShapeError(
-                f"{call}: `weight` and `bias` must have the shape `normalized_shape` {list(sizes)}, got {list(t.shape)}; "
-                "reshape them"
-            )
+    for name, t in (("weight", weight), ("bias", bias)):
+        _check_beside(t, name, sizes, f"the shape `normalized_shape` {list(sizes)}", call)
+    _check_beside(residual, "residual", x.shape, f"the input's shape {list(x.shape)}", call)
     need_float(x.dtype, call)
     small = _epsilon(eps, x.dtype, call)
     tensors = [x] if residual is None else [x, residual]
-    if residual is not None:
-        check_is_tensor(residual, call)
-        if residual.shape != x.shape:
-            raise ShapeError(
-                f"{call}: `residual` must have the input's shape {list(x.shape)}, got {list(residual.shape)}; expand it"
-            )
+    extras = [t for t in (weight, bias) if t is not None]
+    names = (None, *_named(residual=residual), *_named(weight=weight, bias=bias))
     monoid, apply = kept(_norms, call, numbers.prod(sizes), small, which, residual is not None)
     alike = x.itemsize > 1 and all(t.dtype == x.dtype for t in (*tensors, *extras))
     given = which if call == "layer_norm" else which[:1]
     library = LibraryMap(f"torch.{call}", (k, small, given, residual is not None)) if alike else None
     dims = tuple(range(x.ndim - k, x.ndim))
     made = map_tensors(
-        tensors, monoid, apply, dims, extras=extras, out=out, guarantee=guarantee, library=library, call=call
-    )
+        tensors, monoid, apply, dims, extras=extras, out=out, guarantee=guarantee, library=library, call=call, names=names
+    )  # fmt: skip
     if residual is None:
         return made[0]
     # Inside torch.autocast the norm is wider; the sum is what models carry on.
     return made[0], made[1] if out is not None else made[1].to(x.dtype)
+
+
+def _check_beside(t: Any, name: str, shape: Sequence[int], rule: str, call: str) -> None:
+    """Refuse what stands beside the input, if anything does, and is no tensor of a shape with elements in memory."""
+    if t is None:
+        return
+    check_is_tensor(t, call, f"`{name}`")
+    check_memory(t, call, name)
+    if tuple(t.shape) != tuple(shape):
+        raise ShapeError(f"{call}: `{name}` must have {rule}, got {list(t.shape)}; reshape or expand it")
+
+
+def _named(**tensors: Tensor | None) -> list[str]:
+    """The names of the tensors that are given."""
+    return [name for name, t in tensors.items() if t is not None]
 
 
 def _sizes(shape: Any, call: str) -> tuple[int, ...]:
@@ -295,6 +306,7 @@ def _absorb_squares_of_sums(total: Any, x: Any, y: Any) -> Any:
     return total + math.block_sum((x + y) * (x + y))
 
 
+@uncompiled
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
     *, out: Tensor | None = None, guarantee: str = "run_to_run",
@@ -322,7 +334,8 @@ def group_norm(
     if overridden(input, weight, bias, out):
         return redirected(group_norm, {}, input, num_groups, weight, bias, eps, out, guarantee)
     check_is_tensor(input, "group_norm")
-    _check_groups(input, num_groups, weight, bias)
+    check_memory(input, "group_norm")
+    num_groups = _check_groups(input, num_groups, weight, bias)
     need_float(input.dtype, "group_norm")
     small = _epsilon(eps, input.dtype, "group_norm")
     whole = input.numel() > 0  # rows of nothing have no groups to be split into
@@ -333,18 +346,20 @@ def group_norm(
     alike = input.itemsize > 1 and all(t.dtype == input.dtype for t in extras)
     library = LibraryMap("torch.group_norm", (groups, small, which)) if alike else None
     lengths = (groups, input.shape[1] // groups, *[1] * (input.ndim - 2))
+    targets = check_out(out, [input.dtype], input.shape, [input], "group_norm", in_place=True)
     made = map_tensors(
         [_grouped(input, groups)],
         monoid,
         apply,
         tuple(range(2, input.ndim + 1)),
         extras=[t.reshape(lengths) for t in extras],
-        out=None if out is None else _grouped(out, groups),
+        out=None if targets is None else _grouped(targets[0], groups),
         guarantee=guarantee,
         library=library,
         call="group_norm",
+        names=(None, *_named(weight=weight, bias=bias)) if whole else (None,),
     )[0]
-    return made.view(input.shape) if out is None else out
+    return made.view(input.shape) if targets is None else targets[0]
 
 
 def _grouped(x: Tensor, groups: int) -> Tensor:
@@ -352,31 +367,32 @@ def _grouped(x: Tensor, groups: int) -> Tensor:
     return x.view_as(x) if x.ndim < 2 else torch.unflatten(x, 1, (groups, x.shape[1] // groups))
 
 
-def _check_groups(x: Tensor, groups: int, weight: Any, bias: Any) -> None:
+def _check_groups(x: Tensor, groups: Any, weight: Any, bias: Any) -> int:
+    """The number of groups, of a call that may run."""
     if x.ndim < 2:
         raise ShapeError(
             f"group_norm: the input must have the dims [N, C, *], got {list(x.shape)}; unsqueeze it"
         )
-    channels = x.shape[1]
-    if not isinstance(groups, int) or groups < 1 or channels % groups:
-        raise ShapeError(
-            f"group_norm: `num_groups` must divide the input's {channels} channels, got {shown(groups)}; take a divisor"
+    if not is_whole(groups):
+        raise KindError(
+            f"group_norm: `num_groups` must be an int, got {shown(groups)}; say how many there are"
         )
-    if x.shape[0] * channels // groups * numbers.prod(x.shape[2:]) == 1:
+    channels, number = x.shape[1], int(groups)
+    if number < 1 or channels % number:
+        raise ShapeError(
+            f"group_norm: `num_groups` must divide the input's {channels} channels, got {number}; take a divisor"
+        )
+    if x.shape[0] * channels // number * numbers.prod(x.shape[2:]) == 1:
         raise ArgumentError(
             f"group_norm: a group must have more than one value (Expected more than 1 value per channel), got input size "
             f"{list(x.shape)}; take fewer groups"
         )
-    for t in (weight, bias):
-        if t is not None:
-            check_is_tensor(t, "group_norm")
-            if tuple(t.shape) != (channels,):
-                raise ShapeError(
-                    f"group_norm: `weight` and `bias` must be of the {channels} channels, got {list(t.shape)}; give a "
-                    "vector"
-                )
+    for name, t in (("weight", weight), ("bias", bias)):
+        _check_beside(t, name, (channels,), f"the shape [{channels}], a value a channel", "group_norm")
+    return number
 
 
+@uncompiled
 def normalize(
     input: Tensor, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12, out: Tensor | None = None,
     *, guarantee: str = "run_to_run",
@@ -385,7 +401,7 @@ def normalize(
 
         y[k, i] = x[k, i] / max(eps, (sum over j of |x[k, j]|^p)^(1 / p))
 
-    Shapes: [M, K] to [M, K]; `dim` may be several.
+    Shapes: [M, K] to [M, K]; `dim` may be several; None or none of them is all.
     Dtypes: floats, computed in float32 or float64 (also the norm, which torch rounds to the input's dtype).
     Any strides, read in place; `out` may be the input itself. The same bits from run to run.
 
@@ -405,7 +421,7 @@ def normalize(
     if order is None:
         raise KindError(f"normalize: `p` must be a real number, got {shown(p)}; 2 is the Euclidean norm")
     monoid, apply = kept(_by_norm, order, small)
-    return map_tensors([input], monoid, apply, dim, out=out, guarantee=guarantee, call="normalize")[0]
+    return map_tensors([input], monoid, apply, every(dim), out=out, guarantee=guarantee, call="normalize")[0]
 
 
 def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:

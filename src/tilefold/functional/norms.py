@@ -10,7 +10,7 @@ from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import catalogue
 from tilefold.algebra.typing import FLOAT8
-from tilefold.errors import DtypeError, OrderError
+from tilefold.errors import DtypeError, OrderError, shown
 from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import (
     INFINITY,
@@ -21,7 +21,6 @@ from tilefold.functional.arguments import (
     need_elements,
     need_float,
     redirected,
-    shown,
 )
 from tilefold.overrides import overridden
 from tilefold.problem import normalize_dims

@@ -10,8 +10,8 @@ from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
-from tilefold.errors import KindError
-from tilefold.functional.arguments import NEEDED, NumpyNames, is_whole, need_float, redirected, shown
+from tilefold.errors import KindError, shown
+from tilefold.functional.arguments import NEEDED, NumpyNames, is_whole, need_float, redirected
 from tilefold.overrides import listed, overridden
 from tilefold.scan import scan_tensors
 from tilefold.validate import check_is_tensor

@@ -7,7 +7,7 @@ from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import catalogue
-from tilefold.errors import DtypeError, KindError
+from tilefold.errors import DtypeError, KindError, shown
 from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import (
     LEFT,
@@ -20,7 +20,6 @@ from tilefold.functional.arguments import (
     is_whole,
     no_dim,
     redirected,
-    shown,
 )
 from tilefold.overrides import overridden
 from tilefold.validate import as_dtype, check_is_tensor, check_out

@@ -16,6 +16,7 @@ from tilefold.problem import Problem
 
 MOST = 150  # candidates of one problem
 THREAD_LOADS = 16  # vectors of a thread in a tile, at most
+COPIED_TILES = 6  # of a result at least, where tiles come through shared memory, three at a time
 TILE = 65536  # elements of the largest tile
 HELD_WORDS = 80  # 32-bit words of elements and states that a thread holds, at most
 SM_REGISTERS = 65536
@@ -66,7 +67,8 @@ def variants_of(tile: Stage, wanted: Wanted) -> tuple[Stage, ...]:
         if loads <= 8 and fits_registers(whole, wanted.view, wanted.program):  # the rules' own may not
             forms.append(replace(whole, prefetch=True))
         copied = _vector(tile, wanted.view) * wanted.view.element >= 4
-        if copied and 4 <= loads <= 8 and wanted.device.capability >= 80:
+        long = wanted.view.length >= COPIED_TILES * tile.step
+        if copied and long and 4 <= loads <= 8 and wanted.device.capability >= 80:
             copied_tile = replace(whole, num_stages=3)
             forms += [copied_tile] * fits_registers(copied_tile, wanted.view, wanted.program)
     for warps in SM_WARPS:
@@ -129,9 +131,7 @@ def _rows_by(view: View, run: int, align: int) -> Iterator[Stage]:
     if vectors >= 256:
         for warps in (1, 2, 4, 8, 16):
             for unroll in (1, 2, 4, 8):
-                yield from _row_tile(
-                    view, Stage("", 1, WARP * warps, run, unroll, 1, warps, align=align), vectors
-                )
+                yield from _row_tile(view, vectors, (1, WARP * warps, run, unroll, warps, align))
         return
     for lanes in _powers(max(1 if align == 1 else 2, vectors // 16), min(vectors, 128)):
         for unroll in _powers(1, min(8, vectors // lanes)):
@@ -139,18 +139,18 @@ def _rows_by(view: View, run: int, align: int) -> Iterator[Stage]:
             for warps in {warps_of_row, 2 * warps_of_row, 4}:
                 for held in (1, 2, 4) if lanes == 1 else (1,):
                     outputs = min(power_above(view.inner), max(1, warps * WARP * held // lanes))
-                    tile = Stage("", outputs, lanes, run, unroll, 1, warps, align=align)
-                    yield from _row_tile(view, tile, vectors)
+                    yield from _row_tile(view, vectors, (outputs, lanes, run, unroll, warps, align))
 
 
-def _row_tile(view: View, tile: Stage, vectors: int) -> Iterator[Stage]:
-    """A tile that keeps every thread at work."""
-    loads = tile.block_outputs * tile.lanes * tile.unroll // (tile.num_warps * WARP)
-    if not 1 <= loads <= THREAD_LOADS or tile.lanes * tile.unroll > vectors:
+def _row_tile(view: View, vectors: int, sizes: tuple[int, int, int, int, int, int]) -> Iterator[Stage]:
+    """A tile that keeps every thread at work: of so many results, lanes, a run, an unroll, warps and an alignment."""
+    outputs, lanes, run, unroll, warps, align = sizes
+    loads = outputs * lanes * unroll // (warps * WARP)
+    if not 1 <= loads <= THREAD_LOADS or lanes * unroll > vectors:
         return
-    whole = tile.lanes * tile.unroll >= vectors
+    whole = lanes * unroll >= vectors
     family = "small_axis" if view.length <= SMALL_AXIS else "rows" if whole else "long_rows"
-    yield replace(tile, family=family)
+    yield Stage(family, outputs, lanes, run, unroll, 1, warps, align=align)
 
 
 def _column_tiles(view: View) -> Iterator[Stage]:

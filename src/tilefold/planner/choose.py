@@ -15,23 +15,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from tilefold.algebra.program import Program
 from tilefold.errors import ArgumentError
-from tilefold.planner.apart import first_problem, states_problem
 from tilefold.planner.atomics import atomic_of, atomic_plan
 from tilefold.planner.candidates import Wanted, base_tiles, variants_of
 from tilefold.planner.columns import column_programs, columns_stage, one_lane
-from tilefold.planner.cost import FITTED, Constants, Known, cost
+from tilefold.planner.cost import FITTED, Constants, cost, least_us
 from tilefold.planner.device import NOMINAL, Device
-from tilefold.planner.folds import fold_plan, narrowed, partial_dtypes
+from tilefold.planner.folds import fold_plan
 from tilefold.planner.forms import forms
-from tilefold.planner.geometry import Geometry, geometry_of, nominal, without_positions
+from tilefold.planner.geometry import nominal, without_positions
 from tilefold.planner.in_order import ordered_stage
-from tilefold.planner.plan import Apart, Plan, Stage, count
+from tilefold.planner.launched import Launched
+from tilefold.planner.plan import Plan, Stage, count
 from tilefold.planner.rows import (
     WALKED,
     is_row_of_a_thread,
@@ -43,14 +43,13 @@ from tilefold.planner.settled import (
     MANY_FIELDS,
     first_stage,
     keeps_positions,
-    second_stage,
     settled,
     whole_splits,
 )
-from tilefold.planner.view import View, alone, view_of
+from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View, alone
 from tilefold.problem import Problem, canonical
 
-WARPS_WANTED = 8192  # for a fold of few results: about 62 warps an SM on 132 SMs, one wave
+WARPS_WANTED = 8192  # for a large fold of few results: about 62 warps an SM on 132 SMs
 PLANNERS = ("rules", "model")
 DEFAULT = "model"  # docs/experiments/planner-model.md
 BEST_FORMS = 2  # of which tiles are weighed
@@ -98,13 +97,13 @@ def plan_fold(
             f"plan_fold: `planner` must be one of {', '.join(PLANNERS)}, got {planner!r}; leave it out for the rules"
         )
     invariant = guarantee == "batch_invariant"
-    launch = Launched(problem, problem, program, None)
+    launch = Launched.keeping(problem, program, None)
     chip = NOMINAL if invariant else device
     first, time_us = _first_launch(launch, chip, invariant, planner, constants)
     if planner == "model" and guarantee == "run_to_run":
-        launch, first, time_us = _apart(launch, first, time_us, chip, constants)
+        launch, first, time_us = _other_form(launch, first, time_us, chip, constants)
     sizes = f"{count(problem.outputs, 'result')} of {count(problem.length, 'element')}"
-    reason = f"{sizes}, {'rows' if view_of(launch.problem).by_rows else 'columns'} contiguous"
+    reason = f"{sizes}, {'rows' if launch.view.by_rows else 'columns'} contiguous"
     if first.splits == 1 and first.apart is None:
         plan = fold_plan(problem, program, (first,), overlaps=False, guarantee=guarantee, reason=reason)
         return replace(plan, time_us=time_us)
@@ -119,50 +118,16 @@ def plan_fold(
     return replace(plan, time_us=time_us)
 
 
-@dataclass(frozen=True)
-class Launched:
-    """What a fold's first launch works on: `problem`, made of the `whole` one where something is kept `apart`."""
-
-    whole: Problem
-    problem: Problem
-    program: Program
-    apart: Apart | None
-
-    @classmethod
-    def keeping(cls, whole: Problem, program: Program, apart: Apart | None) -> Launched:
-        """The first launch that keeps this apart."""
-        problem = whole if apart is None else first_problem(whole, apart, program.algebra.index)
-        return cls(whole, problem, program, apart)
-
-    def second(self, splits: int) -> Stage:
-        """The second launch."""
-        states = splits * self.problem.outputs // self.whole.outputs
-        return second_stage(self.whole.outputs, states, self.program)
-
-    def known(self, geometry: Geometry) -> Known:
-        """What the model keeps while it compares plans of this launch."""
-        program = narrowed(self.program, self.whole.length)  # as it is launched
-        if self.apart is None:
-            return Known.of(geometry, program)
-        apart, ordered = self.apart, not program.algebra.commutative
-        dtypes = partial_dtypes(program)
-
-        def states(splits: int) -> Geometry:
-            return geometry_of(states_problem(self.whole, dtypes, apart, splits, ordered))
-
-        return Known.of(geometry, program, states)
-
-
 def _first_launch(
     launch: Launched, chip: Device, invariant: bool, planner: str, constants: Constants
 ) -> tuple[Stage, float]:
     """The first launch, and the time that the model expects of the whole fold (0 by the rules)."""
     problem, program = launch.problem, launch.program
-    view = alone(view_of(problem), problem) if invariant else view_of(problem)
+    view = alone(launch.view, problem) if invariant else launch.view
     first = _stage(view, program)
     if invariant and not view.by_rows and not first.ordered:
         first = one_lane(first, view)
-    first = replace(first_stage(first, problem, program), apart=launch.apart)
+    first = launch.stage(first_stage(first, problem, program))
     ragged = problem.ragged > 0
     first = replace(first, splits=_splits(view, first, chip, invariant, ragged))
     if planner == "rules":
@@ -170,28 +135,43 @@ def _first_launch(
     return _modelled(first, view, launch, chip, invariant, constants)
 
 
-def _apart(
+def _other_form(
     launch: Launched, first: Stage, time_us: float, chip: Device, constants: Constants
 ) -> tuple[Launched, Stage, float]:
-    """A first launch that keeps reduced dims apart, where the model expects that to be faster: by `apart_doubt`, or by
-    anything where it makes vectors whole that were not."""
-    whole, narrow = launch.whole, view_of(launch.whole)
-    alone_us = time_us
-    tried = [Launched.keeping(whole, launch.program, apart) for apart in forms(whole, launch.program)]
-    for kept in sorted(tried, key=lambda one: _ruled_us(one, chip, constants))[:BEST_FORMS]:
-        stage, expected_us = _first_launch(kept, chip, False, "model", constants)
-        widens = narrow.vector < narrow.full_vector == view_of(kept.problem).vector
-        doubt = 0.0 if widens else constants.apart_doubt
-        if expected_us < min(time_us, (1 - doubt) * alone_us):
-            launch, first, time_us = kept, stage, expected_us
+    """A first launch that keeps reduced dims apart, or walks its results otherwise, where the model expects that to be
+    faster: by `apart_doubt`, or by anything where it makes vectors whole that were not."""
+    narrow = launch.view
+    least = least_us(launch.known(launch.geometry), chip, constants)
+    some_narrow = narrow.vector < narrow.full_vector
+    if (1.0 if some_narrow else 1 - constants.apart_doubt) * time_us <= least:
+        return launch, first, time_us
+    whole, program = launch.whole, launch.program
+    kept = [Launched.keeping(whole, program, apart) for apart in forms(whole, program)]
+    walked = [walks for one in (launch, *kept) for walks in one.walks()]
+    best = (*_best(kept, chip, constants), *_best(walked, chip, constants)[:1])
+
+    def widens(other: Launched) -> bool:
+        return some_narrow and other.view.vector == narrow.full_vector
+
+    for other in sorted(best, key=widens, reverse=True):
+        wanted_us = time_us if widens(other) else (1 - constants.apart_doubt) * time_us
+        if wanted_us > least:
+            stage, expected_us = _first_launch(other, chip, False, "model", constants)
+            if expected_us < wanted_us:
+                launch, first, time_us = other, stage, expected_us
     return launch, first, time_us
+
+
+def _best(tried: list[Launched], chip: Device, constants: Constants) -> list[Launched]:
+    """Those of whose rules' plans the model expects most."""
+    return sorted(tried, key=lambda one: _ruled_us(one, chip, constants))[:BEST_FORMS]
 
 
 def _ruled_us(launch: Launched, chip: Device, constants: Constants) -> float:
     """The time that the model expects of what the rules take."""
     rule, _ = _first_launch(launch, chip, False, "rules", constants)
-    known = launch.known(geometry_of(launch.problem))
-    return cost(known, (rule, launch.second(rule.splits)), chip, constants).time_us
+    known = launch.known(launch.geometry)
+    return cost(known, launch.stages(rule), chip, constants).time_us
 
 
 def _modelled(
@@ -202,33 +182,30 @@ def _modelled(
     The rules' own where it is expected to be nearly as fast. A fold whose bits may not depend on the batch is chosen as one
     of the nominal number of results, on the nominal chip.
     """
-    problem = launch.problem
-    geometry = geometry_of(problem)
+    problem, geometry = launch.problem, launch.geometry
     if invariant:
         geometry = nominal(geometry, view.by_rows, view.vector, NOMINAL_RESULTS)
     known = launch.known(geometry)
     wanted = Wanted(rule, view, problem, geometry, known.program, chip)
+    outputs = geometry.outputs if invariant else launch.whole.outputs
 
     def time_us(stage: Stage) -> float:
-        if stage.splits == 1 and launch.apart is None:
-            later: tuple[Stage, ...] = ()
-        elif launch.apart is None:
-            later = (second_stage(geometry.outputs, stage.splits, known.program),)
-        else:
-            later = (launch.second(stage.splits),)
-        return cost(known, (stage, *later), chip, constants).time_us
+        return cost(known, launch.stages(stage, outputs), chip, constants).time_us
 
     def allowed(stage: Stage) -> bool:
         # Columns' lanes are shared among threads by how neighbours lie, and loads through shared memory likewise.
         return not invariant or view.by_rows or stage.ordered or (stage.lanes == 1 and stage.num_stages == 1)
 
-    tiles = sorted((tile for tile in base_tiles(wanted) if allowed(tile)), key=time_us)[:BEST_TILES]
-    variants = [stage for tile in tiles for stage in variants_of(tile, wanted) if allowed(stage)]
-    expected_us = {stage: time_us(stage) for stage in (rule, *variants)}
+    expected_us = {rule: time_us(rule)}
+    wanted_us = (1 - constants.doubt) * expected_us[rule]
+    if wanted_us > least_us(known, chip, constants):
+        tiles = sorted((tile for tile in base_tiles(wanted) if allowed(tile)), key=time_us)[:BEST_TILES]
+        variants = [stage for tile in tiles for stage in variants_of(tile, wanted) if allowed(stage)]
+        expected_us |= {stage: time_us(stage) for stage in variants}
     chosen = min(expected_us, key=expected_us.__getitem__)
-    if expected_us[chosen] > (1 - constants.doubt) * expected_us[rule]:
+    if expected_us[chosen] > wanted_us:
         chosen = rule
-    return replace(chosen, apart=launch.apart), 0.0 if invariant else expected_us[chosen]
+    return launch.stage(chosen), 0.0 if invariant else expected_us[chosen]
 
 
 def _stage(view: View, program: Program) -> Stage:
@@ -257,13 +234,16 @@ def _splits(view: View, stage: Stage, chip: Device, invariant: bool, ragged: boo
     tiles = (view.length - ragged) // stage.step - (stage.align > 1)
     if view.by_rows:
         wanted = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) * chip.sms // 132 // stage.num_warps
+        light = stage.num_warps == 2 and stage.align == 1 and not stage.ordered
+        if view.bytes < (LARGE if light else EVICT_FIRST_BELOW):
+            wanted = ONE_WAVE * chip.sms // stage.num_warps
     else:
         wanted = chip.sms * column_programs(view, stage)
     if invariant and tiles:
         splits = max(1, min(INVARIANT_SPLITS, tiles // 16))
     elif (
         tiles < 2
-        or programs >= chip.sms * (12 if view.vector < view.full_vector else 4) - chip.sms // 4
+        or programs >= chip.sms * 4 - chip.sms // 4
         or (view.by_rows and not view.few and not stage.ordered)
     ):
         return 1
@@ -274,9 +254,7 @@ def _splits(view: View, stage: Stage, chip: Device, invariant: bool, ragged: boo
 
 def plan_of(first: Stage, problem: Problem, program: Program, device: Device) -> Plan:
     """The plan whose first launch is `first`: with splits, a second one combines their states."""
-    alone = first.splits == 1 and first.apart is None
-    second = Launched.keeping(problem, program, first.apart).second
-    stages = (first,) if alone else (first, second(first.splits))
+    stages = Launched.of(problem, program, first).stages(first)
     overlaps = device.overlaps and len(stages) > 1
     return fold_plan(
         problem, program, stages, overlaps=overlaps, guarantee="run_to_run", reason="a candidate"

@@ -24,7 +24,10 @@ from tilefold.planner.maps import (
     windows_stage,
 )
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
+from tilefold.planner.rings import Rings, odd_rings, rings_stage
 from tilefold.problem import Problem
+
+KERNELS: dict[type, str] = {Stage: "map_rows", Blocks: "map_blocks", Rings: "map_rings"}
 
 
 def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str) -> Plan:
@@ -36,21 +39,30 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
         return Plan("triton", (), buffers, (), guarantee, "nothing", "no elements")
     # Every chip with clusters starts so many programs together, whatever its number of SMs.
     cluster = min(device.cluster, PORTABLE) if guarantee == "batch_invariant" else device.cluster
-    blocks = blocks_stage(problem, program, results, guarantee == "batch_invariant", cluster)
+    invariant = guarantee == "batch_invariant"
+    rings = None if invariant else rings_stage(problem, program, results, device)
+    if rings is not None:
+        return _held(problem, rings, buffers, guarantee)
+    blocks = blocks_stage(problem, program, results, invariant, cluster)
     if blocks is not None:
         return _held(problem, blocks, buffers, guarantee)
-    whole = whole_stage(problem, program, results, guarantee == "batch_invariant", cluster)
+    whole = whole_stage(problem, program, results, invariant, cluster)
     if whole is not None:
         return _held(problem, whole, buffers, guarantee)
-    windows = windows_stage(problem, program, results, device.sms, guarantee == "batch_invariant")
+    rings = None if invariant else odd_rings(problem, program, results, device)
+    if rings is not None:
+        return _held(problem, rings, buffers, guarantee)
+    windows = windows_stage(problem, program, results, device.sms, invariant)
     if windows is not None:
         return _windowed(problem, program, windows, buffers, device, guarantee)
     return _folded_first(problem, program, results, device, guarantee)
 
 
-def _held(problem: Problem, stage: Stage | Blocks, buffers: tuple[Buffer, ...], guarantee: str) -> Plan:
+def _held(
+    problem: Problem, stage: Stage | Blocks | Rings, buffers: tuple[Buffer, ...], guarantee: str
+) -> Plan:
     """One launch: a program, or a cluster of them, holds whole rows."""
-    kernel = "map_blocks" if isinstance(stage, Blocks) else "map_rows"
+    kernel = KERNELS[type(stage)]
     launch = Launch(kernel, stage, names("input", len(problem.dtypes)), tuple(b.name for b in buffers))
     by = f" by {stage.splits} programs" if stage.splits > 1 else ""
     reason = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}, each held whole{by}"

@@ -10,6 +10,7 @@ from tilefold.planner.view import (
     BLOCKS,
     LARGE,
     MAX_WARPS,
+    ONE_WAVE,
     SHORT_COLUMN,
     WARP,
     View,
@@ -41,7 +42,10 @@ def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
         width = NARROW_COLUMNS if blocks >= 16 * BLOCKS else 2 * NARROW_COLUMNS
         return replace(_column_tile(view, 4, width, 8), prefetch=True)
     if blocks <= 2 and view.bytes >= LARGE and (view.full_vector <= 4 or view.inner < 4 * view.full_vector):
-        return _column_tile(view, MAX_WARPS if view.full_vector > 4 else 8, NARROW_COLUMNS, 8)
+        # Masks and a second field take registers: eight loads of four words then spill.
+        cut = blocks > 1 and view.inner % (NARROW_COLUMNS * view.vector) > 0
+        most = 4 if fields > 1 and cut and view.full_vector <= 4 else 8
+        return _column_tile(view, MAX_WARPS if view.full_vector > 4 else 8, NARROW_COLUMNS, most)
     if view.bytes < LARGE // 2 and blocks * view.element <= 32:
         return _small_columns(view, fields, absorbs)
     if view.full_vector <= 4:
@@ -87,10 +91,14 @@ def _piped_columns(view: View, absorbs: bool) -> Stage | None:
 
 
 def _narrow_columns(view: View) -> Stage:
-    """Addresses that no vector divides: a warp reads 128 results side by side, each thread down columns of its own."""
-    if view.inner < 4 * WARP:
-        return _column_tile(view, 4, 2 * WARP, 8)
-    return _column_tile(view, 1, max(WARP, 4 * WARP // view.vector), 8 if view.full_vector <= 4 else 16)
+    """Addresses that no vector divides: four warps read 64 loads of results side by side, sixteen down each column.
+
+    Short columns that are few are one launch: more lanes read a column, in place of a second launch.
+    """
+    blocks = view.outer * math.ceil(view.inner / (2 * WARP * view.vector))
+    if view.length <= SHORT_COLUMN and blocks < 4 * BLOCKS:
+        return _column_tile(view, 8, WARP if blocks < 2 * BLOCKS else 2 * WARP, 16)
+    return _column_tile(view, 4, 2 * WARP, 8 if view.inner < 4 * WARP else 16)
 
 
 def _small_columns(view: View, fields: int, absorbs: bool) -> Stage:
@@ -115,7 +123,7 @@ def column_programs(view: View, stage: Stage) -> int:
     if stage.num_warps > 8:
         return 1 if stage.absorb else 2
     if view.vector < view.full_vector:
-        return 16
+        return 16 if view.inner < 4 * WARP else ONE_WAVE // stage.num_warps
     if view.bytes >= LARGE and stage.num_stages > 1:
         return 8 // stage.num_warps if stage.num_stages == 3 else 4
     if view.bytes < LARGE // 2 and stage.num_warps == 1:

@@ -209,6 +209,15 @@ def cost(known: Known, stages: Sequence[Stage], device: Device, constants: Const
     return cost_of(counts_of(known, stages, device), device, constants)
 
 
+def least_us(known: Known, device: Device, constants: Constants = FITTED) -> float:
+    """What no plan of the problem is expected to be faster than: one launch, and its inputs at the memory's bandwidth."""
+    return constants.launch_us + SECTOR * known.unique / _memory_bytes_a_us(device, constants)
+
+
+def _memory_bytes_a_us(device: Device, constants: Constants) -> float:
+    return constants.memory_gb_per_s * device.gb_per_s / 4800.0 * 1e3
+
+
 def counts_of(known: Known, stages: Sequence[Stage], device: Device) -> tuple[Counts, ...]:
     """What the time of a plan's launches is made of."""
     first, *later = stages
@@ -334,7 +343,7 @@ def _alone_us(one: Counts, constants: Constants) -> float:
 def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[tuple[str, float, bool], ...]:
     """What all programs of a launch need, each by itself; and whether it is each SM's own, all at work, or the chip's."""
     traffic, clocks = one.traffic, constants.clock_mhz * device.sms
-    bandwidth = constants.memory_gb_per_s * device.gb_per_s / 4800.0 * 1e3
+    bandwidth = _memory_bytes_a_us(device, constants)
     memory = traffic.bytes * (1 + constants.row_bytes / max(SECTOR, one.row_bytes)) if one.reads else 0.0
     again = max(0.0, traffic.sectors - traffic.unique)
     fetched = SECTOR * (traffic.unique + constants.refetched * again)

@@ -39,7 +39,9 @@ class Geometry:
 
     A program's results are neighbours along the last output dim, of `width` results; `outer` are the other output dims.
     A result's `length` elements are walked along `inner`, of the reduced dims, after `deep`. `output_outer` and
-    `output_along` are the results' own steps; `ragged` is the problem's.
+    `output_along` are the results' own steps; `ragged` is the problem's. Where a program's results are neighbours along all
+    output dims as one (`Stage.flat`), `flat` has these dims' sizes, `width` is their product and `outer` is empty; operands
+    and results keep a step for each. `beside` are places before the first result and behind the last one (`Stage.shift`).
     """
 
     outer: Steps
@@ -50,6 +52,8 @@ class Geometry:
     output_outer: Steps
     output_along: int
     ragged: int = 0
+    flat: Steps = ()
+    beside: tuple[int, int] = (0, 0)
 
     @property
     def length(self) -> int:
@@ -117,6 +121,12 @@ def without_positions(problem: Problem) -> Problem:
     return replace(problem, dims=(*problem.output_dims, *reversed(walked)))
 
 
+def flattened(geometry: Geometry) -> Geometry:
+    """The same problem with results that are neighbours along all output dims as one."""
+    sizes = (*geometry.outer, geometry.width)
+    return replace(geometry, outer=(), width=geometry.outputs, flat=sizes)
+
+
 def partials_geometry(outputs: int, splits: int, itemsizes: Steps) -> Geometry:
     """The second launch's problem: `splits` partial states a result, every field a [splits, outputs] array."""
     along = 0 if outputs == 1 else 1
@@ -155,7 +165,7 @@ def unique_sectors(geometry: Geometry) -> int:
 
 def _sectors_of(geometry: Geometry, operand: Operand) -> int:
     """Runs end to end are joined to extents; these are counted by where in a sector they begin."""
-    sizes = (*geometry.outer, geometry.width, *geometry.deep, geometry.inner)
+    sizes = (*(geometry.flat or (*geometry.outer, geometry.width)), *geometry.deep, geometry.inner)
     steps = (*operand.outer, operand.along, *operand.deep, operand.inner)
     dims = sorted((abs(s) * operand.itemsize, n) for s, n in zip(steps, sizes, strict=True) if s and n > 1)
     extent = operand.itemsize

@@ -207,17 +207,23 @@ def features(
     ordered = tiles if stage.ordered else 0.0
     passes = max(1, pieces.full + masked_tiles)
     first = min(1.0, tiles) if work.absorbs else 0.0
-    ops = tuple((tiles - first) * tile.elements * n for n in work.element)
-    ops = _added(ops, work.first_element, first * tile.elements)
-    ops = _added(ops, work.state, max(0, passes - (first > 0)) * tile.states)
-    ops = _added(ops, work.first_state, (first > 0) * tile.states)
     own = tile.states / tile.results - 1 + tile.rounds + math.log2(tile.warps)
     if stage.ordered:
         rounds = (tile.rounds + math.log2(tile.warps)) * passes + 1
         own = rounds
     own += tile.tile_rounds * passes * tile.states / tile.results
-    ops = _added(ops, work.meeting, own * tile.results)
-    ops = _added(ops, work.result, tile.results)
+    done = (
+        ((tiles - first) * tile.elements, work.element),
+        (first * tile.elements, work.first_element),
+        (max(0, passes - (first > 0)) * tile.states, work.state),
+        ((first > 0) * tile.states, work.first_state),
+        (own * tile.results, work.meeting),
+        (tile.results, work.result),
+    )
+    ops = [0.0] * len(CLASSES)
+    for times, counts in done:
+        if times:
+            ops = [n + times * count for n, count in zip(ops, counts, strict=True)]
     shuffled = own * tile.results * work.words
     ahead = tile.masked_loads if stage.prefetch and walk.has_full > 1 else 0.0
     offsets = 0.0 if all(o.inner == 1 for o in geometry.operands) else tiles * loads
@@ -236,7 +242,7 @@ def features(
         tiles * tile.elements * min(1, work.converts),
         tiles * tile.elements * work.sees_positions,
         masked * tile.elements * work.selects,
-        tiles * tile.loads * len(geometry.deep),
+        tiles * tile.loads * len(geometry.deep) + tile.results * max(0, len(geometry.flat) - 1),
         shuffled,
         (tile.warps > 1) * tile.results * work.words * (1.0 if not stage.ordered else passes),
         ordered * tile.results * work.words * (tile.rounds + 1),

@@ -41,6 +41,8 @@ class Stage:
     is folded. `num_stages`: with more than one, so many tiles are on their way at a time, through shared memory
     (asynchronous copies). `evict_first`: what was read leaves the L2 first. `splits` programs share one result; each leaves
     a partial state. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
+    `flat`: results are walked along all output dims as one, not along the last. `shift`: a program's places begin so many
+    elements before the first result (both `planner.launched`).
     """
 
     family: str
@@ -58,6 +60,8 @@ class Stage:
     prefetch: bool = False
     num_stages: int = 1
     apart: Apart | None = None
+    flat: bool = False
+    shift: int = 0
 
     @property
     def step(self) -> int:
@@ -69,6 +73,7 @@ class Stage:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll}"
         kept = f",a{self.apart.note}" if self.apart else ""
+        kept += ",f" * self.flat + f",b{self.shift}" * (self.shift > 0)
         return f"{self.family}:{tile},s{self.splits},w{self.num_warps}{kept}"
 
     def __str__(self) -> str:
@@ -81,6 +86,8 @@ class Stage:
             self.align > 1
         )
         words += [str(self.apart)] if self.apart else []
+        words += ["output dims as one"] * self.flat
+        words += [f"from {count(self.shift, 'element')} before the first result"] * (self.shift > 0)
         return f"{self.family}: {', '.join(words)}"
 
 

@@ -67,12 +67,12 @@ def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Ste
     for itemsize in itemsizes:
         spread, vector = stores_of(geometry, stage, walk, itemsize, partial)
         (places,), once = _held(spread, vector)
-        results = block * stage.block_outputs + places
-        begin = _walked(outer, geometry.outer, geometry.output_outer) + (
-            split * geometry.outputs if partial else 0
-        )
-        addresses = (begin + results * geometry.output_along) * itemsize
-        total += _moved(addresses, once & (results < geometry.width), vector * itemsize)
+        before, beyond = geometry.beside
+        results = block * stage.block_outputs + places - before
+        begin = split * geometry.outputs if partial else 0
+        addresses = _results(geometry, outer, results, geometry.output_outer, geometry.output_along)
+        active = once & (results >= 0) & (results < geometry.width - before - beyond)
+        total += _moved((begin + addresses) * itemsize, active, vector * itemsize)
     return total
 
 
@@ -81,9 +81,11 @@ def stores_of(
 ) -> tuple[Spread, int]:
     """How a program's results lie on threads when they are stored, and how many one store takes."""
     outputs = stage.block_outputs
-    contiguous = outputs if geometry.output_along == 1 else 1
+    row = power_of(geometry.flat[-1], outputs) if geometry.flat else outputs
+    contiguous = row if geometry.output_along == 1 else 1
     terms = [16 // itemsize, outputs, *(power_of(s) for s in geometry.output_outer)]
     terms += [power_of(geometry.outputs)] if partial and walk.splits > 1 else []
+    terms += [power_of(n) for n in geometry.beside]
     divides = math.gcd(*terms)
     vector = min(contiguous, divides, VECTOR_BYTES // itemsize)
     share = max(1, outputs // (32 * stage.num_warps))
@@ -139,6 +141,13 @@ def _walked(number: Any, sizes: Steps, steps: Steps) -> Any:
     return offset
 
 
+def _results(geometry: Geometry, outer: int, results: Array, steps: Steps, along: int) -> Any:
+    """Where results, or the first of their elements, lie."""
+    if geometry.flat:
+        return _walked(results, geometry.flat, (*steps, along))
+    return _walked(outer, geometry.outer, steps) + results * along
+
+
 def _tile(
     geometry: Geometry,
     i: int,
@@ -158,7 +167,7 @@ def _tile(
     places = begin + places
     outputs = place[1] * stage.block_outputs + outputs
     first = operand.residue // operand.itemsize
-    rows = first + _walked(place[0], geometry.outer, operand.outer) + outputs * operand.along
+    rows = first + _results(geometry, place[0], outputs, operand.outer, operand.along)
     lead: Any = 0
     if stage.align > 1:
         lead = rows % stage.align

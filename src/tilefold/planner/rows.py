@@ -21,6 +21,8 @@ from tilefold.planner.view import (
 WALKED = (9, 2048)  # elements: rows between, no power of two long, are walked in small tiles
 ROW_LOADS = 4  # of a row that one thread reads
 NARROW_ROW = 128  # elements: up to here such rows are read an element at a time where no vector divides them
+ALIGNED_ROW = 32  # words: from here on whole vectors from anywhere read such rows faster than single words do
+LONG_ROW = 1024  # elements: from here on a warp walks such a row by itself
 SHORT_ROW = 64  # vectors: up to here a program reads several rows
 MEDIUM_ROW = 256  # vectors: up to here a warp or two read a row at once, of whole rows below
 ONE_TILE_ROW = 2048  # vectors: up to here a row whose length is a power of two is one tile
@@ -35,7 +37,9 @@ def rows_stage(view: View, fields: int, absorbs: bool, masked: bool = False) -> 
     if vectors == 1:
         return Stage("small_axis", 256, 1, run, 1, 1, 2)
     if vectors == 2 and absorbs:
-        return Stage("small_axis", 512, 2, run, 1, 1, 4)
+        return Stage("small_axis", 128, 1, run, 2, 1, 4)
+    if run == 1 and view.length < WALKED[0]:
+        return Stage("small_axis", 256, 1, 1, 1, 1, 2)
     if run == 1 and vectors <= SMALL_AXIS:
         return Stage("small_axis", 1024 // vectors, vectors, 1, 1, 1, 4)
     if vectors <= SHORT_ROW * min(4, narrow):
@@ -47,8 +51,8 @@ def rows_stage(view: View, fields: int, absorbs: bool, masked: bool = False) -> 
         return Stage("rows", 2, lanes, run, vectors // lanes, 1, 2 * lanes // WARP)
     if view.few:
         # Wide programs where results are few, so that one program can fold all partial states at once.
-        few_states = 2 if view.inner * view.outer >= 16 else 8
-        warps = few_states if view.bytes < EVICT_FIRST_BELOW else MAX_WARPS
+        several = view.inner * view.outer >= 16 and view.bytes < EVICT_FIRST_BELOW
+        warps = 2 if several else MAX_WARPS
         return Stage("long_rows", 1, warps * WARP, run, view.loads, 1, warps)
     if view.inner * view.outer < 4 * BLOCKS or vectors == needed:
         fewer = 1 if fields == 1 else 2  # states of several fields cost registers: half the threads
@@ -91,6 +95,8 @@ def _row_in_one_tile(view: View, run: int, vectors: int, fields: int, absorbs: b
 def walked_rows_stage(view: View) -> Stage:
     """Short rows whose length is no power of two: small tiles walked by a few threads, so that only the ends are masked."""
     family = "small_axis" if view.length <= SMALL_AXIS else "rows"
+    if view.vector < view.full_vector <= 4 and view.aligns and ALIGNED_ROW <= view.length <= NARROW_ROW:
+        return Stage(family, WARP, 4, view.full_vector, 4, 1, 4, align=view.full_vector)
     if view.length <= NARROW_ROW:
         each = 16 if view.length > WARP else 8 if view.length >= 16 else 4
         run = min(view.vector, each)
@@ -101,6 +107,8 @@ def walked_rows_stage(view: View) -> Stage:
     run, align = view.vector, 1
     if view.vector < view.full_vector // 2 and view.aligns:
         run = align = view.full_vector
+    if view.length >= LONG_ROW:
+        return Stage(family, 1, WARP, run, LOADS, 1, 1, align=align)
     lanes = (64 if view.length < SHORT_COLUMN else 128) // view.full_vector
     tile = 128 if view.length < 256 else 256
     outputs = 8 if view.inner * view.outer >= 32 * BLOCKS else max(1, WARP // lanes)
@@ -112,6 +120,6 @@ def _short_rows(view: View, run: int, vectors: int, most: int) -> Stage:
     """Several rows a program, each by a few threads that take `most` vectors."""
     unroll = min(vectors, most * max(1, view.loads // LOADS))
     lanes = max(1, vectors // unroll)
-    threads = 64 if most > 2 else 256 if vectors >= WARP else 128
+    threads = 64 if most > 2 and lanes > 1 else 256 if vectors >= WARP else 128
     family = "small_axis" if view.length <= SMALL_AXIS else "rows"
     return Stage(family, max(1, threads // lanes), lanes, run, vectors // lanes, 1, threads // WARP)

@@ -10,12 +10,13 @@ import torch
 
 from tilefold.algebra import catalogue
 from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.caching import kept_outside_modes
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, count, names
-from tilefold.planner.view import WARP, View, power_above, power_below, view_of
+from tilefold.planner.view import VECTOR_BYTES, WARP, View, power_above, power_below, view_of
 from tilefold.problem import Dim, Problem, canonical
 
 LANE_WORDS = 32  # 32-bit words of states that a thread has of a row's tile
@@ -23,6 +24,13 @@ SHARED_WORDS = (
     64  # the same where programs share rows: the more elements a share has, the fewer wait for each other
 )
 LONE_ELEMENTS, LONE_BYTES = 64, 256  # that a thread has at least where few rows are shared
+SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
+ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow
+SUMS_WARPS = 16  # of a program that walks columns, then
+WALKED_ROW_BYTES = (
+    64  # of a row that a thread has at least where a program walks it and a combine is not costly
+)
+EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
 COSTLY = 4  # operations of a combine, from which on threads are to exchange few states
 COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
@@ -36,6 +44,7 @@ COLUMN_ELEMENTS = 128  # at most
 COLUMN_WORDS = 4  # of the states of a thread's columns, where they have several
 COLUMN_CHUNK = 16  # elements of a column that a thread combines by itself, at most
 COSTLY_COLUMN_CHUNK = 32
+CHUNK_BYTES = 64  # of a column's chunk at least, where a combine is not costly
 WALKING_WARPS = 8  # of a program that walks columns
 COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
 WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
@@ -47,6 +56,7 @@ TREE = 8  # shares of a group, and groups of a block, where many lines run besid
 LONE_TREE = 128  # shares of a block where few do: many shares of a line run at the same time, and one look is all they take
 COLUMN_TREE = 16  # the same of columns: a state of each column is read for each share
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
+KEPT_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2
 PAUSE_NS = 0  # before words that are not there are looked at again
 
 
@@ -68,7 +78,9 @@ class ScanTile:
     `chunk`: neighbours of a line that a thread combines by itself, and `stored` of them are one store of a row. `shares`: so
     many programs share a line, a tile each; 0 where a program walks its lines from end to end. `group` and `groups`: how
     many shares' states meet in one tree, and how many groups' (see the kernel). `ahead`: a walk reads a tile before it
-    scans the one before. `pause`: nanoseconds between looks at what others make known.
+    scans the one before. `pause`: nanoseconds between looks at what others make known. `sums`: a chunk's prefixes are sums.
+    `again`: shares are read again, not kept in registers.
+    `align`: tiles count from a multiple of so many elements before each row, so that rows of any length are read in vectors.
     """
 
     lines: int
@@ -84,6 +96,9 @@ class ScanTile:
     groups: int = 1
     ahead: bool = False
     pause: int = 0
+    sums: bool = False
+    align: int = 1
+    again: bool = False
 
     @property
     def note(self) -> str:
@@ -91,7 +106,9 @@ class ScanTile:
         kind = "rows" if self.by_rows else "columns"
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
         tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
-        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{',a' * self.ahead}"
+        ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}"
+        aligned = f",align{self.align}" if self.align > 1 else ""
+        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{ways}{aligned}"
 
     def __str__(self) -> str:
         kind = "row" if self.by_rows else "column"
@@ -103,6 +120,7 @@ class ScanTile:
             words += [f"{count(self.shares, 'share')} a {kind}"]
             words += [f"trees of {self.group} shares and {self.groups} groups"]
         words += ["a tile ahead"] * self.ahead
+        words += ["prefixes as sums"] * self.sums
         backwards = ["from the end"] * self.work.reverse
         return f"scan_{'tiles' if self.shares else 'walked'}: {', '.join(words + backwards)}"
 
@@ -116,13 +134,23 @@ def scan_problem(tensors: Sequence[torch.Tensor], dim: int, guarantee: str) -> P
     return replace(made, dims=(*made.dims, Dim("scan", 1, (0,) * len(made.dtypes), 0, 1)))
 
 
-def plan_scan(problem: Problem, program: Program, work: Work, device: Device, guarantee: str) -> Plan:
-    """The steps of a scan of at least one element: one launch, after its counters are zeroed where programs share lines."""
+def plan_scan(
+    problem: Problem, program: Program, work: Work, device: Device, guarantee: str, *, sums: bool = True
+) -> Plan:
+    """The steps of a scan of at least one element: one launch, after its counters are zeroed where programs share lines.
+
+    `sums`: prefixes may be sums, where the monoid says how.
+    """
     alone = guarantee == "batch_invariant"
     view = view_of(problem)
     words = state_words(scan_program(program, work, problem.length))
-    load = Load(words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program))
-    tile = replace(_tile(view, load, NOMINAL if alone else device, alone), work=work)
+    align = view.full_vector if not alone and _is_aligned(problem, view) else 1
+    sums = sums and _has_sums(program, work)
+    load = Load(
+        words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align, sums
+    )
+    tile = _tile(view, load, NOMINAL if alone else device, alone)
+    tile = replace(tile, work=work, sums=sums and tile.chunk > 1)
     fields = len(program.state)
     reads = names("input", len(problem.dtypes) + fields * work.init)
     writes = names("output", len(program.outputs) + fields * work.state)
@@ -136,6 +164,12 @@ def plan_scan(problem: Problem, program: Program, work: Work, device: Device, gu
         Launch("scan_tiles", tile, reads, (*writes, "words")),
     )
     return Plan("triton", steps, (), (workspace,), guarantee, "shared", reason)
+
+
+def _has_sums(program: Program, work: Work) -> bool:
+    """Whether prefixes are sums of terms: of float32, with the element that they end with."""
+    floats = all(is_float(e) and e.itemsize <= 4 for e in program.elements)
+    return program.algebra.sums is not None and floats and not work.exclusive
 
 
 def scan_program(program: Program, work: Work, length: int) -> Program:
@@ -171,11 +205,22 @@ class Load:
     bytes: int
     results: int
     costly: bool
+    align: int = 1
+    sums: bool = False
 
     @property
     def serial(self) -> bool:
         """Whether a thread has one column, and of it as much as registers hold: several results would need those, too."""
         return self.costly and self.results == 1
+
+
+def _is_aligned(problem: Problem, view: View) -> bool:
+    """Whether rows of any length begin as far behind a vector's place in all inputs and all results."""
+    (scanned,) = problem.reduced_dims
+    steps = [(d.output - d.strides[0]) % view.full_vector for d in problem.output_dims]
+    fits = scanned.output == 1 and not any(steps) and min(problem.aligned) >= VECTOR_BYTES
+    narrow = view.vector * view.element < ALIGN_BELOW
+    return view.aligns and fits and narrow and view.full_vector <= view.length
 
 
 def _is_costly(program: Program) -> bool:
@@ -193,19 +238,32 @@ def _lane_elements(words: int, held: int, least: int) -> int:
     return max(least, power_below(max(1, held // words)))
 
 
+def _row_chunk(load: Load, run: int, slots: int, costly: int) -> int:
+    return min(slots, max(run, costly)) if load.costly and run > 1 else run
+
+
+def _walked_elements(load: Load, chunk: int) -> int:
+    """Elements of a row that a thread has where a program walks it: enough bytes of narrow ones are on their way."""
+    least = chunk if load.costly else max(chunk, WALKED_ROW_BYTES // load.bytes)
+    return _lane_elements(load.words, WALKED_WORDS, least)
+
+
 def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
-    length, rows, slots = view.length, view.inner * view.outer, power_above(view.length)
-    run = min(view.vector, slots)
+    length, rows = view.length + load.align - 1, view.inner * view.outer
+    slots = power_above(length)
+    run = min(max(view.vector, load.align), slots)
     # What is narrower than a vector is stored by whole warps: neighbouring threads have neighbours.
-    chunk = min(slots, max(run, COSTLY_CHUNK)) if load.costly and run > 1 else run
-    row = ScanTile(1, slots, True, run, 4, chunk=chunk, stored=chunk)
+    chunk = _row_chunk(load, run, slots, COSTLY_CHUNK)
+    row = ScanTile(1, slots, True, run, 4, chunk=chunk, stored=chunk, align=load.align)
     if length <= SHORT:
-        lanes = _lane_elements(load.words, WALKED_WORDS, chunk) * row.num_warps * WARP
+        lanes = _walked_elements(load, chunk) * row.num_warps * WARP
         return replace(row, lines=max(1, lanes // slots))
-    lanes = _lane_elements(load.words, WALKED_WORDS, chunk)
-    warps = 1 if alone else _walking_warps(rows, device, MOST_WARPS)
+    wide = _row_chunk(load, run, slots, SUMS_CHUNK if load.sums else COSTLY_CHUNK)
+    lanes = _walked_elements(load, wide)
+    warps = 1 if alone else _walking_warps(rows, device, MOST_WARPS, EVEN)
     if warps and WARP * warps * lanes <= slots:
-        return replace(row, length=WARP * warps * lanes, num_warps=warps, ahead=warps > 1)
+        tile = replace(row, chunk=wide, stored=wide, length=WARP * warps * lanes, num_warps=warps)
+        return replace(tile, ahead=warps > 1)
     each = _lane_elements(load.words, LANE_WORDS, chunk)
     if length <= ONE_TILE:
         return replace(row, num_warps=max(1, min(16, slots // (WARP * each))))
@@ -216,15 +274,16 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     if lone and not load.costly:
         each = max(chunk, LONE_ELEMENTS, power_below(LONE_BYTES // load.bytes))
     tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
+    tile = replace(tile, again=each > KEPT_ELEMENTS)
     return _shared(tile, length, LONE_TREE, 1) if lone else _shared(tile, length, TREE, TREE)
 
 
-def _walking_warps(programs: int, device: Device, most: int) -> int:
+def _walking_warps(programs: int, device: Device, most: int, even: float) -> int:
     """Warps of each of so many programs that walk lines; 0 where they would leave SMs idle."""
     if programs >= WARPS_AN_SM * device.sms:
         return 1
     evenly = programs / (math.ceil(programs / device.sms) * device.sms)
-    return min(most, power_above(WARPS_AN_SM * device.sms // programs)) if evenly >= EVEN else 0
+    return min(most, power_above(WARPS_AN_SM * device.sms // programs)) if evenly >= even else 0
 
 
 def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
@@ -251,7 +310,10 @@ def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> Sca
     """A tile of columns of so many warps; of short columns, no longer than they are."""
     run, slots = min(vector, lines), power_above(view.length)
     each = min(COLUMN_ELEMENTS, power_below(max(run, COLUMN_BYTES // (load.bytes * load.words))))
-    chunk = min(slots, COSTLY_COLUMN_CHUNK if load.serial else COLUMN_CHUNK, max(1, each // run))
+    most = COSTLY_COLUMN_CHUNK if load.serial else COLUMN_CHUNK
+    if not load.costly:
+        most = max(most, CHUNK_BYTES // load.bytes)
+    chunk = min(slots, most, max(1, each // run))
     number = min(slots // chunk, max(1, WARP * warps * run // lines))
     return ScanTile(lines, number * chunk, False, run, warps, chunk=chunk, ahead=True)
 
@@ -261,7 +323,8 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
     for wide in COSTLY_BYTES if load.costly else WALKED_BYTES:
         lines = max(vector, wide // view.element)
         programs = math.ceil(view.inner / lines) * view.outer
-        warps = _walking_warps(programs, device, COSTLY_WARPS if load.costly else WALKING_WARPS)
+        most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
+        warps = _walking_warps(programs, device, most, EVEN_COLUMNS)
         if warps and WARP * warps * vector >= lines:
             tile = _columns(view, load, vector, lines, warps)
             if tile.length * lines == WARP * warps * vector * tile.chunk:

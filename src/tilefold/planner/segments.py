@@ -22,9 +22,14 @@ from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_stri
 
 STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
 WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
-CHUNK = 1 << 14  # elements of a chunk, at most
-INNER = 24  # segments between a window's borders that are folded with it; of more, a lane reads each
-NEAR = 64  # offsets: where a tile has fewer borders, a lane searches these alone
+HELD = 16  # registers of a lane for the states of a tile's runs, where those are kept
+CHUNK = 1 << 14  # elements of a chunk, at most, where positions count
+CHUNK_BYTES = 1 << 15  # of a chunk, at most, else
+SHORT_MEAN = 192  # elements of a segment on average: below, a lane's window has at most WINDOW elements
+SHORT = 48  # elements: segments of LANES neighbours that are all as short are read once more, without what is folded
+LOOKED = 128  # offsets that a program's search looks at at a time
+NEAR = 4  # pieces of a segment that a lane combines by itself
+TAILS = 16  # pieces of a longer one that a lane loads at a time
 PROGRAMS = 32  # an SM has room for
 ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 
@@ -33,8 +38,8 @@ ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
 class Chunks:
     """A launch that shares rows by elements: `tiles` tiles a chunk, `lanes` windows of `steps` runs of `run` neighbours.
 
-    `whole_runs`: runs are aligned in memory, so that one which is a row's last may be read whole. `inner`, `near`: as INNER
-    and NEAR.
+    `whole_runs`: runs are aligned in memory, so that one which is a row's last may be read whole. `lead`: elements between
+    the vector that rows are read from and their first element. `short`, `looked`: as SHORT and LOOKED.
     """
 
     lanes: int
@@ -45,8 +50,9 @@ class Chunks:
     segments: int
     offsets: torch.dtype
     whole_runs: bool = True
-    inner: int = INNER
-    near: int = NEAR
+    lead: int = 0
+    looked: int = LOOKED
+    short: int = SHORT
     num_warps: int = 1
     num_stages: int = 1
 
@@ -92,23 +98,32 @@ class Columns:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A launch that combines the pieces of segments which cross chunks, `lanes` at a time, of `outputs` folds."""
+    """A launch that combines the pieces of segments which cross chunks; a program has `together` chunks of `outputs` folds.
+
+    Segments of at most `near` pieces are combined side by side, longer ones one after another: `lanes` times `tails` pieces
+    at a time.
+    """
 
     chunks: int
     chunk: int
     offsets: torch.dtype
-    lanes: int = WARP
+    lead: int = 0
+    together: int = WARP
     outputs: int = 1
+    lanes: int = WARP
+    tails: int = TAILS
+    near: int = NEAR
     num_warps: int = 1
     num_stages: int = 1
 
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"pieces:l{self.lanes},k{self.outputs}"
+        return f"pieces:c{self.together},k{self.outputs},l{self.lanes}x{self.tails}"
 
     def __str__(self) -> str:
-        return f"pieces of segments that cross {count(self.chunks, 'chunk')}, {self.lanes} at a time"
+        at_once = count(self.lanes * self.tails, "piece")
+        return f"pieces of segments that cross {count(self.chunks, 'chunk')}, {at_once} at a time"
 
 
 @dataclass(frozen=True)
@@ -168,7 +183,7 @@ def plan_segments(
     if guarantee == "batch_invariant":
         alone = Launch("segment_whole", Alone(WARP, run, segments, offsets.dtype), inputs, results)
         return Plan("triton", (alone,), outputs, (), guarantee, "whole segments", reason)
-    stage = _stage(problem, run, offsets, device)
+    stage = _stage(problem, program, run, offsets, device)
     kernel = _kernel(stage, program)
     if stage.chunks == 1:
         step = Launch(kernel, stage, inputs, results)
@@ -177,7 +192,9 @@ def plan_segments(
     partials = names("partial", len(dtypes))
     between = (*partials, "closing")
     together = min(power_above(problem.outputs), 4 * WARP)
-    pieces = Pieces(stage.chunks, stage.chunk, offsets.dtype, max(1, WARP // together), together)
+    lanes = max(1, WARP // together)
+    lead = stage.lead if isinstance(stage, Chunks) else 0
+    pieces = Pieces(stage.chunks, stage.chunk, offsets.dtype, lead, lanes, together, lanes)
     steps = (
         Launch(kernel, stage, inputs, (*results, *between), releases=device.overlaps),
         Launch("segment_pieces", pieces, (inputs[-1], *between), results, early=device.overlaps),
@@ -195,13 +212,22 @@ def _kernel(stage: Chunks | Columns, program: Program) -> str:
     return "segment_rows" if program.algebra.index else "segment_runs"
 
 
-def _stage(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Chunks | Columns:
+def _stage(
+    problem: Problem, program: Program, run: int, offsets: torch.Tensor, device: Device
+) -> Chunks | Columns:
     """The first launch: rows where the segments' dim lies nearest in memory, else columns."""
     *outer, inner = problem.dims
     near = max((abs(s) for s in inner.strides), default=0)
     if outer and max(map(abs, outer[-1].strides)) < near:
         return _columns(problem, run, offsets, device)
-    return _chunks(problem, run, offsets, device)
+    if program.algebra.index:
+        return _chunks(problem, max(1, min(STEPS, WINDOW // run)), run, CHUNK, offsets, device)
+    words = sum(math.ceil(dtype.itemsize / 4) for dtype in partial_dtypes(program))
+    steps = power_above(HELD // words + 1) // 2
+    if problem.length < SHORT_MEAN * (offsets.shape[0] - 1):
+        steps = min(steps, WINDOW // run)
+    chunk = CHUNK_BYTES * run // VECTOR_BYTES
+    return _chunks(problem, max(2, steps), run, chunk, offsets, device, _lead(problem, run))
 
 
 def _columns(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Columns:
@@ -218,22 +244,33 @@ def _columns(problem: Problem, run: int, offsets: torch.Tensor, device: Device) 
     )
 
 
-def _chunks(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Chunks:
-    """As many chunks as the chip has room for, in tiles; of more tiles where there are more."""
-    steps = max(1, min(STEPS, WINDOW // run))
+def _chunks(
+    problem: Problem, steps: int, run: int, most: int, offsets: torch.Tensor, device: Device, lead: int = 0
+) -> Chunks:
+    """As many chunks as the chip has room for, in tiles; of more tiles where there are more, `most` elements a chunk."""
     tile = WARP * run * steps
-    tiles = math.ceil(problem.length / tile)
-    together = min(max(1, CHUNK // tile), power_above(tiles * problem.outputs // (PROGRAMS * device.sms)))
+    tiles = math.ceil((problem.length + lead) / tile)
+    together = min(max(1, most // tile), power_above(tiles * problem.outputs // (PROGRAMS * device.sms)))
     chunks, segments = math.ceil(tiles / together), offsets.shape[0] - 1
-    return Chunks(WARP, run, steps, together, chunks, segments, offsets.dtype, _aligned(problem, run))
+    whole = lead > 0 or _aligned(problem, run)
+    return Chunks(WARP, run, steps, together, chunks, segments, offsets.dtype, whole, lead)
+
+
+def _neighbours(problem: Problem, run: int) -> bool:
+    """Whether elements are neighbours in memory, and every row begins where the first one does in its vector."""
+    *outer, inner = problem.dims
+    return all(s == 1 for s in inner.strides) and all(s % run == 0 for d in outer for s in d.strides)
 
 
 def _aligned(problem: Problem, run: int) -> bool:
     """Whether runs of every input are neighbours in memory that begin at multiples of their bytes."""
-    *outer, inner = problem.dims
-    return all(
-        inner.strides[i] == 1
-        and problem.aligned[i] % (run * dtype.itemsize) == 0
-        and all(d.strides[i] % run == 0 for d in outer)
-        for i, dtype in enumerate(problem.dtypes)
-    )
+    sizes = (run * dtype.itemsize for dtype in problem.dtypes)
+    return _neighbours(problem, run) and all(a % n == 0 for a, n in zip(problem.aligned, sizes, strict=True))
+
+
+def _lead(problem: Problem, run: int) -> int:
+    """Elements behind a whole vector that rows of inputs of one width begin at; 0 where they begin at different ones."""
+    (width, *others) = {dtype.itemsize for dtype in problem.dtypes}
+    leads = {residue // width for residue in problem.residues}
+    alike = not others and len(leads) == 1 and all(r % width == 0 for r in problem.residues)
+    return leads.pop() % run if alike and _neighbours(problem, run) else 0

@@ -58,6 +58,7 @@ class Selection:
     direct: bool
     align: bool
     evict_first: bool
+    lists: str = "short"
 
     @property
     def note(self) -> str:

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 from tilefold.algebra.program import Program
-from tilefold.planner.geometry import geometry_of
 from tilefold.planner.in_order import partials_in_order
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
@@ -29,6 +28,8 @@ def settled(stage: Stage, view: View, program: Program) -> Stage:
     prefetch = stage.prefetch and view.length >= 3 * stage.step
     # A block must stay in one thread to be absorbed.
     absorb = program.absorb is not None and in_order
+    if (absorb, in_order, prefetch) == (stage.absorb, stage.in_order, stage.prefetch):
+        return stage
     return replace(stage, absorb=absorb, in_order=in_order, prefetch=prefetch)
 
 
@@ -38,7 +39,10 @@ def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
     in_order = not program.algebra.index or keeps_positions(problem, stage)
     written = problem.outputs * sum(dtype.itemsize for dtype in program.outputs)
     evict_first = stage.evict_first and problem.bytes_read + written <= EVICT_FIRST_BELOW
-    return replace(stage, in_order=stage.in_order and in_order, evict_first=evict_first)
+    in_order = stage.in_order and in_order
+    if (in_order, evict_first) == (stage.in_order, stage.evict_first):
+        return stage
+    return replace(stage, in_order=in_order, evict_first=evict_first)
 
 
 def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:
@@ -47,7 +51,9 @@ def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:
     Each thread would take its own for the first one. A block's sum and extremes are the same to all.
     """
     first = program.absorb is not None and any(n.op == "block_first" for n in program.absorb.graph.nodes)
-    return replace(stage, absorb=stage.absorb and (not first or keeps_runs(problem, stage)))
+    if not stage.absorb or not first or keeps_runs(problem, stage):
+        return stage
+    return replace(stage, absorb=False)
 
 
 def keeps_positions(problem: Problem, stage: Stage) -> bool:
@@ -61,10 +67,13 @@ def keeps_runs(problem: Problem, stage: Stage) -> bool:
     Triton shares elements among threads along what it knows to be contiguous: a run that crosses rows is not, and inputs
     that are contiguous in different ways are shared in different ways.
     """
-    geometry = geometry_of(problem)
-    alike = {replace(operand, residue=0) for operand in geometry.operands}
-    whole = not geometry.deep or geometry.inner % stage.run == 0
-    runs = geometry.length == 1 or (whole and any(operand.inner for operand in geometry.operands))
+    reduced, inputs = problem.reduced_dims, range(len(problem.dtypes))
+    alike = {
+        (problem.dtypes[i].itemsize, problem.aligned[i], *(d.strides[i] for d in problem.dims))
+        for i in inputs
+    }
+    whole = len(reduced) < 2 or reduced[-1].size % stage.run == 0
+    runs = problem.length == 1 or (whole and any(reduced[-1].strides))
     return len(alike) == 1 and runs
 
 

@@ -129,7 +129,8 @@ class _Facts:
 def _facts(geometry: Geometry, operand: Operand, stage: Stage, walk: Walk, unroll: int, step: int) -> _Facts:
     run, lanes, outputs = stage.run, stage.lanes, stage.block_outputs
     rows = operand.along == 1 and stage.align == 1
-    along = outputs if rows else 1
+    row = power_of(geometry.flat[-1], outputs) if geometry.flat else outputs
+    along = row if rows else 1
     begin = _begin_divides(stage, walk)
     runs = 1
     if operand.inner == 1:

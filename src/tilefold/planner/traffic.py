@@ -157,7 +157,7 @@ def _request(
     """Sectors and lines of one request over so many results and places, on average over where requests begin."""
     size, spread = operand.itemsize, loads.spread
     output_axis = 1 if stage.ordered else 2
-    rows = (operand.along * spread.each[output_axis], -(-results // spread.each[output_axis]))
+    rows = _results(geometry, operand, spread.each[output_axis], results)
     dims = _places(stage, loads, places)
     extent, offsets = loads.vector, [0]
     if geometry.deep:
@@ -166,16 +166,17 @@ def _request(
         offsets = sorted({_offset(geometry, operand, at) for at in offsets})
         dims = []
     dims = [(abs(step * operand.inner), n) for step, n in dims]
-    dims = sorted((step, n) for step, n in (dims if stage.align > 1 else [*dims, rows]) if n > 1 and step)
+    dims = sorted((step, n) for step, n in (dims if stage.align > 1 else [*dims, *rows]) if n > 1 and step)
     while dims and dims[0][0] == extent and not geometry.deep:
         extent *= dims.pop(0)[1]
     for step, n in dims:
         offsets = [at + k * step for k in range(n) for at in offsets]
     begins = _begins(geometry, operand, stage, box)
     if stage.align > 1:
-        beginnings = [
-            [(b + k * rows[0]) // stage.align * stage.align for k in range(rows[1])] for b in begins
-        ]
+        rows_at = [0]
+        for step, n in rows:
+            rows_at = [at + k * step for k in range(n) for at in rows_at]
+        beginnings = [[(b + at) // stage.align * stage.align for at in rows_at] for b in begins]
         each = [sorted(row + at for row in some for at in offsets) for some in beginnings]
     else:
         offsets.sort()
@@ -183,6 +184,19 @@ def _request(
     sectors = sum(_touched(some, extent, SECTOR // size) for some in each)
     lines = sum(_touched(some, extent, LINE // size) for some in each)
     return sectors / len(begins), lines / len(begins)
+
+
+def _results(geometry: Geometry, operand: Operand, each: int, results: int) -> list[tuple[int, int]]:
+    """Steps and counts of the loads of one request that lies over so many results: along one output dim, or several."""
+    left = -(-results // each)
+    if not geometry.flat:
+        return [(operand.along * each, left)]
+    found = []
+    for size, step in zip(reversed(geometry.flat), reversed((*operand.outer, operand.along)), strict=True):
+        count = max(1, min(left, size // each))
+        found.append((step * each, count))
+        left, each = -(-left // count), 1
+    return found
 
 
 def _places(stage: Stage, loads: Loads, places: int) -> list[tuple[int, int]]:
@@ -215,7 +229,8 @@ def _begins(geometry: Geometry, operand: Operand, stage: Stage, box: tuple[int, 
         unit = math.gcd(period, operand.along, *operand.outer)
     else:
         step = stage.run if stage.ordered else box[1]
-        unit = math.gcd(period, *operand.outer, *operand.deep, operand.along * box[0], operand.inner * step)
+        row = math.gcd(box[0], geometry.flat[-1]) if geometry.flat else box[0]
+        unit = math.gcd(period, *operand.outer, *operand.deep, operand.along * row, operand.inner * step)
     first = operand.residue // operand.itemsize
     count = period // unit
     if count <= 8:
@@ -239,15 +254,23 @@ def _stored(geometry: Geometry, stage: Stage, walk: Walk, itemsizes: Steps, part
     states = walk.splits if partial else 1
     found = 0.0
     for size in itemsizes:
-        if geometry.output_along == 1:
+        if geometry.output_along == 1 and not geometry.flat:
             whole = geometry.width // stage.block_outputs
             row = whole * _span(stage.block_outputs * size) + (
                 _span(geometry.width % stage.block_outputs * size) if walk.masks else 0
             )
             found += geometry.rows * states * row
+        elif geometry.flat and _are_one_run(geometry):
+            found += states * _span(geometry.outputs * size)
         else:
             found += geometry.outputs * states
     return found
+
+
+def _are_one_run(geometry: Geometry) -> bool:
+    """Whether results of all output dims lie end to end."""
+    steps = (*geometry.output_outer, geometry.output_along)
+    return steps == tuple(math.prod(geometry.flat[n + 1 :]) for n in range(len(steps)))
 
 
 def _span(extent: int) -> float:

@@ -12,6 +12,7 @@ LINE_BYTES = 128
 WARP = 32
 LOADS = 4  # vectors a thread keeps in flight
 BLOCKS = 128  # programs of one wave on the chips planned for
+ONE_WAVE = 32  # warps of an SM where programs share results: all of them at work at once, whatever registers they take
 LARGE = 100_000_000  # bytes: below, many small programs hide latency better than a few large ones
 ONE_LAUNCH_BYTES = 65536  # of one result: below, another launch costs more than it saves
 SMALL_AXIS = 64  # elements: up to here a thread or a few own a row

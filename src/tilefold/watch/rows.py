@@ -11,7 +11,7 @@ import torch
 
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.domain import Domain, within
-from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.dtypes import FOLDABLE, is_float
 from tilefold.algebra.program import as_written
 from tilefold.errors import ArgumentError, DtypeError, FileError, TilefoldError
 from tilefold.file_kinds import NPY, kind_of
@@ -40,6 +40,7 @@ def read_rows(paths: Sequence[str]) -> list[torch.Tensor]:
 
     Raises:
         ArgumentError: one is not 1-D, or has no elements or more than a page shows.
+        DtypeError: one holds complex numbers.
         FileError: there is no .npy file that can be read, or its elements are no numbers.
     """
     return [_read_row(path) for path in paths]
@@ -53,7 +54,10 @@ def _read_row(path: str) -> torch.Tensor:
         array = load()
         assert isinstance(array, Stream), "a .npy file is read in chunks"
         check_shape(array.shape)
-        return torch.cat(list(array.chunks))
+        row = torch.cat(list(array.chunks))
+        if row.dtype not in FOLDABLE:
+            raise DtypeError(f"a row must hold real numbers or bool, got {row.dtype}; save its real part")
+        return row
     except TilefoldError as error:
         raise type(error)(f"--row {path}: {error}") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +49,9 @@ class Call:
     """Everything one launch needs but the addresses. Hashable: equal calls share a compiled kernel and its arguments.
 
     `shared_bytes` is the least shared memory that a program is launched with, whatever it uses. `grid` counts programs;
-    `cluster` neighbours of them are started together, on SMs near each other. A thread has `registers` at most, where that is
-    not left to the compiler (0).
+    `cluster` neighbours of them are started together, on SMs near each other. Programs that `walk` over rows do so however
+    many they are: no more are launched than run at once. A thread has `registers` at most, where that is not left to the
+    compiler (0).
     """
 
     kernel: str
@@ -63,6 +64,7 @@ class Call:
     dependent: bool
     shared_bytes: int = 0
     cluster: int = 1
+    walk: bool = False
     registers: int = 0
 
 
@@ -94,14 +96,14 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     *deep, inner = problem.reduced_dims or (Dim("reduce", 1, (0,) * len(problem.dtypes)),)
     length = problem.length
     chunk = chunk_of(stage, length, problem.ragged > 0)
-    before = [r if stage.align > 1 and not interpret else 0 for r in problem.residues] or [0] * len(
-        problem.dtypes
-    )
-    output_blocks = math.ceil(last.size / stage.block_outputs)
+    whole = stage.align > 1 or stage.shift > 0  # vectors from the one in which the first element lies
+    before = [r if whole and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
+    places = problem.outputs if stage.flat else last.size + stage.shift
+    output_blocks = math.ceil(places / stage.block_outputs)
     results = partial_dtypes(program) if to_partials else program.outputs
     arguments = (
         tuple(
-            (Pointer(dtype, 16 if stage.align > 1 else problem.aligned[i], before[i]), before[i] // dtype.itemsize,
+            (Pointer(dtype, 16 if whole else problem.aligned[i], before[i]), before[i] // dtype.itemsize - stage.shift,
              tuple(d.strides[i] for d in outer), last.strides[i], tuple(d.strides[i] for d in deep), inner.strides[i])
             for i, dtype in enumerate(problem.dtypes)
         ),
@@ -111,7 +113,7 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
         (tuple(d.position for d in outer), *problem.places),
         tuple(d.position for d in deep),
         inner.position,
-        tuple(d.size for d in outer),
+        _outer_sizes(outer, last, stage),
         tuple(d.size for d in deep),
         last.size,
         inner.size,
@@ -122,9 +124,9 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
         problem.ragged,
         problem.outputs,
     )  # fmt: skip
-    programs = math.prod(d.size for d in outer) * output_blocks * stage.splits
+    programs = (1 if stage.flat else math.prod(d.size for d in outer)) * output_blocks * stage.splits
     grid = launchable(programs, problem.outputs, "reduce", "fold")
-    constants = _constants(problem, step, length, last.size)
+    constants = _constants(problem, step, length, places)
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     return Call(
         kernel=step.kernel,
@@ -138,8 +140,20 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     )
 
 
-def _constants(problem: Problem, step: Launch, length: int, inner: int) -> dict[str, Any]:
+def _outer_sizes(outer: Sequence[Dim], last: Dim, stage: Stage) -> tuple[Any, ...]:
+    """The outer dims' sizes; where results are walked as one, each with how many results are inside it."""
+    if not stage.flat:
+        return tuple(d.size for d in outer)
+    sizes = [d.size for d in (*outer, last)]
+    return tuple((n, math.prod(sizes[i + 1 :])) for i, n in enumerate(sizes[:-1]))
+
+
+def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict[str, Any]:
+    """`places` is how many results are walked, those before the first one too."""
     stage: Stage = step.settings
+    vector = VECTOR_BYTES // max(d.itemsize for d in problem.dtypes)
+    if stage.shift:
+        places = math.ceil(places / vector) * vector
     ragged = problem.ragged > 0
     head, has_full, tail = edges(stage, length, ragged)
     inner_steps = problem.reduced_dims[-1].strides if problem.reduced_dims else (0,)
@@ -158,12 +172,15 @@ def _constants(problem: Problem, step: Launch, length: int, inner: int) -> dict[
     shared |= {
         "RUN": stage.run,
         "UNROLL": stage.unroll,
-        "MASK_OUTPUTS": inner % stage.block_outputs != 0,
+        "MASK_OUTPUTS": places % stage.block_outputs != 0,
         "ALIGN": stage.align,
         "HEAD": head,
         "HAS_FULL": has_full,
         "TAIL": tail,
         "LENGTH": constant_length(stage, length, ragged),
+        "FLAT": stage.flat,
+        "SHIFT": stage.shift,
+        "VECTOR": vector,
     }
     if stage.ordered:
         return shared | {"LEVELS": stage.run.bit_length() - 1}
@@ -173,7 +190,7 @@ def _constants(problem: Problem, step: Launch, length: int, inner: int) -> dict[
         "USE_ABSORB": stage.absorb,
         "IN_ORDER": stage.in_order,
         "TAIL_ONCE": has_one_tail(stage, length, ragged),
-        "RAGGED": VECTOR_BYTES // max(d.itemsize for d in problem.dtypes) if ragged else 0,
+        "RAGGED": vector if ragged else 0,
     }
 
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from tilefold.algebra import typing
 from tilefold.algebra.dtypes import element_dtype, is_float
+from tilefold.algebra.expression import Graph
 from tilefold.algebra.program import Program
 from tilefold.algebra.symmetry import ordered_fields
 from tilefold.algebra.typing import TypedGraph
@@ -68,13 +70,27 @@ def emit_row(program: Program, apply: TypedGraph, result: torch.dtype, *, interp
 
 
 def emit_apply(
-    apply: TypedGraph, taken: Sequence[torch.dtype], results: Sequence[torch.dtype], interpret: bool
+    apply: TypedGraph,
+    taken: Sequence[torch.dtype],
+    results: Sequence[torch.dtype],
+    interpret: bool,
+    wide: bool = False,
 ) -> str:
-    """APPLY of elements, a row's results and extras, as they are stored -> what is stored of each element."""
+    """APPLY of elements, a row's results and extras, as they are stored -> what is stored of each element.
+
+    With `wide` floats of 16 bits come and go as float32.
+    """
     names = [f"x{i}" for i in range(len(taken))]
-    reads = [f"{x} = {_read(x, dtype, interpret)}" for x, dtype in zip(names, taken, strict=True)]
+    stored = [(x, dtype) for x, dtype in zip(names, taken, strict=True) if not (wide and _is_half(dtype))]
+    reads = [f"{x} = {_read(x, dtype, interpret)}" for x, dtype in stored]
     writer = Writer(apply, names, [False] * len(names), interpret)
+    if wide:
+        results = [torch.float32 if _is_half(dtype) else dtype for dtype in results]
     return _function("APPLY", names, [*reads, *writer.lines], writer.results(results, True, "x0"))
+
+
+def _is_half(dtype: torch.dtype) -> bool:
+    return dtype in (torch.float16, torch.bfloat16)
 
 
 def emit_blocks(program: Program, tiles: int, masks: Sequence[int], interpret: bool) -> str:
@@ -91,6 +107,94 @@ def emit_blocks(program: Program, tiles: int, masks: Sequence[int], interpret: b
     results = writer.results(program.state, False, "like")
     taken = [f"mask_{t}" for t in range(tiles)] + [each for name in x for each in for_tiles(name, tiles)]
     return _function("ROW_BEGIN", ["counted", *taken], lines, results)
+
+
+def emit_lanes(program: Program, tiles: int, interpret: bool) -> str:
+    """LANE_BEGIN and LANE_ABSORB, also _MASKED: the state of a thread's elements, `tiles` of each input, a tensor each.
+
+    They take masks, then states, then the elements, floats of 16 bits as float32. Where the monoid absorbs no blocks,
+    elements are combined one by one.
+    """
+    n, k = len(program.state), program.algebra.inputs
+    a, x = [f"a{i}" for i in range(n)], [f"x{i}{TILE}" for i in range(k)]
+    masks = [f"mask_{t}" for t in range(tiles)]
+    xs = [each for name in x for each in for_tiles(name, tiles)]
+    functions = []
+    for name, states in (("LANE_BEGIN", []), ("LANE_ABSORB", a)):
+        for masked in (False, True):
+            lines, results = _lane(program, states, x, tiles, masked, interpret)
+            taken = [*(masks if masked else []), *states, *xs]
+            functions.append(_function(name + "_MASKED" * masked, taken, lines, results))
+    return "\n\n".join(functions)
+
+
+def _lane(
+    program: Program, states: Sequence[str], x: Sequence[str], tiles: int, masked: bool, interpret: bool
+) -> tuple[list[str], list[str]]:
+    """The lines and the results of one of `emit_lanes`' functions."""
+    n, which = len(program.state), range(tiles) if masked else ()
+    if program.begin is None or program.absorb is None:
+        return _one_by_one(states, x, tiles, masked, n)
+    stored = [(name, d) for name, d in zip(x, program.elements, strict=True) if not _is_half(d)]
+    reads = [f"{name} = {_read(name, dtype, interpret)}" for name, dtype in stored]
+    lines = [each for line in reads for each in for_tiles(line, tiles)]
+    graph, names = (program.absorb, [*states, *x, "i"]) if states else (program.begin, [*x, "i"])
+    blocks = [False] * len(states) + [True] * len(x) + [False]
+    writer = Writer(graph, names, blocks, interpret, tiles=tiles, masks=which, lanes=True)
+    if masked:
+        lines.append(f"counted = {' + '.join(f'mask_{t}.to(tl.int32)' for t in range(tiles))}")
+    lines += ["like = x0_0", *writer.lines]
+    results = writer.results(program.state, False, "like")
+    if masked:
+        lines.append("old = IDENTITY(like.shape)")
+        old = states or [f"old[{i}]" for i in range(n)]
+        results = [f"tl.where(counted != 0, {new}, {was})" for new, was in zip(results, old, strict=True)]
+    return lines, results
+
+
+def _one_by_one(
+    states: Sequence[str], x: Sequence[str], tiles: int, masked: bool, fields: int
+) -> tuple[list[str], list[str]]:
+    """Each element lifted, and combined with what came before."""
+    lines = [f"state = ({', '.join(states)},)"] if states else []
+    for t in range(tiles):
+        lifted = f"LIFT({', '.join(name.replace(TILE, f'_{t}') for name in x)}, 0)"
+        if masked:
+            lifted = f"OR_IDENTITY(mask_{t}, *{lifted})"
+        lines.append(f"state = COMBINE(*state, *{lifted})" if states or t else f"state = {lifted}")
+    return lines, [f"state[{i}]" for i in range(fields)]
+
+
+def emit_sums(program: Program, interpret: bool) -> str:
+    """The functions of `algebra.Sums`, and NO_BASE of no element: BASE, JOINED, TERM, TOTAL, REBASED, NEAR, SHOWN.
+
+    EITHER(mask, results, others): of two projections.
+    """
+    sums, state = program.algebra.sums, program.state
+    assert sums is not None
+    k, real = program.algebra.inputs, torch.float32
+    x, a = [f"x{i}" for i in range(k)], [f"a{i}" for i in range(len(state))]
+    reads = [f"{name} = {_read(name, program.elements[p], interpret)}" for p, name in enumerate(x)]
+    elements = program.lift.input_dtypes[:k]
+    one, outputs = [real], program.outputs
+    rows: list[tuple[str, Graph, list[str], Sequence[torch.dtype], Sequence[torch.dtype]]] = [
+        ("BASE", sums.base, x, elements, one),
+        ("JOINED", sums.joined, ["a", "b"], [real, real], one),
+        ("TERM", sums.term, [*x, "base"], [*elements, real], one),
+        ("TOTAL", sums.total, ["base", "total"], [real, real], state),
+        ("REBASED", sums.rebased, [*a, "base"], [*state, real], [real] * 3),
+        ("NEAR", sums.near, [*a, "first", "top"], [*state, real, real], [torch.bool]),
+        ("SHOWN", sums.shown, ["top", "total"], [real, real], outputs),
+    ]
+    nothing = f"tl.full(like.shape, {literal(sums.nothing, real)}, tl.float32)"
+    p, q = ([f"{name}{i}" for i in range(len(outputs))] for name in "pq")
+    chosen = [f"tl.where(mask, {y}, {z})" for y, z in zip(p, q, strict=True)]
+    made = [_function("NO_BASE", ["like"], [], [nothing]), _function("EITHER", ["mask", *p, *q], [], chosen)]
+    for name, graph, names, taken, given in rows:
+        writer = Writer(typing.infer(graph, taken), names, [False] * len(names), interpret)
+        results = writer.results(given, name == "SHOWN", names[-1])
+        made.append(_function(name, names, [*(reads if "x0" in names else []), *writer.lines], results))
+    return "\n\n".join(made)
 
 
 def emit_rebase(rebase: TypedGraph | None, outputs: Sequence[torch.dtype], interpret: bool) -> str:

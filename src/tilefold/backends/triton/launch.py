@@ -54,6 +54,19 @@ def _permit(kernel: Any, cluster: int) -> None:
         driver.active.utils.cuOccupancyMaxActiveClusters(kernel.function, shared, cluster)
 
 
+def _clusters(call: Call, kernel: Any) -> int:
+    """How many clusters are launched, of programs that walk no more than the device runs at once.
+
+    That number is the driver's for programs of 128 threads: it holds where shared memory, not threads, decides.
+    """
+    clusters = call.grid // call.cluster
+    if not call.walk:
+        return clusters
+    shared = kernel.metadata.shared
+    fit: int = driver.active.utils.cuOccupancyMaxActiveClusters(kernel.function, shared, call.cluster)
+    return max(1, min(clusters, fit))
+
+
 def launcher(call: Call, index: int) -> Callable[..., None]:
     """A function of (stream, addresses...) that launches `call` on device `index`: its arguments laid out in advance."""
     kernel = compiled(call, index)
@@ -63,7 +76,7 @@ def launcher(call: Call, index: int) -> Callable[..., None]:
     arguments = ", ".join(_layout(a, names) for a in call.arguments)
     constants = ", ".join(repr(value) for _, value in call.constants)
     scope = {"launch": runner, "function": kernel.function, "metadata": kernel.packed_metadata}
-    head = f"launch({call.grid // call.cluster}, 1, 1, stream, function, "
+    head = f"launch({_clusters(call, kernel)}, 1, 1, stream, function, "
     if hasattr(runner, "launch") and not runner.global_scratch_size and not runner.profile_scratch_size:
         scope["launch"] = runner.launch  # past the wrapper that would allocate scratch memory
         head += f"{runner.launch_cooperative_grid!r}, {runner.launch_pdl!r}, None, None, "

@@ -12,6 +12,7 @@ from tilefold.backends.triton.map_calls import (
     clear_call,
     elements_call,
     folding_call,
+    rings_call,
     rows_call,
     windows_call,
 )
@@ -38,6 +39,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "map_elements": elements_call,
     "map_rows": rows_call,
     "map_blocks": blocks_call,
+    "map_rings": rings_call,
     "clear": clear_call,
     "map_windows": windows_call,
     "product_whole": product_call,

@@ -10,14 +10,16 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
-from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase
+from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_lanes, emit_rebase
 from tilefold.backends.triton.kernels.clusters import meeting
+from tilefold.backends.triton.kernels.map_rings import ring_of
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
 from tilefold.planner.blocks import Blocks
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.plan import Launch, Plan, Stage
+from tilefold.planner.rings import RESERVED_BYTES, Rings
 from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
@@ -139,6 +141,58 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     )  # fmt: skip
 
 
+def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_rings`."""
+    stage: Rings = step.settings
+    program = narrowed(row.program, problem.length)
+    inputs, extras, results, *steps = _row_arguments(stage, problem, row, interpret)
+    y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
+    arguments = (
+        inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs
+    )  # fmt: skip
+    constants = _ring_constants(stage, problem, len(program.state))
+    lanes = emit_lanes(program, stage.run * stage.unroll, interpret)
+    source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
+    blocks = math.ceil(problem.outputs / stage.block_outputs)
+    clusters = min(blocks, stage.clusters or blocks)
+    grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
+    shared = 0 if constants["OWN"] else RESERVED_BYTES + stage.shared_bytes
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False, shared_bytes=shared,
+        cluster=stage.splits, walk=stage.clusters > 0,
+    )  # fmt: skip
+
+
+def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any]:
+    """What a launch over rings decides. `words`: of a state.
+
+    Where no warps exchange states, Triton uses no shared memory, and the ring is declared beside it.
+    """
+    return {
+        "LANES": stage.lanes,
+        "ROWS": stage.block_outputs,
+        "RUN": stage.run,
+        "UNROLL": stage.unroll,
+        "TURNS": stage.turns,
+        "DEPTH": stage.depth,
+        "ALIGN": stage.align,
+        "MASKED": stage.align > 1 or problem.length != stage.step * stage.splits,
+        "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
+        "HELD": stage.held,
+        "CLUSTER": stage.splits,
+        "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else "",
+        "OWN": ring_of(stage.shared_bytes) if stage.block_outputs > 1 else "",
+        "FIRST": _waiting(stage.depth),
+        "WAITING": _waiting(stage.depth - stage.turns),
+        "RESERVED": RESERVED_BYTES,
+    }
+
+
+def _waiting(turns: int) -> str:
+    """PTX that waits until all but so many turns have come."""
+    return f"cp.async.wait_group {turns}; mov.u32 $0, 0;"
+
+
 def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
     """Arguments and constants of `map_windows`."""
     windows: Windows = step.settings
@@ -182,10 +236,10 @@ def clear_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     return Call("clear", prelude(), arguments, constants, math.ceil(length / block), 4, 1, False)
 
 
-def _rows_source(program: Program, row: Row, interpret: bool) -> str:
+def _rows_source(program: Program, row: Row, interpret: bool, wide: bool = False) -> str:
     """The generated functions of a fold of rows and of what is made of their elements."""
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
-    applied = emit_apply(row.apply, row.taken, row.results, interpret)
+    applied = emit_apply(row.apply, row.taken, row.results, interpret, wide)
     return f"{emit(program, index=index, interpret=interpret)}\n\n{applied}"
 
 
@@ -209,7 +263,9 @@ def _none(problem: Problem) -> Dim:
     return Dim("map", 1, (0,) * len(problem.dtypes))
 
 
-def _row_arguments(stage: Stage | Blocks, problem: Problem, row: Row, interpret: bool) -> tuple[Any, ...]:
+def _row_arguments(
+    stage: Stage | Blocks | Rings, problem: Problem, row: Row, interpret: bool
+) -> tuple[Any, ...]:
     """Inputs, extras, results, sizes: whole rows of a problem."""
     *outer, last = problem.output_dims or (_none(problem),)
     *deep, inner = problem.reduced_dims or (replace(_none(problem), role="reduce"),)

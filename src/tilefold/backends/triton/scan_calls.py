@@ -11,7 +11,7 @@ import torch
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, launchable
-from tilefold.backends.triton.emit import emit
+from tilefold.backends.triton.emit import emit, emit_sums
 from tilefold.backends.triton.words import TL_DTYPES
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
@@ -56,7 +56,9 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     source = emit(program, index=index, interpret=interpret)
     return Call(
         kernel=step.kernel,
-        source=f"{source}\n\n{emit_states(program, interpret, tile.pause)}",
+        source="\n\n".join(
+            [source, emit_states(program, interpret, tile.pause), *_sums_of(tile, program, interpret)]
+        ),
         arguments=arguments,
         constants=tuple(_constants(tile, problem, program, last.size).items()),
         grid=launchable(programs, problem.outputs, "scan", "scan"),
@@ -86,18 +88,30 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
         "EXCLUSIVE": work.exclusive,
         "HAS_INIT": work.init,
         "MASK_LINES": lines % tile.lines != 0,
+        "SUMS": tile.sums,
+        "ALIGN": tile.align,
     }
     wide = {"WIDE": _reach(problem) + 2 * tile.length * _farthest(problem) > NARROW}
     if not tile.shares:
-        edges = {"WHOLE": length >= tile.length, "PART": length % tile.length != 0}
-        return shared | edges | {"AHEAD": tile.ahead} | wide
+        return shared | _edges(tile, length) | wide
     trees = {
         "GROUP": tile.group,
         "GROUPS": tile.groups,
         "WORD_COUNT": state_words(program),
         "WARPS": tile.num_warps,
+        "AGAIN": tile.again,
     }
-    return shared | {"PART": length % tile.length != 0} | trees | wide
+    return shared | {"PART": tile.align > 1 or length % tile.length != 0} | trees | wide
+
+
+def _edges(tile: ScanTile, length: int) -> dict[str, Any]:
+    """What a walk meets; of aligned rows neither end is known when code is made, but what lies between two tiles' ends is."""
+    if tile.align == 1:
+        whole, part = min(2, length // tile.length), length % tile.length != 0
+        return {"HEAD": False, "WHOLE": whole, "PART": part, "AHEAD": tile.ahead}
+    several = length + tile.align - 1 > tile.length
+    ahead = tile.ahead and length >= 2 * tile.length
+    return {"HEAD": several, "WHOLE": 2 * several, "PART": True, "AHEAD": ahead}
 
 
 def _farthest(problem: Problem) -> int:
@@ -108,6 +122,10 @@ def _farthest(problem: Problem) -> int:
 def _reach(problem: Problem) -> int:
     """The farthest offset along a line, in elements."""
     return problem.length * _farthest(problem)
+
+
+def _sums_of(tile: ScanTile, program: Program, interpret: bool) -> list[str]:
+    return [emit_sums(program, interpret)] if tile.sums else []
 
 
 def emit_states(program: Program, interpret: bool, pause: int) -> str:

@@ -14,7 +14,7 @@ from tilefold.backends.triton.emit import emit
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.segments import Alone, Chunks, Columns, Pieces
-from tilefold.planner.view import WARP
+from tilefold.planner.view import VECTOR_BYTES, WARP
 from tilefold.problem import Problem
 
 
@@ -22,6 +22,11 @@ def segment_call(step: Launch, plan: Plan, problem: Problem, program: Program, i
     """Arguments and constants of one launch of a ragged fold. Pointers stand as `Pointer` until launch."""
     offsets = Pointer(step.settings.offsets, step.settings.offsets.itemsize)
     of = {"segment_pieces": _of_pieces, "segment_columns": _of_columns, "segment_whole": _of_segments}
+    if interpret and isinstance(step.settings, Chunks | Pieces) and step.settings.lead:
+        # The interpreter is given tensors themselves, which begin at their first element.
+        step = replace(
+            step, settings=replace(step.settings, lead=0, **_UNALIGNED.get(type(step.settings), {}))
+        )
     arguments, constants, grid = of.get(step.kernel, _of_chunks)(step, program, problem, offsets)
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     return Call(
@@ -36,6 +41,7 @@ def segment_call(step: Launch, plan: Plan, problem: Problem, program: Program, i
     )
 
 
+_UNALIGNED: dict[type, dict[str, Any]] = {Chunks: {"whole_runs": False}}
 Laid = tuple[tuple[Any, ...], dict[str, Any], int]  # arguments, constants, grid
 
 
@@ -43,7 +49,9 @@ def _of_chunks(step: Launch, program: Program, problem: Problem, offsets: Pointe
     stage: Chunks = step.settings
     between, constants = _between(step, program, stage.chunks > 1)
     counts = (problem.length, stage.segments, stage.chunks, problem.outputs)
-    arguments = (_inputs(problem), offsets, _results(program), *between, *_results_place(problem), *counts)
+    lead = (stage.lead,) if step.kernel == "segment_runs" else ()
+    inputs = _inputs(problem, stage.lead)
+    arguments = (inputs, offsets, _results(program), *between, *_results_place(problem), *counts, *lead)
     constants |= _of_runs(stage) | {
         "STEPS": stage.steps,
         "DEPTH": stage.steps.bit_length() - 1,
@@ -51,7 +59,11 @@ def _of_chunks(step: Launch, program: Program, problem: Problem, offsets: Pointe
         "WHOLE_RUNS": stage.whole_runs,
     }
     if step.kernel == "segment_runs":
-        constants |= {"INNER": stage.inner, "NEAR": stage.near}
+        constants |= {
+            "LANES_DEPTH": stage.lanes.bit_length() - 1,
+            "LOOKED": stage.looked,
+            "SHORT_RUNS": stage.short // stage.run,
+        }
     return arguments, constants, problem.outputs * stage.chunks
 
 
@@ -81,18 +93,25 @@ def _of_pieces(step: Launch, program: Program, problem: Problem, offsets: Pointe
     stage: Pieces = step.settings
     partials = tuple(Pointer(d, 16) for d in partial_dtypes(program))
     blocks = math.ceil(problem.outputs / stage.outputs)
-    counts = (problem.length, stage.chunks, problem.outputs, blocks, stage.chunk)
+    counts = (problem.length, stage.chunks, problem.outputs, blocks, stage.chunk, stage.lead)
     closing = (Pointer(torch.int64, 16),)
     arguments = (offsets, partials, closing, _results(program), *_results_place(problem), *counts)
-    constants = {"LANES": stage.lanes, "OUTPUTS": stage.outputs, "WAIT": step.early}
-    return arguments, constants, blocks * stage.chunks
+    constants = {
+        "CHUNKS": stage.together, "OUTPUTS": stage.outputs, "LANES": stage.lanes, "TAILS": stage.tails,
+        "TAILS_DEPTH": stage.tails.bit_length() - 1, "NEAR": stage.near, "WAIT": step.early,
+    }  # fmt: skip
+    return arguments, constants, blocks * math.ceil(stage.chunks / stage.together)
 
 
-def _inputs(problem: Problem) -> tuple[Any, ...]:
-    """A record an input: its pointer, its steps along the outer dims, and that along the segments' dim."""
+def _inputs(problem: Problem, lead: int = 0) -> tuple[Any, ...]:
+    """A record an input: its pointer, `lead` elements ahead, its steps along the outer dims, and along the segments' dim."""
     *outer, inner = problem.dims
+
+    def pointer(dtype: torch.dtype, aligned: int) -> Pointer:
+        return Pointer(dtype, VECTOR_BYTES, lead * dtype.itemsize) if lead else Pointer(dtype, aligned)
+
     return tuple(
-        (Pointer(dtype, problem.aligned[i]), tuple(d.strides[i] for d in outer), inner.strides[i])
+        (pointer(dtype, problem.aligned[i]), tuple(d.strides[i] for d in outer), inner.strides[i])
         for i, dtype in enumerate(problem.dtypes)
     )
 
@@ -128,8 +147,8 @@ def _flagged(fields: int) -> str:
     sides = [(x, y) for x, y in zip(["fa", *a], ["fb", *b], strict=True)]
     turns = ", ".join(f"tl.reshape(tl.join({x}, {y}), (2 * {x}.shape[0],))" for x, y in sides)
     return (
-        f"def CHOOSE(f, {', '.join([*a, *b])}):\n"
-        f"    return ({', '.join(f'tl.where(f, {x}, {y})' for x, y in zip(a, b, strict=True))},)\n\n\n"
+        f"def JOINED({', '.join([*a, *b])}):\n"
+        f"    return ({', '.join(f'tl.join({x}, {y})' for x, y in zip(a, b, strict=True))},)\n\n\n"
         f"def IN_TURN(fa, {', '.join(a)}, fb, {', '.join(b)}):\n    return ({turns},)\n\n\n"
         f"def UNFLAGGED(f, {', '.join(a)}):\n    return ({', '.join(a)},)\n\n\n"
         f"def COMBINE_SEGMENTS(fa, {', '.join(a)}, fb, {', '.join(b)}):\n"

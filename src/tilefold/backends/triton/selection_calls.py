@@ -58,6 +58,7 @@ def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any,
         "WIDE": reaches_far(problem, settings),
         "PARTIAL": partial,
         "AT_ONCE": settings.turns * settings.unroll * settings.run <= AT_ONCE,
+        "LISTS": settings.lists,
         "EVICT": "evict_first" if settings.evict_first and settings.direct else "",
         "RELEASE": step.releases,
     }

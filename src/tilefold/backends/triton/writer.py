@@ -26,7 +26,7 @@ class Writer:
     """Writes one device function's body, a line a node.
 
     With `tiles` a block is so many whole tiles, elements of all threads, of which those that `masks` names count only under
-    their masks: a line that names `TILE` is written for each.
+    their masks: a line that names `TILE` is written for each. With `lanes` the block is each thread's own: an element a tile.
     """
 
     def __init__(
@@ -38,8 +38,10 @@ class Writer:
         masked: bool = False,
         tiles: int = 0,
         masks: Sequence[int] = (),
+        lanes: bool = False,
     ) -> None:
         self.typed, self.interpret, self.tiles, self.masks_of = typed, interpret, tiles, masks
+        self.lanes = lanes
         self.masked = masked or bool(masks)
         self.lines: list[str] = []
         self.names: list[str] = []
@@ -74,6 +76,8 @@ class Writer:
     @property
     def _beside(self) -> str:
         """How what a block folds to stands beside it."""
+        if self.lanes:
+            return ""
         return axes.SPREAD_WHOLE if self.tiles else axes.SPREAD
 
     def _operand(self, position: int, dtype: torch.dtype, block: bool = False) -> str:
@@ -158,8 +162,28 @@ class Writer:
         combine = block_function(row, operand)
         return f"tl.reduce(tl.reduce({x}, 0, {combine}), {axes.UNROLL_OF_RUNS}, {combine})"
 
+    def _of_lanes(self, row: Op, x: str, operand: torch.dtype) -> str:
+        """A block operation over each thread's own elements."""
+        if row.name == "block_count":
+            return "counted" if self.masked else str(self.tiles)
+        texts = [x.replace(TILE, f"_{t}") for t in range(self.tiles)]
+        if row.name == "block_first":
+            first = texts.pop()
+            for t in range(self.tiles - 2, -1, -1):
+                first = f"tl.where(mask_{t}, {texts[t]}, {first})" if self.masked else texts[t]
+            return first
+        combine = block_function(row, operand)
+        for t in self.masks_of:
+            texts[t] = f"tl.where(mask_{t}, {texts[t]}, {words.absent(row, operand)})"
+        while len(texts) > 1:
+            pairs = zip(texts[::2], texts[1::2], strict=False)
+            texts = [f"{combine}({a}, {b})" for a, b in pairs] + texts[len(texts) & ~1 :]
+        return texts[0]
+
     def _of_tiles(self, row: Op, x: str, operand: torch.dtype) -> str:
         """A block operation over all elements of the tiles."""
+        if self.lanes:
+            return self._of_lanes(row, x, operand)
         if row.name == "block_count":
             shape = f"{x.replace(TILE, '_0')}.shape"
             every = " * ".join([str(self.tiles), f"{shape}[0]", f"{shape}[1]", f"{shape}[3]"])

@@ -12,22 +12,27 @@ Triton has no words for this, so it is PTX: `meeting` declares the memory, and t
 import triton.language as tl
 
 
-def meeting(cluster: int, words: int) -> str:
+def meeting(cluster: int, words: int, again: bool = False) -> str:
     """PTX that declares what `words` 32-bit words from each program need, and says that this program has begun.
 
-    $0 becomes 0.
+    With `again` programs meet any number of times, and there are two places for words and two barriers, in turns: a program
+    sends the words of the meeting after next only once all have sent those of the next one, so after all have taken the
+    present ones. $0 becomes 0.
     """
+    second = f"""
+@first mbarrier.init.shared::cta.b64 [meeting_barrier+8], 1;
+@first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier+8], {4 * words * cluster};"""
     return f"""
 .shared .align 16 .b8 meeting_own[{4 * words}];
-.shared .align 16 .b8 meeting_all[{4 * words * cluster}];
-.shared .align 8 .b64 meeting_barrier;
+.shared .align 16 .b8 meeting_all[{4 * words * cluster * (1 + again)}];
+.shared .align 8 .b64 meeting_barrier[{1 + again}];
 {{
 .reg .pred first;
 .reg .b32 thread;
 mov.u32 thread, %tid.x;
 setp.eq.u32 first, thread, 0;
 @first mbarrier.init.shared::cta.b64 [meeting_barrier], 1;
-@first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier], {4 * words * cluster};
+@first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier], {4 * words * cluster};{second * again}
 @first fence.mbarrier_init.release.cluster;
 barrier.cluster.arrive.relaxed.aligned;
 mov.u32 $0, 0;
@@ -68,13 +73,22 @@ def leave(place, word):
     )  # fmt: skip
 
 
-def send(words, total):
-    """Send this program's words to all programs of the cluster, and wait until those of all have come."""
+def send(words, total, number):
+    """Send this program's words to all programs of the cluster for meeting `number`, and wait until those of all have come.
+
+    The barrier is then made ready for the meeting after next.
+    """
     tl.inline_asm_elementwise(
         """{
-        .reg .pred past, come;
-        .reg .b32 i, step, rank, to, word, at, there, barrier, value;
+        .reg .pred past, come, first;
+        .reg .b32 i, step, rank, to, word, at, there, barrier, value, side, phase, mine;
+        and.b32 side, $3, 1;
+        bfe.u32 phase, $3, 1, 1;
+        mov.u32 mine, meeting_barrier;
+        mad.lo.u32 mine, side, 8, mine;
+        mul.lo.u32 side, side, $2;
         mov.u32 i, %tid.x;
+        setp.eq.u32 first, i, 0;
         mov.u32 step, %ntid.x;
         mov.u32 rank, %cluster_ctarank;
         SENDING:
@@ -86,21 +100,23 @@ def send(words, total):
         mad.lo.u32 at, word, 4, at;
         ld.shared.b32 value, [at];
         mad.lo.u32 word, rank, $1, word;
+        add.u32 word, word, side;
         mov.u32 at, meeting_all;
         mad.lo.u32 at, word, 4, at;
         mapa.shared::cluster.u32 there, at, to;
-        mov.u32 at, meeting_barrier;
-        mapa.shared::cluster.u32 barrier, at, to;
+        mapa.shared::cluster.u32 barrier, mine, to;
         st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], value, [barrier];
         add.u32 i, i, step;
         bra SENDING;
         SENT:
         WAITING:
-        mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 come, [meeting_barrier], 0;
+        mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 come, [mine], phase;
         @!come bra WAITING;
+        mul.lo.u32 at, $2, 4;
+        @first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [mine], at;
         mov.u32 $0, 0;
         }""",
-        "=r,r,r", [words, total], dtype=tl.int32, is_pure=False, pack=1,
+        "=r,r,r,r", [words, total, number], dtype=tl.int32, is_pure=False, pack=1,
     )  # fmt: skip
 
 
@@ -112,8 +128,10 @@ def come(place):
     )  # fmt: skip
 
 
-def met(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr):
+def met(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, number):
     """What the states of a cluster's programs, [OUTPUTS] each, combine to, in one order; of one output: numbers.
+
+    `number` counts the meetings of these programs, from 0.
 
     A field has 32 bits.
     """
@@ -122,14 +140,14 @@ def met(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr):
     for f in tl.static_range(FIELDS):
         leave(f * OUTPUTS + tl.arange(0, OUTPUTS), tl.cast(state[f], tl.uint32, bitcast=True))
     tl.debug_barrier()
-    send(WORDS, WORDS * CLUSTER)
+    send(WORDS, WORDS * CLUSTER, number)
     part = tl.arange(0, tl.constexpr(1 << (CLUSTER - 1).bit_length()))
     if OUTPUTS > 1:
         part = part[:, None]
     mask = part < CLUSTER
     states = ()
     for f in tl.static_range(FIELDS):
-        at = tl.where(mask, part, 0) * WORDS + f * OUTPUTS
+        at = (tl.where(mask, part, 0) + (number & 1) * CLUSTER) * WORDS + f * OUTPUTS
         if OUTPUTS > 1:
             at = at + tl.arange(0, OUTPUTS)[None, :]
         states = states + (tl.cast(come(at), state[f].dtype, bitcast=True),)

@@ -8,9 +8,11 @@ meet in a tree that is written out (`tree`), lanes in a scan, which keeps their 
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.tiles import (
+    begin_offset,
     folded_offset,
     load_tile,
     outer_offset,
+    owned_results,
     program_place,
     store_results,
     tree,
@@ -27,9 +29,13 @@ def spread_outputs(output):
     return output[:, None, None] if LANES_LAST else output[None, :, None]
 
 
-def lanes_begin(x, outer, outer_sizes, output):
+def lanes_begin(x, outer, outer_sizes, output, FLAT: tl.constexpr = False):
     """Where each result's elements begin in one input, over a tile."""
-    return x[1] + outer_offset(outer, outer_sizes, x[2]) + spread_outputs(output * x[3])
+    if FLAT:
+        begin = x[1] + spread_outputs(begin_offset(outer, outer_sizes, x[2], FLAT) + output * x[3])
+    else:
+        begin = x[1] + outer_offset(outer, outer_sizes, x[2]) + spread_outputs(output * x[3])
+    return begin
 
 
 def lane_places(k, step, RUN: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr):
@@ -114,15 +120,16 @@ def fold_in_order(
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, UNROLL: tl.constexpr,
     SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr,
     HAS_FULL: tl.constexpr, TAIL: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr,
-    WAIT: tl.constexpr, RELEASE: tl.constexpr, LENGTH: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr, LENGTH: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
+    VECTOR: tl.constexpr,
 ):  # fmt: skip
     """Fold in the elements' order: every lane its neighbours in registers, lanes in order, tile after tile.
 
-    A program owns BLOCK_OUTPUTS neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), the last
-    split all that are left. In a tile of LANES * RUN * UNROLL elements lane l takes UNROLL runs of RUN = 2 ** LEVELS
-    neighbours, one behind the other, and the lanes' states meet once a tile: the last lane carries what came before. Head,
-    whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at
-    split * split_step) a row.
+    A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the folded positions [split * chunk, (split + 1)
+    * chunk), the last split all that are left. In a tile of LANES * RUN * UNROLL elements lane l takes UNROLL runs of RUN =
+    2 ** LEVELS neighbours, one behind the other, and the lanes' states meet once a tile: the last lane carries what came
+    before. Head, whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at split *
+    split_step) a row.
     """
     if RELEASE:
         gdc_launch_dependents()
@@ -130,16 +137,19 @@ def fold_in_order(
     TILE: tl.constexpr = STEP * UNROLL
     if LENGTH > 0:
         length = LENGTH
-    outer, block, split = program_place(splits, output_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
-    output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
-    mask_output = output < output_size
-    keep = spread_outputs(mask_output)
+    outer, block, split = program_place(
+        splits, output_blocks, SPLIT, len(outer_sizes) > 0 and not FLAT, SPLITS_FIRST
+    )
+    outer, place, owned, output, stored = owned_results(
+        outer, block, outer_sizes, output_size, BLOCK_OUTPUTS, FLAT, SHIFT, VECTOR
+    )
+    keep = spread_outputs(owned)
     if ALIGN > 1:
-        rows = [(x[0] + lanes_begin(x, outer, outer_sizes, output) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
-        lead = (lanes_begin(inputs[0], outer, outer_sizes, output) % ALIGN).to(tl.int32)
+        rows = [(x[0] + lanes_begin(x, outer, outer_sizes, place, FLAT) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
+        lead = (lanes_begin(inputs[0], outer, outer_sizes, place, FLAT) % ALIGN).to(tl.int32)
         limit = length + (ALIGN - 1)
     else:
-        rows = [(x[0] + lanes_begin(x, outer, outer_sizes, output), x[4], x[5]) for x in inputs]
+        rows = [(x[0] + lanes_begin(x, outer, outer_sizes, place, FLAT), x[4], x[5]) for x in inputs]
         lead = 0
         limit = length
     end = lead + length
@@ -151,7 +161,9 @@ def fold_in_order(
     if not WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)
-    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer[0]))
+    first = TO_INDEX(begin_offset(outer, outer_sizes, p_outer[0], FLAT))
+    if FLAT:
+        first = spread_outputs(first)
     if WAIT:
         gdc_wait()
     state = identity_lanes(LANES, BLOCK_OUTPUTS)
@@ -180,5 +192,5 @@ def fold_in_order(
             )  # fmt: skip
             state = COMBINE(*state, *meet_in_order(tail, LANES))
     folded = [last_lane(s, LANES) for s in state]
-    offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + output * y_output
-    store_results(y_ptrs, offset, mask_output, folded, PARTIAL)
+    offset = split * split_step + begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output
+    store_results(y_ptrs, offset, stored, folded, PARTIAL)

@@ -108,7 +108,7 @@ def map_windows(
             )  # fmt: skip
         else:
             folded = fold_part(
-                inputs, outer, output, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
+                inputs, outer, output, kept, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, folded_size,
                 length, chunk, splits, 0, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL,
                 PREFETCH, USE_ABSORB, IN_ORDER, WIDE, 1, "", False, 0, False, 0,
             )  # fmt: skip

@@ -10,6 +10,7 @@ Arguments:
                    and after its last one
     closing_ptrs   the segment that began before a chunk and ends in it, -1 where there is none: [chunks]
     size           elements along the segments' dim; `segments` of them; `outputs` folds that share the offsets
+    lead           elements of the first chunk that lie ahead of a row
 """
 
 import triton.language as tl
@@ -34,14 +35,14 @@ def clamped(offset, size):
 
 
 def count_below(offsets_ptr, entries, bound, LANES: tl.constexpr):
-    """How many of sorted offsets are below a bound: LANES of them are looked at at a time."""
-    low = bound * 0
-    left = low + entries
+    """How many of sorted offsets are below a bound: LANES of them are looked at at a time. As wide as `entries`."""
+    low = entries * 0
+    left = entries
     lane = tl.arange(0, LANES)
     while left > 0:
-        step = (left + (LANES - 1)) // LANES
-        place = low + (lane + 1) * step - 1
-        inside = place < low + left
+        step = left // LANES + (left % LANES != 0).to(left.dtype)
+        inside = lane * step <= left - step
+        place = low + lane * step + (step - 1)
         offset = tl.load(offsets_ptr + place, mask=inside, other=0).to(tl.int64)
         passed = tl.reduce((inside & (offset < bound)).to(tl.int32), 0, plus)
         left = tl.minimum(step - 1, left - passed * step)
@@ -238,33 +239,72 @@ def rows_from(rows, start):
     return [(row[0] - start * row[1], row[1]) for row in rows]
 
 
+def fold_tails(
+    partial_ptrs, first, end, output, keep, chunks, outputs,
+    TAILS: tl.constexpr, TAILS_DEPTH: tl.constexpr, LANES: tl.constexpr, OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    """What chunks [first, end) leave behind their last borders, in order: [OUTPUTS]. Each lane takes TAILS neighbours."""
+    state = IDENTITY((OUTPUTS,))
+    number = tl.arange(0, LANES)[:, None, None] * TAILS + tl.arange(0, TAILS)[None, None, :]
+    for at in range(first, end, LANES * TAILS):
+        place = at + number
+        there = tl.broadcast_to((place < end) & keep[None, :, None], (LANES, OUTPUTS, TAILS))
+        offset = (chunks + place).to(tl.int64) * outputs + output[None, :, None]
+        tails = OR_IDENTITY(there, *[tl.load(p + offset, mask=there) for p in partial_ptrs])
+        flat = [tl.reshape(field, (LANES * OUTPUTS, TAILS)) for field in tails]
+        folded = [tl.reshape(field, (LANES, OUTPUTS)) for field in tree(flat, LANES * OUTPUTS, TAILS, TAILS_DEPTH)]
+        # COMBINE makes a tuple of what a comprehension gave.
+        scanned = tl.associative_scan(COMBINE(*IDENTITY((LANES, OUTPUTS)), *folded), 0, COMBINE)
+        state = COMBINE(*state, *[last_of(field, LANES) for field in scanned])
+    return state
+
+
 def segment_pieces(
     offsets_ptr, partial_ptrs, closing_ptrs, y_ptrs, y_outer, y_step, outer_sizes, size, chunks, outputs, blocks, chunk_size,
-    LANES: tl.constexpr, OUTPUTS: tl.constexpr, WAIT: tl.constexpr,
+    lead, CHUNKS: tl.constexpr, OUTPUTS: tl.constexpr, LANES: tl.constexpr, TAILS: tl.constexpr, TAILS_DEPTH: tl.constexpr,
+    NEAR: tl.constexpr, WAIT: tl.constexpr,
 ):  # fmt: skip
-    """Combine the pieces of a segment that ends in another chunk than it begins in, in their order, LANES at a time.
+    """Combine the pieces of segments that end in another chunk than they begin in, in their order.
 
-    A program owns OUTPUTS folds and a chunk: the segment, if any, that began before the chunk and ends in it.
+    A program owns OUTPUTS folds and CHUNKS chunks: of each the segment, if any, that began before the chunk and ends in it.
+    Those that began at most NEAR chunks before are combined side by side, the others one after another.
     """
     pid = tl.program_id(0)
-    chunk = (pid // blocks).to(tl.int64)
+    lane = tl.arange(0, CHUNKS)
+    chunk = (pid // blocks).to(tl.int64) * CHUNKS + lane
     output = (pid % blocks).to(tl.int64) * OUTPUTS + tl.arange(0, OUTPUTS)
     keep = output < outputs
+    y_base = outer_offset(output, outer_sizes, y_outer)
     if WAIT:
         gdc_wait()
-    segment = tl.load(closing_ptrs[0] + chunk)
-    if segment >= 0:
-        begin = clamped(tl.load(offsets_ptr + segment), size)
-        state = IDENTITY((OUTPUTS,))
-        for at in range(tl.minimum(begin // chunk_size, chunk), chunk, LANES):
-            place = (at + tl.arange(0, LANES))[:, None]
-            there = (place < chunk) & keep[None, :]
-            tails = [tl.load(p + (chunks + place) * outputs + output[None, :], mask=there) for p in partial_ptrs]
-            scanned = tl.associative_scan(OR_IDENTITY(there, *tails), 0, COMBINE)
-            state = COMBINE(*state, *[last_of(s, LANES) for s in scanned])
-        heads = [tl.load(p + chunk * outputs + output, mask=keep) for p in partial_ptrs]
-        state = COMBINE(*state, *heads)
-        store_results(y_ptrs, outer_offset(output, outer_sizes, y_outer) + segment * y_step, keep, state, False)
+    segment = tl.load(closing_ptrs[0] + chunk, mask=chunk < chunks, other=-1)
+    begin = clamped(tl.load(offsets_ptr + segment, mask=segment >= 0, other=0), size)
+    first = tl.minimum((begin + lead) // chunk_size, chunk)
+    many = tl.where(segment >= 0, chunk - first, 0).to(tl.int32)
+    near = many <= NEAR
+    state = IDENTITY((CHUNKS, OUTPUTS))
+    for i in range(tl.reduce(tl.where(near, many, 0), 0, longer)):
+        there = (near & (i < many))[:, None] & keep[None, :]
+        place = (chunks + first + i)[:, None] * outputs + output[None, :]
+        state = COMBINE(*state, *OR_IDENTITY(there, *[tl.load(p + place, mask=there) for p in partial_ptrs]))
+    there = (near & (segment >= 0))[:, None] & keep[None, :]
+    heads = [tl.load(p + chunk[:, None] * outputs + output[None, :], mask=there) for p in partial_ptrs]
+    state = COMBINE(*state, *heads)
+    store_results(y_ptrs, y_base[None, :] + segment[:, None] * y_step, there, state, False)
+    left = tl.reduce((near == 0).to(tl.int32), 0, plus)
+    while left > 0:
+        last = tl.reduce(tl.where(near, -1, lane), 0, longer)
+        far = lane == last
+        end = tl.reduce(tl.where(far, chunk, 0), 0, plus)
+        one = tl.reduce(tl.where(far, segment, 0), 0, plus)
+        begun = tl.reduce(tl.where(far, first, 0), 0, plus)
+        tails = fold_tails(
+            partial_ptrs, begun, end, output, keep, chunks, outputs, TAILS, TAILS_DEPTH, LANES, OUTPUTS
+        )
+        head = [tl.load(p + end * outputs + output, mask=keep) for p in partial_ptrs]
+        store_results(y_ptrs, y_base + one * y_step, keep, COMBINE(*tails, *head), False)
+        near = near | far
+        left -= 1
 
 
 def fold_rows(

@@ -119,7 +119,70 @@ def spread(row, AXES: tl.constexpr):
     return beside
 
 
-def take_best(made, K: tl.constexpr, slot, AXES: tl.constexpr, SLOT_AXES: tl.constexpr):
+def parts_of(keys, COUNT: tl.constexpr):
+    """The COUNT entries of each lane as COUNT tensors: [LANES, ROWS] each, in any order."""
+    LANES: tl.constexpr = keys.shape[0]
+    ROWS: tl.constexpr = keys.shape[1]
+    parts = (tl.reshape(keys, (LANES, ROWS, COUNT)),)
+    for level in tl.static_range(8):
+        if COUNT >> (level + 1) > 0:
+            pairs = [tl.split(tl.reshape(part, (LANES, ROWS, COUNT >> (level + 1), 2))) for part in parts]
+            parts = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
+    return [tl.reshape(part, (LANES, ROWS)) for part in parts]
+
+
+def exchanged(parts, STRIDE: tl.constexpr, SIZE: tl.constexpr):
+    """One step of a bitonic network: the higher of two parts that are STRIDE apart first, last in each second SIZE parts."""
+    made = ()
+    for i in tl.static_range(len(parts)):
+        if ((i & STRIDE) == 0) == ((i & SIZE) == 0):
+            made = made + (tl.maximum(parts[i], parts[i ^ STRIDE]),)
+        else:
+            made = made + (tl.minimum(parts[i], parts[i ^ STRIDE]),)
+    return made
+
+
+def best_lists(keys, COUNT: tl.constexpr, MOST: tl.constexpr):
+    """The best entries of each lane in order, best first, at least MOST of them or all: a tensor [LANES, ROWS] a place."""
+    parts = parts_of(keys, COUNT)
+    SIZE: tl.constexpr = COUNT if COUNT < MOST else MOST
+    for level in tl.static_range(8):
+        if 2 << level <= SIZE:
+            for step in tl.static_range(level + 1):
+                parts = exchanged(parts, 1 << (level - step), 2 << level)
+    # Every second list of SIZE rises: the better of what is side by side in two lists are the best of both.
+    for _ in tl.static_range(8):
+        if len(parts) > SIZE:
+            better = ()
+            for i in tl.static_range(len(parts) // 2):
+                better = better + (tl.maximum(parts[i + i // SIZE * SIZE], parts[i + i // SIZE * SIZE + SIZE]),)
+            parts = better
+            for step in tl.static_range(8):
+                if SIZE >> (step + 1) > 0:
+                    parts = exchanged(parts, SIZE >> (step + 1), SIZE)
+    return parts
+
+
+def at_slot(found, here, best, SLOT_AXES: tl.constexpr):
+    """What was found, with the best entry of each row where it belongs."""
+    if SLOT_AXES == 2:
+        found = tl.where(here, best[None, :], found)
+    else:
+        found = tl.where(here, best[None, :, None], found)
+    return found
+
+
+def without_first(lists, taken, LOWEST: tl.constexpr):
+    """Lists without their first entry where it was taken."""
+    left = ()
+    for i in tl.static_range(len(lists) - 1):
+        left = left + (tl.where(taken, lists[i + 1], lists[i]),)
+    return left + (tl.where(taken, LOWEST, lists[len(lists) - 1]),)
+
+
+def take_best(
+    made, K: tl.constexpr, SLOTS: tl.constexpr, slot, AXES: tl.constexpr, SLOT_AXES: tl.constexpr, LISTS: tl.constexpr
+):
     """The K best entries of each row (axis 1 of AXES), best first: in each round one is taken out.
 
     The j-th is returned wherever `slot` is j: in two axes, [slots, rows], or beside entries of three.
@@ -129,16 +192,26 @@ def take_best(made, K: tl.constexpr, slot, AXES: tl.constexpr, SLOT_AXES: tl.con
     shape: tl.constexpr = (slot.shape[0], keys.shape[1]) if SLOT_AXES == 2 else (slot.shape[0], keys.shape[1], slot.shape[2])
     found = tl.full(shape, LOWEST, keys.dtype)
     if len(made) == 1:
-        for j in range(K):
-            best = keys
-            if AXES == 4:
-                best = tl.reduce(best, 3, higher)
-            best = tl.reduce(tl.reduce(best, 2, higher), 0, higher)
-            if SLOT_AXES == 2:
-                found = tl.where(slot == j, best[None, :], found)
+        COUNT: tl.constexpr = keys.shape[2] * (keys.shape[3] if AXES == 4 else 1)
+        if LISTS == "all" or (LISTS == "short" and keys.dtype == tl.int32):
+            lists = best_lists(keys, COUNT, SLOTS)
+            if keys.shape[0] == 1:
+                for j in tl.static_range(K):
+                    if j < len(lists):
+                        found = at_slot(found, slot == j, tl.reshape(lists[j], (keys.shape[1],)), SLOT_AXES)
             else:
-                found = tl.where(slot == j, best[None, :, None], found)
-            keys = tl.where(keys == spread(best, AXES), LOWEST, keys)
+                for j in range(K):
+                    best = tl.reduce(lists[0], 0, higher)
+                    found = at_slot(found, slot == j, best, SLOT_AXES)
+                    lists = without_first(lists, lists[0] == best[None, :], LOWEST)
+        else:
+            for j in range(K):
+                best = keys
+                if AXES == 4:
+                    best = tl.reduce(best, 3, higher)
+                best = tl.reduce(tl.reduce(best, 2, higher), 0, higher)
+                found = at_slot(found, slot == j, best, SLOT_AXES)
+                keys = tl.where(keys == spread(best, AXES), LOWEST, keys)
         result = (found,)
     else:
         places = made[1]
@@ -191,7 +264,7 @@ def select_rows(
     TURNS: tl.constexpr, TURNS_PADDED: tl.constexpr, CANDIDATES: tl.constexpr, DIRECT: tl.constexpr,
     LARGEST: tl.constexpr, PACK: tl.constexpr, PACK_GROUPS: tl.constexpr, DROPS_NAN: tl.constexpr,
     ALIGN: tl.constexpr, VECTORS: tl.constexpr, EDGES: tl.constexpr, WIDE: tl.constexpr, PARTIAL: tl.constexpr,
-    AT_ONCE: tl.constexpr, EVICT: tl.constexpr, RELEASE: tl.constexpr,
+    AT_ONCE: tl.constexpr, LISTS: tl.constexpr, EVICT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """The K best of each row, or of a part of it.
 
@@ -263,7 +336,7 @@ def select_rows(
         # Each lane takes vectors of the best groups: the one of turn c % TURNS_PADDED of group c // TURNS_PADDED.
         candidate = tl.arange(0, CANDIDATES)[None, None, :] * LANES + tl.arange(0, LANES)[:, None, None]
         order = candidate // TURNS_PADDED
-        chosen = take_best(entries(best, number, True, PACK_GROUPS), K, order, 3, 3)
+        chosen = take_best(entries(best, number, True, PACK_GROUPS), K, SLOTS, order, 3, 3, LISTS)
         group = key_and_place(chosen, PACK_GROUPS)[1] % GROUPS
         q = (candidate % TURNS_PADDED * GROUPS + group)[:, :, :, None] * RUN + run
         some = (order < K)[:, :, :, None] & ok4
@@ -271,7 +344,7 @@ def select_rows(
         inside = (q >= first4) & (q < end4) & some
     key = order_key(x, LARGEST, SHORT, HALF)
     slot = tl.arange(0, SLOTS)[:, None]
-    final = take_best(entries(key, q.to(tl.int32), inside, PACK), K, slot, 4, 2)
+    final = take_best(entries(key, q.to(tl.int32), inside, PACK), K, SLOTS, slot, 4, 2, LISTS)
     key, place = key_and_place(final, PACK)
     ok = (slot < K) & row_ok[None, :]
     index = start + place - lead[None, :]

@@ -13,7 +13,7 @@ Arguments:
     y_outer, y_output              the results' steps
     p_outer, p_deep, p_folded    the steps of an element's position, for monoids that see it; `p_outer` are those of the outer
                    dims, then sizes and steps of the dims that results along the last output dim are counted by
-    outer_sizes    output dims but the last: walked by whole programs
+    outer_sizes    output dims but the last: walked by whole programs; FLAT: each with the number of results inside it
     deep_sizes     folded dims but the last: taken apart with div and mod (general strides)
     length         elements folded into one result; program `split` of `splits` takes `chunk` of them
     ragged         results that have a last element, where not all have one
@@ -40,9 +40,20 @@ def folded_offset(places, deep_sizes, folded_size, deep_steps, reduced_step):
     return offset
 
 
-def row_begin(x, outer, outer_sizes, output):
+def begin_offset(outer, outer_sizes, steps, FLAT: tl.constexpr):
+    """Where a program's outer position starts; FLAT: where each result's starts, whose places are taken apart already."""
+    if FLAT:
+        offset = outer[0] * steps[0]
+        for d in tl.static_range(1, len(outer_sizes)):
+            offset += outer[d] * steps[d]
+    else:
+        offset = outer_offset(outer, outer_sizes, steps)
+    return offset
+
+
+def row_begin(x, outer, outer_sizes, output, FLAT: tl.constexpr = False):
     """Where each result's elements begin in one input: [1, 1, BLOCK_OUTPUTS, 1]."""
-    return (x[1] + outer_offset(outer, outer_sizes, x[2]) + output * x[3])[None, None, :, None]
+    return (x[1] + begin_offset(outer, outer_sizes, x[2], FLAT) + output * x[3])[None, None, :, None]
 
 
 def load_tile(rows, places, bound, keep, deep_sizes, folded_size, MASKED: tl.constexpr, EVICT: tl.constexpr):
@@ -94,6 +105,37 @@ def program_place(splits, output_blocks, SPLIT: tl.constexpr, OUTER: tl.constexp
     else:
         block = pid
     return outer.to(tl.int64), block.to(tl.int64), split.to(tl.int64)
+
+
+def owned_results(
+    outer, block, outer_sizes, output_size, BLOCK_OUTPUTS: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
+    VECTOR: tl.constexpr,
+):  # fmt: skip
+    """(outer position, place along the last output dim, whether it is read, result there, whether it is stored).
+
+    FLAT: results of all output dims are counted as one, so each has an outer position, taken apart. SHIFT: places begin so
+    many elements before the first result, at a whole vector, and whole vectors are read.
+    """
+    place = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
+    result = place
+    if FLAT:
+        number = place.to(tl.int32)
+        place = (number % output_size).to(tl.int64)
+        result = place
+        if len(outer_sizes) == 1:
+            outer = [(number // size[1]).to(tl.int64) for size in outer_sizes]
+        else:
+            outer = [(number // size[1] % size[0]).to(tl.int64) for size in outer_sizes]
+        read = number < outer_sizes[0][0] * outer_sizes[0][1]
+        stored = read
+    elif SHIFT > 0:
+        result = place - SHIFT
+        read = place < (output_size + (SHIFT + VECTOR - 1)) // VECTOR * VECTOR
+        stored = (result >= 0) & (result < output_size)
+    else:
+        read = place < output_size
+        stored = read
+    return outer, place, read, result, stored
 
 
 def fold_block(lifted, IN_ORDER: tl.constexpr, LATER: tl.constexpr):
@@ -192,14 +234,14 @@ def absorb_tail(
 
 
 def fold_part(
-    inputs, outer, output, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size, length, chunk,
+    inputs, outer, output, owned, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, folded_size, length, chunk,
     splits, ragged,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr, PREFETCH: tl.constexpr,
     USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr, EVICT: tl.constexpr,
-    WAIT: tl.constexpr, LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr,
+    WAIT: tl.constexpr, LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr = False,
 ):  # fmt: skip
-    """The state of one split of each of a program's results: [BLOCK_OUTPUTS].
+    """The state of one split of each of a program's results: [BLOCK_OUTPUTS]; those that are not `owned` are not read.
 
     The way: a masked head of HEAD runs (0: none), whole tiles (HAS_FULL 0: none, 1: one, 2: any number), a masked tail of
     TAIL runs at a time (0: none; TAIL_ONCE: in one turn, which then is no loop); the first of these makes the lane states.
@@ -213,14 +255,13 @@ def fold_part(
     TILE: tl.constexpr = STEP * UNROLL
     if LENGTH > 0:
         length = LENGTH
-    mask_output = output < output_size
-    keep = mask_output[None, None, :, None]
+    keep = owned[None, None, :, None]
     if ALIGN > 1:
-        rows = [(x[0] + row_begin(x, outer, outer_sizes, output) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
-        lead = (row_begin(inputs[0], outer, outer_sizes, output) % ALIGN).to(tl.int32)
+        rows = [(x[0] + row_begin(x, outer, outer_sizes, output, FLAT) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
+        lead = (row_begin(inputs[0], outer, outer_sizes, output, FLAT) % ALIGN).to(tl.int32)
         limit = length + (ALIGN - 1)
     else:
-        rows = [(x[0] + row_begin(x, outer, outer_sizes, output), x[4], x[5]) for x in inputs]
+        rows = [(x[0] + row_begin(x, outer, outer_sizes, output, FLAT), x[4], x[5]) for x in inputs]
         lead = 0
         limit = length
     end = lead + length
@@ -239,7 +280,9 @@ def fold_part(
     if not WIDE:
         start = start.to(tl.int32)
         stop = stop.to(tl.int32)
-    first = TO_INDEX(outer_offset(outer, outer_sizes, p_outer[0]))
+    first = TO_INDEX(begin_offset(outer, outer_sizes, p_outer[0], FLAT))
+    if FLAT:
+        first = first[None, None, :, None]
     if len(p_outer[1]) > 0:
         first = first + TO_INDEX(outer_offset(output, p_outer[1], p_outer[2]))[None, None, :, None]
     if WAIT:
@@ -304,14 +347,15 @@ def fold_lanes(
     SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
-    LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr,
+    LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
+    VECTOR: tl.constexpr,
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
 
-    A program owns BLOCK_OUTPUTS neighbouring results and the folded positions [split * chunk, (split + 1) * chunk), the last
-    split all that are left. It reads tiles of [RUN, LANES, BLOCK_OUTPUTS, UNROLL] elements: in a tile, lane l takes UNROLL
-    runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_OUTPUTS]. Triton gives threads to the contiguous
-    axis first (RUN or BLOCK_OUTPUTS), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
+    A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the folded positions [split * chunk, (split + 1)
+    * chunk), the last split all that are left. It reads tiles of [RUN, LANES, BLOCK_OUTPUTS, UNROLL] elements: in a tile,
+    lane l takes UNROLL runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_OUTPUTS]. Triton gives threads
+    to the contiguous axis first (RUN or BLOCK_OUTPUTS), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
 
     Lanes meet with COMBINE_SYMMETRIC: threads that exchange states then hold the same bits of one result, whichever of them
     writes it.
@@ -320,15 +364,19 @@ def fold_lanes(
     """
     if RELEASE:
         gdc_launch_dependents()
-    outer, block, split = program_place(splits, output_blocks, SPLIT, len(outer_sizes) > 0, SPLITS_FIRST)
-    output = block * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
+    outer, block, split = program_place(
+        splits, output_blocks, SPLIT, len(outer_sizes) > 0 and not FLAT, SPLITS_FIRST
+    )
+    outer, place, owned, output, stored = owned_results(
+        outer, block, outer_sizes, output_size, BLOCK_OUTPUTS, FLAT, SHIFT, VECTOR
+    )
     folded = fold_part(
-        inputs, outer, output, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size, length,
+        inputs, outer, place, owned, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, folded_size, length,
         chunk, splits, ragged, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH,
-        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED,
+        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT,
     )  # fmt: skip
-    offset = split * split_step + outer_offset(outer, outer_sizes, y_outer) + output * y_output
-    store_results(y_ptrs, offset, output < output_size, folded, PARTIAL)
+    offset = split * split_step + begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output
+    store_results(y_ptrs, offset, stored, folded, PARTIAL)
 
 
 def tree(state, ROWS: tl.constexpr, LENGTH: tl.constexpr, LEVELS: tl.constexpr):

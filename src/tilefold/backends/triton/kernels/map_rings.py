@@ -1,0 +1,455 @@
+"""The kernel that holds rows in shared memory while they are folded and mapped: one read, one write, however many registers.
+
+A program, or each of a cluster of them, keeps a ring of turns in its shared memory: a turn is UNROLL vectors of 16 bytes a
+thread. It walks over rows. Where a row's turn was mapped, the ring's place takes a turn of a later row at once
+(`cp.async`), so that loads are on their way while a row is folded, while its cluster's states meet, and while it is mapped.
+A thread fetches the very vectors that it reads, so nobody waits for anybody but where a row's states meet.
+
+Every tensor here is [LANES], LANES the program's threads: each holds one number. Triton has no words for shared memory that
+outlives a statement, so these are PTX. The ring lies in the dynamic shared memory, RESERVED bytes from its start, behind what
+Triton uses itself. LANE_BEGIN and LANE_ABSORB (also _MASKED) take a turn's elements, a tensor each, into each thread's state.
+"""
+
+import triton.language as tl
+
+from tilefold.backends.triton.kernels.clusters import begin_meeting, met, others_have_begun
+from tilefold.backends.triton.kernels.tiles import outer_offset
+
+
+def said(TEXT: tl.constexpr):
+    """PTX that every thread executes. $0 becomes 0."""
+    tl.inline_asm_elementwise(TEXT, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
+
+
+def memory():
+    """Where the ring's shared memory begins."""
+    return tl.inline_asm_elementwise("mov.u32 $0, global_smem;", "=r", [], dtype=tl.int32, is_pure=True, pack=1)
+
+
+def own_memory():
+    """Where the ring's shared memory begins that `ring_of` declared."""
+    return tl.inline_asm_elementwise("mov.u32 $0, ring_own;", "=r", [], dtype=tl.int32, is_pure=True, pack=1)
+
+
+def ring_of(words: int) -> str:
+    """PTX that declares the ring beside what Triton uses: up to 48 KB. $0 becomes 0."""
+    return f".shared .align 16 .b8 ring_own[{words}]; mov.u32 $0, 0;"
+
+
+def fetch(place, address, some):
+    """Begin to copy 16 bytes to a place in shared memory, where there are `some`."""
+    tl.inline_asm_elementwise(
+        """{
+        .reg .pred some;
+        setp.ne.b32 some, $3, 0;
+        @some cp.async.cg.shared.global [$1], [$2], 16;
+        mov.u32 $0, 0;
+        }""",
+        "=r,r,l,r", [place, address, some], dtype=tl.uint32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+def held(place):
+    """Four words at a place in shared memory."""
+    return tl.inline_asm_elementwise(
+        "ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];",
+        "=r,=r,=r,=r,r", [place], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+def read(address):
+    """Four words of a tensor that nobody writes."""
+    return tl.inline_asm_elementwise(
+        "ld.global.nc.v4.b32 {$0, $1, $2, $3}, [$4];",
+        "=r,=r,=r,=r,l", [address], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+def write(address, words, some):
+    """Four words to a tensor, where there are `some`."""
+    tl.inline_asm_elementwise(
+        """{
+        .reg .pred some;
+        setp.ne.b32 some, $6, 0;
+        @some st.global.v4.b32 [$1], {$2, $3, $4, $5};
+        mov.u32 $0, 0;
+        }""",
+        "=r,l,r,r,r,r,r", [address, words[0], words[1], words[2], words[3], some], dtype=tl.uint32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+def unpacked(words, dtype: tl.constexpr):
+    """The elements in some words, of 16 or 32 bits: floats of 16 bits as float32."""
+    elements = ()
+    for w in tl.static_range(len(words)):
+        if dtype == tl.bfloat16:
+            elements = elements + tl.inline_asm_elementwise(
+                "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [words[w]],
+                dtype=(tl.float32, tl.float32), is_pure=True, pack=1,
+            )  # fmt: skip
+        elif dtype == tl.float16:
+            elements = elements + tl.inline_asm_elementwise(
+                "{ .reg .b16 low, high; mov.b32 {low, high}, $2; cvt.f32.f16 $0, low; cvt.f32.f16 $1, high; }",
+                "=r,=r,r", [words[w]], dtype=(tl.float32, tl.float32), is_pure=True, pack=1,
+            )  # fmt: skip
+        else:
+            elements = elements + (tl.cast(words[w], dtype, bitcast=True),)
+    return elements
+
+
+def packed(elements, dtype: tl.constexpr):
+    """The words that some elements make: floats of 16 bits are given as float32."""
+    words = ()
+    if dtype.primitive_bitwidth == 16:
+        for w in tl.static_range(len(elements) // 2):
+            words = words + (
+                tl.inline_asm_elementwise(
+                    "cvt.rn.bf16x2.f32 $0, $2, $1;" if dtype == tl.bfloat16 else "cvt.rn.f16x2.f32 $0, $2, $1;",
+                    "=r,r,r", [elements[2 * w], elements[2 * w + 1]], dtype=tl.uint32, is_pure=True, pack=1,
+                ),
+            )  # fmt: skip
+    else:
+        for w in tl.static_range(len(elements)):
+            words = words + (tl.cast(elements[w], tl.uint32, bitcast=True),)
+    return words
+
+
+def moved(words, STEP: tl.constexpr, moves):
+    """Each word, or where it `moves` the one STEP after it."""
+    found = ()
+    for w in tl.static_range(len(words)):
+        if w + STEP < len(words):
+            found = found + (tl.where(moves, words[w + STEP], words[w]),)
+        else:
+            found = found + (words[w],)
+    return found
+
+
+def shifted(before, words, lead, dtype: tl.constexpr):
+    """The words of as many elements, `lead` elements before `words`, of which `before` are those ahead."""
+    W: tl.constexpr = len(words)
+    EACH: tl.constexpr = 32 // dtype.primitive_bitwidth  # elements a word
+    every = before + words
+    ahead = W * EACH - lead
+    for level in tl.static_range(5):
+        if (W >> level) > 0:
+            every = moved(every, W >> level, ((ahead // EACH) & (W >> level)) != 0)
+    made = ()
+    for w in tl.static_range(W):
+        if EACH == 2:
+            made = made + (tl.where(ahead % 2 != 0, (every[w] >> 16) | (every[w + 1] << 16), every[w]),)
+        else:
+            made = made + (every[w],)
+    return made
+
+
+def row_offset(x, row, outer_sizes, output_size):
+    """Where a row begins in one operand, in elements."""
+    row = row.to(tl.int64)
+    offset = x[1] + row * x[3]
+    if len(outer_sizes) > 0:
+        offset = x[1] + outer_offset(row // output_size, outer_sizes, x[2]) + (row % output_size) * x[3]
+    return offset
+
+
+def fetch_turn(
+    inputs, row, turn, slot, rows, first, lane, thread, length, outer_sizes, output_size, ring,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
+    MASKED: tl.constexpr,
+):  # fmt: skip
+    """Begin to copy this program's share of a turn of a row, if there is such a row."""
+    for i in tl.static_range(len(inputs)):
+        begin = row_offset(inputs[i], row, outer_sizes, output_size)
+        lead = begin % ALIGN
+        source = inputs[i][0] + (begin - lead) + first
+        for u in tl.static_range(UNROLL):
+            at = ((turn * UNROLL + u) * LANES + lane) * RUN
+            some = thread * 0 + (row < rows).to(tl.int32)
+            if MASKED:
+                some = some & (first + at < lead + length).to(tl.int32)
+            place = ring + (((slot * UNROLL + u) * len(inputs) + i) * (LANES * ROWS) + thread) * 16
+            fetch(place, (source + at).to(tl.int64), some)
+    said("cp.async.commit_group; mov.u32 $0, 0;")
+
+
+def held_turn(inputs, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.constexpr):
+    """A turn's elements, a number a thread each: of each input in turn."""
+    values = ()
+    for i in tl.static_range(len(inputs)):
+        for u in tl.static_range(UNROLL):
+            words = held(ring + (((slot * UNROLL + u) * len(inputs) + i) * THREADS + thread) * 16)
+            values = values + unpacked(words, inputs[i][0].dtype.element_ty)
+    return values
+
+
+def masks_of(places, lead, length, RUN: tl.constexpr, UNROLL: tl.constexpr, LANES: tl.constexpr):
+    """Which of a turn's elements are the row's."""
+    masks = ()
+    for u in tl.static_range(UNROLL):
+        for e in tl.static_range(RUN):
+            at = places + (u * LANES * RUN + e)
+            masks = masks + ((at >= lead) & (at < lead + length),)
+    return masks
+
+
+def read_run(x, place, length, RUN: tl.constexpr, MASKED: tl.constexpr):
+    """The words of RUN neighbours of an extra tensor, from `place` on, a multiple of RUN; those beyond `length` are any."""
+    EACH: tl.constexpr = 128 // x[0].dtype.element_ty.primitive_bitwidth
+    words = ()
+    for w in tl.static_range(RUN // EACH):
+        at = place + w * EACH
+        if MASKED:
+            at = tl.maximum(tl.minimum(at, (length - 1) // EACH * EACH), 0)
+        words = words + read((x[0] + x[1] + at).to(tl.int64))
+    return words
+
+
+def read_turn(
+    extras, start, lane, length,
+    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """The words of a turn's elements of each extra tensor: of each vector, and with ALIGN of the one before it."""
+    words = ()
+    for i in tl.static_range(len(extras)):
+        for u in tl.static_range(UNROLL):
+            place = start + (u * LANES + lane) * RUN
+            words = words + read_run(extras[i], place, length, RUN, MASKED)
+            if ALIGN > 1:
+                words = words + read_run(extras[i], place - RUN, length, RUN, MASKED)
+    return words
+
+
+def some_of(words, FIRST: tl.constexpr, NUMBER: tl.constexpr):
+    """NUMBER words, from FIRST on."""
+    found = ()
+    for w in tl.static_range(NUMBER):
+        found = found + (words[FIRST + w],)
+    return found
+
+
+def beside_of(
+    extras, words, kept, lead, u: tl.constexpr,
+    RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
+    """RUN elements of each extra tensor, beside vector `u` of a turn: of `words`, or HELD: `kept` in shared memory."""
+    values = ()
+    for i in tl.static_range(len(extras)):
+        dtype: tl.constexpr = extras[i][0].dtype.element_ty
+        W: tl.constexpr = RUN * dtype.primitive_bitwidth // 32
+        if HELD:
+            own = held(kept + i * EACH)
+        elif ALIGN > 1:
+            own = some_of(words, (i * UNROLL + u) * 2 * W, W)
+            own = shifted(some_of(words, ((i * UNROLL + u) * 2 + 1) * W, W), own, lead, dtype)
+        else:
+            own = some_of(words, (i * UNROLL + u) * W, W)
+        values = values + unpacked(own, dtype)
+    return values
+
+
+def map_turn(
+    inputs, extras, words, y_ptrs, xs, results, y_begin, start, kept, lane, thread, lead, length, present,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
+    MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
+    """Map a turn's elements and store what they become: whole vectors, and one by one what shares one with another row."""
+    for u in tl.static_range(UNROLL):
+        place = start + (u * LANES + lane) * RUN
+        beside = beside_of(extras, words, kept + (u * LANES + lane) * 16, lead, u, RUN, UNROLL, ALIGN, HELD, EACH)
+        made = ()
+        for e in tl.static_range(RUN):
+            values = ()
+            for i in tl.static_range(len(inputs)):
+                values = values + (xs[(i * UNROLL + u) * RUN + e],)
+            for r in tl.static_range(len(results)):
+                values = values + (results[r],)
+            for i in tl.static_range(len(extras)):
+                values = values + (beside[i * RUN + e],)
+            made = made + (APPLY(*values),)
+        some = thread * 0 + 1
+        if MASK_ROWS:
+            some = some & present
+        whole = some
+        if MASKED:
+            whole = some & ((place >= lead) & (place + RUN <= lead + length)).to(tl.int32)
+        for r in tl.static_range(len(y_ptrs)):
+            elements = ()
+            for e in tl.static_range(RUN):
+                elements = elements + (tl.broadcast_to(made[e][r], thread.shape),)
+            to = y_ptrs[r] + (y_begin - lead) + place
+            write(to.to(tl.int64), packed(elements, to.dtype.element_ty), whole)
+            if MASKED and ROWS == 1:
+                if (start < lead) | (start + LANES * UNROLL * RUN > lead + length):
+                    write_edges(to, elements, place, lead, length, (some != 0) & (whole == 0), RUN)
+            elif MASKED:
+                write_edges(to, elements, place, lead, length, (some != 0) & (whole == 0), RUN)
+
+
+def write_edges(to, elements, place, lead, length, some, RUN: tl.constexpr):
+    """One by one: elements of `some` vectors that are not whole."""
+    for e in tl.static_range(RUN):
+        inside = (place + e >= lead) & (place + e < lead + length) & some
+        tl.store(tl.broadcast_to(to + e, some.shape), elements[e].to(to.dtype.element_ty), mask=inside)
+
+
+def fetch_beside(
+    extras, first, lane, length, kept,
+    LANES: tl.constexpr, RUN: tl.constexpr, MASKED: tl.constexpr, TAKEN: tl.constexpr, EACH: tl.constexpr,
+):  # fmt: skip
+    """Begin to copy this program's share of the extra tensors, TAKEN vectors a thread, for all rows."""
+    for i in tl.static_range(len(extras)):
+        for v in tl.static_range(TAKEN):
+            place = first + (v * LANES + lane) * RUN
+            some = lane * 0 + 1
+            if MASKED:
+                some = (place < length).to(tl.int32)
+            fetch(kept + (v * LANES + lane) * 16 + i * EACH, (extras[i][0] + extras[i][1] + place).to(tl.int64), some)
+    said("cp.async.commit_group; mov.u32 $0, 0;")
+
+
+def map_rings(
+    inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length, rows,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
+    DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
+    CLUSTER: tl.constexpr, MEETING: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
+    RESERVED: tl.constexpr,
+):  # fmt: skip
+    """Fold and map rows: ROWS of them by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
+
+    Programs walk over the rows. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not
+    empty; waits until all but the ring's DEPTH turns have come, and until the next TURNS turns have. HELD: extra tensors are
+    kept behind the ring.
+    """
+    TAKEN: tl.constexpr = TURNS * UNROLL
+    EACH: tl.constexpr = TAKEN * LANES * 16
+    split = tl.program_id(0) % CLUSTER
+    cluster = tl.program_id(0) // CLUSTER
+    clusters = tl.num_programs(0) // CLUSTER
+    if ROWS > 1:
+        lane = tl.arange(0, LANES)[None, :]
+        member = tl.arange(0, ROWS)[:, None]
+        thread = member * LANES + lane
+    else:
+        lane = tl.arange(0, LANES)
+        member = 0
+        thread = lane
+    if OWN == "":
+        ring = memory() + RESERVED
+    else:
+        said(OWN)
+        ring = own_memory()
+    kept = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
+    first = split * (TAKEN * LANES * RUN)
+    if CLUSTER > 1:
+        begin_meeting(MEETING)
+    if HELD:
+        fetch_beside(extras, first, lane, length, kept, LANES, RUN, MASKED, TAKEN, EACH)
+    for turn in range(DEPTH):
+        fetch_turn(
+            inputs, (cluster + turn // TURNS * clusters) * ROWS + member, turn % TURNS, turn, rows, first, lane, thread,
+            length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED,
+        )  # fmt: skip
+    if HELD:
+        said(FIRST)
+        tl.debug_barrier()
+    if CLUSTER > 1:
+        others_have_begun()
+    ahead = ()
+    if not HELD:
+        ahead = read_turn(extras, first, lane, length, LANES, RUN, UNROLL, ALIGN, MASKED)
+    number = 0 * split
+    oldest = 0 * split
+    for block in range(cluster, (rows + ROWS - 1) // ROWS, clusters):
+        row = block * ROWS + member
+        begin = row_offset(inputs[0], row, outer_sizes, output_size)
+        lead = (begin % ALIGN).to(tl.int32)
+        y = (0, 0, y_outer, y_output)
+        y_begin = row_offset(y, row, outer_sizes, output_size)
+        said(WAITING)
+        xs = held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL)
+        state = begun(xs, first, lane, thread, lead, length, LANES, ROWS, RUN, UNROLL, MASKED)
+        for turn in range(1, TURNS):
+            xs = held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
+            state = absorbed(
+                state, xs, first + turn * (UNROLL * LANES * RUN), lane, thread, lead, length, LANES, ROWS, RUN, UNROLL,
+                MASKED,
+            )  # fmt: skip
+        if ROWS > 1:
+            results = beside_rows(PROJECT(*tl.reduce(state, 1, COMBINE_SYMMETRIC)))
+        else:
+            whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
+            if CLUSTER > 1:
+                whole = met(whole, CLUSTER, 1, number)
+            results = PROJECT(*whole)
+        for turn in range(TURNS):
+            slot = (oldest + turn) % DEPTH
+            xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
+            words = ahead
+            if TURNS > 1 and not HELD:
+                following = first + (turn + 1) % TURNS * (UNROLL * LANES * RUN)
+                ahead = read_turn(extras, following, lane, length, LANES, RUN, UNROLL, ALIGN, MASKED)
+            map_turn(
+                inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * (UNROLL * LANES * RUN),
+                kept + turn * (UNROLL * LANES * 16), lane, thread, lead, length, (row < rows).to(tl.int32), LANES, ROWS, RUN,
+                UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
+            )  # fmt: skip
+            later = turn + DEPTH
+            fetch_turn(
+                inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane, thread,
+                length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED,
+            )  # fmt: skip
+        number += 1
+        oldest = (oldest + TURNS) % DEPTH
+
+
+def beside_rows(results):
+    """What each row folds to, beside its elements: [ROWS] -> [ROWS, 1]."""
+    values = ()
+    for r in tl.static_range(len(results)):
+        values = values + (results[r][:, None],)
+    return values
+
+
+def spread_masks(masks, thread):
+    """Masks over all threads."""
+    found = ()
+    for m in tl.static_range(len(masks)):
+        found = found + (tl.broadcast_to(masks[m], thread.shape),)
+    return found
+
+
+def begun(
+    xs, start, lane, thread, lead, length,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Each thread's state of a first turn, at `start` of its row."""
+    if MASKED and ROWS > 1:
+        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES), thread)
+        state = LANE_BEGIN_MASKED(*masks, *xs)
+    elif MASKED:
+        if (start >= lead) & (start + LANES * UNROLL * RUN <= lead + length):
+            state = LANE_BEGIN(*xs)
+        else:
+            state = LANE_BEGIN_MASKED(*masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES), *xs)
+    else:
+        state = LANE_BEGIN(*xs)
+    return state
+
+
+def absorbed(
+    state, xs, start, lane, thread, lead, length,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Each thread's state with a further turn, at `start` of its row."""
+    if MASKED and ROWS > 1:
+        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES), thread)
+        state = LANE_ABSORB_MASKED(*masks, *state, *xs)
+    elif MASKED:
+        if (start >= lead) & (start + LANES * UNROLL * RUN <= lead + length):
+            state = LANE_ABSORB(*state, *xs)
+        else:
+            masks = masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES)
+            state = LANE_ABSORB_MASKED(*masks, *state, *xs)
+    else:
+        state = LANE_ABSORB(*state, *xs)
+    return state

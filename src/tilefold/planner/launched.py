@@ -1,0 +1,163 @@
+"""What a fold's first launch works on, and along what it walks its results.
+
+A first launch walks its results along the last output dim. Or along all output dims as one (`flat`), where the last is so
+short that a program would own few elements. Or from the vector before the first result (`shift`), where rows of results begin
+alike between two vectors: columns behind a few elements, or of a slice.
+
+    x[4824, 168, 24, 5], dim 3, sliced   810,432 times 24 rows of 10 bytes: a program owns rows across the output dims
+    x[7, 23, 93, 192], dim 1, offset 2   columns that begin 2 elements after a vector: 6 results more, whole vectors
+
+The model chooses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tilefold.algebra.program import Program
+from tilefold.planner.apart import first_problem, states_count, states_problem
+from tilefold.planner.cost import Known
+from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
+from tilefold.planner.geometry import Geometry, flattened, geometry_of
+from tilefold.planner.plan import Apart, Stage
+from tilefold.planner.settled import second_stage
+from tilefold.planner.view import VECTOR_BYTES, View, view_of
+from tilefold.problem import Problem
+
+ROWS_BYTES = 16384  # of rows along the last output dim: from here on they are work for programs of their own
+COLUMNS_BYTES = 512  # of columns side by side: from here on a warp reads them in whole lines
+LONG_ROW = 256  # vectors: from here on a program owns one row
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What a fold's first launch works on: `problem`, made of the `whole` one where something is kept `apart`.
+
+    `flat`: results are walked along all output dims as one. `shift`: from so many elements before the first, to `beyond` the
+    last.
+    """
+
+    whole: Problem
+    problem: Problem
+    program: Program
+    apart: Apart | None
+    flat: bool = False
+    shift: int = 0
+    beyond: int = 0
+
+    @classmethod
+    def keeping(cls, whole: Problem, program: Program, apart: Apart | None) -> Launched:
+        """The first launch that keeps this apart."""
+        problem = whole if apart is None else first_problem(whole, apart, program.algebra.index)
+        return cls(whole, problem, program, apart)
+
+    @classmethod
+    def of(cls, whole: Problem, program: Program, stage: Stage) -> Launched:
+        """What this first launch works on."""
+        found = cls.keeping(whole, program, stage.apart)
+        if stage.shift:
+            return found.shifted(stage.shift)
+        return replace(found, flat=stage.flat)
+
+    def shifted(self, shift: int) -> Launched:
+        """The same from so many elements before the first result: as the model sees it, with more results."""
+        wider = _from_before(self.problem, shift)
+        results = self.problem.output_dims[-1].size
+        beyond = wider.output_dims[-1].size - results - shift
+        return replace(self, problem=wider, shift=shift, beyond=beyond)
+
+    def walks(self) -> Iterator[Launched]:
+        """The same with other ways along its results."""
+        if can_be_flat(self.problem):
+            yield replace(self, flat=True)
+        shift = shift_of(self.problem)
+        if shift:
+            yield self.shifted(shift)
+
+    @cached_property
+    def view(self) -> View:
+        """What the rules see of it."""
+        view = view_of(self.problem)
+        if not self.flat:
+            return view
+        vector = view.vector if view.by_rows else math.gcd(view.inner, view.vector)
+        return replace(view, inner=view.inner * view.outer, outer=1, vector=vector)
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """What the model sees of it."""
+        geometry = geometry_of(self.problem)
+        if self.flat:
+            return flattened(geometry)
+        return replace(geometry, beside=(self.shift, self.beyond))
+
+    def stage(self, stage: Stage) -> Stage:
+        """A tile as this first launch."""
+        return replace(stage, apart=self.apart, flat=self.flat, shift=self.shift)
+
+    def second(self, splits: int) -> Stage:
+        """The second launch."""
+        states = splits * states_count(self.whole, self.apart) // self.whole.outputs
+        return second_stage(self.whole.outputs, states, self.program)
+
+    def stages(self, first: Stage, outputs: int = 0) -> tuple[Stage, ...]:
+        """The launches of a plan with this first one: with splits, or something apart, a second one combines states.
+
+        `outputs`: of a problem that stands for this one, with as many results.
+        """
+        if first.splits == 1 and self.apart is None:
+            return (first,)
+        if self.apart is None and outputs:
+            return first, second_stage(outputs, first.splits, self.program)
+        return first, self.second(first.splits)
+
+    def known(self, geometry: Geometry) -> Known:
+        """What the model keeps while it compares plans of this launch."""
+        program = narrowed(self.program, self.whole.length)  # as it is launched
+        if self.apart is None:
+            return Known.of(geometry, program)
+        apart, ordered = self.apart, not program.algebra.commutative
+        dtypes = partial_dtypes(program)
+
+        def states(splits: int) -> Geometry:
+            return geometry_of(states_problem(self.whole, dtypes, apart, splits, ordered))
+
+        return Known.of(geometry, program, states)
+
+
+def can_be_flat(problem: Problem) -> bool:
+    """Whether results may be walked along all output dims as one, and little lies along the last."""
+    if len(problem.output_dims) < 2 or problem.ragged or 2 * problem.outputs > NARROW:
+        return False
+    view = view_of(problem)
+    if not view.by_rows:
+        return view.inner * view.element < COLUMNS_BYTES
+    return view.length < LONG_ROW * view.vector and view.inner * view.length * view.element < ROWS_BYTES
+
+
+def shift_of(problem: Problem) -> int:
+    """How many elements before the first result the vector begins in which it lies, where all rows of results begin alike.
+
+    0 where they do not, where they begin at vectors, or where results' places are told by more than one dim.
+    """
+    size = problem.dtypes[0].itemsize
+    layouts = set(zip(problem.dtypes, problem.residues, strict=False))
+    if len(layouts) != 1 or not problem.output_dims or problem.ragged or any(problem.places):
+        return 0
+    last, residue = problem.output_dims[-1], problem.residues[0]
+    others = [s * size for d in problem.dims if d is not last for s in d.strides]
+    alike = set(last.strides) == {1} and math.gcd(VECTOR_BYTES, *others) == VECTOR_BYTES
+    return residue // size if alike and not view_of(problem).by_rows else 0
+
+
+def _from_before(problem: Problem, shift: int) -> Problem:
+    """The problem with whole vectors of results, the first of them `shift` elements before the first result."""
+    size = problem.dtypes[0].itemsize
+    last, unit = problem.output_dims[-1], VECTOR_BYTES // size
+    wider = replace(last, size=math.ceil((last.size + shift) / unit) * unit)
+    dims = tuple(wider if d is last else d for d in problem.dims)
+    inputs = len(problem.dtypes)
+    return replace(problem, dims=dims, aligned=(VECTOR_BYTES,) * inputs, residues=(0,) * inputs)

@@ -1,0 +1,239 @@
+"""Rows held in rings of shared memory, executed from PTX: clusters, turns, odd rows, several rows a program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tilefold import monoids
+from tilefold.backends.triton import call as calls
+from tilefold.backends.triton import launch
+from tilefold.backends.triton.lower import calls_of
+from tilefold.contract.row import Row, make_row_map
+from tilefold.functional.normalized import _norms, _shares
+from tilefold.mapped import graph_of, kept
+from tilefold.planner.device import H200
+from tilefold.planner.maps import rows_of
+from tilefold.planner.plan import Launch, Plan, names
+from tilefold.planner.rings import PROGRAM_BYTES, Rings, vectors_of
+from tilefold.planner.view import view_of
+from tilefold.problem import Problem
+from tilefold.requests import RowMap
+from tilefold.xray.machine.races import races
+from xray.running import run_plan
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton", "ignore::DeprecationWarning")
+F = torch.nn.functional
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+BOUNDS = {FP32: 1e-5, FP16: 2e-3, BF16: 1.6e-2}
+NAN, INF = float("nan"), float("inf")
+
+
+def check(got: torch.Tensor, want: torch.Tensor) -> None:
+    bound = BOUNDS[got.dtype]
+    largest = min(1.0, float(want[want.isfinite()].abs().max()))
+    torch.testing.assert_close(got.double(), want, rtol=bound, atol=bound * largest, equal_nan=True)
+
+
+def planned(
+    monoid: Any, apply: Any, tensors: list[torch.Tensor], **ring: int
+) -> tuple[Plan, Problem, Row, RowMap]:
+    """A map of rows in a ring of this form."""
+    n, shape = monoid.algebra.inputs, tensors[0].shape
+    dtypes = tuple(t.dtype for t in tensors)
+    row = make_row_map(monoid.total, apply, dtypes[:n], dtypes[n:])
+    request = RowMap(row, (1,), "run_to_run", tuple(shape))
+    problem, plan = request.plan([t.expand(shape) for t in tensors], H200, library=False)
+    rows = rows_of(problem, n)
+    vectors = vectors_of(problem, row.program, row.results, view_of(rows), rows)
+    assert vectors is not None
+    run, align = vectors
+    stage = Rings("ring_rows", run=run, align=align, inputs=n, extras=len(tensors) - n, **ring)
+    step = Launch("map_rings", stage, names("input", len(tensors)), names("output", len(row.results)))
+    return replace(plan, steps=(step,), workspaces=()), problem, row, request
+
+
+def executed(monoid: Any, apply: Any, tensors: list[torch.Tensor], **ring: int) -> list[torch.Tensor]:
+    """Its results, every program executed."""
+    plan, problem, row, request = planned(monoid, apply, tensors, **ring)
+    results = [torch.empty(s, dtype=d) for s, d in request.results]
+    outcomes = run_plan(plan, problem, row, [t.expand(tensors[0].shape) for t in tensors], results, 90)
+    assert not any(race.differing for o in outcomes for race in races(o))
+    return results
+
+
+def ring(
+    lanes: int, unroll: int, turns: int, depth: int, splits: int = 1, clusters: int = 0, rows: int = 1
+) -> dict[str, int]:
+    return {
+        "lanes": lanes, "unroll": unroll, "turns": turns, "depth": depth, "splits": splits, "clusters": clusters,
+        "block_outputs": rows,
+    }  # fmt: skip
+
+
+SOFTMAX = {  # shape, dtype, ring
+    "one program a row": ((3, 1024), BF16, ring(64, 2, 1, 1)),
+    "a program walks": ((5, 1024), FP32, ring(64, 1, 4, 7, clusters=2)),
+    "a ring of a turn more": ((7, 1024), BF16, ring(64, 1, 2, 3, clusters=1)),
+    "a cluster walks": ((11, 3000), BF16, ring(64, 2, 1, 3, 3, 1)),
+    "odd rows": ((5, 1403), BF16, ring(64, 1, 3, 4, clusters=2)),
+    "odd rows of clusters": ((5, 1001), FP32, ring(64, 1, 2, 3, 2, 2)),
+    "rows of four bytes more": ((5, 1002), BF16, ring(64, 1, 2, 2)),
+    "rows shorter than a cluster's": ((3, 300), FP16, ring(64, 1, 1, 2, 3)),
+    "several rows a program": ((7, 256), FP32, ring(16, 4, 1, 2, clusters=1, rows=4)),
+    "several odd rows a program": ((6, 251), BF16, ring(16, 1, 3, 4, clusters=1, rows=4)),
+}
+
+
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_softmax(name: str) -> None:
+    shape, dtype, form = SOFTMAX[name]
+    logarithm = dtype == BF16
+    x = (torch.randn(shape) + torch.arange(shape[0])[:, None]).to(dtype)  # no row's results are another's
+    (got,) = executed(*kept(_shares, logarithm), [x], **form)
+    check(got, (torch.log_softmax if logarithm else torch.softmax)(x.double(), 1))
+
+
+NORMS = {  # shape, dtype of rows, of weights, ring, whether the weights are held
+    "rows": ((5, 1024), BF16, BF16, ring(64, 1, 2, 3, clusters=2), False),
+    "weights held": ((7, 1024), FP32, FP32, ring(64, 1, 2, 3, 2, 2), True),
+    "weights held beyond a row's end": ((4, 1000), BF16, BF16, ring(64, 1, 2, 2), True),
+    "wide weights": ((4, 1000), BF16, FP32, ring(64, 1, 2, 2), False),
+    "odd rows": ((9, 1403), BF16, BF16, ring(64, 1, 3, 4, clusters=1), False),
+    "odd rows of clusters": ((9, 1403), FP32, FP32, ring(64, 2, 1, 2, 3, 3), False),
+    "odd rows, wide weights": ((9, 1403), FP16, FP32, ring(64, 3, 1, 1), False),
+    "several odd rows a program": ((9, 251), BF16, BF16, ring(32, 2, 1, 2, clusters=1, rows=4), False),
+}
+
+
+@pytest.mark.parametrize(("call", "residual"), [("layer_norm", False), ("rms_norm", True)])
+@pytest.mark.parametrize("name", NORMS)
+def test_norms(name: str, call: str, residual: bool) -> None:
+    (m, n), dtype, wide, form, held = NORMS[name]
+    x, r = torch.randn(m, n).to(dtype), torch.randn(m, n).to(dtype)
+    weight = torch.randn(n).to(wide)
+    norm = kept(_norms, call, n, 1e-5, (True, False), residual)
+    got, *added = executed(*norm, [x, *[r] * residual, weight], held=held, **form)
+    total = x.double() + (r.double() if residual else 0)
+    check(got, getattr(F, call)(total, (n,), weight.double(), eps=1e-5))
+    for t in added:
+        check(t, total)
+
+
+def test_what_rows_fold_to_where_numbers_are_none() -> None:
+    x = torch.randn(6, 600)
+    x[0], x[1, 256:512], x[2, 300], x[3, 599], x[4, :256] = -INF, -INF, INF, NAN, NAN
+    (got,) = executed(*kept(_shares, False), [x], **ring(64, 1, 1, 2, 3, 2))
+    check(got, torch.softmax(x.double(), 1))
+
+
+@pytest.mark.parametrize("form", [ring(64, 1, 2, 3, clusters=2), ring(16, 2, 4, 4, rows=4)], ids=str)
+def test_a_monoid_without_blocks(form: dict[str, int]) -> None:
+    x = torch.randn(6, 333)
+    apply = graph_of(lambda x, least, most: (x - least) / (most - least), 3)
+    (got,) = executed(monoids.MINMAX, apply, [x], **form)
+    low, high = x.double().amin(1, keepdim=True), x.double().amax(1, keepdim=True)
+    check(got, (x.double() - low) / (high - low))
+
+
+def test_in_place() -> None:
+    """A row is read before it is written, and its neighbours' elements in its vectors are not written."""
+    x = torch.randn(9, 333)
+    want = torch.softmax(x.double(), 1)
+    plan, problem, row, _ = planned(*kept(_shares, False), [x], **ring(64, 1, 2, 3, clusters=1))
+    run_plan(plan, problem, row, [x], [x], 90)
+    check(x, want)
+
+
+def test_each_thread_reads_what_it_fetched() -> None:
+    """Nothing is exchanged between threads but states: numbers stay in the threads that have them."""
+    for length, form in (
+        (8192, ring(256, 2, 2, 3)),
+        (4096, ring(128, 1, 1, 3, 4, 8)),
+        (1024, ring(32, 4, 1, 1, rows=4)),
+    ):
+        tensors = [torch.empty(64, length, dtype=BF16), torch.empty(length, dtype=BF16)]
+        norm = kept(_norms, "layer_norm", length, 1e-5, (True, False), False)
+        plan, problem, row, _ = planned(*norm, tensors, **form)
+        (call,) = calls_of(plan, problem, row)
+        text = calls.compile_for(call, 90).asm["ttgir"]
+        assert text.count("convert_layout") == 0
+
+
+ODD = torch.empty(9, 1001, dtype=BF16)
+REFUSED = {
+    "columns": (torch.empty(1001, 9, dtype=BF16).t(), []),
+    "elements of 8 bytes": (torch.empty(9, 1000, dtype=torch.float64), []),
+    "rows apart": (torch.empty(9, 2000, dtype=BF16)[:, ::2], []),
+    "a weight for each row": (ODD, [torch.empty(9, 1001, dtype=BF16)]),
+    "a weight that is no row": (ODD, [torch.empty(1, 1, dtype=BF16)]),
+    "narrow weights": (torch.empty(9, 1001), [torch.empty(1001, dtype=BF16)]),
+    "a misaligned weight": (ODD, [torch.empty(1002, dtype=BF16)[1:]]),
+    "a misaligned odd row": (torch.empty(9 * 1001 + 1, dtype=BF16)[1:].view(9, 1001), []),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_rings_do_not_hold(name: str) -> None:
+    x, extras = REFUSED[name]
+    which = graph_of(lambda x, total, *rest: x / total + sum(rest), 2 + len(extras))
+    row = make_row_map(monoids.SUM.total, which, (x.dtype,), tuple(t.dtype for t in extras))
+    request = RowMap(row, (1,), "run_to_run", tuple(x.shape))
+    problem = request.problem([x, *(t.expand(x.shape) for t in extras)])
+    rows = rows_of(problem, 1)
+    assert vectors_of(problem, row.program, row.results, view_of(rows), rows) is None
+
+
+def planned_for(call: str, shape: tuple[int, int], dtype: torch.dtype, guarantee: str = "run_to_run") -> Plan:
+    """The plan of an H200."""
+    name, _, residual = call.partition("+")
+    x = torch.empty(shape, dtype=dtype, device="meta")
+    if name == "softmax":
+        (monoid, apply), extras = kept(_shares, False), []
+    else:
+        (monoid, apply), extras = kept(_norms, name, shape[1], 1e-5, (True, False), bool(residual)), [x[0]]
+    inputs = [x] * (1 + bool(residual))
+    row = make_row_map(monoid.total, apply, (dtype,) * len(inputs), (dtype,) * len(extras))
+    request = RowMap(row, (1,), guarantee, shape)
+    return request.plan([*inputs, *(t.expand(shape) for t in extras)], H200, library=False)[1]
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP32], ids=str)
+@pytest.mark.parametrize("call", ["softmax", "rms_norm", "layer_norm", "layer_norm+residual"])
+@pytest.mark.parametrize("length", [256, 512, 2048, 5120, 16384, 50257, 65536, 100003, 262144, 1 << 20])
+def test_planned_rings_hold_a_row_in_an_sms_memory(length: int, call: str, dtype: torch.dtype) -> None:
+    plan = planned_for(call, (4096, length), dtype)
+    stage = plan.stages[0]
+    if not isinstance(stage, Rings):
+        return
+    assert (stage.splits - 1) * stage.step < length + stage.align - 1 <= stage.step * stage.splits
+    assert stage.align > 1 or stage.step * stage.splits == length, "no element of a vector is masked"
+    assert stage.turns <= stage.depth
+    assert stage.shared_bytes + PROGRAM_BYTES <= H200.shared_bytes
+    assert stage.block_outputs == 1 or stage.shared_bytes <= 48 << 10, "declared beside what Triton uses"
+    assert stage.block_outputs > 1 or stage.num_warps > 1, (
+        "else Triton uses no shared memory to put the ring behind"
+    )
+    assert stage.lanes * stage.block_outputs == 32 * stage.num_warps <= 1024
+    assert str(stage) in str(plan)
+
+
+@pytest.mark.parametrize("rows", [1, 4096])
+def test_batch_invariant_plans_have_no_rings(rows: int) -> None:
+    """One row's weight is shared by all rows, whatever it is of more."""
+    assert isinstance(planned_for("rms_norm", (rows, 65536), BF16).stages[0], Rings)
+    assert not isinstance(planned_for("rms_norm", (rows, 65536), BF16, "batch_invariant").stages[0], Rings)
+
+
+def test_no_more_clusters_are_launched_than_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = SimpleNamespace(cuOccupancyMaxActiveClusters=lambda function, shared, cluster: 90 // cluster)
+    monkeypatch.setattr(launch, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
+    kernel = SimpleNamespace(metadata=SimpleNamespace(shared=1), function=0)
+    call = calls.Call("map_rings", "", (), (), 120, 4, 1, False, cluster=4, walk=True)
+    assert launch._clusters(call, kernel) == 22
+    assert launch._clusters(replace(call, grid=40), kernel) == 10
+    assert launch._clusters(replace(call, walk=False), kernel) == 30
