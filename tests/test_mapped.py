@@ -488,6 +488,7 @@ def test_programs_whose_elements_are_far_from_the_rows_largest(
 
 COLUMNS = {  # shape, dtype, programs of a cluster
     "one program": ((2, 100, 72), torch.bfloat16, 1),
+    "two a thread, one program": ((2, 128, 64), torch.bfloat16, 1),
     "two programs": ((300, 40), torch.bfloat16, 2),
     "many programs": ((1400, 36), torch.float32, 6),
     "two a thread": ((600, 72), torch.bfloat16, 3),
@@ -507,16 +508,18 @@ def test_columns_of_clusters(name: str, logarithm: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
-def test_norms_of_columns(name: str) -> None:
-    """Of two fields or fewer two columns a thread; a weight an element of the column, and one of all."""
+@pytest.mark.parametrize("weighted", [False, True])
+def test_norms_of_columns(name: str, weighted: bool) -> None:
+    """Two columns a thread where states have two fields at most and nothing stands beside the elements."""
     x, w = cut(3, 300, 72, dtype=torch.bfloat16), cut(300, 1)
-    (got,), plan = executed(*kept(_norms, name, 300, 1e-5, (True, False), False), [x, w], (1,))
+    norm = kept(_norms, name, 300, 1e-5, (weighted, False), False)
+    (got,), plan = executed(*norm, [x, w] if weighted else [x], (1,))
     stage = plan.stages[0]
-    assert (stage.block_outputs, stage.neighbours) == (32, 2 if name == "rms_norm" else 0)
+    narrow = name == "rms_norm" and not weighted
+    assert (stage.block_outputs, stage.neighbours) == (32, 2 if narrow else 0)
     centred = x.double() - (x.double().mean(1, keepdim=True) if name == "layer_norm" else 0)
-    check(
-        got, centred * torch.rsqrt(centred.square().mean(1, keepdim=True) + 1e-5) * w.double(), torch.bfloat16
-    )
+    scale = torch.rsqrt(centred.square().mean(1, keepdim=True) + 1e-5)
+    check(got, centred * scale * (w.double() if weighted else 1), torch.bfloat16)
 
 
 def test_infinities_and_nan_of_columns() -> None:

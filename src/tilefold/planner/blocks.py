@@ -43,6 +43,7 @@ NARROW_COLUMNS = {64: 1.0, 32: 1.03}
 NARROW_TILES = 32  # elements of each of its columns that a thread holds
 NARROW_PROGRAMS = {4: 8, 8: 16}  # of a cluster, by their warps: small programs where few share a column
 NARROW_REGISTERS = 80  # of a thread of three programs of 8 warps
+NARROW_LENGTH = 128  # of a column at least: shorter ones were not measured
 NARROW_FIELDS = 2  # of a state: with more there are not enough registers
 COLUMN_PROGRAMS = {2: 4, 4: 16}  # of a cluster at most: with more of narrow ones, two reads are faster
 
@@ -108,7 +109,8 @@ def blocks_stage(
         return None
     stage = _rows(view, rows, results, most, beside) if view.by_rows else None
     if not view.by_rows:
-        stage = _narrow_columns(view, rows, program, most) or _columns(view, rows, most)
+        narrow = None if beside else _narrow_columns(view, rows, program, most)
+        stage = narrow or _columns(view, rows, most)
     if stage is None or not _has_firsts(stage, view, rows, program):
         return None
     if stage.splits > 1 and stage.block_outputs > 1 and not _announces(program):
@@ -205,7 +207,8 @@ def _time(
 def _narrow_columns(view: View, rows: Problem, program: Program, most: int) -> Blocks | None:
     """A line of each row, two columns of 16 bits a thread, by small programs; None where that is no form, or no faster."""
     many = len(program.state) > NARROW_FIELDS or len(rows.dtypes) > 1 or len(rows.reduced_dims) > 1
-    if view.element != 2 or view.vector < 2 or view.inner < max(NARROW_COLUMNS) or many:
+    small = view.inner < max(NARROW_COLUMNS) or view.length < NARROW_LENGTH
+    if view.element != 2 or view.vector < 2 or many or small:
         return None
     columns = min(NARROW_COLUMNS, key=lambda k: math.ceil(view.inner / k) * k * NARROW_COLUMNS[k])
     for warps, shared in NARROW_PROGRAMS.items():
