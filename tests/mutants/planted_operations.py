@@ -73,8 +73,8 @@ OPERATIONS = (
     Mutant(
         "every program of a cluster leaves its state where the receiver's own belongs",
         "backends/triton/kernels/clusters.py",
-        "mad.lo.u32 word, rank, $1, word;",
-        "mad.lo.u32 word, to, $1, word;",
+        "mad.lo.u32 word, rank, $1, word;\n        mov.u32",
+        "mad.lo.u32 word, to, $1, word;\n        mov.u32",
         ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
     ),
     Mutant(
@@ -108,8 +108,8 @@ OPERATIONS = (
     Mutant(
         "a cluster's program does not wait for what the others send",
         "backends/triton/kernels/clusters.py",
-        "        @!come bra WAITING;\n",
-        "",
+        "        @!come bra WAITING;\n        mov.u32",
+        "        mov.u32",
         ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
     ),
     Mutant(
@@ -231,7 +231,7 @@ OPERATIONS = (
     Mutant(
         "a cluster's programs take the states of another meeting",
         "backends/triton/kernels/clusters.py",
-        "+ (number & 1) * CLUSTER",
+        "+ (number & 1) * (CLUSTER * WORDS)",
         "+ 0 * number",
         ("tests/test_rings.py::test_softmax[a cluster walks]",),
     ),

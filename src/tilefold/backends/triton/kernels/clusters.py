@@ -73,7 +73,47 @@ def leave(place, word):
     )  # fmt: skip
 
 
-def send(words, total, number):
+def send(words, total):
+    """Send this program's words to all programs of the cluster, and wait until those of all have come: a single meeting.
+
+    As `send_again` does for any number of them, with fewer registers: where a program holds a row, they are how many
+    programs an SM holds.
+    """
+    tl.inline_asm_elementwise(
+        """{
+        .reg .pred past, come;
+        .reg .b32 i, step, rank, to, word, at, there, barrier, value;
+        mov.u32 i, %tid.x;
+        mov.u32 step, %ntid.x;
+        mov.u32 rank, %cluster_ctarank;
+        SENDING:
+        setp.ge.u32 past, i, $2;
+        @past bra SENT;
+        div.u32 to, i, $1;
+        rem.u32 word, i, $1;
+        mov.u32 at, meeting_own;
+        mad.lo.u32 at, word, 4, at;
+        ld.shared.b32 value, [at];
+        mad.lo.u32 word, rank, $1, word;
+        mov.u32 at, meeting_all;
+        mad.lo.u32 at, word, 4, at;
+        mapa.shared::cluster.u32 there, at, to;
+        mov.u32 at, meeting_barrier;
+        mapa.shared::cluster.u32 barrier, at, to;
+        st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], value, [barrier];
+        add.u32 i, i, step;
+        bra SENDING;
+        SENT:
+        WAITING:
+        mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 come, [meeting_barrier], 0;
+        @!come bra WAITING;
+        mov.u32 $0, 0;
+        }""",
+        "=r,r,r", [words, total], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+def send_again(words, total, number):
     """Send this program's words to all programs of the cluster for meeting `number`, and wait until those of all have come.
 
     The barrier is then made ready for the meeting after next.
@@ -131,7 +171,7 @@ def come(place):
 def met(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, number):
     """What the states of a cluster's programs, [OUTPUTS] each, combine to, in one order; of one output: numbers.
 
-    `number` counts the meetings of these programs, from 0.
+    `number` counts the meetings of these programs, from 0; None where they meet once.
 
     A field has 32 bits.
     """
@@ -140,14 +180,19 @@ def met(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, number):
     for f in tl.static_range(FIELDS):
         leave(f * OUTPUTS + tl.arange(0, OUTPUTS), tl.cast(state[f], tl.uint32, bitcast=True))
     tl.debug_barrier()
-    send(WORDS, WORDS * CLUSTER, number)
+    if number is None:
+        send(WORDS, WORDS * CLUSTER)
+    else:
+        send_again(WORDS, WORDS * CLUSTER, number)
     part = tl.arange(0, tl.constexpr(1 << (CLUSTER - 1).bit_length()))
     if OUTPUTS > 1:
         part = part[:, None]
     mask = part < CLUSTER
     states = ()
     for f in tl.static_range(FIELDS):
-        at = (tl.where(mask, part, 0) + (number & 1) * CLUSTER) * WORDS + f * OUTPUTS
+        at = tl.where(mask, part, 0) * WORDS + f * OUTPUTS
+        if number is not None:
+            at = at + (number & 1) * (CLUSTER * WORDS)
         if OUTPUTS > 1:
             at = at + tl.arange(0, OUTPUTS)[None, :]
         states = states + (tl.cast(come(at), state[f].dtype, bitcast=True),)
