@@ -241,6 +241,9 @@ def test_numpy_numbers_are_plain_constants():
     assert one.algebra == other.algebra
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.*ndim > 0 to a scalar:DeprecationWarning"
+)  # Triton's interpreter, of loops
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float16, torch.int8, torch.uint8, torch.int64], ids=str
 )

@@ -239,7 +239,9 @@ def test_what_is_known_to_be_unchanged_is_run_once(
 ) -> None:
     runs = itertools.count()
     trace = functions.trace
-    monkeypatch.setattr(functions, "trace", lambda *arguments: (next(runs), trace(*arguments))[1])
+    monkeypatch.setattr(
+        functions, "trace", lambda *arguments, **named: (next(runs), trace(*arguments, **named))[1]
+    )
     functions._unchanged.pop(function.__code__, None)
     for each in known(function):
         tilefold.matmul(A, B, epilogue=each)

@@ -90,13 +90,19 @@ def test_welford_s_in_every_family(case: Case) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int32], ids=str)
 def test_states_of_other_widths(dtype: torch.dtype) -> None:
-    assert not any(race.differing for race in found_in(HELD_OFTEN[0], "describe", dtype, 90))
+    for case in HELD_OFTEN:
+        assert not any(race.differing for race in found_in(case, "describe", dtype, 90))
 
 
 def test_such_threads_are_there() -> None:
     """Else the tests above say nothing: a result that several threads hold is written to shared memory by all of them."""
-    for case in (HELD_OFTEN[0], HELD_OFTEN[2]):
-        assert sum(race.shared for race in found_in(case, "welford", torch.float32, 90))
+    for case in HELD_OFTEN:
+        if case.name in (
+            "row of 256",
+            "columns",
+            "misaligned",
+        ):  # of the others a thread may hold all of a result
+            assert sum(race.shared for race in found_in(case, "welford", torch.float32, 90))
 
 
 def test_partial_states_that_meet() -> None:
