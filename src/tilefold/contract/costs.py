@@ -45,7 +45,7 @@ class Costs:
 
     Finish: all SMs write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `meet_us` is
     its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's, `cublas_deep_us` times the root of K what it
-    takes for splits, and `cublas_loose` how many times as long where elements are loaded one by one.
+    takes for splits, and `cublas_loose` how many times as long it multiplies where elements are loaded one by one.
     """
 
     launch_us: float = 3.4
@@ -63,7 +63,7 @@ class Costs:
     flight_us: float = 0.96
     piece_bytes: float = 40.0
     element_us: float = 0.006
-    issue_us: float = 0.003
+    issue_us: float = 0.0035
     core_gb_per_s: float = 116.4
     core_tflops: float = 5.45
     mma_tflops: float = 2.4
@@ -78,14 +78,15 @@ class Costs:
     meet_us: float = 0.106
     cublas_us: float = 6.5
     cublas_tflops: float = 6.8
-    cublas_loose: float = 3.0
-    cublas_deep_us: float = 0.03
+    cublas_loose: float = 7.0
+    cublas_deep_us: float = 0.04
 
 
 CORE_WARPS = 64  # that one SM holds
 CORE_PROGRAMS = 32
 PROGRAM_BYTES = 1024  # of shared memory that each program takes besides its own
 VECTOR = 16  # times as long cuBLAS takes on the vector units as on tensor cores
+LOOSE = 3.0  # times as long cuBLAS reads where elements are loaded one by one
 MMA_DEPTH = 16  # of K in one product of the tensor cores
 
 
@@ -223,6 +224,7 @@ def _cublas_us(sizes: Sizes, asked: Asked, finished: bool, device: Device, costs
     multiplying_us = products * min(idle, 1.25) / (costs.cublas_tflops * device.sms) / 1e6
     after_us = 0.0 if finished else costs.next_us + sizes.outputs * 8 / device.gb_per_s / 1e3
     memory_us = sizes.operand_bytes / device.gb_per_s / 1e3
-    loose = costs.cublas_loose if any(sizes.loose) else 1.0
+    if any(sizes.loose):
+        memory_us, multiplying_us = LOOSE * memory_us, costs.cublas_loose * multiplying_us
     deep_us = costs.cublas_deep_us * math.sqrt(sizes.depth)
-    return costs.cublas_us + loose * (max(memory_us, multiplying_us) + deep_us) + after_us
+    return costs.cublas_us + deep_us + max(memory_us, multiplying_us) + after_us
