@@ -24,7 +24,8 @@ LONG = {
     "odd long rows", "columns 257",
 }  # fmt: skip
 PRODUCTS = ((1, 7168, 256), (16, 8192, 16), (48, 20480, 48), (63, 1000, 65), (300, 512, 128))
-# Rows and columns held whole, aligned and not, and in windows: also more programs than a chip runs at a time.
+# Rows and columns held whole, aligned and not, in rings (by programs and clusters that walk, too) and in windows: also more
+# programs than a chip runs at a time.
 MAPS = (
     ((33, 1000), 1),
     ((9, 4099), 1),
@@ -32,6 +33,10 @@ MAPS = (
     ((64, 50257), 1),
     ((3, 262144), 1),
     ((40000, 96), 0),
+    ((5000, 256), 1),
+    ((700, 8192), 1),
+    ((300, 65536), 1),
+    ((1000, 4096), 0),
 )
 
 
@@ -102,6 +107,8 @@ def _calls() -> Iterator[str]:
             tilefold.softmax(x, dim)
             tilefold.softmax(x, dim, guarantee="batch_invariant")
             tilefold.rms_norm(x, x.shape[1:], residual=x)
+            weight = torch.randn(x.shape[1:], device="cuda", dtype=dtype)
+            tilefold.layer_norm(x, x.shape[1:], weight, weight)
     lengths = torch.tensor([0, 64, 0, 0, 3, 90_000, 1, 0, 31, 33, 500, 0], device="cuda")
     offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
     for shape in ((100_003,), (100_003, 5), (100_003, 200)):
