@@ -321,7 +321,7 @@ def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> Sca
 def _walked_columns(view: View, load: Load, vector: int, device: Device) -> ScanTile | None:
     """Narrow tiles of many warps, where there are as many as SMs at least: they share nothing and wait for nobody."""
     for wide in COSTLY_BYTES if load.costly else WALKED_BYTES:
-        lines = max(vector, wide // view.element)
+        lines = max(vector, min(wide // view.element, power_above(view.inner)))
         programs = math.ceil(view.inner / lines) * view.outer
         most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
         warps = _walking_warps(programs, device, most, EVEN_COLUMNS)
