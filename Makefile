@@ -38,7 +38,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test test-long lint format unit xray-newest plans adapter fuzz mutants demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit xray xray-newest plans adapter fuzz mutants demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -58,7 +58,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 test: lint unit ## what must be green before a change lands: lint, types, tests (about ten minutes on two cores)
 
-test-long: xray-newest plans adapter mutants ## what CI adds: the newest Triton, drawn plans, torch's OpInfo samples, planted faults
+test-long: xray xray-newest plans adapter mutants ## what CI adds: the X-ray under two Tritons, drawn plans, OpInfo samples, planted faults
 
 lint: $(INSTALLED) ## ruff, mypy --strict, and that imports go one way
 	$(PY) -m ruff check .
@@ -70,8 +70,11 @@ format: $(INSTALLED) ## let ruff mend what it can (kernels are aligned by hand a
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-unit: $(INSTALLED) ## pytest, two workers (PYTEST_ARGS='-k describe' selects)
-	$(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+unit: $(INSTALLED) ## pytest but for the X-ray's tests, two workers (PYTEST_ARGS='-k describe' selects)
+	$(PY) -m pytest -n $(WORKERS) --ignore=tests/xray $(PYTEST_ARGS)
+
+xray: $(INSTALLED) ## the X-ray's tests
+	$(PY) -m pytest -n $(WORKERS) tests/xray $(PYTEST_ARGS)
 
 # 285 MB of wheel, and nothing else: the rest of the environment is the same.
 $(NEWEST_INSTALLED): $(INSTALLED)

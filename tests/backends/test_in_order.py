@@ -97,7 +97,7 @@ COLUMNS = st.builds(
 )
 
 
-@settings(max_examples=30)  # the interpreter is slow
+@settings(max_examples=15)  # the interpreter is slow
 @given(
     stage=ROWS,
     length=st.integers(2, 500),
