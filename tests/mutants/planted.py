@@ -73,10 +73,10 @@ MUTANTS = (
         ("tests/backends/test_scans.py::test_rows_that_begin_anywhere_between_vectors[33]",),
     ),
     Mutant(
-        "a vector at a row's end is stored whole",
+        "a row's first element is not stored where its vector begins before it",
         "backends/triton/kernels/scans.py",
         "return (vector >= begin) & (vector + span[2] <= end), at >= begin, at < end",
-        "return vector >= begin, at >= begin, at < end",
+        "return (vector >= begin) & (vector + span[2] <= end), at > begin, at < end",
         ("tests/backends/test_scans.py::test_rows_that_begin_anywhere_between_vectors[33]",),
     ),
     Mutant(
