@@ -110,13 +110,7 @@ def fold_tensors(
         check_keepdim(keepdim, call)  # before calls are compared: 1 == True
     if guarantee == "none" and torch.are_deterministic_algorithms_enabled():
         guarantee = "run_to_run"
-    if (
-        _any_autocast()
-        and tensors
-        and out is None
-        and dtype is None
-        and (wide := as_widened(call, tensors[0]))
-    ):
+    if _any_autocast() and (wide := as_widened(call, tensors, out, dtype)):
         dtype = convert = wide
     key = None
     if len(tensors) == 1 and out is None and type(x := tensors[0]) is Tensor:

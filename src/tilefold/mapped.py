@@ -139,7 +139,7 @@ def map_tensors(
     `names` are what messages call the tensors and the extra ones.
     """
     every, key = [*tensors, *extras], None
-    if _any_autocast() and out is None and convert is None and (wide := as_widened(call, tensors[0])):
+    if _any_autocast() and (wide := as_widened(call, tensors, out, convert)):
         convert, library = wide, None
     if out is None:
         key = _key(every, monoid, apply, dim, convert, guarantee, library)

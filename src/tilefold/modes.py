@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -93,8 +93,12 @@ def widened(call: str, dtype: torch.dtype, kind: str) -> torch.dtype | None:
     return torch.float32 if narrow and call in WIDENED.get(kind, ()) else None
 
 
-def as_widened(call: str, x: Any) -> torch.dtype | None:
-    """`widened` of a tensor, if torch.autocast is on for its device."""
+def as_widened(call: str, tensors: Sequence[Any], *asked: Any) -> torch.dtype | None:
+    """`widened` of the first tensor, if torch.autocast is on for its device; None where the caller `asked` for an `out` or a
+    dtype, or gave no tensor."""
+    if not tensors or any(each is not None for each in asked):
+        return None
+    x = tensors[0]
     is_on = isinstance(x, torch.Tensor) and is_converted(x.device)
     return widened(call, x.dtype, x.device.type) if is_on else None
 

@@ -135,13 +135,7 @@ def scan_tensors(
 ) -> list[Tensor]:
     """`scan` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype."""
     _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
-    if (
-        _any_autocast()
-        and tensors
-        and out is None
-        and dtype is None
-        and (wide := as_widened(call, tensors[0]))
-    ):
+    if _any_autocast() and (wide := as_widened(call, tensors, out, dtype)):
         dtype = convert = wide
     key = None
     if out is None and init is None:
