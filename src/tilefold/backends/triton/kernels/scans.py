@@ -447,6 +447,26 @@ def store_sums(
             row = ()
 
 
+def store_chunks(
+    rows, found, sums, state, earlier, before, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER: tl.constexpr,
+    CHUNK: tl.constexpr, COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+):  # fmt: skip
+    """Write a tile whose chunks were scanned (`scanned_chunks`), from the state of each line before it."""
+    if SUMS:
+        store_sums(
+            rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS),
+            CHUNK, COUNT, RUN, BY_ROWS, REVERSE, MASKED, MASK_LINES,
+        )  # fmt: skip
+    elif CHUNK == 1 and not EXCLUSIVE:
+        store_scanned(y_ptrs, begin, y_begin, y_step, keep, span, before, state, BY_ROWS, MASKED, MASK_LINES)
+    else:
+        store_prefixes(
+            found, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS), CHUNK,
+            COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES,
+        )  # fmt: skip
+
+
 def store_last(s_ptrs, offset, state, keep):
     """Write the state after each line."""
     for f in tl.static_range(len(s_ptrs)):
@@ -470,20 +490,10 @@ def walked_tile(
         state, earlier, sums = scanned_chunks(
             found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS
         )
-        if SUMS:
-            store_sums(
-                rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(carry, earlier, NUMBER, BY_ROWS),
-                CHUNK, COUNT, RUN, BY_ROWS, REVERSE, MASKED, MASK_LINES,
-            )  # fmt: skip
-        elif CHUNK == 1 and not EXCLUSIVE:
-            store_scanned(
-                y_ptrs, begin, y_begin, y_step, keep, span, carry, state, BY_ROWS, MASKED, MASK_LINES
-            )
-        else:
-            store_prefixes(
-                found, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(carry, earlier, NUMBER, BY_ROWS), CHUNK,
-                COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES,
-            )  # fmt: skip
+        store_chunks(
+            rows, found, sums, state, earlier, carry, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER, CHUNK, COUNT,
+            RUN, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS,
+        )  # fmt: skip
         # The tile's own state meets the carry, so that the way from tile to tile is one combine.
         carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))
     return carry
@@ -722,18 +732,10 @@ def scan_tiles(
         found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
         if SUMS:
             sums = summed_chunks(found, begin, span, CHUNK, BY_ROWS, REVERSE, PART)[1]
-    if SUMS:
-        store_sums(
-            rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS),
-            CHUNK, COUNT, RUN, BY_ROWS, REVERSE, PART, MASK_LINES,
-        )  # fmt: skip
-    elif CHUNK == 1 and not EXCLUSIVE:
-        store_scanned(y_ptrs, begin, y_begin, y_step, keep, span, before, state, BY_ROWS, PART, MASK_LINES)
-    else:
-        store_prefixes(
-            found, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS), CHUNK,
-            COUNT, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES,
-        )  # fmt: skip
+    store_chunks(
+        rows, found, sums, state, earlier, before, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER, CHUNK, COUNT,
+        RUN, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS,
+    )  # fmt: skip
     if len(s_ptrs) > 0:
         if share == tiles - 1:
             store_last(s_ptrs, outer_offset(outer, outer_sizes, s_outer) + line * s_line, beyond, keep)
