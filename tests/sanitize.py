@@ -1,7 +1,10 @@
-"""compute-sanitizer over every family of kernels: python tests/sanitize.py memcheck|racecheck|initcheck [ITS OPTIONS]
+"""compute-sanitizer over every family: python tests/sanitize.py memcheck|racecheck|initcheck [--part I/N] [ITS OPTIONS]
 
-Each hazard is shown with the fold or product it came in; exit code 1 if there is any. Needs a CUDA device and the CUDA
-toolkit's compute-sanitizer. cuBLAS's kernels are not ours: no product here is left to it.
+Each hazard is shown with the call it came in; exit code 1 if there is any. Needs a CUDA device and the CUDA toolkit's
+compute-sanitizer. cuBLAS's kernels are not ours: no product here is left to it.
+
+`--part 2/5` makes every fifth call from the second on, and `python tests/sanitize.py run --part 2/5` does so without the
+sanitizer: that fills Triton's cache, since compiling takes most of the time.
 """
 
 from __future__ import annotations
@@ -10,8 +13,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 HAZARD = re.compile(r"Race reported|Uninitialized|Invalid|hazard detected|Error:")
@@ -23,6 +29,14 @@ LONG = {
     "row of 1000", "small axis many", "long columns", "eight long rows", "channels", "strided long", "wide columns",
     "odd long rows", "columns 257",
 }  # fmt: skip
+SELECTIONS = (
+    ((3000, 1024), 1),
+    ((300, 8192), 1),
+    ((9, 50257), 1),
+    ((1, 1 << 20), 1),
+    ((999, 13), 1),
+    ((5000, 64), 0),
+)
 PRODUCTS = ((1, 7168, 256), (16, 8192, 16), (48, 20480, 48), (63, 1000, 65), (300, 512, 128))
 # Rows and columns held whole, aligned and not, in rings (by programs and clusters that walk, too) and in windows: also more
 # programs than a chip runs at a time.
@@ -53,90 +67,151 @@ SCANS = (
 )
 
 
-def run() -> None:
+def run(part: str = "1/1") -> None:
     """Under the sanitizer: every family, its name said before it runs."""
     sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
     import torch
 
-    for name in _calls():
+    index, count = map(int, part.split("/"))
+    families = chain(_folds(), _moves(), _selections(), _scans(), _maps(), _segments(), _products())
+    for name, call in islice(families, index - 1, None, count):
         torch.cuda.synchronize()  # what the call before did is said beneath its own name
         print(f"@ {name}", flush=True)
+        call()
     torch.cuda.synchronize()
     print("@ done", flush=True)
 
 
-def _calls() -> Iterator[str]:
-    """Names of calls; each is made when the next one is asked for."""
+Calls = Iterator[tuple[str, Callable[[], object]]]
+
+
+def _folds() -> Calls:
     import torch
 
     import tilefold
     from backends.triton_cases import LARGE, MONOIDS, SMALL
     from tilefold import monoids
 
+    def fold(case: Any, monoid: Any) -> None:
+        tilefold.reduce(case.make(monoid, torch.float32, "cuda"), monoid, case.dims)
+
     for case in [*SMALL, *(case for case in LARGE if case.name in LONG)]:
         for name in FOLDS:
-            yield f"{name} of {case.name}"
-            tilefold.reduce(case.make(MONOIDS[name], torch.float32, "cuda"), MONOIDS[name], case.dims)
+            yield f"{name} of {case.name}", partial(fold, case, MONOIDS[name])
+    atomic = partial(tilefold.reduce, monoid=monoids.SUM, guarantee="none")
+    yield "a sum by atomics", lambda: atomic(torch.ones(1 << 22, device="cuda"))
+
+
+def _moves() -> Calls:
+    import torch
+
+    import tilefold
+
+    def transpose(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        tilefold.transpose(torch.ones(shape, device="cuda").to(dtype), -1, -2)
+
     for shape in ((1000, 1000), (777, 4099), (5000, 8), (40, 8, 8), (5, 129, 64)):
         for dtype in (torch.uint8, torch.bfloat16, torch.float32):
-            yield f"transpose of {shape}, {dtype}"
-            tilefold.transpose(torch.ones(shape, device="cuda").to(dtype), -1, -2)
-    for shape, dim in (
-        ((3000, 1024), 1),
-        ((300, 8192), 1),
-        ((9, 50257), 1),
-        ((1, 1 << 20), 1),
-        ((999, 13), 1),
-        ((5000, 64), 0),
-    ):
+            yield f"transpose of {shape}, {dtype}", partial(transpose, shape, dtype)
+
+
+def _selections() -> Calls:
+    import torch
+
+    import tilefold
+
+    def topk(shape: tuple[int, ...], dim: int, dtype: torch.dtype) -> None:
+        tilefold.topk(torch.randn(shape, device="cuda").to(dtype), 8, dim)
+
+    for shape, dim in SELECTIONS:
         for dtype in (torch.bfloat16, torch.float32, torch.float64):
-            yield f"topk of {shape} along {dim}, {dtype}"
-            tilefold.topk(torch.randn(shape, device="cuda").to(dtype), 8, dim)
+            yield f"topk of {shape} along {dim}, {dtype}", partial(topk, shape, dim, dtype)
+
+
+def _scans() -> Calls:
+    import torch
+
+    import tilefold
+    from tilefold import monoids
+
+    def scans(shape: tuple[int, ...], dim: int, dtype: torch.dtype) -> None:
+        x = torch.randn(shape, device="cuda", dtype=dtype)
+        tilefold.cumsum(x, dim)
+        tilefold.cummax(x, dim)
+        tilefold.scan(x, monoids.LOGSUMEXP, dim, reverse=True, return_state=True)
+        tilefold.scan((x, x), monoids.AFFINE, dim, exclusive=True, guarantee="batch_invariant")
+
     for shape, dim in SCANS:
         for dtype in (torch.float32, torch.bfloat16):
-            yield f"scans of {'x'.join(map(str, shape))} along {dim}, {dtype}"
-            x = torch.randn(shape, device="cuda", dtype=dtype)
-            tilefold.cumsum(x, dim)
-            tilefold.cummax(x, dim)
-            tilefold.scan(x, monoids.LOGSUMEXP, dim, reverse=True, return_state=True)
-            tilefold.scan((x, x), monoids.AFFINE, dim, exclusive=True, guarantee="batch_invariant")
+            yield (
+                f"scans of {'x'.join(map(str, shape))} along {dim}, {dtype}",
+                partial(scans, shape, dim, dtype),
+            )
+
+
+def _maps() -> Calls:
+    import torch
+
+    import tilefold
+
+    def maps(shape: tuple[int, ...], dim: int, dtype: torch.dtype) -> None:
+        x = torch.randn(shape, device="cuda", dtype=dtype)
+        tilefold.softmax(x, dim)
+        tilefold.softmax(x, dim, guarantee="batch_invariant")
+        tilefold.rms_norm(x, x.shape[1:], residual=x)
+        weight = torch.randn(x.shape[1:], device="cuda", dtype=dtype)
+        tilefold.layer_norm(x, x.shape[1:], weight, weight)
+
     for shape, dim in MAPS:
         for dtype in (torch.float32, torch.bfloat16):
-            yield f"softmax of {'x'.join(map(str, shape))}, dim {dim}, {dtype}"
-            x = torch.randn(shape, device="cuda", dtype=dtype)
-            tilefold.softmax(x, dim)
-            tilefold.softmax(x, dim, guarantee="batch_invariant")
-            tilefold.rms_norm(x, x.shape[1:], residual=x)
-            weight = torch.randn(x.shape[1:], device="cuda", dtype=dtype)
-            tilefold.layer_norm(x, x.shape[1:], weight, weight)
+            yield f"maps of {'x'.join(map(str, shape))}, dim {dim}, {dtype}", partial(maps, shape, dim, dtype)
+
+
+def _segments() -> Calls:
+    import torch
+
+    import tilefold
+    from tilefold import monoids
+
     lengths = torch.tensor([0, 64, 0, 0, 3, 90_000, 1, 0, 31, 33, 500, 0], device="cuda")
     offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+
+    def segments(shape: tuple[int, ...], guarantee: Any, borders: torch.Tensor) -> None:
+        ones = torch.ones(shape, device="cuda")
+        tilefold.segment_reduce(ones, monoids.SUM, borders, guarantee=guarantee)
+
     for shape in ((100_003,), (100_003, 5), (100_003, 200)):
         for guarantee in ("run_to_run", "batch_invariant"):
             for borders in (offsets, offsets - 100, offsets.flip(0)):
-                yield f"segments of {shape}, {guarantee}, from {int(borders[0])}"
-                tilefold.segment_reduce(
-                    torch.ones(shape, device="cuda"), monoids.SUM, borders, guarantee=guarantee
-                )
-    yield "a sum by atomics"
-    tilefold.reduce(torch.ones(1 << 22, device="cuda"), monoids.SUM, guarantee="none")
+                name = f"segments of {shape}, {guarantee}, from {int(borders[0])}"
+                yield name, partial(segments, shape, guarantee, borders)
+
+
+def _products() -> Calls:
+    import torch
+
+    import tilefold
+    from tilefold import monoids
+
+    def products(left: torch.Tensor, right: torch.Tensor) -> None:
+        turned = left.mT.contiguous().mT, right.mT.contiguous().mT
+        for operands in ((left, right), turned):
+            for guarantee in ("run_to_run", "batch_invariant"):
+                options: dict[str, Any] = {"epilogue": "relu", "guarantee": guarantee}
+                if tilefold.explain_plan(operands, tilefold.matmul, **options).strategy != "cublas":
+                    tilefold.matmul(*operands, **options)
+
     for rows, depth, columns in PRODUCTS:
         a, b = torch.randn(rows, depth, device="cuda"), torch.randn(depth, columns, device="cuda")
         for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8):
-            yield f"product of {rows} x {depth} x {columns}, {dtype}"
-            left, right = (8 * a).to(dtype), (8 * b).to(dtype)
-            turned = left.mT.contiguous().mT, right.mT.contiguous().mT
-            for operands in ((left, right), turned):
-                for guarantee in ("run_to_run", "batch_invariant"):
-                    options = {"epilogue": "relu", "guarantee": guarantee}
-                    if tilefold.explain_plan(operands, tilefold.matmul, **options).strategy != "cublas":
-                        tilefold.matmul(*operands, **options)
+            name = f"product of {rows} x {depth} x {columns}, {dtype}"
+            yield name, partial(products, (8 * a).to(dtype), (8 * b).to(dtype))
         for row in (monoids.WELFORD, monoids.LOGSUMEXP, monoids.MAX_WITH_INDEX):
-            yield f"rows by {row.name}, {rows} x {depth} x {columns}"
-            tilefold.matmul(a, b, row=(row, None))
+            name = f"rows by {row.name}, {rows} x {depth} x {columns}"
+            yield name, partial(tilefold.matmul, a, b, row=(row, None))
 
 
-def main(tool: str, *options: str) -> int:
+def main(tool: str, part: str, *options: str) -> int:
     """Run this file under the sanitizer and sort what it says by call."""
     found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     command = [
@@ -151,7 +226,10 @@ def main(tool: str, *options: str) -> int:
         sys.executable,
     ]
     process = subprocess.Popen(
-        [*command, __file__, "run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*command, __file__, "run", "--part", part],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert process.stdout
     now, shown, calls, hazards = "", "", 0, 0
@@ -171,9 +249,12 @@ def main(tool: str, *options: str) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["run"]:
-        run()
-    elif sys.argv[1:2] and sys.argv[1] in ("memcheck", "racecheck", "initcheck"):
-        sys.exit(main(*sys.argv[1:]))
+    tool, *options = sys.argv[1:] or [""]
+    part = options.pop(1) if options[:1] == ["--part"] else "1/1"
+    options = options[1:] if options[:1] == ["--part"] else options
+    if tool == "run":
+        run(part)
+    elif tool in ("memcheck", "racecheck", "initcheck"):
+        sys.exit(main(tool, part, *options))
     else:
         sys.exit(str(__doc__))
