@@ -25,9 +25,10 @@ from tilefold.planner.maps import (
 )
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
 from tilefold.planner.rings import Rings, odd_rings, rings_stage
+from tilefold.planner.spans import Spans, spans_stage
 from tilefold.problem import Problem
 
-KERNELS: dict[type, str] = {Stage: "map_rows", Blocks: "map_blocks", Rings: "map_rings"}
+KERNELS: dict[type, str] = {Stage: "map_rows", Blocks: "map_blocks", Rings: "map_rings", Spans: "map_spans"}
 
 
 def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str) -> Plan:
@@ -40,6 +41,9 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     # Every chip with clusters starts so many programs together, whatever its number of SMs.
     cluster = min(device.cluster, PORTABLE) if guarantee == "batch_invariant" else device.cluster
     invariant = guarantee == "batch_invariant"
+    spans = None if invariant else spans_stage(problem, program, results, device)
+    if spans is not None:
+        return _held(problem, spans, buffers, guarantee)
     rings = None if invariant else rings_stage(problem, program, results, device)
     if rings is not None:
         return _held(problem, rings, buffers, guarantee)
@@ -59,7 +63,7 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
 
 
 def _held(
-    problem: Problem, stage: Stage | Blocks | Rings, buffers: tuple[Buffer, ...], guarantee: str
+    problem: Problem, stage: Stage | Blocks | Rings | Spans, buffers: tuple[Buffer, ...], guarantee: str
 ) -> Plan:
     """One launch: a program, or a cluster of them, holds whole rows."""
     kernel = KERNELS[type(stage)]

@@ -109,43 +109,45 @@ def emit_blocks(program: Program, tiles: int, masks: Sequence[int], interpret: b
     return _function("ROW_BEGIN", ["counted", *taken], lines, results)
 
 
-def emit_lanes(program: Program, tiles: int, interpret: bool) -> str:
+def emit_lanes(program: Program, tiles: int, interpret: bool, last: bool = False) -> str:
     """LANE_BEGIN and LANE_ABSORB, also _MASKED: the state of a thread's elements, `tiles` of each input, a tensor each.
 
-    They take masks, then states, then the elements, floats of 16 bits as float32. Where the monoid absorbs no blocks,
-    elements are combined one by one.
+    They take masks, of all elements or the `last` alone, then states, then the elements, floats of 16 bits as float32. Where
+    the monoid absorbs no blocks, elements are combined one by one.
     """
     n, k = len(program.state), program.algebra.inputs
     a, x = [f"a{i}" for i in range(n)], [f"x{i}{TILE}" for i in range(k)]
-    masks = [f"mask_{t}" for t in range(tiles)]
+    which = range(tiles - 1 if last else 0, tiles)
+    masks = [f"mask_{t}" for t in which]
     xs = [each for name in x for each in for_tiles(name, tiles)]
     functions = []
     for name, states in (("LANE_BEGIN", []), ("LANE_ABSORB", a)):
         for masked in (False, True):
-            lines, results = _lane(program, states, x, tiles, masked, interpret)
+            lines, results = _lane(program, states, x, tiles, which if masked else (), interpret)
             taken = [*(masks if masked else []), *states, *xs]
             functions.append(_function(name + "_MASKED" * masked, taken, lines, results))
     return "\n\n".join(functions)
 
 
 def _lane(
-    program: Program, states: Sequence[str], x: Sequence[str], tiles: int, masked: bool, interpret: bool
+    program: Program, states: Sequence[str], x: Sequence[str], tiles: int, which: Sequence[int], interpret: bool
 ) -> tuple[list[str], list[str]]:
-    """The lines and the results of one of `emit_lanes`' functions."""
-    n, which = len(program.state), range(tiles) if masked else ()
+    """The lines and the results of one of `emit_lanes`' functions; `which` elements are masked."""
+    n = len(program.state)
     if program.begin is None or program.absorb is None:
-        return _one_by_one(states, x, tiles, masked, n)
+        return _one_by_one(states, x, tiles, which, n)
     stored = [(name, d) for name, d in zip(x, program.elements, strict=True) if not _is_half(d)]
     reads = [f"{name} = {_read(name, dtype, interpret)}" for name, dtype in stored]
     lines = [each for line in reads for each in for_tiles(line, tiles)]
     graph, names = (program.absorb, [*states, *x, "i"]) if states else (program.begin, [*x, "i"])
     blocks = [False] * len(states) + [True] * len(x) + [False]
     writer = Writer(graph, names, blocks, interpret, tiles=tiles, masks=which, lanes=True)
-    if masked:
-        lines.append(f"counted = {' + '.join(f'mask_{t}.to(tl.int32)' for t in range(tiles))}")
+    if which:
+        counts = [*([str(tiles - len(which))] * (len(which) < tiles)), *(f"mask_{t}.to(tl.int32)" for t in which)]
+        lines.append(f"counted = {' + '.join(counts)}")
     lines += ["like = x0_0", *writer.lines]
     results = writer.results(program.state, False, "like")
-    if masked:
+    if len(which) == tiles:
         lines.append("old = IDENTITY(like.shape)")
         old = states or [f"old[{i}]" for i in range(n)]
         results = [f"tl.where(counted != 0, {new}, {was})" for new, was in zip(results, old, strict=True)]
@@ -153,13 +155,13 @@ def _lane(
 
 
 def _one_by_one(
-    states: Sequence[str], x: Sequence[str], tiles: int, masked: bool, fields: int
+    states: Sequence[str], x: Sequence[str], tiles: int, which: Sequence[int], fields: int
 ) -> tuple[list[str], list[str]]:
     """Each element lifted, and combined with what came before."""
     lines = [f"state = ({', '.join(states)},)"] if states else []
     for t in range(tiles):
         lifted = f"LIFT({', '.join(name.replace(TILE, f'_{t}') for name in x)}, 0)"
-        if masked:
+        if t in which:
             lifted = f"OR_IDENTITY(mask_{t}, *{lifted})"
         lines.append(f"state = COMBINE(*state, *{lifted})" if states or t else f"state = {lifted}")
     return lines, [f"state[{i}]" for i in range(fields)]

@@ -20,7 +20,8 @@ from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.rings import RESERVED_BYTES, Rings
-from tilefold.planner.view import power_above
+from tilefold.planner.spans import Spans, dense_tensors
+from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
 
@@ -188,6 +189,43 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
     }
 
 
+def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_spans`."""
+    stage: Spans = step.settings
+    program = narrowed(row.program, problem.length)
+    inputs, extras, results, *_ = _row_arguments(stage, problem, row, interpret)
+    beside = tuple((pointer, along, across) for pointer, _, _, along, _, across in extras)
+    n, dense = len(inputs), dense_tensors(problem)
+    threads = stage.num_warps * WARP
+
+    def turns(size: int) -> int:
+        vectors = math.ceil(stage.block_outputs * problem.length * size / VECTOR_BYTES) + (not stage.aligned)
+        return math.ceil(vectors / threads)
+
+    masked = problem.length != stage.step
+    constants: dict[str, Any] = {
+        "ROWS": stage.block_outputs,
+        "LANES": stage.lanes,
+        "EACH": stage.each,
+        "MASKED": masked,
+        "THREADS": threads,
+        "ALIGNED": stage.aligned,
+        "EDGES": not stage.aligned or any(problem.outputs * problem.length * d.itemsize % VECTOR_BYTES for d in row.results),
+        "DENSE": sum(1 << i for i, flat in enumerate(dense[n:]) if flat),
+        "TURNS": tuple(turns(d.itemsize) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)),
+        "Y_TURNS": tuple(turns(d.itemsize) for d in row.results),
+        "AREAS": stage.areas,
+        "Y_AREAS": stage.result_areas,
+        "OWN": ring_of(stage.shared_bytes),
+        "COME": "cp.async.wait_all; mov.u32 $0, 0;",
+    }
+    lanes = emit_lanes(program, stage.each, interpret, last=True)
+    source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
+    grid = launchable(math.ceil(problem.outputs / stage.block_outputs), problem.outputs, "reduce_map", "map")
+    arguments = (tuple(x[0] for x in inputs), beside, results, problem.length, problem.outputs)
+    return Call(step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
+
+
 def _waiting(turns: int) -> str:
     """PTX that waits until all but so many turns have come."""
     return f"cp.async.wait_group {turns}; mov.u32 $0, 0;"
@@ -264,7 +302,7 @@ def _none(problem: Problem) -> Dim:
 
 
 def _row_arguments(
-    stage: Stage | Blocks | Rings, problem: Problem, row: Row, interpret: bool
+    stage: Stage | Blocks | Rings | Spans, problem: Problem, row: Row, interpret: bool
 ) -> tuple[Any, ...]:
     """Inputs, extras, results, sizes: whole rows of a problem."""
     *outer, last = problem.output_dims or (_none(problem),)

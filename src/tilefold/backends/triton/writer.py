@@ -170,7 +170,7 @@ class Writer:
         if row.name == "block_first":
             first = texts.pop()
             for t in range(self.tiles - 2, -1, -1):
-                first = f"tl.where(mask_{t}, {texts[t]}, {first})" if self.masked else texts[t]
+                first = f"tl.where(mask_{t}, {texts[t]}, {first})" if t in self.masks_of else texts[t]
             return first
         combine = block_function(row, operand)
         for t in self.masks_of:

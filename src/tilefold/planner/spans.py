@@ -1,0 +1,139 @@
+"""Short rows that lie one after the other, read and written as one flat span: which threads take which rows of it.
+
+Measured (docs/experiments/maps-spans.md): rows that no vector of 16 bytes divides are read in vectors all the same, where a
+program's rows are one piece of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.algebra.program import Program
+from tilefold.planner.device import Device
+from tilefold.planner.maps import Dtypes
+from tilefold.planner.plan import count
+from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
+from tilefold.problem import Problem
+
+ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
+SHARED_BYTES = 40 << 10  # that a program declares at most
+THREADS = 128  # of a program
+EACH = 16  # elements of a row that a thread takes, at most
+HELD = 16  # elements of all its rows that a thread takes, at least
+LONGEST = 512  # elements of a row
+
+
+@dataclass(frozen=True)
+class Spans:
+    """What a launch of `map_spans` decides: a program has `block_outputs` rows, each by `lanes` threads, `each` elements a lane.
+
+    `areas` are where in its shared memory each tensor's span begins that is copied there (-1: one that is not), `result_areas`
+    where each result's does, `shared_bytes` what all take. `aligned`: every program's span begins at a multiple of 16 bytes.
+    """
+
+    block_outputs: int
+    lanes: int
+    each: int
+    num_warps: int
+    aligned: bool
+    areas: tuple[int, ...]
+    result_areas: tuple[int, ...]
+    shared_bytes: int
+    splits: int = 1
+
+    @property
+    def step(self) -> int:
+        """Elements of one row that a program holds."""
+        return self.lanes * self.each
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"spans:k{self.block_outputs},l{self.lanes}x{self.each},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        words = [
+            f"{count(self.block_outputs, 'result')} x {count(self.lanes, 'lane')} x {count(self.each, 'element')}",
+            count(self.num_warps, "warp"),
+            f"{self.shared_bytes} bytes of shared memory",
+        ]
+        words += ["aligned"] * self.aligned
+        return f"spans: {', '.join(words)}"
+
+
+def dense_tensors(problem: Problem) -> tuple[bool, ...]:
+    """Which tensors' rows lie one after the other, as the results' do."""
+    (inner,) = problem.reduced_dims
+    *_, last = problem.output_dims or (None,)
+    ends = last is None
+    return tuple(
+        inner.strides[i] == 1 and (ends or last.strides[i] == problem.length)
+        for i in range(len(problem.dtypes))
+    )
+
+
+def is_flat(problem: Problem, program: Program, results: Dtypes) -> bool:
+    """Whether rows are one dim and their elements another, the inputs' and the results' one after the other."""
+    n = program.algebra.inputs
+    if len(problem.output_dims) != 1 or len(problem.reduced_dims) != 1:
+        return False
+    if not program.algebra.commutative or program.algebra.index:
+        return False
+    if not {*problem.dtypes, *results} <= set(ELEMENTS):
+        return False
+    seen = zip(problem.dtypes, program.elements, strict=False)
+    if any(element not in (dtype, torch.float32) for dtype, element in seen):
+        return False
+    (rows,), (inner,) = problem.output_dims, problem.reduced_dims
+    return inner.output == 1 and rows.output == problem.length and all(dense_tensors(problem)[:n])
+
+
+def spans_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> Spans | None:
+    """Rows as spans; None where other plans are as fast, or there is no such form."""
+    if device.cluster == 1 or not is_flat(problem, program, results):
+        return None
+    length, size = problem.length, max(d.itemsize for d in problem.dtypes)
+    if not 1 < length <= LONGEST or length * size % VECTOR_BYTES == 0:
+        return None
+    lanes = power_above(math.ceil(length / EACH))
+    rows = THREADS // lanes
+    while rows * length < THREADS * HELD:
+        rows *= 2
+    return spans_of(problem, program, results, rows, lanes, THREADS // WARP)
+
+
+def spans_of(
+    problem: Problem, program: Program, results: Dtypes, rows: int, lanes: int, warps: int
+) -> Spans | None:
+    """So many rows a program, and lanes a row; None where the rows need more shared memory than a program declares."""
+    dense, length = dense_tensors(problem), problem.length
+    widths = [d.itemsize for d in problem.dtypes]
+    every = [d.itemsize for d in (*problem.dtypes, *results)]
+    aligned = all(a % VECTOR_BYTES == 0 for a, d in zip(problem.aligned, dense, strict=True) if d)
+    aligned = aligned and all(rows * length * size % VECTOR_BYTES == 0 for size in every)
+
+    def area(size: int) -> int:
+        return (math.ceil(rows * length * size / VECTOR_BYTES) + (not aligned)) * VECTOR_BYTES
+
+    areas, total = [], 0
+    for is_dense, size in zip(dense, widths, strict=True):
+        areas.append(total if is_dense else -1)
+        total += area(size) if is_dense else 0
+    # Where both begin alike, a result's elements take the places of the elements that they are made of.
+    free = [(at, size) for at, size in zip(areas, widths, strict=True) if at >= 0 and aligned]
+    result_areas = []
+    for dtype in results:
+        found = next((place for place in free if place[1] == dtype.itemsize), None)
+        if found is not None:
+            free.remove(found)
+            result_areas.append(found[0])
+        else:
+            result_areas.append(total)
+            total += area(dtype.itemsize)
+    if total > SHARED_BYTES:
+        return None
+    each = math.ceil(length / lanes)
+    return Spans(rows, lanes, each, warps, aligned, tuple(areas), tuple(result_areas), total)
