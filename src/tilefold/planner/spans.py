@@ -42,6 +42,8 @@ class Spans:
     areas: tuple[int, ...]
     result_areas: tuple[int, ...]
     shared_bytes: int
+    across: bool = False
+    direct: bool = False
     splits: int = 1
 
     @property
@@ -136,4 +138,5 @@ def spans_of(
     if total > SHARED_BYTES:
         return None
     each = math.ceil(length / lanes)
-    return Spans(rows, lanes, each, warps, aligned, tuple(areas), tuple(result_areas), total)
+    across = lanes > 1 and program.begin is not None
+    return Spans(rows, lanes, each, warps, aligned, tuple(areas), tuple(result_areas), total, across)

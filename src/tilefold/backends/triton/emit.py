@@ -167,6 +167,33 @@ def _one_by_one(
     return lines, [f"state[{i}]" for i in range(fields)]
 
 
+_FIRST_OF_ROW = """\
+def FIRST_OF_ROW(x):
+    lane = tl.broadcast_to(tl.arange(0, x.shape[1])[None, :], x.shape)
+    return tl.reduce((x, lane), 1, FIRST_LANE)[0]
+"""
+
+
+def emit_across(program: Program, tiles: int, masked: bool, interpret: bool) -> str:
+    """ROW_ACROSS(elements of a row, over rows; a mask, of the last; tensors of each input) -> the rows' states.
+
+    A row's elements are those of its threads, [rows, threads], `tiles` of each input: they are absorbed as one block.
+    """
+    assert program.begin is not None
+    x = [f"x{i}{TILE}" for i in range(program.algebra.inputs)]
+    stored = [(name, d) for name, d in zip(x, program.elements, strict=True) if not _is_half(d)]
+    reads = [f"{name} = {_read(name, dtype, interpret)}" for name, dtype in stored]
+    lines = [each for line in reads for each in for_tiles(line, tiles)]
+    blocks = [True] * len(x) + [False]
+    writer = Writer(
+        program.begin, [*x, "i"], blocks, interpret, masked=True, tiles=tiles, masks=[tiles - 1] if masked else [],
+        lanes=True, across=True,
+    )  # fmt: skip
+    taken = [f"mask_{tiles - 1}", *(each for name in x for each in for_tiles(name, tiles))]
+    results = writer.results(program.state, False, "counted")
+    return f"{_FIRST_OF_ROW}\n\n{_function('ROW_ACROSS', ['counted', *taken], [*lines, *writer.lines], results)}"
+
+
 def emit_sums(program: Program, interpret: bool) -> str:
     """The functions of `algebra.Sums`, and NO_BASE of no element: BASE, JOINED, TERM, TOTAL, REBASED, NEAR, SHOWN.
 

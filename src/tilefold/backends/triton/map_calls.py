@@ -10,7 +10,7 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
-from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_lanes, emit_rebase
+from tilefold.backends.triton.emit import emit, emit_across, emit_apply, emit_blocks, emit_lanes, emit_rebase
 from tilefold.backends.triton.kernels.clusters import meeting
 from tilefold.backends.triton.kernels.map_rings import ring_of
 from tilefold.backends.triton.prelude import prelude
@@ -209,17 +209,24 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
         "EACH": stage.each,
         "MASKED": masked,
         "THREADS": threads,
+        "ACROSS": stage.across,
         "ALIGNED": stage.aligned,
         "EDGES": not stage.aligned or any(problem.outputs * problem.length * d.itemsize % VECTOR_BYTES for d in row.results),
         "DENSE": sum(1 << i for i, flat in enumerate(dense[n:]) if flat),
+        "OVER": _bits(problem.output_dims[0]) >> n,
         "TURNS": tuple(turns(d.itemsize) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)),
         "Y_TURNS": tuple(turns(d.itemsize) for d in row.results),
+        "DIRECT": stage.direct,
         "AREAS": stage.areas,
         "Y_AREAS": stage.result_areas,
         "OWN": ring_of(stage.shared_bytes),
         "COME": "cp.async.wait_all; mov.u32 $0, 0;",
     }
-    lanes = emit_lanes(program, stage.each, interpret, last=True)
+    lanes = (
+        emit_across(program, stage.each, masked, interpret)
+        if stage.across
+        else emit_lanes(program, stage.each, interpret, last=True)
+    )
     source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
     grid = launchable(math.ceil(problem.outputs / stage.block_outputs), problem.outputs, "reduce_map", "map")
     arguments = (tuple(x[0] for x in inputs), beside, results, problem.length, problem.outputs)

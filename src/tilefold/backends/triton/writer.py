@@ -26,7 +26,8 @@ class Writer:
     """Writes one device function's body, a line a node.
 
     With `tiles` a block is so many whole tiles, elements of all threads, of which those that `masks` names count only under
-    their masks: a line that names `TILE` is written for each. With `lanes` the block is each thread's own: an element a tile.
+    their masks: a line that names `TILE` is written for each. With `lanes` the block is each thread's own: an element a tile;
+    `across`: it is those of all threads of a row, [rows, threads], and what it folds to is [rows].
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class Writer:
         tiles: int = 0,
         masks: Sequence[int] = (),
         lanes: bool = False,
+        across: bool = False,
     ) -> None:
         self.typed, self.interpret, self.tiles, self.masks_of = typed, interpret, tiles, masks
-        self.lanes = lanes
+        self.lanes, self.across = lanes, across
         self.masked = masked or bool(masks)
         self.lines: list[str] = []
         self.names: list[str] = []
@@ -77,7 +79,7 @@ class Writer:
     def _beside(self) -> str:
         """How what a block folds to stands beside it."""
         if self.lanes:
-            return ""
+            return "[:, None]" if self.across else ""
         return axes.SPREAD_WHOLE if self.tiles else axes.SPREAD
 
     def _operand(self, position: int, dtype: torch.dtype, block: bool = False) -> str:
@@ -171,14 +173,14 @@ class Writer:
             first = texts.pop()
             for t in range(self.tiles - 2, -1, -1):
                 first = f"tl.where(mask_{t}, {texts[t]}, {first})" if t in self.masks_of else texts[t]
-            return first
+            return f"FIRST_OF_ROW({first})" if self.across else first
         combine = block_function(row, operand)
         for t in self.masks_of:
             texts[t] = f"tl.where(mask_{t}, {texts[t]}, {words.absent(row, operand)})"
         while len(texts) > 1:
             pairs = zip(texts[::2], texts[1::2], strict=False)
             texts = [f"{combine}({a}, {b})" for a, b in pairs] + texts[len(texts) & ~1 :]
-        return texts[0]
+        return f"tl.reduce({texts[0]}, 1, {combine})" if self.across else texts[0]
 
     def _of_tiles(self, row: Op, x: str, operand: torch.dtype) -> str:
         """A block operation over all elements of the tiles."""

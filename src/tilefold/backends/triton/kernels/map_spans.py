@@ -181,8 +181,8 @@ def store_one(address, place, some, SIZE: tl.constexpr):
 def map_spans(
     inputs, extras, y_ptrs, length, rows,
     ROWS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, MASKED: tl.constexpr, THREADS: tl.constexpr,
-    ALIGNED: tl.constexpr, EDGES: tl.constexpr, DENSE: tl.constexpr, TURNS: tl.constexpr, Y_TURNS: tl.constexpr,
-    AREAS: tl.constexpr, Y_AREAS: tl.constexpr, OWN: tl.constexpr, COME: tl.constexpr,
+    ACROSS: tl.constexpr, ALIGNED: tl.constexpr, EDGES: tl.constexpr, DENSE: tl.constexpr, OVER: tl.constexpr, TURNS: tl.constexpr,
+    Y_TURNS: tl.constexpr, DIRECT: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, OWN: tl.constexpr, COME: tl.constexpr,
 ):  # fmt: skip
     """Fold and map ROWS neighbouring rows, each by LANES threads that take EACH of its elements.
 
@@ -206,7 +206,8 @@ def map_spans(
     leads = ()
     for i in tl.static_range(len(inputs)):
         leads = leads + (lead_of(inputs[i], start, ALIGNED),)
-        fetch_span(inputs[i], start, leads[i], number, thread, memory + AREAS[i], THREADS, TURNS[i])
+        if not DIRECT:
+            fetch_span(inputs[i], start, leads[i], number, thread, memory + AREAS[i], THREADS, TURNS[i])
     for i in tl.static_range(len(extras)):
         if (DENSE >> i) & 1:
             leads = leads + (lead_of(extras[i][0], start, ALIGNED),)
@@ -220,12 +221,21 @@ def map_spans(
     tl.debug_barrier()
     xs = ()
     for i in tl.static_range(len(inputs)):
-        xs = xs + fetched(inputs[i], memory + AREAS[i], leads[i], row, at, some, length, EACH, LANES, MASKED)
-    if MASKED:
+        if DIRECT:
+            xs = xs + read_beside(
+                (inputs[i], length, 1), first, row, at, length, rows, EACH, LANES, MASKED, True
+            )  # fmt: skip
+        else:
+            xs = xs + fetched(inputs[i], memory + AREAS[i], leads[i], row, at, some, length, EACH, LANES, MASKED)
+    if ACROSS:
+        state = ROW_ACROSS(tl.full([ROWS], 0, tl.int32) + length, some != 0, *xs)
+    elif MASKED:
         state = LANE_BEGIN_MASKED(some != 0, *xs)
     else:
         state = LANE_BEGIN(*xs)
-    if LANES > 1:
+    if ACROSS:
+        results = beside_rows(PROJECT(*state))
+    elif LANES > 1:
         results = beside_rows(PROJECT(*tl.reduce(state, 1, COMBINE_SYMMETRIC)))
     else:
         results = PROJECT(*state)
@@ -237,7 +247,7 @@ def map_spans(
                 x[0], memory + AREAS[len(inputs) + i], leads[len(inputs) + i], row, at, some, length, EACH, LANES, MASKED
             )
         else:
-            beside = beside + read_beside(x, first, row, at, length, rows, EACH, LANES)
+            beside = beside + read_beside(x, first, row, at, length, rows, EACH, LANES, MASKED, (OVER >> i) & 1)
     for e in tl.static_range(EACH):
         values = ()
         for i in tl.static_range(len(inputs)):
@@ -259,11 +269,21 @@ def map_spans(
         store_span(y_ptrs[r], start, lead, number, thread, memory + Y_AREAS[r], THREADS, Y_TURNS[r], EDGES)
 
 
-def read_beside(x, first, row, at, length, rows, EACH: tl.constexpr, LANES: tl.constexpr):
-    """Elements of an extra tensor that lies in another way: those beyond a row's end, or of no row, are any."""
-    own = tl.minimum(first + row, rows - 1) * x[1]
+def read_beside(
+    x, first, row, at, length, rows, EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, OVER: tl.constexpr
+):  # fmt: skip
+    """Elements of an extra tensor that lies in another way: those beyond a row's end, or of no row, are any.
+
+    OVER: each row has its own, else all share them.
+    """
+    base = at * x[2]
+    if OVER:
+        base = base + tl.minimum(first + row, rows - 1) * x[1]
     values = ()
     for e in tl.static_range(EACH):
-        place = tl.minimum(at + e * LANES, length - 1)
-        values = values + (read_one(x[0], own + place * x[2], x[0].dtype.element_ty),)
+        if MASKED and e == EACH - 1:
+            last = base + tl.minimum(at + e * LANES, length - 1) * x[2] - at * x[2]
+            values = values + (read_one(x[0], last, x[0].dtype.element_ty),)
+        else:
+            values = values + (read_one(x[0], base + e * LANES * x[2], x[0].dtype.element_ty),)
     return values
