@@ -213,7 +213,7 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
         "ALIGNED": stage.aligned,
         "EDGES": not stage.aligned or any(problem.outputs * problem.length * d.itemsize % VECTOR_BYTES for d in row.results),
         "DENSE": sum(1 << i for i, flat in enumerate(dense[n:]) if flat),
-        "OVER": _bits(problem.output_dims[0]) >> n,
+        "OVER": _bits(problem.output_dims[-1] if problem.output_dims else _none(problem)) >> n,
         "TURNS": tuple(turns(d.itemsize) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)),
         "Y_TURNS": tuple(turns(d.itemsize) for d in row.results),
         "DIRECT": stage.direct,

@@ -1,0 +1,167 @@
+"""Short rows read and written as one flat span, executed from PTX: any length, alignment, lanes and extra tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tilefold import monoids
+from tilefold.contract.row import make_row_map
+from tilefold.functional.normalized import _norms, _shares
+from tilefold.mapped import graph_of, kept
+from tilefold.planner.device import H200
+from tilefold.planner.plan import Launch, names
+from tilefold.planner.spans import SHARED_BYTES, Spans, is_flat, spans_of
+from tilefold.requests import RowMap
+from tilefold.xray.machine.races import races
+from xray.running import run_plan
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton", "ignore::DeprecationWarning")
+F = torch.nn.functional
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+BOUNDS = {FP32: 1e-5, FP16: 2e-3, BF16: 1.6e-2}
+NAN, INF = float("nan"), float("inf")
+Form = tuple[int, int, int]  # rows a program, lanes a row, warps
+
+
+def check(got: torch.Tensor, want: torch.Tensor) -> None:
+    bound = BOUNDS[got.dtype]
+    largest = min(1.0, float(want[want.isfinite()].abs().max()))
+    torch.testing.assert_close(got.double(), want, rtol=bound, atol=bound * largest, equal_nan=True)
+
+
+def executed(
+    monoid: Any, apply: Any, tensors: list[torch.Tensor], form: Form | None, out: list[torch.Tensor] | None = None
+) -> list[torch.Tensor]:
+    """The results of a map of rows in this form (None: the planned one), every program executed."""
+    n, shape = monoid.algebra.inputs, tensors[0].shape
+    dtypes = tuple(t.dtype for t in tensors)
+    row = make_row_map(monoid.total, apply, dtypes[:n], dtypes[n:])
+    request = RowMap(row, (1,), "run_to_run", tuple(shape))
+    expanded = [t.expand(shape) for t in tensors]
+    problem, plan = request.plan(expanded, H200, library=False)
+    if form is not None:
+        stage = spans_of(problem, row.program, row.results, *form)
+        assert stage is not None
+        step = Launch("map_spans", stage, names("input", len(tensors)), names("output", len(row.results)))
+        plan = replace(plan, steps=(step,), workspaces=())
+    assert isinstance(plan.stages[0], Spans)
+    # Poisoned: what is not written shows.
+    results = [torch.full(s, NAN).to(d) for s, d in request.results] if out is None else out
+    outcomes = run_plan(plan, problem, row, expanded, results, 90)
+    assert not any(race.differing for o in outcomes for race in races(o))
+    return results
+
+
+def beginning(t: torch.Tensor, after: int) -> torch.Tensor:
+    """The same tensor, so many elements behind a multiple of 16 bytes."""
+    held = torch.full((t.numel() + after + 16,), NAN).to(t.dtype)
+    made = held[after : after + t.numel()].view(t.shape)
+    return made.copy_(t)
+
+
+SOFTMAX: dict[str, tuple[tuple[int, int], torch.dtype, Form | None, int]] = {
+    "a thread a row": ((200, 11), BF16, (128, 1, 4), 0),
+    "several rows a thread": ((300, 3), FP32, (256, 1, 2), 0),
+    "two threads a row": ((67, 7), FP16, (64, 2, 4), 0),
+    "eight threads a row": ((37, 101), BF16, (16, 8, 4), 0),
+    "a warp a row": ((9, 255), FP32, (4, 32, 4), 0),
+    "several warps a row": ((5, 513), BF16, (2, 64, 4), 0),
+    "spans that begin anywhere": ((7, 129), BF16, (1, 64, 2), 0),
+    "rows of an even number": ((70, 6), BF16, (64, 1, 2), 0),
+    "no element masked": ((40, 44), BF16, (32, 4, 4), 0),
+    "misaligned": ((200, 11), BF16, (128, 1, 4), 3),
+    "misaligned, of 4 bytes": ((133, 5), FP32, (64, 2, 4), 1),
+    "less than a vector": ((1, 3), BF16, (128, 1, 4), 0),
+    "less than a vector, misaligned": ((1, 3), BF16, (128, 1, 4), 6),
+    "two elements": ((1000, 2), BF16, None, 0),
+    "as planned": ((300, 37), BF16, None, 0),
+    "as planned, a program's rows and one more": ((257, 9), FP32, None, 0),
+}
+
+
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_softmax(name: str) -> None:
+    shape, dtype, form, after = SOFTMAX[name]
+    logarithm = dtype == FP32
+    x = (torch.randn(shape) + torch.arange(shape[0])[:, None] % 50).to(dtype)  # no row's results are another's
+    (got,) = executed(*kept(_shares, logarithm), [beginning(x, after)], form)
+    check(got, (torch.log_softmax if logarithm else torch.softmax)(x.double(), 1))
+
+
+NORMS: dict[str, tuple[tuple[int, int], torch.dtype, torch.dtype, Form | None]] = {
+    "a thread a row": ((200, 9), BF16, BF16, (128, 1, 4)),
+    "wide weights": ((200, 9), FP16, FP32, (128, 1, 4)),
+    "narrow weights": ((70, 35), FP32, BF16, (32, 4, 4)),
+    "a warp a row": ((9, 255), BF16, BF16, (4, 32, 4)),
+    "several warps a row": ((5, 1001), BF16, BF16, (2, 64, 4)),
+    "as planned": ((77, 101), BF16, BF16, None),
+}
+
+
+@pytest.mark.parametrize(("call", "residual"), [("layer_norm", False), ("rms_norm", True), ("layer_norm", True)])
+@pytest.mark.parametrize("name", NORMS)
+def test_norms(name: str, call: str, residual: bool) -> None:
+    (m, n), dtype, wide, form = NORMS[name]
+    x, r = torch.randn(m, n).to(dtype), torch.randn(m, n).to(dtype)
+    weight = torch.randn(n).to(wide)
+    norm = kept(_norms, call, n, 1e-5, (True, False), residual)
+    got, *added = executed(*norm, [x, *[beginning(r, 1)] * residual, weight], form)
+    total = x.double() + (r.double() if residual else 0)
+    check(got, getattr(F, call)(total, (n,), weight.double(), eps=1e-5))
+    for t in added:
+        check(t, total)
+
+
+@pytest.mark.parametrize("form", [(64, 1, 2), (32, 4, 4), None], ids=str)
+def test_a_weight_and_a_bias(form: Form | None) -> None:
+    x, weight, bias = (torch.randn(*s).to(BF16) for s in ((70, 13), (13,), (13,)))
+    (got,) = executed(*kept(_norms, "layer_norm", 13, 1e-5, (True, True), False), [x, weight, bias], form)
+    check(got, F.layer_norm(x.double(), (13,), weight.double(), bias.double()))
+
+
+@pytest.mark.parametrize("form", [(64, 1, 2), (32, 4, 4)], ids=str)
+@pytest.mark.parametrize("name", ["rows of their own", "misaligned", "a number a row", "apart", "one number"])
+def test_extra_tensors(name: str, form: Form) -> None:
+    m, n = 70, 13
+    x = torch.randn(m, n).to(BF16)
+    extra = {
+        "rows of their own": torch.randn(m, n).to(BF16),
+        "misaligned": beginning(torch.randn(m, n), 1),
+        "a number a row": torch.randn(m, 1),
+        "apart": torch.randn(m, 2 * n)[:, ::2],
+        "one number": torch.randn(1, 1),
+    }[name]
+    apply = graph_of(lambda x, total, y: x / (1.0 + total * total) + y, 3)
+    (got,) = executed(monoids.SUM, apply, [x, extra], form)
+    total = x.double().sum(1, keepdim=True)
+    check(got, x.double() / (1 + total * total) + extra.double())
+
+
+@pytest.mark.parametrize("form", [(16, 1, 1), (8, 4, 1), (2, 32, 2)], ids=str)
+def test_what_rows_fold_to_where_numbers_are_none(form: Form) -> None:
+    x = torch.randn(9, 37)
+    x[0], x[1, :19], x[2, 3], x[3, 36], x[4, :36], x[5, 0] = -INF, -INF, INF, NAN, -INF, NAN
+    (got,) = executed(*kept(_shares, False), [x], form)
+    check(got, torch.softmax(x.double(), 1))
+
+
+@pytest.mark.parametrize("form", [(32, 1, 1), (16, 4, 2)], ids=str)
+def test_a_monoid_without_blocks(form: Form) -> None:
+    x = torch.randn(35, 33)
+    apply = graph_of(lambda x, least, most: (x - least) / (most - least), 3)
+    (got,) = executed(monoids.MINMAX, apply, [x], form)
+    low, high = x.double().amin(1, keepdim=True), x.double().amax(1, keepdim=True)
+    check(got, (x.double() - low) / (high - low))
+
+
+@pytest.mark.parametrize("form", [(64, 1, 2), (1, 32, 1), (3 * 0 + 8, 8, 2)], ids=str)
+def test_in_place(form: Form) -> None:
+    """A span is read before it is written, and its neighbours' elements in its vectors are not written."""
+    x = torch.randn(99, 33)
+    want = torch.softmax(x.double(), 1)
+    executed(*kept(_shares, False), [x], form, out=[x])
+    check(x, want)
