@@ -34,13 +34,14 @@ def check(got: torch.Tensor, want: torch.Tensor) -> None:
 
 
 def executed(
-    monoid: Any, apply: Any, tensors: list[torch.Tensor], form: Form | None, out: list[torch.Tensor] | None = None
+    monoid: Any, apply: Any, tensors: list[torch.Tensor], form: Form | None, out: list[torch.Tensor] | None = None,
+    dim: int = 1,
 ) -> list[torch.Tensor]:
     """The results of a map of rows in this form (None: the planned one), every program executed."""
     n, shape = monoid.algebra.inputs, tensors[0].shape
     dtypes = tuple(t.dtype for t in tensors)
     row = make_row_map(monoid.total, apply, dtypes[:n], dtypes[n:])
-    request = RowMap(row, (1,), "run_to_run", tuple(shape))
+    request = RowMap(row, (dim,), "run_to_run", tuple(shape))
     expanded = [t.expand(shape) for t in tensors]
     problem, plan = request.plan(expanded, H200, library=False)
     if form is not None:
@@ -139,6 +140,16 @@ def test_extra_tensors(name: str, form: Form) -> None:
     (got,) = executed(monoids.SUM, apply, [x, extra], form)
     total = x.double().sum(1, keepdim=True)
     check(got, x.double() / (1 + total * total) + extra.double())
+
+
+@pytest.mark.parametrize("form", [(64, 1, 2), (32, 4, 4)], ids=str)
+def test_extra_tensors_of_several_dims(form: Form) -> None:
+    """Rows that are one piece of memory, beside tensors that are not: a scale for each batch, a shift for each place."""
+    x, scale, shift = torch.randn(5, 17, 13).to(BF16), torch.randn(5, 1, 13), torch.randn(17, 1)
+    apply = graph_of(lambda x, total, y, z: x / (1.0 + total * total) * y + z, 4)
+    (got,) = executed(monoids.SUM, apply, [x, scale, shift], form, dim=2)
+    total = x.double().sum(2, keepdim=True)
+    check(got, x.double() / (1 + total * total) * scale.double() + shift.double())
 
 
 @pytest.mark.parametrize("form", [(16, 1, 1), (8, 4, 1), (2, 32, 2)], ids=str)

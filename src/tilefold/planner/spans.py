@@ -68,29 +68,27 @@ class Spans:
 
 def dense_tensors(problem: Problem) -> tuple[bool, ...]:
     """Which tensors' rows lie one after the other, as the results' do."""
-    (inner,) = problem.reduced_dims
-    *_, last = problem.output_dims or (None,)
-    ends = last is None
+    inner, steps = problem.reduced_dims[-1], [d.output for d in problem.output_dims]
     return tuple(
-        inner.strides[i] == 1 and (ends or last.strides[i] == problem.length)
+        inner.strides[i] == 1 and [d.strides[i] for d in problem.output_dims] == steps
         for i in range(len(problem.dtypes))
     )
 
 
 def is_flat(problem: Problem, program: Program, results: Dtypes) -> bool:
-    """Whether rows are one dim and their elements another, the inputs' and the results' one after the other."""
+    """Whether the inputs' rows and the results' are one piece of memory each."""
     n = program.algebra.inputs
-    if len(problem.output_dims) != 1 or len(problem.reduced_dims) != 1:
-        return False
-    if not program.algebra.commutative or program.algebra.index:
+    if len(problem.reduced_dims) != 1 or not program.algebra.commutative or program.algebra.index:
         return False
     if not {*problem.dtypes, *results} <= set(ELEMENTS):
         return False
     seen = zip(problem.dtypes, program.elements, strict=False)
     if any(element not in (dtype, torch.float32) for dtype, element in seen):
         return False
-    (rows,), (inner,) = problem.output_dims, problem.reduced_dims
-    return inner.output == 1 and rows.output == problem.length and all(dense_tensors(problem)[:n])
+    sizes = [d.size for d in problem.output_dims]
+    steps = [problem.length * math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    in_order = [d.output for d in problem.output_dims] == steps
+    return problem.reduced_dims[0].output == 1 and in_order and all(dense_tensors(problem)[:n])
 
 
 def spans_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> Spans | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from dataclasses import replace
 from typing import Any
 
@@ -193,8 +195,9 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     """Arguments and constants of `map_spans`."""
     stage: Spans = step.settings
     program = narrowed(row.program, problem.length)
-    inputs, extras, results, *_ = _row_arguments(stage, problem, row, interpret)
-    beside = tuple((pointer, along, across) for pointer, _, _, along, _, across in extras)
+    inputs, extras, results, *_, outer_sizes, _, output_size, _, length, _ = _row_arguments(
+        stage, problem, row, interpret
+    )
     n, dense = len(inputs), dense_tensors(problem)
     threads = stage.num_warps * WARP
 
@@ -213,7 +216,7 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
         "ALIGNED": stage.aligned,
         "EDGES": not stage.aligned or any(problem.outputs * problem.length * d.itemsize % VECTOR_BYTES for d in row.results),
         "DENSE": sum(1 << i for i, flat in enumerate(dense[n:]) if flat),
-        "OVER": _bits(problem.output_dims[-1] if problem.output_dims else _none(problem)) >> n,
+        "OVER": _over(problem) >> n,
         "TURNS": tuple(turns(d.itemsize) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)),
         "Y_TURNS": tuple(turns(d.itemsize) for d in row.results),
         "DIRECT": stage.direct,
@@ -229,7 +232,8 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     )
     source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
     grid = launchable(math.ceil(problem.outputs / stage.block_outputs), problem.outputs, "reduce_map", "map")
-    arguments = (tuple(x[0] for x in inputs), beside, results, problem.length, problem.outputs)
+    pointers = tuple(x[0] for x in inputs)
+    arguments = (pointers, extras, results, outer_sizes, output_size, length, problem.outputs)
     return Call(step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
 
 
@@ -372,6 +376,11 @@ def _is_wide(stage: Stage | Blocks, problem: Problem, last: Dim) -> bool:
 def _bits(dim: Dim) -> int:
     """The operands that have elements of their own along a dim, a bit each."""
     return sum(1 << i for i, step in enumerate(dim.strides) if step)
+
+
+def _over(problem: Problem) -> int:
+    """The operands that are not the same for all rows, a bit each."""
+    return functools.reduce(operator.or_, map(_bits, problem.output_dims), 0)
 
 
 def _reach(rows: Dim, columns: Dim, stage: Elements) -> int:

@@ -10,7 +10,7 @@ these are PTX. LANE_BEGIN (also _MASKED) takes a thread's elements of a row, a t
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.map_rings import beside_rows, fetch, own_memory, said
+from tilefold.backends.triton.kernels.map_rings import beside_rows, fetch, own_memory, row_offset, said
 
 
 def lead_of(x, start, ALIGNED: tl.constexpr):
@@ -179,15 +179,15 @@ def store_one(address, place, some, SIZE: tl.constexpr):
 
 
 def map_spans(
-    inputs, extras, y_ptrs, length, rows,
+    inputs, extras, y_ptrs, outer_sizes, output_size, length, rows,
     ROWS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, MASKED: tl.constexpr, THREADS: tl.constexpr,
     ACROSS: tl.constexpr, ALIGNED: tl.constexpr, EDGES: tl.constexpr, DENSE: tl.constexpr, OVER: tl.constexpr, TURNS: tl.constexpr,
     Y_TURNS: tl.constexpr, DIRECT: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, OWN: tl.constexpr, COME: tl.constexpr,
 ):  # fmt: skip
     """Fold and map ROWS neighbouring rows, each by LANES threads that take EACH of its elements.
 
-    `inputs` are pointers, `extras` (pointer, step from row to row, step along a row); those whose bit is in DENSE are laid
-    out as inputs are, and come through shared memory too. AREAS, Y_AREAS: where in it each tensor's span and each result's
+    `inputs` are pointers, `extras` records as in `tiles`; those whose bit is in DENSE are laid out as inputs are, and come
+    through shared memory too. OVER: a bit for each of the others that is not the same for all rows. AREAS, Y_AREAS: where in it each tensor's span and each result's
     lies, TURNS, Y_TURNS: how many vectors a thread copies of each. MASKED: rows end before EACH * LANES elements. ALIGNED:
     spans begin at multiples of 16 bytes, EDGES: or else they or the last one's end do not. OWN and COME are PTX: it declares
     shared memory, and waits for what is being copied.
@@ -222,9 +222,8 @@ def map_spans(
     xs = ()
     for i in tl.static_range(len(inputs)):
         if DIRECT:
-            xs = xs + read_beside(
-                (inputs[i], length, 1), first, row, at, length, rows, EACH, LANES, MASKED, True
-            )  # fmt: skip
+            x = (inputs[i], 0, (), length, (), 1)
+            xs = xs + read_beside(x, tl.minimum(first + row, rows - 1), at, length, (), rows, EACH, LANES, MASKED, True)
         else:
             xs = xs + fetched(inputs[i], memory + AREAS[i], leads[i], row, at, some, length, EACH, LANES, MASKED)
     if ACROSS:
@@ -247,7 +246,10 @@ def map_spans(
                 x[0], memory + AREAS[len(inputs) + i], leads[len(inputs) + i], row, at, some, length, EACH, LANES, MASKED
             )
         else:
-            beside = beside + read_beside(x, first, row, at, length, rows, EACH, LANES, MASKED, (OVER >> i) & 1)
+            own = tl.minimum(first + row, rows - 1)
+            beside = beside + read_beside(
+                x, own, at, length, outer_sizes, output_size, EACH, LANES, MASKED, (OVER >> i) & 1
+            )  # fmt: skip
     for e in tl.static_range(EACH):
         values = ()
         for i in tl.static_range(len(inputs)):
@@ -270,20 +272,21 @@ def map_spans(
 
 
 def read_beside(
-    x, first, row, at, length, rows, EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, OVER: tl.constexpr
+    x, row, at, length, outer_sizes, output_size,
+    EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, OVER: tl.constexpr,
 ):  # fmt: skip
-    """Elements of an extra tensor that lies in another way: those beyond a row's end, or of no row, are any.
+    """Elements of an extra tensor that lies in another way: those beyond a row's end are any.
 
-    OVER: each row has its own, else all share them.
+    OVER: they are not the same for all rows.
     """
-    base = at * x[2]
+    base = at * x[5]
     if OVER:
-        base = base + tl.minimum(first + row, rows - 1) * x[1]
+        base = base + row_offset(x, row, outer_sizes, output_size)
     values = ()
     for e in tl.static_range(EACH):
         if MASKED and e == EACH - 1:
-            last = base + tl.minimum(at + e * LANES, length - 1) * x[2] - at * x[2]
+            last = base + (tl.minimum(at + e * LANES, length - 1) - at) * x[5]
             values = values + (read_one(x[0], last, x[0].dtype.element_ty),)
         else:
-            values = values + (read_one(x[0], base + e * LANES * x[2], x[0].dtype.element_ty),)
+            values = values + (read_one(x[0], base + e * LANES * x[5], x[0].dtype.element_ty),)
     return values
