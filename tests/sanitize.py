@@ -38,8 +38,8 @@ SELECTIONS = (
     ((5000, 64), 0),
 )
 PRODUCTS = ((1, 7168, 256), (16, 8192, 16), (48, 20480, 48), (63, 1000, 65), (300, 512, 128))
-# Rows and columns held whole, aligned and not, in rings (by programs and clusters that walk, too) and in windows: also more
-# programs than a chip runs at a time.
+# Rows and columns held whole, aligned and not, in rings (by programs and clusters that walk, too), in spans and in windows:
+# also more programs than a chip runs at a time.
 MAPS = (
     ((33, 1000), 1),
     ((9, 4099), 1),
@@ -47,6 +47,8 @@ MAPS = (
     ((64, 50257), 1),
     ((3, 262144), 1),
     ((40000, 96), 0),
+    ((40001, 11), 1),
+    ((999, 101), 1),
     ((5000, 256), 1),
     ((700, 8192), 1),
     ((300, 65536), 1),

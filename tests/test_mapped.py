@@ -21,7 +21,7 @@ from tilefold.contract.row import make_row_map
 from tilefold.errors import GradientError, ShapeError
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
-from tilefold.planner import blocks, maps, rings
+from tilefold.planner import blocks, maps, rings, spans
 from tilefold.planner.device import H200, PORTABLE
 from tilefold.requests import RowMap
 from tilefold.xray.machine import all_programs
@@ -39,8 +39,9 @@ BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.
 
 @pytest.fixture(autouse=True)
 def in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are held in registers here; `test_rings` has those in shared memory."""
+    """Rows are held in registers here; `test_rings` and `test_spans` have those in shared memory."""
     monkeypatch.setattr(rings, "ELEMENTS", ())
+    monkeypatch.setattr(spans, "ELEMENTS", ())
 
 
 @pytest.fixture(params=BACKENDS)

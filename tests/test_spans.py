@@ -34,7 +34,11 @@ def check(got: torch.Tensor, want: torch.Tensor) -> None:
 
 
 def executed(
-    monoid: Any, apply: Any, tensors: list[torch.Tensor], form: Form | None, out: list[torch.Tensor] | None = None,
+    monoid: Any,
+    apply: Any,
+    tensors: list[torch.Tensor],
+    form: Form | None,
+    out: list[torch.Tensor] | None = None,
     dim: int = 1,
 ) -> list[torch.Tensor]:
     """The results of a map of rows in this form (None: the planned one), every program executed."""
@@ -88,7 +92,9 @@ SOFTMAX: dict[str, tuple[tuple[int, int], torch.dtype, Form | None, int]] = {
 def test_softmax(name: str) -> None:
     shape, dtype, form, after = SOFTMAX[name]
     logarithm = dtype == FP32
-    x = (torch.randn(shape) + torch.arange(shape[0])[:, None] % 50).to(dtype)  # no row's results are another's
+    x = (torch.randn(shape) + torch.arange(shape[0])[:, None] % 50).to(
+        dtype
+    )  # no row's results are another's
     (got,) = executed(*kept(_shares, logarithm), [beginning(x, after)], form)
     check(got, (torch.log_softmax if logarithm else torch.softmax)(x.double(), 1))
 
@@ -103,7 +109,9 @@ NORMS: dict[str, tuple[tuple[int, int], torch.dtype, torch.dtype, Form | None]] 
 }
 
 
-@pytest.mark.parametrize(("call", "residual"), [("layer_norm", False), ("rms_norm", True), ("layer_norm", True)])
+@pytest.mark.parametrize(
+    ("call", "residual"), [("layer_norm", False), ("rms_norm", True), ("layer_norm", True)]
+)
 @pytest.mark.parametrize("name", NORMS)
 def test_norms(name: str, call: str, residual: bool) -> None:
     (m, n), dtype, wide, form = NORMS[name]

@@ -19,7 +19,7 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.contract.row import make_row_map
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import kept
-from tilefold.planner import blocks, maps, rings
+from tilefold.planner import blocks, maps, rings, spans
 from tilefold.planner.device import H200
 from tilefold.requests import RowMap
 from tilefold.xray.chips import chip_of
@@ -100,6 +100,7 @@ def test_nothing_is_spilled_and_vectors_are_whole(
 def small_tiles(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, warps: int = 1) -> None:
     """No program holds a row, and those of a cluster are small."""
     monkeypatch.setattr(rings, "ELEMENTS", ())
+    monkeypatch.setattr(spans, "ELEMENTS", ())
     monkeypatch.setattr(maps, "THREAD_WORDS", 0)
     monkeypatch.setattr(blocks, "LANES", (32 * warps,))
     monkeypatch.setattr(blocks, "SHARED_LANES", 1)

@@ -130,7 +130,12 @@ def emit_lanes(program: Program, tiles: int, interpret: bool, last: bool = False
 
 
 def _lane(
-    program: Program, states: Sequence[str], x: Sequence[str], tiles: int, which: Sequence[int], interpret: bool
+    program: Program,
+    states: Sequence[str],
+    x: Sequence[str],
+    tiles: int,
+    which: Sequence[int],
+    interpret: bool,
 ) -> tuple[list[str], list[str]]:
     """The lines and the results of one of `emit_lanes`' functions; `which` elements are masked."""
     n = len(program.state)
@@ -143,7 +148,10 @@ def _lane(
     blocks = [False] * len(states) + [True] * len(x) + [False]
     writer = Writer(graph, names, blocks, interpret, tiles=tiles, masks=which, lanes=True)
     if which:
-        counts = [*([str(tiles - len(which))] * (len(which) < tiles)), *(f"mask_{t}.to(tl.int32)" for t in which)]
+        counts = [
+            *([str(tiles - len(which))] * (len(which) < tiles)),
+            *(f"mask_{t}.to(tl.int32)" for t in which),
+        ]
         lines.append(f"counted = {' + '.join(counts)}")
     lines += ["like = x0_0", *writer.lines]
     results = writer.results(program.state, False, "like")
@@ -191,7 +199,9 @@ def emit_across(program: Program, tiles: int, masked: bool, interpret: bool) -> 
     )  # fmt: skip
     taken = [f"mask_{tiles - 1}", *(each for name in x for each in for_tiles(name, tiles))]
     results = writer.results(program.state, False, "counted")
-    return f"{_FIRST_OF_ROW}\n\n{_function('ROW_ACROSS', ['counted', *taken], [*lines, *writer.lines], results)}"
+    return (
+        f"{_FIRST_OF_ROW}\n\n{_function('ROW_ACROSS', ['counted', *taken], [*lines, *writer.lines], results)}"
+    )
 
 
 def emit_sums(program: Program, interpret: bool) -> str:

@@ -214,10 +214,13 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
         "THREADS": threads,
         "ACROSS": stage.across,
         "ALIGNED": stage.aligned,
-        "EDGES": not stage.aligned or any(problem.outputs * problem.length * d.itemsize % VECTOR_BYTES for d in row.results),
+        "EDGES": not stage.aligned
+        or any(problem.outputs * problem.length * d.itemsize % VECTOR_BYTES for d in row.results),
         "DENSE": sum(1 << i for i, flat in enumerate(dense[n:]) if flat),
         "OVER": _over(problem) >> n,
-        "TURNS": tuple(turns(d.itemsize) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)),
+        "TURNS": tuple(
+            turns(d.itemsize) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)
+        ),
         "Y_TURNS": tuple(turns(d.itemsize) for d in row.results),
         "DIRECT": stage.direct,
         "AREAS": stage.areas,
