@@ -41,7 +41,7 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     # Every chip with clusters starts so many programs together, whatever its number of SMs.
     cluster = min(device.cluster, PORTABLE) if guarantee == "batch_invariant" else device.cluster
     invariant = guarantee == "batch_invariant"
-    spans = None if invariant else spans_stage(problem, program, results, device)
+    spans = spans_stage(problem, program, results, device, invariant)
     if spans is not None:
         return _held(problem, spans, buffers, guarantee)
     rings = None if invariant else rings_stage(problem, program, results, device)

@@ -19,11 +19,13 @@ from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Problem
 
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
-SHARED_BYTES = 40 << 10  # that a program declares at most
-THREADS = 128  # of a program
-EACH = 16  # elements of a row that a thread takes, at most
-HELD = 16  # elements of all its rows that a thread takes, at least
-LONGEST = 512  # elements of a row
+SHARED_BYTES = 46 << 10  # that a program declares at most, beside what Triton uses: 48 KB are any program's
+THREADS = 128  # of a program at least
+EACH = (6, 20, 32)  # elements of a row that a thread takes: at least where others share it, at best, and of all inputs at most
+HELD = (16, 32)  # elements of its rows that a thread takes: the second where rows share extra tensors, read once a thread
+LONGEST = 4096  # elements of a row
+BANKS, BANK_BYTES = 32, 4  # of shared memory
+CONFLICTS = 2  # words of one bank that a load of a warp may take: with more, shared memory is slower than memory
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,6 @@ class Spans:
     result_areas: tuple[int, ...]
     shared_bytes: int
     across: bool = False
-    direct: bool = False
     splits: int = 1
 
     @property
@@ -91,18 +92,56 @@ def is_flat(problem: Problem, program: Program, results: Dtypes) -> bool:
     return problem.reduced_dims[0].output == 1 and in_order and all(dense_tensors(problem)[:n])
 
 
-def spans_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> Spans | None:
-    """Rows as spans; None where other plans are as fast, or there is no such form."""
+def spans_stage(
+    problem: Problem, program: Program, results: Dtypes, device: Device, invariant: bool
+) -> Spans | None:
+    """Rows as spans; None where other plans are as fast, or there is no such form.
+
+    With `invariant` nothing that bits depend on follows from the number of rows, or from how extra tensors lie: these may be
+    rows of their own where there is one row.
+    """
     if device.cluster == 1 or not is_flat(problem, program, results):
         return None
-    length, size = problem.length, max(d.itemsize for d in problem.dtypes)
+    length, inputs = problem.length, program.algebra.inputs
+    size = max(d.itemsize for d in problem.dtypes[:inputs])
     if not 1 < length <= LONGEST or length * size % VECTOR_BYTES == 0:
         return None
-    lanes = power_above(math.ceil(length / EACH))
-    rows = THREADS // lanes
-    while rows * length < THREADS * HELD:
+    lanes = lanes_of(length, size, inputs)
+    threads = max(THREADS, lanes)
+    rows = threads // lanes
+    if invariant and rows * length * sum(d.itemsize for d in (*problem.dtypes, *results)) > SHARED_BYTES // 2:
+        return None
+    shares = not all(dense_tensors(problem))
+    while rows * math.ceil(length / lanes) * lanes * inputs < threads * HELD[shares]:
         rows *= 2
-    return spans_of(problem, program, results, rows, lanes, THREADS // WARP)
+    while rows * lanes >= threads:
+        stage = spans_of(problem, program, results, rows, lanes, threads // WARP)
+        if stage is not None:
+            return stage
+        rows //= 2
+    return None
+
+
+def lanes_of(length: int, size: int, inputs: int) -> int:
+    """Threads of a row: few, so that each has many elements, but for a warp's loads that would take many words of one bank."""
+    least, best, most = EACH
+    found = []
+    for lanes in (1 << n for n in range(LONGEST.bit_length())):
+        each = math.ceil(length / lanes)
+        if each * inputs <= most and (each >= least or lanes == 1):
+            conflicts = max(CONFLICTS, conflicts_of(length, lanes, size))
+            found.append((conflicts, each > best, lanes))
+    return min(found)[2] if found else power_above(math.ceil(length * inputs / most))
+
+
+def conflicts_of(length: int, lanes: int, size: int) -> int:
+    """How many words of one bank a warp's load of an element takes at most: as many turns it is."""
+    words: dict[int, set[int]] = {}
+    for thread in range(WARP):
+        row, lane = divmod(thread, lanes)
+        word = (row * length + lane) * size // BANK_BYTES
+        words.setdefault(word % BANKS, set()).add(word)
+    return max(map(len, words.values()))
 
 
 def spans_of(
@@ -122,8 +161,9 @@ def spans_of(
     for is_dense, size in zip(dense, widths, strict=True):
         areas.append(total if is_dense else -1)
         total += area(size) if is_dense else 0
-    # Where both begin alike, a result's elements take the places of the elements that they are made of.
-    free = [(at, size) for at, size in zip(areas, widths, strict=True) if at >= 0 and aligned]
+    # Where both begin alike, a result's elements take the places of elements that they are made of.
+    whole = [a % VECTOR_BYTES == 0 for a in problem.aligned]
+    free = [(at, size) for at, size, alike in zip(areas, widths, whole, strict=True) if at >= 0 and alike]
     result_areas = []
     for dtype in results:
         found = next((place for place in free if place[1] == dtype.itemsize), None)

@@ -222,7 +222,6 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
             turns(d.itemsize) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)
         ),
         "Y_TURNS": tuple(turns(d.itemsize) for d in row.results),
-        "DIRECT": stage.direct,
         "AREAS": stage.areas,
         "Y_AREAS": stage.result_areas,
         "OWN": ring_of(stage.shared_bytes),

@@ -182,7 +182,7 @@ def map_spans(
     inputs, extras, y_ptrs, outer_sizes, output_size, length, rows,
     ROWS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, MASKED: tl.constexpr, THREADS: tl.constexpr,
     ACROSS: tl.constexpr, ALIGNED: tl.constexpr, EDGES: tl.constexpr, DENSE: tl.constexpr, OVER: tl.constexpr, TURNS: tl.constexpr,
-    Y_TURNS: tl.constexpr, DIRECT: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, OWN: tl.constexpr, COME: tl.constexpr,
+    Y_TURNS: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, OWN: tl.constexpr, COME: tl.constexpr,
 ):  # fmt: skip
     """Fold and map ROWS neighbouring rows, each by LANES threads that take EACH of its elements.
 
@@ -206,8 +206,7 @@ def map_spans(
     leads = ()
     for i in tl.static_range(len(inputs)):
         leads = leads + (lead_of(inputs[i], start, ALIGNED),)
-        if not DIRECT:
-            fetch_span(inputs[i], start, leads[i], number, thread, memory + AREAS[i], THREADS, TURNS[i])
+        fetch_span(inputs[i], start, leads[i], number, thread, memory + AREAS[i], THREADS, TURNS[i])
     for i in tl.static_range(len(extras)):
         if (DENSE >> i) & 1:
             leads = leads + (lead_of(extras[i][0], start, ALIGNED),)
@@ -221,11 +220,7 @@ def map_spans(
     tl.debug_barrier()
     xs = ()
     for i in tl.static_range(len(inputs)):
-        if DIRECT:
-            x = (inputs[i], 0, (), length, (), 1)
-            xs = xs + read_beside(x, tl.minimum(first + row, rows - 1), at, length, (), rows, EACH, LANES, MASKED, True)
-        else:
-            xs = xs + fetched(inputs[i], memory + AREAS[i], leads[i], row, at, some, length, EACH, LANES, MASKED)
+        xs = xs + fetched(inputs[i], memory + AREAS[i], leads[i], row, at, some, length, EACH, LANES, MASKED)
     if ACROSS:
         state = ROW_ACROSS(tl.full([ROWS], 0, tl.int32) + length, some != 0, *xs)
     elif MASKED:
