@@ -13,8 +13,8 @@ from tilefold.contract.row import make_row_map
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
-from tilefold.planner.plan import Launch, names
-from tilefold.planner.spans import SHARED_BYTES, Spans, is_flat, spans_of
+from tilefold.planner.plan import Launch, Plan, names
+from tilefold.planner.spans import SHARED_BYTES, Spans, conflicts_of, is_flat, spans_of, spans_stage
 from tilefold.requests import RowMap
 from tilefold.xray.machine.races import races
 from xray.running import run_plan
@@ -40,12 +40,13 @@ def executed(
     form: Form | None,
     out: list[torch.Tensor] | None = None,
     dim: int = 1,
+    guarantee: str = "run_to_run",
 ) -> list[torch.Tensor]:
     """The results of a map of rows in this form (None: the planned one), every program executed."""
     n, shape = monoid.algebra.inputs, tensors[0].shape
     dtypes = tuple(t.dtype for t in tensors)
     row = make_row_map(monoid.total, apply, dtypes[:n], dtypes[n:])
-    request = RowMap(row, (dim,), "run_to_run", tuple(shape))
+    request = RowMap(row, (dim,), guarantee, tuple(shape))
     expanded = [t.expand(shape) for t in tensors]
     problem, plan = request.plan(expanded, H200, library=False)
     if form is not None:
@@ -177,10 +178,150 @@ def test_a_monoid_without_blocks(form: Form) -> None:
     check(got, (x.double() - low) / (high - low))
 
 
-@pytest.mark.parametrize("form", [(64, 1, 2), (1, 32, 1), (3 * 0 + 8, 8, 2)], ids=str)
+@pytest.mark.parametrize("form", [(64, 1, 2), (1, 32, 1), (8, 8, 2)], ids=str)
 def test_in_place(form: Form) -> None:
     """A span is read before it is written, and its neighbours' elements in its vectors are not written."""
     x = torch.randn(99, 33)
     want = torch.softmax(x.double(), 1)
     executed(*kept(_shares, False), [x], form, out=[x])
     check(x, want)
+
+
+def planned(
+    call: str, shape: tuple[int, ...], dtype: torch.dtype, guarantee: str = "run_to_run", step: int = 1
+) -> Plan:
+    """The plan of an H200, of rows that are `step` rows apart."""
+    name, _, residual = call.partition("+")
+    x = torch.empty(shape[0] * step, *shape[1:], dtype=dtype, device="meta")[::step]
+    length = shape[-1]
+    if name == "softmax":
+        (monoid, apply), extras = kept(_shares, False), []
+    else:
+        weight = torch.empty(length, dtype=dtype, device="meta")
+        monoid, apply = kept(_norms, name, length, 1e-5, (True, False), bool(residual))
+        extras = [weight.expand(shape)]
+    inputs = [x] * (1 + bool(residual))
+    row = make_row_map(monoid.total, apply, (dtype,) * len(inputs), (dtype,) * len(extras))
+    request = RowMap(row, (len(shape) - 1,), guarantee, shape)
+    return request.plan([*inputs, *extras], H200, library=False)[1]
+
+
+LENGTHS = (
+    2,
+    3,
+    5,
+    7,
+    11,
+    20,
+    30,
+    33,
+    63,
+    65,
+    101,
+    127,
+    129,
+    250,
+    255,
+    257,
+    333,
+    501,
+    511,
+    513,
+    1001,
+    2049,
+    4095,
+)
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP32], ids=str)
+@pytest.mark.parametrize("call", ["softmax", "layer_norm", "rms_norm+residual"])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_planned_spans(length: int, call: str, dtype: torch.dtype) -> None:
+    plan = planned(call, (4096, length), dtype)
+    stage = plan.stages[0]
+    if not isinstance(stage, Spans):
+        assert length * dtype.itemsize % 16 == 0, "whole vectors"
+        return
+    assert stage.lanes * (stage.each - 1) < length <= stage.lanes * stage.each, (
+        "a masked element is a lane's last one"
+    )
+    assert stage.lanes <= length
+    assert stage.block_outputs * stage.lanes >= 32 * stage.num_warps, "no two threads have one element"
+    assert conflicts_of(length, stage.lanes, dtype.itemsize) <= 4
+    assert stage.each * (1 + ("+" in call)) <= 32
+    size = stage.vectors(length, dtype.itemsize) * 16
+    areas = sorted({a for a in (*stage.areas, *stage.result_areas) if a >= 0})
+    assert all(b - a >= size for a, b in zip(areas, [*areas[1:], stage.shared_bytes], strict=True))
+    assert stage.shared_bytes <= SHARED_BYTES
+    assert str(stage) in str(plan)
+
+
+REFUSED = {
+    "whole vectors": (torch.empty(9, 16, dtype=BF16), []),
+    "long rows": (torch.empty(9, 5001), []),
+    "columns": (torch.empty(11, 9).t(), []),
+    "elements of 8 bytes": (torch.empty(9, 11, dtype=torch.float64), []),
+    "elements apart": (torch.empty(9, 22)[:, ::2], []),
+    "rows apart": (torch.empty(9, 13)[:, :11], []),
+    "rows in another order": (torch.empty(9, 8, 11).transpose(0, 1), []),
+    "whole numbers beside": (torch.empty(9, 11), [torch.empty(11, dtype=torch.int32)]),
+    "one element": (torch.empty(9, 1), []),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_span(name: str) -> None:
+    x, extras = REFUSED[name]
+    which = graph_of(lambda x, total, *rest: x / total + sum(rest), 2 + len(extras))
+    row = make_row_map(monoids.SUM.total, which, (x.dtype,), tuple(t.dtype for t in extras))
+    request = RowMap(row, (x.ndim - 1,), "run_to_run", tuple(x.shape))
+    problem = request.problem([x, *(t.expand(x.shape) for t in extras)])
+    assert spans_stage(problem, row.program, row.results, H200, False) is None
+
+
+def test_halves_that_are_read_as_other_halves_are_no_spans() -> None:
+    """Elements come as float32: those that a conversion would round first would not be."""
+    x = torch.empty(9, 11, dtype=BF16)
+    monoid, apply = kept(_shares, False)
+    for read, flat in ((FP16, False), (BF16, True), (FP32, True)):
+        row = make_row_map(monoid.total, apply, (read,), ())
+        problem = RowMap(row, (1,), "run_to_run", (9, 11)).problem([x])
+        assert is_flat(problem, row.program, row.results) == flat
+
+
+@pytest.mark.parametrize("call", ["softmax", "rms_norm+residual"])
+@pytest.mark.parametrize("length", [11, 101, 501, 2049])
+def test_batch_invariant_rows_have_the_same_threads_among_any_others(length: int, call: str) -> None:
+    stages = [
+        planned(call, shape, BF16, "batch_invariant").stages[0]
+        for shape in (
+            (1, length),
+            (2, length),
+            (4096, length),
+            (1, 1, length),
+            (7, 1, length),
+            (3, 5, length),
+        )
+    ]
+    assert all(isinstance(stage, Spans) for stage in stages)
+    assert len({(stage.lanes, stage.each, stage.across) for stage in stages}) == 1
+    # A row of padded rows is planned as they are.
+    apart = [planned(call, (rows, length), BF16, "batch_invariant", step=2).stages[0] for rows in (1, 9)]
+    assert not any(isinstance(stage, Spans) for stage in apart)
+
+
+def test_bits_of_a_row_beside_others() -> None:
+    x, r, weight = torch.randn(70, 13).to(BF16), torch.randn(70, 13).to(BF16), torch.randn(13).to(BF16)
+    norm = kept(_norms, "layer_norm", 13, 1e-5, (True, False), True)
+    every = executed(*norm, [x, r, weight], None, guarantee="batch_invariant")
+    for first, last in ((0, 1), (5, 6), (5, 40)):
+        part = executed(*norm, [x[first:last], r[first:last], weight], None, guarantee="batch_invariant")
+        assert all(torch.equal(a, b[first:last]) for a, b in zip(part, every, strict=True))
+
+
+def test_words_of_a_bank() -> None:
+    assert conflicts_of(11, 1, 4) == 1, "odd steps meet every bank"
+    assert conflicts_of(8, 1, 4) == 8
+    assert conflicts_of(32, 1, 4) == 32
+    assert conflicts_of(11, 1, 2) == 2, "32 halves of 64 lie in 16 to 32 banks"
+    assert conflicts_of(4000, 32, 2) == 1, "neighbours"

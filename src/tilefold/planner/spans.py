@@ -20,20 +20,26 @@ from tilefold.problem import Problem
 
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
 SHARED_BYTES = 46 << 10  # that a program declares at most, beside what Triton uses: 48 KB are any program's
+SPAN_BYTES = 24 << 10  # that a program has of its inputs, at most where it could have fewer
 THREADS = 128  # of a program at least
-EACH = (6, 20, 32)  # elements of a row that a thread takes: at least where others share it, at best, and of all inputs at most
-HELD = (16, 32)  # elements of its rows that a thread takes: the second where rows share extra tensors, read once a thread
+# Elements of a row that a thread takes: at least where others share the row, at best, and of all inputs at most.
+EACH = (6, 20, 32)
+# Elements of its rows that a thread takes, at least: the second where rows share extra tensors, which it reads once.
+HELD = (16, 20)
 LONGEST = 4096  # elements of a row
 BANKS, BANK_BYTES = 32, 4  # of shared memory
-CONFLICTS = 2  # words of one bank that a load of a warp may take: with more, shared memory is slower than memory
+CONFLICTS = (
+    2  # words of a bank that a warp's load may take: it is as fast as memory then, with more it is not
+)
 
 
 @dataclass(frozen=True)
 class Spans:
-    """What a launch of `map_spans` decides: a program has `block_outputs` rows, each by `lanes` threads, `each` elements a lane.
+    """What a launch of `map_spans` decides: a program has `block_outputs` rows, each by `lanes` threads of `each` elements.
 
-    `areas` are where in its shared memory each tensor's span begins that is copied there (-1: one that is not), `result_areas`
-    where each result's does, `shared_bytes` what all take. `aligned`: every program's span begins at a multiple of 16 bytes.
+    `areas` are where in its shared memory each tensor's span begins that is copied there (-1: one that is not),
+    `result_areas` where each result's does, `shared_bytes` what all take. `aligned`: every program's span begins at a
+    multiple of 16 bytes. `across`: a row is absorbed as one block by all its threads, else each folds its own elements.
     """
 
     block_outputs: int
@@ -52,6 +58,10 @@ class Spans:
         """Elements of one row that a program holds."""
         return self.lanes * self.each
 
+    def vectors(self, length: int, itemsize: int) -> int:
+        """Vectors that hold a program's span of elements of so many bytes, in rows of so many: those at its ends too."""
+        return span_vectors(self.block_outputs * length * itemsize, self.aligned)
+
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
@@ -63,7 +73,7 @@ class Spans:
             count(self.num_warps, "warp"),
             f"{self.shared_bytes} bytes of shared memory",
         ]
-        words += ["aligned"] * self.aligned
+        words += ["one block"] * self.across + ["aligned"] * self.aligned
         return f"spans: {', '.join(words)}"
 
 
@@ -103,27 +113,23 @@ def spans_stage(
     if device.cluster == 1 or not is_flat(problem, program, results):
         return None
     length, inputs = problem.length, program.algebra.inputs
-    size = max(d.itemsize for d in problem.dtypes[:inputs])
-    if not 1 < length <= LONGEST or length * size % VECTOR_BYTES == 0:
+    widest = max(d.itemsize for d in problem.dtypes[:inputs])
+    if not 1 < length <= LONGEST or length * widest % VECTOR_BYTES == 0:
         return None
-    lanes = lanes_of(length, size, inputs)
+    lanes = lanes_of(length, widest, inputs)
     threads = max(THREADS, lanes)
     rows = threads // lanes
     if invariant and rows * length * sum(d.itemsize for d in (*problem.dtypes, *results)) > SHARED_BYTES // 2:
-        return None
-    shares = not all(dense_tensors(problem))
-    while rows * math.ceil(length / lanes) * lanes * inputs < threads * HELD[shares]:
+        return None  # in none of its layouts
+    held = HELD[not all(dense_tensors(problem))]
+    size = length * sum(d.itemsize for d in problem.dtypes[:inputs])
+    while rows * math.ceil(length / lanes) * lanes < threads * held and 2 * rows * size <= SPAN_BYTES:
         rows *= 2
-    while rows * lanes >= threads:
-        stage = spans_of(problem, program, results, rows, lanes, threads // WARP)
-        if stage is not None:
-            return stage
-        rows //= 2
-    return None
+    return spans_of(problem, program, results, rows, lanes, threads // WARP)
 
 
 def lanes_of(length: int, size: int, inputs: int) -> int:
-    """Threads of a row: few, so that each has many elements, but for a warp's loads that would take many words of one bank."""
+    """Threads of a row: few, so that each has many elements, unless a warp's loads would then take many words of one bank."""
     least, best, most = EACH
     found = []
     for lanes in (1 << n for n in range(LONGEST.bit_length())):
@@ -144,37 +150,36 @@ def conflicts_of(length: int, lanes: int, size: int) -> int:
     return max(map(len, words.values()))
 
 
+def span_vectors(size: int, aligned: bool) -> int:
+    """Vectors that hold so many bytes: one more where they may begin between two."""
+    return math.ceil(size / VECTOR_BYTES) + (not aligned)
+
+
 def spans_of(
     problem: Problem, program: Program, results: Dtypes, rows: int, lanes: int, warps: int
 ) -> Spans | None:
     """So many rows a program, and lanes a row; None where the rows need more shared memory than a program declares."""
-    dense, length = dense_tensors(problem), problem.length
-    widths = [d.itemsize for d in problem.dtypes]
-    every = [d.itemsize for d in (*problem.dtypes, *results)]
-    aligned = all(a % VECTOR_BYTES == 0 for a, d in zip(problem.aligned, dense, strict=True) if d)
-    aligned = aligned and all(rows * length * size % VECTOR_BYTES == 0 for size in every)
-
-    def area(size: int) -> int:
-        return (math.ceil(rows * length * size / VECTOR_BYTES) + (not aligned)) * VECTOR_BYTES
-
-    areas, total = [], 0
-    for is_dense, size in zip(dense, widths, strict=True):
-        areas.append(total if is_dense else -1)
-        total += area(size) if is_dense else 0
-    # Where both begin alike, a result's elements take the places of elements that they are made of.
-    whole = [a % VECTOR_BYTES == 0 for a in problem.aligned]
-    free = [(at, size) for at, size, alike in zip(areas, widths, whole, strict=True) if at >= 0 and alike]
-    result_areas = []
+    dense, elements = dense_tensors(problem), rows * problem.length
+    every = (*problem.dtypes, *results)
+    alike = [a % VECTOR_BYTES == 0 for a in problem.aligned]  # as the results are
+    aligned = all(begins for begins, flat in zip(alike, dense, strict=True) if flat)
+    aligned = aligned and all(elements * d.itemsize % VECTOR_BYTES == 0 for d in every)
+    areas, result_areas = list[int](), list[int]()
+    total, free = 0, list[tuple[int, int]]()
+    for dtype, flat, begins in zip(problem.dtypes, dense, alike, strict=True):
+        areas.append(total if flat else -1)
+        if flat and begins:
+            free.append((dtype.itemsize, total))
+        total += span_vectors(elements * dtype.itemsize, aligned) * VECTOR_BYTES * flat
     for dtype in results:
-        found = next((place for place in free if place[1] == dtype.itemsize), None)
-        if found is not None:
-            free.remove(found)
-            result_areas.append(found[0])
+        # Where both begin alike, a result's elements take the places of elements that they are made of.
+        place = next((p for p in free if p[0] == dtype.itemsize), None)
+        result_areas.append(place[1] if place else total)
+        if place:
+            free.remove(place)
         else:
-            result_areas.append(total)
-            total += area(dtype.itemsize)
+            total += span_vectors(elements * dtype.itemsize, aligned) * VECTOR_BYTES
     if total > SHARED_BYTES:
         return None
-    each = math.ceil(length / lanes)
-    across = lanes > 1 and program.begin is not None
+    each, across = math.ceil(problem.length / lanes), lanes > 1 and program.begin is not None
     return Spans(rows, lanes, each, warps, aligned, tuple(areas), tuple(result_areas), total, across)

@@ -198,45 +198,45 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     inputs, extras, results, *_, outer_sizes, _, output_size, _, length, _ = _row_arguments(
         stage, problem, row, interpret
     )
-    n, dense = len(inputs), dense_tensors(problem)
-    threads = stage.num_warps * WARP
-
-    def turns(size: int) -> int:
-        vectors = math.ceil(stage.block_outputs * problem.length * size / VECTOR_BYTES) + (not stage.aligned)
-        return math.ceil(vectors / threads)
-
-    masked = problem.length != stage.step
-    constants: dict[str, Any] = {
-        "ROWS": stage.block_outputs,
-        "LANES": stage.lanes,
-        "EACH": stage.each,
-        "MASKED": masked,
-        "THREADS": threads,
-        "ACROSS": stage.across,
-        "ALIGNED": stage.aligned,
-        "EDGES": not stage.aligned
-        or any(problem.outputs * problem.length * d.itemsize % VECTOR_BYTES for d in row.results),
-        "DENSE": sum(1 << i for i, flat in enumerate(dense[n:]) if flat),
-        "OVER": _over(problem) >> n,
-        "TURNS": tuple(
-            turns(d.itemsize) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)
-        ),
-        "Y_TURNS": tuple(turns(d.itemsize) for d in row.results),
-        "AREAS": stage.areas,
-        "Y_AREAS": stage.result_areas,
-        "OWN": ring_of(stage.shared_bytes),
-        "COME": "cp.async.wait_all; mov.u32 $0, 0;",
-    }
-    lanes = (
-        emit_across(program, stage.each, masked, interpret)
-        if stage.across
-        else emit_lanes(program, stage.each, interpret, last=True)
-    )
+    constants = _span_constants(stage, problem, row)
+    if stage.across:
+        lanes = emit_across(program, stage.each, constants["MASKED"], interpret)
+    else:
+        lanes = emit_lanes(program, stage.each, interpret, last=True)
     source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
     grid = launchable(math.ceil(problem.outputs / stage.block_outputs), problem.outputs, "reduce_map", "map")
     pointers = tuple(x[0] for x in inputs)
     arguments = (pointers, extras, results, outer_sizes, output_size, length, problem.outputs)
     return Call(step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
+
+
+def _span_constants(stage: Spans, problem: Problem, row: Row) -> dict[str, Any]:
+    """What a launch over spans decides, and what follows from the sizes."""
+    n, threads = row.program.algebra.inputs, stage.num_warps * WARP
+    dense, every = dense_tensors(problem), problem.outputs * problem.length
+
+    def turns(dtype: torch.dtype) -> int:
+        return math.ceil(stage.vectors(problem.length, dtype.itemsize) / threads)
+
+    whole = all(every * d.itemsize % VECTOR_BYTES == 0 for d in row.results)
+    return {
+        "ROWS": stage.block_outputs,
+        "LANES": stage.lanes,
+        "EACH": stage.each,
+        "MASKED": problem.length != stage.step,
+        "THREADS": threads,
+        "ACROSS": stage.across,
+        "ALIGNED": stage.aligned,
+        "EDGES": not (stage.aligned and whole),
+        "DENSE": sum(1 << i for i, flat in enumerate(dense[n:]) if flat),
+        "OVER": functools.reduce(operator.or_, map(_bits, problem.output_dims), 0) >> n,
+        "TURNS": tuple(turns(d) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)),
+        "Y_TURNS": tuple(map(turns, row.results)),
+        "AREAS": stage.areas,
+        "Y_AREAS": stage.result_areas,
+        "OWN": ring_of(stage.shared_bytes),
+        "COME": "cp.async.wait_all; mov.u32 $0, 0;",
+    }
 
 
 def _waiting(turns: int) -> str:
@@ -378,11 +378,6 @@ def _is_wide(stage: Stage | Blocks, problem: Problem, last: Dim) -> bool:
 def _bits(dim: Dim) -> int:
     """The operands that have elements of their own along a dim, a bit each."""
     return sum(1 << i for i, step in enumerate(dim.strides) if step)
-
-
-def _over(problem: Problem) -> int:
-    """The operands that are not the same for all rows, a bit each."""
-    return functools.reduce(operator.or_, map(_bits, problem.output_dims), 0)
 
 
 def _reach(rows: Dim, columns: Dim, stage: Elements) -> int:

@@ -178,19 +178,85 @@ def store_one(address, place, some, SIZE: tl.constexpr):
         )  # fmt: skip
 
 
+def read_beside(
+    x, row, at, length, outer_sizes, output_size,
+    EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, OVER: tl.constexpr,
+):  # fmt: skip
+    """Elements of an extra tensor that lies in another way: those beyond a row's end are any.
+
+    OVER: they are not the same for all rows.
+    """
+    begin = 0
+    if OVER:
+        begin = row_offset(x, row, outer_sizes, output_size)
+    place = at.to(tl.int64)
+    values = ()
+    for e in tl.static_range(EACH):
+        if MASKED and e == EACH - 1:
+            offset = begin + tl.minimum(place + e * LANES, length - 1) * x[5]
+        else:
+            offset = begin + (place + e * LANES) * x[5]
+        values = values + (read_one(x[0], offset, x[0].dtype.element_ty),)
+    return values
+
+
+def elements_beside(
+    extras, leads, first, row, at, some, memory, outer_sizes, output_size, length, rows,
+    EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, DENSE: tl.constexpr, OVER: tl.constexpr,
+    AREAS: tl.constexpr,
+):  # fmt: skip
+    """The extra tensors' elements beside a thread's own."""
+    INPUTS: tl.constexpr = len(AREAS) - len(extras)
+    beside = ()
+    for i in tl.static_range(len(extras)):
+        if (DENSE >> i) & 1:
+            beside = beside + fetched(
+                extras[i][0], memory + AREAS[INPUTS + i], leads[INPUTS + i], row, at, some, length, EACH, LANES, MASKED
+            )
+        else:
+            own = tl.minimum(first + row, rows - 1)
+            beside = beside + read_beside(
+                extras[i], own, at, length, outer_sizes, output_size, EACH, LANES, MASKED, (OVER >> i) & 1
+            )
+    return beside
+
+
+def fetch_spans(
+    inputs, extras, start, number, thread, memory,
+    THREADS: tl.constexpr, ALIGNED: tl.constexpr, DENSE: tl.constexpr, TURNS: tl.constexpr, AREAS: tl.constexpr,
+):  # fmt: skip
+    """Begin to copy every span that is copied; how far before it each one's first vector begins."""
+    INPUTS: tl.constexpr = len(inputs)
+    leads = ()
+    for i in tl.static_range(len(inputs)):
+        leads = leads + (lead_of(inputs[i], start, ALIGNED),)
+        fetch_span(inputs[i], start, leads[i], number, thread, memory + AREAS[i], THREADS, TURNS[i])
+    for i in tl.static_range(len(extras)):
+        lead = 0
+        if (DENSE >> i) & 1:
+            lead = lead_of(extras[i][0], start, ALIGNED)
+            fetch_span(
+                extras[i][0], start, lead, number, thread, memory + AREAS[INPUTS + i], THREADS, TURNS[INPUTS + i]
+            )
+        leads = leads + (lead,)
+    return leads
+
+
 def map_spans(
     inputs, extras, y_ptrs, outer_sizes, output_size, length, rows,
     ROWS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, MASKED: tl.constexpr, THREADS: tl.constexpr,
-    ACROSS: tl.constexpr, ALIGNED: tl.constexpr, EDGES: tl.constexpr, DENSE: tl.constexpr, OVER: tl.constexpr, TURNS: tl.constexpr,
-    Y_TURNS: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, OWN: tl.constexpr, COME: tl.constexpr,
+    ACROSS: tl.constexpr, ALIGNED: tl.constexpr, EDGES: tl.constexpr, DENSE: tl.constexpr, OVER: tl.constexpr,
+    TURNS: tl.constexpr, Y_TURNS: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, OWN: tl.constexpr,
+    COME: tl.constexpr,
 ):  # fmt: skip
-    """Fold and map ROWS neighbouring rows, each by LANES threads that take EACH of its elements.
+    """Fold and map ROWS neighbouring rows, each by LANES threads that take EACH of its elements, LANES apart.
 
     `inputs` are pointers, `extras` records as in `tiles`; those whose bit is in DENSE are laid out as inputs are, and come
-    through shared memory too. OVER: a bit for each of the others that is not the same for all rows. AREAS, Y_AREAS: where in it each tensor's span and each result's
-    lies, TURNS, Y_TURNS: how many vectors a thread copies of each. MASKED: rows end before EACH * LANES elements. ALIGNED:
-    spans begin at multiples of 16 bytes, EDGES: or else they or the last one's end do not. OWN and COME are PTX: it declares
-    shared memory, and waits for what is being copied.
+    through shared memory too. OVER: a bit for each of the others that is not the same for all rows. AREAS, Y_AREAS: where in
+    shared memory each tensor's span lies and each result's, which may be where its elements came from; TURNS, Y_TURNS: how
+    many vectors a thread copies of each. MASKED: rows end before EACH * LANES elements. ACROSS: a row is absorbed as one
+    block, by all its threads together. ALIGNED: spans begin at multiples of 16 bytes; EDGES: not all begin and end there.
+    OWN and COME are PTX: it declares shared memory, and waits for what is being copied.
     """
     first = tl.program_id(0).to(tl.int64) * ROWS
     start = first * length
@@ -203,19 +269,7 @@ def map_spans(
     some = tl.broadcast_to(some, (ROWS, LANES))
     said(OWN)
     memory = own_memory()
-    leads = ()
-    for i in tl.static_range(len(inputs)):
-        leads = leads + (lead_of(inputs[i], start, ALIGNED),)
-        fetch_span(inputs[i], start, leads[i], number, thread, memory + AREAS[i], THREADS, TURNS[i])
-    for i in tl.static_range(len(extras)):
-        if (DENSE >> i) & 1:
-            leads = leads + (lead_of(extras[i][0], start, ALIGNED),)
-            fetch_span(
-                extras[i][0], start, leads[len(inputs) + i], number, thread, memory + AREAS[len(inputs) + i], THREADS,
-                TURNS[len(inputs) + i],
-            )  # fmt: skip
-        else:
-            leads = leads + (0,)
+    leads = fetch_spans(inputs, extras, start, number, thread, memory, THREADS, ALIGNED, DENSE, TURNS, AREAS)
     said(COME)
     tl.debug_barrier()
     xs = ()
@@ -233,18 +287,10 @@ def map_spans(
         results = beside_rows(PROJECT(*tl.reduce(state, 1, COMBINE_SYMMETRIC)))
     else:
         results = PROJECT(*state)
-    beside = ()
-    for i in tl.static_range(len(extras)):
-        x = extras[i]
-        if (DENSE >> i) & 1:
-            beside = beside + fetched(
-                x[0], memory + AREAS[len(inputs) + i], leads[len(inputs) + i], row, at, some, length, EACH, LANES, MASKED
-            )
-        else:
-            own = tl.minimum(first + row, rows - 1)
-            beside = beside + read_beside(
-                x, own, at, length, outer_sizes, output_size, EACH, LANES, MASKED, (OVER >> i) & 1
-            )  # fmt: skip
+    beside = elements_beside(
+        extras, leads, first, row, at, some, memory, outer_sizes, output_size, length, rows, EACH, LANES, MASKED, DENSE, OVER,
+        AREAS,
+    )  # fmt: skip
     for e in tl.static_range(EACH):
         values = ()
         for i in tl.static_range(len(inputs)):
@@ -264,24 +310,3 @@ def map_spans(
     for r in tl.static_range(len(y_ptrs)):
         lead = lead_of(y_ptrs[r], start, ALIGNED)
         store_span(y_ptrs[r], start, lead, number, thread, memory + Y_AREAS[r], THREADS, Y_TURNS[r], EDGES)
-
-
-def read_beside(
-    x, row, at, length, outer_sizes, output_size,
-    EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, OVER: tl.constexpr,
-):  # fmt: skip
-    """Elements of an extra tensor that lies in another way: those beyond a row's end are any.
-
-    OVER: they are not the same for all rows.
-    """
-    base = at * x[5]
-    if OVER:
-        base = base + row_offset(x, row, outer_sizes, output_size)
-    values = ()
-    for e in tl.static_range(EACH):
-        if MASKED and e == EACH - 1:
-            last = base + (tl.minimum(at + e * LANES, length - 1) - at) * x[5]
-            values = values + (read_one(x[0], last, x[0].dtype.element_ty),)
-        else:
-            values = values + (read_one(x[0], base + e * LANES * x[5], x[0].dtype.element_ty),)
-    return values
