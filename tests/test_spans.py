@@ -256,6 +256,20 @@ def test_planned_spans(length: int, call: str, dtype: torch.dtype) -> None:
     assert str(stage) in str(plan)
 
 
+def test_results_take_the_places_of_elements_that_begin_alike() -> None:
+    """Elsewhere they would be put where another thread has not read yet."""
+    monoid, apply = kept(_norms, "rms_norm", 11, 1e-5, (False, False), True)
+    row = make_row_map(monoid.total, apply, (BF16, BF16), ())
+    x, y = torch.empty(70, 11, dtype=BF16), beginning(torch.empty(70, 11, dtype=BF16), 1)
+    for tensors, shared in (((x, x), 2), ((x, y), 1), ((y, y), 0)):
+        problem = RowMap(row, (1,), "run_to_run", (70, 11)).problem(tensors)
+        stage = spans_of(problem, row.program, row.results, 64, 1, 2)
+        assert stage is not None
+        alike = {a for a, t in zip(stage.areas, tensors, strict=True) if t is x}
+        assert len(alike & set(stage.result_areas)) == shared
+        assert len({*stage.areas, *stage.result_areas}) == 4 - shared
+
+
 REFUSED = {
     "whole vectors": (torch.empty(9, 16, dtype=BF16), []),
     "long rows": (torch.empty(9, 5001), []),

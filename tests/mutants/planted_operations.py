@@ -249,4 +249,33 @@ OPERATIONS = (
         "whole = some & (place < lead + length).to(tl.int32)",
         ("tests/test_rings.py::test_in_place",),
     ),
+    # ------------------------------------------------------------------------------------------------ maps of flat spans
+    Mutant(
+        "a span's first vector is written where it is not whole",
+        "backends/triton/kernels/map_spans.py",
+        "whole = ((place >= lead) & (place + RUN <= lead + number)).to(tl.int32)",
+        "whole = (place + RUN <= lead + number).to(tl.int32)",
+        ("tests/test_spans.py::test_softmax[spans that begin anywhere]",),
+    ),
+    Mutant(
+        "what a row's last thread has beyond its end is written",
+        "backends/triton/kernels/map_spans.py",
+        "put(base + AFTER * size, element, some, y.dtype.element_ty, MASKED)",
+        "put(base + AFTER * size, element, some, y.dtype.element_ty, False)",
+        ("tests/test_spans.py::test_softmax[eight threads a row]",),
+    ),
+    Mutant(
+        "a misaligned result takes the place of an element elsewhere",
+        "planner/spans.py",
+        "if flat and begins:",
+        "if flat:",
+        ("tests/test_spans.py::test_results_take_the_places_of_elements_that_begin_alike",),
+    ),
+    Mutant(
+        "rows at a distance from each other are read as a span",
+        "planner/spans.py",
+        "inner.strides[i] == 1 and [d.strides[i] for d in problem.output_dims] == steps",
+        "inner.strides[i] == 1",
+        ("tests/test_spans.py::test_what_is_no_span[rows apart]",),
+    ),
 )
