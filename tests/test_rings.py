@@ -197,6 +197,17 @@ def test_what_rings_do_not_hold(name: str) -> None:
     assert vectors_of(problem, row.program, row.results, view_of(rows), rows) is None
 
 
+def test_halves_that_are_read_as_other_halves_are_not_held() -> None:
+    """Elements come as float32: those that a conversion would round first, to an infinity say, would not be rounded."""
+    x = torch.empty(9, 1024, dtype=BF16)
+    for read, held in ((FP16, False), (BF16, True)):
+        monoid, apply = kept(_shares, False)
+        row = make_row_map(monoid.total, apply, (read,), ())
+        problem = RowMap(row, (1,), "run_to_run", (9, 1024)).problem([x])
+        rows = rows_of(problem, 1)
+        assert (vectors_of(problem, row.program, row.results, view_of(rows), rows) is not None) == held
+
+
 def planned_for(call: str, shape: tuple[int, int], dtype: torch.dtype, guarantee: str = "run_to_run") -> Plan:
     """The plan of an H200."""
     name, _, residual = call.partition("+")

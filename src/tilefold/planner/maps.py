@@ -167,6 +167,12 @@ def rows_of(problem: Problem, inputs: int) -> Problem:
     )
 
 
+def widens(problem: Problem, program: Program) -> bool:
+    """Whether inputs' elements may be seen as float32 at once: none is first rounded to a dtype that is not its own."""
+    seen = zip(problem.dtypes, program.elements, strict=False)
+    return all(element in (dtype, torch.float32) for dtype, element in seen)
+
+
 def row_blocks(problem: Problem, block_outputs: int) -> int:
     """How many blocks of so many neighbouring rows there are."""
     last = problem.output_dims[-1].size if problem.output_dims else 1

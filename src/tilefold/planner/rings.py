@@ -13,7 +13,7 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
-from tilefold.planner.maps import Dtypes, long_vectors, rows_of
+from tilefold.planner.maps import Dtypes, long_vectors, rows_of, widens
 from tilefold.planner.plan import count
 from tilefold.planner.settled import MANY_FIELDS
 from tilefold.planner.view import VECTOR_BYTES, WARP, View, view_of
@@ -111,7 +111,12 @@ def vectors_of(
     twice as wide, are shared by all rows and all of one size.
     """
     n, size = len(rows.dtypes), rows.dtypes[0].itemsize
-    if not view.by_rows or not program.algebra.commutative or program.algebra.index:
+    if (
+        not view.by_rows
+        or not program.algebra.commutative
+        or program.algebra.index
+        or not widens(rows, program)
+    ):
         return None
     if (
         len(rows.reduced_dims) != 1

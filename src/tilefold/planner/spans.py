@@ -13,7 +13,7 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
-from tilefold.planner.maps import Dtypes
+from tilefold.planner.maps import Dtypes, widens
 from tilefold.planner.plan import count
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Problem
@@ -91,10 +91,7 @@ def is_flat(problem: Problem, program: Program, results: Dtypes) -> bool:
     n = program.algebra.inputs
     if len(problem.reduced_dims) != 1 or not program.algebra.commutative or program.algebra.index:
         return False
-    if not {*problem.dtypes, *results} <= set(ELEMENTS):
-        return False
-    seen = zip(problem.dtypes, program.elements, strict=False)
-    if any(element not in (dtype, torch.float32) for dtype, element in seen):
+    if not {*problem.dtypes, *results} <= set(ELEMENTS) or not widens(problem, program):
         return False
     sizes = [d.size for d in problem.output_dims]
     steps = [problem.length * math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
