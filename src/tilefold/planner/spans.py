@@ -26,7 +26,8 @@ THREADS = 128  # of a program at least
 EACH = (6, 20, 32)
 # Elements of its rows that a thread takes, at least: the second where rows share extra tensors, which it reads once.
 HELD = (16, 20)
-LONGEST = 4096  # elements of a row
+LONGEST_BYTES = 8 << 10  # of a row
+WHOLE = 300  # elements of a row of whole vectors, at most: longer ones fill the tiles of other plans as well
 BANKS, BANK_BYTES = 32, 4  # of shared memory
 CONFLICTS = (
     2  # words of a bank that a warp's load may take: it is as fast as memory then, with more it is not
@@ -111,7 +112,7 @@ def spans_stage(
         return None
     length, inputs = problem.length, program.algebra.inputs
     widest = max(d.itemsize for d in problem.dtypes[:inputs])
-    if not 1 < length <= LONGEST or length * widest % VECTOR_BYTES == 0:
+    if length == 1 or length * widest > LONGEST_BYTES or _fills_tiles(length, widest):
         return None
     lanes = lanes_of(length, widest, inputs)
     threads = max(THREADS, lanes)
@@ -125,15 +126,24 @@ def spans_stage(
     return spans_of(problem, program, results, rows, lanes, threads // WARP)
 
 
+def _fills_tiles(length: int, size: int) -> bool:
+    """Whether tiles of whole vectors have few lanes beyond a row's end: other plans are as fast then."""
+    vectors, rest = divmod(length * size, VECTOR_BYTES)
+    return rest == 0 and (length > WHOLE or vectors == power_above(vectors))
+
+
 def lanes_of(length: int, size: int, inputs: int) -> int:
-    """Threads of a row: few, so that each has many elements, unless a warp's loads would then take many words of one bank."""
+    """Threads of a row: few, so that each has many elements, unless a warp's loads would then take many words of one bank.
+
+    More than a warp exchange what they have through shared memory, so there are no more of those than must be.
+    """
     least, best, most = EACH
     found = []
-    for lanes in (1 << n for n in range(LONGEST.bit_length())):
+    for lanes in (1 << n for n in range(LONGEST_BYTES.bit_length())):
         each = math.ceil(length / lanes)
         if each * inputs <= most and (each >= least or lanes == 1):
             conflicts = max(CONFLICTS, conflicts_of(length, lanes, size))
-            found.append((conflicts, each > best, lanes))
+            found.append((conflicts, each > best and lanes < WARP, lanes))
     return min(found)[2] if found else power_above(math.ceil(length * inputs / most))
 
 
