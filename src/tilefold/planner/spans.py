@@ -114,7 +114,7 @@ def spans_stage(
     widest = max(d.itemsize for d in problem.dtypes[:inputs])
     if length == 1 or length * widest > LONGEST_BYTES or _fills_tiles(length, widest):
         return None
-    lanes = lanes_of(length, widest, inputs)
+    lanes = lanes_of(length, widest, inputs, len(problem.dtypes) > inputs)
     threads = max(THREADS, lanes)
     rows = threads // lanes
     if invariant and rows * length * sum(d.itemsize for d in (*problem.dtypes, *results)) > SHARED_BYTES // 2:
@@ -132,10 +132,11 @@ def _fills_tiles(length: int, size: int) -> bool:
     return rest == 0 and (length > WHOLE or vectors == power_above(vectors))
 
 
-def lanes_of(length: int, size: int, inputs: int) -> int:
+def lanes_of(length: int, size: int, inputs: int, beside: bool) -> int:
     """Threads of a row: few, so that each has many elements, unless a warp's loads would then take many words of one bank.
 
-    More than a warp exchange what they have through shared memory, so there are no more of those than must be.
+    More than a warp exchange what they have through shared memory: there are no more of those than must be, but
+    `beside` extra tensors, whose elements need registers too.
     """
     least, best, most = EACH
     found = []
@@ -143,7 +144,7 @@ def lanes_of(length: int, size: int, inputs: int) -> int:
         each = math.ceil(length / lanes)
         if each * inputs <= most and (each >= least or lanes == 1):
             conflicts = max(CONFLICTS, conflicts_of(length, lanes, size))
-            found.append((conflicts, each > best and lanes < WARP, lanes))
+            found.append((conflicts, each > best and (beside or lanes < WARP), lanes))
     return min(found)[2] if found else power_above(math.ceil(length * inputs / most))
 
 
