@@ -50,12 +50,44 @@ def test_norms_with_a_residual(shape: tuple[int, ...], dim: int) -> None:
     )
 
 
-@pytest.mark.parametrize("columns", [256, 8192, 65536])
+@pytest.mark.parametrize("columns", [3, 11, 101, 256, 501, 2049, 8192, 65536])
 def test_bits_of_a_row_beside_others(columns: int) -> None:
     x = torch.randn(512, columns, device="cuda", dtype=torch.bfloat16)
     every = tf.softmax(x, 1, guarantee="batch_invariant")
     for rows in (1, 2, 3, 17, 64, 255, 511):
         assert torch.equal(tf.softmax(x[:rows], 1, guarantee="batch_invariant"), every[:rows])
+
+
+@pytest.mark.parametrize("columns", [3, 11, 101, 501])
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_short_rows_that_begin_anywhere(columns: int, after: int) -> None:
+    held = torch.randn(10_007 * columns + after, device="cuda", dtype=torch.bfloat16)
+    x = held[after:].view(10_007, columns)
+    w = torch.randn(columns, device="cuda", dtype=torch.bfloat16)
+    near(tf.softmax(x, 1), torch.softmax(x.double(), 1))
+    got, total = tf.rms_norm(x, (columns,), w, 1e-6, residual=x)
+    near(got, F.rms_norm(2 * x.double(), (columns,), w.double(), 1e-6))
+    assert torch.equal(total, 2 * x)
+
+
+@pytest.mark.parametrize("columns", [3, 11, 101, 501])
+def test_short_rows_where_numbers_are_none(columns: int) -> None:
+    x = torch.randn(1000, columns, device="cuda")
+    x[0], x[1, 0], x[2, -1], x[3, : columns // 2] = -torch.inf, torch.inf, torch.nan, -torch.inf
+    want = torch.softmax(x.double(), 1)
+    torch.testing.assert_close(tf.softmax(x, 1).double(), want, rtol=1e-5, atol=1e-7, equal_nan=True)
+
+
+def test_short_rows_beyond_32_bits() -> None:
+    rows = (1 << 31) // 11 + 1000
+    if torch.cuda.mem_get_info()[0] < 12 * rows * 11:
+        pytest.skip("the device has too little memory free")
+    x = torch.randn(rows, 11, device="cuda", dtype=torch.bfloat16)
+    got = tf.softmax(x, 1)
+    for first in (0, rows // 2, rows - 5000):
+        near(got[first : first + 5000], torch.softmax(x[first : first + 5000].double(), 1))
+    tf.softmax(x, 1, out=x)
+    assert torch.equal(x, got)
 
 
 def test_windows_in_a_graph_and_on_two_streams() -> None:
