@@ -1,4 +1,4 @@
-"""compute-sanitizer over every family: python tests/sanitize.py memcheck|racecheck|initcheck [--part I/N] [ITS OPTIONS]
+"""compute-sanitizer over every family: python tests/sanitize.py memcheck|racecheck|initcheck [OPTIONS] [ITS OPTIONS]
 
 Each hazard is shown with the call it came in; exit code 1 if there is any. Needs a CUDA device and the CUDA toolkit's
 compute-sanitizer. cuBLAS's kernels are not ours: no product here is left to it.
@@ -6,12 +6,14 @@ compute-sanitizer. cuBLAS's kernels are not ours: no product here is left to it.
 Inputs lie between elements that are written too: kernels read whole vectors of 16 bytes where a row ends within one, and
 leave out what is beyond it, so initcheck then reports only what a kernel should have been given or should have written.
 
-`--part 2/5` makes every fifth call from the second on, and `python tests/sanitize.py run --part 2/5` does so without the
-sanitizer: that fills Triton's cache, since compiling takes most of the time.
+`--only maps` makes the calls whose name has that text; `--part 2/5` every fifth of them from the second on.
+`python tests/sanitize.py run` makes them without the sanitizer: that fills Triton's cache, since compiling takes most of the
+time.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import subprocess
@@ -72,14 +74,15 @@ SCANS = (
 )
 
 
-def run(part: str = "1/1") -> None:
+def run(part: str, only: str) -> None:
     """Under the sanitizer: every family, its name said before it runs."""
     sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
     import torch
 
     index, count = map(int, part.split("/"))
     families = chain(_folds(), _moves(), _selections(), _scans(), _maps(), _segments(), _products())
-    for name, call in islice(families, index - 1, None, count):
+    chosen = ((name, call) for name, call in families if only in name)
+    for name, call in islice(chosen, index - 1, None, count):
         torch.cuda.synchronize()  # what the call before did is said beneath its own name
         print(f"@ {name}", flush=True)
         call()
@@ -222,7 +225,7 @@ def _products() -> Calls:
             yield name, partial(tilefold.matmul, a, b, row=(row, None))
 
 
-def main(tool: str, part: str, *options: str) -> int:
+def main(tool: str, part: str, only: str, options: list[str]) -> int:
     """Run this file under the sanitizer and sort what it says by call."""
     found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     command = [
@@ -237,7 +240,7 @@ def main(tool: str, part: str, *options: str) -> int:
         sys.executable,
     ]
     process = subprocess.Popen(
-        [*command, __file__, "run", "--part", part],
+        [*command, __file__, "run", "--part", part, "--only", only],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -260,12 +263,14 @@ def main(tool: str, part: str, *options: str) -> int:
 
 
 if __name__ == "__main__":
-    tool, *options = sys.argv[1:] or [""]
-    part = options.pop(1) if options[:1] == ["--part"] else "1/1"
-    options = options[1:] if options[:1] == ["--part"] else options
-    if tool == "run":
-        run(part)
-    elif tool in ("memcheck", "racecheck", "initcheck"):
-        sys.exit(main(tool, part, *options))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tool", choices=("memcheck", "racecheck", "initcheck", "run"))
+    parser.add_argument("--part", default="1/1")
+    parser.add_argument("--only", default="")
+    asked, options = parser.parse_known_args()
+    if asked.tool == "run":
+        run(asked.part, asked.only)
     else:
-        sys.exit(str(__doc__))
+        sys.exit(main(asked.tool, asked.part, asked.only, options))

@@ -337,6 +337,14 @@ def test_results_wider_than_elements() -> None:
     check(got, torch.softmax(x.double(), 1))
 
 
+@pytest.mark.parametrize("wide", [(BF16, FP32), (FP32, FP16)], ids=str)
+def test_a_residual_of_other_bits(wide: tuple[torch.dtype, torch.dtype]) -> None:
+    x, r = torch.randn(70, 13).to(wide[0]), beginning(torch.randn(70, 13).to(wide[1]), 1)
+    got, added = executed(*kept(_norms, "rms_norm", 13, 1e-5, (False, False), True), [x, r], None)
+    assert torch.equal(added, x + r)
+    check(got, F.rms_norm((x + r).double(), (13,), eps=1e-5))
+
+
 def test_bits_of_a_row_beside_others() -> None:
     x, r, weight = torch.randn(70, 13).to(BF16), torch.randn(70, 13).to(BF16), torch.randn(13).to(BF16)
     norm = kept(_norms, "layer_norm", 13, 1e-5, (True, False), True)
