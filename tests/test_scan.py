@@ -69,6 +69,25 @@ def test_pieces_make_the_whole(split: int, backend: str, reverse: bool) -> None:
     assert type(state)._fields == MATRICES.fields
 
 
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("length", [150, 4100])
+def test_moments_of_a_state_are_the_rows(backend: str, length: int) -> None:
+    """The pivot, and the sums about it, follow the order of combination: only what they say of the row is the same."""
+    x = torch.randn(5, length, generator=torch.Generator().manual_seed(0))
+    with tilefold.backend(backend):
+        state = tilefold.scan(x, monoids.WELFORD, 1, return_state=True)[1]
+        elements, count, pivot, total, squares = (f.double() for f in state)
+        rest = tilefold.scan(x, monoids.WELFORD, 1, init=tuple(state))
+    row = x.double()
+    mean, squared = row.mean(1), (row - row.mean(1, keepdim=True)).square().sum(1)
+    assert torch.equal(elements, torch.full((5,), float(length), dtype=torch.float64))
+    assert torch.equal(count, elements)
+    torch.testing.assert_close(pivot + total / count, mean, rtol=0, atol=1e-5)
+    torch.testing.assert_close(squares - total * total / count, squared, rtol=1e-5, atol=0)
+    torch.testing.assert_close(rest[1][:, -1].double(), mean, rtol=0, atol=1e-5)
+    torch.testing.assert_close(rest[2][:, -1].double(), 2 * squared, rtol=1e-5, atol=0)
+
+
 def test_a_linear_recurrence() -> None:
     a, b, start = torch.rand(3, 500), torch.randn(3, 500), torch.randn(3)
     (_, h), state = tilefold.scan((a, b), monoids.AFFINE, 1, init=(1, start), return_state=True)

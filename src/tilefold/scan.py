@@ -66,6 +66,8 @@ def scan(
         init: the state before each row: one number or tensor a field, tensors in the shape of the inputs without `dim`, or
             one that broadcasts to it. Default: the identity.
         return_state: also give the state after each row, so that a long sequence can be scanned in pieces: `init` takes it.
+            A state is what was combined, in the order that the plan has: where one value has several forms, as sums about
+            a pivot have (WELFORD, DESCRIBE), fields may differ between backends, and what they project to does not.
         dtype: the dtype of computed results, instead of the inputs' own.
         out: tensor(s) to write the prefixes into, of the inputs' shape and the results' dtypes.
         guarantee: as in `reduce`. "run_to_run": the order of combination is fixed by shapes and layout, however many programs

@@ -62,7 +62,12 @@ COLUMNS = {
     "walked": ScanTile(4, 4, False, 1, 1),
     "walked ahead": ScanTile(4, 4, False, 1, 1, chunk=2, ahead=True),
     "walked by each thread": ScanTile(4, 2, False, 1, 1, chunk=2, ahead=True),
+    "walked, of all outer dims": ScanTile(4, 4, False, 1, 1, chunk=2, ahead=True, flat=True),
+    "walked, stored along lines": ScanTile(4, 8, False, 1, 1, chunk=4, stored=4, ahead=True),
     "shared": ScanTile(4, 2, False, 1, 1, shares=1, chunk=2, group=2, groups=2),
+    "shared, of all outer dims": ScanTile(
+        4, 4, False, 1, 1, chunk=2, stored=2, shares=1, group=2, groups=2, flat=True
+    ),
     "shared chunks": ScanTile(4, 4, False, 1, 1, shares=1, chunk=2, group=4, groups=2),
 }
 # On the machine, which takes a warp at a time.
@@ -137,7 +142,45 @@ def test_rows_that_begin_anywhere_between_vectors(length: int) -> None:
 @pytest.mark.parametrize("work", SOME.values(), ids=list(SOME))
 @pytest.mark.parametrize("name", list(COLUMNS))
 def test_columns(name: str, work: Work) -> None:
-    check(MATRICES, drawn(MATRICES, (1, 21, 5)), 1, COLUMNS[name], work)
+    check(MATRICES, drawn(MATRICES, (3 if COLUMNS[name].flat else 1, 21, 5)), 1, COLUMNS[name], work)
+
+
+@pytest.mark.parametrize("work", SOME.values(), ids=list(SOME))
+def test_results_are_neighbours_where_elements_are_not(work: Work) -> None:
+    """Columns whose results are rows, and rows whose results are columns."""
+    columns = [x.permute(1, 2, 0) for x in drawn(MATRICES, (21, 1, 5))]
+    check(MATRICES, columns, 2, COLUMNS["walked, stored along lines"], work)
+    rows = [x.permute(0, 2, 1) for x in drawn(MATRICES, (2, 5, 40))]
+    check(MATRICES, rows, 1, ScanTile(8, 16, True, 2, 1, chunk=4, stored=4), work)
+
+
+def tile_of(
+    shape: tuple[int, ...], dim: int, dims: tuple[int, ...] | None = None, guarantee: str = "run_to_run"
+) -> ScanTile:
+    """The planner's tile of a sum over `dim` of float32 elements, permuted to `dims`."""
+    x = torch.empty(shape, device="meta").permute(dims or tuple(range(len(shape))))
+    program = programs.specialize(monoids.SUM.total, (torch.float32,))
+    plan = scans.plan_scan(scans.scan_problem([x], dim, guarantee), program, Work(), H200, guarantee)
+    tile = plan.launched[0].settings
+    assert isinstance(tile, ScanTile)
+    return tile
+
+
+def test_what_columns_that_begin_between_vectors_and_permuted_inputs_take() -> None:
+    assert tile_of((600, 20000, 3), 1).chunk == 1  # a row is less than a sector
+    assert tile_of((600, 20000, 11), 1).chunk > 1
+    assert tile_of((600, 20000, 4), 1).chunk > 1  # vectors
+    assert tile_of((600, 20000, 3), 1, guarantee="batch_invariant").chunk > 1
+    assert tile_of((3333, 9001), 0).lines == 128
+    assert not tile_of((100, 2000, 333), 1).flat
+    assert tile_of((64, 3001, 129), 1).flat  # a third of the lanes would be idle
+    assert not tile_of((64, 3001, 128), 1).flat
+    assert tile_of((5000, 70, 120), 2, (1, 2, 0)).stored == 16
+    assert tile_of((5000, 70, 120), 0).stored == 1
+    beside = tile_of((60, 128, 5000), 1, (0, 2, 1))
+    assert (beside.by_rows, beside.lines, beside.shares) == (True, 16, 0)
+    assert tile_of((2, 20, 1 << 20), 1, (0, 2, 1)).shares > 0
+    assert tile_of((60, 128, 5000), 1, (0, 2, 1), "batch_invariant").lines == 1
 
 
 @pytest.mark.parametrize("length", [1, 32, 33, 127, 129])
@@ -292,6 +335,8 @@ def test_strides_and_storage_anywhere() -> None:
         (x.transpose(0, 2), 0),
         (x[:, :1].expand(3, 9, 100), 1),
         (x.permute(1, 2, 0), 1),
+        (x.permute(1, 2, 0), 2),
+        (x.permute(0, 2, 1), 1),
     ]:
         same(scanned("interpret", value, monoids.SUM, dim), [torch.cumsum(value, dim)])
 

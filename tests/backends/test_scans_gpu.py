@@ -43,6 +43,32 @@ def test_bits_repeat_and_torch_agrees(shape: tuple[int, int], dim: int, dtype: t
     assert torch.equal(got.indices.cpu(), want.indices)
 
 
+ODD = [
+    ((64, 3001, 129), 1, (0, 1, 2)),
+    ((100, 2000, 333), 1, (0, 1, 2)),
+    ((600, 2003, 3), 1, (0, 1, 2)),
+    ((1, 3333, 9001), 1, (0, 1, 2)),
+    ((2003, 70, 120), 2, (1, 2, 0)),
+    ((60, 128, 2001), 1, (0, 2, 1)),
+    ((2, 20, 1 << 18), 1, (0, 2, 1)),
+]
+
+
+@pytest.mark.parametrize(("shape", "dim", "dims"), ODD, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_odd_widths_and_permuted_inputs(
+    shape: tuple[int, ...], dim: int, dims: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """Whole numbers, so that every order of combination is exact."""
+    x = torch.randint(-2, 3, shape, device="cuda").to(dtype).permute(dims)
+    want = x.double().cumsum(dim).to(dtype)
+    for _ in range(2):
+        assert torch.equal(tilefold.cumsum(x, dim), want)
+    flipped = x.flip(dim).double().cumsum(dim).flip(dim).to(dtype)
+    (got,) = leaves(tilefold.scan(x, monoids.SUM, dim, reverse=True))
+    assert torch.equal(got, flipped)
+
+
 @pytest.mark.parametrize(("shape", "dim"), [((1, 1 << 27), 1), ((1 << 24, 9), 0)], ids=str)
 def test_ten_times_more_programs_than_fit(shape: tuple[int, int], dim: int) -> None:
     """Some 1.3 GB, freed at its end; whole numbers, so that every order of combination is exact."""

@@ -178,6 +178,13 @@ OPERATIONS = (
         ("tests/backends/test_scans.py::test_rows[shared-backward]",),
     ),
     Mutant(
+        "lines that are counted across the outer dims are all of the first",
+        "backends/triton/kernels/scan_elements.py",
+        "outer, line = number // lines, number % lines",
+        "outer, line = number // lines * 0, number % lines",
+        ("tests/backends/test_scans.py::test_columns[walked, of all outer dims-backward]",),
+    ),
+    Mutant(
         "a block's carry forgets the blocks before it",
         "backends/triton/kernels/scans.py",
         "* LINES + lane, beyond, keep, stride_carries)",

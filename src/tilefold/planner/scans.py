@@ -52,6 +52,23 @@ COSTLY_BYTES = (128, 64)
 SHARED_WARPS = 4  # of a program that shares rows
 COLUMN_WARPS = 4  # of one that shares columns
 COLUMN_LINES = 16  # of a tile of shared columns
+ACROSS_BYTES = 64  # of a column of results that a program writes at once, of rows whose results are columns
+MOST_STORED = 32  # results of a chunk that are one store
+SECTOR_BYTES = 32
+PACKED_WORDS, PACKED_WARPS = (
+    16,
+    4,
+)  # of columns whose rows are less than a sector: of states a thread, of a program
+UNALIGNED_BYTES = (
+    512,
+    256,
+)  # of a row that a walk of columns between vectors reads at once, if one of them does
+LANES_USED = 0.75  # of such tiles at least
+EVEN_UNALIGNED = 0.85  # as EVEN, of such tiles where SMs have several
+NARROW_BYTES, NARROW_SUMS = (
+    4,
+    64,
+)  # elements below have the words of SHARED_WORDS twice where prefixes are sums
 TREE = 8  # shares of a group, and groups of a block, where many lines run beside each other
 LONE_TREE = 128  # shares of a block where few do: many shares of a line run at the same time, and one look is all they take
 COLUMN_TREE = 16  # the same of columns: a state of each column is read for each share
@@ -80,6 +97,8 @@ class ScanTile:
     many shares' states meet in one tree, and how many groups' (see the kernel). `ahead`: a walk reads a tile before it
     scans the one before. `pause`: nanoseconds between looks at what others make known. `sums`: a chunk's prefixes are sums.
     `again`: shares are read again, not kept in registers.
+    `flat`: lines are counted along all their dims as one, so that no program has few. `stored`, of columns whose results are
+    neighbours along a line: those that are one store, too.
     `align`: tiles count from a multiple of so many elements before each row, so that rows of any length are read in vectors.
     """
 
@@ -99,6 +118,7 @@ class ScanTile:
     sums: bool = False
     align: int = 1
     again: bool = False
+    flat: bool = False
 
     @property
     def note(self) -> str:
@@ -106,7 +126,7 @@ class ScanTile:
         kind = "rows" if self.by_rows else "columns"
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
         tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
-        ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}"
+        ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}{',flat' * self.flat}"
         aligned = f",align{self.align}" if self.align > 1 else ""
         return f"scan_{kind}:{tile}{shared},w{self.num_warps}{ways}{aligned}"
 
@@ -147,8 +167,9 @@ def plan_scan(
     align = view.full_vector if not alone and _is_aligned(problem, view) else 1
     sums = sums and _has_sums(program, work)
     load = Load(
-        words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align, sums
-    )
+        words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align, sums,
+        _is_across(problem, view), min(d.itemsize for d in program.outputs),
+    )  # fmt: skip
     tile = _tile(view, load, NOMINAL if alone else device, alone)
     tile = replace(tile, work=work, sums=sums and tile.chunk > 1)
     fields = len(program.state)
@@ -186,6 +207,8 @@ def state_words(program: Program) -> int:
 def line_blocks(problem: Problem, tile: ScanTile) -> tuple[int, int]:
     """Blocks of neighbouring lines along the last dim of lines, and in all."""
     sizes = [d.size for d in problem.output_dims] or [1]
+    if tile.flat:
+        return math.prod(sizes[:-1]), math.ceil(math.prod(sizes) / tile.lines)
     along = math.ceil(sizes[-1] / tile.lines)
     return along, along * math.prod(sizes[:-1])
 
@@ -199,7 +222,10 @@ def shared_words(problem: Problem, tile: ScanTile, words: int) -> int:
 
 @dataclass(frozen=True)
 class Load:
-    """What a thread carries: words of a state, bytes of an element of every input, results; is a combine costly."""
+    """What a thread carries: words of a state, bytes of an element of every input, results; is a combine costly.
+
+    `across`: neighbouring results lie along the other axis than neighbouring elements of the largest input.
+    """
 
     words: int
     bytes: int
@@ -207,6 +233,8 @@ class Load:
     costly: bool
     align: int = 1
     sums: bool = False
+    across: bool = False
+    result_bytes: int = 4
 
     @property
     def serial(self) -> bool:
@@ -223,14 +251,26 @@ def _is_aligned(problem: Problem, view: View) -> bool:
     return view.aligns and fits and narrow and view.full_vector <= view.length
 
 
+def _is_across(problem: Problem, view: View) -> bool:
+    """Whether results are neighbours along lines where the largest input's elements are not, or the other way round."""
+    (scanned,) = problem.reduced_dims
+    if not problem.output_dims:
+        return False
+    beside = problem.output_dims[-1].output == 1 and scanned.output != 1
+    return beside if view.by_rows else scanned.output == 1 and scanned.size > 1
+
+
 def _is_costly(program: Program) -> bool:
     return sum(node.op not in ("input", "const") for node in program.combine.graph.nodes) > COSTLY
 
 
 def _tile(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
+    if view.by_rows and load.across and not alone:
+        return _rows_across(view, load, device)
     if view.by_rows:
         return _of_rows(view, load, device, alone)
-    return _of_columns(view, load, device, alone)
+    tile = _of_columns(view, load, device, alone)
+    return replace(tile, stored=min(tile.chunk, MOST_STORED)) if load.across else tile
 
 
 def _lane_elements(words: int, held: int, least: int) -> int:
@@ -271,11 +311,29 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     if not load.costly:
         chunk = min(slots, 2 * run) if run > 1 else 1
     each = _lane_elements(load.words, SHARED_WORDS, chunk)
+    if load.sums and load.bytes < NARROW_BYTES:
+        chunk, each = min(slots, SUMS_CHUNK), NARROW_SUMS
     if lone and not load.costly:
         each = max(chunk, LONE_ELEMENTS, power_below(LONE_BYTES // load.bytes))
     tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
     tile = replace(tile, again=each > KEPT_ELEMENTS)
     return _shared(tile, length, LONE_TREE, 1) if lone else _shared(tile, length, TREE, TREE)
+
+
+def _rows_across(view: View, load: Load, device: Device) -> ScanTile:
+    """Rows whose results are columns: several at once, so that a store writes whole sectors."""
+    slots, run = power_above(view.length), view.vector
+    lines = min(power_above(view.inner), max(1, ACROSS_BYTES // load.result_bytes))
+    chunk = min(slots, max(2 * run, COSTLY_CHUNK if load.costly else 1))
+    each = _lane_elements(load.words, LANE_WORDS, chunk)
+    length = max(chunk, min(slots, SHARED_WARPS * WARP * each // lines))
+    tile = ScanTile(
+        lines, length, True, min(run, slots), SHARED_WARPS, chunk=chunk, stored=min(chunk, MOST_STORED)
+    )
+    programs = math.ceil(view.inner / lines) * view.outer
+    if view.length <= length or 2 * programs >= device.sms:
+        return tile
+    return _shared(tile, view.length, TREE, TREE)
 
 
 def _walking_warps(programs: int, device: Device, most: int, even: float) -> int:
@@ -293,6 +351,8 @@ def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile
     lines = WARP * vector if alone else min(power_above(view.inner), WARP * vector)
     blocks = math.ceil(view.inner / lines) * view.outer
     one = _columns(view, load, vector, lines, 1)
+    if not alone:
+        one = _packed(one, view, load, 1)
     if view.length <= one.length or (not alone and blocks >= WARPS_AN_SM * device.sms):
         return one
     if not alone:
@@ -320,6 +380,10 @@ def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> Sca
 
 def _walked_columns(view: View, load: Load, vector: int, device: Device) -> ScanTile | None:
     """Narrow tiles of many warps, where there are as many as SMs at least: they share nothing and wait for nobody."""
+    if view.vector == 1 and view.element >= NARROW_BYTES and not load.costly and not load.sums:
+        found = _unaligned_columns(view, load, device)
+        if found is not None:
+            return found
     for wide in COSTLY_BYTES if load.costly else WALKED_BYTES:
         lines = max(vector, min(wide // view.element, power_above(view.inner)))
         programs = math.ceil(view.inner / lines) * view.outer
@@ -328,7 +392,39 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
         if warps and WARP * warps * vector >= lines:
             tile = _columns(view, load, vector, lines, warps)
             if tile.length * lines == WARP * warps * vector * tile.chunk:
+                return _packed(tile, view, load, PACKED_WARPS)
+    return None
+
+
+def _packed(tile: ScanTile, view: View, load: Load, warps: int) -> ScanTile:
+    """Columns whose rows are less than a sector: neighbouring threads have the next rows, not rows a chunk apart."""
+    if view.vector > 1 or load.costly or load.sums or view.inner * view.element >= SECTOR_BYTES:
+        return tile
+    length = max(1, WARP * warps * max(1, PACKED_WORDS // load.words) // tile.lines)
+    return replace(tile, length=min(power_above(view.length), length), num_warps=warps, chunk=1)
+
+
+def _unaligned_columns(view: View, load: Load, device: Device) -> ScanTile | None:
+    """Wide tiles of columns that begin between vectors: a narrow one's rows are sectors in part.
+
+    Half of the SMs do, where each has one; columns that leave lanes of the last tile idle are counted across the outer dims.
+    """
+    for wide in UNALIGNED_BYTES:
+        lines = wide // view.element
+        blocks = math.ceil(view.inner / lines)
+        programs = blocks * view.outer
+        rounds = math.ceil(programs / device.sms) * device.sms
+        even = programs <= device.sms or programs / rounds >= EVEN_UNALIGNED
+        if view.inner >= LANES_USED * blocks * lines and 2 * programs >= device.sms and even:
+            tile = _columns(view, load, 1, lines, MOST_WARPS)
+            if tile.length * lines == WARP * MOST_WARPS * tile.chunk:
                 return tile
+    lines = UNALIGNED_BYTES[-1] // view.element
+    idle = WARP < view.inner < LANES_USED * math.ceil(view.inner / lines) * lines
+    if idle and view.outer > 1 and 2 * view.inner * view.outer >= device.sms * lines:
+        tile = _columns(view, load, 1, lines, WALKING_WARPS)
+        if tile.length * lines == WARP * WALKING_WARPS * tile.chunk:
+            return replace(tile, flat=True)
     return None
 
 

@@ -81,15 +81,16 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
         "LINES": tile.lines,
         "NUMBER": tile.length // tile.chunk,
         "CHUNK": tile.chunk,
-        "COUNT": tile.stored if tile.by_rows else 1,
+        "COUNT": tile.stored,
         "BY_ROWS": tile.by_rows,
         "RUN": tile.run,
         "REVERSE": work.reverse,
         "EXCLUSIVE": work.exclusive,
         "HAS_INIT": work.init,
-        "MASK_LINES": lines % tile.lines != 0,
+        "MASK_LINES": (problem.outputs if tile.flat else lines) % tile.lines != 0,
         "SUMS": tile.sums,
         "ALIGN": tile.align,
+        "FLAT": tile.flat,
     }
     wide = {"WIDE": _reach(problem) + 2 * tile.length * _farthest(problem) > NARROW}
     if not tile.shares:

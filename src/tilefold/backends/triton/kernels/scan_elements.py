@@ -56,6 +56,19 @@ def near_lines(LINES: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr):
     return line
 
 
+def lines_of(block, line_blocks, lane, lines, LINES: tl.constexpr, FLAT: tl.constexpr):
+    """(number along the outer dims, along the last one, is it a line) of a block's lines; FLAT: of all dims as one."""
+    if FLAT:
+        number = block * LINES + lane
+        outer, line = number // lines, number % lines
+        keep = outer < line_blocks
+    else:
+        outer = block // line_blocks
+        line = block % line_blocks * LINES + lane
+        keep = line < lines
+    return outer, line, keep
+
+
 def chunks_begin(base, NUMBER: tl.constexpr, CHUNK: tl.constexpr, REVERSE: tl.constexpr):
     """Where the NUMBER chunks of a tile begin along the line, in the order of the scan; the tile begins at `base`."""
     number = tl.arange(0, NUMBER)

@@ -127,7 +127,7 @@ def store_results(
 ):  # fmt: skip
     """Write COUNT results of each chunk, up to that of number TURN, in memory's order where their elements are."""
     FIRST: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN - COUNT + 1
-    if BY_ROWS:
+    if BY_ROWS or COUNT > 1:
         at = of_chunks(begin, BY_ROWS)[:, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
         offset = of_lines(y_begin, BY_ROWS)[:, :, None] + at * y_step
         kept = of_lines(keep, BY_ROWS)[:, :, None]
@@ -136,7 +136,7 @@ def store_results(
         offset = of_lines(y_begin, BY_ROWS) + at * y_step
         kept = of_lines(keep, BY_ROWS)
     for r in tl.static_range(len(y_ptrs)):
-        result = joined([turned(x[r]) for x in results], COUNT) if BY_ROWS else turned(results[0][r])
+        result = joined([turned(x[r]) for x in results], COUNT) if BY_ROWS or COUNT > 1 else turned(results[0][r])
         if MASKED and len(span) > 1:
             whole, begun, unended = whole_vectors(at, span, BY_ROWS)
             if MASK_LINES:
@@ -202,27 +202,50 @@ def store_sums(
         near = near | (some == 0)
     if MASK_LINES:
         near = near | tl.broadcast_to(over_tile(keep, BY_ROWS) == 0, near.shape)
-    results = ()
-    total = start
-    for u in tl.static_range(CHUNK):
-        total = total + scale * terms[u]
-        results = results + (SHOWN(top, total),)
     if tl.reduce(near.to(tl.int32), None, both_bits) == 0:
-        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, MASKED, MASK_LINES)
-        walked = ()
+        walk_sums(
+            rows, base, near, begin, y_ptrs, y_begin, y_step, keep, span, state, start, scale, top, CHUNK,
+            RUN, BY_ROWS, REVERSE, MASKED, MASK_LINES,
+        )  # fmt: skip
+    else:
+        total = start
+        row = ()
         for u in tl.static_range(CHUNK):
-            met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+            total = total + scale * terms[u]
+            shown = (SHOWN(top, total),)
+            row = shown + row if REVERSE else row + shown
+            if u % COUNT == COUNT - 1:
+                store_results(
+                    y_ptrs, begin, y_begin, y_step, row, keep, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED,
+                    MASK_LINES,
+                )  # fmt: skip
+                row = ()
+
+
+def walk_sums(
+    rows, base, near, begin, y_ptrs, y_begin, y_step, keep, span, state, start, scale, top, CHUNK: tl.constexpr,
+    RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """Write a tile some of whose chunks sums do not hold: these are walked as others are, a few neighbours at a time.
+
+    Elements are read again, in a loop: it is rare, and is to need few registers and little code. Two vectors of a row at a
+    time are a whole sector to store.
+    """
+    STEP: tl.constexpr = min(CHUNK, 2 * RUN) if BY_ROWS else 1
+    total = start
+    for k in range(0, CHUNK, STEP):
+        part = begin + (CHUNK - STEP - k if REVERSE else k)
+        found = tile_elements(rows, part, keep, span, BY_ROWS, RUN, STEP, MASKED, MASK_LINES)
+        results = ()
+        for u in tl.static_range(STEP):
+            total = total + scale * chunk_term(found, base, part, span, u, STEP, BY_ROWS, REVERSE, MASKED)
+            met = lifted(found, part, keep, span, u, STEP, BY_ROWS, REVERSE, MASKED, MASK_LINES)
             state = AS_STATE(*COMBINE(*state, *met))
-            walked = walked + (EITHER(near, *results[u], *PROJECT(*state)),)
-        results = walked
-    row = ()
-    for u in tl.static_range(CHUNK):
-        row = (results[u],) + row if REVERSE else row + (results[u],)
-        if u % COUNT == COUNT - 1:
-            store_results(
-                y_ptrs, begin, y_begin, y_step, row, keep, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
-            )
-            row = ()
+            shown = (EITHER(near, *SHOWN(top, total), *PROJECT(*state)),)
+            results = shown + results if REVERSE else results + shown
+        store_results(
+            y_ptrs, part, y_begin, y_step, results, keep, span, STEP - 1, STEP, STEP, BY_ROWS, REVERSE, MASKED, MASK_LINES
+        )
 
 
 def store_chunks(

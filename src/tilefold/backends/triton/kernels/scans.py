@@ -35,6 +35,7 @@ from tilefold.backends.triton.kernels.scan_elements import (
     either_bits,
     last_slots,
     lines_begin,
+    lines_of,
     near_lines,
     states_before,
     tile_elements,
@@ -50,25 +51,62 @@ from tilefold.backends.triton.kernels.scan_prefixes import (
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
+def walked_tiles(
+    rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    MASK_LINES: tl.constexpr, SUMS: tl.constexpr, PART: tl.constexpr, HEAD: tl.constexpr,
+):  # fmt: skip
+    """Read, scan and write all tiles of some lines in one loop; the state after them.
+
+    There is code of two tiles at most, one in part and a whole one: Triton's compiler takes the time of a square of it.
+    """
+    LENGTH: tl.constexpr = NUMBER * CHUNK
+    end = length
+    if HEAD:  # then there is one line
+        end = tl.reduce(span[1], 0, either_bits)
+    count = (end + LENGTH - 1) // LENGTH
+    for k in range(count):
+        tile = count - 1 - k if REVERSE else k
+        if HEAD or PART:
+            edge = tile * LENGTH + LENGTH > end
+            if HEAD:
+                edge = edge | (tile == 0)
+            if edge:
+                carry = walked_place(
+                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS,
+                    REVERSE, EXCLUSIVE, True, MASK_LINES, SUMS,
+                )  # fmt: skip
+            else:
+                carry = walked_place(
+                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS,
+                    REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
+                )  # fmt: skip
+        else:
+            carry = walked_place(
+                rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS,
+                REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
+            )  # fmt: skip
+    return carry
+
+
 def scan_walked(
     inputs, inits, y_ptrs, s_ptrs, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length, line_blocks,
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
     RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
     WHOLE: tl.constexpr, PART: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr, SUMS: tl.constexpr,
-    ALIGN: tl.constexpr, HEAD: tl.constexpr,
+    ALIGN: tl.constexpr, HEAD: tl.constexpr, FLAT: tl.constexpr,
 ):  # fmt: skip
     """Scan lines from end to end.
 
     A program owns LINES neighbouring lines, all of their elements. It reads and writes tiles of NUMBER chunks of CHUNK
     elements of each, with the state of what came before them in registers: one in part (HEAD, where rows are aligned),
     WHOLE tiles (0: none, 1: one, 2: any number), and one in PART behind them in memory (which a reverse scan meets first).
-    AHEAD: the next whole tile is read before one is scanned; the last one twice.
+    AHEAD: the next whole tile is read before one is scanned; the last one twice. Else all tiles are of one loop. FLAT: lines
+    are counted along all their dims as one, `line_blocks` being the size of the outer ones.
     """
     LENGTH: tl.constexpr = NUMBER * CHUNK
     pid = tl.program_id(0).to(tl.int64)
-    outer = pid // line_blocks
-    line = pid % line_blocks * LINES + near_lines(LINES, RUN, BY_ROWS)
-    keep = line < lines
+    outer, line, keep = lines_of(pid, line_blocks, near_lines(LINES, RUN, BY_ROWS), lines, LINES, FLAT)
     rows = lines_begin(inputs, outer, outer_sizes, line)
     y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
     if WIDE:
@@ -78,57 +116,55 @@ def scan_walked(
     else:
         span = (length,)
     carry = states_before(inits, outer, outer_sizes, line, keep, LINES, HAS_INIT)
-    start = 0
-    whole = length // LENGTH * LENGTH
-    if HEAD:  # then there is one line
-        start = LENGTH
-        whole = tl.maximum(tl.reduce(span[1], 0, either_bits) // LENGTH * LENGTH, LENGTH)
-    if PART and REVERSE:
-        carry = walked_place(
-            rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
-            EXCLUSIVE, True, MASK_LINES, SUMS,
+    if WHOLE > 1 and not AHEAD:
+        carry = walked_tiles(
+            rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+            MASK_LINES, SUMS, PART, HEAD,
         )  # fmt: skip
-    if HEAD and not REVERSE:
-        carry = walked_place(
-            rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
-            True, MASK_LINES, SUMS,
-        )  # fmt: skip
-    if WHOLE > 1 and AHEAD:
-        begin = chunks_begin(whole - LENGTH if REVERSE else start, NUMBER, CHUNK, REVERSE)
-        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, False, MASK_LINES)
-        for k in range(start, whole, LENGTH):
-            begin = chunks_begin(start + whole - LENGTH - k if REVERSE else k, NUMBER, CHUNK, REVERSE)
-            ahead = tl.minimum(k + LENGTH, whole - LENGTH)
-            later = tile_elements(
-                rows, chunks_begin(start + whole - LENGTH - ahead if REVERSE else ahead, NUMBER, CHUNK, REVERSE), keep, span,
-                BY_ROWS, RUN, CHUNK, False, MASK_LINES,
-            )  # fmt: skip
-            carry = walked_tile(
-                rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
-                EXCLUSIVE, False, MASK_LINES, SUMS,
-            )  # fmt: skip
-            found = later
-    elif WHOLE > 1:
-        for k in range(start, whole, LENGTH):
+    else:
+        start = 0
+        whole = length // LENGTH * LENGTH
+        if HEAD:  # then there is one line
+            start = LENGTH
+            whole = tl.maximum(tl.reduce(span[1], 0, either_bits) // LENGTH * LENGTH, LENGTH)
+        if PART and REVERSE:
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, start + whole - LENGTH - k if REVERSE else k, keep, span, carry, NUMBER, CHUNK,
-                COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
+                rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
+                EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
-    elif WHOLE:
-        carry = walked_place(
-            rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
-            False, MASK_LINES, SUMS,
-        )  # fmt: skip
-    if HEAD and REVERSE:
-        carry = walked_place(
-            rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
-            True, MASK_LINES, SUMS,
-        )  # fmt: skip
-    if PART and not REVERSE:
-        carry = walked_place(
-            rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
-            EXCLUSIVE, True, MASK_LINES, SUMS,
-        )  # fmt: skip
+        if HEAD and not REVERSE:
+            carry = walked_place(
+                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+                True, MASK_LINES, SUMS,
+            )  # fmt: skip
+        if WHOLE > 1 and AHEAD:
+            begin = chunks_begin(whole - LENGTH if REVERSE else start, NUMBER, CHUNK, REVERSE)
+            found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, False, MASK_LINES)
+            for k in range(start, whole, LENGTH):
+                begin = chunks_begin(start + whole - LENGTH - k if REVERSE else k, NUMBER, CHUNK, REVERSE)
+                ahead = tl.minimum(k + LENGTH, whole - LENGTH)
+                next_begin = chunks_begin(start + whole - LENGTH - ahead if REVERSE else ahead, NUMBER, CHUNK, REVERSE)
+                later = tile_elements(rows, next_begin, keep, span, BY_ROWS, RUN, CHUNK, False, MASK_LINES)
+                carry = walked_tile(
+                    rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS,
+                    REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
+                )  # fmt: skip
+                found = later
+        elif WHOLE:
+            carry = walked_place(
+                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+                False, MASK_LINES, SUMS,
+            )  # fmt: skip
+        if HEAD and REVERSE:
+            carry = walked_place(
+                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+                True, MASK_LINES, SUMS,
+            )  # fmt: skip
+        if PART and not REVERSE:
+            carry = walked_place(
+                rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
+                EXCLUSIVE, True, MASK_LINES, SUMS,
+            )  # fmt: skip
     if len(s_ptrs) > 0:
         store_last(s_ptrs, outer_offset(outer, outer_sizes, s_outer) + line * s_line, carry, keep)
 
@@ -175,6 +211,7 @@ def scan_tiles(
     RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
     PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
     WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr, AGAIN: tl.constexpr,
+    FLAT: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
@@ -194,10 +231,8 @@ def scan_tiles(
     pid = tl.atomic_add(words_ptr, 1, sem="relaxed")
     share = pid // blocks
     block = pid % blocks
-    outer = block // line_blocks
     lane = near_lines(LINES, RUN, BY_ROWS)
-    line = block % line_blocks * LINES + lane
-    keep = line < lines
+    outer, line, keep = lines_of(block, line_blocks, lane, lines, LINES, FLAT)
     rows = lines_begin(inputs, outer, outer_sizes, line)
     y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
     if WIDE:
