@@ -9,7 +9,9 @@ import tilefold
 from tilefold import errors
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.lower import calls_of
+from tilefold.planner import moves
 from tilefold.planner.device import H200
+from tilefold.planner.moves import Move
 from tilefold.planner.plan import LibraryCall
 from tilefold.requests import Rearrangement
 from tilefold.xray.machine.counts import global_cost, shared_cost
@@ -59,6 +61,7 @@ def test_widths(dtype: torch.dtype) -> None:
         ((), (0, -1)), ((63,), (0, 0)), ((1, 63), (0, 1)), ((63, 1), (0, 1)), ((0, 5), (0, 1)), ((64, 65), (0, 1)),
         ((127, 129), (-1, 0)), ((5, 8, 8), (1, 2)), ((5, 3, 7), (0, 2)), ((2, 3, 4, 8), (1, 2)), ((300, 8), (0, 1)),
         ((3, 300), (0, 1)), ((4, 1, 5), (0, 1)), ((6, 5, 4, 3), (0, 3)), ((3, 129, 16), (1, 2)), ((3, 16, 129), (1, 2)),
+        ((5, 36, 49), (1, 2)), ((2, 3, 37, 70), (2, 3)), ((4, 33, 5, 40), (1, 3)),
     ],
     ids=str,
 )  # fmt: skip
@@ -175,6 +178,44 @@ def test_what_changes_no_places_is_a_plain_copy() -> None:
     assert not isinstance(step, LibraryCall)
 
 
+def chosen(view: Tensor) -> Move:
+    request = Rearrangement(tuple(view.shape), view.dtype, "run_to_run")
+    (step,) = request.plan([view], H200, library=False)[1].launched
+    return step.settings
+
+
+def lying(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta").transpose(-1, -2)
+
+
+def test_a_batch_whose_results_are_runs_joins_the_columns() -> None:
+    """A row of the result is one tile's where it is short and begins anywhere, and 16 rows of 32 bytes are not."""
+    move = chosen(lying(1000, 129, 128))
+    assert (move.rows.size, move.columns.size, move.outer) == (129, 128000, ())
+    assert (move.block_rows, move.block_columns) == (256, 32)
+    assert chosen(lying(1000, 16, 16)).columns.size == 16
+
+
+def test_tiles_that_share_sectors_are_near_where_memory_is_far() -> None:
+    """Rows that begin anywhere, and more of them than the L2 holds a column of tiles of."""
+    assert chosen(lying(200001, 333)).group > 0
+    assert chosen(lying(3001, 333)).group == 0
+    assert chosen(lying(200001, 320)).group == 0
+
+
+def test_results_are_kept_in_the_l2_unless_they_are_far_larger() -> None:
+    assert chosen(lying(8192, 8192)).keep
+    assert not chosen(lying(1 << 15, 1 << 15)).keep
+
+
+def test_groups_of_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last group is lower than the others."""
+    monkeypatch.setattr(moves, "STRIP", 0)
+    x = numbers(35 * 128 + 3, 70, dtype=torch.bfloat16)
+    assert chosen(x.T).group == moves.GROUP
+    check(x, 0, 1, "interpret")
+
+
 def planned(view: Tensor) -> calls.Call:
     request = Rearrangement(tuple(view.shape), view.dtype, "run_to_run")
     problem, plan = request.plan([view], H200, library=False)
@@ -196,7 +237,7 @@ def test_both_sides_are_whole_vectors_and_sectors(dtype: torch.dtype) -> None:
         assert shared_cost(outcome.accesses).conflicts == 0
 
 
-@pytest.mark.parametrize("shape", [(33, 130), (130, 33), (64, 3), (3, 5, 65)], ids=str)
+@pytest.mark.parametrize("shape", [(33, 130), (130, 33), (64, 3), (3, 5, 65), (3, 37, 50)], ids=str)
 def test_edges_from_the_ptx(shape: tuple[int, ...]) -> None:
     x = numbers(*shape, dtype=torch.bfloat16)
     view = x.transpose(-1, -2)

@@ -9,7 +9,7 @@ from made import cpu_bench, small_case, total, variant
 from tilefold.bench import gate
 from tilefold.bench.cases import Case, outputs_of
 from tilefold.bench.measure import measure_case
-from tilefold.bench.suites import folds, or_small_axis
+from tilefold.bench.suites import folds, or_small_axis, transpose
 
 SMALL = [*folds.cases("small"), *or_small_axis.cases("small")]
 
@@ -161,3 +161,18 @@ def test_a_variant_that_raises_is_a_row_that_says_so() -> None:
 
     row = measure_case(cpu_bench(), small_case(), [variant(broken)]).measurements[0]
     assert (row.status, row.note) == ("error", "RuntimeError: no luck")
+
+
+@pytest.mark.parametrize("lies", ["a view", "padded rows"])
+def test_a_transpose_must_be_contiguous(lies: str) -> None:
+    """A view of the input costs nothing, and rows of a padded length begin at sectors where those asked for do not."""
+    case = transpose.transpose_case((0, 1), (20, 33), "fp32")
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        if lies == "a view":
+            return x.T
+        padded = x.new_empty(33, 32)[:, :20]
+        return padded.copy_(x.T)
+
+    assert verdict(case, lambda x: x.T.contiguous()) is None
+    assert "not those of a contiguous tensor" in str(verdict(case, call))

@@ -52,7 +52,8 @@ class Case:
     where the operation rounds; `result_dtypes` and `result_shape` are what a variant must return. `operations_each` is the
     least arithmetic an element needs. `group` names the plot that the case belongs to. With
     `has_index` the last output is a position, and any position of the same element is right. `altered`: see `draw`.
-    `results`: the outputs' shape, where it is not that of the output dims.
+    `results`: the outputs' shape, where it is not that of the output dims. `contiguous`: outputs must lie so in memory, where
+    that is what the operation is for.
     """
 
     operation: str
@@ -71,6 +72,7 @@ class Case:
     layout: Layout | None = None
     monoid: Monoid | None = field(default=None, repr=False, compare=False)
     results: tuple[int, ...] | None = None
+    contiguous: bool = False
 
     @property
     def name(self) -> str:

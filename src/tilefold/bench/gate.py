@@ -60,7 +60,7 @@ def check(case: Case, call: Call, x: torch.Tensor, probes: Sequence[Probe]) -> s
 
 
 def fault(case: Case, x: torch.Tensor, result: object, want: Outputs) -> str | None:
-    """What is wrong with one result, or None: number, shapes and dtypes of the outputs, then their elements."""
+    """What is wrong with one result, or None: number, shapes, dtypes and strides of the outputs, then their elements."""
     try:
         got = outputs_of(result)
     except TypeError:
@@ -70,6 +70,8 @@ def fault(case: Case, x: torch.Tensor, result: object, want: Outputs) -> str | N
     for number, (g, dtype) in enumerate(zip(got, case.result_dtypes, strict=True)):
         if tuple(g.shape) != case.result_shape or g.dtype != dtype:
             return f"output {number} is {tuple(g.shape)} {g.dtype}, not {case.result_shape} {dtype}"
+        if case.contiguous and not g.is_contiguous():
+            return f"output {number} has the strides {g.stride()}, not those of a contiguous tensor"
     if case.has_index:
         return _index_fault(case, x, got, want)
     for g, w in zip(got, want, strict=True):

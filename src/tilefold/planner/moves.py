@@ -20,19 +20,23 @@ from tilefold.problem import Dim, Problem
 SEGMENT = 256  # bytes that a tile touches side by side, where the layout has them: two lines of the L2
 LINE = 128  # of the L2: a side that has as much leaves the other a dim that would make that one's segments longer
 SECTOR = 32  # bytes that memory moves at once
-GROUP = 8  # rows of tiles side by side
-GROUP_APART = 32  # the same where results begin anywhere: neighbours share sectors, put together in the L2
 # Rows, columns, warps of a tile by an element's bytes, and by whether the input's rows and the result's begin at sectors.
-APART = {
-    (2, True, False): (256, 128, 8),
-    (4, True, False): (256, 64, 4),
-    (2, False, False): (128, 64, 4),
-    (4, False, False): (128, 64, 4),
-    (2, False, True): (64, 128, 8),
-    (4, False, True): (64, 128, 8),
-}
+TILES = {
+    (1, True, True): (64, 256, 16), (1, True, False): (256, 128, 16),
+    (1, False, True): (32, 256, 4), (1, False, False): (32, 256, 4),
+    (2, True, True): (128, 128, 8), (2, True, False): (256, 128, 8),
+    (2, False, True): (64, 64, 4), (2, False, False): (128, 64, 4),
+    (4, True, True): (64, 64, 8), (4, True, False): (256, 64, 4),
+    (4, False, True): (64, 64, 8), (4, False, False): (128, 64, 4),
+    (8, True, True): (64, 64, 8),
+}  # fmt: skip
+AREA = {1: 1 << 14, 2: 1 << 12, 4: 1 << 12, 8: 1 << 10}  # elements of a tile at least, where a side is short
+SHORTEST, LONGEST = 32, 256  # rows of a result that are one tile's, where tiles write runs of memory
+RUN = 1 << 13  # elements of such a tile
+GROUP = 32  # tiles of rows that begin anywhere, one below the other, before the ones beside them
+STRIP = 24 << 20  # bytes moved until the neighbours' turn, of which the L2 still holds what they share
 MOST_SIDE = 1 << 12  # a tile's longest side
-CACHED = 320 << 20  # below so many bytes moved, reads leave the L2 first
+KEPT = 1 << 30  # below so many bytes moved, the L2 keeps the last results
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ class Side:
 class Move:
     """What a launch that copies between layouts decides: the tile's sides, and the dims that programs walk.
 
-    `group`: so many rows of tiles are worked on side by side, which keeps what is read and what is written near in memory.
+    `group`: so many tiles below each other before those beside them, 0 for all. The L2 gives up last what was read, and with
+    `keep` what was written: then lines that tiles share are still there, and so is what a next kernel reads first.
     """
 
     rows: Side
@@ -62,7 +67,7 @@ class Move:
     block_columns: int
     group: int
     num_warps: int
-    evict_first: bool = True
+    keep: bool = True
 
     @property
     def row_blocks(self) -> int:
@@ -116,35 +121,62 @@ def _is_in_place(problem: Problem) -> bool:
 def choose_move(problem: Problem, device: Device) -> Move:
     """The tile: columns from the dims that are neighbours in the input, rows from those that are in the result."""
     itemsize = problem.dtypes[0].itemsize
-    least = min(SEGMENT // itemsize, 128)
-    columns, rest = _columns(problem.dims, least, LINE // itemsize)
-    rows, outer = _rows(rest, least, least * least // _width(columns, least))
-    rows, outer = _joined(rows, outer, least, lambda d: d.output)
-    columns, outer = _joined(columns, outer, least, lambda d: d.strides[0])
-    width = _width(columns, max(least, least * least // _width(rows, least)))
-    height = _width(rows, max(least, least * least // width))
+    runs = _runs(problem.dims, SECTOR // itemsize)
+    rows, columns, outer = runs or _sides(problem.dims, itemsize)
     begins = _begins(problem, columns, rows, outer)
-    apart = APART.get((itemsize, *begins)) if min(height, width) >= SEGMENT // 4 // itemsize * 2 else None
-    height, width = apart[:2] if apart else (height, width)
+    tile = TILES.get((itemsize, *begins), TILES[itemsize, True, True])
+    if runs:
+        height = _width(rows, LONGEST)
+        tile = (height, RUN * 4 // max(itemsize, 4) // height, 4 if itemsize <= 2 else 8)
+    area = min(AREA[itemsize], tile[0] * tile[1])
+    width = _width(columns, tile[1])
+    height = _width(rows, max(tile[0], area // width))
+    width = _width(columns, max(tile[1], area // height))
     shape = _filled(height, width, (_size(rows), _size(columns), _size(outer)), device)
-    warps = _warps(shape[0] * shape[1], itemsize)
+    strip = 2 * _size(rows) * shape[1] * itemsize
     return Move(
         rows=_side(rows),
         columns=_side(columns),
         outer=tuple(outer),
         block_rows=shape[0],
         block_columns=shape[1],
-        group=GROUP if begins[1] else GROUP_APART,
-        num_warps=apart[2] if apart and shape == apart[:2] else warps,
-        evict_first=2 * problem.bytes_read < CACHED,
+        group=GROUP if not begins[0] and strip > STRIP and _size(columns) > shape[1] else 0,
+        num_warps=tile[2] if shape == tile[:2] else _warps(shape[0] * shape[1] * itemsize),
+        keep=2 * problem.bytes_read < KEPT,
     )
 
 
-def _warps(elements: int, itemsize: int) -> int:
-    """Warps whose threads each load eight vectors of 16 bytes of a large tile (four of single bytes), one of a small one."""
-    tile_bytes = elements * itemsize
-    each = 2048 if itemsize == 1 else 4096
-    return max(1, min(8, max(tile_bytes // each, min(4, tile_bytes // 512))))
+def _sides(dims: Sequence[Dim], itemsize: int) -> tuple[list[Dim], list[Dim], list[Dim]]:
+    """The dims of a tile's rows, those of its columns, and the others."""
+    least = min(SEGMENT // itemsize, 128)
+    columns, rest = _columns(dims, least, LINE // itemsize)
+    rows, outer = _rows(rest, least, least * least // _width(columns, least))
+    rows, outer = _joined(rows, outer, least, lambda d: d.output)
+    columns, outer = _joined(columns, outer, least, lambda d: d.strides[0])
+    return rows, columns, outer
+
+
+def _runs(dims: Sequence[Dim], sector: int) -> tuple[list[Dim], list[Dim], list[Dim]] | None:
+    """The same for a batch of matrices whose results' rows are short and begin anywhere: a whole row is one tile's.
+
+    The batch joins the columns, so that what a tile writes is one run of memory.
+    """
+    if len(dims) < 3:
+        return None
+    across, nearest = min(dims, key=lambda d: d.output), min(dims, key=lambda d: (d.strides[0], d.output))
+    if across is nearest or not SHORTEST <= across.size <= LONGEST or across.size % sector == 0:
+        return None
+    if nearest.strides[0] == 0 or nearest.output != across.output * across.size:
+        return None
+    for d in dims:
+        if d.output == nearest.output * nearest.size:
+            return [across], [d, nearest], _without(dims, [across, nearest, d])
+    return None
+
+
+def _warps(tile_bytes: int) -> int:
+    """Warps whose threads each load two vectors of 16 bytes, or more of a large tile, and one of a small one."""
+    return max(1, min(8, max(tile_bytes // 1024, min(4, tile_bytes // 512))))
 
 
 def _begins(

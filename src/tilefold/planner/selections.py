@@ -15,7 +15,6 @@ import torch
 
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
-from tilefold.planner.moves import CACHED
 from tilefold.planner.plan import Buffer, Launch, Plan, count
 from tilefold.planner.view import WARP
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
@@ -31,6 +30,7 @@ LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another pro
 AT_ONCE = 256  # elements of a thread that are loaded without a loop
 COLUMN_PART = 1 << 12  # places of a part where results are neighbours: a program has many rows
 ENTRIES = 1 << 12  # entries of all parts that one program of the second launch holds
+CACHED = 320 << 20  # below so many bytes read, reads leave the L2 first
 
 
 @dataclass(frozen=True)

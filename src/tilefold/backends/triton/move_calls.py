@@ -38,7 +38,7 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
         "MASK_N": move.columns.size % move.block_columns != 0,
         "OUTER": bool(outer),
         "WIDE": is_wide(problem),
-        "EVICT": "evict_first" if move.evict_first else "",
+        "KEEP": "evict_last" if move.keep else "",
     }
     return Call(
         kernel=step.kernel,

@@ -57,6 +57,7 @@ def transpose_case(
         group=f"transpose, {dtype}",
         headline=shape == HEADLINE,
         layout=layout,
+        contiguous=True,
     )
 
 

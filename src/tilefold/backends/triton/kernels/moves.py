@@ -20,25 +20,30 @@ def move_tiles(
     x_ptr, y_ptr, outer_sizes, x_outer, y_outer, x_rows, y_rows, x_columns, y_columns,
     rows, columns, row_blocks, column_blocks,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    OUTER: tl.constexpr, WIDE: tl.constexpr, EVICT: tl.constexpr,
+    OUTER: tl.constexpr, WIDE: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
     """Copy elements from a layout with strides into a contiguous result.
 
     A program owns a tile of BLOCK_M rows and BLOCK_N columns at one place of the outer dims. It reads and writes each of
-    its elements once. `x_rows` ... are (sizes, steps), as `walked_offset` takes them; GROUP rows of tiles are walked side by
-    side.
+    its elements once. `x_rows` ... are (sizes, steps), as `walked_offset` takes them. Programs go down a column of tiles,
+    along what is contiguous in the result: all of it, or GROUP tiles, then on to the next column. The L2 gives up last what
+    is read, and with KEEP "evict_last" what is written.
     """
     pid = tl.program_id(0)
-    tile = pid % (row_blocks * column_blocks)
-    first = tile // (GROUP * column_blocks) * GROUP
-    height = tl.minimum(row_blocks - first, GROUP)
-    tile = tile % (GROUP * column_blocks)
-    row = (first + tile % height) * BLOCK_M + tl.arange(0, BLOCK_M)
-    column = tile // height * BLOCK_N + tl.arange(0, BLOCK_N)
     if OUTER:
         outer = (pid // (row_blocks * column_blocks)).to(tl.int64)
+        pid = pid % (row_blocks * column_blocks)
         x_ptr += walked_offset(outer, outer_sizes, x_outer)
         y_ptr += walked_offset(outer, outer_sizes, y_outer)
+    first = 0
+    height = row_blocks
+    if GROUP:
+        group = tl.minimum(row_blocks, GROUP)
+        first = pid // (group * column_blocks) * group
+        height = tl.minimum(row_blocks - first, group)
+        pid = pid % (group * column_blocks)
+    row = (first + pid % height) * BLOCK_M + tl.arange(0, BLOCK_M)
+    column = pid // height * BLOCK_N + tl.arange(0, BLOCK_N)
     if WIDE:
         row = row.to(tl.int64)
         column = column.to(tl.int64)
@@ -46,12 +51,12 @@ def move_tiles(
     y = y_ptr + walked_offset(row, y_rows[0], y_rows[1])[:, None] + walked_offset(column, y_columns[0], y_columns[1])[None, :]
     if MASK_M and MASK_N:
         mask = (row < rows)[:, None] & (column < columns)[None, :]
-        tl.store(y, tl.load(x, mask=mask, eviction_policy=EVICT), mask=mask)
+        tl.store(y, tl.load(x, mask=mask, eviction_policy="evict_last"), mask=mask, eviction_policy=KEEP)
     elif MASK_M:
         mask = tl.broadcast_to((row < rows)[:, None], (BLOCK_M, BLOCK_N))
-        tl.store(y, tl.load(x, mask=mask, eviction_policy=EVICT), mask=mask)
+        tl.store(y, tl.load(x, mask=mask, eviction_policy="evict_last"), mask=mask, eviction_policy=KEEP)
     elif MASK_N:
         mask = tl.broadcast_to((column < columns)[None, :], (BLOCK_M, BLOCK_N))
-        tl.store(y, tl.load(x, mask=mask, eviction_policy=EVICT), mask=mask)
+        tl.store(y, tl.load(x, mask=mask, eviction_policy="evict_last"), mask=mask, eviction_policy=KEEP)
     else:
-        tl.store(y, tl.load(x, eviction_policy=EVICT))
+        tl.store(y, tl.load(x, eviction_policy="evict_last"), eviction_policy=KEEP)
