@@ -24,6 +24,7 @@ from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
 
+WAITS = 4  # for the turns of a row but its last one
 PARTS_TOGETHER = 4096  # states that a program combines at once: a few a thread
 
 
@@ -168,6 +169,8 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
 
     Where no warps exchange states, Triton uses no shared memory, and the ring is declared beside it.
     """
+    ends = _parts(stage)
+    masked, share = _share(stage, problem.length)
     return {
         "LANES": stage.lanes,
         "ROWS": stage.block_outputs,
@@ -176,16 +179,45 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "TURNS": stage.turns,
         "DEPTH": stage.depth,
         "ALIGN": stage.align,
-        "MASKED": stage.align > 1 or problem.length != stage.step * stage.splits,
+        "MASKED": masked,
         "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
         "HELD": stage.held,
         "CLUSTER": stage.splits,
         "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else "",
         "OWN": ring_of(stage.shared_bytes) if stage.block_outputs > 1 else "",
         "FIRST": _waiting(stage.depth),
-        "WAITING": _waiting(stage.depth - stage.turns),
+        "WAITING": tuple(_waiting(stage.depth - turn) for turn in (*ends, stage.turns)),
+        "PARTS": ends,
+        "SHARE": share,
+        "WALKS": stage.clusters > 0,
         "RESERVED": RESERVED_BYTES,
     }
+
+
+def _share(stage: Rings, length: int) -> tuple[int, int]:
+    """How turns are masked, as `map_rings` has it, and how many elements of a row a program has.
+
+    Programs have equal shares, of whole lines of 128 bytes, where none of theirs ends before its last turn.
+    """
+    step, turn = stage.step, stage.step // stage.turns
+    if stage.align > 1 or length % stage.run:
+        return (2 if length - (stage.splits - 1) * step > step - turn else 3), step
+    if length == step * stage.splits:
+        return 0, step
+    line = 8 * stage.run
+    share = min(step, math.ceil(length / (stage.splits * line)) * line)
+    last = length - (stage.splits - 1) * share
+    return (1, share) if min(share, last) > step - turn else (3, step)
+
+
+def _parts(stage: Rings) -> tuple[int, ...]:
+    """Where the parts end in which a row's turns are waited for, all but the last turn.
+
+    Several, where less than a row is on its way while a row is folded.
+    """
+    whole = stage.turns - 1
+    number = min(whole, WAITS if stage.clusters and stage.depth < 2 * stage.turns else 1)
+    return tuple(whole * (i + 1) // number for i in range(number))
 
 
 def _waiting(turns: int) -> str:
