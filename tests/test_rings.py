@@ -84,6 +84,12 @@ SOFTMAX = {  # shape, dtype, ring
     "odd rows of clusters": ((5, 1001), FP32, ring(64, 1, 2, 3, 2, 2)),
     "rows of four bytes more": ((5, 1002), BF16, ring(64, 1, 2, 2)),
     "rows shorter than a cluster's": ((3, 300), FP16, ring(64, 1, 1, 2, 3)),
+    "vectors beyond a share": ((5, 3000), BF16, ring(64, 2, 2, 3, 2, 2)),
+    "vectors beyond a share, a turn at a time": ((5, 3800), FP32, ring(64, 1, 8, 9, 2, 2)),
+    "ends before the last turn": ((5, 1300), FP32, ring(64, 1, 3, 4, 2, 2)),
+    "turns in registers": ((5, 3072), BF16, ring(64, 1, 4, 5, clusters=2) | {"kept": 2}),
+    "turns of clusters in registers": ((5, 3000), BF16, ring(64, 2, 1, 1, 2, 2) | {"kept": 1}),
+    "odd rows in registers": ((5, 1403), BF16, ring(64, 1, 2, 3, clusters=2) | {"kept": 1}),
     "several rows a program": ((7, 256), FP32, ring(16, 4, 1, 2, clusters=1, rows=4)),
     "several odd rows a program": ((6, 251), BF16, ring(16, 1, 3, 4, clusters=1, rows=4)),
 }
@@ -106,6 +112,10 @@ NORMS = {  # shape, dtype of rows, of weights, ring, whether the weights are hel
     "odd rows": ((9, 1403), BF16, BF16, ring(64, 1, 3, 4, clusters=1), False),
     "odd rows of clusters": ((9, 1403), FP32, FP32, ring(64, 2, 1, 2, 3, 3), False),
     "odd rows, wide weights": ((9, 1403), FP16, FP32, ring(64, 3, 1, 1), False),
+    "vectors beyond a share": ((5, 3000), FP32, FP32, ring(64, 2, 3, 4, 2, 2), False),
+    "vectors beyond a share, walking no rows": ((5, 3000), BF16, FP32, ring(64, 1, 3, 3, 2), False),
+    "turns in registers": ((5, 3000), FP32, FP32, ring(64, 2, 2, 3, 2, 2) | {"kept": 1}, False),
+    "odd rows in registers": ((5, 1403), BF16, BF16, ring(64, 1, 2, 3, clusters=2) | {"kept": 1}, False),
     "several odd rows a program": ((9, 251), BF16, BF16, ring(32, 2, 1, 2, clusters=1, rows=4), False),
 }
 

@@ -69,6 +69,7 @@ class Rings:
     inputs: int = 1
     extras: int = 0
     block_outputs: int = 1
+    kept: int = 0
 
     @property
     def num_warps(self) -> int:
@@ -78,7 +79,7 @@ class Rings:
     @property
     def step(self) -> int:
         """Elements of one row that a program holds."""
-        return self.run * self.lanes * self.unroll * self.turns
+        return self.run * self.lanes * self.unroll * (self.turns + self.kept)
 
     @property
     def shared_bytes(self) -> int:
@@ -90,6 +91,7 @@ class Rings:
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll},t{self.turns}/{self.depth}"
+        tile += f"+{self.kept}" * (self.kept > 0)
         return f"{self.family}:{tile},s{self.splits},c{self.clusters}" + ",held" * self.held
 
     def __str__(self) -> str:

@@ -190,6 +190,7 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "PARTS": ends,
         "SHARE": share,
         "WALKS": stage.clusters > 0,
+        "KEPT": stage.kept,
         "RESERVED": RESERVED_BYTES,
     }
 
@@ -199,7 +200,7 @@ def _share(stage: Rings, length: int) -> tuple[int, int]:
 
     Programs have equal shares, of whole lines of 128 bytes, where none of theirs ends before its last turn.
     """
-    step, turn = stage.step, stage.step // stage.turns
+    step, turn = stage.step, stage.run * stage.lanes * stage.unroll
     if stage.align > 1 or length % stage.run:
         return (2 if length - (stage.splits - 1) * step > step - turn else 3), step
     if length == step * stage.splits:

@@ -192,6 +192,43 @@ def held_turn(inputs, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.cons
     return values
 
 
+def kept_turns(
+    inputs, row, rows, first, lane, length, outer_sizes, output_size,
+    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, FROM: tl.constexpr, KEPT: tl.constexpr,
+    MASKED: tl.constexpr,
+):  # fmt: skip
+    """The words of a row's KEPT turns from FROM on, of each input in turn; those beyond the tensors' rows are any."""
+    words = ()
+    for i in tl.static_range(len(inputs) if KEPT > 0 else 0):
+        begin = row_offset(inputs[i], tl.minimum(row, rows - 1), outer_sizes, output_size)
+        lead = (begin % ALIGN).to(tl.int32)
+        source = inputs[i][0] + (begin - lead)
+        for u in tl.static_range(KEPT * UNROLL):
+            at = first + ((FROM * UNROLL + u) * LANES + lane) * RUN
+            if MASKED:
+                at = tl.maximum(tl.minimum(at, (lead + length - 1) // RUN * RUN), 0)
+            words = words + loaded((source + at).to(tl.int64))
+    return words
+
+
+def loaded(address):
+    """Four words of a tensor."""
+    return tl.inline_asm_elementwise(
+        "ld.global.v4.b32 {$0, $1, $2, $3}, [$4];",
+        "=r,=r,=r,=r,l", [address], dtype=(tl.uint32, tl.uint32, tl.uint32, tl.uint32), is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+def kept_turn(inputs, words, number: tl.constexpr, UNROLL: tl.constexpr, KEPT: tl.constexpr):
+    """The elements of kept turn `number`, as `held_turn` gives those of the ring's."""
+    values = ()
+    for i in tl.static_range(len(inputs)):
+        for u in tl.static_range(UNROLL):
+            own = some_of(words, ((i * KEPT + number) * UNROLL + u) * 4, 4)
+            values = values + unpacked(own, inputs[i][0].dtype.element_ty)
+    return values
+
+
 def masks_of(
     places, lead, length, RUN: tl.constexpr, UNROLL: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr
 ):
@@ -341,7 +378,7 @@ def map_rings(
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
     CLUSTER: tl.constexpr, MEETING: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
-    PARTS: tl.constexpr, SHARE: tl.constexpr, WALKS: tl.constexpr, RESERVED: tl.constexpr,
+    PARTS: tl.constexpr, SHARE: tl.constexpr, WALKS: tl.constexpr, KEPT: tl.constexpr, RESERVED: tl.constexpr,
 ):  # fmt: skip
     """Fold and map rows: ROWS of them by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
@@ -383,6 +420,10 @@ def map_rings(
             inputs, (cluster + turn // TURNS * clusters) * ROWS + member, turn % TURNS, turn, rows, first, lane, thread,
             length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED,
         )  # fmt: skip
+    kept_words = kept_turns(
+        inputs, cluster * ROWS + member, rows, first, lane, length, outer_sizes, output_size, LANES, RUN, UNROLL, ALIGN, TURNS,
+        KEPT, MASKED,
+    )  # fmt: skip
     if HELD:
         said(FIRST)
         tl.debug_barrier()
@@ -402,7 +443,7 @@ def map_rings(
         y_begin = row_offset(y, row, outer_sizes, output_size)
         said(tl.constexpr(WAITING[0]))
         xs = held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL)
-        state = begun(xs, first, lane, thread, lead, length, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
+        state = begun(xs, first, lane, thread, lead, length, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1 and KEPT == 0)
         for part in tl.static_range(len(PARTS)):
             if part > 0:
                 said(tl.constexpr(WAITING[part]))
@@ -417,7 +458,13 @@ def map_rings(
             xs = held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
             state = absorbed(
                 state, xs, first + (TURNS - 1) * (UNROLL * LANES * RUN), lane, thread, lead, length, LANES, ROWS, RUN, UNROLL,
-                MASKED, True,
+                MASKED, KEPT == 0,
+            )  # fmt: skip
+        for turn in tl.static_range(KEPT):
+            xs = kept_turn(inputs, kept_words, turn, UNROLL, KEPT)
+            state = absorbed(
+                state, xs, first + (TURNS + turn) * (UNROLL * LANES * RUN), lane, thread, lead, length, LANES, ROWS, RUN,
+                UNROLL, MASKED, turn == KEPT - 1,
             )  # fmt: skip
         if ROWS > 1:
             results = beside_rows(PROJECT(*tl.reduce(state, 1, COMBINE_SYMMETRIC)))
@@ -426,6 +473,19 @@ def map_rings(
             if CLUSTER > 1:
                 whole = met(whole, CLUSTER, 1, number)
             results = PROJECT(*whole)
+        for turn in tl.static_range(KEPT):
+            start = first + (TURNS + turn) * (UNROLL * LANES * RUN)
+            words = read_turn(extras, start, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
+            xs = kept_turn(inputs, kept_words, turn, UNROLL, KEPT)
+            map_turn(
+                inputs, extras, words, y_ptrs, xs, results, y_begin, start, kept, lane, thread, lead, length,
+                (row < rows).to(tl.int32), LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
+            )  # fmt: skip
+        if WALKS:
+            kept_words = kept_turns(
+                inputs, (block + clusters) * ROWS + member, rows, first, lane, length, outer_sizes, output_size, LANES, RUN,
+                UNROLL, ALIGN, TURNS, KEPT, MASKED,
+            )  # fmt: skip
         for turn in range(TURNS):
             slot = (oldest + turn) % DEPTH
             xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
