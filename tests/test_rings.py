@@ -13,6 +13,7 @@ from tilefold import monoids
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton import launch
 from tilefold.backends.triton.lower import calls_of
+from tilefold.backends.triton.map_calls import _share as shares
 from tilefold.contract.row import Row, make_row_map
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
@@ -87,9 +88,8 @@ SOFTMAX = {  # shape, dtype, ring
     "vectors beyond a share": ((5, 3000), BF16, ring(64, 2, 2, 3, 2, 2)),
     "vectors beyond a share, a turn at a time": ((5, 3800), FP32, ring(64, 1, 8, 9, 2, 2)),
     "ends before the last turn": ((5, 1300), FP32, ring(64, 1, 3, 4, 2, 2)),
-    "turns in registers": ((5, 3072), BF16, ring(64, 1, 4, 5, clusters=2) | {"kept": 2}),
-    "turns of clusters in registers": ((5, 3000), BF16, ring(64, 2, 1, 1, 2, 2) | {"kept": 1}),
-    "odd rows in registers": ((5, 1403), BF16, ring(64, 1, 2, 3, clusters=2) | {"kept": 1}),
+    "pairs of rows": ((5, 3000), BF16, ring(64, 1, 3, 3, 2) | {"pair": 2}),
+    "pairs of rows, walking": ((9, 3072), FP32, ring(64, 2, 2, 3, 3, 2) | {"pair": 2}),
     "several rows a program": ((7, 256), FP32, ring(16, 4, 1, 2, clusters=1, rows=4)),
     "several odd rows a program": ((6, 251), BF16, ring(16, 1, 3, 4, clusters=1, rows=4)),
 }
@@ -114,8 +114,8 @@ NORMS = {  # shape, dtype of rows, of weights, ring, whether the weights are hel
     "odd rows, wide weights": ((9, 1403), FP16, FP32, ring(64, 3, 1, 1), False),
     "vectors beyond a share": ((5, 3000), FP32, FP32, ring(64, 2, 3, 4, 2, 2), False),
     "vectors beyond a share, walking no rows": ((5, 3000), BF16, FP32, ring(64, 1, 3, 3, 2), False),
-    "turns in registers": ((5, 3000), FP32, FP32, ring(64, 2, 2, 3, 2, 2) | {"kept": 1}, False),
-    "odd rows in registers": ((5, 1403), BF16, BF16, ring(64, 1, 2, 3, clusters=2) | {"kept": 1}, False),
+    "pairs of rows": ((5, 3000), BF16, BF16, ring(64, 1, 3, 3, 2) | {"pair": 2}, False),
+    "pairs of rows, a program": ((5, 1000), FP32, FP32, ring(64, 2, 2, 2) | {"pair": 2}, False),
     "several odd rows a program": ((9, 251), BF16, BF16, ring(32, 2, 1, 2, clusters=1, rows=4), False),
 }
 
@@ -222,15 +222,18 @@ def planned_for(call: str, shape: tuple[int, int], dtype: torch.dtype, guarantee
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP32], ids=str)
-@pytest.mark.parametrize("call", ["softmax", "rms_norm", "layer_norm", "layer_norm+residual"])
-@pytest.mark.parametrize("length", [256, 512, 2048, 5120, 16384, 50257, 65536, 100003, 262144, 1 << 20])
+@pytest.mark.parametrize("call", ["softmax", "rms_norm", "layer_norm", "rms_norm+residual", "layer_norm+residual"])
+@pytest.mark.parametrize("length", [256, 512, 2048, 5120, 16384, 33001, 40004, 50257, 65536, 100003, 128256, 151936, 262144, 1 << 20])
 def test_planned_rings_hold_a_row_in_an_sms_memory(length: int, call: str, dtype: torch.dtype) -> None:
     plan = planned_for(call, (4096, length), dtype)
     stage = plan.stages[0]
     if not isinstance(stage, Rings):
         return
-    assert (stage.splits - 1) * stage.step < length + stage.align - 1 <= stage.step * stage.splits
-    assert stage.align > 1 or stage.step * stage.splits == length, "no element of a vector is masked"
+    assert length + stage.align - 1 <= stage.step * stage.splits
+    masked, share = shares(stage, length)
+    assert masked < 3, "vectors are masked in a program's first and last turn alone"
+    assert (stage.splits - 1) * share < length <= stage.splits * share
+    assert not (masked and stage.clusters), "programs that walk have full turns"
     assert stage.turns <= stage.depth
     assert stage.shared_bytes + PROGRAM_BYTES <= H200.shared_bytes
     assert stage.block_outputs == 1 or stage.shared_bytes <= 48 << 10, "declared beside what Triton uses"

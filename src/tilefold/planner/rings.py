@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tilefold.algebra.program import Program
+from tilefold.planner.blocks import LANES_TILE
 from tilefold.planner.device import Device
 from tilefold.planner.maps import Dtypes, long_vectors, rows_of
 from tilefold.planner.plan import count
@@ -37,6 +38,7 @@ ALONE_LANES, ALONE_EACH = (
     (5, 8),
 )  # threads of a program that has one row, and their vectors
 TURN_ELEMENTS = 16  # of a thread and turn there
+REGISTERS_BYTES = 1 << 20  # of a row of two inputs whose states have one field: registers of a cluster hold so many as well
 SLICE_BYTES = 128 << 10  # that a walking program holds of a row, at most
 RING_BYTES = 192 << 10  # of its shared memory
 WALKING_LANES = 1024  # its threads
@@ -44,6 +46,12 @@ ODD_TILES = {
     2: (128, 10),
     4: (256, 8),
 }  # threads that share an odd row, and their vectors, by elements' bytes
+# Where rows are long and programs walk over none: programs of an SM and their threads, and by how much of the time these
+# lose; and what each program beyond so many that share a row does.
+SEVERAL, MANY_SPLITS, LATE = {(4, 256): 0.0, (3, 256): 0.02, (2, 512): 0.05}, 8, 0.012
+SM_REGISTERS = 65536
+ODD_VECTORS = 512  # of a row of several inputs that begins between two vectors: from which number on rings hold it
+LINE_VECTORS = 8  # of 128 bytes
 ROWS_AN_SM = 2  # at least, where a program has one row alone
 BUSY = 0.85  # of the clusters' time, at least
 
@@ -69,7 +77,8 @@ class Rings:
     inputs: int = 1
     extras: int = 0
     block_outputs: int = 1
-    kept: int = 0
+    pair: int = 1
+    registers: int = 0
 
     @property
     def num_warps(self) -> int:
@@ -79,19 +88,19 @@ class Rings:
     @property
     def step(self) -> int:
         """Elements of one row that a program holds."""
-        return self.run * self.lanes * self.unroll * (self.turns + self.kept)
+        return self.run * self.lanes * self.unroll * self.turns
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of the ring, and of the extra tensors behind it."""
-        turns = self.depth * self.inputs * self.block_outputs + self.turns * self.extras * self.held
+        turns = self.depth * self.inputs * self.block_outputs * self.pair + self.turns * self.extras * self.held
         return turns * self.unroll * self.lanes * VECTOR_BYTES
 
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll},t{self.turns}/{self.depth}"
-        tile += f"+{self.kept}" * (self.kept > 0)
+        tile += f"x{self.pair}" * (self.pair > 1)
         return f"{self.family}:{tile},s{self.splits},c{self.clusters}" + ",held" * self.held
 
     def __str__(self) -> str:
@@ -164,9 +173,10 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
     run, align = found
     inputs, extras = len(rows.dtypes), len(problem.dtypes) - len(rows.dtypes)
     base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=extras)
-    if align > 1 or problem.length % run:
-        return None
-    vectors, fields = problem.length // run, len(program.state)
+    vectors, fields = math.ceil((problem.length + align - 1) / run), len(program.state)
+    if align > 1:
+        several = inputs > 1 and vectors > ODD_VECTORS
+        return _several(base, vectors, problem.outputs, device) if several else None
     if vectors <= SHORT_VECTORS:
         few = vectors < SOME_VECTORS or (not extras and vectors <= WALKED_VECTORS)
         return None if few else _short(base, vectors)
@@ -174,7 +184,11 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
         some = extras and inputs == 1 and problem.outputs >= ROWS_AN_SM * device.sms
         return _alone(base, vectors) if some else None
     if extras:
+        if _in_registers(base, vectors, fields):
+            return None
         stage = _long(base, vectors, fields, device)
+        if stage is None:
+            return _several(base, vectors, problem.outputs, device)
     else:
         too_long = vectors > LONGEST_BLOCKS
         stage = _walking(base, vectors, (2, 1), device, lanes=WALKING_LANES // 2) if too_long else None
@@ -197,11 +211,50 @@ def odd_rings(problem: Problem, program: Program, results: Dtypes, device: Devic
     vectors = math.ceil((problem.length + align - 1) / run)
     lanes, most = ODD_TILES[rows.dtypes[0].itemsize]
     splits = math.ceil(vectors / (lanes * most))
-    if splits > cluster or len(rows.dtypes) > 1:
+    if len(rows.dtypes) > 1:
         return None
+    if splits > cluster:
+        base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, extras=extras)
+        return _several(base, vectors, problem.outputs, device)
     turns = math.ceil(vectors / splits / lanes)
     splits = math.ceil(vectors / (lanes * turns))
     return Rings("ring_rows", lanes, run, 1, turns, turns, splits, align=align, extras=extras)
+
+
+def _in_registers(base: Rings, vectors: int, fields: int) -> bool:
+    """Whether tiles of powers of two that registers hold are as fast."""
+    size = vectors * base.inputs * VECTOR_BYTES
+    if vectors * base.run % LANES_TILE:
+        return False
+    if base.inputs > 1 and fields == 1:
+        return size <= REGISTERS_BYTES
+    return base.run == 4 and size <= 2 * base.inputs * SLICE_BYTES and (fields == 1 or base.inputs > 1)
+
+
+def _several(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
+    """Programs that share a row, several an SM: while one waits, others work."""
+    found: list[tuple[float, int, Rings]] = []
+    for (programs, lanes), loss in SEVERAL.items():
+        room = device.shared_bytes // programs - PROGRAM_BYTES
+        registers = SM_REGISTERS // (programs * lanes) // 8 * 8
+        for unroll in (2, 1) if base.inputs == 1 and base.align == 1 else (1,):
+            most = room // (lanes * unroll * VECTOR_BYTES * base.inputs)
+            stage = _fewest(replace(base, lanes=lanes, unroll=unroll, registers=registers), vectors, most, device.cluster)
+            if stage is not None and rows * stage.splits >= device.sms * programs:
+                found.append((loss + LATE * max(0, stage.splits - MANY_SPLITS), len(found), stage))
+    return min(found)[2] if found else None
+
+
+def _fewest(base: Rings, vectors: int, most: int, cluster: int) -> Rings | None:
+    """The fewest programs that hold a row in so many turns each, none of them ending before its last turn."""
+    turn = base.lanes * base.unroll
+    for splits in range(1, cluster + 1):
+        share = math.ceil(vectors / splits / LINE_VECTORS) * LINE_VECTORS
+        turns = math.ceil(share / turn)
+        last = vectors - (base.align > 1) - (splits - 1) * share
+        if turns <= most and (turns - 1) * turn < last:
+            return replace(base, turns=turns, depth=turns, splits=splits)
+    return None
 
 
 def _short(base: Rings, vectors: int) -> Rings | None:
@@ -229,8 +282,6 @@ def _alone(base: Rings, vectors: int) -> Rings | None:
 def _long(base: Rings, vectors: int, fields: int, device: Device) -> Rings | None:
     """Programs that walk over the rows, one an SM. States of one field meet at little cost, so more programs share a row."""
     size = vectors * base.inputs * VECTOR_BYTES
-    if base.run == 4 and size <= 2 * base.inputs * SLICE_BYTES and (fields == 1 or base.inputs > 1):
-        return None  # registers hold these as well
     if fields > 1:
         return _walking(base, vectors, (2 // base.inputs, 1), device)
     if base.inputs > 1:

@@ -19,7 +19,7 @@ from tilefold.planner.blocks import Blocks
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.plan import Launch, Plan, Stage
-from tilefold.planner.rings import RESERVED_BYTES, Rings
+from tilefold.planner.rings import LINE_VECTORS, RESERVED_BYTES, Rings
 from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
@@ -154,13 +154,13 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     constants = _ring_constants(stage, problem, len(program.state))
     lanes = emit_lanes(program, stage.run * stage.unroll, interpret)
     source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
-    blocks = math.ceil(problem.outputs / stage.block_outputs)
+    blocks = math.ceil(problem.outputs / (stage.block_outputs * stage.pair))
     clusters = min(blocks, stage.clusters or blocks)
     grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
     shared = 0 if constants["OWN"] else RESERVED_BYTES + stage.shared_bytes
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False, shared_bytes=shared,
-        cluster=stage.splits, walk=stage.clusters > 0,
+        cluster=stage.splits, walk=stage.clusters > 0, registers=stage.registers,
     )  # fmt: skip
 
 
@@ -180,17 +180,17 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "DEPTH": stage.depth,
         "ALIGN": stage.align,
         "MASKED": masked,
-        "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
+        "MASK_ROWS": problem.outputs % (stage.block_outputs * stage.pair) != 0,
         "HELD": stage.held,
         "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else "",
+        "MEETING": meeting(stage.splits, words * stage.pair, again=True) if stage.splits > 1 else "",
         "OWN": ring_of(stage.shared_bytes) if stage.block_outputs > 1 else "",
         "FIRST": _waiting(stage.depth),
         "WAITING": tuple(_waiting(stage.depth - turn) for turn in (*ends, stage.turns)),
         "PARTS": ends,
         "SHARE": share,
         "WALKS": stage.clusters > 0,
-        "KEPT": stage.kept,
+        "PAIR": stage.pair,
         "RESERVED": RESERVED_BYTES,
     }
 
@@ -201,14 +201,13 @@ def _share(stage: Rings, length: int) -> tuple[int, int]:
     Programs have equal shares, of whole lines of 128 bytes, where none of theirs ends before its last turn.
     """
     step, turn = stage.step, stage.run * stage.lanes * stage.unroll
-    if stage.align > 1 or length % stage.run:
-        return (2 if length - (stage.splits - 1) * step > step - turn else 3), step
-    if length == step * stage.splits:
+    parted = stage.align > 1 or length % stage.run > 0
+    if length == step * stage.splits and not parted:
         return 0, step
-    line = 8 * stage.run
-    share = min(step, math.ceil(length / (stage.splits * line)) * line)
+    line = LINE_VECTORS * stage.run
+    share = min(step, math.ceil((length + stage.align - 1) / (stage.splits * line)) * line)
     last = length - (stage.splits - 1) * share
-    return (1, share) if min(share, last) > step - turn else (3, step)
+    return (1 + parted, share) if min(share, last) > step - turn else (3, step)
 
 
 def _parts(stage: Rings) -> tuple[int, ...]:
