@@ -209,16 +209,11 @@ def odd_rings(problem: Problem, program: Program, results: Dtypes, device: Devic
         return None
     run, align = found
     vectors = math.ceil((problem.length + align - 1) / run)
-    lanes, most = ODD_TILES[rows.dtypes[0].itemsize]
-    splits = math.ceil(vectors / (lanes * most))
     if len(rows.dtypes) > 1:
         return None
-    if splits > cluster:
-        base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, extras=extras)
-        return _several(base, vectors, problem.outputs, device)
-    turns = math.ceil(vectors / splits / lanes)
-    splits = math.ceil(vectors / (lanes * turns))
-    return Rings("ring_rows", lanes, run, 1, turns, turns, splits, align=align, extras=extras)
+    lanes, most = ODD_TILES[rows.dtypes[0].itemsize]
+    base = Rings("ring_rows", lanes, run, 1, 1, 1, 1, align=align, extras=extras)
+    return _fewest(base, vectors, most, cluster) or _several(base, vectors, problem.outputs, device)
 
 
 def _in_registers(base: Rings, vectors: int, fields: int) -> bool:
@@ -247,9 +242,9 @@ def _several(base: Rings, vectors: int, rows: int, device: Device) -> Rings | No
 
 def _fewest(base: Rings, vectors: int, most: int, cluster: int) -> Rings | None:
     """The fewest programs that hold a row in so many turns each, none of them ending before its last turn."""
-    turn = base.lanes * base.unroll
+    turn, line = base.lanes * base.unroll, LINE_VECTORS if base.align == 1 else 1
     for splits in range(1, cluster + 1):
-        share = math.ceil(vectors / splits / LINE_VECTORS) * LINE_VECTORS
+        share = math.ceil(vectors / splits / line) * line
         turns = math.ceil(share / turn)
         last = vectors - (base.align > 1) - (splits - 1) * share
         if turns <= most and (turns - 1) * turn < last:

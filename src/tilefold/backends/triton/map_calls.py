@@ -204,7 +204,7 @@ def _share(stage: Rings, length: int) -> tuple[int, int]:
     parted = stage.align > 1 or length % stage.run > 0
     if length == step * stage.splits and not parted:
         return 0, step
-    line = LINE_VECTORS * stage.run
+    line = stage.run * (LINE_VECTORS if stage.align == 1 else 1)
     share = min(step, math.ceil((length + stage.align - 1) / (stage.splits * line)) * line)
     last = length - (stage.splits - 1) * share
     return (1 + parted, share) if min(share, last) > step - turn else (3, step)
