@@ -19,7 +19,7 @@ from tilefold.planner.blocks import Blocks
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.plan import Launch, Plan, Stage
-from tilefold.planner.rings import LINE_VECTORS, RESERVED_BYTES, Rings
+from tilefold.planner.ring_forms import LINE_VECTORS, RESERVED_BYTES, Rings
 from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
@@ -154,7 +154,7 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     constants = _ring_constants(stage, problem, len(program.state))
     lanes = emit_lanes(program, stage.run * stage.unroll, interpret)
     source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
-    blocks = math.ceil(problem.outputs / (stage.block_outputs * stage.pair))
+    blocks = math.ceil(problem.outputs / stage.block_outputs)
     clusters = min(blocks, stage.clusters or blocks)
     grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
     shared = 0 if constants["OWN"] else RESERVED_BYTES + stage.shared_bytes
@@ -180,17 +180,16 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "DEPTH": stage.depth,
         "ALIGN": stage.align,
         "MASKED": masked,
-        "MASK_ROWS": problem.outputs % (stage.block_outputs * stage.pair) != 0,
+        "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
         "HELD": stage.held,
         "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, words * stage.pair, again=True) if stage.splits > 1 else "",
+        "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else "",
         "OWN": ring_of(stage.shared_bytes) if stage.block_outputs > 1 else "",
         "FIRST": _waiting(stage.depth),
-        "WAITING": tuple(_waiting(stage.depth - turn) for turn in (*ends, stage.turns)),
+        "WAITING": tuple(_waiting(stage.depth - turn) for turn in sorted({*ends, stage.turns})),
         "PARTS": ends,
         "SHARE": share,
-        "WALKS": stage.clusters > 0,
-        "PAIR": stage.pair,
+        "WALKS": stage.clusters > 0 or not stage.parted,
         "RESERVED": RESERVED_BYTES,
     }
 
@@ -201,23 +200,24 @@ def _share(stage: Rings, length: int) -> tuple[int, int]:
     Programs have equal shares, of whole lines of 128 bytes, where none of theirs ends before its last turn.
     """
     step, turn = stage.step, stage.run * stage.lanes * stage.unroll
-    parted = stage.align > 1 or length % stage.run > 0
-    if length == step * stage.splits and not parted:
+    cut = stage.align > 1 or length % stage.run > 0  # vectors that are partly another row's
+    if length == step * stage.splits and not cut:
         return 0, step
+    if not stage.parted:
+        return 3, step
     line = stage.run * (LINE_VECTORS if stage.align == 1 else 1)
     share = min(step, math.ceil((length + stage.align - 1) / (stage.splits * line)) * line)
     last = length - (stage.splits - 1) * share
-    return (1 + parted, share) if min(share, last) > step - turn else (3, step)
+    return (1 + cut, share) if min(share, last) > step - turn else (3, step)
 
 
 def _parts(stage: Rings) -> tuple[int, ...]:
-    """Where the parts end in which a row's turns are waited for, all but the last turn.
-
-    Several, where less than a row is on its way while a row is folded.
-    """
+    """Where the parts end in which a row's turns are waited for: where they are `parted`, all but the last turn."""
+    if not stage.parted:
+        return (stage.turns,)
     whole = stage.turns - 1
     number = min(whole, WAITS if stage.clusters and stage.depth < 2 * stage.turns else 1)
-    return tuple(whole * (i + 1) // number for i in range(number))
+    return tuple(whole * (i + 1) // number for i in range(number)) or (1,)
 
 
 def _waiting(turns: int) -> str:

@@ -168,17 +168,22 @@ def come(place):
     )  # fmt: skip
 
 
-def met(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr):
+def met(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, number):
     """What the states of a cluster's programs, [OUTPUTS] each, combine to, in one order; of one output: numbers.
 
-    A field has 32 bits. These programs meet once.
+    `number` counts the meetings of these programs, from 0; None where they meet once.
+
+    A field has 32 bits.
     """
     FIELDS: tl.constexpr = len(state)
     WORDS: tl.constexpr = FIELDS * OUTPUTS
     for f in tl.static_range(FIELDS):
         leave(f * OUTPUTS + tl.arange(0, OUTPUTS), tl.cast(state[f], tl.uint32, bitcast=True))
     tl.debug_barrier()
-    send(WORDS, WORDS * CLUSTER)
+    if number is None:
+        send(WORDS, WORDS * CLUSTER)
+    else:
+        send_again(WORDS, WORDS * CLUSTER, number)
     part = tl.arange(0, tl.constexpr(1 << (CLUSTER - 1).bit_length()))
     if OUTPUTS > 1:
         part = part[:, None]
@@ -186,35 +191,14 @@ def met(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr):
     states = ()
     for f in tl.static_range(FIELDS):
         at = tl.where(mask, part, 0) * WORDS + f * OUTPUTS
+        if number is not None:
+            at = at + (number & 1) * (CLUSTER * WORDS)
         if OUTPUTS > 1:
             at = at + tl.arange(0, OUTPUTS)[None, :]
         states = states + (tl.cast(come(at), state[f].dtype, bitcast=True),)
     if OUTPUTS > 1:
         mask = tl.broadcast_to(mask, states[0].shape)
     return tl.reduce(OR_IDENTITY(mask, *states), 0, COMBINE_SYMMETRIC)
-
-
-def met_again(states, CLUSTER: tl.constexpr, ROWS: tl.constexpr, number):
-    """What the states of a cluster's programs, of ROWS rows, combine to, in one order: numbers, row by row.
-
-    `number` counts the meetings of these programs, from 0. A field has 32 bits.
-    """
-    WORDS: tl.constexpr = len(states)
-    FIELDS: tl.constexpr = WORDS // ROWS
-    for w in tl.static_range(WORDS):
-        leave(w + tl.arange(0, 1), tl.cast(states[w], tl.uint32, bitcast=True))
-    tl.debug_barrier()
-    send_again(WORDS, WORDS * CLUSTER, number)
-    part = tl.arange(0, tl.constexpr(1 << (CLUSTER - 1).bit_length()))
-    mask = part < CLUSTER
-    found = ()
-    for r in tl.static_range(ROWS):
-        own = ()
-        for f in tl.static_range(FIELDS):
-            at = tl.where(mask, part, 0) * WORDS + (r * FIELDS + f) + (number & 1) * (CLUSTER * WORDS)
-            own = own + (tl.cast(come(at), states[r * FIELDS + f].dtype, bitcast=True),)
-        found = found + tl.reduce(OR_IDENTITY(mask, *own), 0, COMBINE_SYMMETRIC)
-    return found
 
 
 def announced(results, OUTPUTS: tl.constexpr):

@@ -119,7 +119,7 @@ def map_blocks(
         # In a program where no vector counts, `own` is undefined, and so is what becomes of none.
         state = COMBINE_SYMMETRIC(*OR_IDENTITY(number > 0, *own), *edges)
     if CLUSTER > 1:
-        state = met(state, CLUSTER, BLOCK_OUTPUTS)
+        state = met(state, CLUSTER, BLOCK_OUTPUTS, None)
     results = PROJECT(*state)
     if CLUSTER > 1 and BLOCK_OUTPUTS > 1:
         results = announced(results, BLOCK_OUTPUTS)

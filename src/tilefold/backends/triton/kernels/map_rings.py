@@ -12,7 +12,7 @@ Triton uses itself. LANE_BEGIN and LANE_ABSORB (also _MASKED) take a turn's elem
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_meeting, met_again, others_have_begun
+from tilefold.backends.triton.kernels.clusters import begin_meeting, met, others_have_begun
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
@@ -179,6 +179,7 @@ def fetch_turn(
                 some = some & ((first + at < lead + length) & (at < SHARE)).to(tl.int32)
             place = ring + (((slot * UNROLL + u) * len(inputs) + i) * (LANES * ROWS) + thread) * 16
             fetch(place, (source + at).to(tl.int64), some)
+    said("cp.async.commit_group; mov.u32 $0, 0;")
 
 
 def held_turn(inputs, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.constexpr):
@@ -340,19 +341,19 @@ def map_rings(
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
     CLUSTER: tl.constexpr, MEETING: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
-    PARTS: tl.constexpr, SHARE: tl.constexpr, WALKS: tl.constexpr, PAIR: tl.constexpr, RESERVED: tl.constexpr,
+    PARTS: tl.constexpr, SHARE: tl.constexpr, WALKS: tl.constexpr, RESERVED: tl.constexpr,
 ):  # fmt: skip
-    """Fold and map rows: ROWS of them by a program, or PAIR by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
+    """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
     Programs walk over the rows, if WALKS. A program has SHARE elements of a row. MASKED: 0 where all turns are full, 1 where
-    whole vectors of a program's last turn may be none of its share, 2 where those of its first and last turn may be partly a
-    row's, 3 of any. OWN, FIRST and
-    WAITING are PTX: it declares a ring beside Triton's memory, if it is not empty; waits until all but the ring's DEPTH turns
-    have come, and for each part of a row's turns, up to turn PARTS, until these have. HELD: extra tensors are kept behind the
-    ring.
+    whole vectors of a program's last turn may be none of its share, 2 where those of its first and last turn may be partly
+    a row's, 3 of any. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not empty; waits
+    until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these have.
+    HELD: extra tensors are kept behind the ring.
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
+    TURN: tl.constexpr = UNROLL * LANES * RUN
     split = tl.program_id(0) % CLUSTER
     cluster = tl.program_id(0) // CLUSTER
     clusters = tl.num_programs(0) // CLUSTER
@@ -369,22 +370,17 @@ def map_rings(
     else:
         said(OWN)
         ring = own_memory()
-    OWN_BYTES: tl.constexpr = DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)  # of one row's ring
-    TURN: tl.constexpr = UNROLL * LANES * RUN
-    kept = ring + PAIR * OWN_BYTES
+    kept = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
     first = split * SHARE
     if CLUSTER > 1:
         begin_meeting(MEETING)
     if HELD:
         fetch_beside(extras, first, lane, length, kept, LANES, RUN, MASKED, TAKEN, EACH)
     for turn in range(DEPTH):
-        block = cluster + turn // TURNS * clusters
-        for p in tl.static_range(PAIR):
-            fetch_turn(
-                inputs, (block * PAIR + p) * ROWS + member, turn % TURNS, turn, rows, first, lane, thread, length, outer_sizes,
-                output_size, ring + p * OWN_BYTES, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
-            )  # fmt: skip
-        said("cp.async.commit_group; mov.u32 $0, 0;")
+        fetch_turn(
+            inputs, (cluster + turn // TURNS * clusters) * ROWS + member, turn % TURNS, turn, rows, first, lane, thread,
+            length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+        )  # fmt: skip
     if HELD:
         said(FIRST)
         tl.debug_barrier()
@@ -392,94 +388,67 @@ def map_rings(
         others_have_begun()
     ahead = ()
     if not HELD:
-        lead = (row_offset(inputs[0], cluster * PAIR * ROWS + member, outer_sizes, output_size) % ALIGN).to(tl.int32)
+        lead = (row_offset(inputs[0], cluster * ROWS + member, outer_sizes, output_size) % ALIGN).to(tl.int32)
         ahead = read_turn(extras, first, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
     number = 0 * split
     oldest = 0 * split
-    y = (0, 0, y_outer, y_output)
-    for block in range(cluster, (rows + ROWS * PAIR - 1) // (ROWS * PAIR), clusters):
-        row = block * PAIR * ROWS + member
-        lead = (row_offset(inputs[0], row, outer_sizes, output_size) % ALIGN).to(tl.int32)
-        own = length  # elements from `lead` on to the end of this program's
+    for block in range(cluster, (rows + ROWS - 1) // ROWS, clusters):
+        row = block * ROWS + member
+        begin = row_offset(inputs[0], row, outer_sizes, output_size)
+        lead = (begin % ALIGN).to(tl.int32)
+        own = length  # elements from `lead` on to the end of this program's share
         if MASKED:
             own = tl.minimum(first + SHARE - lead, length)
+        y = (0, 0, y_outer, y_output)
+        y_begin = row_offset(y, row, outer_sizes, output_size)
         said(tl.constexpr(WAITING[0]))
-        states = ()
-        for p in tl.static_range(PAIR):
-            xs = held_turn(inputs, oldest, thread, ring + p * OWN_BYTES, LANES * ROWS, UNROLL)
-            states = states + begun(xs, first, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
+        xs = held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL)
+        state = begun(xs, first, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
         for part in tl.static_range(len(PARTS)):
             if part > 0:
                 said(tl.constexpr(WAITING[part]))
             for turn in range(PARTS[part - 1] if part > 0 else 1, PARTS[part]):
-                states = turn_absorbed(
-                    states, inputs, (oldest + turn) % DEPTH, ring, first + turn * TURN, lane, thread, lead, own, LANES, ROWS,
-                    RUN, UNROLL, MASKED, False, PAIR, OWN_BYTES,
-                )  # fmt: skip
-        if TURNS > 1:
+                xs = held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
+                state = absorbed(
+                    state, xs, first + turn * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, False
+                )
+        if PARTS[-1] < TURNS:
             said(tl.constexpr(WAITING[len(PARTS)]))
-            states = turn_absorbed(
-                states, inputs, (oldest + TURNS - 1) % DEPTH, ring, first + (TURNS - 1) * TURN, lane, thread, lead, own,
-                LANES, ROWS, RUN, UNROLL, MASKED, True, PAIR, OWN_BYTES,
-            )  # fmt: skip
-        FIELDS: tl.constexpr = len(states) // PAIR
-        results = ()
+            xs = held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
+            state = absorbed(
+                state, xs, first + (TURNS - 1) * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, True
+            )
         if ROWS > 1:
-            results = beside_rows(PROJECT(*tl.reduce(states, 1, COMBINE_SYMMETRIC)))
+            results = beside_rows(PROJECT(*tl.reduce(state, 1, COMBINE_SYMMETRIC)))
         else:
-            wholes = ()
-            for p in tl.static_range(PAIR):
-                wholes = wholes + tl.reduce(some_of(states, p * FIELDS, FIELDS), 0, COMBINE_SYMMETRIC)
+            whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
             if CLUSTER > 1:
-                wholes = met_again(wholes, CLUSTER, PAIR, number)
-            for p in tl.static_range(PAIR):
-                results = results + PROJECT(*some_of(wholes, p * FIELDS, FIELDS))
-        RESULTS: tl.constexpr = len(results) // PAIR
+                whole = met(whole, CLUSTER, 1, number)
+            results = PROJECT(*whole)
         for turn in range(TURNS):
             slot = (oldest + turn) % DEPTH
-            later = turn + DEPTH
+            xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
             words = ahead
             if (TURNS > 1 or (ALIGN > 1 and WALKS)) and not HELD:
-                following = first + (turn + 1) % TURNS * TURN
                 ahead_lead = lead
                 if ALIGN > 1 and WALKS:  # after its last turn, the next row's first
                     after = row_offset(inputs[0], (block + clusters) * ROWS + member, outer_sizes, output_size)
                     ahead_lead = tl.where(turn == TURNS - 1, (after % ALIGN).to(tl.int32), lead)
+                following = first + (turn + 1) % TURNS * TURN
                 ahead = read_turn(extras, following, lane, ahead_lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
-            for p in tl.static_range(PAIR):
-                xs = held_turn(inputs, slot, thread, ring + p * OWN_BYTES, LANES * ROWS, UNROLL)
-                map_turn(
-                    inputs, extras, words, y_ptrs, xs, some_of(results, p * RESULTS, RESULTS),
-                    row_offset(y, row + p, outer_sizes, output_size), first + turn * TURN, kept + turn * (UNROLL * LANES * 16),
-                    lane, thread, lead, own, (row + p < rows).to(tl.int32), LANES, ROWS, RUN, UNROLL, ALIGN, MASKED,
-                    MASK_ROWS, HELD, EACH,
-                )  # fmt: skip
-                if WALKS:
-                    fetch_turn(
-                        inputs, ((block + later // TURNS * clusters) * PAIR + p) * ROWS + member, later % TURNS, slot, rows,
-                        first, lane, thread, length, outer_sizes, output_size, ring + p * OWN_BYTES, LANES, ROWS, RUN, UNROLL,
-                        ALIGN, MASKED, SHARE,
-                    )  # fmt: skip
+            map_turn(
+                inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * TURN,
+                kept + turn * (UNROLL * LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32), LANES, ROWS, RUN,
+                UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
+            )  # fmt: skip
+            later = turn + DEPTH
             if WALKS:
-                said("cp.async.commit_group; mov.u32 $0, 0;")
+                fetch_turn(
+                    inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane,
+                    thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+                )  # fmt: skip
         number += 1
         oldest = (oldest + TURNS) % DEPTH
-
-
-def turn_absorbed(
-    states, inputs, slot, ring, start, lane, thread, lead, length,
-    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
-    LAST: tl.constexpr, PAIR: tl.constexpr, OWN_BYTES: tl.constexpr,
-):  # fmt: skip
-    """Each thread's states of PAIR rows with a further turn."""
-    FIELDS: tl.constexpr = len(states) // PAIR
-    found = ()
-    for p in tl.static_range(PAIR):
-        xs = held_turn(inputs, slot, thread, ring + p * OWN_BYTES, LANES * ROWS, UNROLL)
-        found = found + absorbed(
-            some_of(states, p * FIELDS, FIELDS), xs, start, lane, thread, lead, length, LANES, ROWS, RUN, UNROLL, MASKED, LAST
-        )
-    return found
 
 
 def beside_rows(results):

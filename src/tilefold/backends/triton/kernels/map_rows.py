@@ -207,7 +207,7 @@ def map_rows(
         whole = COMBINE_SYMMETRIC(*whole, *edges)
     if CLUSTER > 1:
         others_have_begun()
-        whole = met(whole, CLUSTER, 1)
+        whole = met(whole, CLUSTER, 1, None)
     results = PROJECT(*whole)
     if CLUSTER == 1:
         results = spread(results)
