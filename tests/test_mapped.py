@@ -107,6 +107,21 @@ def test_a_residual_is_added_and_given_back(backend: str) -> None:
     check(got, F.layer_norm(total, (40,), w[0].double()), torch.bfloat16)
 
 
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
+def test_a_residual_of_more_bits_keeps_them(name: str, backend: str) -> None:
+    """The dtype of the sum in torch: residual streams of models are float32 beside activations of 16 bits."""
+    x, r = cut(4, 40, dtype=torch.bfloat16), cut(4, 40, dtype=torch.float32)
+    for a, b in ((x, r), (r, x), (x, r.double())):
+        dtype = (a + b).dtype
+        got, added = getattr(tf, name)(a, (40,), residual=b)
+        check(added, a.double() + b.double(), dtype)
+        check(got, getattr(F, name)((a + b).double(), (40,)), dtype)
+        into = torch.empty_like(a + b), torch.empty_like(a + b)
+        getattr(tf, name)(a, (40,), residual=b, out=into)
+        assert torch.equal(into[0], got)
+        assert torch.equal(into[1], added)
+
+
 @pytest.mark.parametrize("shape", [(2, 6), (2, 6, 5), (3, 4, 2, 7), (0, 4, 2), (2, 4, 0)], ids=str)
 def test_group_norm(backend: str, shape: tuple[int, ...]) -> None:
     x, w, b = cut(*shape), cut(shape[1]), cut(shape[1])

@@ -185,6 +185,16 @@ def test_keys() -> None:
     assert tilefold.segment_reduce(x[:0], monoids.SUM, by=keys[:0], num_segments=2).tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e5m2, torch.float8_e4m3fn], ids=str)
+def test_keys_of_narrow_floats(dtype: torch.dtype) -> None:
+    found, results = tilefold.segment_reduce(
+        torch.arange(5), monoids.SUM, by=torch.tensor([0.0, -0.0, 2.0, 2.0, -1.5]).to(dtype)
+    )
+    assert found.dtype == dtype
+    assert found.float().tolist() == [0.0, 2.0, -1.5]
+    assert results.tolist() == [1, 5, 4]
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.uint8, torch.int16, torch.uint16, torch.uint32, torch.uint64], ids=str
 )

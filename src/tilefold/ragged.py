@@ -208,8 +208,9 @@ def _of_keys(
             raise ArgumentError(
                 f"{CALL}: the number of keys must be known where there is no data, got num_segments=None; pass it"
             )
-        keys, counts = torch.unique_consecutive(by, return_counts=True)
-        return keys, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+        seen = by.float() if by.is_floating_point() and by.itemsize == 1 else by  # torch compares no float8
+        keys, counts = torch.unique_consecutive(seen, return_counts=True)
+        return keys.to(by.dtype), torch.nn.functional.pad(counts.cumsum(0), (1, 0))
 
 
 def _number_of(num_segments: Any) -> int:

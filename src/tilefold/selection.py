@@ -111,7 +111,7 @@ def _checked(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: st
     if not 0 <= k <= length:
         raise ShapeError(
             f"topk: `k` must be in [0, {length}], the length of dim {along}, got {k} (selected index k out of range); "
-            "take fewer elements"
+            "choose one of these"
         )
     if k > MOST:
         raise ArgumentError(f"topk: `k` must be at most {MOST}, got {k}; use torch.topk for more")

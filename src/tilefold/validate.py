@@ -275,7 +275,8 @@ def _check_target(
     if target.dtype != dtype:
         only = f", as {call} only supports bool tensor for result" if dtype == torch.bool else ""
         raise DtypeError(
-            f"{call}: `out` must have the result's dtype {dtype}{only}, got {target.dtype}; pass dtype= or another out"
+            f"{call}: `out` must have the result's dtype {dtype}{only}, got {target.dtype}; pass another out, or a "
+            "dtype= where it is taken"
         )
     if list(target.shape) != list(shape):
         raise ShapeError(

@@ -50,6 +50,22 @@ def test_norms_with_a_residual(shape: tuple[int, ...], dim: int) -> None:
     )
 
 
+def test_a_residual_of_more_bits_keeps_them() -> None:
+    x, r = torch.randn(40, 777, device="cuda").bfloat16(), torch.randn(40, 777, device="cuda")
+    got, added = tf.rms_norm(x, (777,), None, 1e-6, residual=r)
+    assert torch.equal(added, x + r)
+    want = F.rms_norm((x + r).double(), (777,), None, 1e-6)
+    torch.testing.assert_close(got, want.float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_float8_in_more_bits(dtype: torch.dtype) -> None:
+    x = torch.randn(30, 300, device="cuda").to(dtype)
+    torch.testing.assert_close(tf.softmax(x, 1, dtype=torch.float64), torch.softmax(x.double(), 1))
+    torch.testing.assert_close(tf.cumsum(x, 1, dtype=torch.float64), x.double().cumsum(1))
+    assert torch.equal(tf.cumsum(x, 1, dtype=torch.bool), x.double().bool().cumsum(1).bool())
+
+
 @pytest.mark.parametrize("columns", [256, 8192, 65536])
 def test_bits_of_a_row_beside_others(columns: int) -> None:
     x = torch.randn(512, columns, device="cuda", dtype=torch.bfloat16)

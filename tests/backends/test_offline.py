@@ -18,6 +18,7 @@ from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.emit import emit
 from tilefold.backends.triton.lower import calls_of
+from tilefold.errors import BackendError
 from tilefold.planner import columns
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200, Device
@@ -63,6 +64,16 @@ def test_tiles_on_their_way(
     first = calls.compile_for(calls_of(plan, problem, program)[0], architecture)
     assert "cp.async" in first.asm["ptx"]
     assert first.metadata.shared <= 99 * 1024, "two programs and more an SM, on every chip"
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "below"))
+    program = programs.specialize(monoids.SUM.total, (torch.float32,))
+    problem = canonical([torch.empty(3, 8, device="meta")], (1,), ordered=False)
+    plan = plan_fold(problem, program, H200, "run_to_run")
+    with pytest.raises(BackendError, match=r"must go into a folder .*, got .*file.*; set TRITON_CACHE_DIR"):
+        calls.compile_for(calls_of(plan, problem, program)[0], 90)
 
 
 @pytest.mark.parametrize("name", list(MONOIDS))

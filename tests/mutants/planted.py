@@ -39,14 +39,14 @@ MUTANTS = (
     # -------------------------------------------------------------------------------------------------- scans
     Mutant(
         "a chunk's first state lacks what is before the tile",
-        "backends/triton/kernels/scans.py",
+        "backends/triton/kernels/scan_prefixes.py",
         "given = SELECT(first, *given, *COMBINE(*given, *earlier))",
         "given = SELECT(first, *given, *earlier)",
         ("tests/backends/test_scans.py::test_rows",),
     ),
     Mutant(
         "a reverse scan meets a chunk's elements forwards",
-        "backends/triton/kernels/scans.py",
+        "backends/triton/kernels/scan_elements.py",
         "PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN\n    xs = found[PLACE]",
         "PLACE: tl.constexpr = TURN\n    xs = found[PLACE]",
         ("tests/backends/test_scans.py::test_rows",),
@@ -60,21 +60,21 @@ MUTANTS = (
     ),
     Mutant(
         "prefixes far below their chunk's base are taken for sums",
-        "backends/triton/kernels/scans.py",
+        "backends/triton/kernels/scan_prefixes.py",
         "if tl.reduce(near.to(tl.int32), None, both_bits) == 0:",
         "if tl.reduce(near.to(tl.int32), None, both_bits) < 0:",
         ("tests/backends/test_scans.py::test_sums_of_exponentials[rows]",),
     ),
     Mutant(
         "positions of an aligned row count from the vector before it",
-        "backends/triton/kernels/scans.py",
+        "backends/triton/kernels/scan_elements.py",
         "place = at if len(span) == 1 else at - over_tile(span[0], BY_ROWS)",
         "place = at",
         ("tests/backends/test_scans.py::test_rows_that_begin_anywhere_between_vectors[33]",),
     ),
     Mutant(
         "a row's first element is not stored where its vector begins before it",
-        "backends/triton/kernels/scans.py",
+        "backends/triton/kernels/scan_elements.py",
         "return (vector >= begin) & (vector + span[2] <= end), at >= begin, at < end",
         "return (vector >= begin) & (vector + span[2] <= end), at > begin, at < end",
         ("tests/backends/test_scans.py::test_rows_that_begin_anywhere_between_vectors[33]",),

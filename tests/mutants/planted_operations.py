@@ -186,7 +186,7 @@ OPERATIONS = (
     ),
     Mutant(
         "the way from tile to tile begins anew",
-        "backends/triton/kernels/scans.py",
+        "backends/triton/kernels/scan_prefixes.py",
         "carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))",
         "carry = AS_STATE(*last_slots(state, NUMBER, BY_ROWS))",
         ("tests/backends/test_scans.py::test_rows[walked-backward]",),

@@ -22,6 +22,7 @@ SHORT, LONG = torch.ones((), dtype=torch.int16), (1 << 23) + 1
 CASES = [
     # contract/
     Case("product kinds", multiplied(A, [1]), KindError, r"must be tensors, got list; use torch.as_tensor"),
+    Case("product bias kind", multiplied(bias=2.0), KindError, r"`bias` must be a tensor, got float; use"),
     Case(
         "product dtypes",
         multiplied(A, B.half()),

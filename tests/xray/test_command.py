@@ -109,7 +109,7 @@ def test_cuda(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--fold", "sum dim=0 8 fp32", "--grid", "8"], "--fold plans its own kernels, got also grid"),
         ([*SOFTMAX, "--static", "--json", "/nowhere/x.json"], "a file that can be written"),
         (["diff", "a.json"], "required: B; tilefold xray diff --help has all"),
-        (["diff", "/nowhere/a.json", "/nowhere/b.json"], "must be a file that --json wrote"),
+        (["diff", "/nowhere/a.json", "/nowhere/b.json"], "write one with --json a.json"),
     ],
 )
 def test_what_cannot_be_done_is_one_message_and_exit_code_2(

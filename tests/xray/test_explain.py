@@ -174,6 +174,13 @@ def test_a_kernel_that_does_not_compile() -> None:
         xray.explain(kernels.add, ADD["args"], {"BLOCK": 100})
 
 
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "below"))
+    with pytest.raises(CompileError, match=r"must go into a folder .*, got .*file.*; set TRITON_CACHE_DIR"):
+        xray.explain(kernels.add, **{**ADD, "constants": {"BLOCK": 64}})
+
+
 def test_a_divisor_is_what_decides() -> None:
     widths = []
     for n in ("i32:1000", "i32:1000!div16", "i32:1008", "i32:1008!div1"):

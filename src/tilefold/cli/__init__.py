@@ -12,7 +12,7 @@ from tilefold.output import complain, run_command
 
 COMMANDS = {
     "describe": "statistics of every tensor of checkpoints",
-    "plan": "how a GPU would fold a tensor, without one",
+    "plan": "how a GPU would run an operation, without one",
     "xray": "what the compiler made of a Triton kernel, without a GPU; diff compares two",
     "watch": "a page on which a row streams through a monoid's recurrence",
     "bench": "time folds beside torch and others; compare, plot, merge and show results",

@@ -260,7 +260,8 @@ def read_reports(path: Path) -> list[Report]:
         listed = document["reports"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArgumentError(
-            f"xray: a report must be a file that --json wrote, got {str(path)!r} ({type(error).__name__})"
+            f"xray: a report must be a file that --json wrote, got {str(path)!r} "
+            f"({type(error).__name__}); write one with --json {path.name}"
         ) from None
     return [from_json(report) for report in listed]
 

@@ -82,7 +82,9 @@ def check_operands(a: Any, b: Any, bias: Any, extras: Sequence[Any]) -> None:
         raise KindError(
             f"matmul: `epilogue_args` must be a tuple of tensors, got {type(extras).__name__}; write (x,) for one"
         )
-    check_tensors([a, b, *([] if bias is None else [bias]), *extras], "matmul")
+    biases = [] if bias is None else [bias]
+    called: list[str | None] = [None, None, *["bias"] * len(biases), *["epilogue_args"] * len(extras)]
+    check_tensors([a, b, *biases, *extras], "matmul", names=called)
     if a.dtype != b.dtype:
         raise DtypeError(
             f"matmul: both operands must have one dtype, got {a.dtype} and {b.dtype}; convert one of them"

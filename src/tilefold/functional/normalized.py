@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tilefold import math
 from tilefold.algebra import catalogue
+from tilefold.algebra.dtypes import promote
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.contract.functions import Traced
@@ -127,7 +128,7 @@ def layer_norm(
         y[k, p] = (x[k, p] - mean[k]) / sqrt(var[k] + eps) * weight[p] + bias[p],   var with correction 0
 
     With `residual` x is input + residual, and that sum is the second result; the sum is normalised as it was before it was
-    rounded to its dtype.
+    rounded to its dtype. Of two dtypes both results have the one that the sum has in torch.
 
     Shapes: [M, K] to [M, K] with `normalized_shape` (K,), the last dims; weight and bias have that shape.
     Dtypes: floats, computed in float32 or float64; the result has the input's dtype.
@@ -161,7 +162,8 @@ def rms_norm(
         y[k, p] = x[k, p] / sqrt(mean over q of x[k, q]^2 + eps) * weight[p]
 
     With `residual` x is input + residual, and that sum is the second result; the sum is normalised as it was before it was
-    rounded to its dtype. `eps` is that of the dtype that is computed in, unless given.
+    rounded to its dtype. Of two dtypes both results have the one that the sum has in torch. `eps` is that of the dtype that
+    is computed in, unless given.
 
     Shapes: [M, K] to [M, K] with `normalized_shape` (K,), the last dims; weight has that shape.
     Dtypes: floats, computed in float32 or float64; the result has the input's dtype.
@@ -202,8 +204,9 @@ def _row_norm(
         _check_beside(t, name, sizes, f"the shape `normalized_shape` {list(sizes)}", call)
     _check_beside(residual, "residual", x.shape, f"the input's shape {list(x.shape)}", call)
     need_float(x.dtype, call)
-    small = _epsilon(eps, x.dtype, call)
     tensors = [x] if residual is None else [x, residual]
+    wide = residual is not None and residual.dtype == torch.float64
+    small = _epsilon(eps, torch.float64 if wide else x.dtype, call)
     extras = [t for t in (weight, bias) if t is not None]
     names = (None, *_named(residual=residual), *_named(weight=weight, bias=bias))
     monoid, apply = kept(_norms, call, numbers.prod(sizes), small, which, residual is not None)
@@ -217,7 +220,7 @@ def _row_norm(
     if residual is None:
         return made[0]
     # Inside torch.autocast the norm is wider; the sum is what models carry on.
-    return made[0], made[1] if out is not None else made[1].to(x.dtype)
+    return made[0], made[1] if out is not None else made[1].to(promote(x.dtype, residual.dtype))
 
 
 def _check_beside(t: Any, name: str, shape: Sequence[int], rule: str, call: str) -> None:

@@ -262,7 +262,15 @@ def check_dtypes(dtypes: Iterable[torch.dtype], device: Device, call: str) -> No
 
 
 def compile_for(call: Call, architecture: int) -> Any:
-    """Compile for a CUDA architecture (80, 90, 100 ...), with or without such a device."""
-    return triton.compile(
-        source_of(call), target=GPUTarget("cuda", architecture, 32), options=options_of(call)
-    )
+    """Compile for a CUDA architecture (80, 90, 100 ...), with or without such a device.
+
+    Raises:
+        BackendError: Triton cannot write what it compiles.
+    """
+    target = GPUTarget("cuda", architecture, 32)
+    try:
+        return triton.compile(source_of(call), target=target, options=options_of(call))
+    except OSError as error:
+        raise BackendError(
+            f"triton: what is compiled must go into a folder that can be written, got {error}; set TRITON_CACHE_DIR to one"
+        ) from error

@@ -278,9 +278,10 @@ def _read(name: str, element: torch.dtype, interpret: bool) -> str:
     """An element as loaded -> the dtype it is read as -> the dtype lift sees."""
     seen = element_dtype(element)
     if element == torch.bool:
-        return f"({name} != 0).to(tl.int32)"
+        return f"is_nonzero({name}).to(tl.int32)"
     loaded = f"{name}.to({STORED_DTYPES[element]})"
-    if interpret or element not in TL_DTYPES or not is_float(element):  # the tensor may be of another dtype
+    # The tensor may be of another dtype, one of 8 bits too.
+    if interpret or element not in TL_DTYPES or not is_float(element) or element == torch.float64:
         loaded = f"convert({name}, {STORED_DTYPES[element]})"
     return converted(loaded, element, seen, stored=False, interpret=interpret)
 

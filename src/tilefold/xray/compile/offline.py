@@ -123,6 +123,10 @@ def _compile(job: Job, source: Any) -> Compiled:
             made = triton.compile(
                 source, target=GPUTarget("cuda", job.chip.architecture, 32), options=options
             )
+    except OSError as error:
+        raise CompileError(
+            f"xray: what Triton compiles must go into a folder that can be written, got {error}; set TRITON_CACHE_DIR to one"
+        ) from error
     except Exception as error:  # whatever Triton raises says why it refuses this kernel
         raise CompileError(
             f"xray: {job.name} must compile for {job.chip.target}, got {_said(error)}"

@@ -20,20 +20,22 @@ def meeting(cluster: int, words: int, again: bool = False) -> str:
     present ones. $0 becomes 0.
     """
     second = f"""
-@first mbarrier.init.shared::cta.b64 [meeting_barrier+8], 1;
-@first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier+8], {4 * words * cluster};"""
+mbarrier.init.shared::cta.b64 [meeting_barrier+8], 1;
+mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier+8], {4 * words * cluster};"""
     return f"""
 .shared .align 16 .b8 meeting_own[{4 * words}];
 .shared .align 16 .b8 meeting_all[{4 * words * cluster * (1 + again)}];
 .shared .align 8 .b64 meeting_barrier[{1 + again}];
 {{
-.reg .pred first;
+.reg .pred other;
 .reg .b32 thread;
 mov.u32 thread, %tid.x;
-setp.eq.u32 first, thread, 0;
-@first mbarrier.init.shared::cta.b64 [meeting_barrier], 1;
-@first mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier], {4 * words * cluster};{second * again}
-@first fence.mbarrier_init.release.cluster;
+setp.ne.u32 other, thread, 0;
+@other bra BEGUN;
+mbarrier.init.shared::cta.b64 [meeting_barrier], 1;
+mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier], {4 * words * cluster};{second * again}
+fence.mbarrier_init.release.cluster;
+BEGUN:
 barrier.cluster.arrive.relaxed.aligned;
 mov.u32 $0, 0;
 }}

@@ -126,9 +126,18 @@ def convert(x, TYPE: tl.constexpr):
         result = whole(x, TYPE)
     elif TYPE.is_floating() and TYPE.primitive_bitwidth < 32:
         result = narrow(x, TYPE)
+    elif TYPE == tl.float64 and x.dtype.primitive_bitwidth < 32 and x.dtype.is_floating():
+        result = x.to(tl.float32).to(TYPE)  # LLVM has no cast from 8 bits to 64
     else:
         result = x.to(TYPE)
     return result
+
+
+def is_nonzero(x):
+    """Which elements are true; Triton does not compare floats of 8 bits."""
+    if x.dtype.is_floating() and x.dtype.primitive_bitwidth < 32:
+        x = convert(x, tl.float32)
+    return x != 0
 
 
 def whole(x, TYPE: tl.constexpr):

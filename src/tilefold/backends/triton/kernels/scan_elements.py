@@ -1,0 +1,222 @@
+"""What kernels of scans share: where a tile's chunks lie, and their elements as they are read and as states.
+
+Tiles, chunks and their tensors are as the module `scans` says.
+"""
+
+import triton.language as tl
+
+from tilefold.backends.triton.kernels.tiles import outer_offset
+
+
+def over_tile(x, BY_ROWS: tl.constexpr):
+    """Something of each line over a tile."""
+    return x[:, None] if BY_ROWS else x[None, :]
+
+
+def of_lines(x, BY_ROWS: tl.constexpr):
+    """Something of each line over a tile as it is read and written."""
+    return x[:, None] if BY_ROWS == LANES_LAST else x[None, :]
+
+
+def of_chunks(x, BY_ROWS: tl.constexpr):
+    """Something of each chunk over a tile as it is read and written."""
+    return x[None, :] if BY_ROWS == LANES_LAST else x[:, None]
+
+
+def turned(x):
+    """A tile as it is read as one that is computed with, or back: nothing moves.
+
+    Triton gives threads to the vectors of an access, and then to its dims from the left (since 3.7 from the right), though
+    the next vectors in memory are a row's next chunks, or the next columns.
+    """
+    return x if LANES_LAST else tl.trans(x)
+
+
+def of_line(at, span, BY_ROWS: tl.constexpr):
+    """Whether places of a tile are of the line, which begins at span[0] of them where it need not begin at the first."""
+    if len(span) == 1:
+        counts = at < span[0]
+    else:
+        counts = (at >= over_tile(span[0], BY_ROWS)) & (at < over_tile(span[1], BY_ROWS))
+    return counts
+
+
+def whole_vectors(at, span, BY_ROWS: tl.constexpr):
+    """Whether the vectors that places are of lie in the line: on both sides, at its begin alone, at its end alone."""
+    vector = at // span[2] * span[2]
+    begin, end = of_lines(span[0], BY_ROWS)[:, :, None], of_lines(span[1], BY_ROWS)[:, :, None]
+    return (vector >= begin) & (vector + span[2] <= end), at >= begin, at < end
+
+
+def near_lines(LINES: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr):
+    """Numbers of a program's lines; of columns a thread takes RUN neighbours, and then has all of their elements."""
+    line = tl.arange(0, LINES)
+    if not BY_ROWS:
+        line = tl.max_contiguous(line, RUN)
+    return line
+
+
+def chunks_begin(base, NUMBER: tl.constexpr, CHUNK: tl.constexpr, REVERSE: tl.constexpr):
+    """Where the NUMBER chunks of a tile begin along the line, in the order of the scan; the tile begins at `base`."""
+    number = tl.arange(0, NUMBER)
+    if REVERSE:
+        number = NUMBER - 1 - number
+    return base + number * CHUNK
+
+
+def either_bits(a, b):
+    """The bits of both."""
+    return a | b
+
+
+def both_bits(a, b):
+    """The bits that both have."""
+    return a & b
+
+
+def last_slot(s, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
+    """The last slot of every line, as bits: a sum with zeros would lose the sign of a zero."""
+    axis: tl.constexpr = 1 if BY_ROWS else 0
+    slot = tl.arange(0, LENGTH)
+    last = (slot[None, :] if BY_ROWS else slot[:, None]) == LENGTH - 1
+    if s.dtype.is_floating():
+        kind: tl.constexpr = tl.int64 if s.dtype.primitive_bitwidth == 64 else tl.int32
+        picked = tl.reduce(tl.where(last, s.to(kind, bitcast=True), 0), axis, either_bits).to(s.dtype, bitcast=True)
+    else:
+        picked = tl.reduce(tl.where(last, s, s ^ s), axis, either_bits)
+    return picked
+
+
+def last_slots(state, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
+    """The state at the last slot of every line."""
+    return AS_STATE(*[last_slot(s, LENGTH, BY_ROWS) for s in state])
+
+
+def lines_begin(inputs, outer, outer_sizes, line):
+    """(pointers to each line's first element, step along it), an input."""
+    return [(x[0] + outer_offset(outer, outer_sizes, x[1]) + line * x[2], x[3]) for x in inputs]
+
+
+def aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN: tl.constexpr):
+    """Rows from the multiple of ALIGN elements before each: `lines_begin`, where results begin, and a tile's span.
+
+    All inputs and results begin as many elements behind such a multiple.
+    """
+    rows = [
+        (x[0] + (outer_offset(outer, outer_sizes, x[1]) + line * x[2]) // ALIGN * ALIGN, x[3]) for x in inputs
+    ]
+    lead = (y_begin % ALIGN).to(tl.int32)
+    return rows, y_begin // ALIGN * ALIGN, (lead, lead + length, ALIGN)
+
+
+def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HAS_INIT: tl.constexpr):
+    """The state before each line: the one given, or the identity."""
+    if HAS_INIT:
+        state = AS_STATE(
+            *[tl.load(x[0] + outer_offset(outer, outer_sizes, x[1]) + line * x[2], mask=keep, other=0) for x in inits]
+        )
+    else:
+        state = IDENTITY((LINES,))
+    return state
+
+
+def in_halves(x, LENGTH: tl.constexpr):
+    """What a thread holds along the last dim, one tensor an element, in order."""
+    parts = (x,)
+    for level in tl.static_range(5):
+        if LENGTH >> level > 1:
+            halves = ()
+            for i in tl.static_range(1 << level):
+                a, b = tl.split(
+                    tl.trans(tl.reshape(parts[i], (x.shape[0], x.shape[1], 2, LENGTH >> (level + 1))), (0, 1, 3, 2))
+                )
+                halves = halves + (a, b)
+            parts = halves
+    elements = ()
+    for i in tl.static_range(LENGTH):
+        elements = elements + (tl.reshape(parts[i], (x.shape[0], x.shape[1])),)
+    return elements
+
+
+def joined(elements, LENGTH: tl.constexpr):
+    """The way back from `in_halves`."""
+    parts = ()
+    for i in tl.static_range(LENGTH):
+        parts = parts + (tl.reshape(elements[i], (elements[i].shape[0], elements[i].shape[1], 1)),)
+    for level in tl.static_range(5):
+        if LENGTH >> level > 1:
+            pairs = ()
+            for i in tl.static_range(LENGTH >> (level + 1)):
+                a = parts[2 * i]
+                pair = tl.trans(tl.join(a, parts[2 * i + 1]), (0, 1, 3, 2))
+                pairs = pairs + (tl.reshape(pair, (a.shape[0], a.shape[1], 2 << level)),)
+            parts = pairs
+    return parts[0]
+
+
+def tile_elements(
+    rows, begin, keep, span, BY_ROWS: tl.constexpr, RUN: tl.constexpr, CHUNK: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """A tile's elements: of each place in a chunk, in memory's order, a tensor of chunks an input.
+
+    Those that are not of the line are undefined.
+    """
+    found = ()
+    if BY_ROWS:
+        for k in tl.static_range(CHUNK // RUN):
+            at = of_chunks(begin, BY_ROWS)[:, :, None] + k * RUN + tl.arange(0, RUN)[None, None, :]
+            vectors = ()
+            for i in tl.static_range(len(rows)):
+                pointers = of_lines(rows[i][0], BY_ROWS)[:, :, None] + at * rows[i][1]
+                # A vector that is the line's in part is read whole.
+                if MASKED:
+                    if len(span) == 1:
+                        mask = tl.broadcast_to(at < span[0], pointers.shape)
+                    else:
+                        mask = at // RUN * RUN < of_lines(span[1], BY_ROWS)[:, :, None]
+                    if MASK_LINES:
+                        mask = mask & of_lines(keep, BY_ROWS)[:, :, None]
+                    x = tl.load(pointers, mask=mask)
+                elif MASK_LINES:
+                    x = tl.load(pointers, mask=tl.broadcast_to(of_lines(keep, BY_ROWS)[:, :, None], pointers.shape))
+                else:
+                    x = tl.load(pointers)
+                vectors = vectors + (in_halves(x, RUN),)
+            for j in tl.static_range(RUN):
+                found = found + ([turned(v[j]) for v in vectors],)
+    else:
+        for k in tl.static_range(CHUNK):
+            at = of_chunks(begin, BY_ROWS) + k
+            xs = ()
+            for i in tl.static_range(len(rows)):
+                pointers = of_lines(rows[i][0], BY_ROWS) + at * rows[i][1]
+                if MASKED and MASK_LINES:
+                    x = tl.load(pointers, mask=(at < span[0]) & of_lines(keep, BY_ROWS))
+                elif MASKED:
+                    x = tl.load(pointers, mask=tl.broadcast_to(at < span[0], pointers.shape))
+                elif MASK_LINES:
+                    x = tl.load(pointers, mask=tl.broadcast_to(of_lines(keep, BY_ROWS), pointers.shape))
+                else:
+                    x = tl.load(pointers)
+                xs = xs + (turned(x),)
+            found = found + (xs,)
+    return found
+
+
+def lifted(
+    found, begin, keep, span, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """The elements that are number TURN of each chunk as states: what is not of the line is the identity."""
+    PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
+    xs = found[PLACE]
+    at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
+    place = at if len(span) == 1 else at - over_tile(span[0], BY_ROWS)
+    state = LIFT(*xs, tl.broadcast_to(TO_INDEX(place), xs[0].shape))
+    if MASKED:
+        mask = tl.broadcast_to(of_line(at, span, BY_ROWS), xs[0].shape)
+        if MASK_LINES:
+            mask = mask & over_tile(keep, BY_ROWS)
+        state = OR_IDENTITY(mask, *state)
+    return AS_STATE(*[tl.broadcast_to(s, xs[0].shape) for s in state])

@@ -1,0 +1,291 @@
+"""The prefixes of one tile of a scan: the states of its chunks, scanned, and what is written from them.
+
+Tiles, chunks and their tensors are as the module `scans` says.
+"""
+
+import triton.language as tl
+
+from tilefold.backends.triton.kernels.scan_elements import (
+    both_bits,
+    chunks_begin,
+    joined,
+    last_slots,
+    lifted,
+    of_chunks,
+    of_line,
+    of_lines,
+    over_tile,
+    tile_elements,
+    turned,
+    whole_vectors,
+)
+
+
+def folded_chunks(
+    found, begin, keep, span, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
+    MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """The state of each chunk's elements."""
+    state = lifted(found, begin, keep, span, 0, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+    for u in tl.static_range(1, CHUNK):
+        met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        state = AS_STATE(*COMBINE(*state, *met))
+    return state
+
+
+def chunk_base(
+    found, begin, span, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    MASKED: tl.constexpr,
+):  # fmt: skip
+    """The base of the elements that are number TURN of each chunk, and whether they are of the line (where MASKED)."""
+    PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
+    base = BASE(*found[PLACE])[0]
+    if MASKED:
+        at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
+        counts = tl.broadcast_to(of_line(at, span, BY_ROWS), base.shape)
+        base = tl.where(counts, base, NO_BASE(base)[0])
+    else:
+        counts = base == base
+    return base, counts
+
+
+def chunk_term(
+    found, base, begin, span, TURN: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    MASKED: tl.constexpr,
+):  # fmt: skip
+    """The terms of the elements that are number TURN of each chunk."""
+    PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
+    term = TERM(*found[PLACE], base)[0]
+    if MASKED:
+        at = begin[None, :] + PLACE if BY_ROWS else begin[:, None] + PLACE
+        term = tl.where(tl.broadcast_to(of_line(at, span, BY_ROWS), term.shape), term, 0.0)
+    return term
+
+
+def summed_chunks(
+    found, begin, span, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """The state of each chunk's elements by `algebra.Sums`; of each chunk its base, that of its first element, all terms.
+
+    And whether it has an element (where MASKED).
+    """
+    first, some = chunk_base(found, begin, span, 0, CHUNK, BY_ROWS, REVERSE, MASKED)
+    base = first
+    for u in tl.static_range(1, CHUNK):
+        one, counts = chunk_base(found, begin, span, u, CHUNK, BY_ROWS, REVERSE, MASKED)
+        base = JOINED(base, one)[0]
+        if MASKED:
+            first = tl.where(some, first, one)
+            some = some | counts
+    total = chunk_term(found, base, begin, span, 0, CHUNK, BY_ROWS, REVERSE, MASKED)
+    terms = (total,)
+    for u in tl.static_range(1, CHUNK):
+        term = chunk_term(found, base, begin, span, u, CHUNK, BY_ROWS, REVERSE, MASKED)
+        terms = terms + (term,)
+        total = total + term
+    return AS_STATE(*TOTAL(base, total)), (base, first, terms, some)
+
+
+def scanned_chunks(
+    found, begin, keep, span, NUMBER: tl.constexpr, CHUNK: tl.constexpr, BY_ROWS: tl.constexpr,
+    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+):  # fmt: skip
+    """The state of each chunk of a tile after those before it, and that of those before it alone; its sums.
+
+    Both by one scan: (a, what is before its last chunk) and (b, the same) make (a then b, a then what is before b's last).
+    """
+    sums = ()
+    if SUMS:
+        state, sums = summed_chunks(found, begin, span, CHUNK, BY_ROWS, REVERSE, MASKED)
+    else:
+        state = folded_chunks(found, begin, keep, span, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+    earlier = state
+    if NUMBER > 1 and (CHUNK > 1 or EXCLUSIVE):
+        both = tl.associative_scan(
+            BOTH(*state, *IDENTITY(state[0].shape)), 1 if BY_ROWS else 0, COMBINE_BOTH
+        )
+        state = LATTER(*both)
+        earlier = FORMER(*both)
+    elif NUMBER > 1:
+        state = tl.associative_scan(state, 1 if BY_ROWS else 0, COMBINE)
+    return state, earlier, sums
+
+
+def before_chunks(carry, earlier, NUMBER: tl.constexpr, BY_ROWS: tl.constexpr):
+    """The state before each chunk: that before the tile, and the chunks before it."""
+    given = AS_STATE(*[tl.broadcast_to(over_tile(c, BY_ROWS), earlier[0].shape) for c in carry])
+    if NUMBER > 1:
+        number = tl.arange(0, NUMBER)
+        first = tl.broadcast_to((number[None, :] if BY_ROWS else number[:, None]) == 0, earlier[0].shape)
+        given = SELECT(first, *given, *COMBINE(*given, *earlier))
+    return given
+
+
+def store_results(
+    y_ptrs, begin, y_begin, y_step, results, keep, span, TURN: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """Write COUNT results of each chunk, up to that of number TURN, in memory's order where their elements are."""
+    FIRST: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN - COUNT + 1
+    if BY_ROWS:
+        at = of_chunks(begin, BY_ROWS)[:, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
+        offset = of_lines(y_begin, BY_ROWS)[:, :, None] + at * y_step
+        kept = of_lines(keep, BY_ROWS)[:, :, None]
+    else:
+        at = of_chunks(begin, BY_ROWS) + FIRST
+        offset = of_lines(y_begin, BY_ROWS) + at * y_step
+        kept = of_lines(keep, BY_ROWS)
+    for r in tl.static_range(len(y_ptrs)):
+        result = joined([turned(x[r]) for x in results], COUNT) if BY_ROWS else turned(results[0][r])
+        if MASKED and len(span) > 1:
+            whole, begun, unended = whole_vectors(at, span, BY_ROWS)
+            if MASK_LINES:
+                begun = begun & kept
+                whole = whole & kept
+            tl.store(y_ptrs[r] + offset, result, mask=whole)
+            tl.store(y_ptrs[r] + offset, result, mask=begun & unended & (whole == 0))
+        elif MASKED and MASK_LINES:
+            tl.store(y_ptrs[r] + offset, result, mask=(at < span[0]) & kept)
+        elif MASKED:
+            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(at < span[0], offset.shape))
+        elif MASK_LINES:
+            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(kept, offset.shape))
+        else:
+            tl.store(y_ptrs[r] + offset, result)
+
+
+def store_prefixes(
+    found, begin, y_ptrs, y_begin, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """Walk the chunks from the state before each, and write projected states, COUNT neighbours at once; the state after."""
+    results = ()
+    for u in tl.static_range(CHUNK):
+        met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        after = AS_STATE(*COMBINE(*state, *met))
+        shown = PROJECT(*state) if EXCLUSIVE else PROJECT(*after)
+        shown = [tl.broadcast_to(y, met[0].shape) for y in shown]
+        results = (shown,) + results if REVERSE else results + (shown,)
+        state = after
+        if u % COUNT == COUNT - 1:
+            store_results(
+                y_ptrs, begin, y_begin, y_step, results, keep, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
+            )
+            results = ()
+    return state
+
+
+def store_scanned(
+    y_ptrs, begin, y_begin, y_step, keep, span, carry, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
+    MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """Write the projected states of chunks of one element: what they hold already meets the state before the tile."""
+    given = [tl.broadcast_to(over_tile(c, BY_ROWS), state[0].shape) for c in carry]
+    shown = [tl.broadcast_to(y, state[0].shape) for y in PROJECT(*COMBINE(*given, *state))]
+    store_results(
+        y_ptrs, begin, y_begin, y_step, (shown,), keep, span, 0, 1, 1, BY_ROWS, False, MASKED, MASK_LINES
+    )
+
+
+def store_sums(
+    rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """`store_prefixes` of sums: chunks that these do not hold are walked as others are, in tiles that have such.
+
+    Elements are read again for it, so that no register holds them until then.
+    """
+    base, first, terms, some = sums
+    start, scale, top = REBASED(*state, base)
+    near = NEAR(*state, first, top)[0] != 0
+    if MASKED:
+        near = near | (some == 0)
+    if MASK_LINES:
+        near = near | tl.broadcast_to(over_tile(keep, BY_ROWS) == 0, near.shape)
+    results = ()
+    total = start
+    for u in tl.static_range(CHUNK):
+        total = total + scale * terms[u]
+        results = results + (SHOWN(top, total),)
+    if tl.reduce(near.to(tl.int32), None, both_bits) == 0:
+        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, MASKED, MASK_LINES)
+        walked = ()
+        for u in tl.static_range(CHUNK):
+            met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+            state = AS_STATE(*COMBINE(*state, *met))
+            walked = walked + (EITHER(near, *results[u], *PROJECT(*state)),)
+        results = walked
+    row = ()
+    for u in tl.static_range(CHUNK):
+        row = (results[u],) + row if REVERSE else row + (results[u],)
+        if u % COUNT == COUNT - 1:
+            store_results(
+                y_ptrs, begin, y_begin, y_step, row, keep, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
+            )
+            row = ()
+
+
+def store_chunks(
+    rows, found, sums, state, earlier, before, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER: tl.constexpr,
+    CHUNK: tl.constexpr, COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+):  # fmt: skip
+    """Write a tile whose chunks were scanned (`scanned_chunks`), from the state of each line before it."""
+    if SUMS:
+        store_sums(
+            rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS),
+            CHUNK, COUNT, RUN, BY_ROWS, REVERSE, MASKED, MASK_LINES,
+        )  # fmt: skip
+    elif CHUNK == 1 and not EXCLUSIVE:
+        store_scanned(y_ptrs, begin, y_begin, y_step, keep, span, before, state, BY_ROWS, MASKED, MASK_LINES)
+    else:
+        store_prefixes(
+            found, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS), CHUNK,
+            COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES,
+        )  # fmt: skip
+
+
+def store_last(s_ptrs, offset, state, keep):
+    """Write the state after each line."""
+    for f in tl.static_range(len(s_ptrs)):
+        tl.store(s_ptrs[f] + offset, state[f], mask=keep)
+
+
+def walked_tile(
+    rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+):  # fmt: skip
+    """Scan and write a tile of elements; the state after it."""
+    if NUMBER == 1 and not SUMS:
+        given = AS_STATE(*[tl.broadcast_to(over_tile(c, BY_ROWS), found[0][0].shape) for c in carry])
+        after = store_prefixes(
+            found, begin, y_ptrs, y_begin, y_step, keep, span, given, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
+            MASK_LINES,
+        )  # fmt: skip
+        carry = last_slots(after, NUMBER, BY_ROWS)
+    else:
+        state, earlier, sums = scanned_chunks(
+            found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS
+        )
+        store_chunks(
+            rows, found, sums, state, earlier, carry, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER, CHUNK, COUNT,
+            RUN, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS,
+        )  # fmt: skip
+        # The tile's own state meets the carry, so that the way from tile to tile is one combine.
+        carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))
+    return carry
+
+
+def walked_place(
+    rows, y_ptrs, y_begin, y_step, base, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+):  # fmt: skip
+    """Read, scan and write the tile that begins at `base`; the state after it."""
+    begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)
+    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, MASKED, MASK_LINES)
+    return walked_tile(
+        rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
+        EXCLUSIVE, MASKED, MASK_LINES, SUMS,
+    )  # fmt: skip
