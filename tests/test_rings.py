@@ -13,13 +13,15 @@ from tilefold import monoids
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton import launch
 from tilefold.backends.triton.lower import calls_of
+from tilefold.backends.triton.map_calls import _share as shares
 from tilefold.contract.row import Row, make_row_map
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
-from tilefold.planner.rings import PROGRAM_BYTES, Rings, vectors_of
+from tilefold.planner.ring_forms import PROGRAM_BYTES, Rings
+from tilefold.planner.rings import vectors_of
 from tilefold.planner.view import view_of
 from tilefold.problem import Problem
 from tilefold.requests import RowMap
@@ -67,11 +69,18 @@ def executed(monoid: Any, apply: Any, tensors: list[torch.Tensor], **ring: int) 
 
 
 def ring(
-    lanes: int, unroll: int, turns: int, depth: int, splits: int = 1, clusters: int = 0, rows: int = 1
+    lanes: int,
+    unroll: int,
+    turns: int,
+    depth: int,
+    splits: int = 1,
+    clusters: int = 0,
+    rows: int = 1,
+    parted: bool = False,
 ) -> dict[str, int]:
     return {
         "lanes": lanes, "unroll": unroll, "turns": turns, "depth": depth, "splits": splits, "clusters": clusters,
-        "block_outputs": rows,
+        "block_outputs": rows, "parted": parted,
     }  # fmt: skip
 
 
@@ -81,9 +90,14 @@ SOFTMAX = {  # shape, dtype, ring
     "a ring of a turn more": ((7, 1024), BF16, ring(64, 1, 2, 3, clusters=1)),
     "a cluster walks": ((11, 3000), BF16, ring(64, 2, 1, 3, 3, 1)),
     "odd rows": ((5, 1403), BF16, ring(64, 1, 3, 4, clusters=2)),
+    "odd rows, a turn at a time": ((5, 1403), BF16, ring(64, 1, 3, 4, clusters=2, parted=True)),
+    "odd rows' shares": ((5, 1403), FP32, ring(64, 1, 3, 3, 2, parted=True)),
     "odd rows of clusters": ((5, 1001), FP32, ring(64, 1, 2, 3, 2, 2)),
     "rows of four bytes more": ((5, 1002), BF16, ring(64, 1, 2, 2)),
     "rows shorter than a cluster's": ((3, 300), FP16, ring(64, 1, 1, 2, 3)),
+    "vectors beyond a share": ((5, 3000), BF16, ring(64, 2, 2, 3, 2, 2, parted=True)),
+    "vectors beyond a share, a turn at a time": ((5, 3800), FP32, ring(64, 1, 8, 9, 2, 2, parted=True)),
+    "ends before the last turn": ((5, 1300), FP32, ring(64, 1, 3, 4, 2, 2, parted=True)),
     "several rows a program": ((7, 256), FP32, ring(16, 4, 1, 2, clusters=1, rows=4)),
     "several odd rows a program": ((6, 251), BF16, ring(16, 1, 3, 4, clusters=1, rows=4)),
 }
@@ -104,8 +118,18 @@ NORMS = {  # shape, dtype of rows, of weights, ring, whether the weights are hel
     "weights held beyond a row's end": ((4, 1000), BF16, BF16, ring(64, 1, 2, 2), True),
     "wide weights": ((4, 1000), BF16, FP32, ring(64, 1, 2, 2), False),
     "odd rows": ((9, 1403), BF16, BF16, ring(64, 1, 3, 4, clusters=1), False),
+    "odd rows' shares": ((9, 1403), BF16, BF16, ring(64, 1, 2, 2, 2, parted=True), False),
+    "odd rows' shares, walking": ((9, 1403), FP32, FP32, ring(64, 1, 3, 4, 2, 2, parted=True), False),
     "odd rows of clusters": ((9, 1403), FP32, FP32, ring(64, 2, 1, 2, 3, 3), False),
     "odd rows, wide weights": ((9, 1403), FP16, FP32, ring(64, 3, 1, 1), False),
+    "vectors beyond a share": ((5, 3000), FP32, FP32, ring(64, 2, 3, 4, 2, 2, parted=True), False),
+    "vectors beyond a share, walking no rows": (
+        (5, 3000),
+        BF16,
+        FP32,
+        ring(64, 1, 3, 3, 2, parted=True),
+        False,
+    ),
     "several odd rows a program": ((9, 251), BF16, BF16, ring(32, 2, 1, 2, clusters=1, rows=4), False),
 }
 
@@ -223,15 +247,40 @@ def planned_for(call: str, shape: tuple[int, int], dtype: torch.dtype, guarantee
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP32], ids=str)
-@pytest.mark.parametrize("call", ["softmax", "rms_norm", "layer_norm", "layer_norm+residual"])
-@pytest.mark.parametrize("length", [256, 512, 2048, 5120, 16384, 50257, 65536, 100003, 262144, 1 << 20])
+@pytest.mark.parametrize(
+    "call", ["softmax", "rms_norm", "layer_norm", "rms_norm+residual", "layer_norm+residual"]
+)
+@pytest.mark.parametrize(
+    "length",
+    [
+        256,
+        512,
+        2048,
+        5120,
+        16384,
+        33001,
+        40004,
+        50257,
+        65536,
+        100003,
+        128256,
+        151936,
+        201984,
+        262144,
+        700000,
+        1 << 20,
+    ],
+)
 def test_planned_rings_hold_a_row_in_an_sms_memory(length: int, call: str, dtype: torch.dtype) -> None:
     plan = planned_for(call, (4096, length), dtype)
     stage = plan.stages[0]
     if not isinstance(stage, Rings):
         return
-    assert (stage.splits - 1) * stage.step < length + stage.align - 1 <= stage.step * stage.splits
-    assert stage.align > 1 or stage.step * stage.splits == length, "no element of a vector is masked"
+    assert length + stage.align - 1 <= stage.step * stage.splits
+    masked, share = shares(stage, length)
+    assert masked < 3, "vectors are masked in a program's first and last turn alone"
+    assert (stage.splits - 1) * share < length <= stage.splits * share
+    assert stage.parted or not masked
     assert stage.turns <= stage.depth
     assert stage.shared_bytes + PROGRAM_BYTES <= H200.shared_bytes
     assert stage.block_outputs == 1 or stage.shared_bytes <= 48 << 10, "declared beside what Triton uses"

@@ -231,7 +231,7 @@ OPERATIONS = (
     Mutant(
         "a ring's turns are read before they have come",
         "backends/triton/map_calls.py",
-        "_waiting(stage.depth - stage.turns)",
+        "_waiting(stage.depth - turn)",
         "_waiting(stage.depth)",
         ("tests/test_rings.py::test_softmax[a program walks]",),
     ),
@@ -245,8 +245,8 @@ OPERATIONS = (
     Mutant(
         "weights beside odd rows are one element off",
         "backends/triton/kernels/map_rings.py",
-        "ahead = W * EACH - lead",
-        "ahead = W * EACH - lead + 1",
+        "ahead = (W * EACH - lead) % (W * EACH)",
+        "ahead = (W * EACH - lead + 1) % (W * EACH)",
         ("tests/test_rings.py::test_norms[odd rows-layer_norm-False]",),
     ),
     Mutant(

@@ -24,7 +24,8 @@ from tilefold.planner.maps import (
     windows_stage,
 )
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
-from tilefold.planner.rings import Rings, odd_rings, rings_stage
+from tilefold.planner.ring_forms import Rings
+from tilefold.planner.rings import last_rings, rings_stage
 from tilefold.planner.spans import Spans, spans_stage
 from tilefold.problem import Problem
 
@@ -53,7 +54,7 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     whole = whole_stage(problem, program, results, invariant, cluster)
     if whole is not None:
         return _held(problem, whole, buffers, guarantee)
-    rings = None if invariant else odd_rings(problem, program, results, device)
+    rings = None if invariant else last_rings(problem, program, results, device)
     if rings is not None:
         return _held(problem, rings, buffers, guarantee)
     windows = windows_stage(problem, program, results, device.sms, invariant)

@@ -7,27 +7,25 @@ rows, and shared memory holds more of them than registers do beside what is comp
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from tilefold.algebra.program import Program
+from tilefold.planner.blocks import LANES_TILE
 from tilefold.planner.device import Device
 from tilefold.planner.maps import Dtypes, long_vectors, rows_of, widens
-from tilefold.planner.plan import count
+from tilefold.planner.ring_forms import WALKING_LANES, Rings, fewest, is_busy, one, several
 from tilefold.planner.settled import MANY_FIELDS
-from tilefold.planner.view import VECTOR_BYTES, WARP, View, view_of
+from tilefold.planner.view import VECTOR_BYTES, View, view_of
 from tilefold.problem import Problem
 
-RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it
-PROGRAM_BYTES = (
-    RESERVED_BYTES + 1024 + 512
-)  # of an SM's shared memory beside a ring: the driver's, and states that meet
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
 LONGEST = 1 << 30  # elements: places in a row have 32 bits
 # Of a row, from which number on several share a program, up to which they do, up to which a program has one; and from which
 # on programs walk over long rows without extra tensors, too long for registers.
 SOME_VECTORS, SHORT_VECTORS, ALONE_VECTORS, LONGEST_BLOCKS = 32, 256, 4096, 65536
+NARROW_BLOCKS = 16384  # of 16-bit rows without extra tensors: as `LONGEST_BLOCKS` of others
 SHORT_ELEMENTS = 32  # of all inputs that a thread holds of a short row
 SHORT_THREADS = 128  # of a program that holds several rows
 WALKED_VECTORS = 64  # of a row's inputs: programs walk over rows as short as this
@@ -37,69 +35,17 @@ ALONE_LANES, ALONE_EACH = (
     (5, 8),
 )  # threads of a program that has one row, and their vectors
 TURN_ELEMENTS = 16  # of a thread and turn there
+REGISTERS_BYTES = (
+    1 << 20
+)  # of a row of two inputs whose states have one field: registers of a cluster hold so many as well
 SLICE_BYTES = 128 << 10  # that a walking program holds of a row, at most
 RING_BYTES = 192 << 10  # of its shared memory
-WALKING_LANES = 1024  # its threads
 ODD_TILES = {
     2: (128, 10),
     4: (256, 8),
 }  # threads that share an odd row, and their vectors, by elements' bytes
+ODD_VECTORS = 1024  # of an odd row of several inputs: from which number on rings hold it
 ROWS_AN_SM = 2  # at least, where a program has one row alone
-BUSY = 0.85  # of the clusters' time, at least
-
-
-@dataclass(frozen=True)
-class Rings:
-    """What a launch of `map_rings` decides: each of `splits` programs holds `turns` of [unroll, lanes, run] of each row.
-
-    Or a program holds `block_outputs` rows. Its ring has room for `depth` turns, of `inputs` inputs; `held`: and for its
-    share of `extras` extra tensors. `clusters` walk over the rows; where it is 0, there are as many as rows.
-    """
-
-    family: str
-    lanes: int
-    run: int
-    unroll: int
-    turns: int
-    depth: int
-    splits: int
-    clusters: int = 0
-    align: int = 1
-    held: bool = False
-    inputs: int = 1
-    extras: int = 0
-    block_outputs: int = 1
-
-    @property
-    def num_warps(self) -> int:
-        """Warps of a program."""
-        return self.lanes * self.block_outputs // WARP
-
-    @property
-    def step(self) -> int:
-        """Elements of one row that a program holds."""
-        return self.run * self.lanes * self.unroll * self.turns
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of the ring, and of the extra tensors behind it."""
-        turns = self.depth * self.inputs * self.block_outputs + self.turns * self.extras * self.held
-        return turns * self.unroll * self.lanes * VECTOR_BYTES
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll},t{self.turns}/{self.depth}"
-        return f"{self.family}:{tile},s{self.splits},c{self.clusters}" + ",held" * self.held
-
-    def __str__(self) -> str:
-        elements = count(self.run * self.unroll, "element")
-        tile = f"{count(self.block_outputs, 'result')} x {count(self.lanes, 'lane')} x {elements}"
-        words = [tile, f"{self.turns} of {count(self.depth, 'turn')} a row", count(self.splits, "split")]
-        words += [count(self.num_warps, "warp")]
-        words += [f"{count(self.clusters, 'cluster')} for all rows"] * (self.clusters > 0)
-        words += ["extra tensors held"] * self.held + ["aligned"] * (self.align > 1)
-        return f"{self.family}: {', '.join(words)}"
 
 
 def vectors_of(
@@ -167,9 +113,10 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
     run, align = found
     inputs, extras = len(rows.dtypes), len(problem.dtypes) - len(rows.dtypes)
     base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=extras)
-    if align > 1 or problem.length % run:
-        return None
-    vectors, fields = problem.length // run, len(program.state)
+    vectors, fields = math.ceil((problem.length + align - 1) / run), len(program.state)
+    if align > 1:
+        shared = inputs > 1 and extras and vectors > ODD_VECTORS
+        return several(base, vectors, problem.outputs, device) if shared else None
     if vectors <= SHORT_VECTORS:
         few = vectors < SOME_VECTORS or (not extras and vectors <= WALKED_VECTORS)
         return None if few else _short(base, vectors)
@@ -177,34 +124,64 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
         some = extras and inputs == 1 and problem.outputs >= ROWS_AN_SM * device.sms
         return _alone(base, vectors) if some else None
     if extras:
-        stage = _long(base, vectors, fields, device)
-    else:
-        too_long = vectors > LONGEST_BLOCKS
-        stage = _walking(base, vectors, (2, 1), device, lanes=WALKING_LANES // 2) if too_long else None
-    return stage if stage is not None and _is_busy(stage, problem.outputs) else None
+        return _beside(base, vectors, fields, problem.outputs, device)
+    if inputs > 1 or vectors <= (NARROW_BLOCKS if run == 8 else LONGEST_BLOCKS):
+        return None
+    if vectors > LONGEST_BLOCKS:
+        stage = _walking(base, vectors, (2, 1), device, lanes=WALKING_LANES // 2)
+        if stage is not None:
+            return stage if is_busy(stage, problem.outputs) else None
+    return several(base, vectors, problem.outputs, device) or one(base, vectors, problem.outputs, device)
 
 
-def _is_busy(stage: Rings, rows: int) -> bool:
-    """Whether nearly all clusters walk over as many rows as any does."""
-    return rows >= BUSY * stage.clusters * math.ceil(rows / stage.clusters)
+def last_rings(problem: Problem, program: Program, results: Dtypes, device: Device) -> Rings | None:
+    """Long rows that no registers hold, by a cluster of programs; None where they would be read twice as fast.
 
-
-def odd_rings(problem: Problem, program: Program, results: Dtypes, device: Device) -> Rings | None:
-    """Long rows beside extra tensors that begin between two vectors, by a cluster of small programs; else None."""
+    Odd ones, which begin between two vectors, beside extra tensors; others where states have one field.
+    """
     rows, cluster = rows_of(problem, program.algebra.inputs), device.cluster
     found = vectors_of(problem, program, results, view_of(rows), rows)
-    extras = len(problem.dtypes) - len(rows.dtypes)
-    if found is None or found[1] == 1 or not extras or cluster == 1:
+    inputs, extras = len(rows.dtypes), len(problem.dtypes) - len(rows.dtypes)
+    if found is None or cluster == 1:
         return None
     run, align = found
     vectors = math.ceil((problem.length + align - 1) / run)
-    lanes, most = ODD_TILES[rows.dtypes[0].itemsize]
-    splits = math.ceil(vectors / (lanes * most))
-    if splits > cluster or len(rows.dtypes) > 1:
+    base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=extras)
+    if align == 1:
+        single = vectors > ALONE_VECTORS and len(program.state) == 1
+        return one(base, vectors, problem.outputs, device) if single else None
+    if not extras:
         return None
-    turns = math.ceil(vectors / splits / lanes)
-    splits = math.ceil(vectors / (lanes * turns))
-    return Rings("ring_rows", lanes, run, 1, turns, turns, splits, align=align, extras=extras)
+    lanes, most = ODD_TILES[rows.dtypes[0].itemsize]
+    stage = fewest(replace(base, lanes=lanes), vectors, most, cluster) if inputs == 1 else None
+    return stage or several(base, vectors, problem.outputs, device)
+
+
+def _beside(base: Rings, vectors: int, fields: int, rows: int, device: Device) -> Rings | None:
+    """Long rows beside extra tensors."""
+    size = vectors * base.inputs * VECTOR_BYTES
+    if _in_registers(base, vectors, fields):
+        return None
+    stage = _long(base, vectors, fields, device)
+    if stage is not None:
+        crowded = base.extras > 1 and size > 3 * SLICE_BYTES  # programs that walk wait for extra tensors
+        other = several(base, vectors, rows, device) if crowded else None
+        return other or (stage if is_busy(stage, rows) else None)
+    if base.inputs > 1 and fields == 1:
+        return None  # blocks are as fast, on the whole
+    if base.inputs == 1 and base.run == 4 and base.extras == 1:
+        return None
+    return several(base, vectors, rows, device)
+
+
+def _in_registers(base: Rings, vectors: int, fields: int) -> bool:
+    """Whether tiles of powers of two that registers hold are as fast."""
+    size = vectors * base.inputs * VECTOR_BYTES
+    if vectors * base.run % LANES_TILE:
+        return False
+    if base.inputs > 1 and fields == 1:
+        return size <= REGISTERS_BYTES
+    return base.run == 4 and size <= 2 * base.inputs * SLICE_BYTES and (fields == 1 or base.inputs > 1)
 
 
 def _short(base: Rings, vectors: int) -> Rings | None:
@@ -232,8 +209,6 @@ def _alone(base: Rings, vectors: int) -> Rings | None:
 def _long(base: Rings, vectors: int, fields: int, device: Device) -> Rings | None:
     """Programs that walk over the rows, one an SM. States of one field meet at little cost, so more programs share a row."""
     size = vectors * base.inputs * VECTOR_BYTES
-    if base.run == 4 and size <= 2 * base.inputs * SLICE_BYTES and (fields == 1 or base.inputs > 1):
-        return None  # registers hold these as well
     if fields > 1:
         return _walking(base, vectors, (2 // base.inputs, 1), device)
     if base.inputs > 1:

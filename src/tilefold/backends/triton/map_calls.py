@@ -21,12 +21,13 @@ from tilefold.planner.blocks import Blocks
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.plan import Launch, Plan, Stage
-from tilefold.planner.rings import RESERVED_BYTES, Rings
+from tilefold.planner.ring_forms import LINE_VECTORS, RESERVED_BYTES, Rings
 from tilefold.planner.spans import Spans, dense_tensors
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
 
+WAITS = 4  # for the turns of a row but its last one
 PARTS_TOGETHER = 4096  # states that a program combines at once: a few a thread
 
 
@@ -162,7 +163,7 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     shared = 0 if constants["OWN"] else RESERVED_BYTES + stage.shared_bytes
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False, shared_bytes=shared,
-        cluster=stage.splits, walk=stage.clusters > 0,
+        cluster=stage.splits, walk=stage.clusters > 0, registers=stage.registers,
     )  # fmt: skip
 
 
@@ -171,6 +172,8 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
 
     Where no warps exchange states, Triton uses no shared memory, and the ring is declared beside it.
     """
+    ends = _parts(stage)
+    masked, share = _share(stage, problem.length)
     return {
         "LANES": stage.lanes,
         "ROWS": stage.block_outputs,
@@ -179,14 +182,17 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "TURNS": stage.turns,
         "DEPTH": stage.depth,
         "ALIGN": stage.align,
-        "MASKED": stage.align > 1 or problem.length != stage.step * stage.splits,
+        "MASKED": masked,
         "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
         "HELD": stage.held,
         "CLUSTER": stage.splits,
         "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else "",
         "OWN": ring_of(stage.shared_bytes) if stage.block_outputs > 1 else "",
         "FIRST": _waiting(stage.depth),
-        "WAITING": _waiting(stage.depth - stage.turns),
+        "WAITING": tuple(_waiting(stage.depth - turn) for turn in sorted({*ends, stage.turns})),
+        "PARTS": ends,
+        "SHARE": share,
+        "WALKS": stage.clusters > 0 or not stage.parted,
         "RESERVED": RESERVED_BYTES,
     }
 
@@ -237,6 +243,32 @@ def _span_constants(stage: Spans, problem: Problem, row: Row) -> dict[str, Any]:
         "OWN": ring_of(stage.shared_bytes),
         "COME": "cp.async.wait_all; mov.u32 $0, 0;",
     }
+
+
+def _share(stage: Rings, length: int) -> tuple[int, int]:
+    """How turns are masked, as `map_rings` has it, and how many elements of a row a program has.
+
+    Programs have equal shares, of whole lines of 128 bytes, where none of theirs ends before its last turn.
+    """
+    step, turn = stage.step, stage.run * stage.lanes * stage.unroll
+    cut = stage.align > 1 or length % stage.run > 0  # vectors that are partly another row's
+    if length == step * stage.splits and not cut:
+        return 0, step
+    if not stage.parted:
+        return 3, step
+    line = stage.run * (LINE_VECTORS if stage.align == 1 else 1)
+    share = min(step, math.ceil((length + stage.align - 1) / (stage.splits * line)) * line)
+    last = length - (stage.splits - 1) * share
+    return (1 + cut, share) if min(share, last) > step - turn else (3, step)
+
+
+def _parts(stage: Rings) -> tuple[int, ...]:
+    """Where the parts end in which a row's turns are waited for: where they are `parted`, all but the last turn."""
+    if not stage.parted:
+        return (stage.turns,)
+    whole = stage.turns - 1
+    number = min(whole, WAITS if stage.clusters and stage.depth < 2 * stage.turns else 1)
+    return tuple(whole * (i + 1) // number for i in range(number)) or (1,)
 
 
 def _waiting(turns: int) -> str:

@@ -126,21 +126,31 @@ def moved(words, STEP: tl.constexpr, moves):
 
 
 def shifted(before, words, lead, dtype: tl.constexpr):
-    """The words of as many elements, `lead` elements before `words`, of which `before` are those ahead."""
+    """The words of as many elements, `lead` elements before `words`, of which `before` are those ahead.
+
+    Where `lead` is 0, they are `before`.
+    """
     W: tl.constexpr = len(words)
     EACH: tl.constexpr = 32 // dtype.primitive_bitwidth  # elements a word
     every = before + words
-    ahead = W * EACH - lead
-    for level in tl.static_range(5):
+    ahead = (W * EACH - lead) % (W * EACH)
+    for level in tl.static_range(1, 5):
         if (W >> level) > 0:
             every = moved(every, W >> level, ((ahead // EACH) & (W >> level)) != 0)
     made = ()
     for w in tl.static_range(W):
         if EACH == 2:
-            made = made + (tl.where(ahead % 2 != 0, (every[w] >> 16) | (every[w + 1] << 16), every[w]),)
+            made = made + (joined(every[w], every[w + 1], ahead % 2 * 16),)
         else:
             made = made + (every[w],)
     return made
+
+
+def joined(low, high, bits):
+    """The word that begins `bits` bits behind `low`."""
+    return tl.inline_asm_elementwise(
+        "shf.r.wrap.b32 $0, $1, $2, $3;", "=r,r,r,r", [low, high, bits], dtype=tl.uint32, is_pure=True, pack=1
+    )
 
 
 def row_offset(x, row, outer_sizes, output_size):
@@ -155,7 +165,7 @@ def row_offset(x, row, outer_sizes, output_size):
 def fetch_turn(
     inputs, row, turn, slot, rows, first, lane, thread, length, outer_sizes, output_size, ring,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
-    MASKED: tl.constexpr,
+    MASKED: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy this program's share of a turn of a row, if there is such a row."""
     for i in tl.static_range(len(inputs)):
@@ -166,7 +176,7 @@ def fetch_turn(
             at = ((turn * UNROLL + u) * LANES + lane) * RUN
             some = thread * 0 + (row < rows).to(tl.int32)
             if MASKED:
-                some = some & (first + at < lead + length).to(tl.int32)
+                some = some & ((first + at < lead + length) & (at < SHARE)).to(tl.int32)
             place = ring + (((slot * UNROLL + u) * len(inputs) + i) * (LANES * ROWS) + thread) * 16
             fetch(place, (source + at).to(tl.int64), some)
     said("cp.async.commit_group; mov.u32 $0, 0;")
@@ -182,13 +192,19 @@ def held_turn(inputs, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.cons
     return values
 
 
-def masks_of(places, lead, length, RUN: tl.constexpr, UNROLL: tl.constexpr, LANES: tl.constexpr):
-    """Which of a turn's elements are the row's."""
+def masks_of(
+    places, lead, length, RUN: tl.constexpr, UNROLL: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr
+):
+    """Which of a turn's elements are the row's. MASKED as in `map_rings`."""
     masks = ()
     for u in tl.static_range(UNROLL):
+        present = places + u * LANES * RUN < length
         for e in tl.static_range(RUN):
-            at = places + (u * LANES * RUN + e)
-            masks = masks + ((at >= lead) & (at < lead + length),)
+            if MASKED == 1:
+                masks = masks + (present,)
+            else:
+                at = places + (u * LANES * RUN + e)
+                masks = masks + ((at >= lead) & (at < lead + length),)
     return masks
 
 
@@ -205,17 +221,20 @@ def read_run(x, place, length, RUN: tl.constexpr, MASKED: tl.constexpr):
 
 
 def read_turn(
-    extras, start, lane, length,
+    extras, start, lane, lead, length,
     LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """The words of a turn's elements of each extra tensor: of each vector, and with ALIGN of the one before it."""
+    """The words of a turn's elements of each extra tensor: of each vector, and with ALIGN of the one before it.
+
+    Where `lead` is 0, of each vector twice.
+    """
     words = ()
     for i in tl.static_range(len(extras)):
         for u in tl.static_range(UNROLL):
             place = start + (u * LANES + lane) * RUN
             words = words + read_run(extras[i], place, length, RUN, MASKED)
             if ALIGN > 1:
-                words = words + read_run(extras[i], place - RUN, length, RUN, MASKED)
+                words = words + read_run(extras[i], place - tl.where(lead != 0, RUN, 0), length, RUN, MASKED)
     return words
 
 
@@ -278,7 +297,9 @@ def map_turn(
         if MASK_ROWS:
             some = some & present
         whole = some
-        if MASKED:
+        if MASKED == 1:
+            whole = some & (place < length).to(tl.int32)
+        elif MASKED:
             whole = some & ((place >= lead) & (place + RUN <= lead + length)).to(tl.int32)
         for r in tl.static_range(len(y_ptrs)):
             elements = ()
@@ -286,10 +307,10 @@ def map_turn(
                 elements = elements + (tl.broadcast_to(made[e][r], thread.shape),)
             to = y_ptrs[r] + (y_begin - lead) + place
             write(to.to(tl.int64), packed(elements, to.dtype.element_ty), whole)
-            if MASKED and ROWS == 1:
+            if MASKED > 1 and ROWS == 1:
                 if (start < lead) | (start + LANES * UNROLL * RUN > lead + length):
                     write_edges(to, elements, place, lead, length, (some != 0) & (whole == 0), RUN)
-            elif MASKED:
+            elif MASKED > 1:
                 write_edges(to, elements, place, lead, length, (some != 0) & (whole == 0), RUN)
 
 
@@ -320,16 +341,19 @@ def map_rings(
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
     CLUSTER: tl.constexpr, MEETING: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
-    RESERVED: tl.constexpr,
+    PARTS: tl.constexpr, SHARE: tl.constexpr, WALKS: tl.constexpr, RESERVED: tl.constexpr,
 ):  # fmt: skip
-    """Fold and map rows: ROWS of them by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
+    """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
-    Programs walk over the rows. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not
-    empty; waits until all but the ring's DEPTH turns have come, and until the next TURNS turns have. HELD: extra tensors are
-    kept behind the ring.
+    Programs walk over the rows, if WALKS. A program has SHARE elements of a row. MASKED: 0 where all turns are full, 1 where
+    whole vectors of a program's last turn may be none of its share, 2 where those of its first and last turn may be partly
+    a row's, 3 of any. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not empty; waits
+    until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these have.
+    HELD: extra tensors are kept behind the ring.
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
+    TURN: tl.constexpr = UNROLL * LANES * RUN
     split = tl.program_id(0) % CLUSTER
     cluster = tl.program_id(0) // CLUSTER
     clusters = tl.num_programs(0) // CLUSTER
@@ -347,7 +371,7 @@ def map_rings(
         said(OWN)
         ring = own_memory()
     kept = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
-    first = split * (TAKEN * LANES * RUN)
+    first = split * SHARE
     if CLUSTER > 1:
         begin_meeting(MEETING)
     if HELD:
@@ -355,7 +379,7 @@ def map_rings(
     for turn in range(DEPTH):
         fetch_turn(
             inputs, (cluster + turn // TURNS * clusters) * ROWS + member, turn % TURNS, turn, rows, first, lane, thread,
-            length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED,
+            length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
         )  # fmt: skip
     if HELD:
         said(FIRST)
@@ -364,24 +388,36 @@ def map_rings(
         others_have_begun()
     ahead = ()
     if not HELD:
-        ahead = read_turn(extras, first, lane, length, LANES, RUN, UNROLL, ALIGN, MASKED)
+        lead = (row_offset(inputs[0], cluster * ROWS + member, outer_sizes, output_size) % ALIGN).to(tl.int32)
+        ahead = read_turn(extras, first, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
     number = 0 * split
     oldest = 0 * split
     for block in range(cluster, (rows + ROWS - 1) // ROWS, clusters):
         row = block * ROWS + member
         begin = row_offset(inputs[0], row, outer_sizes, output_size)
         lead = (begin % ALIGN).to(tl.int32)
+        own = length  # elements from `lead` on to the end of this program's share
+        if MASKED:
+            own = tl.minimum(first + SHARE - lead, length)
         y = (0, 0, y_outer, y_output)
         y_begin = row_offset(y, row, outer_sizes, output_size)
-        said(WAITING)
+        said(tl.constexpr(WAITING[0]))
         xs = held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL)
-        state = begun(xs, first, lane, thread, lead, length, LANES, ROWS, RUN, UNROLL, MASKED)
-        for turn in range(1, TURNS):
-            xs = held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
+        state = begun(xs, first, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
+        for part in tl.static_range(len(PARTS)):
+            if part > 0:
+                said(tl.constexpr(WAITING[part]))
+            for turn in range(PARTS[part - 1] if part > 0 else 1, PARTS[part]):
+                xs = held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
+                state = absorbed(
+                    state, xs, first + turn * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, False
+                )
+        if PARTS[-1] < TURNS:
+            said(tl.constexpr(WAITING[len(PARTS)]))
+            xs = held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
             state = absorbed(
-                state, xs, first + turn * (UNROLL * LANES * RUN), lane, thread, lead, length, LANES, ROWS, RUN, UNROLL,
-                MASKED,
-            )  # fmt: skip
+                state, xs, first + (TURNS - 1) * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, True
+            )
         if ROWS > 1:
             results = beside_rows(PROJECT(*tl.reduce(state, 1, COMBINE_SYMMETRIC)))
         else:
@@ -393,19 +429,24 @@ def map_rings(
             slot = (oldest + turn) % DEPTH
             xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
             words = ahead
-            if TURNS > 1 and not HELD:
-                following = first + (turn + 1) % TURNS * (UNROLL * LANES * RUN)
-                ahead = read_turn(extras, following, lane, length, LANES, RUN, UNROLL, ALIGN, MASKED)
+            if (TURNS > 1 or (ALIGN > 1 and WALKS)) and not HELD:
+                ahead_lead = lead
+                if ALIGN > 1 and WALKS:  # after its last turn, the next row's first
+                    after = row_offset(inputs[0], (block + clusters) * ROWS + member, outer_sizes, output_size)
+                    ahead_lead = tl.where(turn == TURNS - 1, (after % ALIGN).to(tl.int32), lead)
+                following = first + (turn + 1) % TURNS * TURN
+                ahead = read_turn(extras, following, lane, ahead_lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
             map_turn(
-                inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * (UNROLL * LANES * RUN),
-                kept + turn * (UNROLL * LANES * 16), lane, thread, lead, length, (row < rows).to(tl.int32), LANES, ROWS, RUN,
+                inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * TURN,
+                kept + turn * (UNROLL * LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32), LANES, ROWS, RUN,
                 UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
             )  # fmt: skip
             later = turn + DEPTH
-            fetch_turn(
-                inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane, thread,
-                length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED,
-            )  # fmt: skip
+            if WALKS:
+                fetch_turn(
+                    inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane,
+                    thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+                )  # fmt: skip
         number += 1
         oldest = (oldest + TURNS) % DEPTH
 
@@ -429,16 +470,23 @@ def spread_masks(masks, thread):
 def begun(
     xs, start, lane, thread, lead, length,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
+    LAST: tl.constexpr,
 ):  # fmt: skip
     """Each thread's state of a first turn, at `start` of its row."""
     if MASKED and ROWS > 1:
-        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES), thread)
+        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
         state = LANE_BEGIN_MASKED(*masks, *xs)
+    elif MASKED == 1:
+        if LAST:
+            masks = masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED)
+            state = LANE_BEGIN_MASKED(*masks, *xs)
+        else:
+            state = LANE_BEGIN(*xs)
     elif MASKED:
         if (start >= lead) & (start + LANES * UNROLL * RUN <= lead + length):
             state = LANE_BEGIN(*xs)
         else:
-            state = LANE_BEGIN_MASKED(*masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES), *xs)
+            state = LANE_BEGIN_MASKED(*masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), *xs)
     else:
         state = LANE_BEGIN(*xs)
     return state
@@ -447,16 +495,23 @@ def begun(
 def absorbed(
     state, xs, start, lane, thread, lead, length,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
+    LAST: tl.constexpr,
 ):  # fmt: skip
     """Each thread's state with a further turn, at `start` of its row."""
     if MASKED and ROWS > 1:
-        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES), thread)
+        masks = spread_masks(masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED), thread)
         state = LANE_ABSORB_MASKED(*masks, *state, *xs)
-    elif MASKED:
+    elif MASKED == 1:
+        if LAST:
+            masks = masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED)
+            state = LANE_ABSORB_MASKED(*masks, *state, *xs)
+        else:
+            state = LANE_ABSORB(*state, *xs)
+    elif MASKED == 3 or (MASKED == 2 and LAST):
         if (start >= lead) & (start + LANES * UNROLL * RUN <= lead + length):
             state = LANE_ABSORB(*state, *xs)
         else:
-            masks = masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES)
+            masks = masks_of(start + lane * RUN, lead, length, RUN, UNROLL, LANES, MASKED)
             state = LANE_ABSORB_MASKED(*masks, *state, *xs)
     else:
         state = LANE_ABSORB(*state, *xs)

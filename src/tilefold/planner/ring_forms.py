@@ -1,0 +1,136 @@
+"""The form of rows that are held in rings of shared memory, and how many programs share a long one.
+
+Measured (docs/experiments/maps-rings.md): several programs an SM that walk over no rows are faster than one that does, until
+a row is too long for them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tilefold.planner.device import Device
+from tilefold.planner.plan import count
+from tilefold.planner.view import VECTOR_BYTES, WARP
+
+RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it
+PROGRAM_BYTES = (
+    RESERVED_BYTES + 1024 + 512
+)  # of an SM's shared memory beside a ring: the driver's, and states that meet
+# Where rows are long and programs walk over none: programs of an SM and their threads, and what of the time these lose; and
+# what each program beyond so many that share a row does, and turns of a vector.
+SEVERAL, MANY_SPLITS, LATE, SHORT_TURNS = {(4, 256): 0.0, (3, 256): 0.02, (2, 512): 0.05}, 8, 0.012, 0.03
+SM_REGISTERS = 65536
+LINE_VECTORS = 8  # of 128 bytes
+WALKING_LANES = 1024  # its threads
+BUSY = 0.85  # of the clusters' time, at least
+
+
+@dataclass(frozen=True)
+class Rings:
+    """What a launch of `map_rings` decides: each of `splits` programs holds `turns` of [unroll, lanes, run] of each row.
+
+    Or a program holds `block_outputs` rows. Its ring has room for `depth` turns, of `inputs` inputs; `held`: and for its
+    share of `extras` extra tensors. `clusters` walk over the rows; where it is 0, there are as many as rows. With `parted`
+    turns are folded as they come, and the last one alone may be short. A thread has `registers` at most (0: as the compiler
+    has it).
+    """
+
+    family: str
+    lanes: int
+    run: int
+    unroll: int
+    turns: int
+    depth: int
+    splits: int
+    clusters: int = 0
+    align: int = 1
+    held: bool = False
+    inputs: int = 1
+    extras: int = 0
+    block_outputs: int = 1
+    parted: bool = False
+    registers: int = 0
+
+    @property
+    def num_warps(self) -> int:
+        """Warps of a program."""
+        return self.lanes * self.block_outputs // WARP
+
+    @property
+    def step(self) -> int:
+        """Elements of one row that a program holds."""
+        return self.run * self.lanes * self.unroll * self.turns
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of the ring, and of the extra tensors behind it."""
+        turns = self.depth * self.inputs * self.block_outputs + self.turns * self.extras * self.held
+        return turns * self.unroll * self.lanes * VECTOR_BYTES
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll},t{self.turns}/{self.depth}"
+        return f"{self.family}:{tile},s{self.splits},c{self.clusters}" + ",held" * self.held
+
+    def __str__(self) -> str:
+        elements = count(self.run * self.unroll, "element")
+        tile = f"{count(self.block_outputs, 'result')} x {count(self.lanes, 'lane')} x {elements}"
+        words = [tile, f"{self.turns} of {count(self.depth, 'turn')} a row", count(self.splits, "split")]
+        words += [count(self.num_warps, "warp")]
+        words += [f"{count(self.clusters, 'cluster')} for all rows"] * (self.clusters > 0)
+        words += ["extra tensors held"] * self.held + ["aligned"] * (self.align > 1)
+        return f"{self.family}: {', '.join(words)}"
+
+
+def several(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
+    """Programs that share a row, several an SM: while one waits, others work."""
+    found: list[tuple[float, int, Rings]] = []
+    for (programs, lanes), loss in SEVERAL.items():
+        room = device.shared_bytes // programs - PROGRAM_BYTES
+        registers = SM_REGISTERS // (programs * lanes) // 8 * 8
+        for unroll in (2, 1) if base.inputs == 1 and base.align == 1 else (1,):
+            most = room // (lanes * unroll * VECTOR_BYTES * base.inputs)
+            stage = fewest(
+                replace(base, lanes=lanes, unroll=unroll, registers=registers), vectors, most, device.cluster
+            )
+            if stage is not None and rows * stage.splits >= device.sms * programs:
+                late = LATE * max(0, stage.splits - MANY_SPLITS) + SHORT_TURNS * (unroll == 1)
+                found.append((loss + late, len(found), stage))
+    return min(found)[2] if found else None
+
+
+def one(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
+    """As many programs as a cluster has, one an SM, that walk over the rows; best where a ring holds more than a row."""
+    splits = device.cluster
+    share = math.ceil(vectors / splits / LINE_VECTORS) * LINE_VECTORS
+    found: list[tuple[bool, int, Rings]] = []
+    for unroll in (2, 1):
+        turn = WALKING_LANES * unroll
+        turns = math.ceil(share / turn)
+        depth = (device.shared_bytes - PROGRAM_BYTES) // (turn * VECTOR_BYTES * base.inputs)
+        if turns <= depth and (turns - 1) * turn < vectors - (splits - 1) * share:
+            stage = replace(
+                base, lanes=WALKING_LANES, unroll=unroll, turns=turns, depth=depth, splits=splits, parted=True
+            )
+            found.append((turns == depth, unroll == 1, replace(stage, clusters=max(1, device.sms // splits))))
+    stages = [stage for *_, stage in sorted(found, key=lambda each: each[:2]) if is_busy(stage, rows)]
+    return stages[0] if stages else None
+
+
+def fewest(base: Rings, vectors: int, most: int, cluster: int) -> Rings | None:
+    """The fewest programs that hold a row in so many turns each, none of them ending before its last turn."""
+    turn, line = base.lanes * base.unroll, LINE_VECTORS if base.align == 1 else 1
+    for splits in range(1, cluster + 1):
+        share = math.ceil(vectors / splits / line) * line
+        turns = math.ceil(share / turn)
+        last = vectors - (base.align > 1) - (splits - 1) * share
+        if turns <= most and (turns - 1) * turn < last:
+            return replace(base, turns=turns, depth=turns, splits=splits, parted=True)
+    return None
+
+
+def is_busy(stage: Rings, rows: int) -> bool:
+    """Whether nearly all clusters walk over as many rows as any does."""
+    return rows >= BUSY * stage.clusters * math.ceil(rows / stage.clusters)
