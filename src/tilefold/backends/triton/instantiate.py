@@ -21,6 +21,7 @@ from tilefold.backends.triton.kernels import (
     map_blocks,
     map_rings,
     map_rows,
+    map_stripes,
     map_windows,
     maps,
     moves,
@@ -37,7 +38,7 @@ from tilefold.caching import kept_outside_modes
 
 # Where kernels are written.
 _MODULES = (
-    tiles, in_order, atomics, maps, map_rows, map_blocks, map_rings, map_windows, scans, segments, segment_runs, moves,
+    tiles, in_order, atomics, maps, map_rows, map_blocks, map_rings, map_stripes, map_windows, scans, segments, segment_runs, moves,
     selections, products, product_rows,
 )  # fmt: skip
 

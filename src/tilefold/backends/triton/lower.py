@@ -14,6 +14,7 @@ from tilefold.backends.triton.map_calls import (
     folding_call,
     rings_call,
     rows_call,
+    stripes_call,
     windows_call,
 )
 from tilefold.backends.triton.move_calls import move_call
@@ -40,6 +41,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "map_rows": rows_call,
     "map_blocks": blocks_call,
     "map_rings": rings_call,
+    "map_stripes": stripes_call,
     "clear": clear_call,
     "map_windows": windows_call,
     "product_whole": product_call,

@@ -11,7 +11,7 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_lanes, emit_rebase
-from tilefold.backends.triton.kernels.clusters import meeting
+from tilefold.backends.triton.kernels.clusters import meeting, own_room
 from tilefold.backends.triton.kernels.map_rings import ring_of
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
@@ -20,6 +20,7 @@ from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.rings import RESERVED_BYTES, Rings
+from tilefold.planner.stripes import Stripes
 from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
@@ -163,6 +164,43 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     )  # fmt: skip
 
 
+def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_stripes`."""
+    stage: Stripes = step.settings
+    program = narrowed(row.program, problem.length)
+    inputs, _, results, *steps = _row_arguments(stage, problem, row, interpret)
+    y_outer, _, _, y_step, _, _, outer_sizes, _, inner, _, length, blocks = steps
+    stripes = row_blocks(problem, stage.block_outputs)
+    words = len(program.state) * stage.block_outputs
+    scratch = 4 * words * stage.num_warps
+    reserved = 1024 + 2 * scratch
+    arguments = (inputs[0], results, y_outer, y_step, outer_sizes, blocks, inner, length, stripes)
+    constants = {
+        "R": stage.lanes,
+        "C": stage.vectors,
+        "RUN": stage.run,
+        "UNROLL": stage.unroll,
+        "TURNS": stage.turns,
+        "DEPTH": stage.depth,
+        "MASKED": length != stage.step * stage.splits,
+        "MASK_COLUMNS": inner % stage.block_outputs != 0,
+        "CLUSTER": stage.splits,
+        "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else own_room(words),
+        "WAITING": _waiting(stage.depth - stage.turns),
+        "RESERVED": reserved,
+        "SCRATCH": scratch,
+    }
+    lanes = emit_lanes(program, stage.unroll, interpret)
+    source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
+    clusters = min(stripes, stage.clusters or stripes)
+    grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
+        shared_bytes=reserved + stage.shared_bytes, cluster=stage.splits, walk=stage.clusters > 0,
+        registers=stage.registers,
+    )  # fmt: skip
+
+
 def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any]:
     """What a launch over rings decides. `words`: of a state.
 
@@ -264,7 +302,7 @@ def _none(problem: Problem) -> Dim:
 
 
 def _row_arguments(
-    stage: Stage | Blocks | Rings, problem: Problem, row: Row, interpret: bool
+    stage: Stage | Blocks | Rings | Stripes, problem: Problem, row: Row, interpret: bool
 ) -> tuple[Any, ...]:
     """Inputs, extras, results, sizes: whole rows of a problem."""
     *outer, last = problem.output_dims or (_none(problem),)
