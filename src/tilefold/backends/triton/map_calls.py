@@ -174,8 +174,10 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     words = len(program.state) * stage.block_outputs
     scratch = 4 * words * stage.num_warps
     reserved = 1024 + 2 * scratch
-    arguments = (inputs[0], results, y_outer, y_step, outer_sizes, blocks, inner, length, stripes)
+    arguments = (inputs[0], results, y_outer, outer_sizes, blocks, inner, length, stripes)
     constants = {
+        "X_STEP": inputs[0][5],
+        "Y_STEP": y_step,
         "R": stage.lanes,
         "C": stage.vectors,
         "RUN": stage.run,

@@ -2,7 +2,7 @@
 
 A stripe is some neighbouring columns: C vectors of 16 bytes of each row. A program, or each of a cluster of them, keeps a ring of
 turns in its shared memory, UNROLL vectors a thread each, and walks over stripes as `map_rings` does over rows: where a turn was
-mapped, its place takes one of a later stripe. A thread has RUN columns, a vector, of every R-th row of a turn, and reads
+mapped, its place takes one of a later stripe. A thread has RUN columns, a vector, of UNROLL neighbouring rows of a turn, and reads
 only what it fetched itself.
 
 Every tensor here is [R * C], a number a thread, and states are a tuple for each of a thread's columns.
@@ -23,22 +23,22 @@ def stripe_offset(stripe, blocks, outer_sizes, outer_steps, COLUMNS: tl.constexp
 
 def fetch_stripe(
     x, stripe, turn, slot, stripes, blocks, inner, first, line, column, thread, length, outer_sizes, ring,
-    R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
+    X_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
     MASK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy this program's share of a turn of a stripe, if there is such a stripe."""
     start = first + turn * (UNROLL * R)
-    begin = x[0] + stripe_offset(stripe, blocks, outer_sizes, x[2], C * RUN) + start.to(tl.int64) * x[5]
-    source = begin + (line.to(tl.int64) * x[5] + column)
+    begin = x[0] + stripe_offset(stripe, blocks, outer_sizes, x[2], C * RUN) + start.to(tl.int64) * X_STEP
+    source = begin + (line.to(tl.int64) * (UNROLL * X_STEP) + column)
     some = thread * 0 + (stripe < stripes).to(tl.int32)
     if MASK_COLUMNS:
         some = some & ((stripe % blocks).to(tl.int32) * (C * RUN) + column < inner).to(tl.int32)
     for u in tl.static_range(UNROLL):
         inside = some
         if MASKED:
-            inside = some & (start + u * R + line < length).to(tl.int32)
+            inside = some & (start + line * UNROLL + u < length).to(tl.int32)
         place = ring + ((slot * UNROLL + u) * (R * C) + thread) * 16
-        fetch(place, (source + (u * R) * x[5].to(tl.int64)).to(tl.int64), inside)
+        fetch(place, (source + u * X_STEP).to(tl.int64), inside)
     said("cp.async.commit_group; mov.u32 $0, 0;")
 
 
@@ -58,11 +58,11 @@ def of_column(xs, e: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr):
     return found
 
 
-def line_masks(start, line, length, R: tl.constexpr, UNROLL: tl.constexpr, shape):
+def line_masks(start, line, length, UNROLL: tl.constexpr):
     """Which of a turn's rows are there."""
     masks = ()
     for u in tl.static_range(UNROLL):
-        masks = masks + (tl.broadcast_to(start + u * R + line < length, shape.shape),)
+        masks = masks + (start + line * UNROLL + u < length,)
     return masks
 
 
@@ -73,7 +73,7 @@ def stripe_begun(
     """Each column's state of a first turn."""
     states = ()
     if MASKED:
-        masks = line_masks(start, line, length, R, UNROLL, thread)
+        masks = line_masks(start, line, length, UNROLL)
         for e in tl.static_range(RUN):
             states = states + LANE_BEGIN_MASKED(*masks, *of_column(xs, e, RUN, UNROLL))
     else:
@@ -118,7 +118,7 @@ def stripe_absorbed(
         if start + UNROLL * R <= length:
             states = absorbed_all(states, xs, RUN, UNROLL)
         else:
-            states = absorbed_some(states, xs, line_masks(start, line, length, R, UNROLL, thread), RUN, UNROLL)
+            states = absorbed_some(states, xs, line_masks(start, line, length, UNROLL), RUN, UNROLL)
     else:
         states = absorbed_all(states, xs, RUN, UNROLL)
     return states
@@ -207,8 +207,8 @@ def taken_by(results, column, RUN: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 def map_stripe(
-    y_ptrs, y_begin, y_step, xs, taken, start, line, column, length, present,
-    R: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
+    y_ptrs, y_begin, xs, taken, start, line, column, length, present,
+    Y_STEP: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Map a turn's elements and store what they become."""
     RESULTS: tl.constexpr = len(taken) // RUN
@@ -218,18 +218,19 @@ def map_stripe(
             made = made + (APPLY(xs[u * RUN + e], *fields_of(taken, e, RESULTS)),)
         some = present
         if MASKED:
-            some = some & (start + u * R + line < length).to(tl.int32)
+            some = some & (start + line * UNROLL + u < length).to(tl.int32)
         for r in tl.static_range(len(y_ptrs)):
             elements = ()
             for e in tl.static_range(RUN):
                 elements = elements + (tl.broadcast_to(made[e][r], present.shape),)
-            to = y_ptrs[r] + y_begin + (start + u * R).to(tl.int64) * y_step + (line.to(tl.int64) * y_step + column)
+            to = y_ptrs[r] + (y_begin + start.to(tl.int64) * Y_STEP) + (line.to(tl.int64) * (UNROLL * Y_STEP) + column)
+            to = to + u * Y_STEP
             write(to.to(tl.int64), packed(elements, to.dtype.element_ty), some)
 
 
 def map_stripes(
-    x, y_ptrs, y_outer, y_step, outer_sizes, blocks, inner, length, stripes,
-    R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr, DEPTH: tl.constexpr,
+    x, y_ptrs, y_outer, outer_sizes, blocks, inner, length, stripes,
+    X_STEP: tl.constexpr, Y_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr, DEPTH: tl.constexpr,
     MASKED: tl.constexpr, MASK_COLUMNS: tl.constexpr, CLUSTER: tl.constexpr, MEETING: tl.constexpr,
     WAITING: tl.constexpr, RESERVED: tl.constexpr, SCRATCH: tl.constexpr,
 ):  # fmt: skip
@@ -251,7 +252,7 @@ def map_stripes(
     for turn in range(DEPTH):
         fetch_stripe(
             x, cluster + turn // TURNS * clusters, turn % TURNS, turn, stripes, blocks, inner, first, line, column, thread,
-            length, outer_sizes, ring, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS,
+            length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS,
         )  # fmt: skip
     if CLUSTER > 1:
         others_have_begun()
@@ -278,13 +279,13 @@ def map_stripes(
             slot = (oldest + turn) % DEPTH
             xs = held_stripe(dtype, slot, thread, ring, R * C, UNROLL)
             map_stripe(
-                y_ptrs, y_begin, y_step, xs, taken, first + turn * (UNROLL * R), line, column, length, present, R, RUN,
+                y_ptrs, y_begin, xs, taken, first + turn * (UNROLL * R), line, column, length, present, Y_STEP, RUN,
                 UNROLL, MASKED,
             )  # fmt: skip
             later = turn + DEPTH
             fetch_stripe(
                 x, stripe + later // TURNS * clusters, later % TURNS, slot, stripes, blocks, inner, first, line, column,
-                thread, length, outer_sizes, ring, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS,
+                thread, length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS,
             )  # fmt: skip
         number += 1
         oldest = (oldest + TURNS) % DEPTH
