@@ -138,16 +138,10 @@ def exchanged(word, distance):
     )  # fmt: skip
 
 
-def put(place, words, some):
-    """Four words to a place in shared memory, where there are `some`."""
+def put(place, word):
+    """A word to a place in shared memory."""
     tl.inline_asm_elementwise(
-        """{
-        .reg .pred some;
-        setp.ne.b32 some, $6, 0;
-        @some st.shared.v4.b32 [$1], {$2, $3, $4, $5};
-        mov.u32 $0, 0;
-        }""",
-        "=r,r,r,r,r,r,r", [place, words[0], words[1], words[2], words[3], some], dtype=tl.uint32, is_pure=False, pack=1,
+        "st.shared.b32 [$1], $2; mov.u32 $0, 0;", "=r,r,r", [place, word], dtype=tl.uint32, is_pure=False, pack=1,
     )  # fmt: skip
 
 
@@ -167,25 +161,43 @@ def of_neighbour(state, distance):
     return found
 
 
+def either(upper, one, other):
+    """The second of two states where `upper`."""
+    found = ()
+    for f in tl.static_range(len(one)):
+        found = found + (tl.where(upper, other[f], one[f]),)
+    return found
+
+
+def shared_out(states, upper, distance, FIELDS: tl.constexpr):
+    """Two threads' states of the same columns: each has half of these columns afterwards, `upper` ones the second half."""
+    HALF: tl.constexpr = len(states) // FIELDS // 2
+    made = ()
+    for e in tl.static_range(HALF):
+        one = fields_of(states, e, FIELDS)
+        other = fields_of(states, e + HALF, FIELDS)
+        made = made + COMBINE(*either(upper, one, other), *of_neighbour(either(upper, other, one), distance))
+    return made
+
+
 def of_warps(states, thread, scratch, C: tl.constexpr, RUN: tl.constexpr, WARPS: tl.constexpr):
     """What a program's threads have of its columns, each thread of RUN of them: a state of each column, [C * RUN]."""
     FIELDS: tl.constexpr = len(states) // RUN
     COLUMNS: tl.constexpr = C * RUN
+    column = thread % C * RUN
     for level in tl.static_range(5):
         if (C << level) < 32:
-            made = ()
-            for e in tl.static_range(RUN):
-                state = fields_of(states, e, FIELDS)
-                made = made + COMBINE_SYMMETRIC(*state, *of_neighbour(state, thread * 0 + (C << level)))
-            states = made
-    first = (thread % 32 < C).to(tl.int32)
+            distance = thread * 0 + (C << level)
+            if len(states) > FIELDS:
+                upper = thread & distance != 0
+                column += tl.where(upper, len(states) // FIELDS // 2, 0)
+                states = shared_out(states, upper, distance, FIELDS)
+            else:
+                states = COMBINE_SYMMETRIC(*states, *of_neighbour(states, distance))
     for f in tl.static_range(FIELDS):
-        for e in tl.static_range(RUN // 4):
-            words = ()
-            for w in tl.static_range(4):
-                words = words + (tl.cast(states[(e * 4 + w) * FIELDS + f], tl.uint32, bitcast=True),)
-            at = (f * WARPS + thread // 32) * COLUMNS + thread % C * RUN + e * 4
-            put(scratch + at * 4, words, first)
+        for e in tl.static_range(len(states) // FIELDS):
+            at = (f * WARPS + thread // 32) * COLUMNS + column + e
+            put(scratch + at * 4, tl.cast(states[e * FIELDS + f], tl.uint32, bitcast=True))
     tl.debug_barrier()
     found = ()
     for f in tl.static_range(FIELDS):
