@@ -25,6 +25,7 @@ class Stripes:
     splits: int
     clusters: int = 0
     registers: int = 0
+    early: bool = False
 
     @property
     def block_outputs(self) -> int:

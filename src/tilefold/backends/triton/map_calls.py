@@ -188,7 +188,8 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
         "MASK_COLUMNS": inner % stage.block_outputs != 0,
         "CLUSTER": stage.splits,
         "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else own_room(words),
-        "WAITING": _waiting(stage.depth - stage.turns),
+        "WAITING": tuple(_waiting(stage.depth - 1 - t) for t in range(stage.turns)) if stage.early
+        else (_waiting(stage.depth - stage.turns),),
         "RESERVED": reserved,
         "SCRATCH": scratch,
     }

@@ -176,7 +176,7 @@ def shared_out(states, upper, distance, FIELDS: tl.constexpr):
     for e in tl.static_range(HALF):
         one = fields_of(states, e, FIELDS)
         other = fields_of(states, e + HALF, FIELDS)
-        made = made + COMBINE(*either(upper, one, other), *of_neighbour(either(upper, other, one), distance))
+        made = made + COMBINE_SYMMETRIC(*either(upper, one, other), *of_neighbour(either(upper, other, one), distance))
     return made
 
 
@@ -240,6 +240,12 @@ def map_stripe(
             write(to.to(tl.int64), packed(elements, to.dtype.element_ty), some)
 
 
+def waited(WAITING: tl.constexpr, turn: tl.constexpr):
+    """Wait until a turn has come."""
+    TEXT: tl.constexpr = WAITING[turn]
+    said(TEXT)
+
+
 def map_stripes(
     x, y_ptrs, y_outer, outer_sizes, blocks, inner, length, stripes,
     X_STEP: tl.constexpr, Y_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr, DEPTH: tl.constexpr,
@@ -272,14 +278,22 @@ def map_stripes(
     oldest = 0 * split
     for stripe in range(cluster, stripes, clusters):
         y_begin = stripe_offset(stripe, blocks, outer_sizes, y_outer, COLUMNS)
-        said(WAITING)
+        waited(WAITING, 0)
         xs = held_stripe(dtype, oldest, thread, ring, R * C, UNROLL)
         states = stripe_begun(xs, first, line, thread, length, R, RUN, UNROLL, MASKED)
-        for turn in range(1, TURNS):
-            xs = held_stripe(dtype, (oldest + turn) % DEPTH, thread, ring, R * C, UNROLL)
-            states = stripe_absorbed(
-                states, xs, first + turn * (UNROLL * R), line, thread, length, R, RUN, UNROLL, MASKED
-            )
+        if len(WAITING) > 1:
+            for turn in tl.static_range(1, TURNS):
+                waited(WAITING, turn)
+                xs = held_stripe(dtype, (oldest + turn) % DEPTH, thread, ring, R * C, UNROLL)
+                states = stripe_absorbed(
+                    states, xs, first + turn * (UNROLL * R), line, thread, length, R, RUN, UNROLL, MASKED
+                )
+        else:
+            for turn in range(1, TURNS):
+                xs = held_stripe(dtype, (oldest + turn) % DEPTH, thread, ring, R * C, UNROLL)
+                states = stripe_absorbed(
+                    states, xs, first + turn * (UNROLL * R), line, thread, length, R, RUN, UNROLL, MASKED
+                )
         whole = of_warps(states, thread, ring - SCRATCH, C, RUN, R * C // 32)
         if CLUSTER > 1:
             whole = met(whole, CLUSTER, COLUMNS, number)
