@@ -15,10 +15,19 @@ from tilefold.backends.triton.kernels.map_rings import fetch, held, memory, pack
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
+def first_column(stripe, blocks, outer_sizes, COLUMNS: tl.constexpr):
+    """A stripe's first column among its neighbours."""
+    if len(outer_sizes) > 0:
+        stripe = stripe % blocks
+    return stripe * COLUMNS
+
+
 def stripe_offset(stripe, blocks, outer_sizes, outer_steps, COLUMNS: tl.constexpr):
     """Where a stripe begins in one operand, in elements."""
-    stripe = stripe.to(tl.int64)
-    return outer_offset(stripe // blocks, outer_sizes, outer_steps) + (stripe % blocks) * COLUMNS
+    offset = first_column(stripe, blocks, outer_sizes, COLUMNS).to(tl.int64)
+    if len(outer_sizes) > 0:
+        offset += outer_offset((stripe // blocks).to(tl.int64), outer_sizes, outer_steps)
+    return offset
 
 
 def fetch_stripe(
@@ -32,7 +41,7 @@ def fetch_stripe(
     source = begin + (line.to(tl.int64) * (UNROLL * X_STEP) + column)
     some = thread * 0 + (stripe < stripes).to(tl.int32)
     if MASK_COLUMNS:
-        some = some & ((stripe % blocks).to(tl.int32) * (C * RUN) + column < inner).to(tl.int32)
+        some = some & (first_column(stripe, blocks, outer_sizes, C * RUN) + column < inner).to(tl.int32)
     for u in tl.static_range(UNROLL):
         inside = some
         if MASKED:
@@ -300,7 +309,7 @@ def map_stripes(
         taken = taken_by(PROJECT(*whole), column, RUN, COLUMNS)
         present = thread * 0 + 1
         if MASK_COLUMNS:
-            present = present & ((stripe % blocks).to(tl.int32) * COLUMNS + column < inner).to(tl.int32)
+            present = present & (first_column(stripe, blocks, outer_sizes, COLUMNS) + column < inner).to(tl.int32)
         for turn in range(TURNS):
             slot = (oldest + turn) % DEPTH
             xs = held_stripe(dtype, slot, thread, ring, R * C, UNROLL)
