@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from tilefold.algebra.program import Program
+from tilefold.planner.device import Device
+from tilefold.planner.folds import narrowed, partial_dtypes
+from tilefold.planner.maps import Dtypes, rows_of
 from tilefold.planner.plan import count
-from tilefold.planner.view import VECTOR_BYTES, WARP
+from tilefold.planner.rings import ELEMENTS
+from tilefold.planner.settled import MANY_FIELDS
+from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
+from tilefold.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,8 @@ class Stripes:
     clusters: int = 0
     registers: int = 0
     early: bool = False
+    loads: str = ""
+    stores: str = ""
 
     @property
     def block_outputs(self) -> int:
@@ -59,3 +69,26 @@ class Stripes:
         words += [count(self.num_warps, "warp")]
         words += [f"{count(self.clusters, 'cluster')} for all stripes"] * (self.clusters > 0)
         return f"stripe_columns: {', '.join(words)}"
+
+
+def fits(problem: Problem, program: Program, results: Dtypes) -> bool:
+    """Whether columns can be held and stored as whole vectors: one input and nothing beside it, of 2 or 4 bytes.
+
+    States and results of a fold are few, of 32 bits each.
+    """
+    rows = rows_of(problem, program.algebra.inputs)
+    view = view_of(rows)
+    if view.by_rows or len(problem.dtypes) != 1 or not program.algebra.commutative or program.algebra.index:
+        return False
+    if len(rows.reduced_dims) != 1 or not {*rows.dtypes, *results} <= set(ELEMENTS):
+        return False
+    states = partial_dtypes(narrowed(program, problem.length))
+    if len(states) >= MANY_FIELDS or len(program.outputs) > len(states):
+        return False
+    if any(d.itemsize != 4 for d in (*states, *program.outputs)) or {d.itemsize for d in results} != {
+        rows.dtypes[0].itemsize
+    }:
+        return False
+    *outer, last = problem.output_dims
+    steps = [d.output for d in (*outer, *problem.reduced_dims)]
+    return view.vector == view.full_vector and last.output == 1 and not any(s % view.vector for s in steps)

@@ -164,6 +164,16 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     )  # fmt: skip
 
 
+_F = "{ .reg .pred some; .reg .b64 p; mov.b64 p, %s; setp.ne.b32 some, $3, 0; @some cp.async.cg.shared.global%s [$1], [$2], 16%s; mov.u32 $0, 0; }"
+_W = "{ .reg .pred some; .reg .b64 p; mov.b64 p, %s; setp.ne.b32 some, $6, 0; @some st.global%s.v4.b32 [$1], {$2, $3, $4, $5}%s; mov.u32 $0, 0; }"
+_FIRST, _LAST = "0x12F0000000000000", "0x14F0000000000000"
+FETCHES = {
+    "": _F % (0, "", ""), "128": _F % (0, ".L2::128B", ""), "256": _F % (0, ".L2::256B", ""),
+    "first": _F % (_FIRST, ".L2::cache_hint", ", p"),
+}
+WRITES = {"": _W % (0, "", ""), "cs": _W % (0, ".cs", ""), "first": _W % (_FIRST, ".L2::cache_hint", ", p"), "last": _W % (_LAST, ".L2::cache_hint", ", p")}
+
+
 def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
     """Arguments and constants of `map_stripes`."""
     stage: Stripes = step.settings
@@ -172,8 +182,7 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     y_outer, _, _, y_step, _, _, outer_sizes, _, inner, _, length, blocks = steps
     stripes = row_blocks(problem, stage.block_outputs)
     words = len(program.state) * stage.block_outputs
-    scratch = 4 * words * stage.num_warps
-    reserved = 1024 + 2 * scratch
+    reserved = 4 * words * stage.num_warps
     arguments = (inputs[0], results, y_outer, outer_sizes, blocks, inner, length, stripes)
     constants = {
         "X_STEP": inputs[0][5],
@@ -187,11 +196,13 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
         "MASKED": length != stage.step * stage.splits,
         "MASK_COLUMNS": inner % stage.block_outputs != 0,
         "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else own_room(words),
+        "MEETING": meeting(stage.splits, words, again=stage.clusters > 0) if stage.splits > 1 else own_room(words),
         "WAITING": tuple(_waiting(stage.depth - 1 - t) for t in range(stage.turns)) if stage.early
         else (_waiting(stage.depth - stage.turns),),
         "RESERVED": reserved,
-        "SCRATCH": scratch,
+        "WALKS": stage.clusters > 0,
+        "FETCH": FETCHES[stage.loads],
+        "WRITE": WRITES[stage.stores],
     }
     lanes = emit_lanes(program, stage.unroll, interpret)
     source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"

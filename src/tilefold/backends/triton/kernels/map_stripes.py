@@ -11,8 +11,21 @@ Every tensor here is [R * C], a number a thread, and states are a tuple for each
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.clusters import begin_meeting, leave, left, met, others_have_begun
-from tilefold.backends.triton.kernels.map_rings import fetch, held, memory, packed, said, unpacked, write
+from tilefold.backends.triton.kernels.map_rings import held, memory, packed, said, unpacked
 from tilefold.backends.triton.kernels.tiles import outer_offset
+
+
+def fetch_by(place, address, some, FETCH: tl.constexpr):
+    """Begin to copy 16 bytes to a place in shared memory, where there are `some`."""
+    tl.inline_asm_elementwise(FETCH, "=r,r,l,r", [place, address, some], dtype=tl.uint32, is_pure=False, pack=1)
+
+
+def write_by(address, words, some, WRITE: tl.constexpr):
+    """Four words to a tensor, where there are `some`."""
+    tl.inline_asm_elementwise(
+        WRITE, "=r,l,r,r,r,r,r", [address, words[0], words[1], words[2], words[3], some], dtype=tl.uint32, is_pure=False,
+        pack=1,
+    )  # fmt: skip
 
 
 def first_column(stripe, blocks, outer_sizes, COLUMNS: tl.constexpr):
@@ -33,7 +46,7 @@ def stripe_offset(stripe, blocks, outer_sizes, outer_steps, COLUMNS: tl.constexp
 def fetch_stripe(
     x, stripe, turn, slot, stripes, blocks, inner, first, line, column, thread, length, outer_sizes, ring,
     X_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
-    MASK_COLUMNS: tl.constexpr,
+    MASK_COLUMNS: tl.constexpr, FETCH: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy this program's share of a turn of a stripe, if there is such a stripe."""
     start = first + turn * (UNROLL * R)
@@ -47,7 +60,7 @@ def fetch_stripe(
         if MASKED:
             inside = some & (start + line * UNROLL + u < length).to(tl.int32)
         place = ring + ((slot * UNROLL + u) * (R * C) + thread) * 16
-        fetch(place, (source + u * X_STEP).to(tl.int64), inside)
+        fetch_by(place, (source + u * X_STEP).to(tl.int64), inside, FETCH)
     said("cp.async.commit_group; mov.u32 $0, 0;")
 
 
@@ -212,6 +225,7 @@ def of_warps(states, thread, scratch, C: tl.constexpr, RUN: tl.constexpr, WARPS:
     for f in tl.static_range(FIELDS):
         at = (f * WARPS + tl.arange(0, WARPS)[:, None]) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
         found = found + (tl.cast(word_at(scratch + at * 4), states[f].dtype, bitcast=True),)
+    tl.debug_barrier()  # the reduction's own words take the same place
     return tl.reduce(found, 0, COMBINE_SYMMETRIC)
 
 
@@ -229,7 +243,7 @@ def taken_by(results, column, RUN: tl.constexpr, COLUMNS: tl.constexpr):
 
 def map_stripe(
     y_ptrs, y_begin, xs, taken, start, line, column, length, present,
-    Y_STEP: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
+    Y_STEP: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr, WRITE: tl.constexpr,
 ):  # fmt: skip
     """Map a turn's elements and store what they become."""
     RESULTS: tl.constexpr = len(taken) // RUN
@@ -246,7 +260,7 @@ def map_stripe(
                 elements = elements + (tl.broadcast_to(made[e][r], present.shape),)
             to = y_ptrs[r] + (y_begin + start.to(tl.int64) * Y_STEP) + (line.to(tl.int64) * (UNROLL * Y_STEP) + column)
             to = to + u * Y_STEP
-            write(to.to(tl.int64), packed(elements, to.dtype.element_ty), some)
+            write_by(to.to(tl.int64), packed(elements, to.dtype.element_ty), some, WRITE)
 
 
 def waited(WAITING: tl.constexpr, turn: tl.constexpr):
@@ -259,7 +273,8 @@ def map_stripes(
     x, y_ptrs, y_outer, outer_sizes, blocks, inner, length, stripes,
     X_STEP: tl.constexpr, Y_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr, DEPTH: tl.constexpr,
     MASKED: tl.constexpr, MASK_COLUMNS: tl.constexpr, CLUSTER: tl.constexpr, MEETING: tl.constexpr,
-    WAITING: tl.constexpr, RESERVED: tl.constexpr, SCRATCH: tl.constexpr,
+    WAITING: tl.constexpr, RESERVED: tl.constexpr,
+    WALKS: tl.constexpr, FETCH: tl.constexpr, WRITE: tl.constexpr,
 ):  # fmt: skip
     """Fold and map stripes of C * RUN columns, each by CLUSTER programs, in TURNS turns of their rings of DEPTH turns."""
     COLUMNS: tl.constexpr = C * RUN
@@ -279,7 +294,7 @@ def map_stripes(
     for turn in range(DEPTH):
         fetch_stripe(
             x, cluster + turn // TURNS * clusters, turn % TURNS, turn, stripes, blocks, inner, first, line, column, thread,
-            length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS,
+            length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, FETCH,
         )  # fmt: skip
     if CLUSTER > 1:
         others_have_begun()
@@ -303,9 +318,12 @@ def map_stripes(
                 states = stripe_absorbed(
                     states, xs, first + turn * (UNROLL * R), line, thread, length, R, RUN, UNROLL, MASKED
                 )
-        whole = of_warps(states, thread, ring - SCRATCH, C, RUN, R * C // 32)
+        whole = of_warps(states, thread, memory(), C, RUN, R * C // 32)
         if CLUSTER > 1:
-            whole = met(whole, CLUSTER, COLUMNS, number)
+            if WALKS:
+                whole = met(whole, CLUSTER, COLUMNS, number)
+            else:
+                whole = met(whole, CLUSTER, COLUMNS, None)
         taken = taken_by(PROJECT(*whole), column, RUN, COLUMNS)
         present = thread * 0 + 1
         if MASK_COLUMNS:
@@ -315,12 +333,13 @@ def map_stripes(
             xs = held_stripe(dtype, slot, thread, ring, R * C, UNROLL)
             map_stripe(
                 y_ptrs, y_begin, xs, taken, first + turn * (UNROLL * R), line, column, length, present, Y_STEP, RUN,
-                UNROLL, MASKED,
+                UNROLL, MASKED, WRITE,
             )  # fmt: skip
-            later = turn + DEPTH
-            fetch_stripe(
-                x, stripe + later // TURNS * clusters, later % TURNS, slot, stripes, blocks, inner, first, line, column,
-                thread, length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS,
-            )  # fmt: skip
+            if WALKS:
+                later = turn + DEPTH
+                fetch_stripe(
+                    x, stripe + later // TURNS * clusters, later % TURNS, slot, stripes, blocks, inner, first, line, column,
+                    thread, length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, FETCH,
+                )  # fmt: skip
         number += 1
         oldest = (oldest + TURNS) % DEPTH
