@@ -127,9 +127,13 @@ def test_in_place() -> None:
 
 
 @pytest.mark.parametrize("call", ["softmax", "layer_norm"])
-@pytest.mark.parametrize("form", [stripes(32, 8, 8, 2, 2, 4), stripes(16, 16, 4, 2, 3, 1, 1), stripes(16, 8, 4, 1, 1, 16)], ids=str)
+@pytest.mark.parametrize(
+    "form", [stripes(32, 8, 8, 2, 2, 4), stripes(16, 16, 4, 2, 3, 1, 1), stripes(16, 8, 4, 1, 1, 16)], ids=str
+)
 def test_what_triton_itself_keeps_lies_ahead_of_the_ring(call: str, form: dict[str, Any]) -> None:
     x = torch.empty(1024, 4096, dtype=BF16)
-    monoid = kept(_shares, False) if call == "softmax" else kept(_norms, call, 1024, 1e-5, (False, False), False)
+    monoid = (
+        kept(_shares, False) if call == "softmax" else kept(_norms, call, 1024, 1e-5, (False, False), False)
+    )
     (made,) = calls_of(*planned(*monoid, x, 0, form)[:3])
     assert calls.compile_for(made, 90).metadata.shared <= dict(made.constants)["RESERVED"]

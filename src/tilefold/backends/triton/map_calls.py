@@ -164,16 +164,6 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     )  # fmt: skip
 
 
-_F = "{ .reg .pred some; .reg .b64 p; mov.b64 p, %s; setp.ne.b32 some, $3, 0; @some cp.async.cg.shared.global%s [$1], [$2], 16%s; mov.u32 $0, 0; }"
-_W = "{ .reg .pred some; .reg .b64 p; mov.b64 p, %s; setp.ne.b32 some, $6, 0; @some st.global%s.v4.b32 [$1], {$2, $3, $4, $5}%s; mov.u32 $0, 0; }"
-_FIRST, _LAST = "0x12F0000000000000", "0x14F0000000000000"
-FETCHES = {
-    "": _F % (0, "", ""), "128": _F % (0, ".L2::128B", ""), "256": _F % (0, ".L2::256B", ""),
-    "first": _F % (_FIRST, ".L2::cache_hint", ", p"),
-}
-WRITES = {"": _W % (0, "", ""), "cs": _W % (0, ".cs", ""), "first": _W % (_FIRST, ".L2::cache_hint", ", p"), "last": _W % (_LAST, ".L2::cache_hint", ", p")}
-
-
 def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
     """Arguments and constants of `map_stripes`."""
     stage: Stripes = step.settings
@@ -196,13 +186,14 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
         "MASKED": length != stage.step * stage.splits,
         "MASK_COLUMNS": inner % stage.block_outputs != 0,
         "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, words, again=stage.clusters > 0) if stage.splits > 1 else own_room(words),
-        "WAITING": tuple(_waiting(stage.depth - 1 - t) for t in range(stage.turns)) if stage.early
+        "MEETING": meeting(stage.splits, words, again=stage.clusters > 0)
+        if stage.splits > 1
+        else own_room(words),
+        "WAITING": tuple(_waiting(stage.depth - 1 - t) for t in range(stage.turns))
+        if stage.early
         else (_waiting(stage.depth - stage.turns),),
         "RESERVED": reserved,
         "WALKS": stage.clusters > 0,
-        "FETCH": FETCHES[stage.loads],
-        "WRITE": WRITES[stage.stores],
     }
     lanes = emit_lanes(program, stage.unroll, interpret)
     source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"

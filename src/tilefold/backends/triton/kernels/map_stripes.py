@@ -1,9 +1,9 @@
 """The kernel that holds columns in shared memory while they are folded and mapped: one read, one write.
 
-A stripe is some neighbouring columns: C vectors of 16 bytes of each row. A program, or each of a cluster of them, keeps a ring of
-turns in its shared memory, UNROLL vectors a thread each, and walks over stripes as `map_rings` does over rows: where a turn was
-mapped, its place takes one of a later stripe. A thread has RUN columns, a vector, of UNROLL neighbouring rows of a turn, and reads
-only what it fetched itself.
+A stripe is some neighbouring columns: C vectors of 16 bytes of each row. A program, or each of a cluster of them, keeps a
+ring of turns in its shared memory, UNROLL vectors a thread each, and has one stripe, or walks over stripes as `map_rings`
+does over rows: where a turn was mapped, its place takes one of a later stripe. A thread has RUN columns, a vector, of
+UNROLL neighbouring rows of a turn, and reads only what it fetched itself.
 
 Every tensor here is [R * C], a number a thread, and states are a tuple for each of a thread's columns.
 """
@@ -11,20 +11,20 @@ Every tensor here is [R * C], a number a thread, and states are a tuple for each
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.clusters import begin_meeting, leave, left, met, others_have_begun
-from tilefold.backends.triton.kernels.map_rings import held, memory, packed, said, unpacked
+from tilefold.backends.triton.kernels.map_rings import fetch, held, memory, packed, said, unpacked, write
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
-def fetch_by(place, address, some, FETCH: tl.constexpr):
-    """Begin to copy 16 bytes to a place in shared memory, where there are `some`."""
-    tl.inline_asm_elementwise(FETCH, "=r,r,l,r", [place, address, some], dtype=tl.uint32, is_pure=False, pack=1)
-
-
-def write_by(address, words, some, WRITE: tl.constexpr):
-    """Four words to a tensor, where there are `some`."""
+def fetch_with_next(place, address, some):
+    """As `fetch`, and the L2 takes the two lines that the 16 bytes lie in: another stripe's programs read the second now."""
     tl.inline_asm_elementwise(
-        WRITE, "=r,l,r,r,r,r,r", [address, words[0], words[1], words[2], words[3], some], dtype=tl.uint32, is_pure=False,
-        pack=1,
+        """{
+        .reg .pred some;
+        setp.ne.b32 some, $3, 0;
+        @some cp.async.cg.shared.global.L2::256B [$1], [$2], 16;
+        mov.u32 $0, 0;
+        }""",
+        "=r,r,l,r", [place, address, some], dtype=tl.uint32, is_pure=False, pack=1,
     )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def stripe_offset(stripe, blocks, outer_sizes, outer_steps, COLUMNS: tl.constexp
 def fetch_stripe(
     x, stripe, turn, slot, stripes, blocks, inner, first, line, column, thread, length, outer_sizes, ring,
     X_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
-    MASK_COLUMNS: tl.constexpr, FETCH: tl.constexpr,
+    MASK_COLUMNS: tl.constexpr, NEAR: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy this program's share of a turn of a stripe, if there is such a stripe."""
     start = first + turn * (UNROLL * R)
@@ -60,7 +60,10 @@ def fetch_stripe(
         if MASKED:
             inside = some & (start + line * UNROLL + u < length).to(tl.int32)
         place = ring + ((slot * UNROLL + u) * (R * C) + thread) * 16
-        fetch_by(place, (source + u * X_STEP).to(tl.int64), inside, FETCH)
+        if NEAR:
+            fetch_with_next(place, (source + u * X_STEP).to(tl.int64), inside)
+        else:
+            fetch(place, (source + u * X_STEP).to(tl.int64), inside)
     said("cp.async.commit_group; mov.u32 $0, 0;")
 
 
@@ -243,7 +246,7 @@ def taken_by(results, column, RUN: tl.constexpr, COLUMNS: tl.constexpr):
 
 def map_stripe(
     y_ptrs, y_begin, xs, taken, start, line, column, length, present,
-    Y_STEP: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr, WRITE: tl.constexpr,
+    Y_STEP: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Map a turn's elements and store what they become."""
     RESULTS: tl.constexpr = len(taken) // RUN
@@ -260,7 +263,7 @@ def map_stripe(
                 elements = elements + (tl.broadcast_to(made[e][r], present.shape),)
             to = y_ptrs[r] + (y_begin + start.to(tl.int64) * Y_STEP) + (line.to(tl.int64) * (UNROLL * Y_STEP) + column)
             to = to + u * Y_STEP
-            write_by(to.to(tl.int64), packed(elements, to.dtype.element_ty), some, WRITE)
+            write(to.to(tl.int64), packed(elements, to.dtype.element_ty), some)
 
 
 def waited(WAITING: tl.constexpr, turn: tl.constexpr):
@@ -271,12 +274,14 @@ def waited(WAITING: tl.constexpr, turn: tl.constexpr):
 
 def map_stripes(
     x, y_ptrs, y_outer, outer_sizes, blocks, inner, length, stripes,
-    X_STEP: tl.constexpr, Y_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr, DEPTH: tl.constexpr,
-    MASKED: tl.constexpr, MASK_COLUMNS: tl.constexpr, CLUSTER: tl.constexpr, MEETING: tl.constexpr,
-    WAITING: tl.constexpr, RESERVED: tl.constexpr,
-    WALKS: tl.constexpr, FETCH: tl.constexpr, WRITE: tl.constexpr,
+    X_STEP: tl.constexpr, Y_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr,
+    TURNS: tl.constexpr, DEPTH: tl.constexpr, MASKED: tl.constexpr, MASK_COLUMNS: tl.constexpr, CLUSTER: tl.constexpr,
+    MEETING: tl.constexpr, WAITING: tl.constexpr, RESERVED: tl.constexpr, WALKS: tl.constexpr,
 ):  # fmt: skip
-    """Fold and map stripes of C * RUN columns, each by CLUSTER programs, in TURNS turns of their rings of DEPTH turns."""
+    """Fold and map stripes of C * RUN columns, each by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
+
+    Programs have a stripe each, or with WALKS any number. WAITING is PTX: it waits until all turns have come, or each.
+    """
     COLUMNS: tl.constexpr = C * RUN
     split = tl.program_id(0) % CLUSTER
     cluster = tl.program_id(0) // CLUSTER
@@ -294,7 +299,7 @@ def map_stripes(
     for turn in range(DEPTH):
         fetch_stripe(
             x, cluster + turn // TURNS * clusters, turn % TURNS, turn, stripes, blocks, inner, first, line, column, thread,
-            length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, FETCH,
+            length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, not WALKS,
         )  # fmt: skip
     if CLUSTER > 1:
         others_have_begun()
@@ -333,13 +338,13 @@ def map_stripes(
             xs = held_stripe(dtype, slot, thread, ring, R * C, UNROLL)
             map_stripe(
                 y_ptrs, y_begin, xs, taken, first + turn * (UNROLL * R), line, column, length, present, Y_STEP, RUN,
-                UNROLL, MASKED, WRITE,
+                UNROLL, MASKED,
             )  # fmt: skip
             if WALKS:
                 later = turn + DEPTH
                 fetch_stripe(
                     x, stripe + later // TURNS * clusters, later % TURNS, slot, stripes, blocks, inner, first, line, column,
-                    thread, length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, FETCH,
+                    thread, length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, not WALKS,
                 )  # fmt: skip
         number += 1
         oldest = (oldest + TURNS) % DEPTH
