@@ -137,3 +137,54 @@ def test_what_triton_itself_keeps_lies_ahead_of_the_ring(call: str, form: dict[s
     )
     (made,) = calls_of(*planned(*monoid, x, 0, form)[:3])
     assert calls.compile_for(made, 90).metadata.shared <= dict(made.constants)["RESERVED"]
+
+
+def chosen(
+    shape: tuple[int, ...], dim: int, dtype: torch.dtype, call: str, guarantee: str = "run_to_run"
+) -> Any:
+    """What an H200's plan holds columns in."""
+    monoid, apply = (
+        kept(_shares, False)
+        if call == "softmax"
+        else kept(_norms, call, shape[dim], 1e-5, (False, False), False)
+    )
+    request = RowMap(make_row_map(monoid.total, apply, (dtype,), ()), (dim,), guarantee, shape)
+    return request.plan([torch.empty(shape, dtype=dtype, device="meta")], H200, library=False)[1].stages[0]
+
+
+@pytest.mark.parametrize("call", ["softmax", "rms_norm", "layer_norm"])
+@pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
+@pytest.mark.parametrize(
+    "length", [256, 300, 500, 1000, 2000, 3001, 4096, 5000, 7000, 9000, 12000, 16384, 20000]
+)
+def test_planned_stripes_fit_an_sm(length: int, dtype: torch.dtype, call: str) -> None:
+    stage = chosen((length, 65536), 0, dtype, call)
+    if not isinstance(stage, Stripes):
+        return
+    assert (stage.splits - 1) * stage.step < length <= stage.splits * stage.step
+    assert stage.turns <= stage.depth
+    assert stage.shared_bytes < H200.shared_bytes
+    assert stage.num_warps * 32 == stage.lanes * stage.vectors
+    assert str(stage).startswith("stripe_columns")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "dtype", "call", "held"),
+    [
+        ((4096, 65536), 0, BF16, "softmax", True),
+        ((4096, 65536), 0, FP32, "softmax", False),
+        ((4096, 65536), 0, BF16, "rms_norm", False),
+        ((16384, 8192), 0, FP32, "softmax", True),
+        ((16384, 200), 0, BF16, "softmax", False),  # too few stripes
+        ((1000, 4096), 0, BF16, "softmax", False),
+        ((1000, 50001), 0, BF16, "softmax", False),  # no whole vectors
+        ((200, 500000), 0, BF16, "softmax", False),
+        ((64, 2000, 512), 1, FP16, "softmax", True),
+    ],
+    ids=str,
+)
+def test_where_columns_are_held_in_stripes(
+    shape: tuple[int, ...], dim: int, dtype: torch.dtype, call: str, held: bool
+) -> None:
+    assert isinstance(chosen(shape, dim, dtype, call), Stripes) == held
+    assert not isinstance(chosen(shape, dim, dtype, call, "batch_invariant"), Stripes)
