@@ -27,9 +27,16 @@ from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
 from tilefold.planner.ring_forms import Rings
 from tilefold.planner.rings import last_rings, rings_stage
 from tilefold.planner.spans import Spans, spans_stage
+from tilefold.planner.stripes import Stripes, stripes_stage
 from tilefold.problem import Problem
 
-KERNELS: dict[type, str] = {Stage: "map_rows", Blocks: "map_blocks", Rings: "map_rings", Spans: "map_spans"}
+KERNELS: dict[type, str] = {
+    Stage: "map_rows",
+    Blocks: "map_blocks",
+    Rings: "map_rings",
+    Spans: "map_spans",
+    Stripes: "map_stripes",
+}
 
 
 def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str) -> Plan:
@@ -48,6 +55,9 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     rings = None if invariant else rings_stage(problem, program, results, device)
     if rings is not None:
         return _held(problem, rings, buffers, guarantee)
+    stripes = None if invariant else stripes_stage(problem, program, results, device)
+    if stripes is not None:
+        return _held(problem, stripes, buffers, guarantee)
     blocks = blocks_stage(problem, program, results, invariant, cluster)
     if blocks is not None:
         return _held(problem, blocks, buffers, guarantee)
@@ -64,7 +74,10 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
 
 
 def _held(
-    problem: Problem, stage: Stage | Blocks | Rings | Spans, buffers: tuple[Buffer, ...], guarantee: str
+    problem: Problem,
+    stage: Stage | Blocks | Rings | Spans | Stripes,
+    buffers: tuple[Buffer, ...],
+    guarantee: str,
 ) -> Plan:
     """One launch: a program, or a cluster of them, holds whole rows."""
     kernel = KERNELS[type(stage)]

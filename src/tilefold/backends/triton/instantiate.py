@@ -22,6 +22,7 @@ from tilefold.backends.triton.kernels import (
     map_rings,
     map_rows,
     map_spans,
+    map_stripes,
     map_windows,
     maps,
     moves,
@@ -38,7 +39,7 @@ from tilefold.caching import kept_outside_modes
 
 # Where kernels are written.
 _MODULES = (
-    tiles, in_order, atomics, maps, map_rows, map_blocks, map_rings, map_spans, map_windows, scans, segments,
+    tiles, in_order, atomics, maps, map_rows, map_blocks, map_rings, map_spans, map_stripes, map_windows, scans, segments,
     segment_runs, moves, selections, products, product_rows,
 )  # fmt: skip
 

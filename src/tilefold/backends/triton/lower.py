@@ -15,6 +15,7 @@ from tilefold.backends.triton.map_calls import (
     rings_call,
     rows_call,
     spans_call,
+    stripes_call,
     windows_call,
 )
 from tilefold.backends.triton.move_calls import move_call
@@ -42,6 +43,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "map_blocks": blocks_call,
     "map_rings": rings_call,
     "map_spans": spans_call,
+    "map_stripes": stripes_call,
     "clear": clear_call,
     "map_windows": windows_call,
     "product_whole": product_call,

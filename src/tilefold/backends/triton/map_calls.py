@@ -13,7 +13,7 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_across, emit_apply, emit_blocks, emit_lanes, emit_rebase
-from tilefold.backends.triton.kernels.clusters import meeting
+from tilefold.backends.triton.kernels.clusters import meeting, own_room
 from tilefold.backends.triton.kernels.map_rings import ring_of
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
@@ -23,6 +23,7 @@ from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_b
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.ring_forms import LINE_VECTORS, RESERVED_BYTES, Rings
 from tilefold.planner.spans import Spans, dense_tensors
+from tilefold.planner.stripes import Stripes
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
@@ -164,6 +165,48 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False, shared_bytes=shared,
         cluster=stage.splits, walk=stage.clusters > 0, registers=stage.registers,
+    )  # fmt: skip
+
+
+def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_stripes`."""
+    stage: Stripes = step.settings
+    program = narrowed(row.program, problem.length)
+    inputs, _, results, *steps = _row_arguments(stage, problem, row, interpret)
+    y_outer, _, _, y_step, _, _, outer_sizes, _, inner, _, length, blocks = steps
+    stripes = row_blocks(problem, stage.block_outputs)
+    words = len(program.state) * stage.block_outputs
+    reserved = 4 * words * stage.num_warps
+    arguments = (inputs[0], results, y_outer, outer_sizes, blocks, inner, length, stripes)
+    constants = {
+        "X_STEP": inputs[0][5],
+        "Y_STEP": y_step,
+        "R": stage.lanes,
+        "C": stage.vectors,
+        "RUN": stage.run,
+        "UNROLL": stage.unroll,
+        "TURNS": stage.turns,
+        "DEPTH": stage.depth,
+        "MASKED": length != stage.step * stage.splits,
+        "MASK_COLUMNS": inner % stage.block_outputs != 0,
+        "CLUSTER": stage.splits,
+        "MEETING": meeting(stage.splits, words, again=stage.clusters > 0)
+        if stage.splits > 1
+        else own_room(words),
+        "WAITING": tuple(_waiting(stage.depth - 1 - t) for t in range(stage.turns))
+        if stage.early
+        else (_waiting(stage.depth - stage.turns),),
+        "RESERVED": reserved,
+        "WALKS": stage.clusters > 0,
+    }
+    lanes = emit_lanes(program, stage.unroll, interpret)
+    source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
+    clusters = min(stripes, stage.clusters or stripes)
+    grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
+        shared_bytes=reserved + stage.shared_bytes, cluster=stage.splits, walk=stage.clusters > 0,
+        registers=stage.registers,
     )  # fmt: skip
 
 
@@ -347,7 +390,7 @@ def _none(problem: Problem) -> Dim:
 
 
 def _row_arguments(
-    stage: Stage | Blocks | Rings | Spans, problem: Problem, row: Row, interpret: bool
+    stage: Stage | Blocks | Rings | Spans | Stripes, problem: Problem, row: Row, interpret: bool
 ) -> tuple[Any, ...]:
     """Inputs, extras, results, sizes: whole rows of a problem."""
     *outer, last = problem.output_dims or (_none(problem),)

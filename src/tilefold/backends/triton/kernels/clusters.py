@@ -42,6 +42,11 @@ mov.u32 $0, 0;
 """
 
 
+def own_room(words: int) -> str:
+    """PTX that declares room for `words` 32-bit words of a program that meets no other. $0 becomes 0."""
+    return f".shared .align 16 .b8 meeting_own[{4 * words}]; mov.u32 $0, 0;"
+
+
 def begin_meeting(MEETING: tl.constexpr):
     """Make ready for the others' states, before the elements are loaded. MEETING: what `meeting` gave."""
     tl.inline_asm_elementwise(MEETING, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
