@@ -4,7 +4,7 @@ A launch runs in waves of as many programs as the chip holds at once. A wave tak
 
     memory       unique sectors of its inputs and sectors stored, at the memory's bandwidth
     L2           sectors asked for, at the L2's
-    loads        lines that requests touch, one a clock and SM
+    loads        lines that requests touch, one a clock and SM, and turns of shared memory's banks
     issue        instructions of all warps, at the SMs' rate
     programs     the time in which an SM begins one
     latency      one program from its begin to its end: its instructions, and for each tile the way to memory that no other
@@ -196,7 +196,7 @@ class Known:
             walk.chunk % 16 if walk.splits > 1 else 0,
         )
         tile = (stage.block_outputs, stage.lanes, stage.run, stage.unroll, stage.num_warps, stage.align)
-        key = (*tile, stage.splits if stage.shares else 0, *runs)
+        key = (*tile, stage.gathered, stage.splits if stage.shares else 0, *runs)
         found = self.tiles.get(key)
         if found is None:
             loads = all_loads(self.geometry, stage, walk)
@@ -353,7 +353,7 @@ def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[tuple[
         ("memory", memory / bandwidth, False),
         ("L2", fetched / constants.l2_gb_per_s / 1e3, False),
         ("L2", fetched / (constants.sm_gb_per_s * device.sms) / 1e3, True),
-        ("loads", max(traffic.lines, traffic.sectors / SECTORS_A_CLOCK) / clocks, True),
+        ("loads", (max(traffic.lines, traffic.sectors / SECTORS_A_CLOCK) + traffic.passes) / clocks, True),
         ("issue", instructions / (constants.issue_per_clock * clocks), True),
         ("programs", one.programs / device.sms * constants.program_us, True),
     )

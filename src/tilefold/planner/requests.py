@@ -49,6 +49,8 @@ def program_loads(geometry: Geometry, stage: Stage, number: int) -> Moved:
     walk = walk_of(geometry, stage)
     outer, block, split = place_of(geometry, walk, number)
     total = Moved()
+    if stage.gathered:
+        return _gathered(geometry, stage, walk, block)
     for part, step in _loaded(stage, walk, geometry.length, split, geometry.ragged > 0):
         masked = part.masked
         for i, loads in enumerate(loads_of(geometry, stage, walk, part.unroll, step)):
@@ -56,6 +58,18 @@ def program_loads(geometry: Geometry, stage: Stage, number: int) -> Moved:
             vector = loads.masked_vector if masked else loads.vector
             total += _moved(addresses, active, vector * loads.itemsize)
     return total
+
+
+def _gathered(geometry: Geometry, stage: Stage, walk: Walk, block: int) -> Moved:
+    """What the vectors move that a program's rows lie in."""
+    (loads,) = loads_of(geometry, stage, walk, 1)
+    (operand,), size = geometry.operands, loads.itemsize
+    (places,), active = _held(loads.spread, loads.vector)
+    unit, rows = VECTOR_BYTES // size, min(stage.block_outputs, geometry.width - block * stage.block_outputs)
+    lead = operand.residue % VECTOR_BYTES
+    begin = operand.residue - lead + block * stage.block_outputs * operand.along * size
+    end = lead // size + (rows - 1) * operand.along + geometry.length
+    return _moved(begin + places * size, active & (places // unit * unit < end), loads.vector * size)
 
 
 def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Steps, partial: bool) -> Moved:
