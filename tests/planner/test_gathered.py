@@ -18,8 +18,7 @@ from tilefold.bench.layout import Layout
 from tilefold.bench.operations import fold_case, max_subarray
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import H200
-from tilefold.planner.gathered import gathers
-from tilefold.planner.traffic import bank_turns
+from tilefold.planner.gathered import bank_turns, gathers
 from tilefold.planner.view import view_of
 from xray.running import fold
 
@@ -48,7 +47,7 @@ def as_tuple(x: Any) -> tuple[torch.Tensor, ...]:
 @pytest.mark.parametrize("name", list(FOLDED))
 @pytest.mark.parametrize(
     ("dtype", "length", "offset", "gap"),
-    [(torch.bfloat16, 9, 0, 0), (torch.float32, 5, 3, 0), (torch.bfloat16, 7, 1, 2), (torch.float16, 16, 5, 1)],
+    [(torch.bfloat16, 9, 0, 0), (torch.float32, 5, 3, 0), (torch.bfloat16, 7, 1, 2), (torch.float16, 16, 5, 3)],
     ids=str,
 )  # fmt: skip
 def test_rows_under_the_interpreter(
@@ -82,7 +81,7 @@ def drawn(shape: tuple[int, ...], dim: int, dtype: str, offset: int = 0, operati
 
 @pytest.mark.parametrize(
     ("shape", "dim", "dtype", "offset", "wanted"),
-    [((999, 27), 1, "bf16", 0, True), ((33, 5, 7), 2, "fp32", 1, True), ((999, 24), 1, "bf16", 0, False),
+    [((999, 27), 1, "bf16", 0, True), ((33, 5, 7), 2, "fp32", 1, True), ((999, 24), 1, "bf16", 0, False), ((999, 24), 1, "bf16", 1, False),
      ((27, 999), 0, "bf16", 0, False), ((999, 129), 1, "bf16", 0, False), ((999, 65), 1, "fp32", 0, False)],
     ids=str,
 )  # fmt: skip

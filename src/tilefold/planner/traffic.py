@@ -8,11 +8,10 @@ over all of them (within 15 %, mostly within 1 %, of what `requests` enumerates 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilefold.planner.gathered import span_of
+from tilefold.planner.gathered import bank_turns, span_of
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps, unique_sectors
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads, Spread, loads_of
@@ -151,12 +150,6 @@ def _passes(geometry: Geometry, stage: Stage, walk: Walk) -> float:
     stored = span_of(operand.along, operand.residue, operand.itemsize, geometry.length, stage.block_outputs)
     turns = bank_turns(operand.along, operand.itemsize)
     return walk.programs(geometry) * (stored * operand.itemsize / LINE + rows * geometry.length * turns)
-
-
-def bank_turns(step: int, itemsize: int) -> int:
-    """Turns of 32 banks of words in which a warp loads an element each, `step` elements apart."""
-    words = {lane * step * itemsize // 4 for lane in range(WARP)}
-    return max(Counter(word % 32 for word in words).values())
 
 
 def _repeated(spread: Spread, stage: Stage) -> float:
