@@ -27,6 +27,7 @@ from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.gathered import gathers
 from tilefold.planner.plan import Plan
+from tilefold.planner.settled import state_words
 from tilefold.planner.view import view_of
 from tilefold.xray.chips import chip_of
 from tilefold.xray.compile.folds import job_of
@@ -53,7 +54,7 @@ def drawn_plan(seed: int, size: str = "small", gathered: bool = False) -> tuple[
             continue
         found = draw(seed, size, operation, apart=True)
         break
-    if gathered and not gathers(found.problem, view_of(found.problem)):
+    if gathered and not gathers(found.problem, view_of(found.problem), state_words(found.program)):
         return None
     rule = plan_fold(found.problem, found.program, H200, "run_to_run", "rules").stages[0]
     view = view_of(found.problem)

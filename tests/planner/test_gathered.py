@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from problems import Drawn, problem_of
 
 import tilefold
 from backends.triton_cases import MONOIDS
 from planner.executed import executed, launches_of
-from problems import Drawn, problem_of
 from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
 from tilefold.bench.layout import Layout
 from tilefold.bench.operations import fold_case, max_subarray
-from tilefold.planner.choose import plan_fold
+from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
-from tilefold.planner.gathered import bank_turns, gathers
+from tilefold.planner.gathered import Groups, gathered_stage, gathers
+from tilefold.planner.launched import Launched
+from tilefold.planner.settled import first_stage, settled
 from tilefold.planner.view import view_of
-from xray.running import fold
+from tilefold.problem import canonical
+from xray.running import fold, run_plan
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
@@ -81,15 +86,21 @@ def drawn(shape: tuple[int, ...], dim: int, dtype: str, offset: int = 0, operati
 
 @pytest.mark.parametrize(
     ("shape", "dim", "dtype", "offset", "wanted"),
-    [((999, 27), 1, "bf16", 0, True), ((33, 5, 7), 2, "fp32", 1, True), ((999, 24), 1, "bf16", 0, False), ((999, 24), 1, "bf16", 1, False),
-     ((27, 999), 0, "bf16", 0, False), ((999, 129), 1, "bf16", 0, False), ((999, 65), 1, "fp32", 0, False)],
+    [((999, 27), 1, "bf16", 0, True), ((33, 5, 7), 2, "fp32", 1, True), ((999, 24), 1, "bf16", 0, False),
+     ((999, 24), 1, "bf16", 1, True), ((999, 64), 1, "bf16", 1, False), ((27, 999), 0, "bf16", 0, False),
+     ((999, 129), 1, "bf16", 0, False), ((999, 129), 1, "fp32", 0, False)],
     ids=str,
 )  # fmt: skip
 def test_rows_that_no_vector_divides_are_gathered(
     shape: tuple[int, ...], dim: int, dtype: str, offset: int, wanted: bool
 ) -> None:
     problem = drawn(shape, dim, dtype, offset).problem
-    assert gathers(problem, view_of(problem)) == wanted
+    assert gathers(problem, view_of(problem), 2) == wanted
+
+
+def test_light_folds_of_words_are_read_by_vectors_from_anywhere() -> None:
+    problem = drawn((999, 19), 1, "fp32").problem
+    assert [gathers(problem, view_of(problem), words) for words in (1, 2)] == [False, True]
 
 
 def test_no_batch_changes_what_a_row_is_folded_by() -> None:
@@ -114,5 +125,26 @@ def test_every_sector_is_foreseen(offset: int, operation: str) -> None:
 
 
 def test_rows_a_power_of_two_apart_share_banks() -> None:
-    assert [bank_turns(step, 4) for step in (27, 24, 32)] == [1, 8, 32]
-    assert [bank_turns(step, 2) for step in (27, 64)] == [2, 32]
+    assert [Groups(step, 1, 1, step).bank_turns(4) for step in (27, 24, 32)] == [1, 8, 32]
+    assert [Groups(step, 1, 1, step).bank_turns(2) for step in (27, 64)] == [2, 32]
+
+
+@pytest.mark.parametrize("name", list(FOLDED))
+@pytest.mark.parametrize(
+    ("dtype", "shape", "offset"),
+    [(torch.bfloat16, (201, 7, 5), 0), (torch.float32, (70, 12, 3), 3), (torch.bfloat16, (50, 15, 8), 7)],
+    ids=str,
+)  # fmt: skip
+def test_groups_of_short_columns(name: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -> None:
+    memory = rows(1, math.prod(shape) + offset, 0, 0, dtype)[0]
+    x, monoid = memory[offset:].view(shape), FOLDED[name]
+    program = programs.specialize(monoid.total, (dtype,))
+    problem = canonical([x], (1,), ordered=not monoid.commutative)
+    launch = replace(Launched.keeping(problem, program, None), flat=True)
+    assert gathers(problem, launch.view, 2)
+    stage = settled(gathered_stage(problem, not monoid.commutative, 2), launch.view, program)
+    plan = plan_of(first_stage(stage, problem, program), problem, program, H200)
+    got = [torch.empty((shape[0], shape[2]), dtype=dtype) for dtype in program.outputs]
+    run_plan(plan, problem, program, [x], got, 90)
+    for result, want in zip(got, as_tuple(tilefold.reduce(x, monoid, 1)), strict=True):
+        torch.testing.assert_close(result, want.to(result.dtype), rtol=1e-2, atol=1e-5)

@@ -54,8 +54,8 @@ def base_tiles(wanted: Wanted) -> tuple[Stage, ...]:
         tiles = tuple(_ordered_tiles(wanted.rule, view))
     else:
         tiles = tuple(_row_tiles(view) if view.by_rows else _column_tiles(view))
-    if gathers(wanted.problem, view):
-        tiles = (*tiles, *(gathered_stage(view, wanted.rule.ordered, n) for n in (2, 4)))
+    if gathers(wanted.problem, view, state_words(wanted.program)):
+        tiles = (*tiles, *(gathered_stage(wanted.problem, wanted.rule.ordered, n) for n in (2, 4)))
     own = replace(wanted.rule, splits=1, prefetch=False, num_stages=1)
     fitting = (tile for tile in tiles if fits_registers(tile, view, wanted.program))
     return tuple(dict.fromkeys(_launched(tile, wanted, SM_WARPS[0]) for tile in (own, *fitting)))

@@ -45,6 +45,7 @@ from tilefold.planner.settled import (
     first_stage,
     keeps_positions,
     settled,
+    state_words,
     whole_splits,
 )
 from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View, alone
@@ -127,8 +128,8 @@ def _first_launch(
     problem, program = launch.problem, launch.program
     view = alone(launch.view, problem) if invariant else launch.view
     first = _stage(view, program)
-    if not invariant and gathers(problem, view):
-        first = settled(gathered_stage(view, first.ordered), view, program)
+    if not invariant and gathers(problem, view, state_words(program)):
+        first = settled(gathered_stage(problem, first.ordered), view, program)
     if invariant and not view.by_rows and not first.ordered:
         first = one_lane(first, view)
     first = launch.stage(first_stage(first, problem, program))

@@ -88,11 +88,11 @@ class Constants:
     # copies of rows are slower, of columns as fast as expected (docs/experiments/planner-model.md).
     reading_ahead: float = 1.059
     copying_rows: float = 1.881
-    copying_columns: float = 0.8555
+    copying_columns: float = 0.9602
     # The same of columns for each doubling of a program's warps, which wait for each other, and of programs that are the only
     # one of their results: their last tile is masked, and copied by nobody.
-    copying_warps: float = 1.118
-    copying_whole: float = 1.053
+    copying_warps: float = 1.144
+    copying_whole: float = 1.043
     # The share of the rules' time that another plan must be expected to save, to be taken in its place. The choice's, not a
     # chip's: of 185 problems' choices one was then slower than the rules' by more than 5 %, and the mean time 3.7 % shorter.
     doubt: float = 0.2
@@ -331,7 +331,8 @@ def _copying(one: Counts, constants: Constants) -> float:
     if one.stage.family != "columns":
         return constants.copying_rows
     whole = 1 + constants.copying_whole / max(1, one.tiles) if one.stage.splits == 1 else 1.0
-    return constants.copying_columns * constants.copying_warps ** math.log2(one.stage.num_warps) * whole
+    warps: float = constants.copying_warps ** max(0.0, math.log2(one.stage.num_warps) - 1)
+    return constants.copying_columns * warps * whole
 
 
 def _alone_us(one: Counts, constants: Constants) -> float:

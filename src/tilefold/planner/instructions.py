@@ -20,7 +20,7 @@ from tilefold.algebra.typing import TypedGraph
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads, Spread
-from tilefold.planner.view import WARP
+from tilefold.planner.view import WARP, power_above
 from tilefold.planner.walk import Pieces, Walk, constant_length
 
 # Classes of operations; each is fitted a number of instructions.
@@ -185,7 +185,7 @@ def tile_of(loads: Sequence[Loads], stage: Stage, unroll: int) -> Tile:
 
 def _gathered(one: Loads, stage: Stage) -> Tile:
     """A thread's whole rows."""
-    rows = max(1, stage.block_outputs // (WARP * stage.num_warps))
+    rows = max(1, power_above(stage.block_outputs) // (WARP * stage.num_warps))
     return Tile(1, one.count, one.count, rows * stage.run, rows, rows, 0.0, 1.0, 0.0, 0.0)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads, Spread, loads_of, power_of, spread_over
@@ -65,10 +66,12 @@ def _gathered(geometry: Geometry, stage: Stage, walk: Walk, block: int) -> Moved
     (loads,) = loads_of(geometry, stage, walk, 1)
     (operand,), size = geometry.operands, loads.itemsize
     (places,), active = _held(loads.spread, loads.vector)
-    unit, rows = VECTOR_BYTES // size, min(stage.block_outputs, geometry.width - block * stage.block_outputs)
+    groups, unit = groups_of_geometry(geometry, operand), VECTOR_BYTES // size
+    owned = stage.block_outputs // groups.inner
+    left = min(owned, geometry.width // groups.inner - block * owned)
     lead = operand.residue % VECTOR_BYTES
-    begin = operand.residue - lead + block * stage.block_outputs * operand.along * size
-    end = lead // size + (rows - 1) * operand.along + geometry.length
+    begin = operand.residue - lead + block * owned * groups.between * size
+    end = lead // size + groups.extent(left)
     return _moved(begin + places * size, active & (places // unit * unit < end), loads.vector * size)
 
 

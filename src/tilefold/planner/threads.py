@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilefold.planner.gathered import span_of
+from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import VECTOR_BYTES, WARP
@@ -117,7 +117,8 @@ def loads_of(geometry: Geometry, stage: Stage, walk: Walk, unroll: int, step: in
 
 def _gathered(geometry: Geometry, operand: Operand, stage: Stage) -> Loads:
     """The run of memory that a program's rows lie in: vectors side by side."""
-    span = span_of(operand.along, operand.residue, operand.itemsize, geometry.length, stage.block_outputs)
+    groups = groups_of_geometry(geometry, operand)
+    span = groups.span(operand.residue, operand.itemsize, stage.block_outputs // groups.inner)
     vector = VECTOR_BYTES // operand.itemsize
     spread = spread_over(
         (span,), (0,), min(vector, max(1, span // (WARP * stage.num_warps))), stage.num_warps

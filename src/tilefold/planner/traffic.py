@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilefold.planner.gathered import bank_turns, span_of
+from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps, unique_sectors
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads, Spread, loads_of
@@ -136,20 +136,22 @@ def _asked(
 
 def _gathered(geometry: Geometry, operand: Operand, stage: Stage, loads: Loads) -> tuple[float, float, float]:
     """Sectors, lines and requests of programs that each read the vectors of their rows."""
+    groups = groups_of_geometry(geometry, operand)
     programs = geometry.rows * math.ceil(geometry.width / stage.block_outputs)
-    extent = geometry.width * operand.along * operand.itemsize / programs
-    size = stage.block_outputs * operand.along * operand.itemsize
+    extent = geometry.width // groups.inner * groups.between * operand.itemsize / programs
+    size = stage.block_outputs // groups.inner * groups.between * operand.itemsize
     sectors, lines = (extent / unit + (size % unit > 0) for unit in (SECTOR, LINE))
     return programs * sectors, programs * lines, float(programs * stage.num_warps * loads.count)
 
 
 def _passes(geometry: Geometry, stage: Stage, walk: Walk) -> float:
-    """Turns of shared memory's banks in which warps store vectors and load elements of rows."""
+    """Turns of shared memory's banks in which warps store vectors and load elements of their results."""
     (operand,) = geometry.operands
-    rows = stage.block_outputs // WARP
-    stored = span_of(operand.along, operand.residue, operand.itemsize, geometry.length, stage.block_outputs)
-    turns = bank_turns(operand.along, operand.itemsize)
-    return walk.programs(geometry) * (stored * operand.itemsize / LINE + rows * geometry.length * turns)
+    groups = groups_of_geometry(geometry, operand)
+    stored = groups.span(operand.residue, operand.itemsize, stage.block_outputs // groups.inner)
+    warps = -(-stage.block_outputs // WARP)
+    turns = groups.bank_turns(operand.itemsize)
+    return walk.programs(geometry) * (stored * operand.itemsize / LINE + warps * geometry.length * turns)
 
 
 def _repeated(spread: Spread, stage: Stage) -> float:

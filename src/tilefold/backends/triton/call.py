@@ -20,9 +20,9 @@ from tilefold.errors import BackendError, DtypeError
 from tilefold.planner.apart import first_problem
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_states
-from tilefold.planner.gathered import between, span_of
+from tilefold.planner.gathered import groups_of
 from tilefold.planner.plan import Launch, Plan, Stage
-from tilefold.planner.view import VECTOR_BYTES
+from tilefold.planner.view import VECTOR_BYTES, power_above
 from tilefold.planner.walk import chunk_of, constant_length, edges, has_one_tail
 from tilefold.problem import Dim, Problem
 
@@ -202,15 +202,18 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
 def _gathered_constants(problem: Problem, step: Launch, length: int) -> dict[str, Any]:
     """The constants of `fold_gathered`."""
     stage: Stage = step.settings
-    rows, size = between(problem), problem.dtypes[0].itemsize
+    groups, size = groups_of(problem), problem.dtypes[0].itemsize
     residue = problem.residues[0] if problem.residues else 0
     return {
-        "BLOCK_OUTPUTS": stage.block_outputs,
+        "BLOCK_OUTPUTS": power_above(stage.block_outputs),
+        "OWNED": stage.block_outputs,
         "RUN": stage.run,
         "LEVELS": stage.run.bit_length() - 1,
         "LENGTH": length,
-        "BETWEEN": rows,
-        "SPAN": span_of(rows, residue, size, length, stage.block_outputs),
+        "BETWEEN": groups.between,
+        "INNER": groups.inner,
+        "EXTENT": groups.extent(1),
+        "SPAN": groups.span(residue, size, stage.block_outputs // groups.inner),
         "VECTOR": VECTOR_BYTES // problem.dtypes[0].itemsize,
         "ORDERED": stage.ordered,
         "USE_ABSORB": stage.absorb,
