@@ -5,6 +5,7 @@
 Each problem of `tilefold bench shapes` is given one of its candidate plans at random; of every launch of a small problem the
 first, a middle and the last program run in the X-ray's machine. A line a launch is kept: what `fit_instructions.py` needs
 to repeat the model's features, and what was counted (no instructions where warps' path through the code is not known).
+`--gathered`: only problems whose rows may be gathered from one run of memory, by such plans.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.candidates import Wanted, candidates
 from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
+from tilefold.planner.gathered import gathers
 from tilefold.planner.plan import Plan
+from tilefold.planner.settled import state_words
 from tilefold.planner.view import view_of
 from tilefold.xray.chips import chip_of
 from tilefold.xray.compile.folds import job_of
@@ -41,8 +44,8 @@ OPERATIONS = (
 FLOATS_ONLY = ("logsumexp", "var", "softmax_pair", "max_subarray", "vector_norm")
 
 
-def drawn_plan(seed: int, size: str = "small") -> tuple[Drawn, str, Plan]:
-    """A problem, what folds it, and one of its plans."""
+def drawn_plan(seed: int, size: str = "small", gathered: bool = False) -> tuple[Drawn, str, Plan] | None:
+    """A problem, what folds it, and one of its plans; `gathered`: one that gathers rows, or None where there is none."""
     rng = random.Random(f"calibrate {seed}")
     while True:
         operation = rng.choice(OPERATIONS)
@@ -51,18 +54,25 @@ def drawn_plan(seed: int, size: str = "small") -> tuple[Drawn, str, Plan]:
             continue
         found = draw(seed, size, operation, apart=True)
         break
+    if gathered and not gathers(found.problem, view_of(found.problem), state_words(found.program)):
+        return None
     rule = plan_fold(found.problem, found.program, H200, "run_to_run", "rules").stages[0]
     view = view_of(found.problem)
     if rng.random() < 0.3:  # as the rules plan large inputs
         view = replace(view, bytes=1 << 28)
     stages = candidates(Wanted(rule, view, found.problem, found.geometry, found.program, H200))
+    if gathered:
+        stages = tuple(stage for stage in stages if stage.gathered)
     stage = rng.choice(stages)
     return found, operation, plan_of(stage, found.problem, found.program, H200)
 
 
-def count_launches(seed: int, size: str) -> Iterator[dict[str, Any]]:
+def count_launches(seed: int, size: str, gathered: bool = False) -> Iterator[dict[str, Any]]:
     """What the machine issues and occupies, for each launch of a drawn plan; programs of large problems are not executed."""
-    found, operation, plan = drawn_plan(seed, size)
+    drawn = drawn_plan(seed, size, gathered)
+    if drawn is None:
+        return
+    found, operation, plan = drawn
     made = calls_of(plan, found.problem, found.program)
     for number, call in enumerate(made):
         compiled = compile_job(job_of(call, "drawn", chip_of("sm_90")))
@@ -102,12 +112,16 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--size", default="small", choices=("small", "full"))
+    parser.add_argument("--gathered", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     lines = given.out.read_text().splitlines() if given.out.exists() else []
     for seed in range(given.first, given.first + given.count):
         try:
-            lines += [json.dumps(one, separators=(",", ":")) for one in count_launches(seed, given.size)]
+            lines += [
+                json.dumps(one, separators=(",", ":"))
+                for one in count_launches(seed, given.size, given.gathered)
+            ]
         except Exception as error:  # one kernel that does not compile or run is a line less, and is said
             print(f"{seed}: {type(error).__name__}: {str(error)[:150]}", file=sys.stderr)
         if seed % 20 == 19:

@@ -177,6 +177,7 @@ def fitted(
     constants: Constants,
     choice: float = CHOICE,
     end: float = math.inf,
+    moved: Sequence[str] = MOVED,
 ) -> Constants:
     """Constants with the least loss found by moving one at a time, then a few together, or as far as it comes until `end`."""
     fit = Fit(problems, device, choice)
@@ -186,19 +187,21 @@ def fitted(
         improved = True
         while improved and time.monotonic() < end:
             improved = False
-            for name in MOVED:
+            for name in moved:
                 for factor in (step, 1 / step):
                     tried = replace(constants, **{name: getattr(constants, name) * factor})
                     found = fit.loss(tried)
                     if found < least * (1 - 1e-4):
                         least, constants, improved = found, tried, True
                         break
-    for number in range(TOGETHER):  # constants that make up for each other move only together
+    for number in range(
+        TOGETHER if len(moved) > 1 else 0
+    ):  # constants that make up for each other move only together
         if time.monotonic() > end:
             break
-        names, far = rng.sample(MOVED, rng.randint(2, 4)), 0.2 if number % 2 else 0.05
-        moved = {name: getattr(constants, name) * math.exp(rng.gauss(0, far)) for name in names}
-        tried = replace(constants, **moved)
+        names, far = rng.sample(moved, min(len(moved), rng.randint(2, 4))), 0.2 if number % 2 else 0.05
+        values = {name: getattr(constants, name) * math.exp(rng.gauss(0, far)) for name in names}
+        tried = replace(constants, **values)
         if (found := fit.loss(tried)) < least:
             least, constants = found, tried
     return constants
@@ -223,6 +226,14 @@ def best_fitted(problems: Sequence[Timed], device: Device, end: float) -> Consta
     report("fitted", fit_to, device, constants)
     report("held back", held, device, constants)
     return doubting(problems, device, fitted(problems, device, constants, choice, end + FINISH_S))
+
+
+def some_fitted(problems: Sequence[Timed], device: Device, end: float, only: Sequence[str]) -> Constants:
+    """The constants as committed, but `only` these fitted, after the error on what was held back is said."""
+    fit_to, held = parted(problems)
+    report("held back, as committed", held, device, Constants())
+    report("held back", held, device, fitted(fit_to, device, Constants(), end=end, moved=only))
+    return fitted(problems, device, Constants(), end=end + FINISH_S, moved=only)
 
 
 def doubting(problems: Sequence[Timed], device: Device, constants: Constants) -> Constants:
@@ -339,6 +350,7 @@ def main() -> None:
     parser.add_argument("--folds", type=Path)
     parser.add_argument("--means", type=Path)
     parser.add_argument("--budget-s", type=float, default=600.0, help="what was found by then is taken")
+    parser.add_argument("--only", help="names of constants, between commas: the others stay as they are")
     parser.add_argument("--out", type=Path, help="write the constants, for TILEFOLD_BENCH_CONSTANTS")
     given = parser.parse_args()
     end = time.monotonic() + given.budget_s
@@ -349,7 +361,8 @@ def main() -> None:
     print(device)
     report("published, all", problems, device, PUBLISHED)
     report("as committed, all", problems, device, Constants())
-    constants = best_fitted(problems, device, end)
+    only = tuple(given.only.split(",")) if given.only else ()
+    constants = some_fitted(problems, device, end, only) if only else best_fitted(problems, device, end)
     values = {field.name: float(f"{getattr(constants, field.name):.4g}") for field in fields(constants)}
     for name, value in values.items():
         print(f"    {name}: float = {value}")

@@ -2,9 +2,10 @@
 
     PYTHONPATH=src python benchmarks/planner/fit_instructions.py benchmarks/planner/counts.jsonl \
         --out src/tilefold/planner/fitted.py
+    PYTHONPATH=src python benchmarks/planner/fit_instructions.py benchmarks/planner/gathered.jsonl --only gathering,gathered
 
 Least squares of relative errors with coefficients that are not negative; every fifth problem is held back and its error
-printed. No GPU is needed.
+printed. `--only`: the other coefficients stay as `fitted.py` has them. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from problems import draw
 
+from tilefold.planner import fitted as fitted_before
 from tilefold.planner import instructions
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.geometry import partials_geometry
@@ -112,6 +114,25 @@ def fitted(rows: Array, right: Array, seeds: Sequence[int], label: str) -> Array
     return solved(rows, right, 1 / right)
 
 
+def only(names: Sequence[str], work: Array, right: Array, seeds: Sequence[int]) -> None:
+    """Fit and print these coefficients, with the error of all."""
+    kept = [0.0 if n in names else fitted_before.INSTRUCTIONS.get(n, 0.0) for n in instructions.FEATURES]
+    held = np.array([seed % HELD_BACK == 0 for seed in seeds])
+    new = [instructions.FEATURES.index(n) for n in names]
+
+    def found(which: Array) -> Array:
+        rest = right[which] - work[which] @ np.array(kept)
+        return solved(work[which][:, new], rest, 1 / right[which])
+
+    part = found(~held)
+    for name, which in (("fitted", ~held), ("held back", held)):
+        error = np.sort(
+            np.abs((work[which] @ np.array(kept) + work[which][:, new] @ part) / right[which] - 1)
+        )
+        print(f"{which.sum()} {name}: mean error {error.mean():.3f}, median {np.median(error):.3f}")
+    print(dict(zip(names, found(np.ones(len(right), bool)).round(3), strict=True)))
+
+
 def written(name: str, doc: str, keys: Sequence[str], values: Array) -> str:
     """A table of coefficients as Python."""
     lines = "".join(f'    "{key}": {value:.3f},\n' for key, value in zip(keys, values, strict=True))
@@ -126,11 +147,15 @@ def main() -> None:
     parser.add_argument("counts", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--worst", type=int, default=0, help="show so many launches with the largest errors")
+    parser.add_argument("--only", help="names of coefficients, between commas")
     given = parser.parse_args()
     launches = read_counts(given.counts)
     known = [one for one in launches if one.instructions is not None]
     work = np.array([one.work for one in known])
     right = np.array([one.instructions for one in known], float)
+    if given.only:
+        only(given.only.split(","), work, right, [one.seed for one in known])
+        return
     per_warp = fitted(work, right, [one.seed for one in known], "instructions")
     space = np.array([one.space for one in launches])
     registers = np.array([one.registers for one in launches], float)

@@ -27,6 +27,8 @@ class Plans:
         self.reads = np.array([one.reads for one in launches])
         self.copied = np.array([one.traffic.copied > 0 for one in launches])
         self.columns = np.array([one.stage.family == "columns" for one in launches])
+        self.passes = np.array([one.traffic.passes for one in launches])
+        self.whole_results = np.array([one.stage.splits == 1 for one in launches])
         self.prefetch = np.array([one.stage.prefetch for one in launches])
         self.stages = np.array([max(2, one.stage.num_stages) for one in launches])
         self.warps, self.programs, self.tiles, self.instructions = (
@@ -52,7 +54,13 @@ class Plans:
     def times_us(self, constants: Constants) -> Array:
         """The time of each plan, as `cost_of` says it."""
         each = self._waves_us(self._needs_us(constants), self._alone_us(constants), constants)
-        copying = np.where(self.columns, constants.copying_columns, constants.copying_rows)
+        columns = constants.copying_columns * constants.copying_warps ** np.maximum(
+            0.0, np.log2(self.warps) - 1
+        )
+        columns *= np.where(
+            self.whole_results, 1 + constants.copying_whole / np.maximum(self.tiles, 1.0), 1.0
+        )
+        copying = np.where(self.columns, columns, constants.copying_rows)
         each *= np.where(self.copied, copying, np.where(self.prefetch, constants.reading_ahead, 1.0))
         second = constants.overlapped_us if self.overlaps else constants.second_us
         return constants.launch_us + np.bincount(self.plan, each) + second * self.later
@@ -77,7 +85,7 @@ class Plans:
             (memory / (c.memory_gb_per_s * self.bandwidth), fetched / c.l2_gb_per_s / 1e3),
             (
                 fetched / (c.sm_gb_per_s * self.sms) / 1e3,
-                np.maximum(self.lines, self.sectors / SECTORS_A_CLOCK) / clocks,
+                (np.maximum(self.lines, self.sectors / SECTORS_A_CLOCK) + self.passes) / clocks,
                 self.instructions * self.warps * self.programs / (c.issue_per_clock * clocks),
                 self.programs / self.sms * c.program_us,
             ),

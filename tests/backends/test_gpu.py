@@ -289,3 +289,18 @@ def test_as_exact_as_torch_at_every_magnitude(dtype: torch.dtype, magnitude: str
     for name, dims in DIMS.items():
         if name != "all" or function != "logsumexp":
             check(function, x, dims)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int32], ids=str)
+@pytest.mark.parametrize("name", ["sum", "argmax", "welford", "pair", "last"])
+@pytest.mark.parametrize(
+    ("shape", "offset"), [((3001, 27), 0), ((777, 7), 3), ((501, 101), 1), ((400, 23, 5), 0)], ids=str
+)
+def test_short_rows_from_one_run_of_memory(
+    shape: tuple[int, ...], offset: int, name: str, dtype: torch.dtype
+) -> None:
+    memory = torch.randint(-8, 9, (torch.Size(shape).numel() + offset,), device="cuda").to(dtype)
+    x, monoid = memory[offset:].view(shape), MONOIDS[name]
+    if not dtype.is_floating_point and name in ("welford", "pair"):
+        pytest.skip("folds floats")
+    compare(monoid, tilefold.reduce([x], monoid, 1), [x], (1,))

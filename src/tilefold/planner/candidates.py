@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
+from tilefold.planner.gathered import gathered_stage, gathers
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.in_order import LANE_BYTES, is_known_row
 from tilefold.planner.plan import Stage
@@ -53,6 +54,8 @@ def base_tiles(wanted: Wanted) -> tuple[Stage, ...]:
         tiles = tuple(_ordered_tiles(wanted.rule, view))
     else:
         tiles = tuple(_row_tiles(view) if view.by_rows else _column_tiles(view))
+    if gathers(wanted.problem, view, state_words(wanted.program)):
+        tiles = (*tiles, *(gathered_stage(wanted.problem, wanted.rule.ordered, n) for n in (2, 4)))
     own = replace(wanted.rule, splits=1, prefetch=False, num_stages=1)
     fitting = (tile for tile in tiles if fits_registers(tile, view, wanted.program))
     return tuple(dict.fromkeys(_launched(tile, wanted, SM_WARPS[0]) for tile in (own, *fitting)))

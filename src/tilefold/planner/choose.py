@@ -28,6 +28,7 @@ from tilefold.planner.cost import FITTED, Constants, cost, least_us
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import fold_plan
 from tilefold.planner.forms import forms
+from tilefold.planner.gathered import gathered_stage, gathers
 from tilefold.planner.geometry import nominal, without_positions
 from tilefold.planner.in_order import ordered_stage
 from tilefold.planner.launched import Launched
@@ -44,6 +45,7 @@ from tilefold.planner.settled import (
     first_stage,
     keeps_positions,
     settled,
+    state_words,
     whole_splits,
 )
 from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View, alone
@@ -126,6 +128,8 @@ def _first_launch(
     problem, program = launch.problem, launch.program
     view = alone(launch.view, problem) if invariant else launch.view
     first = _stage(view, program)
+    if not invariant and gathers(problem, view, state_words(program)):
+        first = settled(gathered_stage(problem, first.ordered), view, program)
     if invariant and not view.by_rows and not first.ordered:
         first = one_lane(first, view)
     first = launch.stage(first_stage(first, problem, program))
@@ -194,6 +198,8 @@ def _modelled(
         return cost(known, launch.stages(stage, outputs), chip, constants).time_us
 
     def allowed(stage: Stage) -> bool:
+        if invariant and stage.gathered:
+            return False
         # Columns' lanes are shared among threads by how neighbours lie, and loads through shared memory likewise.
         return not invariant or view.by_rows or stage.ordered or (stage.lanes == 1 and stage.num_stages == 1)
 

@@ -4,7 +4,7 @@ A launch runs in waves of as many programs as the chip holds at once. A wave tak
 
     memory       unique sectors of its inputs and sectors stored, at the memory's bandwidth
     L2           sectors asked for, at the L2's
-    loads        lines that requests touch, one a clock and SM
+    loads        lines that requests touch, one a clock and SM, and turns of shared memory's banks
     issue        instructions of all warps, at the SMs' rate
     programs     the time in which an SM begins one
     latency      one program from its begin to its end: its instructions, and for each tile the way to memory that no other
@@ -89,6 +89,10 @@ class Constants:
     reading_ahead: float = 1.059
     copying_rows: float = 1.881
     copying_columns: float = 0.9602
+    # The same of columns for each doubling of a program's warps, which wait for each other, and of programs that are the only
+    # one of their results: their last tile is masked, and copied by nobody.
+    copying_warps: float = 1.144
+    copying_whole: float = 1.043
     # The share of the rules' time that another plan must be expected to save, to be taken in its place. The choice's, not a
     # chip's: of 185 problems' choices one was then slower than the rules' by more than 5 %, and the mean time 3.7 % shorter.
     doubt: float = 0.2
@@ -196,7 +200,7 @@ class Known:
             walk.chunk % 16 if walk.splits > 1 else 0,
         )
         tile = (stage.block_outputs, stage.lanes, stage.run, stage.unroll, stage.num_warps, stage.align)
-        key = (*tile, stage.splits if stage.shares else 0, *runs)
+        key = (*tile, stage.gathered, stage.splits if stage.shares else 0, *runs)
         found = self.tiles.get(key)
         if found is None:
             loads = all_loads(self.geometry, stage, walk)
@@ -319,8 +323,16 @@ def _launch_us(one: Counts, device: Device, constants: Constants) -> tuple[float
     needs = _needs_us(one, device, constants)
     time_us, limiter = _waves_us(needs, _alone_us(one, constants), one, device, constants)
     ahead = constants.reading_ahead if one.stage.prefetch else 1.0
-    copying = constants.copying_columns if one.stage.family == "columns" else constants.copying_rows
-    return time_us * (copying if one.traffic.copied else ahead), limiter
+    return time_us * (_copying(one, constants) if one.traffic.copied else ahead), limiter
+
+
+def _copying(one: Counts, constants: Constants) -> float:
+    """What a launch takes that copies through shared memory, over what is expected."""
+    if one.stage.family != "columns":
+        return constants.copying_rows
+    whole = 1 + constants.copying_whole / max(1, one.tiles) if one.stage.splits == 1 else 1.0
+    warps: float = constants.copying_warps ** max(0.0, math.log2(one.stage.num_warps) - 1)
+    return constants.copying_columns * warps * whole
 
 
 def _alone_us(one: Counts, constants: Constants) -> float:
@@ -353,7 +365,7 @@ def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[tuple[
         ("memory", memory / bandwidth, False),
         ("L2", fetched / constants.l2_gb_per_s / 1e3, False),
         ("L2", fetched / (constants.sm_gb_per_s * device.sms) / 1e3, True),
-        ("loads", max(traffic.lines, traffic.sectors / SECTORS_A_CLOCK) / clocks, True),
+        ("loads", (max(traffic.lines, traffic.sectors / SECTORS_A_CLOCK) + traffic.passes) / clocks, True),
         ("issue", instructions / (constants.issue_per_clock * clocks), True),
         ("programs", one.programs / device.sms * constants.program_us, True),
     )

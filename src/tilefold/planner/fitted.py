@@ -29,6 +29,8 @@ INSTRUCTIONS = {
     "stored": 1.506,
     "fetched ahead": 0.000,
     "copied": 2.678,
+    "gathering": 34.726,
+    "gathered": 1.553,
 }
 # Registers of a thread, by what it holds.
 REGISTERS = {

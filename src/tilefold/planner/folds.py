@@ -51,6 +51,8 @@ def _buffers(
 
 def kernel_of(stage: Stage) -> str:
     """The kernel family that a stage is a launch of."""
+    if stage.gathered:
+        return "fold_gathered"
     return "fold_in_order" if stage.ordered else "fold_lanes"
 
 

@@ -20,7 +20,7 @@ from tilefold.algebra.typing import TypedGraph
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads, Spread
-from tilefold.planner.view import WARP
+from tilefold.planner.view import WARP, power_above
 from tilefold.planner.walk import Pieces, Walk, constant_length
 
 # Classes of operations; each is fitted a number of instructions.
@@ -129,7 +129,7 @@ def over_block(graph: Graph, states: int) -> list[bool]:
 FEATURES = (
     *CLASSES, "program", "operands", "outer", "split", "aligned", "tile", "masked tile", "load", "masked load",
     "offset", "converted", "position", "masked element", "division", "exchanged", "stored shared", "scanned", "stored",
-    "fetched ahead", "copied",
+    "fetched ahead", "copied", "gathering", "gathered",
 )  # fmt: skip
 
 
@@ -154,6 +154,8 @@ class Tile:
 
 def tile_of(loads: Sequence[Loads], stage: Stage, unroll: int) -> Tile:
     """What each thread has of a tile of `unroll` runs loaded like that."""
+    if stage.gathered:
+        return _gathered(loads[0], stage)
     spread = loads[0].spread
     lane_axis, result_axis = (0, 1) if stage.ordered else (1, 2)
     own = [axis for axis in range(len(spread.shape)) if axis not in (lane_axis, result_axis)]
@@ -181,6 +183,12 @@ def tile_of(loads: Sequence[Loads], stage: Stage, unroll: int) -> Tile:
     )
 
 
+def _gathered(one: Loads, stage: Stage) -> Tile:
+    """A thread's whole rows."""
+    rows = max(1, power_above(stage.block_outputs) // (WARP * stage.num_warps))
+    return Tile(1, one.count, one.count, rows * stage.run, rows, rows, 0.0, 1.0, 0.0, 0.0)
+
+
 def _held_along(spread: Spread, axis: int) -> int:
     """Elements along an axis that one thread holds."""
     unit = spread.each[axis] * spread.lanes[axis] * spread.warps[axis]
@@ -202,6 +210,8 @@ def features(
     whole = float(pieces.full)
     if stage.lanes == 1 and constant_length(stage, geometry.length, geometry.ragged > 0):  # nothing is masked
         whole, masked, masked_tiles = math.ceil(geometry.length / stage.run) / tile.unroll, 0.0, 0
+    if stage.gathered:  # nothing either
+        whole, masked, masked_tiles = geometry.length / stage.run, 0.0, 0
     tiles = whole + masked
     loads = tile.masked_loads if walk.masks else tile.loads
     ordered = tiles if stage.ordered else 0.0
@@ -252,6 +262,8 @@ def features(
         float(stores),
         pieces.full * tile.loads * stage.prefetch,
         pieces.full * tile.loads * (stage.num_stages > 1),
+        float(stage.gathered),
+        stage.gathered * whole * tile.elements,
     ]
 
 

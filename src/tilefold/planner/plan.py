@@ -43,7 +43,8 @@ class Stage:
     a partial state. `shares`: of an ordered fold, each lane folds a part of all whole tiles, and lanes meet once, not once a
     tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
     `flat`: results are walked along all output dims as one, not along the last. `shift`: a program's places begin so many
-    elements before the first result (both `planner.launched`).
+    elements before the first result (both `planner.launched`). `gathered`: rows side by side are read as one run of memory,
+    and each thread takes its own from shared memory (`planner.gathered`).
     """
 
     family: str
@@ -64,6 +65,7 @@ class Stage:
     flat: bool = False
     shift: int = 0
     shares: bool = False
+    gathered: bool = False
 
     @property
     def step(self) -> int:
@@ -75,7 +77,12 @@ class Stage:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll}"
         kept = f",a{self.apart.note}" if self.apart else ""
-        kept += ",f" * self.flat + f",b{self.shift}" * (self.shift > 0) + ",once" * self.shares
+        kept += (
+            ",f" * self.flat
+            + f",b{self.shift}" * (self.shift > 0)
+            + ",once" * self.shares
+            + ",g" * self.gathered
+        )
         return f"{self.family}:{tile},s{self.splits},w{self.num_warps}{kept}"
 
     def __str__(self) -> str:
@@ -88,6 +95,7 @@ class Stage:
             self.align > 1
         )
         words += ["lanes meet once"] * self.shares
+        words += ["rows from one run of memory"] * self.gathered
         words += [str(self.apart)] if self.apart else []
         words += ["output dims as one"] * self.flat
         words += [f"from {count(self.shift, 'element')} before the first result"] * (self.shift > 0)

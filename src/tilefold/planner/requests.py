@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads, Spread, loads_of, power_of, spread_over
@@ -49,6 +50,8 @@ def program_loads(geometry: Geometry, stage: Stage, number: int) -> Moved:
     walk = walk_of(geometry, stage)
     outer, block, split = place_of(geometry, walk, number)
     total = Moved()
+    if stage.gathered:
+        return _gathered(geometry, stage, walk, block)
     for part, step in _loaded(stage, walk, geometry.length, split, geometry.ragged > 0):
         masked = part.masked
         for i, loads in enumerate(loads_of(geometry, stage, walk, part.unroll, step)):
@@ -56,6 +59,20 @@ def program_loads(geometry: Geometry, stage: Stage, number: int) -> Moved:
             vector = loads.masked_vector if masked else loads.vector
             total += _moved(addresses, active, vector * loads.itemsize)
     return total
+
+
+def _gathered(geometry: Geometry, stage: Stage, walk: Walk, block: int) -> Moved:
+    """What the vectors move that a program's rows lie in."""
+    (loads,) = loads_of(geometry, stage, walk, 1)
+    (operand,), size = geometry.operands, loads.itemsize
+    (places,), active = _held(loads.spread, loads.vector)
+    groups, unit = groups_of_geometry(geometry, operand), VECTOR_BYTES // size
+    owned = stage.block_outputs // groups.inner
+    left = min(owned, geometry.width // groups.inner - block * owned)
+    lead = operand.residue % VECTOR_BYTES
+    begin = operand.residue - lead + block * owned * groups.between * size
+    end = lead // size + groups.extent(left)
+    return _moved(begin + places * size, active & (places // unit * unit < end), loads.vector * size)
 
 
 def program_stores(geometry: Geometry, stage: Stage, number: int, itemsizes: Steps, partial: bool) -> Moved:

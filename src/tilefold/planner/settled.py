@@ -21,6 +21,8 @@ def settled(stage: Stage, view: View, program: Program) -> Stage:
     """The stage with `absorb`, `in_order` and `prefetch` as its tile allows them. Ordered stages are complete as they are."""
     if stage.ordered:
         return stage
+    if stage.gathered:  # a thread has whole rows
+        return replace(stage, absorb=program.absorb is not None, in_order=True)
     together = stage.block_outputs * stage.lanes
     # Triton gives a thread neighbours along the contiguous axis: the run, or else lanes or results.
     neighbours = 1 if view.by_rows and (stage.run >= view.vector or stage.align > 1) else view.vector
@@ -36,11 +38,13 @@ def settled(stage: Stage, view: View, program: Program) -> Stage:
 
 def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
     """A settled stage as the first launch of this problem: positions in order only where they surely are, and its policy."""
-    stage = in_threads(stage, problem, program)
-    in_order = not program.algebra.index or keeps_positions(problem, stage)
+    stage = stage if stage.gathered else in_threads(stage, problem, program)
+    in_order = not program.algebra.index or stage.gathered or keeps_positions(problem, stage)
     written = problem.outputs * sum(dtype.itemsize for dtype in program.outputs)
     evict_first = stage.evict_first and problem.bytes_read + written <= EVICT_FIRST_BELOW
-    evict_first = evict_first and not (stage.ordered and _rereads_lines(stage, problem))
+    evict_first = evict_first and not (
+        stage.ordered and not stage.gathered and _rereads_lines(stage, problem)
+    )
     in_order = stage.in_order and in_order
     if (in_order, evict_first) == (stage.in_order, stage.evict_first):
         return stage

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import VECTOR_BYTES, WARP
@@ -86,6 +87,8 @@ def tile_shape(stage: Stage, unroll: int) -> Steps:
 
 def loads_of(geometry: Geometry, stage: Stage, walk: Walk, unroll: int, step: int = 0) -> tuple[Loads, ...]:
     """How each operand's tile of `unroll` runs a lane is loaded; in order, run `step` of every lane."""
+    if stage.gathered:
+        return tuple(_gathered(geometry, o, stage) for o in geometry.operands)
     shape = tile_shape(stage, unroll)
     facts = [_facts(geometry, o, stage, walk, unroll, step) for o in geometry.operands]
     orders = [_order(f.contiguous) for f in facts]
@@ -110,6 +113,18 @@ def loads_of(geometry: Geometry, stage: Stage, walk: Walk, unroll: int, step: in
         counts = (max(1, spread.held // vector), max(1, spread.held // masked))
         found.append(Loads(spread, vector, masked, operand.itemsize, *counts))
     return tuple(found)
+
+
+def _gathered(geometry: Geometry, operand: Operand, stage: Stage) -> Loads:
+    """The run of memory that a program's rows lie in: vectors side by side."""
+    groups = groups_of_geometry(geometry, operand)
+    span = groups.span(operand.residue, operand.itemsize, stage.block_outputs // groups.inner)
+    vector = VECTOR_BYTES // operand.itemsize
+    spread = spread_over(
+        (span,), (0,), min(vector, max(1, span // (WARP * stage.num_warps))), stage.num_warps
+    )
+    count = max(1, spread.held // spread.each[0])
+    return Loads(spread, spread.each[0], spread.each[0], operand.itemsize, count, count)
 
 
 def _vectors(geometry: Geometry, facts: Sequence[_Facts], orders: Sequence[Steps]) -> list[int]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps, unique_sectors
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads, Spread, loads_of
@@ -28,7 +29,7 @@ class Traffic:
 
     `sectors` and `lines` are what its loads ask for, request by request, all programs together; `requests` are warps' loads.
     `stored` are sectors written. `flying` are bytes that a thread has on their way at a time, `copied` whether they go
-    through shared memory, of which a program takes `shared_bytes`.
+    through shared memory, of which a program takes `shared_bytes`. `passes` are turns of its banks, of gathered rows.
     """
 
     unique: int
@@ -39,6 +40,7 @@ class Traffic:
     flying: float
     shared_bytes: int
     copied: bool
+    passes: float = 0.0
 
     @property
     def bytes(self) -> float:
@@ -94,6 +96,7 @@ def traffic_of(
         flying=asked.flying * ahead,
         shared_bytes=_shared(stage, loads, copied),
         copied=copied,
+        passes=_passes(geometry, stage, walk) if stage.gathered else 0.0,
     )
 
 
@@ -101,6 +104,8 @@ def _asked(
     geometry: Geometry, operand: Operand, stage: Stage, loads: Loads, seen: Seen
 ) -> tuple[float, float, float]:
     """Sectors, lines and requests that load an operand: whole requests, and those cut by a row's or a block's end."""
+    if stage.gathered:
+        return _gathered(geometry, operand, stage, loads)
     spread = loads.spread
     lane_axis, output_axis, run_axis = (0, 1, 2) if stage.ordered else (1, 2, 0)
     again = 1 if stage.ordered else spread.lanes[3]
@@ -127,6 +132,26 @@ def _asked(
                 n = geometry.rows * rows * times * split * repeated
                 sectors, lines, requests = sectors + n * found[0], lines + n * found[1], requests + n
     return sectors, lines, requests
+
+
+def _gathered(geometry: Geometry, operand: Operand, stage: Stage, loads: Loads) -> tuple[float, float, float]:
+    """Sectors, lines and requests of programs that each read the vectors of their rows."""
+    groups = groups_of_geometry(geometry, operand)
+    programs = geometry.rows * math.ceil(geometry.width / stage.block_outputs)
+    extent = geometry.width // groups.inner * groups.between * operand.itemsize / programs
+    size = stage.block_outputs // groups.inner * groups.between * operand.itemsize
+    sectors, lines = (extent / unit + (size % unit > 0) for unit in (SECTOR, LINE))
+    return programs * sectors, programs * lines, float(programs * stage.num_warps * loads.count)
+
+
+def _passes(geometry: Geometry, stage: Stage, walk: Walk) -> float:
+    """Turns of shared memory's banks in which warps store vectors and load elements of their results."""
+    (operand,) = geometry.operands
+    groups = groups_of_geometry(geometry, operand)
+    stored = groups.span(operand.residue, operand.itemsize, stage.block_outputs // groups.inner)
+    warps = -(-stage.block_outputs // WARP)
+    turns = groups.bank_turns(operand.itemsize)
+    return walk.programs(geometry) * (stored * operand.itemsize / LINE + warps * geometry.length * turns)
 
 
 def _repeated(spread: Spread, stage: Stage) -> float:
@@ -282,9 +307,11 @@ def _span(extent: int) -> float:
 
 def _shared(stage: Stage, loads: Sequence[Loads], copied: bool) -> int:
     """Bytes of shared memory for tiles on their way; what warps exchange at the end is less than the occupancy's step."""
+    threads = WARP * stage.num_warps
+    if stage.gathered:
+        return sum(one.count * one.vector * one.itemsize for one in loads) * threads
     if not copied:
         return 0
-    threads = WARP * stage.num_warps
     return stage.num_stages * sum(one.spread.held * one.itemsize for one in loads) * threads
 
 

@@ -20,8 +20,9 @@ from tilefold.errors import BackendError, DtypeError
 from tilefold.planner.apart import first_problem
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_states
+from tilefold.planner.gathered import groups_of
 from tilefold.planner.plan import Launch, Plan, Stage
-from tilefold.planner.view import VECTOR_BYTES
+from tilefold.planner.view import VECTOR_BYTES, power_above
 from tilefold.planner.walk import chunk_of, constant_length, edges, has_one_tail
 from tilefold.problem import Dim, Problem
 
@@ -96,7 +97,9 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     *deep, inner = problem.reduced_dims or (Dim("reduce", 1, (0,) * len(problem.dtypes)),)
     length = problem.length
     chunk = chunk_of(stage, length, problem.ragged > 0)
-    whole = stage.align > 1 or stage.shift > 0  # vectors from the one in which the first element lies
+    whole = (
+        stage.align > 1 or stage.shift > 0 or stage.gathered
+    )  # vectors from the one in which the first element lies
     before = [r if whole and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
     places = problem.outputs if stage.flat else last.size + stage.shift
     output_blocks = math.ceil(places / stage.block_outputs)
@@ -151,6 +154,8 @@ def _outer_sizes(outer: Sequence[Dim], last: Dim, stage: Stage) -> tuple[Any, ..
 def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict[str, Any]:
     """`places` is how many results are walked, those before the first one too."""
     stage: Stage = step.settings
+    if stage.gathered:
+        return _gathered_constants(problem, step, length)
     vector = VECTOR_BYTES // max(d.itemsize for d in problem.dtypes)
     if stage.shift:
         places = math.ceil(places / vector) * vector
@@ -191,6 +196,31 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
         "IN_ORDER": stage.in_order,
         "TAIL_ONCE": has_one_tail(stage, length, ragged),
         "RAGGED": vector if ragged else 0,
+    }
+
+
+def _gathered_constants(problem: Problem, step: Launch, length: int) -> dict[str, Any]:
+    """The constants of `fold_gathered`."""
+    stage: Stage = step.settings
+    groups, size = groups_of(problem), problem.dtypes[0].itemsize
+    residue = problem.residues[0] if problem.residues else 0
+    return {
+        "BLOCK_OUTPUTS": power_above(stage.block_outputs),
+        "OWNED": stage.block_outputs,
+        "RUN": stage.run,
+        "LEVELS": stage.run.bit_length() - 1,
+        "LENGTH": length,
+        "BETWEEN": groups.between,
+        "INNER": groups.inner,
+        "EXTENT": groups.extent(1),
+        "SPAN": groups.span(residue, size, stage.block_outputs // groups.inner),
+        "VECTOR": VECTOR_BYTES // problem.dtypes[0].itemsize,
+        "ORDERED": stage.ordered,
+        "USE_ABSORB": stage.absorb,
+        "EVICT": "evict_first" if stage.evict_first else "",
+        "PARTIAL": step.writes[0].startswith("partial"),
+        "WAIT": step.early,
+        "RELEASE": step.releases,
     }
 
 

@@ -17,6 +17,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from tilefold.backends.triton import axes, interpreted
 from tilefold.backends.triton.kernels import (
     atomics,
+    gathered,
     in_order,
     map_blocks,
     map_rings,
@@ -39,7 +40,7 @@ from tilefold.caching import kept_outside_modes
 
 # Where kernels are written.
 _MODULES = (
-    tiles, in_order, atomics, maps, map_rows, map_blocks, map_rings, map_spans, map_stripes, map_windows, scans, segments,
+    tiles, in_order, gathered, atomics, maps, map_rows, map_blocks, map_rings, map_spans, map_stripes, map_windows, scans, segments,
     segment_runs, moves, selections, products, product_rows,
 )  # fmt: skip
 

@@ -38,6 +38,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "scan_tiles": scan_call,
     "fold_lanes": folding_call,
     "fold_in_order": folding_call,
+    "fold_gathered": folding_call,
     "map_elements": elements_call,
     "map_rows": rows_call,
     "map_blocks": blocks_call,

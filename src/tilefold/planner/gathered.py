@@ -1,0 +1,123 @@
+"""Short rows that no vector divides, read as one run of memory: rows side by side are whole vectors together.
+
+    x[2563920, 27] bf16, dim 1   rows of 54 bytes: 128 of them are 6912 bytes, 432 vectors
+
+A program reads the vectors that its rows lie in, and each thread takes its own rows from shared memory. Nothing is read
+twice, no load is narrow, and no thread holds places that are masked (docs/experiments/gathered-rows.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from tilefold.planner.geometry import Geometry, Operand
+from tilefold.planner.plan import Stage
+from tilefold.planner.view import VECTOR_BYTES, WARP, View, power_above
+from tilefold.problem import Problem
+
+ITEMSIZES = (2, 4)  # of elements that shared memory hands out one by one
+GATHERED = (3, 128)  # elements of a result
+WIDE_ROW = 128  # bytes: of longer results fewer warps hold enough
+GROUP_BYTES = 64  # of results side by side: columns read two sectors of them at once
+PROGRAM_BYTES = (2560, 32768)  # of elements that a program reads, at least and at most
+MOST_TURNS = 4  # of the banks in which a warp takes its elements
+GAP_BYTES = 32  # between rows: less than a sector is read with them anyway
+LIGHT_ROW = 16  # words: sums and extremes of such rows on are as fast by vectors from anywhere
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How elements lie in one run of memory: groups of `inner` results begin `between` elements apart.
+
+    A result's elements are `folded` apart, those of a group's results side by side. Rows are groups of one result.
+    """
+
+    between: int
+    inner: int
+    folded: int
+    length: int
+
+    def extent(self, groups: int) -> int:
+        """Elements that so many groups lie in."""
+        return (groups - 1) * self.between + (self.length - 1) * self.folded + self.inner
+
+    def span(self, residue: int, itemsize: int, groups: int) -> int:
+        """The power of two above, from the vector in which the first one begins."""
+        return power_above(residue % VECTOR_BYTES // itemsize + self.extent(groups))
+
+    def bank_turns(self, itemsize: int) -> int:
+        """Turns of 32 banks of words in which a warp's lanes each load an element of their result."""
+        firsts = [lane // self.inner * self.between + lane % self.inner for lane in range(WARP)]
+        words = {first * itemsize // 4 for first in firsts}
+        return max(Counter(word % 32 for word in words).values())
+
+
+def groups_of(problem: Problem) -> Groups:
+    """The groups of a problem of one input and one reduced dim."""
+    *outer, last = problem.output_dims
+    folded = problem.reduced_dims[0].strides[0]
+    if not outer:
+        return Groups(last.strides[0], 1, folded, problem.length)
+    return Groups(outer[0].strides[0], last.size, folded, problem.length)
+
+
+def groups_of_geometry(geometry: Geometry, operand: Operand) -> Groups:
+    """The same of a geometry: flat, where groups have several results."""
+    if not geometry.flat:
+        return Groups(operand.along, 1, operand.inner, geometry.length)
+    return Groups(operand.outer[0], geometry.flat[-1], operand.inner, geometry.length)
+
+
+def gathers(problem: Problem, view: View, words: int) -> bool:
+    """Whether elements are read so: where no vector divides how they lie. Groups of several results are walked as one dim.
+
+    `words` are those of a state: what is folded into one word is light.
+    """
+    outputs, reduced, places = problem.output_dims, problem.reduced_dims, problem.places[0]
+    if (
+        len(problem.dtypes) != 1
+        or len(reduced) != 1
+        or len(outputs) not in (1, 2)
+        or problem.ragged
+        or places
+    ):
+        return False
+    if any(d.position for d in outputs):
+        return False
+    if len(outputs) == 2 and (view.outer > 1 or outputs[0].output != outputs[1].size * outputs[1].output):
+        return False
+    size, groups = problem.dtypes[0].itemsize, groups_of(problem)
+    if (
+        not GATHERED[0] <= problem.length <= GATHERED[1]
+        or size not in ITEMSIZES
+        or view.vector >= view.full_vector
+    ):
+        return False
+    if size == 4 and words == 1 and groups.inner == 1 and problem.length >= LIGHT_ROW:
+        return False
+    beside = groups.folded == groups.inner and (groups.inner == 1 or outputs[-1].strides[0] == 1)
+    gap = groups.between - groups.extent(1)
+    if not beside or not 0 <= gap * size < GAP_BYTES or groups.inner * size > GROUP_BYTES:
+        return False
+    few = gathered_stage(problem, False).block_outputs * problem.length * size <= PROGRAM_BYTES[1]
+    return few and groups.bank_turns(size) <= MOST_TURNS
+
+
+def gathered_stage(problem: Problem, ordered: bool, warps: int = 0) -> Stage:
+    """A program of a result a thread, or of several where they are very short. Never of one warp: Triton would have its lanes
+    exchange elements by shuffles, hundreds of them."""
+    groups, size = groups_of(problem), problem.dtypes[0].itemsize
+    warps = warps or (2 if groups.length * size > WIDE_ROW else 4)
+    each = power_above(math.ceil(PROGRAM_BYTES[0] / (warps * WARP * groups.length * size)))
+    whole = VECTOR_BYTES // math.gcd(VECTOR_BYTES, groups.between * size)
+    unit = whole * groups.inner
+    while each * warps * WARP % unit > each * warps * WARP // 4 or each * warps * WARP < unit:
+        each *= 2  # else more than a quarter of the threads would own nothing
+    owned = each * warps * WARP // unit * unit
+    run = power_above(groups.length)
+    return Stage(
+        "gathered", owned, 1, run, 1, 1, warps, ordered=ordered, in_order=not ordered, gathered=True,
+        flat=groups.inner > 1,
+    )  # fmt: skip
