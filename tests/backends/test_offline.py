@@ -174,7 +174,9 @@ def test_constants_on_either_side_of_a_division_compile(dtype: torch.dtype) -> N
 
 
 @pytest.mark.parametrize(
-    ("shape", "dim", "loads"), [((3, 4096), 0, 3), ((65536, 24), 1, 6), ((4096, 6), 1, 6)]
+    ("shape", "dim", "loads"),
+    [((3, 4096), 0, 3), ((65536, 24), 1, 6), ((4096, 6), 1, 2)],
+    ids=["columns", "three vectors a row", "rows as one run of memory, two vectors a thread"],
 )
 def test_short_folds_load_nothing_that_is_masked(shape: tuple[int, int], dim: int, loads: int) -> None:
     """Their length is a constant of the kernel: 24 elements are three vectors, not four of which one is masked."""

@@ -101,7 +101,7 @@ OPERATIONS = (
     Mutant(
         "no fence shows a cluster's barriers to the other programs",
         "backends/triton/kernels/clusters.py",
-        "@first fence.mbarrier_init.release.cluster;\n",
+        "fence.mbarrier_init.release.cluster;\n",
         "",
         ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
     ),
