@@ -32,8 +32,12 @@ NEWEST_INSTALLED := $(NEWEST)/.installed
 ADAPTER      := tests/opinfo_adapter.py
 ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no-grad --dtypes float32,float64,float16,bfloat16,int64,int32,int16,int8,uint8,bool
 
-# What is tested beside the library, by test-long: then make test takes ten minutes on two cores.
+# What test-long tests beside `make test`, which then takes ten minutes on two cores: the tools, and kernels that are compiled or
+# executed from their PTX one by one.
 TOOLS := tests/xray tests/bench tests/watch
+KERNELS := tests/backends/test_offline.py tests/backends/test_maps_offline.py tests/backends/test_emit.py \
+	tests/backends/test_products.py tests/planner/test_traffic.py tests/planner/test_launched.py \
+	tests/planner/test_gathered.py tests/test_rings.py tests/test_spans.py tests/test_stripes.py tests/test_selection.py
 
 PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py --strict --no-grad --dtypes float32,float64,float16,bfloat16
 
@@ -41,7 +45,7 @@ PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py -
 .DELETE_ON_ERROR:
 # One recipe after the other, also under -j: a red lint should not hide behind a minute of tests.
 .NOTPARALLEL:
-.PHONY: help venv test test-long lint format unit tools xray-newest plans adapter fuzz mutants demo gpu-test gpu-sanitize bench clean
+.PHONY: help venv test test-long lint format unit tools kernels xray-newest plans adapter fuzz mutants demo gpu-test gpu-sanitize bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -61,7 +65,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 test: lint unit ## what must be green before a change lands: lint, types, tests (about ten minutes on two cores)
 
-test-long: tools xray-newest plans adapter mutants ## what CI adds: X-ray, bench and page, drawn plans, OpInfo samples, planted faults
+test-long: tools kernels xray-newest plans adapter mutants ## what CI adds: tools, kernels from PTX, drawn plans, OpInfo samples, planted faults
 
 lint: $(INSTALLED) ## ruff, mypy --strict, and that imports go one way
 	$(PY) -m ruff check .
@@ -73,11 +77,14 @@ format: $(INSTALLED) ## let ruff mend what it can (kernels are aligned by hand a
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-unit: $(INSTALLED) ## pytest but for the tools' tests, two workers (PYTEST_ARGS='-k describe' selects)
-	$(PY) -m pytest -n $(WORKERS) $(TOOLS:%=--ignore=%) $(PYTEST_ARGS)
+unit: $(INSTALLED) ## pytest but for what tools and kernels test, two workers (PYTEST_ARGS='-k describe' selects)
+	$(PY) -m pytest -n $(WORKERS) $(TOOLS:%=--ignore=%) $(KERNELS:%=--ignore=%) $(PYTEST_ARGS)
 
 tools: $(INSTALLED) ## the tests of the X-ray, the bench and the page of `tilefold watch`
 	$(PY) -m pytest -n $(WORKERS) $(TOOLS) $(PYTEST_ARGS)
+
+kernels: $(INSTALLED) ## kernels compiled for three chips or executed from their PTX, without a GPU
+	$(PY) -m pytest -n $(WORKERS) $(KERNELS) $(PYTEST_ARGS)
 
 # 285 MB of wheel, and nothing else: the rest of the environment is the same.
 $(NEWEST_INSTALLED): $(INSTALLED)

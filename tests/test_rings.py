@@ -13,7 +13,7 @@ from tilefold import monoids
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton import launch
 from tilefold.backends.triton.lower import calls_of
-from tilefold.backends.triton.map_calls import _share as shares
+from tilefold.backends.triton.shared_calls import _share as shares
 from tilefold.contract.row import Row, make_row_map
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept

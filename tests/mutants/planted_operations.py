@@ -230,7 +230,7 @@ OPERATIONS = (
     # ------------------------------------------------------------------------------------------------ maps held in rings
     Mutant(
         "a ring's turns are read before they have come",
-        "backends/triton/map_calls.py",
+        "backends/triton/shared_calls.py",
         "_waiting(stage.depth - turn)",
         "_waiting(stage.depth)",
         ("tests/test_rings.py::test_softmax[a program walks]",),

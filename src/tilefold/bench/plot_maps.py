@@ -212,7 +212,8 @@ def _draw_bars(
     axes.set_xticks(range(len(labels)), labels, fontsize=9, rotation=0 if "\n" in labels[0] else 30)
     axes.set_ylabel("fraction of the limit", fontsize=9)
     if "\n" in labels[0]:
-        axes.set_xlabel("dtype, and the time that the bytes alone would take (number of cases)", fontsize=9)
+        text = "dtype, and the time that the bytes alone would take (number of cases; a peer's bar: those that it ran)"
+        axes.set_xlabel(text, fontsize=9)
     axes.set_ylim(0, max(1.1, 1.06 * max((h or 0 for of in means.values() for h in of.values()), default=1)))
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

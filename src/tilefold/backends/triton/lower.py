@@ -12,10 +12,7 @@ from tilefold.backends.triton.map_calls import (
     clear_call,
     elements_call,
     folding_call,
-    rings_call,
     rows_call,
-    spans_call,
-    stripes_call,
     windows_call,
 )
 from tilefold.backends.triton.move_calls import move_call
@@ -23,6 +20,7 @@ from tilefold.backends.triton.product_calls import product_call
 from tilefold.backends.triton.scan_calls import scan_call
 from tilefold.backends.triton.segment_calls import segment_call
 from tilefold.backends.triton.selection_calls import selection_call
+from tilefold.backends.triton.shared_calls import rings_call, spans_call, stripes_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from dataclasses import replace
 from typing import Any
 
@@ -12,23 +10,21 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
-from tilefold.backends.triton.emit import emit, emit_across, emit_apply, emit_blocks, emit_lanes, emit_rebase
-from tilefold.backends.triton.kernels.clusters import meeting, own_room
-from tilefold.backends.triton.kernels.map_rings import ring_of
+from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase
+from tilefold.backends.triton.kernels.clusters import meeting
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
 from tilefold.planner.blocks import Blocks
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.plan import Launch, Plan, Stage
-from tilefold.planner.ring_forms import LINE_VECTORS, RESERVED_BYTES, Rings
-from tilefold.planner.spans import Spans, dense_tensors
+from tilefold.planner.ring_forms import Rings
+from tilefold.planner.spans import Spans
 from tilefold.planner.stripes import Stripes
-from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
+from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
 
-WAITS = 4  # for the turns of a row but its last one
 PARTS_TOGETHER = 4096  # states that a program combines at once: a few a thread
 
 
@@ -70,8 +66,8 @@ def elements_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpre
         "ROWS": stage.rows,
         "COLUMNS": stage.columns,
         "MASK": bool(rows.size % stage.rows or columns.size % stage.columns),
-        "BY_ROW": _bits(rows),
-        "BY_COLUMN": _bits(columns),
+        "BY_ROW": bits_of(rows),
+        "BY_COLUMN": bits_of(columns),
         "WIDE": _reach(rows, columns, stage) > NARROW,
         "EVICT": "evict_first" if stage.evict_first else "",
     }
@@ -85,7 +81,7 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
     """Arguments and constants of `map_rows`."""
     stage: Stage = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = _row_arguments(stage, problem, row, interpret)
+    arguments = row_arguments(stage, problem, row, interpret)
     words = len(program.state)
     constants: dict[str, Any] = _row_constants(stage, problem, row) | {
         "MASK_LENGTH": stage.step * stage.splits != problem.length or stage.align > 1,
@@ -93,7 +89,7 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
         "CLUSTER": stage.splits,
         "MEETING": meeting(stage.splits, words) if stage.splits > 1 else "",
     }
-    source = _rows_source(program, row, interpret)
+    source = rows_source(program, row, interpret)
     programs = row_blocks(problem, stage.block_outputs) * stage.splits
     grid = launchable(programs, problem.outputs, "reduce_map", "map")
     constants = {name: constants[name] for name in _ROW_CONSTANTS}
@@ -107,7 +103,7 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     """Arguments and constants of `map_blocks`."""
     stage: Blocks = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = _row_arguments(stage, problem, row, interpret)
+    arguments = row_arguments(stage, problem, row, interpret)
     words = len(program.state) * stage.block_outputs
     alone = stage.splits == 1 and stage.align == 1
     rebased = row.rebase is not None and not alone and (stage.block_outputs == 1 or stage.neighbours > 0)
@@ -121,7 +117,7 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "MASK_OUTPUTS": last.size % stage.block_outputs != 0,
         "ALIGN": stage.align,
         "WIDE": _is_wide(stage, problem, last),
-        "OVER": _bits(last) >> row.program.algebra.inputs,
+        "OVER": bits_of(last) >> row.program.algebra.inputs,
         "VECTORS": problem.length % stage.run == 0,
         "CLUSTER": stage.splits,
         "MEETING": meeting(stage.splits, words) if stage.splits > 1 else "",
@@ -133,7 +129,7 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     masks = [t for t in range(stage.tiles) if stage.masks >> t & 1]
     source = "\n\n".join(
         (
-            _rows_source(program, row, interpret),
+            rows_source(program, row, interpret),
             emit_blocks(program, stage.tiles, masks, interpret),
             emit_rebase(row.rebase, row.program.outputs, interpret),
         )
@@ -146,185 +142,12 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     )  # fmt: skip
 
 
-def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
-    """Arguments and constants of `map_rings`."""
-    stage: Rings = step.settings
-    program = narrowed(row.program, problem.length)
-    inputs, extras, results, *steps = _row_arguments(stage, problem, row, interpret)
-    y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
-    arguments = (
-        inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs
-    )  # fmt: skip
-    constants = _ring_constants(stage, problem, len(program.state))
-    lanes = emit_lanes(program, stage.run * stage.unroll, interpret)
-    source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
-    blocks = math.ceil(problem.outputs / stage.block_outputs)
-    clusters = min(blocks, stage.clusters or blocks)
-    grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
-    shared = 0 if constants["OWN"] else RESERVED_BYTES + stage.shared_bytes
-    return Call(
-        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False, shared_bytes=shared,
-        cluster=stage.splits, walk=stage.clusters > 0, registers=stage.registers,
-    )  # fmt: skip
-
-
-def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
-    """Arguments and constants of `map_stripes`."""
-    stage: Stripes = step.settings
-    program = narrowed(row.program, problem.length)
-    inputs, _, results, *steps = _row_arguments(stage, problem, row, interpret)
-    y_outer, _, _, y_step, _, _, outer_sizes, _, inner, _, length, blocks = steps
-    stripes = row_blocks(problem, stage.block_outputs)
-    words = len(program.state) * stage.block_outputs
-    reserved = 4 * words * stage.num_warps
-    arguments = (inputs[0], results, y_outer, outer_sizes, blocks, inner, length, stripes)
-    constants = {
-        "X_STEP": inputs[0][5],
-        "Y_STEP": y_step,
-        "R": stage.lanes,
-        "C": stage.vectors,
-        "RUN": stage.run,
-        "UNROLL": stage.unroll,
-        "TURNS": stage.turns,
-        "DEPTH": stage.depth,
-        "MASKED": length != stage.step * stage.splits,
-        "MASK_COLUMNS": inner % stage.block_outputs != 0,
-        "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, words, again=stage.clusters > 0)
-        if stage.splits > 1
-        else own_room(words),
-        "WAITING": tuple(_waiting(stage.depth - 1 - t) for t in range(stage.turns))
-        if stage.early
-        else (_waiting(stage.depth - stage.turns),),
-        "RESERVED": reserved,
-        "WALKS": stage.clusters > 0,
-    }
-    lanes = emit_lanes(program, stage.unroll, interpret)
-    source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
-    clusters = min(stripes, stage.clusters or stripes)
-    grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
-    return Call(
-        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
-        shared_bytes=reserved + stage.shared_bytes, cluster=stage.splits, walk=stage.clusters > 0,
-        registers=stage.registers,
-    )  # fmt: skip
-
-
-def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any]:
-    """What a launch over rings decides. `words`: of a state.
-
-    Where no warps exchange states, Triton uses no shared memory, and the ring is declared beside it.
-    """
-    ends = _parts(stage)
-    masked, share = _share(stage, problem.length)
-    return {
-        "LANES": stage.lanes,
-        "ROWS": stage.block_outputs,
-        "RUN": stage.run,
-        "UNROLL": stage.unroll,
-        "TURNS": stage.turns,
-        "DEPTH": stage.depth,
-        "ALIGN": stage.align,
-        "MASKED": masked,
-        "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
-        "HELD": stage.held,
-        "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else "",
-        "OWN": ring_of(stage.shared_bytes) if stage.block_outputs > 1 else "",
-        "FIRST": _waiting(stage.depth),
-        "WAITING": tuple(_waiting(stage.depth - turn) for turn in sorted({*ends, stage.turns})),
-        "PARTS": ends,
-        "SHARE": share,
-        "WALKS": stage.clusters > 0 or not stage.parted,
-        "RESERVED": RESERVED_BYTES,
-    }
-
-
-def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
-    """Arguments and constants of `map_spans`."""
-    stage: Spans = step.settings
-    program = narrowed(row.program, problem.length)
-    inputs, extras, results, *_, outer_sizes, _, output_size, _, length, _ = _row_arguments(
-        stage, problem, row, interpret
-    )
-    constants = _span_constants(stage, problem, row)
-    if stage.across:
-        lanes = emit_across(program, stage.each, constants["MASKED"], interpret)
-    else:
-        lanes = emit_lanes(program, stage.each, interpret, last=True)
-    source = f"{_rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
-    grid = launchable(math.ceil(problem.outputs / stage.block_outputs), problem.outputs, "reduce_map", "map")
-    pointers = tuple(x[0] for x in inputs)
-    arguments = (pointers, extras, results, outer_sizes, output_size, length, problem.outputs)
-    return Call(step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
-
-
-def _span_constants(stage: Spans, problem: Problem, row: Row) -> dict[str, Any]:
-    """What a launch over spans decides, and what follows from the sizes."""
-    n, threads = row.program.algebra.inputs, stage.num_warps * WARP
-    dense, every = dense_tensors(problem), problem.outputs * problem.length
-
-    def turns(dtype: torch.dtype) -> int:
-        return math.ceil(stage.vectors(problem.length, dtype.itemsize) / threads)
-
-    whole = all(every * d.itemsize % VECTOR_BYTES == 0 for d in row.results)
-    return {
-        "ROWS": stage.block_outputs,
-        "LANES": stage.lanes,
-        "EACH": stage.each,
-        "MASKED": problem.length != stage.step,
-        "THREADS": threads,
-        "ACROSS": stage.across,
-        "ALIGNED": stage.aligned,
-        "EDGES": not (stage.aligned and whole),
-        "DENSE": sum(1 << i for i, flat in enumerate(dense[n:]) if flat),
-        "OVER": functools.reduce(operator.or_, map(_bits, problem.output_dims), 0) >> n,
-        "TURNS": tuple(turns(d) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)),
-        "Y_TURNS": tuple(map(turns, row.results)),
-        "AREAS": stage.areas,
-        "Y_AREAS": stage.result_areas,
-        "OWN": ring_of(stage.shared_bytes),
-        "COME": "cp.async.wait_all; mov.u32 $0, 0;",
-    }
-
-
-def _share(stage: Rings, length: int) -> tuple[int, int]:
-    """How turns are masked, as `map_rings` has it, and how many elements of a row a program has.
-
-    Programs have equal shares, of whole lines of 128 bytes, where none of theirs ends before its last turn.
-    """
-    step, turn = stage.step, stage.run * stage.lanes * stage.unroll
-    cut = stage.align > 1 or length % stage.run > 0  # vectors that are partly another row's
-    if length == step * stage.splits and not cut:
-        return 0, step
-    if not stage.parted:
-        return 3, step
-    line = stage.run * (LINE_VECTORS if stage.align == 1 else 1)
-    share = min(step, math.ceil((length + stage.align - 1) / (stage.splits * line)) * line)
-    last = length - (stage.splits - 1) * share
-    return (1 + cut, share) if min(share, last) > step - turn else (3, step)
-
-
-def _parts(stage: Rings) -> tuple[int, ...]:
-    """Where the parts end in which a row's turns are waited for: where they are `parted`, all but the last turn."""
-    if not stage.parted:
-        return (stage.turns,)
-    whole = stage.turns - 1
-    number = min(whole, WAITS if stage.clusters and stage.depth < 2 * stage.turns else 1)
-    return tuple(whole * (i + 1) // number for i in range(number)) or (1,)
-
-
-def _waiting(turns: int) -> str:
-    """PTX that waits until all but so many turns have come."""
-    return f"cp.async.wait_group {turns}; mov.u32 $0, 0;"
-
-
 def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
     """Arguments and constants of `map_windows`."""
     windows: Windows = step.settings
     stage = windows.stage
     program = narrowed(row.program, problem.length)
-    inputs, extras, results, *steps = _row_arguments(stage, problem, row, interpret)
+    inputs, extras, results, *steps = row_arguments(stage, problem, row, interpret)
     blocks = steps[-1]
     *_, last = problem.output_dims or (_none(problem),)
     groups = problem.outputs // last.size * blocks
@@ -345,7 +168,7 @@ def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
         "WAIT": step.early,
     }
     constants = {name: constants[name] for name in _WINDOW_CONSTANTS}
-    source = _rows_source(program, row, interpret)
+    source = rows_source(program, row, interpret)
     programs = math.ceil(groups / window) * 2 * window * stage.splits
     grid = launchable(programs, problem.outputs, "reduce_map", "map")
     return Call(
@@ -362,7 +185,7 @@ def clear_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     return Call("clear", prelude(), arguments, constants, math.ceil(length / block), 4, 1, False)
 
 
-def _rows_source(program: Program, row: Row, interpret: bool, wide: bool = False) -> str:
+def rows_source(program: Program, row: Row, interpret: bool, wide: bool = False) -> str:
     """The generated functions of a fold of rows and of what is made of their elements."""
     index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
     applied = emit_apply(row.apply, row.taken, row.results, interpret, wide)
@@ -389,7 +212,7 @@ def _none(problem: Problem) -> Dim:
     return Dim("map", 1, (0,) * len(problem.dtypes))
 
 
-def _row_arguments(
+def row_arguments(
     stage: Stage | Blocks | Rings | Spans | Stripes, problem: Problem, row: Row, interpret: bool
 ) -> tuple[Any, ...]:
     """Inputs, extras, results, sizes: whole rows of a problem."""
@@ -439,7 +262,7 @@ def _row_constants(stage: Stage, problem: Problem, row: Row) -> dict[str, Any]:
         "USE_ABSORB": stage.absorb,
         "IN_ORDER": stage.in_order,
         "WIDE": _is_wide(stage, problem, last),
-        "OVER": _bits(last) >> row.program.algebra.inputs,
+        "OVER": bits_of(last) >> row.program.algebra.inputs,
         "EVICT": "evict_first" if stage.evict_first else "",
     }
 
@@ -450,7 +273,7 @@ def _is_wide(stage: Stage | Blocks, problem: Problem, last: Dim) -> bool:
     return max(*spans, problem.length) * 2 + 2 * stage.step > NARROW
 
 
-def _bits(dim: Dim) -> int:
+def bits_of(dim: Dim) -> int:
     """The operands that have elements of their own along a dim, a bit each."""
     return sum(1 << i for i, step in enumerate(dim.strides) if step)
 

@@ -1,0 +1,200 @@
+"""Launches of maps that hold rows or columns in shared memory, as kernel calls: rings, spans and stripes."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from typing import Any
+
+import torch
+
+from tilefold.backends.triton.call import Call, launchable
+from tilefold.backends.triton.emit import emit_across, emit_lanes
+from tilefold.backends.triton.kernels.clusters import meeting, own_room
+from tilefold.backends.triton.kernels.map_rings import ring_of
+from tilefold.backends.triton.map_calls import bits_of, row_arguments, rows_source
+from tilefold.contract.row import Row
+from tilefold.planner.folds import narrowed
+from tilefold.planner.maps import row_blocks
+from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.ring_forms import LINE_VECTORS, RESERVED_BYTES, Rings
+from tilefold.planner.spans import Spans, dense_tensors
+from tilefold.planner.stripes import Stripes
+from tilefold.planner.view import VECTOR_BYTES, WARP
+from tilefold.problem import Problem
+
+WAITS = 4  # for the turns of a row but its last one
+
+
+def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_rings`."""
+    stage: Rings = step.settings
+    program = narrowed(row.program, problem.length)
+    inputs, extras, results, *steps = row_arguments(stage, problem, row, interpret)
+    y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
+    arguments = (
+        inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs
+    )  # fmt: skip
+    constants = _ring_constants(stage, problem, len(program.state))
+    lanes = emit_lanes(program, stage.run * stage.unroll, interpret)
+    source = f"{rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
+    blocks = math.ceil(problem.outputs / stage.block_outputs)
+    clusters = min(blocks, stage.clusters or blocks)
+    grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
+    shared = 0 if constants["OWN"] else RESERVED_BYTES + stage.shared_bytes
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False, shared_bytes=shared,
+        cluster=stage.splits, walk=stage.clusters > 0, registers=stage.registers,
+    )  # fmt: skip
+
+
+def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_stripes`."""
+    stage: Stripes = step.settings
+    program = narrowed(row.program, problem.length)
+    inputs, _, results, *steps = row_arguments(stage, problem, row, interpret)
+    y_outer, _, _, y_step, _, _, outer_sizes, _, inner, _, length, blocks = steps
+    stripes = row_blocks(problem, stage.block_outputs)
+    words = len(program.state) * stage.block_outputs
+    reserved = 4 * words * stage.num_warps
+    arguments = (inputs[0], results, y_outer, outer_sizes, blocks, inner, length, stripes)
+    constants = {
+        "X_STEP": inputs[0][5],
+        "Y_STEP": y_step,
+        "R": stage.lanes,
+        "C": stage.vectors,
+        "RUN": stage.run,
+        "UNROLL": stage.unroll,
+        "TURNS": stage.turns,
+        "DEPTH": stage.depth,
+        "MASKED": length != stage.step * stage.splits,
+        "MASK_COLUMNS": inner % stage.block_outputs != 0,
+        "CLUSTER": stage.splits,
+        "MEETING": meeting(stage.splits, words, again=stage.clusters > 0)
+        if stage.splits > 1
+        else own_room(words),
+        "WAITING": tuple(_waiting(stage.depth - 1 - t) for t in range(stage.turns))
+        if stage.early
+        else (_waiting(stage.depth - stage.turns),),
+        "RESERVED": reserved,
+        "WALKS": stage.clusters > 0,
+    }
+    lanes = emit_lanes(program, stage.unroll, interpret)
+    source = f"{rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
+    clusters = min(stripes, stage.clusters or stripes)
+    grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
+        shared_bytes=reserved + stage.shared_bytes, cluster=stage.splits, walk=stage.clusters > 0,
+        registers=stage.registers,
+    )  # fmt: skip
+
+
+def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any]:
+    """What a launch over rings decides. `words`: of a state.
+
+    Where no warps exchange states, Triton uses no shared memory, and the ring is declared beside it.
+    """
+    ends = _parts(stage)
+    masked, share = _share(stage, problem.length)
+    return {
+        "LANES": stage.lanes,
+        "ROWS": stage.block_outputs,
+        "RUN": stage.run,
+        "UNROLL": stage.unroll,
+        "TURNS": stage.turns,
+        "DEPTH": stage.depth,
+        "ALIGN": stage.align,
+        "MASKED": masked,
+        "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
+        "HELD": stage.held,
+        "CLUSTER": stage.splits,
+        "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else "",
+        "OWN": ring_of(stage.shared_bytes) if stage.block_outputs > 1 else "",
+        "FIRST": _waiting(stage.depth),
+        "WAITING": tuple(_waiting(stage.depth - turn) for turn in sorted({*ends, stage.turns})),
+        "PARTS": ends,
+        "SHARE": share,
+        "WALKS": stage.clusters > 0 or not stage.parted,
+        "RESERVED": RESERVED_BYTES,
+    }
+
+
+def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_spans`."""
+    stage: Spans = step.settings
+    program = narrowed(row.program, problem.length)
+    inputs, extras, results, *_, outer_sizes, _, output_size, _, length, _ = row_arguments(
+        stage, problem, row, interpret
+    )
+    constants = _span_constants(stage, problem, row)
+    if stage.across:
+        lanes = emit_across(program, stage.each, constants["MASKED"], interpret)
+    else:
+        lanes = emit_lanes(program, stage.each, interpret, last=True)
+    source = f"{rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
+    grid = launchable(math.ceil(problem.outputs / stage.block_outputs), problem.outputs, "reduce_map", "map")
+    pointers = tuple(x[0] for x in inputs)
+    arguments = (pointers, extras, results, outer_sizes, output_size, length, problem.outputs)
+    return Call(step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
+
+
+def _span_constants(stage: Spans, problem: Problem, row: Row) -> dict[str, Any]:
+    """What a launch over spans decides, and what follows from the sizes."""
+    n, threads = row.program.algebra.inputs, stage.num_warps * WARP
+    dense, every = dense_tensors(problem), problem.outputs * problem.length
+
+    def turns(dtype: torch.dtype) -> int:
+        return math.ceil(stage.vectors(problem.length, dtype.itemsize) / threads)
+
+    whole = all(every * d.itemsize % VECTOR_BYTES == 0 for d in row.results)
+    return {
+        "ROWS": stage.block_outputs,
+        "LANES": stage.lanes,
+        "EACH": stage.each,
+        "MASKED": problem.length != stage.step,
+        "THREADS": threads,
+        "ACROSS": stage.across,
+        "ALIGNED": stage.aligned,
+        "EDGES": not (stage.aligned and whole),
+        "DENSE": sum(1 << i for i, flat in enumerate(dense[n:]) if flat),
+        "OVER": functools.reduce(operator.or_, map(bits_of, problem.output_dims), 0) >> n,
+        "TURNS": tuple(turns(d) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)),
+        "Y_TURNS": tuple(map(turns, row.results)),
+        "AREAS": stage.areas,
+        "Y_AREAS": stage.result_areas,
+        "OWN": ring_of(stage.shared_bytes),
+        "COME": "cp.async.wait_all; mov.u32 $0, 0;",
+    }
+
+
+def _share(stage: Rings, length: int) -> tuple[int, int]:
+    """How turns are masked, as `map_rings` has it, and how many elements of a row a program has.
+
+    Programs have equal shares, of whole lines of 128 bytes, where none of theirs ends before its last turn.
+    """
+    step, turn = stage.step, stage.run * stage.lanes * stage.unroll
+    cut = stage.align > 1 or length % stage.run > 0  # vectors that are partly another row's
+    if length == step * stage.splits and not cut:
+        return 0, step
+    if not stage.parted:
+        return 3, step
+    line = stage.run * (LINE_VECTORS if stage.align == 1 else 1)
+    share = min(step, math.ceil((length + stage.align - 1) / (stage.splits * line)) * line)
+    last = length - (stage.splits - 1) * share
+    return (1 + cut, share) if min(share, last) > step - turn else (3, step)
+
+
+def _parts(stage: Rings) -> tuple[int, ...]:
+    """Where the parts end in which a row's turns are waited for: where they are `parted`, all but the last turn."""
+    if not stage.parted:
+        return (stage.turns,)
+    whole = stage.turns - 1
+    number = min(whole, WAITS if stage.clusters and stage.depth < 2 * stage.turns else 1)
+    return tuple(whole * (i + 1) // number for i in range(number)) or (1,)
+
+
+def _waiting(turns: int) -> str:
+    """PTX that waits until all but so many turns have come."""
+    return f"cp.async.wait_group {turns}; mov.u32 $0, 0;"
