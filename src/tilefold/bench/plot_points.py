@@ -161,7 +161,7 @@ def draw_problems(figure_class: Any, result: SuiteResult) -> Any:
     )
     for number, dtype in enumerate(dtypes, 1):
         axes = figure.add_subplot(rows, columns, number)
-        cases = [case for case in result.cases if case.dtype == dtype]
+        cases = [case for case in result.cases if case.dtype == dtype and timed_variants(result, [case])]
         axes.set_title(f"{dtype}, {len(cases)} problems", fontsize=10)
         for variant, style in style_of(result.variants).items():
             found = [(case.compulsory_bytes / 1e6, _fraction(case, variant)) for case in cases]
