@@ -35,9 +35,10 @@ ADAPTER_ARGS := tests/adapter_target.py --map tests/adapter_map.py --strict --no
 # What test-long tests beside `make test`, which then takes ten minutes on two cores: the tools, and kernels that are compiled or
 # executed from their PTX one by one.
 TOOLS := tests/xray tests/bench tests/watch
-KERNELS := tests/backends/test_offline.py tests/backends/test_maps_offline.py tests/backends/test_emit.py \
-	tests/backends/test_products.py tests/planner/test_traffic.py tests/planner/test_launched.py \
-	tests/planner/test_gathered.py tests/test_rings.py tests/test_spans.py tests/test_stripes.py tests/test_selection.py
+KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/planner/test_apart.py \
+	tests/backends/test_maps_offline.py tests/backends/test_emit.py tests/backends/test_products.py \
+	tests/planner/test_traffic.py tests/planner/test_launched.py tests/planner/test_gathered.py \
+	tests/test_rings.py tests/test_spans.py tests/test_stripes.py tests/test_selection.py
 
 PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py --strict --no-grad --dtypes float32,float64,float16,bfloat16
 
