@@ -145,7 +145,9 @@ def test_bars_of_many_cases_are_means_by_size() -> None:
     many = suite_result(*(case_result(measurement(10.0), shape=(n, 8)) for n in range(1, 20)))
     axes = draw_fractions(figure(), many).axes[0]
     assert texts(axes.get_xticklabels()) == ["bf16\n>= 30 us\n(19)"]
-    assert axes.get_xlabel() == "dtype, and the time that the bytes alone would take (number of cases)"
+    assert axes.get_xlabel() == (
+        "dtype, and the time that the bytes alone would take (number of cases; a peer's bar: those that it ran)"
+    )
 
 
 def test_host_costs_are_drawn_as_such() -> None:
