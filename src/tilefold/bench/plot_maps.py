@@ -223,9 +223,10 @@ def _groups(result: SuiteResult) -> dict[str, list[CaseResult]]:
     if len(result.cases) <= 16:
         return {label: [case] for label, case in zip(labels_of(result.cases), result.cases, strict=True)}
     groups: dict[str, list[CaseResult]] = {}
-    for dtype in dict.fromkeys(case.dtype for case in result.cases):
+    cases = [case for case in result.cases if timed_variants(result, [case])]
+    for dtype in dict.fromkeys(case.dtype for case in cases):
         for name in SIZE_CLASSES:
-            some = [c for c in result.cases if c.dtype == dtype and size_class(c.floor_us) == name]
+            some = [c for c in cases if c.dtype == dtype and size_class(c.floor_us) == name]
             if some:
                 groups[f"{dtype}\n{name}\n({len(some)})"] = some
     return groups
