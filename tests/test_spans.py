@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from held_rows import check
 from tilefold import monoids
 from tilefold.contract.row import make_row_map
 from tilefold.functional.normalized import _norms, _shares
@@ -22,15 +23,8 @@ from xray.running import run_plan
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton", "ignore::DeprecationWarning")
 F = torch.nn.functional
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
-BOUNDS = {FP32: 1e-5, FP16: 2e-3, BF16: 1.6e-2}
 NAN, INF = float("nan"), float("inf")
 Form = tuple[int, int, int]  # rows a program, lanes a row, warps
-
-
-def check(got: torch.Tensor, want: torch.Tensor) -> None:
-    bound = BOUNDS[got.dtype]
-    largest = min(1.0, float(want[want.isfinite()].abs().max()))
-    torch.testing.assert_close(got.double(), want, rtol=bound, atol=bound * largest, equal_nan=True)
 
 
 def executed(
