@@ -15,18 +15,16 @@ from tilefold.planner.device import Device
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.maps import Dtypes, row_blocks, rows_of
 from tilefold.planner.plan import count
+from tilefold.planner.ring_forms import BUSY, SM_REGISTERS
 from tilefold.planner.rings import ELEMENTS
 from tilefold.planner.settled import MANY_FIELDS
 from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
 from tilefold.problem import Problem
 
 WALKED = 1 << 16  # clusters that walk: as many as run at once, the launch knows
-
-
 SM_BYTES = 228 << 10  # of shared memory that an SM's programs have, with 1 KB each for the driver
 DRIVER_BYTES = 1 << 10
 BARRIER_BYTES = 32  # of a meeting, with what aligns its words
-REGISTERS = 65536  # of an SM
 EARLY_TURNS = 8  # of a stripe, at most, that are folded one by one as they come
 LEAST_LENGTH = 256  # of a column: shorter ones were not measured
 BLOCKS_LENGTH = (
@@ -44,7 +42,6 @@ SHARED_THREADS = 256
 SPLITS = (1, 2, 4, 8, 16)  # programs that share a stripe
 # Of programs that walk, each with a stripe's 1024 rows of a line: what is left of an SM's memory takes later stripes' rows.
 WALKING_UNROLL, WALKING_LENGTH = 8, 1024
-BUSY = 0.85  # of the time of clusters that walk, at least
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ class Form:
         depth = min(room // turn, 3 * turns) if self.walks else turns
         if room < turn * max(depth, turns) or (self.walks and depth <= turns):
             return None
-        registers = min(248, REGISTERS // (self.threads * self.programs) // 8 * 8)
+        registers = min(248, SM_REGISTERS // (self.threads * self.programs) // 8 * 8)
         clusters = WALKED if self.walks else 0
         return Stripes(lanes, self.vectors, run, self.unroll, turns, depth, self.splits, clusters, registers)
 
