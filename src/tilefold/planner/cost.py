@@ -26,11 +26,10 @@ from tilefold.planner import fitted
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import SECTOR, Geometry, Steps, partials_geometry, unique_sectors
 from tilefold.planner.instructions import (
-    FEATURES,
     REGISTERS,
     Tile,
     Work,
-    features,
+    instructions_of,
     register_features,
     tile_of,
     work_of,
@@ -127,7 +126,6 @@ class Cost:
 SM_WARPS, SM_PROGRAMS, SM_REGISTERS, SYSTEM_BYTES = 64, 32, 65536, 1024
 MOST_REGISTERS = 255.0  # of a thread
 SECTORS_A_CLOCK = 4  # that an SM's cache delivers: 128 bytes
-_WORK = tuple(fitted.INSTRUCTIONS.get(name, 0.0) for name in FEATURES)
 _SPACE = tuple(fitted.REGISTERS.get(name, 0.0) for name in REGISTERS)
 
 
@@ -289,13 +287,12 @@ def count_launch(
         unique = known.unique
     traffic = traffic_of(geometry, stage, walk, loads, itemsizes, to_partials, unique, asked)
     pieces = pieces_of(stage, walk, geometry.length, 1 if walk.splits > 2 else 0, geometry.ragged > 0)
-    done = features(geometry, stage, walk, pieces, tile, work, len(itemsizes))
     space = register_features(geometry, stage, walk, tile, loads, work)
     registers = int(min(MOST_REGISTERS, max(16.0, sum(map(mul, _SPACE, space)))))
     return Counts(
         stage=stage,
         traffic=traffic,
-        instructions=sum(map(mul, _WORK, done)),
+        instructions=instructions_of(geometry, stage, walk, pieces, tile, work, len(itemsizes)),
         registers=registers,
         programs=walk.programs(geometry),
         held=programs_held(registers, traffic.shared_bytes, stage.num_warps, device),

@@ -96,12 +96,19 @@ class Launched:
 
     def stage(self, stage: Stage) -> Stage:
         """A tile as this first launch."""
-        return replace(stage, apart=self.apart, flat=self.flat, shift=self.shift)
+        return stage.but(apart=self.apart, flat=self.flat, shift=self.shift)
+
+    @cached_property
+    def _seconds(self) -> dict[int, Stage]:
+        return {}
 
     def second(self, splits: int) -> Stage:
         """The second launch."""
-        states = splits * states_count(self.whole, self.apart) // self.whole.outputs
-        return second_stage(self.whole.outputs, states, self.program)
+        found = self._seconds.get(splits)
+        if found is None:
+            states = splits * states_count(self.whole, self.apart) // self.whole.outputs
+            found = self._seconds[splits] = second_stage(self.whole.outputs, states, self.program)
+        return found
 
     def stages(self, first: Stage, outputs: int = 0) -> tuple[Stage, ...]:
         """The launches of a plan with this first one: with splits, or something apart, a second one combines states.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from tilefold.algebra.program import Program
 from tilefold.planner.in_order import partials_in_order
@@ -22,7 +21,7 @@ def settled(stage: Stage, view: View, program: Program) -> Stage:
     if stage.ordered:
         return stage
     if stage.gathered:  # a thread has whole rows
-        return replace(stage, absorb=program.absorb is not None, in_order=True)
+        return stage.but(absorb=program.absorb is not None, in_order=True)
     together = stage.block_outputs * stage.lanes
     # Triton gives a thread neighbours along the contiguous axis: the run, or else lanes or results.
     neighbours = 1 if view.by_rows and (stage.run >= view.vector or stage.align > 1) else view.vector
@@ -33,7 +32,7 @@ def settled(stage: Stage, view: View, program: Program) -> Stage:
     absorb = program.absorb is not None and in_order
     if (absorb, in_order, prefetch) == (stage.absorb, stage.in_order, stage.prefetch):
         return stage
-    return replace(stage, absorb=absorb, in_order=in_order, prefetch=prefetch)
+    return stage.but(absorb=absorb, in_order=in_order, prefetch=prefetch)
 
 
 def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
@@ -48,7 +47,7 @@ def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
     in_order = stage.in_order and in_order
     if (in_order, evict_first) == (stage.in_order, stage.evict_first):
         return stage
-    return replace(stage, in_order=in_order, evict_first=evict_first)
+    return stage.but(in_order=in_order, evict_first=evict_first)
 
 
 def _rereads_lines(stage: Stage, problem: Problem) -> bool:
@@ -71,7 +70,7 @@ def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:
     first = program.absorb is not None and any(n.op == "block_first" for n in program.absorb.graph.nodes)
     if not stage.absorb or not first or keeps_runs(problem, stage):
         return stage
-    return replace(stage, absorb=False)
+    return stage.but(absorb=False)
 
 
 def keeps_positions(problem: Problem, stage: Stage) -> bool:

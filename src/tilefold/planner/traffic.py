@@ -11,10 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps, unique_sectors
 from tilefold.planner.plan import Stage
-from tilefold.planner.threads import Loads, Spread, loads_of
+from tilefold.planner.threads import Loads, loads_of
 from tilefold.planner.view import WARP
 from tilefold.planner.walk import Walk
 
@@ -115,16 +118,19 @@ def _asked(
     runs = min(spread.shape[run_axis], lanes[run_axis] * spread.each[run_axis])
     places = runs * min(spread.shape[lane_axis], lanes[lane_axis] * spread.each[lane_axis]) * again
     split = max(spread.each) // loads.vector  # requests that share these results and places
-    repeated = _repeated(spread, stage)
+    repeated = spread.repeated
     length = _walked(geometry, operand, stage)
     whole_rows, cut_row = divmod(geometry.width, results)
     whole, cut = divmod(length, places)
     sectors = lines = requests = 0.0
+    beside = stage.lanes if again > 1 or stage.shares else 0
+    parts = (stage.unroll, stage.shares and (stage.splits, geometry.length)) if stage.ordered else None
+    tile = (operand, geometry.deep, geometry.inner, stage.align, stage.run, spread.each, lanes, loads.vector,
+            beside, parts, results, places)  # fmt: skip
     for rows, of_results in ((whole_rows, results), (1, cut_row)):
         for times, of_places in ((whole, places), (1, cut)):
             if of_results and of_places and rows and times:
-                key = (operand, stage.align, stage.run, spread.each, lanes, loads.vector, stage.lanes,
-                       stage.ordered and (stage.unroll, stage.shares), of_results, of_places)  # fmt: skip
+                key = (*tile, of_results, of_places)
                 found = seen.get(key)
                 if found is None:
                     box = (results, places)
@@ -152,12 +158,6 @@ def _passes(geometry: Geometry, stage: Stage, walk: Walk) -> float:
     warps = -(-stage.block_outputs // WARP)
     turns = groups.bank_turns(operand.itemsize)
     return walk.programs(geometry) * (stored * operand.itemsize / LINE + warps * geometry.length * turns)
-
-
-def _repeated(spread: Spread, stage: Stage) -> float:
-    """How many warps load the same, where a tile has fewer elements than the warps take."""
-    sizes = zip(spread.shape, spread.each, spread.lanes, spread.warps, strict=True)
-    return math.prod(max(1.0, e * t * w / max(n, e * t)) for n, e, t, w in sizes)
 
 
 def _walked(geometry: Geometry, operand: Operand, stage: Stage) -> int:
@@ -197,17 +197,24 @@ def _request(
     for step, n in dims:
         offsets = [at + k * step for k in range(n) for at in offsets]
     begins = _begins(geometry, operand, stage, box)
+    units = (SECTOR // size).bit_length() - 1, (LINE // size).bit_length() - 1
     if stage.align > 1:
         rows_at = [0]
         for step, n in rows:
             rows_at = [at + k * step for k in range(n) for at in rows_at]
-        beginnings = [[(b + at) // stage.align * stage.align for at in rows_at] for b in begins]
-        each = [sorted(row + at for row in some for at in offsets) for some in beginnings]
+        at_rows = [[(b + at) // stage.align * stage.align for at in rows_at] for b in begins]
+        each = [sorted([row + at for row in some for at in offsets]) for some in at_rows]
+        sectors, lines = (_touched(np.array(each), extent, unit) for unit in units)
+    elif len(offsets) == 1:
+        ends = [b + extent - 1 for b in begins]
+        sectors, lines = (
+            sum([(end >> unit) - (b >> unit) for b, end in zip(begins, ends, strict=True)]) + len(begins)
+            for unit in units
+        )
     else:
         offsets.sort()
-        each = [[b + at for at in offsets] for b in begins]
-    sectors = sum(_touched(some, extent, SECTOR // size) for some in each)
-    lines = sum(_touched(some, extent, LINE // size) for some in each)
+        places = np.add.outer(begins, offsets)
+        sectors, lines = (_touched(places, extent, unit) for unit in units)
     return sectors / len(begins), lines / len(begins)
 
 
@@ -265,15 +272,11 @@ def _begins(geometry: Geometry, operand: Operand, stage: Stage, box: tuple[int, 
     return [first + 5 * k * unit for k in range(8)]  # odd, so that they spread over a sector
 
 
-def _touched(begins: list[int], extent: int, unit: int) -> int:
-    """Units of memory that extents, in order, touch."""
-    touched, latest = 0, -(1 << 62)
-    for begin in begins:
-        last = (begin + extent - 1) // unit
-        first = begin // unit
-        touched += last - (first if first > latest else latest + 1) + 1 if last > latest else 0
-        latest = last if last > latest else latest
-    return touched
+def _touched(places: NDArray[np.int64], extent: int, unit: int) -> int:
+    """Units of 2^`unit` elements that extents touch: in each row of `places` these begin in order; rows are added up."""
+    first, last = places >> unit, places + (extent - 1) >> unit
+    again = np.maximum(last[:, :-1] - first[:, 1:] + 1, 0)  # of an extent with the one before
+    return int((last - first).sum()) + places.size - int(again.sum())
 
 
 def _stored(geometry: Geometry, stage: Stage, walk: Walk, itemsizes: Steps, partial: bool) -> float:

@@ -1,0 +1,79 @@
+"""Forms of a first launch with plans around the rules' one, and the time that the model expects of each: asked for once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from tilefold.planner.candidates import Wanted, base_tiles, variants_of
+from tilefold.planner.cost import Constants, Known, cost, least_us
+from tilefold.planner.device import Device
+from tilefold.planner.geometry import nominal
+from tilefold.planner.launched import Launched
+from tilefold.planner.plan import Stage
+from tilefold.planner.rules import ruled
+from tilefold.planner.view import View, alone
+
+BEST_TILES = 5  # of which every variant is weighed
+NOMINAL_RESULTS = 64  # whose plan every batch gets with "batch_invariant"
+
+
+class Weighed:
+    """One form of first launch on a chip. `rule` is what the rules take of it.
+
+    With `invariant` it is weighed as a fold of the nominal number of results, so that no bit depends on the batch.
+    """
+
+    def __init__(self, launch: Launched, chip: Device, constants: Constants, invariant: bool = False) -> None:
+        """Nothing is weighed yet."""
+        self.launch, self.chip, self.constants, self.invariant = launch, chip, constants, invariant
+        self.view: View = alone(launch.view, launch.problem) if invariant else launch.view
+        self.rule = ruled(launch, self.view, chip, invariant)
+        self._times_us: dict[Stage, float] = {}
+
+    @cached_property
+    def known(self) -> Known:
+        """What the model keeps while it compares."""
+        geometry = self.launch.geometry
+        if self.invariant:
+            geometry = nominal(geometry, self.view.by_rows, self.view.vector, NOMINAL_RESULTS)
+        return self.launch.known(geometry)
+
+    @cached_property
+    def least_us(self) -> float:
+        """What no plan is expected to be faster than."""
+        return least_us(self.known, self.chip, self.constants)
+
+    def time_us(self, stage: Stage) -> float:
+        """What the model expects of the plan that begins with this launch."""
+        found = self._times_us.get(stage)
+        if found is None:
+            outputs = self.known.geometry.outputs if self.invariant else 0
+            stages = self.launch.stages(stage, outputs)
+            found = self._times_us[stage] = cost(self.known, stages, self.chip, self.constants).time_us
+        return found
+
+    def chosen(self) -> tuple[Stage, float]:
+        """The first launch that the model expects to be fastest, of all tiles the best few and of these every variant; its
+        time. The rules' own where it is expected to be nearly as fast."""
+        wanted_us = (1 - self.constants.doubt) * self.time_us(self.rule)
+        best = self.rule
+        if wanted_us > self.least_us:
+            best = min((self.rule, *self._variants()), key=self.time_us)
+        if self.time_us(best) > wanted_us:
+            best = self.rule
+        return self.launch.stage(best), self.time_us(best)
+
+    def _variants(self) -> list[Stage]:
+        """Every variant of the tiles that are expected to be the best few."""
+        launch, known = self.launch, self.known
+        wanted = Wanted(self.rule, self.view, launch.problem, known.geometry, known.program, self.chip)
+        tiles = sorted((tile for tile in base_tiles(wanted) if self._allowed(tile)), key=self.time_us)
+        variants = (stage for tile in tiles[:BEST_TILES] for stage in variants_of(tile, wanted))
+        return [stage for stage in variants if self._allowed(stage)]
+
+    def _allowed(self, stage: Stage) -> bool:
+        if not self.invariant:
+            return True
+        # Columns' lanes are shared among threads by how neighbours lie, and loads through shared memory likewise.
+        alone = self.view.by_rows or stage.ordered or (stage.lanes == 1 and stage.num_stages == 1)
+        return alone and not stage.gathered
