@@ -15,14 +15,17 @@ import tilefold
 from tilefold import monoids
 from tilefold.algebra.program import specialize
 from tilefold.errors import ArgumentError
+from tilefold.planner.candidates import Wanted, base_tiles, variants_of
 from tilefold.planner.choose import plan_fold, plan_tensors
-from tilefold.planner.cost import Known, cost
+from tilefold.planner.cost import FITTED, Known, cost
 from tilefold.planner.device import H200, Device
 from tilefold.planner.folds import narrowed
+from tilefold.planner.forms import forms
 from tilefold.planner.geometry import geometry_of
 from tilefold.planner.launched import Launched
 from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.view import alone, view_of
+from tilefold.planner.weigh import Weighed
 from tilefold.problem import Problem, canonical
 
 A100 = Device("NVIDIA A100", 108, 80, 2039.0, 164 * 1024)
@@ -213,6 +216,32 @@ def test_a_modelled_plan_tells_its_time() -> None:
     launch = Launched.of(drawn.problem, drawn.program, plan.stages[0])
     assert plan.time_us == cost(launch.known(launch.geometry), plan.stages, H200).time_us
     assert plan_fold(drawn.problem, drawn.program, H200, "run_to_run", planner="rules").time_us == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_plan_is_faster_than_its_bound(seed: int) -> None:
+    drawn = problems.draw(seed)
+    whole = Launched.keeping(drawn.problem, drawn.program, None)
+    kept = [
+        Launched.keeping(drawn.problem, drawn.program, apart) for apart in forms(drawn.problem, drawn.program)
+    ]
+    for launch in (whole, *kept[:2], *whole.walks()):
+        weighed = Weighed(launch, H200, FITTED)
+        geometry, program = weighed.known.geometry, weighed.known.program
+        wanted = Wanted(weighed.rule, weighed.view, launch.problem, geometry, program, H200)
+        for tile in base_tiles(wanted)[:12]:
+            least_us = min(map(weighed.time_us, variants_of(tile, wanted)))
+            assert weighed.bound_us <= least_us
+            assert weighed._bound_us(tile) <= least_us
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_not_weighed_does_not_change_the_choice(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = problems.draw(seed)
+    plan = plan_fold(drawn.problem, drawn.program, H200, "run_to_run")
+    monkeypatch.setattr(Weighed, "bound_us", 0.0)
+    monkeypatch.setattr(Weighed, "_bound_us", lambda *_: 0.0)
+    assert plan_fold(drawn.problem, drawn.program, H200, "run_to_run") == plan
 
 
 def test_another_planner_is_refused() -> None:

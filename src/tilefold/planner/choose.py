@@ -117,8 +117,8 @@ def _other_form(weighed: Weighed, first: Stage, time_us: float) -> tuple[Weighed
 
     for other in sorted(best, key=widens, reverse=True):
         wanted_us = time_us if widens(other) else (1 - doubt) * time_us
-        if wanted_us > least_us:
-            stage, expected_us = other.chosen()
+        if wanted_us > max(least_us, other.bound_us):
+            stage, expected_us = other.chosen(wanted_us)
             if expected_us < wanted_us:
                 weighed, first, time_us = other, stage, expected_us
     return weighed, first, time_us

@@ -157,6 +157,7 @@ FEATURES = (
     "fetched ahead", "copied", "gathering", "gathered",
 )  # fmt: skip
 _INSTRUCTIONS = tuple(fitted.INSTRUCTIONS.get(name, 0.0) for name in FEATURES)
+LOAD = min(fitted.INSTRUCTIONS["load"], fitted.INSTRUCTIONS["masked load"])
 _OTHERS = _INSTRUCTIONS[len(CLASSES) :]
 
 
@@ -229,7 +230,15 @@ def instructions_of(
 ) -> float:
     """Instructions that a warp issues in a program with these parts."""
     done, others = _done(geometry, stage, walk, pieces, tile, work, stores)
-    return sum(map(mul, done, work.instructions)) + sum(map(mul, others, _OTHERS))
+    total: float = sum(map(mul, done, work.instructions)) + sum(map(mul, others, _OTHERS))
+    return total
+
+
+def least_of_element(work: Work) -> float:
+    """Instructions of a warp for each element of a thread, at least, but for loads."""
+    element, first = work.instructions[:2]
+    seen = fitted.INSTRUCTIONS["position"] * work.sees_positions
+    return min(element, first) + fitted.INSTRUCTIONS["converted"] * min(1, work.converts) + seen
 
 
 def _done(

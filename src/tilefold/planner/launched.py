@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilefold.algebra.program import Program
-from tilefold.planner.apart import first_problem, states_count, states_problem
+from tilefold.planner.apart import first_problem, states_count, states_of
 from tilefold.planner.cost import Known
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.geometry import Geometry, flattened, geometry_of
@@ -126,13 +126,8 @@ class Launched:
         program = narrowed(self.program, self.whole.length)  # as it is launched
         if self.apart is None:
             return Known.of(geometry, program)
-        apart, ordered = self.apart, not program.algebra.commutative
-        dtypes = partial_dtypes(program)
-
-        def states(splits: int) -> Geometry:
-            return geometry_of(states_problem(self.whole, dtypes, apart, splits, ordered))
-
-        return Known.of(geometry, program, states)
+        states = states_of(self.whole, partial_dtypes(program), self.apart, not program.algebra.commutative)
+        return Known.of(geometry, program, lambda splits: geometry_of(states(splits)))
 
 
 def can_be_flat(problem: Problem) -> bool:

@@ -125,8 +125,8 @@ def _asked(
     sectors = lines = requests = 0.0
     beside = stage.lanes if again > 1 or stage.shares else 0
     parts = (stage.unroll, stage.shares and (stage.splits, geometry.length)) if stage.ordered else None
-    tile = (operand, geometry.deep, geometry.inner, stage.align, stage.run, spread.each, lanes, loads.vector,
-            beside, parts, results, places)  # fmt: skip
+    tile = (operand, geometry.flat, geometry.deep, geometry.inner, stage.align, stage.run, spread.each, lanes,
+            loads.vector, beside, parts, results, places)  # fmt: skip
     for rows, of_results in ((whole_rows, results), (1, cut_row)):
         for times, of_places in ((whole, places), (1, cut)):
             if of_results and of_places and rows and times:
@@ -186,36 +186,37 @@ def _request(
     dims = _places(stage, loads, places, geometry.length)
     extent, offsets = loads.vector, [0]
     if geometry.deep:
-        for step, n in dims:
-            offsets = [at + k * step for k in range(n) for at in offsets]
-        offsets = sorted({_offset(geometry, operand, at) for at in offsets})
+        offsets = list({_offset(geometry, operand, at) for at in _products(offsets, dims)})
         dims = []
     dims = [(abs(step * operand.inner), n) for step, n in dims]
     dims = sorted((step, n) for step, n in (dims if stage.align > 1 else [*dims, *rows]) if n > 1 and step)
     while dims and dims[0][0] == extent and not geometry.deep:
         extent *= dims.pop(0)[1]
+    begins = _begins(geometry, operand, stage, box)
+    count = len(begins)
+    rows_at = _products([0], rows) if stage.align > 1 else [0]
+    if stage.align > 1 and len(rows_at) == 1:
+        begins = [b // stage.align * stage.align for b in begins]
+    units = (SECTOR // size).bit_length() - 1, (LINE // size).bit_length() - 1
+    if len(rows_at) == len(offsets) == 1 and len(dims) < 2:
+        step, n = dims[0] if dims else (0, 1)
+        touched = [_touched_in_steps(begins, step, n, extent, unit) for unit in units]
+    else:
+        offsets = sorted(_products(offsets, dims))
+        if len(rows_at) > 1:
+            at_rows = ([(b + at) // stage.align * stage.align for at in rows_at] for b in begins)
+            starts = np.array([sorted([row + at for row in some for at in offsets]) for some in at_rows])
+        else:
+            starts = np.add.outer(begins, offsets)
+        touched = [_touched(starts, extent, unit) for unit in units]
+    return touched[0] / count, touched[1] / count
+
+
+def _products(offsets: list[int], dims: Sequence[tuple[int, int]]) -> list[int]:
+    """Offsets from each of these along dims of so long steps and so many places."""
     for step, n in dims:
         offsets = [at + k * step for k in range(n) for at in offsets]
-    begins = _begins(geometry, operand, stage, box)
-    units = (SECTOR // size).bit_length() - 1, (LINE // size).bit_length() - 1
-    if stage.align > 1:
-        rows_at = [0]
-        for step, n in rows:
-            rows_at = [at + k * step for k in range(n) for at in rows_at]
-        at_rows = [[(b + at) // stage.align * stage.align for at in rows_at] for b in begins]
-        each = [sorted([row + at for row in some for at in offsets]) for some in at_rows]
-        sectors, lines = (_touched(np.array(each), extent, unit) for unit in units)
-    elif len(offsets) == 1:
-        ends = [b + extent - 1 for b in begins]
-        sectors, lines = (
-            sum([(end >> unit) - (b >> unit) for b, end in zip(begins, ends, strict=True)]) + len(begins)
-            for unit in units
-        )
-    else:
-        offsets.sort()
-        places = np.add.outer(begins, offsets)
-        sectors, lines = (_touched(places, extent, unit) for unit in units)
-    return sectors / len(begins), lines / len(begins)
+    return offsets
 
 
 def _results(geometry: Geometry, operand: Operand, each: int, results: int) -> list[tuple[int, int]]:
@@ -270,6 +271,16 @@ def _begins(geometry: Geometry, operand: Operand, stage: Stage, box: tuple[int, 
     if count <= 8:
         return [first + k * unit for k in range(count)]
     return [first + 5 * k * unit for k in range(8)]  # odd, so that they spread over a sector
+
+
+def _touched_in_steps(begins: Sequence[int], step: int, n: int, extent: int, unit: int) -> int:
+    """Units of 2^`unit` elements that `n` extents touch, `step` elements apart, from each of `begins` on; added up."""
+    if step - extent < 1 << unit:  # no unit lies between two of them
+        n, extent = 1, (n - 1) * step + extent
+    if n > 1 and step % (1 << unit):
+        places = np.add.outer(begins, range(0, n * step, step))
+        return int(((places + (extent - 1) >> unit) - (places >> unit)).sum()) + places.size
+    return n * sum([(b + extent - 1 >> unit) - (b >> unit) + 1 for b in begins])
 
 
 def _touched(places: NDArray[np.int64], extent: int, unit: int) -> int:

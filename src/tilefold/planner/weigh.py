@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 from tilefold.planner.candidates import Wanted, base_tiles, variants_of
-from tilefold.planner.cost import Constants, Known, cost, least_us
+from tilefold.planner.cost import Constants, Known, bound_us, counts_of, fastest_reading, least_us, time_of
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import nominal
 from tilefold.planner.launched import Launched
@@ -43,33 +44,58 @@ class Weighed:
         """What no plan is expected to be faster than."""
         return least_us(self.known, self.chip, self.constants)
 
+    @cached_property
+    def bound_us(self) -> float:
+        """What the model expects no plan of this form to be faster than."""
+        return self._bound_us(None)
+
+    def _bound_us(self, tile: Stage | None) -> float:
+        """The same of plans with this tile."""
+        if tile is not None and tile.gathered:  # whose elements are loaded in another way
+            return 0.0
+        fastest = fastest_reading(not self.view.by_rows, self.constants)
+        apart = self.launch.apart is not None
+        return bound_us(self.known, self.chip, self.constants, fastest, apart, tile)
+
     def time_us(self, stage: Stage) -> float:
         """What the model expects of the plan that begins with this launch."""
         found = self._times_us.get(stage)
         if found is None:
             outputs = self.known.geometry.outputs if self.invariant else 0
-            stages = self.launch.stages(stage, outputs)
-            found = self._times_us[stage] = cost(self.known, stages, self.chip, self.constants).time_us
+            counts = counts_of(self.known, self.launch.stages(stage, outputs), self.chip)
+            found = self._times_us[stage] = time_of(counts, self.chip, self.constants)
         return found
 
-    def chosen(self) -> tuple[Stage, float]:
+    def chosen(self, limit_us: float = math.inf) -> tuple[Stage, float]:
         """The first launch that the model expects to be fastest, of all tiles the best few and of these every variant; its
-        time. The rules' own where it is expected to be nearly as fast."""
-        wanted_us = (1 - self.constants.doubt) * self.time_us(self.rule)
+        time. The rules' own where it is expected to be nearly as fast. Not exact from the limit on."""
+        doubted_us = (1 - self.constants.doubt) * self.time_us(self.rule)
+        wanted_us = min(doubted_us, limit_us)
         best = self.rule
-        if wanted_us > self.least_us:
-            best = min((self.rule, *self._variants()), key=self.time_us)
-        if self.time_us(best) > wanted_us:
+        if wanted_us > self.bound_us:
+            best = min((self.rule, *self._variants(wanted_us)), key=self.time_us)
+        if self.time_us(best) > doubted_us:
             best = self.rule
         return self.launch.stage(best), self.time_us(best)
 
-    def _variants(self) -> list[Stage]:
-        """Every variant of the tiles that are expected to be the best few."""
+    def _variants(self, wanted_us: float) -> list[Stage]:
+        """Every variant of the tiles that are expected to be the best few, as far as they matter: a tile none of whose
+        variants can take as little as wanted is not weighed, unless it would come before one that does."""
         launch, known = self.launch, self.known
         wanted = Wanted(self.rule, self.view, launch.problem, known.geometry, known.program, self.chip)
-        tiles = sorted((tile for tile in base_tiles(wanted) if self._allowed(tile)), key=self.time_us)
-        variants = (stage for tile in tiles[:BEST_TILES] for stage in variants_of(tile, wanted))
-        return [stage for stage in variants if self._allowed(stage)]
+        tiles = [tile for tile in base_tiles(wanted) if self._allowed(tile)]
+        hopeful = [tile for tile in tiles if self._bound_us(tile) <= wanted_us]
+        for some in (hopeful, tiles):
+            found: list[Stage] = []
+            unsure = False
+            for tile in sorted(some, key=self.time_us)[:BEST_TILES]:
+                variants = [stage for stage in variants_of(tile, wanted) if self._allowed(stage)]
+                least_us = min(map(self.time_us, variants))
+                unsure = unsure or self.time_us(tile) > wanted_us >= least_us
+                found += variants
+            if not unsure:
+                break
+        return found
 
     def _allowed(self, stage: Stage) -> bool:
         if not self.invariant:
