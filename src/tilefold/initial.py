@@ -83,9 +83,10 @@ def _number(value: Any) -> float | None:
         return int(value)
     is_real = isinstance(value, numbers.Real)
     try:
-        return float(value) if is_real else None
+        number = float(value) if is_real else None
     except OverflowError:
-        return math.trunc(value)
+        number = math.trunc(value)
+    return number
 
 
 def _check_whole(is_fraction: bool, got: str, name: str, dtype: torch.dtype, call: str) -> None:

@@ -156,7 +156,7 @@ def scan_tensors(
     targets = check_out(out, program.outputs, shape, tensors, call)
     check_apart(targets, init or (), "init", call)
     check_not_recorded(call, tensors[0].is_cuda)
-    request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole)
+    request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole, call=call)
     abstract = next((t for t in tensors if is_abstract(t)), None)
     if abstract is not None:
         made = [abstract.new_empty(s, dtype=d) for s, d in request.results]
