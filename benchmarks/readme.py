@@ -92,9 +92,10 @@ def render(results: SuiteResult) -> str:
     copies = f"{', '.join(some)} and {last} GB/s" if some else f"{last} GB/s"
     head = (
         f"{provenance(results)}. The limit of a call is the time to move the bytes that it must read and write, at the "
-        f"bandwidth of a copy in the same run ({copies}), plus that of empty kernels, as many as it launches. The last "
-        "column is the limit over the median time: 1.00 would be perfect. The ratio is the faster peer's time over tilefold's."
-        " Medians, cold L2; every answer was checked before it was timed."
+        f"bandwidth of a copy in the same run ({copies}), plus that of empty kernels, as many as it launches. "
+        "The last column is the limit over the median time: 1.00 would be perfect. "
+        "The ratio is the faster peer's time over tilefold's. Medians, cold L2; "
+        "every answer was checked before it was timed."
     )
     text = [
         textwrap.fill(head, 126),
