@@ -48,7 +48,7 @@ from tilefold.planner.walk import Walk, pieces_of, walk_of
 class Constants:
     """A chip in the numbers that the choice turns on; the defaults are an H200's.
 
-    All but `clock_mhz`, `issue_per_clock` and `doubt` are fitted (benchmarks/planner/fit.py) to H200 times of 3,056 plans of
+    All but `clock_mhz`, `issue_per_clock` and the doubts are fitted (benchmarks/planner/fit.py) to H200 times of 3,056 plans of
     185 drawn problems (benchmarks/planner/sample.py) and of the committed `folds` suite's 354 plans: half of the times are
     met within 7.5 %, nine tenths within 26 % (docs/experiments/planner-model.md). In brackets stands what a constant began
     with, and from where. A fit makes some of them stand for what the model leaves out: `memory_gb_per_s` is more than the
@@ -98,6 +98,9 @@ class Constants:
     # The share of the rules' time that another plan must be expected to save, to be taken in its place. The choice's, not a
     # chip's: of 185 problems' choices one was then slower than the rules' by more than 5 %, and the mean time 3.7 % shorter.
     doubt: float = 0.2
+    # The same of one program for a whole row, where the rules share a row among several: seven of seven such plans of which
+    # this much was expected were faster, by 5 to 14 % (docs/experiments/second-launches.md).
+    whole_rows_doubt: float = 0.15
     # The same of a plan whose first launch keeps reduced dims apart, over the chosen one (docs/experiments/kept-apart.md).
     apart_doubt: float = 0.1
 

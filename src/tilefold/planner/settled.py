@@ -10,7 +10,9 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
 from tilefold.problem import Problem
 
+FEW_PROGRAMS = 128  # of a second launch, below which each takes fewer results (docs/experiments/second-launches.md)
 KEPT_PIECE = 64  # bytes of a row of memory that a warp's load takes: lines of which it takes less are kept
+HEAVY_FIELDS = 3  # from here on, a second launch takes fewer states at a time
 MANY_FIELDS = (
     5  # from here on, states fill a thread's registers: it takes few elements and partial states at a time
 )
@@ -105,10 +107,13 @@ def state_words(program: Program) -> int:
 
 
 def second_stage(outputs: int, splits: int, program: Program) -> Stage:
-    """All splits of some results in one tile where they fit: the stage is a matter of latency."""
+    """All splits of some results in one tile where they fit: the stage is a matter of latency.
+
+    Where that makes few programs, each takes fewer results, and lanes take two states each; else every thread has a state.
+    """
     if not program.algebra.commutative:
         return partials_in_order(outputs, splits, state_words(program))
-    heavy = len(program.state) > 2
+    heavy = len(program.state) >= HEAVY_FIELDS
     lanes = max(1, min(1024, power_above(splits) // (2 if heavy else 1)))
     few = 1 if outputs <= SMALL_AXIS else 4
     together = (
@@ -118,4 +123,11 @@ def second_stage(outputs: int, splits: int, program: Program) -> Stage:
         together if len(program.state) < MANY_FIELDS else max(1, together // 4), power_above(outputs)
     )
     warps = max(2, min(8, together * lanes // (WARP * (1 if heavy else 8))))
+    fewer = together
+    while not heavy and fewer > 1 and outputs < FEW_PROGRAMS * fewer:
+        fewer //= 2
+    if fewer < together:
+        return Stage("partials", fewer, max(1, lanes // 2), 1, 1, 1, warps, evict_first=False)
+    if together * lanes >= 4 * WARP:  # a state for each thread
+        warps = max(4, warps)
     return Stage("partials", together, lanes, 1, 1, 1, warps, evict_first=False)

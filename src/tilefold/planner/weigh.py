@@ -12,6 +12,7 @@ from tilefold.planner.geometry import nominal
 from tilefold.planner.launched import Launched
 from tilefold.planner.plan import Stage
 from tilefold.planner.rules import ruled
+from tilefold.planner.settled import HEAVY_FIELDS
 from tilefold.planner.view import View, alone
 
 BEST_TILES = 5  # of which every variant is weighed
@@ -69,14 +70,28 @@ class Weighed:
     def chosen(self, limit_us: float = math.inf) -> tuple[Stage, float]:
         """The first launch that the model expects to be fastest, of all tiles the best few and of these every variant; its
         time. The rules' own where it is expected to be nearly as fast. Not exact from the limit on."""
-        doubted_us = (1 - self.constants.doubt) * self.time_us(self.rule)
-        wanted_us = min(doubted_us, limit_us)
+        rule_us = self.time_us(self.rule)
+        least_doubt = self.constants.whole_rows_doubt if self._splits_rows else self.constants.doubt
+        wanted_us = min((1 - least_doubt) * rule_us, limit_us)
         best = self.rule
         if wanted_us > self.bound_us:
             best = min((self.rule, *self._variants(wanted_us)), key=self.time_us)
-        if self.time_us(best) > doubted_us:
+        if self.time_us(best) > (1 - self._doubt(best)) * rule_us:
             best = self.rule
         return self.launch.stage(best), self.time_us(best)
+
+    @cached_property
+    def _splits_rows(self) -> bool:
+        """Whether the rules share rows that are one dim, and whose states are small, among several programs."""
+        launch = self.launch
+        if self.invariant or launch.apart is not None or len(launch.program.state) >= HEAVY_FIELDS:
+            return False
+        return self.rule.family == "long_rows" and self.rule.splits > 1 and len(launch.problem.reduced_dims) == 1
+
+    def _doubt(self, stage: Stage) -> float:
+        """The share of the rules' time that this plan must be expected to save."""
+        whole = self._splits_rows and stage.family == "long_rows" and stage.splits == 1
+        return self.constants.whole_rows_doubt if whole else self.constants.doubt
 
     def _variants(self, wanted_us: float) -> list[Stage]:
         """Every variant of the tiles that are expected to be the best few, as far as they matter: a tile none of whose
