@@ -24,6 +24,7 @@ from tilefold.planner.forms import forms
 from tilefold.planner.geometry import geometry_of
 from tilefold.planner.launched import Launched
 from tilefold.planner.plan import Plan, Stage
+from tilefold.planner.settled import second_stage
 from tilefold.planner.view import alone, view_of
 from tilefold.planner.weigh import Weighed
 from tilefold.problem import Problem, canonical
@@ -54,6 +55,27 @@ def plan(
 )
 def test_families(shape: tuple[int, int], dim: int, families: list[str]) -> None:
     assert [s.family for s in plan(shape, dim).stages] == families
+
+
+@pytest.mark.parametrize("outputs", [1, 7, 100, 128, 1000, 100_000])
+@pytest.mark.parametrize("splits", [2, 8, 50, 300, 5000])
+def test_second_launches_are_many_programs_or_have_a_state_for_each_thread(outputs: int, splits: int) -> None:
+    stage = second_stage(outputs, splits, specialize(monoids.SUM.total, (torch.float32,)))
+    assert stage.block_outputs == 1 or outputs >= 128 * stage.block_outputs
+    if outputs >= 128 * 32:  # no program takes fewer results
+        assert stage.num_warps >= 4 or stage.block_outputs * stage.lanes < 128
+
+
+def test_one_program_a_row_has_less_to_promise_than_other_plans() -> None:
+    x = torch.empty((117, 78495), dtype=torch.float16, device="meta")
+    program = specialize(monoids.SUM.total, (x.dtype,))
+    problem = canonical((x,), (1,), ordered=False)
+    strict = replace(FITTED, whole_rows_doubt=FITTED.doubt)
+    shared, whole = (plan_fold(problem, program, H200, "run_to_run", constants=c) for c in (strict, FITTED))
+    assert (len(shared.stages), len(whole.stages)) == (2, 1)
+    assert (
+        (1 - FITTED.doubt) * shared.time_us < whole.time_us <= (1 - FITTED.whole_rows_doubt) * shared.time_us
+    )
 
 
 def test_order_is_kept_for_monoids_that_need_it() -> None:

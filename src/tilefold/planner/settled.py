@@ -10,7 +10,9 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
 from tilefold.problem import Problem
 
-FEW_PROGRAMS = 128  # of a second launch, below which each takes fewer results (docs/experiments/second-launches.md)
+FEW_PROGRAMS = (
+    128  # of a second launch, below which each takes fewer results (docs/experiments/second-launches.md)
+)
 KEPT_PIECE = 64  # bytes of a row of memory that a warp's load takes: lines of which it takes less are kept
 HEAVY_FIELDS = 3  # from here on, a second launch takes fewer states at a time
 MANY_FIELDS = (

@@ -86,7 +86,9 @@ class Weighed:
         launch = self.launch
         if self.invariant or launch.apart is not None or len(launch.program.state) >= HEAVY_FIELDS:
             return False
-        return self.rule.family == "long_rows" and self.rule.splits > 1 and len(launch.problem.reduced_dims) == 1
+        return (
+            self.rule.family == "long_rows" and self.rule.splits > 1 and len(launch.problem.reduced_dims) == 1
+        )
 
     def _doubt(self, stage: Stage) -> float:
         """The share of the rules' time that this plan must be expected to save."""
