@@ -33,7 +33,8 @@ class Rings:
     Or a program holds `block_outputs` rows. Its ring has room for `depth` turns, of `inputs` inputs; `held`: and for its
     share of `extras` extra tensors. `clusters` walk over the rows; where it is 0, there are as many as rows. With `parted`
     turns are folded as they come, and the last one alone may be short. A thread has `registers` at most (0: as the compiler
-    has it).
+    has it). Words of extra tensors are read so many turns `ahead`; all of them: once, for all rows. A ring of fewer turns
+    than a row has takes the first of them twice.
     """
 
     family: str
@@ -51,6 +52,7 @@ class Rings:
     block_outputs: int = 1
     parted: bool = False
     registers: int = 0
+    ahead: int = 1
 
     @property
     def num_warps(self) -> int:
