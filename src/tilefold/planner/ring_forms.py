@@ -24,6 +24,10 @@ SM_REGISTERS = 65536
 LINE_VECTORS = 8  # of 128 bytes
 WALKING_LANES = 1024  # its threads
 BUSY = 0.85  # of the clusters' time, at least
+# Where programs walk over rows and keep extra tensors' words in registers: threads of a program and vectors of a turn, words
+# of a thread at most, and how many share a row where a ring holds so many rows at least: the first that does.
+KEEPING_LANES, KEEPING_UNROLL, KEPT_WORDS = 512, 2, 64
+KEEPING = tuple((splits, 1.5) for splits in (1, 2, 4, 8)) + ((4, 1.25), (8, 1.25), (16, 1.0))
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,25 @@ def one(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
             found.append((turns == depth, unroll == 1, replace(stage, clusters=max(1, device.sms // splits))))
     stages = [stage for *_, stage in sorted(found, key=lambda each: each[:2]) if is_busy(stage, rows)]
     return stages[0] if stages else None
+
+
+def keeping(base: Rings, vectors: int, words: int, rows: int, device: Device) -> Rings | None:
+    """Programs, one an SM, that walk over the rows and keep their extra tensors' words for all of them: `words` a vector."""
+    turn = KEEPING_LANES * KEEPING_UNROLL
+    depth = (device.shared_bytes - PROGRAM_BYTES) // (turn * VECTOR_BYTES * base.inputs)
+    registers = SM_REGISTERS // KEEPING_LANES
+    for splits, ring_rows in KEEPING:
+        share = math.ceil(vectors / splits / LINE_VECTORS) * LINE_VECTORS
+        turns = math.ceil(share / turn)
+        fits = turns * ring_rows <= depth and turns * KEEPING_UNROLL * words <= KEPT_WORDS
+        if splits <= device.cluster and fits and (turns - 1) * turn < vectors - (splits - 1) * share:
+            clusters = max(1, device.sms // splits)
+            stage = replace(
+                base, lanes=KEEPING_LANES, unroll=KEEPING_UNROLL, turns=turns, depth=depth, splits=splits,
+                clusters=clusters, parted=True, registers=registers, ahead=turns if base.extras else 1,
+            )  # fmt: skip
+            return stage if is_busy(stage, rows) else None
+    return None
 
 
 def fewest(base: Rings, vectors: int, most: int, cluster: int) -> Rings | None:

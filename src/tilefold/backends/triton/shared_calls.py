@@ -119,8 +119,6 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "WALKS": stage.clusters > 0 or not stage.parted,
         "RESERVED": RESERVED_BYTES,
         "AHEAD": stage.ahead,
-        "LOAD": "cp.async.cg.shared.global [$1], [$2], 16;",
-        "STORE": "st.global.v4.b32",
     }
 
 

@@ -36,10 +36,15 @@ def ring_of(words: int) -> str:
     return f".shared .align 16 .b8 ring_own[{words}]; mov.u32 $0, 0;"
 
 
-def fetch(place, address, some, LOAD: tl.constexpr = tl.constexpr("cp.async.cg.shared.global [$1], [$2], 16;")):
+def fetch(place, address, some):
     """Begin to copy 16 bytes to a place in shared memory, where there are `some`."""
     tl.inline_asm_elementwise(
-        "{ .reg .pred some; .reg .b64 keep; setp.ne.b32 some, $3, 0; @some " + LOAD + " mov.u32 $0, 0; }",
+        """{
+        .reg .pred some;
+        setp.ne.b32 some, $3, 0;
+        @some cp.async.cg.shared.global [$1], [$2], 16;
+        mov.u32 $0, 0;
+        }""",
         "=r,r,l,r", [place, address, some], dtype=tl.uint32, is_pure=False, pack=1,
     )  # fmt: skip
 
@@ -60,10 +65,15 @@ def read(address):
     )  # fmt: skip
 
 
-def write(address, words, some, STORE: tl.constexpr = tl.constexpr("st.global.v4.b32")):
+def write(address, words, some):
     """Four words to a tensor, where there are `some`."""
     tl.inline_asm_elementwise(
-        "{ .reg .pred some; setp.ne.b32 some, $6, 0; @some " + STORE + " [$1], {$2, $3, $4, $5}; mov.u32 $0, 0; }",
+        """{
+        .reg .pred some;
+        setp.ne.b32 some, $6, 0;
+        @some st.global.v4.b32 [$1], {$2, $3, $4, $5};
+        mov.u32 $0, 0;
+        }""",
         "=r,l,r,r,r,r,r", [address, words[0], words[1], words[2], words[3], some], dtype=tl.uint32, is_pure=False, pack=1,
     )  # fmt: skip
 
@@ -155,7 +165,7 @@ def row_offset(x, row, outer_sizes, output_size):
 def fetch_turn(
     inputs, row, turn, slot, rows, first, lane, thread, length, outer_sizes, output_size, ring,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
-    MASKED: tl.constexpr, SHARE: tl.constexpr, LOAD: tl.constexpr,
+    MASKED: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy this program's share of a turn of a row, if there is such a row."""
     for i in tl.static_range(len(inputs)):
@@ -168,7 +178,7 @@ def fetch_turn(
             if MASKED:
                 some = some & ((first + at < lead + length) & (at < SHARE)).to(tl.int32)
             place = ring + (((slot * UNROLL + u) * len(inputs) + i) * (LANES * ROWS) + thread) * 16
-            fetch(place, (source + at).to(tl.int64), some, LOAD)
+            fetch(place, (source + at).to(tl.int64), some)
     said("cp.async.commit_group; mov.u32 $0, 0;")
 
 
@@ -176,12 +186,12 @@ def fetch_item(
     inputs, block, clusters, member, item: tl.constexpr, slot, rows, first, lane, thread, length, outer_sizes,
     output_size, ring,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
-    MASKED: tl.constexpr, SHARE: tl.constexpr, LOAD: tl.constexpr, TURNS: tl.constexpr, AGAIN: tl.constexpr,
+    MASKED: tl.constexpr, SHARE: tl.constexpr, TURNS: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy what a ring takes next: a row's turns, then the first AGAIN of them again."""
     fetch_turn(
         inputs, (block + item // (TURNS + AGAIN) * clusters) * ROWS + member, item % (TURNS + AGAIN) % TURNS, slot, rows,
-        first, lane, thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, LOAD,
+        first, lane, thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
     )  # fmt: skip
 
 
@@ -288,7 +298,7 @@ def beside_of(
 def map_turn(
     inputs, extras, words, y_ptrs, xs, results, y_begin, start, kept, lane, thread, lead, length, present,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
-    MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr, STORE: tl.constexpr,
+    MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """Map a turn's elements and store what they become: whole vectors, and one by one what shares one with another row."""
     for u in tl.static_range(UNROLL):
@@ -317,7 +327,7 @@ def map_turn(
             for e in tl.static_range(RUN):
                 elements = elements + (tl.broadcast_to(made[e][r], thread.shape),)
             to = y_ptrs[r] + (y_begin - lead) + place
-            write(to.to(tl.int64), packed(elements, to.dtype.element_ty), whole, STORE)
+            write(to.to(tl.int64), packed(elements, to.dtype.element_ty), whole)
             if MASKED > 1 and ROWS == 1:
                 if (start < lead) | (start + LANES * UNROLL * RUN > lead + length):
                     write_edges(to, elements, place, lead, length, (some != 0) & (whole == 0), RUN)
@@ -353,7 +363,6 @@ def map_rings(
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
     CLUSTER: tl.constexpr, MEETING: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
     PARTS: tl.constexpr, SHARE: tl.constexpr, WALKS: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
-    LOAD: tl.constexpr, STORE: tl.constexpr,
 ):  # fmt: skip
     """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
@@ -362,7 +371,7 @@ def map_rings(
     a row's, 3 of any. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not empty; waits
     until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these have.
     HELD: extra tensors are kept behind the ring; else words of AHEAD turns of them are on their way, or kept where these are
-    all. A ring of fewer turns than a row has takes the first AGAIN turns again, when it has folded all. LOAD and STORE: PTX.
+    all. A ring of fewer turns than a row has takes the first AGAIN turns again, when it has folded all.
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
@@ -393,7 +402,7 @@ def map_rings(
     for turn in range(DEPTH):
         fetch_turn(
             inputs, (cluster + turn // TURNS * clusters) * ROWS + member, turn % TURNS, turn, rows, first, lane, thread,
-            length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, LOAD,
+            length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
         )  # fmt: skip
     if HELD:
         said(FIRST)
@@ -424,7 +433,7 @@ def map_rings(
         if AGAIN > 0:
             fetch_item(
                 inputs, block, clusters, member, DEPTH, oldest, rows, first, lane, thread, length,
-                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, LOAD, TURNS, AGAIN,
+                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
             )  # fmt: skip
             for item in tl.static_range(1, TURNS):
                 said(tl.constexpr(WAITING[item]))
@@ -437,7 +446,7 @@ def map_rings(
                 if item < AGAIN:
                     fetch_item(
                         inputs, block, clusters, member, item + DEPTH, slot, rows, first, lane, thread, length,
-                        outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, LOAD, TURNS, AGAIN,
+                        outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
                     )  # fmt: skip
         else:
             for part in tl.static_range(len(PARTS)):
@@ -477,12 +486,12 @@ def map_rings(
                 map_turn(
                     inputs, extras, words, y_ptrs, xs, results, y_begin, first + (place + AGAIN) % TURNS * TURN,
                     kept + (place + AGAIN) % TURNS * (UNROLL * LANES * 16), lane, thread, lead, own,
-                    (row < rows).to(tl.int32), LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH, STORE,
+                    (row < rows).to(tl.int32), LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
                 if WALKS or AGAIN > 0:
                     fetch_item(
                         inputs, block, clusters, member, place + AGAIN + DEPTH, slot, rows, first, lane, thread, length,
-                        outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, LOAD, TURNS, AGAIN,
+                        outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
                     )  # fmt: skip
             if not WALKS:
                 ahead = none_of(ahead)
@@ -501,13 +510,13 @@ def map_rings(
                 map_turn(
                     inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * TURN,
                     kept + turn * (UNROLL * LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32), LANES, ROWS, RUN,
-                    UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH, STORE,
+                    UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
                 later = turn + DEPTH
                 if WALKS:
                     fetch_turn(
                         inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane,
-                        thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, LOAD,
+                        thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
                     )  # fmt: skip
         number += 1
         oldest = (oldest + TURNS + AGAIN) % DEPTH
