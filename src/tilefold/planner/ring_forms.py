@@ -26,7 +26,7 @@ WALKING_LANES = 1024  # its threads
 BUSY = 0.85  # of the clusters' time, at least
 # Where programs walk over rows and keep extra tensors' words in registers: threads of a program and vectors of a turn, words
 # of a thread at most, and how many share a row where a ring holds so many rows at least: the first that does.
-KEEPING_LANES, KEEPING_UNROLL, KEPT_WORDS = 512, 2, 64
+KEEPING_LANES, KEEPING_UNROLL, KEPT_WORDS = 512, 2, 48
 KEEPING = tuple((splits, 1.5) for splits in (1, 2, 4, 8)) + ((4, 1.25), (8, 1.25), (16, 1.0))
 
 
