@@ -21,7 +21,7 @@ from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
-from tilefold.planner.ring_forms import PROGRAM_BYTES, Rings
+from tilefold.planner.ring_forms import KEPT_WORDS, PROGRAM_BYTES, SM_REGISTERS, Rings
 from tilefold.planner.rings import vectors_of
 from tilefold.planner.view import view_of
 from tilefold.problem import Problem
@@ -149,6 +149,32 @@ def test_a_weight_and_a_bias(held: bool) -> None:
     norm = kept(_norms, "layer_norm", n, 1e-5, (True, True), False)
     (got,) = executed(*norm, [x, weight, bias], held=held, **ring(64, 1, 3 - held, 4, clusters=2))
     check(got, F.layer_norm(x.double(), (n,), weight.double(), bias.double()))
+
+
+AHEAD = {  # shape, dtype of rows, of weights, turns ahead, ring
+    "all kept for all rows": ((5, 1024), BF16, BF16, 2, ring(64, 1, 2, 3, clusters=2, parted=True)),
+    "all kept, beyond a share": ((5, 3000), FP32, FP32, 3, ring(64, 2, 3, 4, 2, 2, parted=True)),
+    "all kept, wide": ((5, 3000), BF16, FP32, 3, ring(64, 1, 3, 4, 2, 1, parted=True)),
+    "some on their way": ((5, 3800), FP32, FP32, 3, ring(64, 1, 8, 9, 2, 2, parted=True)),
+    "some on their way, walking no rows": ((5, 3800), FP32, FP32, 4, ring(64, 1, 8, 8, 2, parted=True)),
+    "all at once, walking no rows": ((5, 3000), BF16, BF16, 3, ring(64, 1, 3, 3, 2, parted=True)),
+}
+
+
+@pytest.mark.parametrize(("call", "residual"), [("layer_norm", False), ("rms_norm", True)])
+@pytest.mark.parametrize("name", AHEAD)
+def test_words_of_weights_read_ahead(name: str, call: str, residual: bool) -> None:
+    (m, n), dtype, wide, ahead, form = AHEAD[name]
+    x, r = torch.randn(m, n).to(dtype), torch.randn(m, n).to(dtype)
+    weight, bias = torch.randn(n).to(wide), torch.randn(n).to(wide)
+    biased = call == "layer_norm"
+    norm = kept(_norms, call, n, 1e-5, (True, biased), residual)
+    got, *added = executed(*norm, [x, *[r] * residual, weight, *[bias] * biased], ahead=ahead, **form)
+    total = x.double() + (r.double() if residual else 0)
+    beside = [weight.double(), bias.double()] if biased else [weight.double()]
+    check(got, getattr(F, call)(total, (n,), *beside, eps=1e-5))
+    for t in added:
+        check(t, total)
 
 
 def test_what_rows_fold_to_where_numbers_are_none() -> None:
@@ -283,6 +309,19 @@ def test_planned_rings_hold_a_row_in_an_sms_memory(length: int, call: str, dtype
     )
     assert stage.lanes * stage.block_outputs == 32 * stage.num_warps <= 1024
     assert str(stage) in str(plan)
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP32], ids=str)
+@pytest.mark.parametrize("call", ["rms_norm", "layer_norm", "rms_norm+residual"])
+@pytest.mark.parametrize("length", [72000, 99000, 151936, 180224])
+def test_programs_that_walk_keep_their_weights(length: int, call: str, dtype: torch.dtype) -> None:
+    """Where registers hold them: a whole row's words, and those of the turns that come meanwhile in shared memory."""
+    stage = planned_for(call, (2000, length), dtype).stages[0]
+    assert isinstance(stage, Rings)
+    assert stage.clusters > 0
+    assert stage.ahead == stage.turns < stage.depth
+    assert stage.ahead * stage.unroll * 4 <= KEPT_WORDS
+    assert stage.registers * stage.lanes <= SM_REGISTERS
 
 
 @pytest.mark.parametrize("rows", [1, 4096])

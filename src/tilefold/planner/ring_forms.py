@@ -27,7 +27,7 @@ BUSY = 0.85  # of the clusters' time, at least
 # Where programs walk over rows and keep extra tensors' words in registers: threads of a program and vectors of a turn, words
 # of a thread at most, and how many share a row where a ring holds so many rows at least: the first that does.
 KEEPING_LANES, KEEPING_UNROLL, KEPT_WORDS = 512, 2, 48
-KEEPING = tuple((splits, 1.5) for splits in (1, 2, 4, 8)) + ((4, 1.25), (8, 1.25), (16, 1.0))
+KEEPING = ((1, 1.5), (2, 1.5), (4, 1.5), (8, 1.5), (4, 1.25), (8, 1.25), (16, 1.0))
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,11 @@ class Rings:
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll},t{self.turns}/{self.depth}"
-        return f"{self.family}:{tile},s{self.splits},c{self.clusters}" + ",held" * self.held
+        return (
+            f"{self.family}:{tile},s{self.splits},c{self.clusters}"
+            + ",held" * self.held
+            + f",a{self.ahead}" * (self.ahead > 1)
+        )
 
     def __str__(self) -> str:
         elements = count(self.run * self.unroll, "element")

@@ -15,7 +15,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.blocks import LANES_TILE
 from tilefold.planner.device import Device
 from tilefold.planner.maps import Dtypes, long_vectors, rows_of, widens
-from tilefold.planner.ring_forms import WALKING_LANES, Rings, fewest, is_busy, one, several
+from tilefold.planner.ring_forms import WALKING_LANES, Rings, fewest, is_busy, keeping, one, several
 from tilefold.planner.settled import MANY_FIELDS
 from tilefold.planner.view import VECTOR_BYTES, View, view_of
 from tilefold.problem import Problem
@@ -124,7 +124,11 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
         some = extras and inputs == 1 and problem.outputs >= ROWS_AN_SM * device.sms
         return _alone(base, vectors) if some else None
     if extras:
-        return _beside(base, vectors, fields, problem.outputs, device)
+        words = (
+            VECTOR_BYTES // 4 * sum(d.itemsize for d in problem.dtypes[inputs:]) // rows.dtypes[0].itemsize
+        )
+        stage = keeping(base, vectors, words, problem.outputs, device)
+        return stage or _beside(base, vectors, fields, problem.outputs, device)
     if inputs > 1 or vectors <= (NARROW_BLOCKS if run == 8 else LONGEST_BLOCKS):
         return None
     if vectors > LONGEST_BLOCKS:
