@@ -236,6 +236,13 @@ OPERATIONS = (
         ("tests/test_rings.py::test_softmax[a program walks]",),
     ),
     Mutant(
+        "turns that come again are mapped before they have",
+        "backends/triton/shared_calls.py",
+        "return [*whole, stage.depth - 1]",
+        "return [*whole, stage.depth]",
+        ("tests/test_rings.py::test_a_row_longer_than_a_ring_in_place",),
+    ),
+    Mutant(
         "a cluster's programs take the states of another meeting",
         "backends/triton/kernels/clusters.py",
         "+ (number & 1) * (CLUSTER * WORDS)",
