@@ -236,6 +236,13 @@ OPERATIONS = (
         ("tests/test_rings.py::test_softmax[a program walks]",),
     ),
     Mutant(
+        "words of a weight that are kept are those of another turn",
+        "backends/triton/kernels/map_rings.py",
+        "ahead = some_of(ahead, len(ahead) // AHEAD, len(ahead) // AHEAD * (AHEAD - 1)) + words",
+        "ahead = words + some_of(ahead, len(ahead) // AHEAD, len(ahead) // AHEAD * (AHEAD - 1))",
+        ("tests/test_rings.py::test_words_of_weights_read_ahead[all kept for all rows-layer_norm-False]",),
+    ),
+    Mutant(
         "turns that come again are mapped before they have",
         "backends/triton/shared_calls.py",
         "return [*whole, stage.depth - 1]",

@@ -1,7 +1,7 @@
 """The form of rows that are held in rings of shared memory, and how many programs share a long one.
 
-Measured (docs/experiments/maps-rings.md, maps-rings-walking.md): several programs an SM that walk over no rows are faster than one that does, until
-a row is too long for them, or a program keeps a weight.
+Measured (docs/experiments/maps-rings.md, maps-rings-walking.md): several programs an SM that walk over no rows are faster
+than one that does, until a row is too long for them, or a program keeps a weight.
 """
 
 from __future__ import annotations
