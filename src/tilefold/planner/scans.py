@@ -119,6 +119,8 @@ class ScanTile:
     align: int = 1
     again: bool = False
     flat: bool = False
+    along: bool = False
+    numbered: bool = False
 
     @property
     def note(self) -> str:
@@ -126,7 +128,7 @@ class ScanTile:
         kind = "rows" if self.by_rows else "columns"
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
         tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
-        ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}{',flat' * self.flat}"
+        ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}{',flat' * self.flat}{',along' * self.along}{',pid' * self.numbered}"
         aligned = f",align{self.align}" if self.align > 1 else ""
         return f"scan_{kind}:{tile}{shared},w{self.num_warps}{ways}{aligned}"
 

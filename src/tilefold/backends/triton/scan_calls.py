@@ -101,6 +101,8 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
         "WORD_COUNT": state_words(program),
         "WARPS": tile.num_warps,
         "AGAIN": tile.again,
+        "ALONG": tile.along,
+        "NUMBERED": tile.numbered,
     }
     return shared | {"PART": tile.align > 1 or length % tile.length != 0} | trees | wide
 

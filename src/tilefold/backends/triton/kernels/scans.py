@@ -211,7 +211,7 @@ def scan_tiles(
     RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
     PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
     WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr, AGAIN: tl.constexpr,
-    FLAT: tl.constexpr,
+    FLAT: tl.constexpr, ALONG: tl.constexpr, NUMBERED: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
@@ -228,9 +228,16 @@ def scan_tiles(
     `words_ptr` holds zeros: the counter, then the shares' words, the groups' and the blocks' carries, each [line blocks,
     number, LINES] and so many times as a state has words.
     """
-    pid = tl.atomic_add(words_ptr, 1, sem="relaxed")
-    share = pid // blocks
-    block = pid % blocks
+    if NUMBERED:
+        pid = tl.program_id(0).to(tl.int64)
+    else:
+        pid = tl.atomic_add(words_ptr, 1, sem="relaxed")
+    if ALONG:
+        block = pid // tiles
+        share = pid % tiles
+    else:
+        share = pid // blocks
+        block = pid % blocks
     lane = near_lines(LINES, RUN, BY_ROWS)
     outer, line, keep = lines_of(block, line_blocks, lane, lines, LINES, FLAT)
     rows = lines_begin(inputs, outer, outer_sizes, line)
