@@ -119,8 +119,12 @@ class ScanTile:
     align: int = 1
     again: bool = False
     flat: bool = False
-    along: bool = False
+    beside: int = 0
     numbered: bool = False
+    merged: bool = False
+    once: bool = False
+    split: bool = False
+    registers: int = 0
 
     @property
     def note(self) -> str:
@@ -128,7 +132,8 @@ class ScanTile:
         kind = "rows" if self.by_rows else "columns"
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
         tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
-        ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}{',flat' * self.flat}{',along' * self.along}{',pid' * self.numbered}"
+        ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}{',flat' * self.flat}"
+        ways += f"{f',b{self.beside}' if self.beside else ''}{',pid' * self.numbered}{',merged' * self.merged}{',once' * self.once}{',split' * self.split}{f',n{self.registers}' if self.registers else ''}"
         aligned = f",align{self.align}" if self.align > 1 else ""
         return f"scan_{kind}:{tile}{shared},w{self.num_warps}{ways}{aligned}"
 

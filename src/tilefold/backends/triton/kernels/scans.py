@@ -176,7 +176,7 @@ def publish(words_ptr, place, state, keep, stride):
         tl.atomic_xchg(words_ptr + (w * stride + place), words[w], mask=keep, sem="relaxed")
 
 
-def wait_for(words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, WARPS: tl.constexpr):
+def wait_for(words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, WARPS: tl.constexpr, ONCE: tl.constexpr):
     """The states that others make known, `words` being a first look at them; where none is wanted, anything.
 
     Where several warps, but not each, hold a copy of one of the NUMBER words, they do not find it at the same time and their
@@ -184,7 +184,7 @@ def wait_for(words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, WARP
     """
     while tl.reduce(FLAGS(*words), None, both_bits) == 0:
         words = WORDS_AGAIN(words_ptr, place, wanted, stride)
-    if NUMBER > 32 and NUMBER < 256 * WARPS and WARPS > 1:  # a thread has up to 8 neighbours
+    if NUMBER > 32 and NUMBER < 256 * WARPS and WARPS > 1 and not ONCE:  # a thread has up to 8 neighbours
         words = WORDS_AT(words_ptr, place, wanted, stride)
     return OF_WORDS(*words)
 
@@ -196,12 +196,131 @@ def places_before(first, count, line, keep, NUMBER: tl.constexpr, LINES: tl.cons
     return tl.where(wanted, (first + number) * LINES + line[None, :], 0), wanted
 
 
-def met_before(
-    words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, LINES: tl.constexpr, WARPS: tl.constexpr
+def places_after(
+    carry, some, stride_carries, first, count, stride, line, keep, NUMBER: tl.constexpr, LINES: tl.constexpr
 ):
+    """The same from `first` on, behind the carry at `carry` if there is one; and the strides of both."""
+    number = tl.arange(0, NUMBER)[:, None]
+    wanted = tl.where(number == 0, some, number <= count) & keep[None, :]
+    place = tl.where(number == 0, carry, first + (number - 1) * LINES) + line[None, :]
+    return tl.where(wanted, place, 0), wanted, tl.where(number == 0, stride_carries, stride)
+
+
+def met_before(
+    words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, LINES: tl.constexpr, WARPS: tl.constexpr,
+    ONCE: tl.constexpr,
+):  # fmt: skip
     """Published states combined in one tree, whichever is there first."""
-    state = OR_IDENTITY(wanted, *wait_for(words, words_ptr, place, wanted, stride, NUMBER * LINES, WARPS))
+    state = OR_IDENTITY(wanted, *wait_for(words, words_ptr, place, wanted, stride, NUMBER * LINES, WARPS, ONCE))
     return last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, False)
+
+
+def scan_share(
+    inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, keep, lane, rows, span, begin, share, block, blocks, tiles,
+    PART: tl.constexpr, LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr, RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr, SUMS: tl.constexpr, AGAIN: tl.constexpr, MERGED: tl.constexpr, ONCE: tl.constexpr,
+):  # fmt: skip
+    """A share."""
+    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
+    state, earlier, sums = scanned_chunks(
+        found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS
+    )
+    own = last_slots(state, NUMBER, BY_ROWS)
+    groups = (tiles + GROUP - 1) // GROUP
+    carries = (groups + GROUPS - 1) // GROUPS
+    group = share // GROUP
+    big = group // GROUPS
+    of_shares = words_ptr + 1
+    stride_shares = (blocks * tiles).to(tl.int64) * LINES
+    of_groups = of_shares + stride_shares * WORD_COUNT
+    stride_groups = (blocks * groups).to(tl.int64) * LINES
+    of_carries = of_groups + stride_groups * WORD_COUNT
+    stride_carries = (blocks * carries).to(tl.int64) * LINES
+    first_share = block.to(tl.int64) * tiles
+    first_group = block.to(tl.int64) * groups
+    first_carry = block.to(tl.int64) * carries
+    if MERGED:
+        publish(of_shares, (first_share + share) * LINES + lane, own, keep, stride_shares)
+        carry_at = stride_shares * WORD_COUNT + stride_groups * WORD_COUNT + (first_carry + big) * LINES
+        # A first look at all of them, so that what is there already takes one way to memory.
+        if GROUPS > 1:
+            near_place, near_wanted = places_before(
+                first_share + group * GROUP, share - group * GROUP, lane, keep, GROUP, LINES
+            )
+            near = WORDS_AT(of_shares, near_place, near_wanted, stride_shares)
+            far_place, far_wanted, far_stride = places_after(
+                carry_at, big > 0, stride_carries, stride_shares * WORD_COUNT + (first_group + big * GROUPS) * LINES,
+                group - big * GROUPS, stride_groups, lane, keep, GROUPS, LINES,
+            )  # fmt: skip
+            far = WORDS_AT(of_shares, far_place, far_wanted, far_stride)
+            near = met_before(near, of_shares, near_place, near_wanted, stride_shares, GROUP, LINES, WARPS, ONCE)
+            since = COMBINE(*near, *own)
+            if share % GROUP == GROUP - 1:
+                publish(of_groups, (first_group + group) * LINES + lane, since, keep, stride_groups)
+            before = met_before(far, of_shares, far_place, far_wanted, far_stride, GROUPS, LINES, WARPS, ONCE)
+        else:
+            since = own
+            near_place, near_wanted, near_stride = places_after(
+                carry_at, big > 0, stride_carries, (first_share + group * GROUP) * LINES, share - group * GROUP,
+                stride_shares, lane, keep, GROUP, LINES,
+            )  # fmt: skip
+            near = WORDS_AT(of_shares, near_place, near_wanted, near_stride)
+            before = met_before(near, of_shares, near_place, near_wanted, near_stride, GROUP, LINES, WARPS, ONCE)
+        if HAS_INIT:
+            start = states_before(inits, outer, outer_sizes, line, keep, LINES, True)
+            before = SELECT(big > 0, *before, *COMBINE(*start, *before))
+        beyond = COMBINE(*before, *since)
+        if (share % (GROUP * GROUPS) == GROUP * GROUPS - 1) & (share < tiles - 1):
+            publish(of_carries, (first_carry + big + 1) * LINES + lane, beyond, keep, stride_carries)
+        if GROUPS > 1:
+            before = COMBINE(*before, *near)
+    else:
+        since = own
+        if GROUP > 1:
+            publish(of_shares, (first_share + share) * LINES + lane, own, keep, stride_shares)
+            near_place, near_wanted = places_before(
+                first_share + group * GROUP, share - group * GROUP, lane, keep, GROUP, LINES
+            )
+            near = WORDS_AT(of_shares, near_place, near_wanted, stride_shares)
+        # A first look at all of them, so that what is there already takes one way to memory.
+        if GROUPS > 1:
+            far_place, far_wanted = places_before(
+                first_group + big * GROUPS, group - big * GROUPS, lane, keep, GROUPS, LINES
+            )
+            far = WORDS_AT(of_groups, far_place, far_wanted, stride_groups)
+        given_wanted = keep & (big > 0)
+        given_place = tl.where(given_wanted, (first_carry + big) * LINES + lane, 0)
+        given = WORDS_AT(of_carries, given_place, given_wanted, stride_carries)
+        if GROUP > 1:
+            near = met_before(near, of_shares, near_place, near_wanted, stride_shares, GROUP, LINES, WARPS, ONCE)
+            since = COMBINE(*near, *own)
+        if GROUPS > 1:
+            if share % GROUP == GROUP - 1:
+                publish(of_groups, (first_group + group) * LINES + lane, since, keep, stride_groups)
+            far = met_before(far, of_groups, far_place, far_wanted, stride_groups, GROUPS, LINES, WARPS, ONCE)
+        if HAS_INIT:
+            start = states_before(inits, outer, outer_sizes, line, keep, LINES, True)
+        else:
+            start = IDENTITY((LINES,))
+        given = wait_for(given, of_carries, given_place, given_wanted, stride_carries, LINES, WARPS, ONCE)
+        before = SELECT(big > 0, *given, *start)
+        if GROUPS > 1:
+            before = COMBINE(*before, *far)
+        beyond = COMBINE(*before, *since)
+        if (share % (GROUP * GROUPS) == GROUP * GROUPS - 1) & (share < tiles - 1):
+            publish(of_carries, (first_carry + big + 1) * LINES + lane, beyond, keep, stride_carries)
+        if GROUP > 1:
+            before = COMBINE(*before, *near)
+    if AGAIN:
+        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
+        if SUMS:
+            sums = summed_chunks(found, begin, span, CHUNK, BY_ROWS, REVERSE, PART)[1]
+    store_chunks(
+        rows, found, sums, state, earlier, before, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER, CHUNK, COUNT,
+        RUN, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS,
+    )  # fmt: skip
+    if len(s_ptrs) > 0:
+        if share == tiles - 1:
+            store_last(s_ptrs, outer_offset(outer, outer_sizes, s_outer) + line * s_line, beyond, keep)
 
 
 def scan_tiles(
@@ -211,7 +330,8 @@ def scan_tiles(
     RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
     PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
     WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr, AGAIN: tl.constexpr,
-    FLAT: tl.constexpr, ALONG: tl.constexpr, NUMBERED: tl.constexpr,
+    FLAT: tl.constexpr, BESIDE: tl.constexpr, NUMBERED: tl.constexpr, MERGED: tl.constexpr, ONCE: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
@@ -232,9 +352,12 @@ def scan_tiles(
         pid = tl.program_id(0).to(tl.int64)
     else:
         pid = tl.atomic_add(words_ptr, 1, sem="relaxed")
-    if ALONG:
-        block = pid // tiles
-        share = pid % tiles
+    if BESIDE > 0:
+        band = pid // (tiles * BESIDE)
+        beside = tl.minimum(blocks - band * BESIDE, BESIDE)
+        inside = pid - band * (tiles * BESIDE)
+        share = inside // beside
+        block = band * BESIDE + inside % beside
     else:
         share = pid // blocks
         block = pid % blocks
@@ -253,68 +376,14 @@ def scan_tiles(
         span = (length,)
     LENGTH: tl.constexpr = NUMBER * CHUNK
     begin = chunks_begin((tiles - 1 - share if REVERSE else share) * LENGTH, NUMBER, CHUNK, REVERSE)
-    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
-    state, earlier, sums = scanned_chunks(
-        found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS
-    )
-    own = last_slots(state, NUMBER, BY_ROWS)
-    groups = (tiles + GROUP - 1) // GROUP
-    carries = (groups + GROUPS - 1) // GROUPS
-    group = share // GROUP
-    big = group // GROUPS
-    of_shares = words_ptr + 1
-    stride_shares = (blocks * tiles).to(tl.int64) * LINES
-    of_groups = of_shares + stride_shares * WORD_COUNT
-    stride_groups = (blocks * groups).to(tl.int64) * LINES
-    of_carries = of_groups + stride_groups * WORD_COUNT
-    stride_carries = (blocks * carries).to(tl.int64) * LINES
-    first_share = block.to(tl.int64) * tiles
-    first_group = block.to(tl.int64) * groups
-    first_carry = block.to(tl.int64) * carries
-    since = own
-    if GROUP > 1:
-        publish(of_shares, (first_share + share) * LINES + lane, own, keep, stride_shares)
-        near_place, near_wanted = places_before(
-            first_share + group * GROUP, share - group * GROUP, lane, keep, GROUP, LINES
-        )
-        near = WORDS_AT(of_shares, near_place, near_wanted, stride_shares)
-    # A first look at all of them, so that what is there already takes one way to memory.
-    if GROUPS > 1:
-        far_place, far_wanted = places_before(
-            first_group + big * GROUPS, group - big * GROUPS, lane, keep, GROUPS, LINES
-        )
-        far = WORDS_AT(of_groups, far_place, far_wanted, stride_groups)
-    given_wanted = keep & (big > 0)
-    given_place = tl.where(given_wanted, (first_carry + big) * LINES + lane, 0)
-    given = WORDS_AT(of_carries, given_place, given_wanted, stride_carries)
-    if GROUP > 1:
-        near = met_before(near, of_shares, near_place, near_wanted, stride_shares, GROUP, LINES, WARPS)
-        since = COMBINE(*near, *own)
-    if GROUPS > 1:
-        if share % GROUP == GROUP - 1:
-            publish(of_groups, (first_group + group) * LINES + lane, since, keep, stride_groups)
-        far = met_before(far, of_groups, far_place, far_wanted, stride_groups, GROUPS, LINES, WARPS)
-    if HAS_INIT:
-        start = states_before(inits, outer, outer_sizes, line, keep, LINES, True)
+    place = tiles - 1 - share if REVERSE else share
+    edge = (place + 1) * LENGTH > length
+    if ALIGN > 1:
+        edge = edge | (place == 0)
+    if SPLIT:
+        if edge:
+            scan_share(inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, keep, lane, rows, span, begin, share, block, blocks, tiles, True, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE, HAS_INIT, MASK_LINES, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN, MERGED, ONCE)
+        else:
+            scan_share(inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, keep, lane, rows, span, begin, share, block, blocks, tiles, False, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE, HAS_INIT, MASK_LINES, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN, MERGED, ONCE)
     else:
-        start = IDENTITY((LINES,))
-    given = wait_for(given, of_carries, given_place, given_wanted, stride_carries, LINES, WARPS)
-    before = SELECT(big > 0, *given, *start)
-    if GROUPS > 1:
-        before = COMBINE(*before, *far)
-    beyond = COMBINE(*before, *since)
-    if (share % (GROUP * GROUPS) == GROUP * GROUPS - 1) & (share < tiles - 1):
-        publish(of_carries, (first_carry + big + 1) * LINES + lane, beyond, keep, stride_carries)
-    if GROUP > 1:
-        before = COMBINE(*before, *near)
-    if AGAIN:
-        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
-        if SUMS:
-            sums = summed_chunks(found, begin, span, CHUNK, BY_ROWS, REVERSE, PART)[1]
-    store_chunks(
-        rows, found, sums, state, earlier, before, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER, CHUNK, COUNT,
-        RUN, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS,
-    )  # fmt: skip
-    if len(s_ptrs) > 0:
-        if share == tiles - 1:
-            store_last(s_ptrs, outer_offset(outer, outer_sizes, s_outer) + line * s_line, beyond, keep)
+        scan_share(inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, keep, lane, rows, span, begin, share, block, blocks, tiles, PART, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE, HAS_INIT, MASK_LINES, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN, MERGED, ONCE)
