@@ -57,6 +57,10 @@ ROWS = {
     "aligned, ahead": ScanTile(1, 32, True, 2, 1, chunk=4, stored=2, align=2, ahead=True),
     "aligned, several rows": ScanTile(4, 64, True, 2, 2, chunk=2, stored=2, align=2),
     "aligned, shared": ScanTile(1, 32, True, 4, 1, chunk=4, stored=4, shares=1, group=2, groups=2, align=4),
+    "shared, one look": ScanTile(1, 32, True, 4, 1, chunk=4, stored=4, shares=1, group=2, groups=1, split=True),
+    "aligned, shared in bands": ScanTile(
+        1, 32, True, 4, 1, chunk=4, stored=4, shares=1, group=2, groups=1, align=4, split=True, band=2
+    ),
 }
 COLUMNS = {
     "walked": ScanTile(4, 4, False, 1, 1),
@@ -129,7 +133,8 @@ def test_rows(name: str, work: Work) -> None:
     length = {"walked": 65, "several rows": 63, "walked chunks": 64, "aligned, several rows": 63}.get(
         name, 150
     )
-    check(MATRICES, drawn(MATRICES, (2, length)), 1, ROWS[name], work)
+    rows = 3 if ROWS[name].band else 2  # the last band has one row
+    check(MATRICES, drawn(MATRICES, (rows, length)), 1, ROWS[name], work)
 
 
 @pytest.mark.parametrize("length", [31, 33, 62, 64, 97])
@@ -358,6 +363,7 @@ def test_tickets_give_the_order_whichever_program_begins_first(monkeypatch: pyte
     tile = replace(ROWS["shared by a chain"], group=4, groups=2)
     for work in (Work(), Work(reverse=True, exclusive=True)):
         check(POSITIONS, drawn(POSITIONS, (2, 32 * 17 + 5)), 1, tile, work, machine=True)
+    check(POSITIONS, drawn(POSITIONS, (3, 32 * 5 + 5)), 1, ROWS["aligned, shared in bands"], Work(), machine=True)
 
 
 def test_ptx_of_columns() -> None:

@@ -102,10 +102,7 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
         "WORD_COUNT": state_words(program),
         "WARPS": tile.num_warps,
         "AGAIN": tile.again,
-        "BESIDE": tile.beside,
-        "NUMBERED": tile.numbered,
-        "MERGED": tile.merged,
-        "ONCE": tile.once,
+        "BAND": tile.band,
     }
     part = tile.align > 1 or length % tile.length != 0
     return shared | {"PART": part, "SPLIT": part and tile.split} | trees | wide
