@@ -72,7 +72,10 @@ COLUMN_TREE = 16  # the same of columns: a state of each column is read for each
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 BAND = 4  # rows that are shared before the next ones are, where elements are wide and combines one operation or few
 SHARED_REGISTERS = 128  # of a thread then at most, of aligned rows: four programs fit an SM
-LEAST_SHARES, SHARES_AN_SM = 4, 120  # whole ones of a row, and in all, from which on rows are shared that could be walked
+LEAST_SHARES, SHARES_AN_SM = (
+    4,
+    120,
+)  # whole ones of a row, and in all, from which on rows are shared that could be walked
 WIDE_COLUMN_BYTES, WIDE_COLUMN_CHUNK = 128, 32  # of a tile of shared columns of two bytes, where many run
 WIDE_COLUMNS_AN_SM = 5  # such tiles
 KEPT_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2

@@ -382,15 +382,15 @@ def scan_tiles(
     if SPLIT:
         if whole:
             scan_share(
-                rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep,
-                span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE, HAS_INIT,
-                MASK_LINES, False, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
+                rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
+                keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE,
+                HAS_INIT, MASK_LINES, False, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
             )  # fmt: skip
         else:
             scan_share(
-                rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep,
-                span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE, HAS_INIT,
-                MASK_LINES, True, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
+                rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
+                keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE,
+                HAS_INIT, MASK_LINES, True, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
             )  # fmt: skip
     else:
         scan_share(
