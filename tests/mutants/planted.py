@@ -54,9 +54,30 @@ MUTANTS = (
     Mutant(
         "programs take shares by their own numbers",
         "backends/triton/kernels/scans.py",
-        'pid = tl.atomic_add(words_ptr, 1, sem="relaxed")',
-        "pid = tl.program_id(0).to(tl.int64)",
+        'ticket = tl.atomic_add(words_ptr, 1, sem="relaxed")',
+        "ticket = tl.program_id(0).to(tl.int64)",
         ("tests/backends/test_scans.py::test_tickets_give_the_order_whichever_program_begins_first",),
+    ),
+    Mutant(
+        "rows of later bands are the first band's",
+        "backends/triton/kernels/scans.py",
+        "block = band * BAND + ticket % beside",
+        "block = ticket % beside",
+        ("tests/backends/test_scans.py::test_rows[aligned, shared in bands-exclusive]",),
+    ),
+    Mutant(
+        "the first share of a row that begins between vectors is taken for whole",
+        "backends/triton/kernels/scans.py",
+        "& ((place > 0) | (ALIGN == 1))",
+        "& ((place >= 0) | (ALIGN == 1))",
+        ("tests/backends/test_scans.py::test_rows[aligned, shared in bands-backward]",),
+    ),
+    Mutant(
+        "a carry of one look forgets the groups before it",
+        "backends/triton/kernels/scans.py",
+        "* LINES + lane, beyond, keep, carries)",
+        "* LINES + lane, own, keep, carries)",
+        ("tests/backends/test_scans.py::test_rows[shared, one look-backward]",),
     ),
     Mutant(
         "prefixes far below their chunk's base are taken for sums",

@@ -173,8 +173,8 @@ OPERATIONS = (
     Mutant(
         "groups of shares are combined before what came before them",
         "backends/triton/kernels/scans.py",
-        "before = COMBINE(*before, *far)",
-        "before = COMBINE(*far, *before)",
+        "before = COMBINE(*SELECT(big > 0, *given, *start), *far)",
+        "before = COMBINE(*far, *SELECT(big > 0, *given, *start))",
         ("tests/backends/test_scans.py::test_rows[shared-backward]",),
     ),
     Mutant(
