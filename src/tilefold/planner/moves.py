@@ -36,6 +36,7 @@ RUN = 1 << 13  # elements of such a tile
 GROUP = 32  # tiles of rows that begin anywhere, one below the other, before the ones beside them
 STRIP = 24 << 20  # bytes moved until the neighbours' turn, of which the L2 still holds what they share
 MOST_SIDE = 1 << 12  # a tile's longest side
+MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid
 KEPT = 1 << 30  # below so many bytes moved, the L2 keeps the last results
 
 
@@ -56,7 +57,7 @@ class Side:
 class Move:
     """What a launch that copies between layouts decides: the tile's sides, and the dims that programs walk.
 
-    `group`: so many tiles below each other before those beside them, 0 for all. The L2 gives up last what was read, and with
+    `group`: so many tiles below each other before those beside them, 0 for all. `spread`: a grid of three axes. The L2 gives up last what was read, and with
     `keep` what was written: then lines that tiles share are still there, and so is what a next kernel reads first.
     """
 
@@ -68,6 +69,7 @@ class Move:
     group: int
     num_warps: int
     keep: bool = True
+    spread: bool = False
 
     @property
     def row_blocks(self) -> int:
@@ -80,9 +82,14 @@ class Move:
         return math.ceil(self.columns.size / self.block_columns)
 
     @property
+    def places(self) -> int:
+        """Of the outer dims."""
+        return _size(self.outer)
+
+    @property
     def programs(self) -> int:
         """One for each tile of each place of the outer dims."""
-        return math.prod(d.size for d in self.outer) * self.row_blocks * self.column_blocks
+        return self.places * self.row_blocks * self.column_blocks
 
     @property
     def note(self) -> str:
@@ -134,15 +141,18 @@ def choose_move(problem: Problem, device: Device) -> Move:
     width = _width(columns, max(tile[1], area // height))
     shape = _filled(height, width, (_size(rows), _size(columns), _size(outer)), device)
     strip = 2 * _size(rows) * shape[1] * itemsize
+    group = GROUP if not begins[0] and strip > STRIP and _size(columns) > shape[1] else 0
+    beside = math.ceil(_size(columns) / shape[1])
     return Move(
         rows=_side(rows),
         columns=_side(columns),
         outer=tuple(outer),
         block_rows=shape[0],
         block_columns=shape[1],
-        group=GROUP if not begins[0] and strip > STRIP and _size(columns) > shape[1] else 0,
+        group=group,
         num_warps=tile[2] if shape == tile[:2] else _warps(shape[0] * shape[1] * itemsize),
         keep=2 * problem.bytes_read < KEPT,
+        spread=not group and max(beside, _size(outer)) <= MOST_ACROSS,
     )
 
 
