@@ -57,8 +57,9 @@ class Side:
 class Move:
     """What a launch that copies between layouts decides: the tile's sides, and the dims that programs walk.
 
-    `group`: so many tiles below each other before those beside them, 0 for all. `spread`: a grid of three axes. The L2 gives up last what was read, and with
-    `keep` what was written: then lines that tiles share are still there, and so is what a next kernel reads first.
+    `group`: so many tiles below each other before those beside them, 0 for all. `spread`: a grid of three axes. The L2 gives
+    up last what was read, and with `keep` what was written: then lines that tiles share are still there, and so is what a
+    next kernel reads first.
     """
 
     rows: Side

@@ -50,9 +50,9 @@ class Call:
     """Everything one launch needs but the addresses. Hashable: equal calls share a compiled kernel and its arguments.
 
     `shared_bytes` is the least shared memory that a program is launched with, whatever it uses. `grid` counts programs along
-    the grid's first axis, `across` those along the two others; `cluster` neighbours of them are started together, on SMs near each other. Programs that `walk` over rows do so however
-    many they are: no more are launched than run at once. A thread has `registers` at most, where that is not left to the
-    compiler (0).
+    the grid's first axis, `across` those along the two others; `cluster` neighbours of them are started together, on SMs near
+    each other. Programs that `walk` over rows do so however many they are: no more are launched than run at once. A thread
+    has `registers` at most, where that is not left to the compiler (0).
     """
 
     kernel: str
