@@ -216,6 +216,19 @@ def test_groups_of_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     check(x, 0, 1, "interpret")
 
 
+def test_programs_lie_on_three_axes_where_those_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An axis beyond the first one holds 65535. Numbered in one row, programs find the same tiles."""
+    assert chosen(lying(8, 1000, 128)).spread
+    assert not chosen(lying(70000, 40, 1000)).spread
+    x = numbers(4, 33, 3, 40, dtype=torch.bfloat16)
+    call = planned(x.transpose(1, 3))
+    assert call.programs == call.grid * call.across[0] * call.across[1] > call.grid
+    monkeypatch.setattr(moves, "MOST_ACROSS", 0)
+    alone = planned(x.transpose(1, 3))
+    assert (alone.grid, alone.across) == (call.programs, (1, 1))
+    check(x, 1, 3, "interpret")
+
+
 def planned(view: Tensor) -> calls.Call:
     request = Rearrangement(tuple(view.shape), view.dtype, "run_to_run")
     problem, plan = request.plan([view], H200, library=False)
