@@ -21,6 +21,20 @@ OPERATIONS = (
         ("tests/test_transposition.py::test_edges_from_the_ptx",),
     ),
     Mutant(
+        "threads load a transpose's tile along what lies far apart",
+        "backends/triton/move_calls.py",
+        '"LOADS": move.loads_along',
+        '"LOADS": ""',
+        ("tests/test_transposition.py::test_threads_go_along_what_lies_side_by_side",),
+    ),
+    Mutant(
+        "threads store a transpose's tile along what lies far apart",
+        "backends/triton/kernels/moves.py",
+        'BLOCK_N if STORES == "columns" else 0',
+        "0",
+        ("tests/test_transposition.py::test_threads_go_along_what_lies_side_by_side",),
+    ),
+    Mutant(
         "ties go to the higher index",
         "backends/triton/kernels/selections.py",
         "(key_b == key_a) & (place_b < place_a)",

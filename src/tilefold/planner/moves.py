@@ -93,6 +93,18 @@ class Move:
         return self.places * self.row_blocks * self.column_blocks
 
     @property
+    def loads_along(self) -> str:
+        """The side along which neighbours lie side by side in the input, "" if none does."""
+        return "columns" if self.columns.inputs[1][-1] == 1 else ""
+
+    @property
+    def stores_along(self) -> str:
+        """The same in the result."""
+        if self.columns.outputs[1][-1] == 1:
+            return "columns"
+        return "rows" if self.rows.outputs[1][-1] == 1 else ""
+
+    @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
         return f"move:{self.block_rows}x{self.block_columns},w{self.num_warps}"

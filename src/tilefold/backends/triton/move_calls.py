@@ -40,6 +40,8 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
         "OUTER": bool(outer),
         "WIDE": is_wide(problem),
         "KEEP": "evict_last" if move.keep else "",
+        "LOADS": move.loads_along,
+        "STORES": move.stores_along,
     }
     programs = launchable(move.programs, problem.outputs, "transpose", "transpose")
     return Call(
