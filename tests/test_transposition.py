@@ -12,7 +12,7 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.planner import moves
 from tilefold.planner.device import H200
 from tilefold.planner.moves import Move
-from tilefold.planner.plan import LibraryCall
+from tilefold.planner.plan import Launch, LibraryCall, Step
 from tilefold.requests import Rearrangement
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from xray.running import run_call
@@ -169,13 +169,20 @@ def test_refusals(name: str) -> None:
 
 
 def test_what_changes_no_places_is_a_plain_copy() -> None:
-    for x in (torch.empty(5, 1, 7), torch.empty(7, 5).T):
-        view = x.transpose(0, 1)
-        request = Rearrangement(tuple(view.shape), view.dtype, "run_to_run")
-        (step,) = request.plan([view], H200, library=True)[1].steps
-        assert isinstance(step, LibraryCall)
-    (step,) = request.plan([torch.empty(7, 5).T], H200, library=True)[1].steps
-    assert not isinstance(step, LibraryCall)
+    """A kernel's up to 128 MiB moved, torch's beyond."""
+    assert isinstance(first_step(torch.empty(5000, 1, 7000, device="meta").transpose(0, 1)), LibraryCall)
+    assert not isinstance(first_step(torch.empty(5000, 7000, device="meta").T), LibraryCall)
+    for x in (torch.empty(5, 1, 7000), torch.empty(7000, 5).T):
+        step = first_step(x.transpose(0, 1))
+        assert isinstance(step, Launch)
+        assert (step.settings.block_rows, step.settings.block_columns) == (1, 2048)
+        check(x, 0, 1)
+
+
+def first_step(view: Tensor) -> Step:
+    request = Rearrangement(tuple(view.shape), view.dtype, "run_to_run")
+    (step,) = request.plan([view], H200, library=True)[1].steps
+    return step
 
 
 def chosen(view: Tensor) -> Move:
@@ -206,6 +213,28 @@ def test_tiles_that_share_sectors_are_near_where_memory_is_far() -> None:
 def test_results_are_kept_in_the_l2_unless_they_are_far_larger() -> None:
     assert chosen(lying(8192, 8192)).keep
     assert not chosen(lying(1 << 15, 1 << 15)).keep
+
+
+def test_what_stays_nearest_is_copied_in_runs() -> None:
+    """At least a line of the L2 that is contiguous on both sides: a tile is runs that are neighbours in the result."""
+    x = numbers(5, 7, 6, 35)
+    move = chosen(x.transpose(1, 2))
+    assert (move.rows.size, move.columns.size, [d.size for d in move.outer]) == (42, 35, [5])
+    assert (move.block_rows, move.block_columns) == (16, 64)
+    check(x, 1, 2, "interpret")
+    assert chosen(torch.empty(8, 3368, 2632, device="meta").transpose(0, 1)).block_columns == 1024
+    for narrow in (x[..., :31], x.to(torch.int8)):
+        assert chosen(narrow.contiguous().transpose(1, 2)).columns.size > 35
+
+
+def test_small_tensors_are_more_and_smaller_tiles() -> None:
+    """Eight programs for each SM, unless tiles would be below 2 KiB or a side that is one tile's were cut."""
+    move = chosen(lying(3, 747, 745))
+    assert (move.block_rows, move.block_columns) == (32, 32)
+    assert chosen(lying(21737, 16)).block_rows * chosen(lying(21737, 16)).block_columns == 1024
+    whole = chosen(lying(127, 79712, dtype=torch.int8))
+    assert whole.programs < 8 * H200.sms
+    assert whole.block_rows == 128
 
 
 def test_groups_of_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
