@@ -121,12 +121,17 @@ def _moves() -> Calls:
     import tilefold
     from backends.triton_cases import framed
 
-    def transpose(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        tilefold.transpose(framed(torch.ones(shape, device="cuda").to(dtype)), -1, -2)
+    def transpose(shape: tuple[int, ...], dims: tuple[int, int], dtype: torch.dtype) -> None:
+        tilefold.transpose(framed(torch.ones(shape, device="cuda").to(dtype)), *dims)
 
-    for shape in ((1000, 1000), (777, 4099), (5000, 8), (40, 8, 8), (5, 129, 64)):
+    shapes = ((1000, 1000), (777, 4099), (5000, 8), (40, 8, 8), (5, 129, 64), (5, 1, 701))
+    for shape, dims in (
+        *((shape, (-1, -2)) for shape in shapes),
+        ((6, 50, 301), (0, 1)),
+        ((7, 5, 6, 2601), (1, 2)),
+    ):
         for dtype in (torch.uint8, torch.bfloat16, torch.float32):
-            yield f"transpose of {shape}, {dtype}", partial(transpose, shape, dtype)
+            yield f"transpose of {shape}, {dims}, {dtype}", partial(transpose, shape, dims, dtype)
 
 
 def _selections() -> Calls:
