@@ -89,6 +89,7 @@ class Tiling:
     splits: int = 1
     reserved_bytes: int = 0
     precision: str = "ieee"
+    packed: tuple[bool, bool] = (False, False)
 
     @property
     def note(self) -> str:
@@ -104,6 +105,28 @@ class Tiling:
             f"tiles of {t.block_m} x {t.block_n} results, {t.block_k} of K a step, "
             f"{count(self.splits, 'split')}, {count(t.num_warps, 'warp')}, {t.num_stages} steps on their way{share}"
         )
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The launch that copies operands into rows of whole vectors, with zeros behind what they have.
+
+    `packed` says which. A program copies `block` neighbours of `lines` rows.
+    """
+
+    packed: tuple[bool, bool]
+    lines: int
+    block: int
+    num_warps: int
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"pack:{'a' * self.packed[0]}{'b' * self.packed[1]},{self.lines}x{self.block},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        which = " and ".join(name for name, is_packed in zip("ab", self.packed, strict=True) if is_packed)
+        return f"{which} copied into rows of whole vectors, {self.lines} x {self.block} elements a program"
 
 
 @dataclass(frozen=True)
@@ -150,6 +173,7 @@ class Candidate:
     overlap: bool = False
     chained: bool = False
     reserved_bytes: int = 0
+    packed: tuple[bool, bool] = (False, False)
     precision: str = "ieee"
     guarantee: str = "run_to_run"
     time_us: float = 0.0
