@@ -138,11 +138,17 @@ def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None =
         if splits == 1 or splits * sizes.outputs * 4 <= PARTIAL_BYTES
         for plan in _tiled(tile, splits, sizes, asked, device)
     ]
+    plans += [replace(plan, packed=sizes.loose) for plan in plans if _may_pack(plan, sizes)]
     if asked.cublas:
         finish = None if asked.finished else finish_of(sizes, 1, asked.row)
         plans.append(Candidate("cublas", finish=finish))
     used = costs or Costs()
     return [replace(plan, time_us=plan_us(plan, sizes, asked, device, used)) for plan in plans]
+
+
+def _may_pack(plan: Candidate, sizes: Sizes) -> bool:
+    """Whether operands whose elements are loaded one by one may be copied first: matrices, not batches of them."""
+    return any(sizes.loose) and sizes.batches == 1 and not plan.chained
 
 
 def _tiled(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Device) -> Iterator[Candidate]:
