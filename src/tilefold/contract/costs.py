@@ -118,7 +118,9 @@ def plan_us(plan: Candidate, sizes: Sizes, asked: Asked, device: Device, costs: 
 
 def _packing_us(packed: tuple[bool, bool], sizes: Sizes, device: Device, costs: Costs) -> float:
     """The launch that copies operands into rows of whole vectors, ahead of the tiles."""
-    extents = [extent for extent, is_packed in zip((sizes.rows, sizes.columns), packed, strict=True) if is_packed]
+    extents = [
+        extent for extent, is_packed in zip((sizes.rows, sizes.columns), packed, strict=True) if is_packed
+    ]
     copied = 2 * sum(extents) * sizes.depth * sizes.itemsize
     begun_us = costs.dependent_us if device.overlaps else costs.next_us
     return begun_us + costs.latency_us + copied / costs.pack_gb_per_s / 1e3

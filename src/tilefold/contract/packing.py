@@ -1,6 +1,6 @@
 """Operands copied into rows of whole vectors: what cannot be read by vectors where it lies.
 
-    b [K, 3011] bf16   ->   packed1 [K, 3024], zeros behind each row: every row begins at a multiple of 32 bytes
+b [K, 3011] bf16   ->   packed1 [K, 3024], zeros behind each row: every row begins at a multiple of 32 bytes
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ def packed_problem(problem: Contraction, packed: tuple[bool, bool]) -> Contracti
         depth = _stepped(depth, operand, 1 if by_depth else pitch)
         own = _stepped((rows, columns)[operand], operand, pitch if by_depth else 1)
         rows, columns = (own, columns) if operand == 0 else (rows, own)
-    aligned = tuple(
-        16 if n < 2 and packed[n] else address for n, address in enumerate(problem.aligned)
-    )
+    aligned = tuple(16 if n < 2 and packed[n] else address for n, address in enumerate(problem.aligned))
     return replace(problem, dims=(*problem.batch, rows, columns, depth), aligned=aligned)
 
 

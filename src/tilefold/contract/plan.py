@@ -122,7 +122,9 @@ class Packing:
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"pack:{'a' * self.packed[0]}{'b' * self.packed[1]},{self.lines}x{self.block},w{self.num_warps}"
+        return (
+            f"pack:{'a' * self.packed[0]}{'b' * self.packed[1]},{self.lines}x{self.block},w{self.num_warps}"
+        )
 
     def __str__(self) -> str:
         which = " and ".join(name for name, is_packed in zip("ab", self.packed, strict=True) if is_packed)

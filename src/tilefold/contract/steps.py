@@ -20,14 +20,18 @@ def product_plan(candidate: Candidate, problem: Contraction, epilogue: Epilogue)
     extras, results = names("input", len(problem.dtypes))[2:], output_names(epilogue)
     sums = sums_dtype(problem.dtypes[0])
     workspaces: tuple[Buffer, ...] = ()
-    operands, before = OPERANDS, ()
+    operands: tuple[str, ...] = OPERANDS
+    before: tuple[Step, ...] = ()
     if any(candidate.packed):
         operands, before, workspaces = _packed(candidate, problem)
     if candidate.strategy == "whole":
         kernel = "product_whole" if epilogue.row is None else "product_rows"
         reads, chained = (*operands, *extras), candidate.chained
         early = chained or bool(before)
-        steps: tuple[Step, ...] = (*before, Launch(kernel, _tiling(candidate), reads, results, early, chained))
+        steps: tuple[Step, ...] = (
+            *before,
+            Launch(kernel, _tiling(candidate), reads, results, early, chained),
+        )
     elif candidate.finish is None:
         steps = (LibraryCall("finished_product", (*OPERANDS, *extras), results),)
     elif candidate.strategy == "cublas" and epilogue.only_relu and epilogue.result == problem.dtypes[0]:

@@ -90,32 +90,33 @@ def _tile_call(
 
 
 def _packing_call(step: Launch, problem: Contraction) -> Call:
+    """A launch that copies operands: the programs of a, then those of b."""
     packing: Packing = step.settings
-    first, *rest = [
-        (Pointer(problem.dtypes[n], problem.aligned[n]), *_lines(problem, n, packing))
-        for n in (0, 1)
-        if packing.packed[n]
+    which = [n for n in (0, 1) if packing.packed[n]]
+    lines = [_lines(problem, n, packing) for n in which]
+    records = [
+        (Pointer(problem.dtypes[n], problem.aligned[n]), *own) for n, own in zip(which, lines, strict=True)
     ]
-    second = rest[0] if rest else ()
-    programs = [math.ceil(x[2] / packing.lines) * x[4] for x in (first, *rest)]
-    pointers = tuple(Pointer(problem.dtypes[n], 16) for n in (0, 1) if packing.packed[n])
-    reaches = [math.prod(packed_shape(problem, n)) for n in (0, 1) if packing.packed[n]]
+    programs = [math.ceil(many / packing.lines) * blocks for _, many, _, blocks, _ in lines]
+    pointers = tuple(Pointer(problem.dtypes[n], 16) for n in which)
+    reaches = [math.prod(packed_shape(problem, n)) for n in which]
     constants = {
         "LINES": packing.lines,
         "BLOCK": packing.block,
-        "BOTH": bool(rest),
+        "BOTH": len(which) > 1,
         "WIDE": max(*_reaches(problem), *reaches) + packing.lines * packing.block > NARROW,
         "RELEASE": step.releases,
     }
     grid = launchable(sum(programs), problem.outputs, "matmul", "multiply")
-    arguments = (first, second, pointers, programs[0])
+    arguments = (records[0], records[-1] if len(which) > 1 else (), pointers, programs[0])
     return Call(step.kernel, "", arguments, tuple(constants.items()), grid, packing.num_warps, 1, step.early)
 
 
-def _lines(problem: Contraction, operand: int, packing: Packing) -> tuple[int, int, int, int]:
-    """The step from an operand's row in memory to the next, how many there are, elements of one, and blocks of it."""
+def _lines(problem: Contraction, operand: int, packing: Packing) -> tuple[int, int, int, int, int]:
+    """Of an operand's rows in memory: the step to the next, how many, elements of one, its blocks, the step along it."""
     lines, along, _ = lines_of(problem, operand)
-    return lines.strides[operand], lines.size, along.size, math.ceil(padded(along.size) / packing.block)
+    blocks = math.ceil(padded(along.size) / packing.block)
+    return lines.strides[operand], lines.size, along.size, blocks, along.strides[operand]
 
 
 def _finish_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilogue, source: str) -> Call:
@@ -129,7 +130,9 @@ def _finish_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilo
         _batch_sizes(problem),
     )
     # A library's product leaves one sum a result. Of one split no pitch is read: one kernel for all shapes.
-    splits, pitch = plan.shape_of("partial0") if any(b.name == "partial0" for b in plan.workspaces) else (1, 1)
+    splits, pitch = (
+        plan.shape_of("partial0") if any(b.name == "partial0" for b in plan.workspaces) else (1, 1)
+    )
     shared = {
         "LANES": finish.lanes,
         "SPLITS": splits,

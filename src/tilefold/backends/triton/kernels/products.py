@@ -81,7 +81,8 @@ def first_tiles(
 def multiply_tiles(
     at_a, at_b, a_step, tile_m, tile_n, split, rows, columns, depth, chunk,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr,
-    MASK_N: tl.constexpr, MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr, PACKED_A: tl.constexpr, PACKED_B: tl.constexpr,
+    MASK_N: tl.constexpr, MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    PACKED_A: tl.constexpr, PACKED_B: tl.constexpr,
 ):  # fmt: skip
     """[BLOCK_M, BLOCK_N] products summed over the split's share of K, from its first tiles on; `a_step` is a's along K.
 
@@ -133,7 +134,8 @@ def product_partials(
     a, b, p_ptr, rows, columns, depth, batch_sizes, chunk, splits, pitch,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
     BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr, PACKED_A: tl.constexpr, PACKED_B: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, PACKED_A: tl.constexpr, PACKED_B: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Partial products of one tile of results over one split of K.
 
@@ -261,14 +263,20 @@ def finish_products(
 
 
 def pack_lines(x, y_ptr, pid, LINES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):
-    """Copy LINES rows of BLOCK neighbours of one operand: `x` is (pointer, row step, rows, elements of a row, blocks of it)."""
+    """Copy LINES rows of BLOCK neighbours of one operand.
+
+    `x` is (pointer, row step, rows, elements of a row, blocks of it, step along it).
+    """
     pitch = (x[3] + 15) // 16 * 16
     line = (pid // x[4]) * LINES + tl.arange(0, LINES)
     place = (pid % x[4]) * BLOCK + tl.arange(0, BLOCK)
     if WIDE:
         line = line.to(tl.int64)
+        place = place.to(tl.int64)
     inside = (line < x[2])[:, None]
-    values = tl.load(x[0] + line[:, None] * x[1] + place[None, :], mask=inside & (place < x[3])[None, :], other=0.0)
+    values = tl.load(
+        x[0] + (line[:, None] * x[1] + place[None, :] * x[5]), mask=inside & (place < x[3])[None, :], other=0.0
+    )
     if WIDE:
         pitch = tl.cast(pitch, tl.int64)
     tl.store(y_ptr + line[:, None] * pitch + place[None, :], values, mask=inside & (place < pitch)[None, :])
