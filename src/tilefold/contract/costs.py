@@ -46,7 +46,8 @@ class Costs:
     Finish: all SMs write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `meet_us` is
     its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's, `cublas_deep_us` times the root of K what it
     takes for splits, and `cublas_loose` how many times as long it multiplies where elements are loaded one by one.
-    `pack_gb_per_s` is what all SMs read and write where operands are copied into rows of whole vectors.
+    `pack_gb_per_s` is what all SMs read and write where operands are copied into rows of whole vectors, `pack_us` a program's
+    way there and back (docs/experiments/products-packed.md).
     """
 
     launch_us: float = 3.4
@@ -81,7 +82,8 @@ class Costs:
     cublas_tflops: float = 6.8
     cublas_loose: float = 7.0
     cublas_deep_us: float = 0.04
-    pack_gb_per_s: float = 2500.0
+    pack_us: float = 1.2
+    pack_gb_per_s: float = 3000.0
 
 
 CORE_WARPS = 64  # that one SM holds
@@ -123,7 +125,7 @@ def _packing_us(packed: tuple[bool, bool], sizes: Sizes, device: Device, costs: 
     ]
     copied = 2 * sum(extents) * sizes.depth * sizes.itemsize
     begun_us = costs.dependent_us if device.overlaps else costs.next_us
-    return begun_us + costs.latency_us + copied / costs.pack_gb_per_s / 1e3
+    return begun_us + costs.pack_us + copied / costs.pack_gb_per_s / 1e3
 
 
 def programs_of(tile: Tile, splits: int, sizes: Sizes) -> int:

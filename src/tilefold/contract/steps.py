@@ -27,7 +27,7 @@ def product_plan(candidate: Candidate, problem: Contraction, epilogue: Epilogue)
     if candidate.strategy == "whole":
         kernel = "product_whole" if epilogue.row is None else "product_rows"
         reads, chained = (*operands, *extras), candidate.chained
-        early = chained or bool(before)
+        early = chained or (bool(before) and candidate.overlap)
         steps: tuple[Step, ...] = (
             *before,
             Launch(kernel, _tiling(candidate), reads, results, early, chained),
@@ -41,7 +41,8 @@ def product_plan(candidate: Candidate, problem: Contraction, epilogue: Epilogue)
         if candidate.strategy == "cublas":
             first: Step = LibraryCall("wide_product", OPERANDS, ("partial0",))
         else:
-            tiling, early = _tiling(candidate), candidate.chained or bool(before)
+            tiling = _tiling(candidate)
+            early = candidate.chained or (bool(before) and candidate.overlap)
             first = Launch("product_partials", tiling, operands, ("partial0",), early, candidate.overlap)
             workspaces += (Buffer("partial0", (candidate.splits, pitch_of(problem)), sums),)
         kernel = "finish_products" if epilogue.row is None else "finish_rows"
@@ -62,7 +63,9 @@ def _packed(
     made = tuple(Buffer(PACKED[n], packed_shape(problem, n), problem.dtypes[n]) for n in which)
     operands = tuple(PACKED[n] if n in which else OPERANDS[n] for n in (0, 1))
     reads, writes = tuple(OPERANDS[n] for n in which), tuple(buffer.name for buffer in made)
-    step = Launch("pack_operands", packing_of(problem, candidate.packed), reads, writes, False, True)
+    step = Launch(
+        "pack_operands", packing_of(problem, candidate.packed), reads, writes, False, candidate.overlap
+    )
     return operands, (step,), made
 
 

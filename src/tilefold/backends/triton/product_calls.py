@@ -97,14 +97,14 @@ def _packing_call(step: Launch, problem: Contraction) -> Call:
     records = [
         (Pointer(problem.dtypes[n], problem.aligned[n]), *own) for n, own in zip(which, lines, strict=True)
     ]
-    programs = [math.ceil(many / packing.lines) * blocks for _, many, _, blocks, _ in lines]
+    programs = [math.ceil(own[1] / packing.lines(n)) * own[3] for n, own in zip(which, lines, strict=True)]
     pointers = tuple(Pointer(problem.dtypes[n], 16) for n in which)
     reaches = [math.prod(packed_shape(problem, n)) for n in which]
     constants = {
-        "LINES": packing.lines,
-        "BLOCK": packing.block,
-        "BOTH": len(which) > 1,
-        "WIDE": max(*_reaches(problem), *reaches) + packing.lines * packing.block > NARROW,
+        "ELEMENTS": packing.elements,
+        "BLOCK": packing.blocks[which[0]],
+        "SECOND": packing.blocks[1] if len(which) > 1 else 0,
+        "WIDE": max(*_reaches(problem), *reaches) + packing.elements > NARROW,
         "RELEASE": step.releases,
     }
     grid = launchable(sum(programs), problem.outputs, "matmul", "multiply")
@@ -115,7 +115,7 @@ def _packing_call(step: Launch, problem: Contraction) -> Call:
 def _lines(problem: Contraction, operand: int, packing: Packing) -> tuple[int, int, int, int, int]:
     """Of an operand's rows in memory: the step to the next, how many, elements of one, its blocks, the step along it."""
     lines, along, _ = lines_of(problem, operand)
-    blocks = math.ceil(padded(along.size) / packing.block)
+    blocks = math.ceil(padded(along.size) / packing.blocks[operand])
     return lines.strides[operand], lines.size, along.size, blocks, along.strides[operand]
 
 

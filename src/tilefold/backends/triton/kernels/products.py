@@ -283,18 +283,20 @@ def pack_lines(x, y_ptr, pid, LINES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl
 
 
 def pack_operands(
-    first, second, y_ptrs, programs, LINES: tl.constexpr, BLOCK: tl.constexpr, BOTH: tl.constexpr, WIDE: tl.constexpr,
-    RELEASE: tl.constexpr,
+    first, second, y_ptrs, programs, ELEMENTS: tl.constexpr, BLOCK: tl.constexpr, SECOND: tl.constexpr,
+    WIDE: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
-    """Copy operands into rows of a multiple of 16 elements, zeros behind what they have: `programs` the first, the rest the
-    second."""
+    """Copy operands into rows of a multiple of 16 elements, zeros behind what they have.
+
+    A program copies ELEMENTS: `programs` the first, BLOCK neighbours of each row, the rest the second, SECOND neighbours, or 0.
+    """
     if RELEASE:
         gdc_launch_dependents()
     pid = tl.program_id(0)
-    if BOTH:
+    if SECOND:
         if pid < programs:
-            pack_lines(first, y_ptrs[0], pid, LINES, BLOCK, WIDE)
+            pack_lines(first, y_ptrs[0], pid, ELEMENTS // BLOCK, BLOCK, WIDE)
         else:
-            pack_lines(second, y_ptrs[1], pid - programs, LINES, BLOCK, WIDE)
+            pack_lines(second, y_ptrs[1], pid - programs, ELEMENTS // SECOND, SECOND, WIDE)
     else:
-        pack_lines(first, y_ptrs[0], pid, LINES, BLOCK, WIDE)
+        pack_lines(first, y_ptrs[0], pid, ELEMENTS // BLOCK, BLOCK, WIDE)
