@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tilefold.backends.triton.call import compile_for
-from tilefold.backends.triton.executable import interpret
+from tilefold.backends.triton.executable import interpret, interpret_call
 from tilefold.backends.triton.lower import calls_of
 from tilefold.contract.choose import candidates, choose_product
 from tilefold.contract.epilogue import make_epilogue
@@ -101,6 +101,34 @@ def test_the_launch_that_packs_lets_the_product_begin_early():
     assert plan.launched[0].releases
     assert plan.launched[1].reads == ("input0", "packed1")
     assert plan.shape_of("packed1") == (131, 64)
+
+
+def test_nothing_begins_early_where_a_chip_cannot():
+    a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((3000, 8000), (8000, 2001)))
+    problem = replace(canonical_product(a, b, []), aligned=(16, 16))
+    ending = make_epilogue(None, None, (), a.dtype, None)
+    ampere = replace(H200, capability=80, shared_bytes=166_912)
+    for device, early in ((H200, True), (ampere, False)):
+        chosen = choose_product(problem, device, cublas=False)
+        first, second, *_ = product_plan(chosen, problem, ending).launched
+        assert first.kernel == "pack_operands"
+        assert (first.releases, second.early) == (early, early)
+        assert chosen.tile.step_bytes(2) * chosen.tile.num_stages <= device.shared_bytes
+
+
+@interpreted
+def test_copied_rows_end_in_zeros():
+    """Rows of 301 and 19 elements, 2 and 32 of them a program."""
+    a, b = matrices(9, 19, 301)
+    plan, problem, ending = planned(a, b, (True, True), 1)
+    call = calls_of(plan, problem, ending, interpret=True)[0]
+    packing = plan.launched[0].settings
+    assert (packing.lines(0), packing.lines(1)) == (2, 32)
+    made = [torch.full(plan.shape_of(name), torch.nan, dtype=a.dtype) for name in ("packed0", "packed1")]
+    interpret_call(call, [a, b], made)
+    for operand, copy in zip((a, b), made, strict=True):
+        assert torch.equal(copy[:, : operand.shape[1]], operand)
+        assert not copy[:, operand.shape[1] :].any()
 
 
 def weighed(rows, columns, depth, batches=1):

@@ -288,7 +288,8 @@ def pack_operands(
 ):  # fmt: skip
     """Copy operands into rows of a multiple of 16 elements, zeros behind what they have.
 
-    A program copies ELEMENTS: `programs` the first, BLOCK neighbours of each row, the rest the second, SECOND neighbours, or 0.
+    A program copies ELEMENTS: `programs` of them the first operand, BLOCK neighbours of a row, the rest the second, SECOND of
+    a row; 0 where there is none.
     """
     if RELEASE:
         gdc_launch_dependents()
