@@ -103,17 +103,17 @@ def test_the_launch_that_packs_lets_the_product_begin_early():
     assert plan.shape_of("packed1") == (131, 64)
 
 
-def test_nothing_begins_early_where_a_chip_cannot():
-    a, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((3000, 8000), (8000, 2001)))
-    problem = replace(canonical_product(a, b, []), aligned=(16, 16))
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("splits", [1, 3])
+def test_nothing_begins_early_where_a_chip_cannot(splits, overlap):
+    a, b = matrices(37, 51, 131)
+    finish = finish_of(Sizes(37, 51, 131, 1, 2), splits) if splits > 1 else None
+    strategy = "split" if splits > 1 else "whole"
+    candidate = Candidate(strategy, TILE, splits, finish, overlap=overlap, packed=(True, True))
     ending = make_epilogue(None, None, (), a.dtype, None)
-    ampere = replace(H200, capability=80, shared_bytes=166_912)
-    for device, early in ((H200, True), (ampere, False)):
-        chosen = choose_product(problem, device, cublas=False)
-        first, second, *_ = product_plan(chosen, problem, ending).launched
-        assert first.kernel == "pack_operands"
-        assert (first.releases, second.early) == (early, early)
-        assert chosen.tile.step_bytes(2) * chosen.tile.num_stages <= device.shared_bytes
+    first, second, *_ = product_plan(candidate, canonical_product(a, b, []), ending).launched
+    assert first.kernel == "pack_operands"
+    assert (first.releases, second.early) == (overlap, overlap)
 
 
 @interpreted
