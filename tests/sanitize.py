@@ -58,6 +58,8 @@ MAPS = (
     ((7, 300, 129), 1),
     ((64, 50257), 1),
     ((3, 262144), 1),
+    ((32, 151936), 1),
+    ((16, 1 << 20), 1),
     ((40000, 96), 0),
     ((40001, 11), 1),
     ((999, 101), 1),
@@ -180,6 +182,7 @@ def _maps() -> Calls:
         tilefold.rms_norm(x, x.shape[1:], residual=x)
         weight = framed(torch.randn(x.shape[1:], device="cuda", dtype=dtype))
         tilefold.layer_norm(x, x.shape[1:], weight, weight)
+        tilefold.rms_norm(x, x.shape[1:], weight)
 
     for shape, dim in MAPS:
         for dtype in (torch.float32, torch.bfloat16):

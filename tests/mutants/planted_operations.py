@@ -231,9 +231,23 @@ OPERATIONS = (
     Mutant(
         "a ring's turns are read before they have come",
         "backends/triton/shared_calls.py",
-        "_waiting(stage.depth - turn)",
-        "_waiting(stage.depth)",
+        "return [stage.depth - turn for turn",
+        "return [stage.depth for turn",
         ("tests/test_rings.py::test_softmax[a program walks]",),
+    ),
+    Mutant(
+        "words of a weight that are kept are those of another turn",
+        "backends/triton/kernels/map_rings.py",
+        "ahead = some_of(ahead, len(ahead) // AHEAD, len(ahead) // AHEAD * (AHEAD - 1)) + words",
+        "ahead = words + some_of(ahead, len(ahead) // AHEAD, len(ahead) // AHEAD * (AHEAD - 1))",
+        ("tests/test_rings.py::test_words_of_weights_read_ahead[all kept for all rows-layer_norm-False]",),
+    ),
+    Mutant(
+        "turns that come again are mapped before they have",
+        "backends/triton/shared_calls.py",
+        "return [*whole, stage.depth - 1]",
+        "return [*whole, stage.depth]",
+        ("tests/test_rings.py::test_a_row_longer_than_a_ring_in_place",),
     ),
     Mutant(
         "a cluster's programs take the states of another meeting",
