@@ -42,7 +42,14 @@ SELECTIONS = (
     ((999, 13), 1),
     ((5000, 64), 0),
 )
-PRODUCTS = ((1, 7168, 256), (16, 8192, 16), (48, 20480, 48), (63, 1000, 65), (300, 512, 128))
+PRODUCTS = (
+    (1, 7168, 256),
+    (16, 8192, 16),
+    (48, 20480, 48),
+    (63, 1000, 65),
+    (300, 512, 128),
+    (601, 1301, 401),
+)
 # Rows and columns held whole, aligned and not, in rings (by programs and clusters that walk, too), in spans and in windows:
 # also more programs than a chip runs at a time.
 MAPS = (

@@ -435,6 +435,27 @@ MUTANTS = (
         "begin = split.to(tl.int64) * pitch",
         ("tests/backends/test_products.py::test_batches",),
     ),
+    Mutant(
+        "what lies behind a copied row is not zero",
+        "backends/triton/kernels/products.py",
+        "mask=inside & (place < x[3])[None, :], other=0.0",
+        "mask=inside, other=0.0",
+        ("tests/backends/test_packed_products.py::test_copied_rows_end_in_zeros",),
+    ),
+    Mutant(
+        "the second copied operand has the first one's rows",
+        "backends/triton/kernels/products.py",
+        "pack_lines(second, y_ptrs[1], pid - programs, ELEMENTS // SECOND, SECOND, WIDE)",
+        "pack_lines(second, y_ptrs[1], pid, ELEMENTS // SECOND, SECOND, WIDE)",
+        ("tests/backends/test_packed_products.py::test_copied_rows_end_in_zeros",),
+    ),
+    Mutant(
+        "a copy lets the product begin early on a chip that cannot",
+        "contract/steps.py",
+        "early = chained or (bool(before) and candidate.overlap)",
+        "early = chained or bool(before)",
+        ("tests/backends/test_packed_products.py::test_nothing_begins_early_where_a_chip_cannot",),
+    ),
     # ------------------------------------------------------------------------------------------------ contract
     Mutant(
         "without a bias the first extra tensor is left out",
