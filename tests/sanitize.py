@@ -42,7 +42,14 @@ SELECTIONS = (
     ((999, 13), 1),
     ((5000, 64), 0),
 )
-PRODUCTS = ((1, 7168, 256), (16, 8192, 16), (48, 20480, 48), (63, 1000, 65), (300, 512, 128))
+PRODUCTS = (
+    (1, 7168, 256),
+    (16, 8192, 16),
+    (48, 20480, 48),
+    (63, 1000, 65),
+    (300, 512, 128),
+    (601, 1301, 401),
+)
 # Rows and columns held whole, aligned and not, in rings (by programs and clusters that walk, too), in spans and in windows:
 # also more programs than a chip runs at a time.
 MAPS = (
@@ -51,6 +58,8 @@ MAPS = (
     ((7, 300, 129), 1),
     ((64, 50257), 1),
     ((3, 262144), 1),
+    ((32, 151936), 1),
+    ((16, 1 << 20), 1),
     ((40000, 96), 0),
     ((40001, 11), 1),
     ((999, 101), 1),
@@ -67,6 +76,9 @@ SCANS = (
     ((999, 13), 1),
     ((77, 4099), 1),
     ((3, 400_003), 1),
+    ((45, 1 << 15), 1),
+    ((40, 70_001), 1),
+    ((350_000, 56), 0),
     ((1, 1 << 21), 1),
     ((4097, 513), 0),
     ((70_001, 24), 0),
@@ -116,12 +128,17 @@ def _moves() -> Calls:
     import tilefold
     from backends.triton_cases import framed
 
-    def transpose(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        tilefold.transpose(framed(torch.ones(shape, device="cuda").to(dtype)), -1, -2)
+    def transpose(shape: tuple[int, ...], dims: tuple[int, int], dtype: torch.dtype) -> None:
+        tilefold.transpose(framed(torch.ones(shape, device="cuda").to(dtype)), *dims)
 
-    for shape in ((1000, 1000), (777, 4099), (5000, 8), (40, 8, 8), (5, 129, 64)):
+    shapes = ((1000, 1000), (777, 4099), (5000, 8), (40, 8, 8), (5, 129, 64), (5, 1, 701))
+    for shape, dims in (
+        *((shape, (-1, -2)) for shape in shapes),
+        ((6, 50, 301), (0, 1)),
+        ((7, 5, 6, 2601), (1, 2)),
+    ):
         for dtype in (torch.uint8, torch.bfloat16, torch.float32):
-            yield f"transpose of {shape}, {dtype}", partial(transpose, shape, dtype)
+            yield f"transpose of {shape}, {dims}, {dtype}", partial(transpose, shape, dims, dtype)
 
 
 def _selections() -> Calls:
@@ -173,6 +190,7 @@ def _maps() -> Calls:
         tilefold.rms_norm(x, x.shape[1:], residual=x)
         weight = framed(torch.randn(x.shape[1:], device="cuda", dtype=dtype))
         tilefold.layer_norm(x, x.shape[1:], weight, weight)
+        tilefold.rms_norm(x, x.shape[1:], weight)
 
     for shape, dim in MAPS:
         for dtype in (torch.float32, torch.bfloat16):

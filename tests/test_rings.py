@@ -21,7 +21,7 @@ from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
-from tilefold.planner.ring_forms import PROGRAM_BYTES, Rings
+from tilefold.planner.ring_forms import KEPT_WORDS, PROGRAM_BYTES, SM_REGISTERS, Rings
 from tilefold.planner.rings import vectors_of
 from tilefold.planner.view import view_of
 from tilefold.problem import Problem
@@ -92,6 +92,7 @@ SOFTMAX = {  # shape, dtype, ring
     "vectors beyond a share": ((5, 3000), BF16, ring(64, 2, 2, 3, 2, 2, parted=True)),
     "vectors beyond a share, a turn at a time": ((5, 3800), FP32, ring(64, 1, 8, 9, 2, 2, parted=True)),
     "ends before the last turn": ((5, 1300), FP32, ring(64, 1, 3, 4, 2, 2, parted=True)),
+    "longer than a ring": ((5, 3800), FP32, ring(64, 1, 8, 6, 2, 2, parted=True)),
     "several rows a program": ((7, 256), FP32, ring(16, 4, 1, 2, clusters=1, rows=4)),
     "several odd rows a program": ((6, 251), BF16, ring(16, 1, 3, 4, clusters=1, rows=4)),
 }
@@ -149,6 +150,34 @@ def test_a_weight_and_a_bias(held: bool) -> None:
     norm = kept(_norms, "layer_norm", n, 1e-5, (True, True), False)
     (got,) = executed(*norm, [x, weight, bias], held=held, **ring(64, 1, 3 - held, 4, clusters=2))
     check(got, F.layer_norm(x.double(), (n,), weight.double(), bias.double()))
+
+
+AHEAD = {  # shape, dtype of rows, of weights, turns ahead, ring
+    "all kept for all rows": ((5, 1024), BF16, BF16, 2, ring(64, 1, 2, 3, clusters=2, parted=True)),
+    "all kept, beyond a share": ((5, 3000), FP32, FP32, 3, ring(64, 2, 3, 4, 2, 2, parted=True)),
+    "all kept, wide": ((5, 3000), BF16, FP32, 3, ring(64, 1, 3, 4, 2, 1, parted=True)),
+    "some on their way": ((5, 3800), FP32, FP32, 3, ring(64, 1, 8, 9, 2, 2, parted=True)),
+    "some on their way, walking no rows": ((5, 3800), FP32, FP32, 4, ring(64, 1, 8, 8, 2, parted=True)),
+    "all at once, walking no rows": ((5, 3000), BF16, BF16, 3, ring(64, 1, 3, 3, 2, parted=True)),
+    "longer than a ring": ((5, 3800), FP32, FP32, 2, ring(64, 1, 8, 7, 2, 2, parted=True)),
+    "longer than two rings": ((5, 3900), FP32, FP32, 2, ring(64, 1, 8, 3, 2, 1, parted=True)),
+}
+
+
+@pytest.mark.parametrize(("call", "residual"), [("layer_norm", False), ("rms_norm", True)])
+@pytest.mark.parametrize("name", AHEAD)
+def test_words_of_weights_read_ahead(name: str, call: str, residual: bool) -> None:
+    (m, n), dtype, wide, ahead, form = AHEAD[name]
+    x, r = torch.randn(m, n).to(dtype), torch.randn(m, n).to(dtype)
+    weight, bias = torch.randn(n).to(wide), torch.randn(n).to(wide)
+    biased = call == "layer_norm"
+    norm = kept(_norms, call, n, 1e-5, (True, biased), residual)
+    got, *added = executed(*norm, [x, *[r] * residual, weight, *[bias] * biased], ahead=ahead, **form)
+    total = x.double() + (r.double() if residual else 0)
+    beside = [weight.double(), bias.double()] if biased else [weight.double()]
+    check(got, getattr(F, call)(total, (n,), *beside, eps=1e-5))
+    for t in added:
+        check(t, total)
 
 
 def test_what_rows_fold_to_where_numbers_are_none() -> None:
@@ -275,7 +304,7 @@ def test_planned_rings_hold_a_row_in_an_sms_memory(length: int, call: str, dtype
     assert masked < 3, "vectors are masked in a program's first and last turn alone"
     assert (stage.splits - 1) * share < length <= stage.splits * share
     assert stage.parted or not masked
-    assert stage.turns <= stage.depth
+    assert stage.turns <= stage.depth or stage.parted
     assert stage.shared_bytes + PROGRAM_BYTES <= H200.shared_bytes
     assert stage.block_outputs == 1 or stage.shared_bytes <= 48 << 10, "declared beside what Triton uses"
     assert stage.block_outputs > 1 or stage.num_warps > 1, (
@@ -283,6 +312,56 @@ def test_planned_rings_hold_a_row_in_an_sms_memory(length: int, call: str, dtype
     )
     assert stage.lanes * stage.block_outputs == 32 * stage.num_warps <= 1024
     assert str(stage) in str(plan)
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP32], ids=str)
+@pytest.mark.parametrize("call", ["rms_norm", "layer_norm", "rms_norm+residual"])
+@pytest.mark.parametrize("length", [149504, 151936, 180224])
+def test_programs_that_walk_keep_their_weights(length: int, call: str, dtype: torch.dtype) -> None:
+    """Where registers hold them: a whole row's words, and those of the turns that come meanwhile in shared memory."""
+    stage = planned_for(call, (2000, length), dtype).stages[0]
+    assert isinstance(stage, Rings)
+    assert stage.clusters > 0
+    assert stage.ahead == stage.turns < stage.depth
+    assert stage.ahead * stage.unroll * 4 <= KEPT_WORDS[stage.run]
+    assert stage.registers * stage.lanes <= SM_REGISTERS
+
+
+@pytest.mark.parametrize(
+    ("call", "length", "dtype"),
+    [
+        ("layer_norm", 70000, FP32),
+        ("layer_norm", 200704, BF16),
+        ("rms_norm", 40960, FP32),
+        ("rms_norm", 65536, BF16),
+    ],
+    ids=str,
+)
+def test_programs_keep_no_weights_where_turns_are_not_full_or_rows_are_short(
+    call: str, length: int, dtype: torch.dtype
+) -> None:
+    stage = planned_for(call, (3000, length), dtype).stages[0]
+    assert not isinstance(stage, Rings) or stage.ahead == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "dtype"),
+    [("softmax", FP32), ("rms_norm", FP32), ("layer_norm", FP32), ("layer_norm+residual", BF16)],
+    ids=str,
+)
+def test_a_part_of_rows_longer_than_rings_is_read_twice(call: str, dtype: torch.dtype) -> None:
+    stage = planned_for(call, (256, 1 << 20), dtype).stages[0]
+    assert isinstance(stage, Rings)
+    assert stage.depth < stage.turns
+    assert not isinstance(planned_for(call, (256, 1 << 22), dtype).stages[0], Rings)
+
+
+def test_a_row_longer_than_a_ring_in_place() -> None:
+    x = torch.randn(5, 3800)
+    want = torch.softmax(x.double(), 1)
+    plan, problem, row, _ = planned(*kept(_shares, False), [x], **ring(64, 1, 8, 3, 2, 2, parted=True))
+    run_plan(plan, problem, row, [x], [x], 90)
+    check(x, want)
 
 
 @pytest.mark.parametrize("rows", [1, 4096])

@@ -12,7 +12,7 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.planner import moves
 from tilefold.planner.device import H200
 from tilefold.planner.moves import Move
-from tilefold.planner.plan import LibraryCall
+from tilefold.planner.plan import Launch, LibraryCall, Step
 from tilefold.requests import Rearrangement
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from xray.running import run_call
@@ -169,13 +169,20 @@ def test_refusals(name: str) -> None:
 
 
 def test_what_changes_no_places_is_a_plain_copy() -> None:
-    for x in (torch.empty(5, 1, 7), torch.empty(7, 5).T):
-        view = x.transpose(0, 1)
-        request = Rearrangement(tuple(view.shape), view.dtype, "run_to_run")
-        (step,) = request.plan([view], H200, library=True)[1].steps
-        assert isinstance(step, LibraryCall)
-    (step,) = request.plan([torch.empty(7, 5).T], H200, library=True)[1].steps
-    assert not isinstance(step, LibraryCall)
+    """A kernel's up to 128 MiB moved, torch's beyond."""
+    assert isinstance(first_step(torch.empty(5000, 1, 7000, device="meta").transpose(0, 1)), LibraryCall)
+    assert not isinstance(first_step(torch.empty(5000, 7000, device="meta").T), LibraryCall)
+    for x in (torch.empty(5, 1, 7000), torch.empty(7000, 5).T):
+        step = first_step(x.transpose(0, 1))
+        assert isinstance(step, Launch)
+        assert (step.settings.block_rows, step.settings.block_columns) == (1, 2048)
+        check(x, 0, 1)
+
+
+def first_step(view: Tensor) -> Step:
+    request = Rearrangement(tuple(view.shape), view.dtype, "run_to_run")
+    (step,) = request.plan([view], H200, library=True)[1].steps
+    return step
 
 
 def chosen(view: Tensor) -> Move:
@@ -208,12 +215,47 @@ def test_results_are_kept_in_the_l2_unless_they_are_far_larger() -> None:
     assert not chosen(lying(1 << 15, 1 << 15)).keep
 
 
+def test_what_stays_nearest_is_copied_in_runs() -> None:
+    """At least a line of the L2 that is contiguous on both sides: a tile is runs that are neighbours in the result."""
+    x = numbers(5, 7, 6, 35)
+    move = chosen(x.transpose(1, 2))
+    assert (move.rows.size, move.columns.size, [d.size for d in move.outer]) == (42, 35, [5])
+    assert (move.block_rows, move.block_columns) == (16, 64)
+    check(x, 1, 2, "interpret")
+    assert chosen(torch.empty(8, 3368, 2632, device="meta").transpose(0, 1)).block_columns == 1024
+    for narrow in (x[..., :31], x.to(torch.int8)):
+        assert chosen(narrow.contiguous().transpose(1, 2)).columns.size > 35
+
+
+def test_small_tensors_are_more_and_smaller_tiles() -> None:
+    """Eight programs for each SM, unless tiles would be below 2 KiB or a side that is one tile's were cut."""
+    move = chosen(lying(3, 747, 745))
+    assert (move.block_rows, move.block_columns) == (32, 32)
+    assert chosen(lying(21737, 16)).block_rows * chosen(lying(21737, 16)).block_columns == 1024
+    whole = chosen(lying(127, 79712, dtype=torch.int8))
+    assert whole.programs < 8 * H200.sms
+    assert whole.block_rows == 128
+
+
 def test_groups_of_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last group is lower than the others."""
     monkeypatch.setattr(moves, "STRIP", 0)
     x = numbers(35 * 128 + 3, 70, dtype=torch.bfloat16)
     assert chosen(x.T).group == moves.GROUP
     check(x, 0, 1, "interpret")
+
+
+def test_programs_lie_on_three_axes_where_those_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An axis beyond the first one holds 65535. Numbered in one row, programs find the same tiles."""
+    assert chosen(lying(8, 1000, 128)).spread
+    assert not chosen(lying(70000, 40, 1000)).spread
+    x = numbers(4, 33, 3, 40, dtype=torch.bfloat16)
+    call = planned(x.transpose(1, 3))
+    assert call.programs == call.grid * call.across[0] * call.across[1] > call.grid
+    monkeypatch.setattr(moves, "MOST_ACROSS", 0)
+    alone = planned(x.transpose(1, 3))
+    assert (alone.grid, alone.across) == (call.programs, (1, 1))
+    check(x, 1, 3, "interpret")
 
 
 def planned(view: Tensor) -> calls.Call:
@@ -235,6 +277,32 @@ def test_both_sides_are_whole_vectors_and_sectors(dtype: torch.dtype) -> None:
         moved = global_cost(outcome.accesses)
         assert moved.sectors == moved.ideal
         assert shared_cost(outcome.accesses).conflicts == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "dtype"),
+    [
+        ((5, 6, 3, 93), (0, 2), torch.int8),
+        ((3, 5, 70, 35), (1, 2), torch.float32),
+        ((9, 33, 35), (1, 2), torch.bfloat16),
+        ((3, 70, 37), (1, 2), torch.float32),
+    ],
+    ids=str,
+)
+def test_threads_go_along_what_lies_side_by_side(
+    shape: tuple[int, ...], dims: tuple[int, int], dtype: torch.dtype
+) -> None:
+    """Sizes that no power of two divides, between dims of one side: answers, and few sectors more than needed.
+
+    Across what lies side by side, these move 2.7 to 16 times as many.
+    """
+    x = numbers(*shape, dtype=dtype)
+    view = x.transpose(*dims)
+    result = torch.empty(view.shape, dtype=dtype)
+    outcomes = run_call(planned(view), [view], [result], 90)
+    assert same(result, view)
+    moved = [global_cost(outcome.accesses) for outcome in outcomes]
+    assert sum(m.sectors for m in moved) < 2.1 * sum(m.ideal for m in moved)
 
 
 @pytest.mark.parametrize("shape", [(33, 130), (130, 33), (64, 3), (3, 5, 65), (3, 37, 50)], ids=str)

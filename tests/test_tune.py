@@ -247,7 +247,10 @@ class Drawn(MadeUp):
 def test_a_sample_holds_what_the_model_likes_and_what_it_does_not() -> None:
     stand = Drawn(tune_products.Shape("bf16", 100, 64, 4097, relu=False))
     plans = sample_products.plans_of(stand, random.Random(1))
-    assert {plan.strategy for plan in plans} == {"split", "cublas"}  # one launch would take far longer
+    assert {plan.strategy for plan in plans} == {"split", "whole", "cublas"}
+    assert all(
+        any(plan.packed) for plan in plans if plan.strategy == "whole"
+    )  # else one would take far longer
     assert len({(p.tile.block_m, p.tile.block_n) for p in plans if p.tile}) > 3
     assert len(plans) == len(set(plans)) < 30
 

@@ -36,8 +36,9 @@ def matmul(
     Args:
         a: [.., M, K], or a vector [K]; float16, bfloat16, float32, float64, float8 (e4m3fn, e5m2), int8,
             uint8, int16, or on a CPU int32 or int64.
-        b: [K, N] or [.., K, N], or a vector [K], of a's dtype. Any strides of both are read in place on a GPU (a CPU's
-            product may make temporaries), and any M, N and K: K = 0 leaves zeros to the epilogue.
+        b: [K, N] or [.., K, N], or a vector [K], of a's dtype. Any strides of both are read in place on a GPU (but
+            rows that begin between vectors may be copied first, where that is faster; a CPU's product may make temporaries),
+            and any M, N and K: K = 0 leaves zeros to the epilogue.
         bias: a tensor that broadcasts to the result, [N] as a rule, added to the accumulator.
         epilogue: "relu", "gelu" (by erf), "silu", "sigmoid", "tanh", or a function of the accumulator and one element of each
             of `epilogue_args`, written with tilefold.math: for a residual, a scale of each column, or the scales of float8.

@@ -135,6 +135,7 @@ PLANS = {
     "whole": Candidate("whole", Tile(16, 16, 32, 1, 2)),
     "split": Candidate("split", Tile(16, 32, 32, 1, 2), 3, Finish(32, 2, 1)),
     "early": Candidate("split", Tile(16, 32, 32, 1, 2), 3, Finish(32, 2, 1), overlap=True, chained=True),
+    "packed": Candidate("whole", Tile(16, 32, 32, 1, 2), overlap=True, packed=(True, True)),
 }
 
 
@@ -147,9 +148,8 @@ def test_products(machine: Machine, name: str) -> None:
     (got,) = run(machine, request, [a, b, bias], plan)
     want = torch.relu(a.double() @ b.double() + bias)
     torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-3)
-    assert machine.launched == (
-        ["product_whole"] if name == "whole" else ["product_partials", "finish_products"]
-    )
+    launches = {"whole": ["product_whole"], "packed": ["pack_operands", "product_whole"]}
+    assert machine.launched == launches.get(name, ["product_partials", "finish_products"])
 
 
 def test_rows_of_a_product_are_results_too(machine: Machine) -> None:

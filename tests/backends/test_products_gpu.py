@@ -58,6 +58,25 @@ def test_products(
         near(tilefold.matmul(a, b, guarantee=guarantee), a, b)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_copied_operands(dtype: torch.dtype, transposed: bool) -> None:
+    """Odd rows that are copied first: the same bits each time, and from a graph."""
+    a, b = filled((1201, 5001), dtype).cuda(), filled((5001, 1341), dtype, 1).cuda()
+    a = a.mT.contiguous().mT if transposed else a
+    kernels = [step.kernel for step in tilefold.explain_plan((a, b), tilefold.matmul).launched]
+    assert kernels[0] == "pack_operands"
+    first = tilefold.matmul(a, b)
+    near(first, a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        again = tilefold.matmul(a, b)
+    for _ in range(3):
+        graph.replay()
+        assert torch.equal(again, first)
+        assert torch.equal(tilefold.matmul(a, b), first)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
 def test_bytes(dtype: torch.dtype) -> None:
     a, b = filled((17, 4096), dtype).cuda(), filled((4096, 40), dtype, 1).cuda()

@@ -57,6 +57,12 @@ ROWS = {
     "aligned, ahead": ScanTile(1, 32, True, 2, 1, chunk=4, stored=2, align=2, ahead=True),
     "aligned, several rows": ScanTile(4, 64, True, 2, 2, chunk=2, stored=2, align=2),
     "aligned, shared": ScanTile(1, 32, True, 4, 1, chunk=4, stored=4, shares=1, group=2, groups=2, align=4),
+    "shared, one look": ScanTile(
+        1, 32, True, 4, 1, chunk=4, stored=4, shares=1, group=2, groups=1, split=True
+    ),
+    "aligned, shared in bands": ScanTile(
+        1, 32, True, 4, 1, chunk=4, stored=4, shares=1, group=2, groups=1, align=4, split=True, band=2
+    ),
 }
 COLUMNS = {
     "walked": ScanTile(4, 4, False, 1, 1),
@@ -129,7 +135,8 @@ def test_rows(name: str, work: Work) -> None:
     length = {"walked": 65, "several rows": 63, "walked chunks": 64, "aligned, several rows": 63}.get(
         name, 150
     )
-    check(MATRICES, drawn(MATRICES, (2, length)), 1, ROWS[name], work)
+    rows = 3 if ROWS[name].band else 2  # the last band has one row
+    check(MATRICES, drawn(MATRICES, (rows, length)), 1, ROWS[name], work)
 
 
 @pytest.mark.parametrize("length", [31, 33, 62, 64, 97])
@@ -181,6 +188,55 @@ def test_what_columns_that_begin_between_vectors_and_permuted_inputs_take() -> N
     assert (beside.by_rows, beside.lines, beside.shares) == (True, 16, 0)
     assert tile_of((2, 20, 1 << 20), 1, (0, 2, 1)).shares > 0
     assert tile_of((60, 128, 5000), 1, (0, 2, 1), "batch_invariant").lines == 1
+
+
+def test_what_shared_rows_and_columns_take() -> None:
+    def tile(
+        rows: int, length: int, dtype: torch.dtype = torch.float32, monoid: Monoid = monoids.SUM, dim: int = 1
+    ) -> ScanTile:
+        x = torch.empty((rows, length), dtype=dtype, device="meta")
+        program = programs.specialize(monoid.total, (dtype,))
+        problem = scans.scan_problem([x], dim, "run_to_run")
+        found = scans.plan_scan(problem, program, Work(), H200, "run_to_run").stages[0]
+        assert isinstance(found, ScanTile)
+        return found
+
+    many = tile(2048, 1 << 17)
+    assert (many.shares, many.band, many.group, many.groups, many.split) == (16, 4, 128, 1, False)
+    assert tile(2048, (1 << 17) + 4).shares == 0  # not whole
+    assert tile(2048, 1 << 17, torch.bfloat16).shares == 0
+    assert tile(200, 1 << 15).band == 4
+    assert tile(132 * 16, 1 << 14).shares == 0  # few of a row
+    assert tile(132, 1 << 17).shares == 0  # few in all
+    ragged = tile(100, 500_001)
+    assert (ragged.align, ragged.band, ragged.split, ragged.registers) == (4, 4, True, 128)
+    lone = tile(5, 4_000_004)
+    assert (lone.align, lone.band, lone.split, lone.registers) == (1, 0, True, 0)
+    assert not tile(5, 4_000_004, monoid=monoids.CUMMAX).split
+    assert (tile(64, 1 << 18, monoid=monoids.CUMMAX).group, tile(64, 1 << 18).band) == (128, 4)
+    assert tile(1 << 20, 56, torch.bfloat16, dim=0).lines == 64
+    assert tile(1 << 20, 40, torch.bfloat16, dim=0).lines == 16  # lanes would idle
+    assert tile(20_000, 64, torch.bfloat16, dim=0).lines == 16  # few shares
+    assert not tile(4096, 4096, monoid=monoids.LOGSUMEXP, dim=0).ahead
+
+
+@pytest.mark.parametrize("monoid", [monoids.SUM, monoids.CUMMAX], ids=["one word", "two words"])
+def test_of_one_look_each_thread_has_a_word_of_its_own(monoid: Monoid) -> None:
+    """So that no two warps wait for the same word and meet what only one of them has found."""
+    program = programs.specialize(monoid.total, (torch.float32,))
+    x = torch.empty((1, 1 << 22), device="meta")
+    problem = scans.scan_problem([x], 1, "run_to_run")
+    plan = scans.plan_scan(problem, program, Work(), H200, "run_to_run")
+    tile = plan.launched[0].settings
+    assert (tile.group, tile.groups, tile.num_warps) == (128, 1, 4)
+    (call,) = calls_of(plan, problem, program)
+    text = calls.compile_for(call, 90).asm["ttgir"]
+    layouts = dict(re.findall(r"^(#\w+) = (.*)$", text, re.MULTILINE))
+    seen = re.findall(r"elementwise_inline_asm.*ld\.relaxed.*-> tensor<128x1xi64, (#\w+)>", text)
+    assert len(seen) == 2 * scans.state_words(scans.scan_program(program, Work(), 1 << 22))
+    for name in seen:
+        for part in ("sizePerThread = [1, 1]", "threadsPerWarp = [32, 1]", "warpsPerCTA = [4, 1]"):
+            assert part in layouts[name]
 
 
 @pytest.mark.parametrize("length", [1, 32, 33, 127, 129])
@@ -358,6 +414,14 @@ def test_tickets_give_the_order_whichever_program_begins_first(monkeypatch: pyte
     tile = replace(ROWS["shared by a chain"], group=4, groups=2)
     for work in (Work(), Work(reverse=True, exclusive=True)):
         check(POSITIONS, drawn(POSITIONS, (2, 32 * 17 + 5)), 1, tile, work, machine=True)
+    check(
+        POSITIONS,
+        drawn(POSITIONS, (3, 32 * 5 + 5)),
+        1,
+        ROWS["aligned, shared in bands"],
+        Work(),
+        machine=True,
+    )
 
 
 def test_ptx_of_columns() -> None:

@@ -325,6 +325,7 @@ def test_several_suites_share_a_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     for name in ("transpose", "topk"):
         assert f"{name}: copy " in shown
+        assert f"{name}: seconds of " in shown
         assert f"written: {tmp_path / name}.json" in shown
         cases = read_results(tmp_path / f"{name}.json").cases
         assert {m.status for case in cases for m in case.measurements} == {"ok"}

@@ -54,9 +54,30 @@ MUTANTS = (
     Mutant(
         "programs take shares by their own numbers",
         "backends/triton/kernels/scans.py",
-        'pid = tl.atomic_add(words_ptr, 1, sem="relaxed")',
-        "pid = tl.program_id(0).to(tl.int64)",
+        'ticket = tl.atomic_add(words_ptr, 1, sem="relaxed")',
+        "ticket = tl.program_id(0).to(tl.int64)",
         ("tests/backends/test_scans.py::test_tickets_give_the_order_whichever_program_begins_first",),
+    ),
+    Mutant(
+        "rows of later bands are the first band's",
+        "backends/triton/kernels/scans.py",
+        "block = band * BAND + ticket % beside",
+        "block = ticket % beside",
+        ("tests/backends/test_scans.py::test_rows[aligned, shared in bands-exclusive]",),
+    ),
+    Mutant(
+        "the first share of a row that begins between vectors is taken for whole",
+        "backends/triton/kernels/scans.py",
+        "& ((place > 0) | (ALIGN == 1))",
+        "& ((place >= 0) | (ALIGN == 1))",
+        ("tests/backends/test_scans.py::test_rows[aligned, shared in bands-backward]",),
+    ),
+    Mutant(
+        "a carry of one look forgets the groups before it",
+        "backends/triton/kernels/scans.py",
+        "* LINES + lane, beyond, keep, carries)",
+        "* LINES + lane, own, keep, carries)",
+        ("tests/backends/test_scans.py::test_rows[shared, one look-backward]",),
     ),
     Mutant(
         "prefixes far below their chunk's base are taken for sums",
@@ -413,6 +434,27 @@ MUTANTS = (
         "begin = split.to(tl.int64) * pitch + batch * rows * columns",
         "begin = split.to(tl.int64) * pitch",
         ("tests/backends/test_products.py::test_batches",),
+    ),
+    Mutant(
+        "what lies behind a copied row is not zero",
+        "backends/triton/kernels/products.py",
+        "mask=inside & (place < x[3])[None, :], other=0.0",
+        "mask=inside, other=0.0",
+        ("tests/backends/test_packed_products.py::test_copied_rows_end_in_zeros",),
+    ),
+    Mutant(
+        "the second copied operand has the first one's rows",
+        "backends/triton/kernels/products.py",
+        "pack_lines(second, y_ptrs[1], pid - programs, ELEMENTS // SECOND, SECOND, WIDE)",
+        "pack_lines(second, y_ptrs[1], pid, ELEMENTS // SECOND, SECOND, WIDE)",
+        ("tests/backends/test_packed_products.py::test_copied_rows_end_in_zeros",),
+    ),
+    Mutant(
+        "a copy lets the product begin early on a chip that cannot",
+        "contract/steps.py",
+        "early = chained or (bool(before) and candidate.overlap)",
+        "early = chained or bool(before)",
+        ("tests/backends/test_packed_products.py::test_nothing_begins_early_where_a_chip_cannot",),
     ),
     # ------------------------------------------------------------------------------------------------ contract
     Mutant(

@@ -21,6 +21,20 @@ OPERATIONS = (
         ("tests/test_transposition.py::test_edges_from_the_ptx",),
     ),
     Mutant(
+        "threads load a transpose's tile along what lies far apart",
+        "backends/triton/move_calls.py",
+        '"LOADS": move.loads_along',
+        '"LOADS": ""',
+        ("tests/test_transposition.py::test_threads_go_along_what_lies_side_by_side",),
+    ),
+    Mutant(
+        "threads store a transpose's tile along what lies far apart",
+        "backends/triton/kernels/moves.py",
+        'BLOCK_N if STORES == "columns" else 0',
+        "0",
+        ("tests/test_transposition.py::test_threads_go_along_what_lies_side_by_side",),
+    ),
+    Mutant(
         "ties go to the higher index",
         "backends/triton/kernels/selections.py",
         "(key_b == key_a) & (place_b < place_a)",
@@ -173,8 +187,8 @@ OPERATIONS = (
     Mutant(
         "groups of shares are combined before what came before them",
         "backends/triton/kernels/scans.py",
-        "before = COMBINE(*before, *far)",
-        "before = COMBINE(*far, *before)",
+        "before = COMBINE(*SELECT(big > 0, *given, *start), *far)",
+        "before = COMBINE(*far, *SELECT(big > 0, *given, *start))",
         ("tests/backends/test_scans.py::test_rows[shared-backward]",),
     ),
     Mutant(
@@ -231,9 +245,23 @@ OPERATIONS = (
     Mutant(
         "a ring's turns are read before they have come",
         "backends/triton/shared_calls.py",
-        "_waiting(stage.depth - turn)",
-        "_waiting(stage.depth)",
+        "return [stage.depth - turn for turn",
+        "return [stage.depth for turn",
         ("tests/test_rings.py::test_softmax[a program walks]",),
+    ),
+    Mutant(
+        "words of a weight that are kept are those of another turn",
+        "backends/triton/kernels/map_rings.py",
+        "ahead = some_of(ahead, len(ahead) // AHEAD, len(ahead) // AHEAD * (AHEAD - 1)) + words",
+        "ahead = words + some_of(ahead, len(ahead) // AHEAD, len(ahead) // AHEAD * (AHEAD - 1))",
+        ("tests/test_rings.py::test_words_of_weights_read_ahead[all kept for all rows-layer_norm-False]",),
+    ),
+    Mutant(
+        "turns that come again are mapped before they have",
+        "backends/triton/shared_calls.py",
+        "return [*whole, stage.depth - 1]",
+        "return [*whole, stage.depth]",
+        ("tests/test_rings.py::test_a_row_longer_than_a_ring_in_place",),
     ),
     Mutant(
         "a cluster's programs take the states of another meeting",
@@ -326,5 +354,26 @@ OPERATIONS = (
         "height = tl.minimum(row_blocks - first, group)",
         "height = group",
         ("tests/test_transposition.py::test_groups_of_tiles",),
+    ),
+    Mutant(
+        "runs of memory shorter than a line are copied one by one, longer ones are not",
+        "planner/moves.py",
+        "across.size < line and",
+        "across.size >= line and",
+        ("tests/test_transposition.py::test_what_stays_nearest_is_copied_in_runs",),
+    ),
+    Mutant(
+        "a side that is one tile's is cut before SMs are idle",
+        "planner/moves.py",
+        "FEW if whole or height",
+        "FEW if height",
+        ("tests/test_transposition.py::test_small_tensors_are_more_and_smaller_tiles",),
+    ),
+    Mutant(
+        "a plain copy of any size is a kernel's",
+        "planner/moves.py",
+        "2 * problem.bytes_read > PLAIN",
+        "2 * problem.bytes_read < 0",
+        ("tests/test_transposition.py::test_what_changes_no_places_is_a_plain_copy",),
     ),
 )

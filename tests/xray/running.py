@@ -211,7 +211,7 @@ def run_call(
             values.append(memory.place(f"t{i}", held) + offset - leaf.before)
         elif leaf != 1:
             values.append(leaf)
-    outcomes = run_grid(kernel, memory, values, (call.grid, 1, 1), cluster=call.cluster)
+    outcomes = run_grid(kernel, memory, values, (call.grid, *call.across), cluster=call.cluster)
     for i, tensor in enumerate(outputs, start=len(inputs)):
         stored = torch.from_numpy(memory.read(f"t{i}", np.uint8)[: tensor.nbytes])
         tensor.copy_(stored.view(tensor.dtype).view(tensor.shape))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +28,8 @@ EMPTY = "empty "
 class Bench:
     """What all cases of a run share. `host` measures the host's cost with many more calls.
 
-    `unfit` says of a case and a variant why it must not be compiled here.
+    `unfit` says of a case and a variant why it must not be compiled here. `spent` counts the seconds that went to inputs and
+    references, to each variant's compilation and answers, and to times.
     """
 
     device: str
@@ -39,6 +42,16 @@ class Bench:
     host: bool = False
     unfit: Mapping[tuple[str, str], str] = field(default_factory=dict)
     ready: dict[str, Ready] = field(default_factory=dict)
+    spent: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def spending(self, what: str) -> Iterator[None]:
+        """Count what is done within it."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[what] = self.spent.get(what, 0.0) + time.perf_counter() - start
 
 
 @dataclass(frozen=True)
@@ -72,14 +85,19 @@ def measure_case(bench: Bench, case: Case, variants: Sequence[Variant]) -> CaseR
     """Everything about one case. What fails is a row that says so, never the end of the run."""
     blank = blank_case(case, variants, bench.limits.copy_gb_per_s)
     try:
-        probes = gate.probes_of(case, bench.device)
-        traps.check_input(probes[0].x, case.name)
-        x = case.like(probes[0].x)
+        with bench.spending("references"):
+            probes = gate.probes_of(case, bench.device)
+            traps.check_input(probes[0].x, case.name)
+            x = case.like(probes[0].x)
         bench.ready.clear()
-        rows = {v.name: _admit(bench, case, v, x, probes) for v in variants}
+        rows = {}
+        for variant in variants:
+            with bench.spending(variant.name):
+                rows[variant.name] = _admit(bench, case, variant, x, probes)
         x.copy_(probes[0].x)  # a variant that was refused may have left anything
         del probes
-        rows, empty_us = _time_all(bench, blank, rows, x, {v.name: v for v in variants})
+        with bench.spending("times"):
+            rows, empty_us = _time_all(bench, blank, rows, x, {v.name: v for v in variants})
         cold = traps.cold_note(case.input_bytes, bench.cache_bytes, bench.stopwatch.clock.flush_bytes)
         notes = tuple(note for note in (cold, bench.watch.look()) if note)
     except Exception as error:

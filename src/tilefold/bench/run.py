@@ -125,6 +125,7 @@ def measure_suite(
             if time.monotonic() - kept_at > KEPT_EVERY_S:
                 keep()
                 kept_at = time.monotonic()
+        display.say(f"{suite.name}: {spent_in_words(bench)}")
         return keep(*copy_once_more(bench))
     except KeyboardInterrupt:
         keep(None, f"interrupted after {finished} of {len(cases)} cases")
@@ -145,6 +146,12 @@ def limits_in_words(bench: Bench) -> str:
     """The copy's speed and what empty launches take."""
     empties = ", ".join(f"{kind}: {us:.2f} us" for kind, us in bench.limits.empty_us.items())
     return f"copy {bench.limits.copy_gb_per_s:.0f} GB/s; empty launches {empties or 'none on a CPU'}"
+
+
+def spent_in_words(bench: Bench) -> str:
+    """Where the seconds of a suite's cases went, what took most first."""
+    spent = sorted(bench.spent.items(), key=lambda item: -item[1])
+    return "seconds of " + ", ".join(f"{what} {seconds:.0f}" for what, seconds in spent)
 
 
 def copy_once_more(bench: Bench) -> tuple[float | None, str] | tuple[float]:

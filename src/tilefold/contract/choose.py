@@ -30,7 +30,7 @@ from tilefold.contract.operands import (
 )
 from tilefold.contract.plan import Asked, Candidate, Sizes, Tile
 from tilefold.contract.steps import nothing, product_plan
-from tilefold.contract.tiles import finish_of, splits_of, spreading_bytes, tiles_of
+from tilefold.contract.tiles import finish_of, packed_tiles_of, splits_of, spreading_bytes, tiles_of
 from tilefold.contract.tuned import costs_of, tuned_plan
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.plan import Plan
@@ -69,9 +69,8 @@ def choose_product(
     plan = _chosen(sizes, asked, chip)
     if guarantee == "batch_invariant":
         plan = replace(plan, reason=f"whatever the rows, as for {plan.reason}")
-    return replace(
-        plan, overlap=plan.strategy == "split" and device.overlaps, precision=precision, guarantee=guarantee
-    )
+    follows = plan.strategy == "split" or any(plan.packed)
+    return replace(plan, overlap=follows and device.overlaps, precision=precision, guarantee=guarantee)
 
 
 def plan_tensors(
@@ -138,11 +137,27 @@ def candidates(sizes: Sizes, asked: Asked, device: Device, costs: Costs | None =
         if splits == 1 or splits * sizes.outputs * 4 <= PARTIAL_BYTES
         for plan in _tiled(tile, splits, sizes, asked, device)
     ]
+    plans += _packed(sizes, asked, device)
     if asked.cublas:
         finish = None if asked.finished else finish_of(sizes, 1, asked.row)
         plans.append(Candidate("cublas", finish=finish))
     used = costs or Costs()
     return [replace(plan, time_us=plan_us(plan, sizes, asked, device, used)) for plan in plans]
+
+
+def _packed(sizes: Sizes, asked: Asked, device: Device) -> list[Candidate]:
+    """Plans that first copy the operands whose elements are loaded one by one: matrices of half precision, no batches."""
+    if not any(sizes.loose) or sizes.batches > 1 or sizes.itemsize != 2:
+        return []
+    vectors = replace(sizes, loose=(False, False))
+    return [
+        replace(plan, packed=sizes.loose)
+        for tile in packed_tiles_of(vectors, asked, device)
+        for splits in splits_of(sizes.depth, tile)
+        if splits == 1 or splits * sizes.outputs * 4 <= PARTIAL_BYTES
+        for plan in _tiled(tile, splits, vectors, asked, device)
+        if not plan.chained
+    ]
 
 
 def _tiled(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Device) -> Iterator[Candidate]:

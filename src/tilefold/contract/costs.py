@@ -13,7 +13,7 @@ what they need of the SM together counts, and a part of the shorter.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -46,6 +46,8 @@ class Costs:
     Finish: all SMs write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `meet_us` is
     its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's, `cublas_deep_us` times the root of K what it
     takes for splits, and `cublas_loose` how many times as long it multiplies where elements are loaded one by one.
+    `pack_gb_per_s` is what all SMs read and write where operands are copied into rows of whole vectors, `pack_us` a program's
+    way there and back (docs/experiments/products-packed.md).
     """
 
     launch_us: float = 3.4
@@ -80,6 +82,8 @@ class Costs:
     cublas_tflops: float = 6.8
     cublas_loose: float = 7.0
     cublas_deep_us: float = 0.04
+    pack_us: float = 1.2
+    pack_gb_per_s: float = 3000.0
 
 
 CORE_WARPS = 64  # that one SM holds
@@ -103,10 +107,25 @@ def plan_us(plan: Candidate, sizes: Sizes, asked: Asked, device: Device, costs: 
     """What the model expects of a plan, in microseconds of a CUDA graph."""
     if plan.tile is None:
         return _cublas_us(sizes, asked, plan.finish is None, device, costs)
-    time_us = _tiles_us(plan.tile, plan.splits, sizes, asked, device, costs)
+    packing_us = 0.0
+    if any(plan.packed):
+        packing_us = _packing_us(plan.packed, sizes, device, costs)
+        left = tuple(loose and not packed for loose, packed in zip(sizes.loose, plan.packed, strict=True))
+        sizes = replace(sizes, loose=(left[0], left[1]))
+    time_us = packing_us + _tiles_us(plan.tile, plan.splits, sizes, asked, device, costs)
     time_us += _finish_us(plan.finish, plan.splits, sizes, device, costs) if plan.finish else 0.0
     crowded = share_of(plan.tile, plan.splits, sizes, device) > 1
     return time_us - ((costs.crowded_us if crowded else costs.chained_us) if plan.chained else 0.0)
+
+
+def _packing_us(packed: tuple[bool, bool], sizes: Sizes, device: Device, costs: Costs) -> float:
+    """The launch that copies operands into rows of whole vectors, ahead of the tiles."""
+    extents = [
+        extent for extent, is_packed in zip((sizes.rows, sizes.columns), packed, strict=True) if is_packed
+    ]
+    copied = 2 * sum(extents) * sizes.depth * sizes.itemsize
+    begun_us = costs.dependent_us if device.overlaps else costs.next_us
+    return begun_us + costs.pack_us + copied / costs.pack_gb_per_s / 1e3
 
 
 def programs_of(tile: Tile, splits: int, sizes: Sizes) -> int:

@@ -89,6 +89,7 @@ class Tiling:
     splits: int = 1
     reserved_bytes: int = 0
     precision: str = "ieee"
+    packed: tuple[bool, bool] = (False, False)
 
     @property
     def note(self) -> str:
@@ -104,6 +105,37 @@ class Tiling:
             f"tiles of {t.block_m} x {t.block_n} results, {t.block_k} of K a step, "
             f"{count(self.splits, 'split')}, {count(t.num_warps, 'warp')}, {t.num_stages} steps on their way{share}"
         )
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The launch that copies operands into rows of whole vectors, with zeros behind what they have.
+
+    `packed` says which. A program copies `elements` of one: neighbours of as many rows as hold so many.
+    """
+
+    packed: tuple[bool, bool]
+    blocks: tuple[int, int]
+    elements: int
+    num_warps: int
+
+    def lines(self, operand: int) -> int:
+        """How many rows of an operand a program copies."""
+        return self.elements // self.blocks[operand]
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"pack:{'a' * self.packed[0]}{'b' * self.packed[1]},{self._sizes('')},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        which = " and ".join(name for name, is_packed in zip("ab", self.packed, strict=True) if is_packed)
+        return f"{which} copied into rows of whole vectors, {self._sizes(' ')} elements a program"
+
+    def _sizes(self, space: str) -> str:
+        """Rows and neighbours of a program, of each operand."""
+        which = [operand for operand in (0, 1) if self.packed[operand]]
+        return "+".join(f"{self.lines(n)}{space}x{space}{self.blocks[n]}" for n in which)
 
 
 @dataclass(frozen=True)
@@ -137,6 +169,7 @@ class Finish:
 class Candidate:
     """One way to multiply, which the cost model weighs: `contract.steps` makes a plan of the one that is chosen.
 
+    `packed` says which operands are copied into rows of whole vectors first, in a launch of its own (`contract.packing`).
     `splits` programs share the K of a tile. `finish` is the launch that ends a "split" product, or a "cublas" one that torch
     does not end itself; `overlap` begins it early (programmatic dependent launch); `chained` begins the first launch early
     too, beside the end of whatever ran before, and has it wait there before it reads. `time_us` is what the cost model
@@ -150,6 +183,7 @@ class Candidate:
     overlap: bool = False
     chained: bool = False
     reserved_bytes: int = 0
+    packed: tuple[bool, bool] = (False, False)
     precision: str = "ieee"
     guarantee: str = "run_to_run"
     time_us: float = 0.0

@@ -6,6 +6,7 @@ import math
 
 from tilefold.contract.epilogue import Epilogue, sums_dtype
 from tilefold.contract.operands import Contraction
+from tilefold.contract.packing import PACKED, packed_shape, packing_of
 from tilefold.contract.plan import Candidate, Tiling
 from tilefold.planner.plan import Buffer, Fill, Launch, LibraryCall, Plan, Step, names
 from tilefold.planner.view import power_above
@@ -19,10 +20,18 @@ def product_plan(candidate: Candidate, problem: Contraction, epilogue: Epilogue)
     extras, results = names("input", len(problem.dtypes))[2:], output_names(epilogue)
     sums = sums_dtype(problem.dtypes[0])
     workspaces: tuple[Buffer, ...] = ()
+    operands: tuple[str, ...] = OPERANDS
+    before: tuple[Step, ...] = ()
+    if any(candidate.packed):
+        operands, before, workspaces = _packed(candidate, problem)
     if candidate.strategy == "whole":
         kernel = "product_whole" if epilogue.row is None else "product_rows"
-        reads, chained = (*OPERANDS, *extras), candidate.chained
-        steps: tuple[Step, ...] = (Launch(kernel, _tiling(candidate), reads, results, chained, chained),)
+        reads, chained = (*operands, *extras), candidate.chained
+        early = chained or (bool(before) and candidate.overlap)
+        steps: tuple[Step, ...] = (
+            *before,
+            Launch(kernel, _tiling(candidate), reads, results, early, chained),
+        )
     elif candidate.finish is None:
         steps = (LibraryCall("finished_product", (*OPERANDS, *extras), results),)
     elif candidate.strategy == "cublas" and epilogue.only_relu and epilogue.result == problem.dtypes[0]:
@@ -32,17 +41,32 @@ def product_plan(candidate: Candidate, problem: Contraction, epilogue: Epilogue)
         if candidate.strategy == "cublas":
             first: Step = LibraryCall("wide_product", OPERANDS, ("partial0",))
         else:
-            tiling, early = _tiling(candidate), candidate.chained
-            first = Launch("product_partials", tiling, OPERANDS, ("partial0",), early, candidate.overlap)
-            workspaces = (Buffer("partial0", (candidate.splits, pitch_of(problem)), sums),)
+            tiling = _tiling(candidate)
+            early = candidate.chained or (bool(before) and candidate.overlap)
+            first = Launch("product_partials", tiling, operands, ("partial0",), early, candidate.overlap)
+            workspaces += (Buffer("partial0", (candidate.splits, pitch_of(problem)), sums),)
         kernel = "finish_products" if epilogue.row is None else "finish_rows"
         reads = ("partial0", *extras)
         last = Launch(kernel, candidate.finish, reads, results, candidate.overlap, candidate.chained)
-        steps = (first, last)
+        steps = (*before, first, last)
     return Plan(
         "triton", steps, output_buffers(problem, epilogue), workspaces, candidate.guarantee, candidate.strategy,
         candidate.reason, candidate.time_us,
     )  # fmt: skip
+
+
+def _packed(
+    candidate: Candidate, problem: Contraction
+) -> tuple[tuple[str, ...], tuple[Step, ...], tuple[Buffer, ...]]:
+    """What the product reads where operands are packed, the launch that packs them, and where."""
+    which = [number for number, is_packed in enumerate(candidate.packed) if is_packed]
+    made = tuple(Buffer(PACKED[n], packed_shape(problem, n), problem.dtypes[n]) for n in which)
+    operands = tuple(PACKED[n] if n in which else OPERANDS[n] for n in (0, 1))
+    reads, writes = tuple(OPERANDS[n] for n in which), tuple(buffer.name for buffer in made)
+    step = Launch(
+        "pack_operands", packing_of(problem, candidate.packed), reads, writes, False, candidate.overlap
+    )
+    return operands, (step,), made
 
 
 def nothing(epilogue: Epilogue, guarantee: str) -> Plan:
@@ -67,7 +91,9 @@ def output_buffers(problem: Contraction, epilogue: Epilogue) -> tuple[Buffer, ..
 
 def _tiling(candidate: Candidate) -> Tiling:
     assert candidate.tile is not None
-    return Tiling(candidate.tile, candidate.splits, candidate.reserved_bytes, candidate.precision)
+    return Tiling(
+        candidate.tile, candidate.splits, candidate.reserved_bytes, candidate.precision, candidate.packed
+    )
 
 
 def pitch_of(problem: Contraction) -> int:

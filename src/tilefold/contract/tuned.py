@@ -174,7 +174,7 @@ def entry_of(record: dict[str, Any]) -> Entry:
     assert record["strategy"] in ("cublas", "whole", "split"), record
     assert (tile is None) == (record["strategy"] == "cublas"), record
     splits = _numbers([record["splits"]], 1)[0]
-    reserved_bytes = int(record["reserved_bytes"])
+    reserved_bytes, packed = int(record["reserved_bytes"]), record.get("packed", (False, False))
     assert 0 <= reserved_bytes <= MOST_RESERVED, record
     plan = Candidate(
         record["strategy"],
@@ -183,6 +183,7 @@ def entry_of(record: dict[str, Any]) -> Entry:
         finish,
         chained=bool(record["chained"]),
         reserved_bytes=reserved_bytes,
+        packed=(bool(packed[0]), bool(packed[1])),
         time_us=float(record["time_us"]),
     )
     precision = str(record["precision"])
@@ -214,7 +215,7 @@ def record_of(entry: Entry) -> dict[str, Any]:
         "chained": entry.plan.chained,
         "reserved_bytes": entry.plan.reserved_bytes,
         "time_us": round(entry.plan.time_us, 3),
-    }
+    } | ({"packed": list(entry.plan.packed)} if any(entry.plan.packed) else {})
 
 
 def write_document(path: Path, document: dict[str, Any]) -> None:

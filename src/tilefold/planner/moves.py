@@ -33,9 +33,15 @@ TILES = {
 AREA = {1: 1 << 14, 2: 1 << 12, 4: 1 << 12, 8: 1 << 10}  # elements of a tile at least, where a side is short
 SHORTEST, LONGEST = 32, 256  # rows of a result that are one tile's, where tiles write runs of memory
 RUN = 1 << 13  # elements of such a tile
+COPIED = 1 << 12  # bytes of a tile whose columns are neighbours in the result, too
 GROUP = 32  # tiles of rows that begin anywhere, one below the other, before the ones beside them
 STRIP = 24 << 20  # bytes moved until the neighbours' turn, of which the L2 still holds what they share
 MOST_SIDE = 1 << 12  # a tile's longest side
+MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid
+FEW, ENOUGH = 2, 8  # programs for each SM: the first at any price, the second where tiles do not suffer
+SMALLEST = 1 << 11  # bytes of a tile that are not halved for the second
+PLAIN = 1 << 27  # bytes moved by a plain copy, up to which a kernel was tried, and faster than torch's copy
+PLAIN_TILE = 1 << 11  # elements of its tile
 KEPT = 1 << 30  # below so many bytes moved, the L2 keeps the last results
 
 
@@ -56,8 +62,9 @@ class Side:
 class Move:
     """What a launch that copies between layouts decides: the tile's sides, and the dims that programs walk.
 
-    `group`: so many tiles below each other before those beside them, 0 for all. The L2 gives up last what was read, and with
-    `keep` what was written: then lines that tiles share are still there, and so is what a next kernel reads first.
+    `group`: so many tiles below each other before those beside them, 0 for all. `spread`: a grid of three axes. The L2 gives
+    up last what was read, and with `keep` what was written: then lines that tiles share are still there, and so is what a
+    next kernel reads first.
     """
 
     rows: Side
@@ -68,6 +75,7 @@ class Move:
     group: int
     num_warps: int
     keep: bool = True
+    spread: bool = False
 
     @property
     def row_blocks(self) -> int:
@@ -80,9 +88,26 @@ class Move:
         return math.ceil(self.columns.size / self.block_columns)
 
     @property
+    def places(self) -> int:
+        """Of the outer dims."""
+        return _size(self.outer)
+
+    @property
     def programs(self) -> int:
         """One for each tile of each place of the outer dims."""
-        return math.prod(d.size for d in self.outer) * self.row_blocks * self.column_blocks
+        return self.places * self.row_blocks * self.column_blocks
+
+    @property
+    def loads_along(self) -> str:
+        """The side along which neighbours lie side by side in the input, "" if none does."""
+        return "columns" if self.columns.inputs[1][-1] == 1 else ""
+
+    @property
+    def stores_along(self) -> str:
+        """The same in the result."""
+        if self.columns.outputs[1][-1] == 1:
+            return "columns"
+        return "rows" if self.rows.outputs[1][-1] == 1 else ""
 
     @property
     def note(self) -> str:
@@ -99,7 +124,7 @@ def plan_move(problem: Problem, device: Device, guarantee: str, *, library: bool
     outputs = (Buffer("output0", (problem.outputs,), problem.dtypes[0]),)
     if problem.outputs == 0:
         return Plan("triton", (), outputs, (), guarantee, "nothing", "no elements")
-    if library and _is_in_place(problem):
+    if library and _is_in_place(problem) and 2 * problem.bytes_read > PLAIN:
         call = LibraryCall("copy", ("input0",), ("output0",))
         return Plan("triton", (call,), outputs, (), guarantee, "copy", "nothing changes places")
     move = choose_move(problem, device)
@@ -121,6 +146,9 @@ def _is_in_place(problem: Problem) -> bool:
 def choose_move(problem: Problem, device: Device) -> Move:
     """The tile: columns from the dims that are neighbours in the input, rows from those that are in the result."""
     itemsize = problem.dtypes[0].itemsize
+    kept = _kept(problem.dims, LINE // itemsize)
+    if kept:
+        return _kept_move(problem, *kept)
     runs = _runs(problem.dims, SECTOR // itemsize)
     rows, columns, outer = runs or _sides(problem.dims, itemsize)
     begins = _begins(problem, columns, rows, outer)
@@ -132,17 +160,20 @@ def choose_move(problem: Problem, device: Device) -> Move:
     width = _width(columns, tile[1])
     height = _width(rows, max(tile[0], area // width))
     width = _width(columns, max(tile[1], area // height))
-    shape = _filled(height, width, (_size(rows), _size(columns), _size(outer)), device)
+    shape = _filled(height, width, (_size(rows), _size(columns), _size(outer)), itemsize, device)
     strip = 2 * _size(rows) * shape[1] * itemsize
+    group = GROUP if not begins[0] and strip > STRIP and _size(columns) > shape[1] else 0
+    beside = math.ceil(_size(columns) / shape[1])
     return Move(
         rows=_side(rows),
         columns=_side(columns),
         outer=tuple(outer),
         block_rows=shape[0],
         block_columns=shape[1],
-        group=GROUP if not begins[0] and strip > STRIP and _size(columns) > shape[1] else 0,
+        group=group,
         num_warps=tile[2] if shape == tile[:2] else _warps(shape[0] * shape[1] * itemsize),
         keep=2 * problem.bytes_read < KEPT,
+        spread=not group and max(beside, _size(outer)) <= MOST_ACROSS,
     )
 
 
@@ -154,6 +185,37 @@ def _sides(dims: Sequence[Dim], itemsize: int) -> tuple[list[Dim], list[Dim], li
     rows, outer = _joined(rows, outer, least, lambda d: d.output)
     columns, outer = _joined(columns, outer, least, lambda d: d.strides[0])
     return rows, columns, outer
+
+
+def _kept(dims: Sequence[Dim], line: int) -> tuple[list[Dim], Dim] | None:
+    """The other dims, and the one that is nearest both in the input and in the result, if one is and fills a `line`."""
+    walked = [d for d in dims if d.strides[0] != 0]
+    if not walked:
+        return None
+    across = min(dims, key=lambda d: d.output)
+    nearest = min(walked, key=lambda d: (d.strides[0], d.output))
+    if nearest is not across or (across.size < line and len(dims) > 1):
+        return None
+    return _without(dims, [across]), across
+
+
+def _kept_move(problem: Problem, others: list[Dim], across: Dim) -> Move:
+    """A tile is one run of memory, or a few that are neighbours in the result where they are short."""
+    area = max(AREA[8], COPIED // problem.dtypes[0].itemsize) if others else PLAIN_TILE
+    width = _width([across], area)
+    height = min(area // width, 1 << (_size(others) - 1).bit_length())
+    rows, outer = _rows(others, 1, height)
+    return Move(
+        rows=_side(rows),
+        columns=_side([across]),
+        outer=tuple(outer),
+        block_rows=height,
+        block_columns=width,
+        group=0,
+        num_warps=4,
+        keep=2 * problem.bytes_read < KEPT,
+        spread=max(math.ceil(across.size / width), _size(outer)) <= MOST_ACROSS,
+    )
 
 
 def _runs(dims: Sequence[Dim], sector: int) -> tuple[list[Dim], list[Dim], list[Dim]] | None:
@@ -266,11 +328,18 @@ def _width(dims: Sequence[Dim], most: int) -> int:
     )
 
 
-def _filled(height: int, width: int, sizes: tuple[int, int, int], device: Device) -> tuple[int, int]:
-    """The tile halved while there are fewer programs than two for each SM; it keeps whole sectors on both sides."""
+def _filled(
+    height: int, width: int, sizes: tuple[int, int, int], itemsize: int, device: Device
+) -> tuple[int, int]:
+    """The tile halved while there are too few programs; it keeps whole sectors on both sides.
+
+    A side that is one tile's and a small tile are halved only where SMs would be idle.
+    """
     rows, columns, outer = sizes
     while max(height, width) > 32:
-        if math.ceil(rows / height) * math.ceil(columns / width) * outer >= 2 * device.sms:
+        whole = rows <= height if height >= width else columns <= width
+        least = FEW if whole or height * width * itemsize <= SMALLEST else ENOUGH
+        if math.ceil(rows / height) * math.ceil(columns / width) * outer >= least * device.sms:
             break
         height, width = (height // 2, width) if height >= width else (height, width // 2)
     return height, width

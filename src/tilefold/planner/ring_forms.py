@@ -1,7 +1,7 @@
 """The form of rows that are held in rings of shared memory, and how many programs share a long one.
 
-Measured (docs/experiments/maps-rings.md): several programs an SM that walk over no rows are faster than one that does, until
-a row is too long for them.
+Measured (docs/experiments/maps-rings.md, maps-rings-walking.md): several programs an SM that walk over no rows are faster
+than one that does, until a row is too long for them, or a program keeps a weight.
 """
 
 from __future__ import annotations
@@ -24,6 +24,15 @@ SM_REGISTERS = 65536
 LINE_VECTORS = 8  # of 128 bytes
 WALKING_LANES = 1024  # its threads
 BUSY = 0.85  # of the clusters' time, at least
+# Where programs walk over rows and keep an extra tensor's words in registers: threads of a program, vectors of a turn, words
+# of a thread at most by elements of a vector, and how many share a row where a ring holds so many rows at least: the first
+# that does, where states have one field and where they have several. These meet seldom, and their turns are nearly full.
+KEEPING_LANES, KEEPING_UNROLL, KEPT_WORDS = 512, 2, {8: 48, 4: 56}
+KEEPING_ONE = ((8, 1.5), (8, 1.25), (16, 1.0))
+KEEPING_MORE = ((4, 1.5), (8, 1.5), (4, 1.25), (8, 1.25))
+FULL = 0.875
+SLICE_BYTES = 128 << 10  # that a walking program holds of a row, at most
+AGAIN_TURNS = 16  # of a row that is longer than a ring
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,8 @@ class Rings:
     Or a program holds `block_outputs` rows. Its ring has room for `depth` turns, of `inputs` inputs; `held`: and for its
     share of `extras` extra tensors. `clusters` walk over the rows; where it is 0, there are as many as rows. With `parted`
     turns are folded as they come, and the last one alone may be short. A thread has `registers` at most (0: as the compiler
-    has it).
+    has it). Words of extra tensors are read so many turns `ahead`; all of them: once, for all rows. A ring of fewer turns
+    than a row has takes the first of them twice.
     """
 
     family: str
@@ -51,6 +61,7 @@ class Rings:
     block_outputs: int = 1
     parted: bool = False
     registers: int = 0
+    ahead: int = 1
 
     @property
     def num_warps(self) -> int:
@@ -72,7 +83,11 @@ class Rings:
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll},t{self.turns}/{self.depth}"
-        return f"{self.family}:{tile},s{self.splits},c{self.clusters}" + ",held" * self.held
+        return (
+            f"{self.family}:{tile},s{self.splits},c{self.clusters}"
+            + ",held" * self.held
+            + f",a{self.ahead}" * (self.ahead > 1)
+        )
 
     def __str__(self) -> str:
         elements = count(self.run * self.unroll, "element")
@@ -117,6 +132,47 @@ def one(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
             found.append((turns == depth, unroll == 1, replace(stage, clusters=max(1, device.sms // splits))))
     stages = [stage for *_, stage in sorted(found, key=lambda each: each[:2]) if is_busy(stage, rows)]
     return stages[0] if stages else None
+
+
+def keeping(base: Rings, vectors: int, words: int, fields: int, rows: int, device: Device) -> Rings | None:
+    """Programs, one an SM, that walk over the rows and keep an extra tensor's words for all of them: `words` a vector."""
+    size = vectors * base.inputs * VECTOR_BYTES
+    if words * 4 != VECTOR_BYTES or size < (1 + base.inputs) * SLICE_BYTES:
+        return None
+    turn = KEEPING_LANES * KEEPING_UNROLL
+    depth = (device.shared_bytes - PROGRAM_BYTES) // (turn * VECTOR_BYTES * base.inputs)
+    for splits, ring_rows in KEEPING_ONE if fields == 1 else KEEPING_MORE:
+        share = math.ceil(vectors / splits / LINE_VECTORS) * LINE_VECTORS
+        turns = math.ceil(share / turn)
+        fits = turns * ring_rows <= depth and turns * KEEPING_UNROLL * words <= KEPT_WORDS[base.run]
+        if splits <= device.cluster and fits and (turns - 1) * turn < vectors - (splits - 1) * share:
+            stage = replace(
+                base, lanes=KEEPING_LANES, unroll=KEEPING_UNROLL, turns=turns, depth=depth, splits=splits,
+                clusters=max(1, device.sms // splits), parted=True, registers=SM_REGISTERS // KEEPING_LANES, ahead=turns,
+            )  # fmt: skip
+            full = fields == 1 or share >= FULL * turns * turn
+            return stage if full and is_busy(stage, rows) else None
+    return None
+
+
+def again(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
+    """As many programs as a cluster has, one an SM, that walk over rows longer than their rings and read a part twice."""
+    splits = device.cluster
+    share = math.ceil(vectors / splits / LINE_VECTORS) * LINE_VECTORS
+    turns = math.ceil(share / WALKING_LANES)
+    depth = (device.shared_bytes - PROGRAM_BYTES) // (WALKING_LANES * VECTOR_BYTES * base.inputs)
+    last = vectors - (splits - 1) * share
+    if (
+        not depth < turns <= AGAIN_TURNS
+        or (turns - 1) * WALKING_LANES >= last
+        or share < FULL * turns * WALKING_LANES
+    ):
+        return None
+    stage = replace(
+        base, lanes=WALKING_LANES, turns=turns, depth=depth, splits=splits, clusters=max(1, device.sms // splits),
+        parted=True, registers=SM_REGISTERS // WALKING_LANES, ahead=2 if base.extras else 1,
+    )  # fmt: skip
+    return stage if is_busy(stage, rows) else None
 
 
 def fewest(base: Rings, vectors: int, most: int, cluster: int) -> Rings | None:

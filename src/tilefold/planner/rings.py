@@ -15,7 +15,17 @@ from tilefold.algebra.program import Program
 from tilefold.planner.blocks import LANES_TILE
 from tilefold.planner.device import Device
 from tilefold.planner.maps import Dtypes, long_vectors, rows_of, widens
-from tilefold.planner.ring_forms import WALKING_LANES, Rings, fewest, is_busy, one, several
+from tilefold.planner.ring_forms import (
+    SLICE_BYTES,
+    WALKING_LANES,
+    Rings,
+    again,
+    fewest,
+    is_busy,
+    keeping,
+    one,
+    several,
+)
 from tilefold.planner.settled import MANY_FIELDS
 from tilefold.planner.view import VECTOR_BYTES, View, view_of
 from tilefold.problem import Problem
@@ -36,9 +46,8 @@ ALONE_LANES, ALONE_EACH = (
 )  # threads of a program that has one row, and their vectors
 TURN_ELEMENTS = 16  # of a thread and turn there
 REGISTERS_BYTES = (
-    1 << 20
+    1 << 19
 )  # of a row of two inputs whose states have one field: registers of a cluster hold so many as well
-SLICE_BYTES = 128 << 10  # that a walking program holds of a row, at most
 RING_BYTES = 192 << 10  # of its shared memory
 ODD_TILES = {
     2: (128, 10),
@@ -124,7 +133,10 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
         some = extras and inputs == 1 and problem.outputs >= ROWS_AN_SM * device.sms
         return _alone(base, vectors) if some else None
     if extras:
-        return _beside(base, vectors, fields, problem.outputs, device)
+        words = (
+            VECTOR_BYTES // 4 * sum(d.itemsize for d in problem.dtypes[inputs:]) // rows.dtypes[0].itemsize
+        )
+        return _beside(base, vectors, words, fields, problem.outputs, device)
     if inputs > 1 or vectors <= (NARROW_BLOCKS if run == 8 else LONGEST_BLOCKS):
         return None
     if vectors > LONGEST_BLOCKS:
@@ -137,7 +149,8 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
 def last_rings(problem: Problem, program: Program, results: Dtypes, device: Device) -> Rings | None:
     """Long rows that no registers hold, by a cluster of programs; None where they would be read twice as fast.
 
-    Odd ones, which begin between two vectors, beside extra tensors; others where states have one field.
+    Odd ones, which begin between two vectors, beside extra tensors; others where states have one field, or where a ring
+    holds less than a row.
     """
     rows, cluster = rows_of(problem, program.algebra.inputs), device.cluster
     found = vectors_of(problem, program, results, view_of(rows), rows)
@@ -148,8 +161,10 @@ def last_rings(problem: Problem, program: Program, results: Dtypes, device: Devi
     vectors = math.ceil((problem.length + align - 1) / run)
     base = Rings("ring_rows", 0, run, 1, 1, 1, 1, align=align, inputs=inputs, extras=extras)
     if align == 1:
-        single = vectors > ALONE_VECTORS and len(program.state) == 1
-        return one(base, vectors, problem.outputs, device) if single else None
+        if vectors <= ALONE_VECTORS:
+            return None
+        whole = one(base, vectors, problem.outputs, device) if len(program.state) == 1 else None
+        return whole or again(base, vectors, problem.outputs, device)
     if not extras:
         return None
     lanes, most = ODD_TILES[rows.dtypes[0].itemsize]
@@ -157,11 +172,14 @@ def last_rings(problem: Problem, program: Program, results: Dtypes, device: Devi
     return stage or several(base, vectors, problem.outputs, device)
 
 
-def _beside(base: Rings, vectors: int, fields: int, rows: int, device: Device) -> Rings | None:
-    """Long rows beside extra tensors."""
+def _beside(base: Rings, vectors: int, words: int, fields: int, rows: int, device: Device) -> Rings | None:
+    """Long rows beside extra tensors, of so many words a vector."""
     size = vectors * base.inputs * VECTOR_BYTES
     if _in_registers(base, vectors, fields):
         return None
+    kept = keeping(base, vectors, words, fields, rows, device)
+    if kept is not None:
+        return kept
     stage = _long(base, vectors, fields, device)
     if stage is not None:
         crowded = base.extras > 1 and size > 3 * SLICE_BYTES  # programs that walk wait for extra tensors

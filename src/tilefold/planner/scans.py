@@ -70,6 +70,14 @@ TREE = 8  # shares of a group, and groups of a block, where many lines run besid
 LONE_TREE = 128  # shares of a block where few do: many shares of a line run at the same time, and one look is all they take
 COLUMN_TREE = 16  # the same of columns: a state of each column is read for each share
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
+BAND = 4  # rows that are shared before the next ones are, where elements are wide and combines one operation or few
+SHARED_REGISTERS = 128  # of a thread then at most, of aligned rows: four programs fit an SM
+LEAST_SHARES, SHARES_AN_SM = (
+    4,
+    120,
+)  # whole ones of a row, and in all, from which on rows are shared that could be walked
+WIDE_COLUMN_BYTES, WIDE_COLUMN_CHUNK = 128, 32  # of a tile of shared columns of two bytes, where many run
+WIDE_COLUMNS_AN_SM = 5  # such tiles
 KEPT_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2
 PAUSE_NS = 0  # before words that are not there are looked at again
 
@@ -91,7 +99,9 @@ class ScanTile:
     `by_rows`: a line's elements are neighbours in memory; else neighbours are other lines. `run` of them are one load.
     `chunk`: neighbours of a line that a thread combines by itself, and `stored` of them are one store of a row. `shares`: so
     many programs share a line, a tile each; 0 where a program walks its lines from end to end. `group` and `groups`: how
-    many shares' states meet in one tree, and how many groups' (see the kernel). `ahead`: a walk reads a tile before it
+    many shares' states meet in one tree, and how many groups' (see the kernel). `band`: so many rows have their shares taken
+    before the next rows'; 0 where all do. `split`: shares that are whole have code without masks, where not all are.
+    `registers` of a thread at most, 0 where that is left to the compiler. `ahead`: a walk reads a tile before it
     scans the one before. `pause`: nanoseconds between looks at what others make known. `sums`: a chunk's prefixes are sums.
     `again`: shares are read again, not kept in registers.
     `flat`: lines are counted along all their dims as one, so that no program has few. `stored`, of columns whose results are
@@ -116,6 +126,9 @@ class ScanTile:
     align: int = 1
     again: bool = False
     flat: bool = False
+    band: int = 0
+    split: bool = False
+    registers: int = 0
 
     @property
     def note(self) -> str:
@@ -124,6 +137,7 @@ class ScanTile:
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
         tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
         ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}{',flat' * self.flat}"
+        ways += f"{f',b{self.band}' * (self.band > 0)}{',split' * self.split}{f',n{self.registers}' * (self.registers > 0)}"
         aligned = f",align{self.align}" if self.align > 1 else ""
         return f"scan_{kind}:{tile}{shared},w{self.num_warps}{ways}{aligned}"
 
@@ -238,6 +252,11 @@ class Load:
         """Whether a thread has one column, and of it as much as registers hold: several results would need those, too."""
         return self.costly and self.results == 1
 
+    @property
+    def light(self) -> bool:
+        """Whether a state is one word and a combine is not costly, so that memory and masks are what a share takes."""
+        return not self.costly and self.words == 1
+
 
 def _is_aligned(problem: Problem, view: View) -> bool:
     """Whether rows of any length begin as far behind a vector's place in all inputs and all results."""
@@ -295,6 +314,10 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     if length <= SHORT:
         lanes = _walked_elements(load, chunk) * row.num_warps * WARP
         return replace(row, lines=max(1, lanes // slots))
+    if not alone and load.light and load.bytes >= NARROW_BYTES:
+        shared = _shared_rows(row, view, load, rows, alone)
+        if length % shared.length == 0 and _are_many(shared, rows, device) and run == view.full_vector:
+            return shared
     wide = _row_chunk(load, run, slots, SUMS_CHUNK if load.sums else COSTLY_CHUNK)
     lanes = _walked_elements(load, wide)
     warps = 1 if alone else _walking_warps(rows, device, MOST_WARPS, EVEN)
@@ -304,7 +327,17 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     each = _lane_elements(load.words, LANE_WORDS, chunk)
     if length <= ONE_TILE:
         return replace(row, num_warps=max(1, min(16, slots // (WARP * each))))
-    lone = alone or rows < FEW_BLOCKS
+    return _shared_rows(row, view, load, rows, alone)
+
+
+def _are_many(tile: ScanTile, rows: int, device: Device) -> bool:
+    """Whether shares are so many that what they take beside a walk, a launch and the last of them, is little."""
+    return tile.shares >= LEAST_SHARES and tile.shares * rows >= SHARES_AN_SM * device.sms
+
+
+def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) -> ScanTile:
+    length, run = view.length + load.align - 1, row.run
+    slots, lone, chunk = power_above(length), alone or rows < FEW_BLOCKS, row.chunk
     if not load.costly:
         chunk = min(slots, 2 * run) if run > 1 else 1
     each = _lane_elements(load.words, SHARED_WORDS, chunk)
@@ -314,7 +347,14 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
         each = max(chunk, LONE_ELEMENTS, power_below(LONE_BYTES // load.bytes))
     tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
     tile = replace(tile, again=each > KEPT_ELEMENTS)
-    return _shared(tile, length, LONE_TREE, 1) if lone else _shared(tile, length, TREE, TREE)
+    part = load.align > 1 or view.length % tile.length != 0
+    if load.light and part and run == view.full_vector:
+        registers = SHARED_REGISTERS if load.align > 1 and not tile.again else 0
+        tile = replace(tile, split=True, registers=registers)
+    if load.light and load.bytes >= NARROW_BYTES and not lone:
+        return replace(_shared(tile, length, LONE_TREE, 1), band=BAND)
+    one = lone or (load.costly and not load.sums)
+    return _shared(tile, length, LONE_TREE, 1) if one else _shared(tile, length, TREE, TREE)
 
 
 def _rows_across(view: View, load: Load, device: Device) -> ScanTile:
@@ -356,11 +396,27 @@ def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile
         found = _walked_columns(view, load, vector, device)
         if found is not None:
             return found
+        wide = _wide_columns(view, load, device)
+        if wide is not None:
+            return wide
     lines = COLUMN_LINES if alone else min(lines, COLUMN_LINES)
     tile = replace(_columns(view, load, vector, lines, COLUMN_WARPS), ahead=False)
     if view.length <= tile.length:
         return tile
     return _shared(tile, view.length, COLUMN_TREE, COLUMN_TREE)
+
+
+def _wide_columns(view: View, load: Load, device: Device) -> ScanTile | None:
+    """Shares of columns of two bytes whose rows are whole lines of memory, read again from the L2: half as many wait."""
+    lines = WIDE_COLUMN_BYTES // load.bytes
+    run, blocks = view.full_vector, math.ceil(view.inner / lines)
+    fits = load.light and not load.across and load.bytes == view.element == 2 and view.vector == run
+    if not fits or view.inner < LANES_USED * blocks * lines:
+        return None
+    length = WARP * COLUMN_WARPS * run // lines * WIDE_COLUMN_CHUNK
+    tile = ScanTile(lines, length, False, run, COLUMN_WARPS, chunk=WIDE_COLUMN_CHUNK, again=True)
+    tile = _shared(tile, view.length, COLUMN_TREE, COLUMN_TREE)
+    return tile if tile.shares * blocks * view.outer >= WIDE_COLUMNS_AN_SM * device.sms else None
 
 
 def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> ScanTile:
@@ -389,7 +445,8 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
         if warps and WARP * warps * vector >= lines:
             tile = _columns(view, load, vector, lines, warps)
             if tile.length * lines == WARP * warps * vector * tile.chunk:
-                return _packed(tile, view, load, PACKED_WARPS)
+                # Of sums a tile ahead is more code than time: x 1.04 of the time, x 1.6 of the compiler's.
+                return _packed(replace(tile, ahead=not load.sums), view, load, PACKED_WARPS)
     return None
 
 

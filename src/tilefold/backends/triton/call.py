@@ -49,10 +49,10 @@ class Pointer:
 class Call:
     """Everything one launch needs but the addresses. Hashable: equal calls share a compiled kernel and its arguments.
 
-    `shared_bytes` is the least shared memory that a program is launched with, whatever it uses. `grid` counts programs;
-    `cluster` neighbours of them are started together, on SMs near each other. Programs that `walk` over rows do so however
-    many they are: no more are launched than run at once. A thread has `registers` at most, where that is not left to the
-    compiler (0).
+    `shared_bytes` is the least shared memory that a program is launched with, whatever it uses. `grid` counts programs along
+    the grid's first axis, `across` those along the two others; `cluster` neighbours of them are started together, on SMs near
+    each other. Programs that `walk` over rows do so however many they are: no more are launched than run at once. A thread
+    has `registers` at most, where that is not left to the compiler (0).
     """
 
     kernel: str
@@ -67,6 +67,12 @@ class Call:
     cluster: int = 1
     walk: bool = False
     registers: int = 0
+    across: tuple[int, int] = (1, 1)
+
+    @property
+    def programs(self) -> int:
+        """All of the grid."""
+        return self.grid * self.across[0] * self.across[1]
 
 
 def launchable(programs: int, outputs: int, call: str, verb: str) -> int:

@@ -76,7 +76,7 @@ def launcher(call: Call, index: int) -> Callable[..., None]:
     arguments = ", ".join(_layout(a, names) for a in call.arguments)
     constants = ", ".join(repr(value) for _, value in call.constants)
     scope = {"launch": runner, "function": kernel.function, "metadata": kernel.packed_metadata}
-    head = f"launch({_clusters(call, kernel)}, 1, 1, stream, function, "
+    head = f"launch({_clusters(call, kernel)}, {call.across[0]}, {call.across[1]}, stream, function, "
     if hasattr(runner, "launch") and not runner.global_scratch_size and not runner.profile_scratch_size:
         scope["launch"] = runner.launch  # past the wrapper that would allocate scratch memory
         head += f"{runner.launch_cooperative_grid!r}, {runner.launch_pdl!r}, None, None, "

@@ -48,6 +48,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "product_whole": product_call,
     "product_rows": product_call,
     "product_partials": product_call,
+    "pack_operands": product_call,
     "finish_products": product_call,
     "finish_rows": product_call,
     "move_tiles": move_call,

@@ -33,20 +33,25 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
     constants = {
         "BLOCK_M": move.block_rows,
         "BLOCK_N": move.block_columns,
+        "SPREAD": move.spread,
         "GROUP": move.group,
         "MASK_M": move.rows.size % move.block_rows != 0,
         "MASK_N": move.columns.size % move.block_columns != 0,
         "OUTER": bool(outer),
         "WIDE": is_wide(problem),
         "KEEP": "evict_last" if move.keep else "",
+        "LOADS": move.loads_along,
+        "STORES": move.stores_along,
     }
+    programs = launchable(move.programs, problem.outputs, "transpose", "transpose")
     return Call(
         kernel=step.kernel,
         source="",
         arguments=arguments,
         constants=tuple(constants.items()),
-        grid=launchable(move.programs, problem.outputs, "transpose", "transpose"),
+        grid=move.row_blocks if move.spread else programs,
         num_warps=move.num_warps,
         num_stages=1,
         dependent=False,
+        across=(move.column_blocks, move.places) if move.spread else (1, 1),
     )

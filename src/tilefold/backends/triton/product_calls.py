@@ -9,7 +9,8 @@ from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.backends.triton.emit import emit_epilogue, emit_products, emit_row
 from tilefold.contract.epilogue import Epilogue, sums_dtype
 from tilefold.contract.operands import Contraction
-from tilefold.contract.plan import Finish, Tiling
+from tilefold.contract.packing import lines_of, packed_problem, packed_shape, padded
+from tilefold.contract.plan import Finish, Packing, Tiling
 from tilefold.contract.steps import pitch_of
 from tilefold.planner.folds import NARROW, narrowed
 from tilefold.planner.plan import Launch, Plan
@@ -22,6 +23,8 @@ def product_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilo
     """Arguments and constants of one launch of a product. Pointers stand as `Pointer` until launch."""
     if step.kernel.startswith("finish_"):
         return _finish_call(step, plan, problem, epilogue, _ending_source(problem, epilogue, interpret))
+    if step.kernel == "pack_operands":
+        return _packing_call(step, problem)
     operand = problem.dtypes[0]
     source = emit_products(operand, sums_dtype(operand), interpret)
     if step.kernel == "product_partials":
@@ -42,13 +45,15 @@ def _ending_source(problem: Contraction, epilogue: Epilogue, interpret: bool) ->
 
 
 def _whole_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilogue, source: str) -> Call:
+    seen = packed_problem(problem, step.settings.packed)
     arguments = (
-        *_factors(problem),
+        *_factors(seen),
         *_ends(problem, epilogue),
         *_sizes(problem),
         _batch_sizes(problem),
     )
-    constants = _tile_constants(step.settings, problem) | {"CHAINED": step.early}
+    constants = _tile_constants(step.settings, problem)
+    constants |= {"CHAINED": step.early, "RELEASE": step.releases}
     constants |= _row_constants(plan, epilogue, step.settings.tile.block_n)
     return _tile_call(step, source, arguments, constants, problem)
 
@@ -57,7 +62,7 @@ def _partials_call(step: Launch, problem: Contraction, source: str) -> Call:
     tiling: Tiling = step.settings
     steps = math.ceil(problem.depth.size / tiling.tile.block_k)
     arguments = (
-        *_factors(problem),
+        *_factors(packed_problem(problem, tiling.packed)),
         Pointer(sums_dtype(problem.dtypes[0]), 16),
         *_sizes(problem),
         _batch_sizes(problem),
@@ -84,6 +89,36 @@ def _tile_call(
     )  # fmt: skip
 
 
+def _packing_call(step: Launch, problem: Contraction) -> Call:
+    """A launch that copies operands: the programs of a, then those of b."""
+    packing: Packing = step.settings
+    which = [n for n in (0, 1) if packing.packed[n]]
+    lines = [_lines(problem, n, packing) for n in which]
+    records = [
+        (Pointer(problem.dtypes[n], problem.aligned[n]), *own) for n, own in zip(which, lines, strict=True)
+    ]
+    programs = [math.ceil(own[1] / packing.lines(n)) * own[3] for n, own in zip(which, lines, strict=True)]
+    pointers = tuple(Pointer(problem.dtypes[n], 16) for n in which)
+    reaches = [math.prod(packed_shape(problem, n)) for n in which]
+    constants = {
+        "ELEMENTS": packing.elements,
+        "BLOCK": packing.blocks[which[0]],
+        "SECOND": packing.blocks[1] if len(which) > 1 else 0,
+        "WIDE": max(*_reaches(problem), *reaches) + packing.elements > NARROW,
+        "RELEASE": step.releases,
+    }
+    grid = launchable(sum(programs), problem.outputs, "matmul", "multiply")
+    arguments = (records[0], records[-1] if len(which) > 1 else (), pointers, programs[0])
+    return Call(step.kernel, "", arguments, tuple(constants.items()), grid, packing.num_warps, 1, step.early)
+
+
+def _lines(problem: Contraction, operand: int, packing: Packing) -> tuple[int, int, int, int, int]:
+    """Of an operand's rows in memory: the step to the next, how many, elements of one, its blocks, the step along it."""
+    lines, along, _ = lines_of(problem, operand)
+    blocks = math.ceil(padded(along.size) / packing.blocks[operand])
+    return lines.strides[operand], lines.size, along.size, blocks, along.strides[operand]
+
+
 def _finish_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilogue, source: str) -> Call:
     finish: Finish = step.settings
     rows, columns, _ = _sizes(problem)
@@ -95,7 +130,9 @@ def _finish_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilo
         _batch_sizes(problem),
     )
     # A library's product leaves one sum a result. Of one split no pitch is read: one kernel for all shapes.
-    splits, pitch = plan.shape_of("partial0") if plan.workspaces else (1, 1)
+    splits, pitch = (
+        plan.shape_of("partial0") if any(b.name == "partial0" for b in plan.workspaces) else (1, 1)
+    )
     shared = {
         "LANES": finish.lanes,
         "SPLITS": splits,
@@ -164,6 +201,8 @@ def _tile_constants(tiling: Tiling, problem: Contraction) -> dict[str, Any]:
     tile = tiling.tile
     rows, columns, depth = _sizes(problem)
     down = math.ceil(rows / tile.block_m)
+    seen = packed_problem(problem, tiling.packed)
+    along = [1 if lines_of(problem, n)[2] else 2 for n in (0, 1)]
     return {
         "BLOCK_M": tile.block_m,
         "BLOCK_N": tile.block_n,
@@ -171,12 +210,14 @@ def _tile_constants(tiling: Tiling, problem: Contraction) -> dict[str, Any]:
         "ACROSS": math.ceil(columns / tile.block_n),
         "DOWN": down if down <= COUNTED_DOWN else 0,
         "BATCHED": problem.batches > 1,
-        "STEP_B": problem.depth.strides[1],
+        "STEP_B": seen.depth.strides[1],
         "MASK_M": rows % tile.block_m != 0,
         "MASK_N": columns % tile.block_n != 0,
         "MASK_K": depth % tile.block_k != 0,
-        "WIDE": max(*_reaches(problem), depth + tile.block_k * tiling.splits, rows * columns) > NARROW,
+        "WIDE": max(*_reaches(seen), depth + tile.block_k * tiling.splits, rows * columns) > NARROW,
         "PRECISION": tiling.precision,
+        "PACKED_A": along[0] * tiling.packed[0],
+        "PACKED_B": along[1] * tiling.packed[1],
     }
 
 

@@ -65,6 +65,7 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
         num_warps=tile.num_warps,
         num_stages=1,
         dependent=False,
+        registers=tile.registers,
     )
 
 
@@ -101,8 +102,10 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
         "WORD_COUNT": state_words(program),
         "WARPS": tile.num_warps,
         "AGAIN": tile.again,
+        "BAND": tile.band,
     }
-    return shared | {"PART": tile.align > 1 or length % tile.length != 0} | trees | wide
+    part = tile.align > 1 or length % tile.length != 0
+    return shared | {"PART": part, "SPLIT": part and tile.split} | trees | wide
 
 
 def _edges(tile: ScanTile, length: int) -> dict[str, Any]:

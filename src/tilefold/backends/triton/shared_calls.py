@@ -113,11 +113,12 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else "",
         "OWN": ring_of(stage.shared_bytes) if stage.block_outputs > 1 else "",
         "FIRST": _waiting(stage.depth),
-        "WAITING": tuple(_waiting(stage.depth - turn) for turn in sorted({*ends, stage.turns})),
+        "WAITING": tuple(map(_waiting, _pending(stage, ends))),
         "PARTS": ends,
         "SHARE": share,
         "WALKS": stage.clusters > 0 or not stage.parted,
         "RESERVED": RESERVED_BYTES,
+        "AHEAD": stage.ahead,
     }
 
 
@@ -193,6 +194,18 @@ def _parts(stage: Rings) -> tuple[int, ...]:
     whole = stage.turns - 1
     number = min(whole, WAITS if stage.clusters and stage.depth < 2 * stage.turns else 1)
     return tuple(whole * (i + 1) // number for i in range(number)) or (1,)
+
+
+def _pending(stage: Rings, ends: tuple[int, ...]) -> list[int]:
+    """How many turns may be on their way where a part of a row is folded; where a ring holds less than one, where a turn is.
+
+    There the last is where a turn has come again.
+    """
+    again = stage.turns - stage.depth
+    if again <= 0:
+        return [stage.depth - turn for turn in sorted({*ends, stage.turns})]
+    whole = [stage.depth - 1 if turn < again else stage.turns - 1 - turn for turn in range(stage.turns)]
+    return [*whole, stage.depth - 1]
 
 
 def _waiting(turns: int) -> str:

@@ -62,7 +62,7 @@ def job_of(call: Call, name: str, chip: Chip) -> Job:
                 Argument(leaf_name, kind, value=leaf, divisor=math.gcd(leaf, 16) if leaf > 1 else 1)
             )
     return Job(
-        call.kernel, name, tuple(arguments), call.constants, chip, (call.grid, 1, 1), warps, stages,
+        call.kernel, name, tuple(arguments), call.constants, chip, (call.grid, *call.across), warps, stages,
         tuple(options.items()), source, call.cluster,
     )  # fmt: skip
 

@@ -182,6 +182,19 @@ def fetch_turn(
     said("cp.async.commit_group; mov.u32 $0, 0;")
 
 
+def fetch_item(
+    inputs, block, clusters, member, item: tl.constexpr, slot, rows, first, lane, thread, length, outer_sizes,
+    output_size, ring,
+    LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
+    MASKED: tl.constexpr, SHARE: tl.constexpr, TURNS: tl.constexpr, AGAIN: tl.constexpr,
+):  # fmt: skip
+    """Begin to copy what a ring takes next: a row's turns, then the first AGAIN of them again."""
+    fetch_turn(
+        inputs, (block + item // (TURNS + AGAIN) * clusters) * ROWS + member, item % (TURNS + AGAIN) % TURNS, slot, rows,
+        first, lane, thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+    )  # fmt: skip
+
+
 def held_turn(inputs, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.constexpr):
     """A turn's elements, a number a thread each: of each input in turn."""
     values = ()
@@ -243,6 +256,14 @@ def some_of(words, FIRST: tl.constexpr, NUMBER: tl.constexpr):
     found = ()
     for w in tl.static_range(NUMBER):
         found = found + (words[FIRST + w],)
+    return found
+
+
+def none_of(words):
+    """As many words, all 0."""
+    found = ()
+    for w in tl.static_range(len(words)):
+        found = found + (words[w] * 0,)
     return found
 
 
@@ -341,7 +362,7 @@ def map_rings(
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
     CLUSTER: tl.constexpr, MEETING: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
-    PARTS: tl.constexpr, SHARE: tl.constexpr, WALKS: tl.constexpr, RESERVED: tl.constexpr,
+    PARTS: tl.constexpr, SHARE: tl.constexpr, WALKS: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
@@ -349,11 +370,13 @@ def map_rings(
     whole vectors of a program's last turn may be none of its share, 2 where those of its first and last turn may be partly
     a row's, 3 of any. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not empty; waits
     until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these have.
-    HELD: extra tensors are kept behind the ring.
+    HELD: extra tensors are kept behind the ring; else words of AHEAD turns of them are on their way, or kept where these are
+    all. A ring of fewer turns than a row has takes the first AGAIN turns again, when it has folded all.
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
     TURN: tl.constexpr = UNROLL * LANES * RUN
+    AGAIN: tl.constexpr = max(0, TURNS - DEPTH)
     split = tl.program_id(0) % CLUSTER
     cluster = tl.program_id(0) // CLUSTER
     clusters = tl.num_programs(0) // CLUSTER
@@ -389,7 +412,10 @@ def map_rings(
     ahead = ()
     if not HELD:
         lead = (row_offset(inputs[0], cluster * ROWS + member, outer_sizes, output_size) % ALIGN).to(tl.int32)
-        ahead = read_turn(extras, first, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
+        for soon in tl.static_range(AHEAD):
+            ahead = ahead + read_turn(
+                extras, first + (soon + AGAIN) % TURNS * TURN, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED
+            )
     number = 0 * split
     oldest = 0 * split
     for block in range(cluster, (rows + ROWS - 1) // ROWS, clusters):
@@ -404,20 +430,39 @@ def map_rings(
         said(tl.constexpr(WAITING[0]))
         xs = held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL)
         state = begun(xs, first, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
-        for part in tl.static_range(len(PARTS)):
-            if part > 0:
-                said(tl.constexpr(WAITING[part]))
-            for turn in range(PARTS[part - 1] if part > 0 else 1, PARTS[part]):
-                xs = held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
+        if AGAIN > 0:
+            fetch_item(
+                inputs, block, clusters, member, DEPTH, oldest, rows, first, lane, thread, length,
+                outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+            )  # fmt: skip
+            for item in tl.static_range(1, TURNS):
+                said(tl.constexpr(WAITING[item]))
+                slot = (oldest + item) % DEPTH
+                xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
                 state = absorbed(
-                    state, xs, first + turn * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, False
+                    state, xs, first + item * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED,
+                    item == TURNS - 1,
+                )  # fmt: skip
+                if item < AGAIN:
+                    fetch_item(
+                        inputs, block, clusters, member, item + DEPTH, slot, rows, first, lane, thread, length,
+                        outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+                    )  # fmt: skip
+        else:
+            for part in tl.static_range(len(PARTS)):
+                if part > 0:
+                    said(tl.constexpr(WAITING[part]))
+                for turn in range(PARTS[part - 1] if part > 0 else 1, PARTS[part]):
+                    xs = held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
+                    state = absorbed(
+                        state, xs, first + turn * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, False
+                    )
+            if PARTS[-1] < TURNS:
+                said(tl.constexpr(WAITING[len(PARTS)]))
+                xs = held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
+                state = absorbed(
+                    state, xs, first + (TURNS - 1) * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, True
                 )
-        if PARTS[-1] < TURNS:
-            said(tl.constexpr(WAITING[len(PARTS)]))
-            xs = held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
-            state = absorbed(
-                state, xs, first + (TURNS - 1) * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, True
-            )
         if ROWS > 1:
             results = beside_rows(PROJECT(*tl.reduce(state, 1, COMBINE_SYMMETRIC)))
         else:
@@ -425,30 +470,56 @@ def map_rings(
             if CLUSTER > 1:
                 whole = met(whole, CLUSTER, 1, number)
             results = PROJECT(*whole)
-        for turn in range(TURNS):
-            slot = (oldest + turn) % DEPTH
-            xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
-            words = ahead
-            if (TURNS > 1 or (ALIGN > 1 and WALKS)) and not HELD:
-                ahead_lead = lead
-                if ALIGN > 1 and WALKS:  # after its last turn, the next row's first
-                    after = row_offset(inputs[0], (block + clusters) * ROWS + member, outer_sizes, output_size)
-                    ahead_lead = tl.where(turn == TURNS - 1, (after % ALIGN).to(tl.int32), lead)
-                following = first + (turn + 1) % TURNS * TURN
-                ahead = read_turn(extras, following, lane, ahead_lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
-            map_turn(
-                inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * TURN,
-                kept + turn * (UNROLL * LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32), LANES, ROWS, RUN,
-                UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
-            )  # fmt: skip
-            later = turn + DEPTH
-            if WALKS:
-                fetch_turn(
-                    inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane,
-                    thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+        if AHEAD > 1 or AGAIN > 0:
+            for place in tl.static_range(TURNS):
+                slot = (oldest + place + AGAIN) % DEPTH
+                if AGAIN > 0 and place >= DEPTH:
+                    said(tl.constexpr(WAITING[TURNS]))
+                xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
+                words = some_of(ahead, 0, len(ahead) // AHEAD)
+                ahead = some_of(ahead, len(ahead) // AHEAD, len(ahead) // AHEAD * (AHEAD - 1)) + words
+                if (place + AHEAD < TURNS or WALKS) and AHEAD < TURNS:
+                    following = first + (place + AGAIN + AHEAD) % TURNS * TURN
+                    ahead = some_of(ahead, 0, len(words) * (AHEAD - 1)) + read_turn(
+                        extras, following, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED
+                    )
+                map_turn(
+                    inputs, extras, words, y_ptrs, xs, results, y_begin, first + (place + AGAIN) % TURNS * TURN,
+                    kept + (place + AGAIN) % TURNS * (UNROLL * LANES * 16), lane, thread, lead, own,
+                    (row < rows).to(tl.int32), LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
+                if WALKS or AGAIN > 0:
+                    fetch_item(
+                        inputs, block, clusters, member, place + AGAIN + DEPTH, slot, rows, first, lane, thread, length,
+                        outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
+                    )  # fmt: skip
+            if not WALKS:
+                ahead = none_of(ahead)
+        else:
+            for turn in range(TURNS):
+                slot = (oldest + turn) % DEPTH
+                xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
+                words = ahead
+                if (TURNS > 1 or (ALIGN > 1 and WALKS)) and not HELD:
+                    ahead_lead = lead
+                    if ALIGN > 1 and WALKS:  # after its last turn, the next row's first
+                        after = row_offset(inputs[0], (block + clusters) * ROWS + member, outer_sizes, output_size)
+                        ahead_lead = tl.where(turn == TURNS - 1, (after % ALIGN).to(tl.int32), lead)
+                    following = first + (turn + 1) % TURNS * TURN
+                    ahead = read_turn(extras, following, lane, ahead_lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
+                map_turn(
+                    inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * TURN,
+                    kept + turn * (UNROLL * LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32), LANES, ROWS, RUN,
+                    UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
+                )  # fmt: skip
+                later = turn + DEPTH
+                if WALKS:
+                    fetch_turn(
+                        inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane,
+                        thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
+                    )  # fmt: skip
         number += 1
-        oldest = (oldest + TURNS) % DEPTH
+        oldest = (oldest + TURNS + AGAIN) % DEPTH
 
 
 def beside_rows(results):

@@ -7,48 +7,79 @@ conflict.
 import triton.language as tl
 
 
-def walked_offset(place, sizes, steps):
-    """Where a place of several dims lies: `sizes` of all dims but the first, the steps of all."""
+def walked_offset(place, sizes, steps, near: tl.constexpr = 0):
+    """Where a place of several dims lies: `sizes` of all dims but the first, the steps of all.
+
+    With `near`, Triton is told that so many places lie side by side, though they do only until a dim ends. It sees no
+    neighbours behind a remainder by a size that no power of two divides, and threads would then go along the tile's other
+    side. Vectors become no wider by it than what divides each size and step, so that none reaches beyond a dim's end.
+    """
     offset = place * 0
     for d in tl.static_range(len(sizes)):
         offset += (place % sizes[len(sizes) - 1 - d]) * steps[len(sizes) - d]
         place = place // sizes[len(sizes) - 1 - d]
-    return offset + place * steps[0]
+    offset += place * steps[0]
+    if near:
+        offset = tl.max_contiguous(offset, near)
+    return offset
+
+
+def far_offset(place, sizes, steps):
+    """The same beyond 32 bits; what is divided has no more."""
+    offset = (place * 0).to(tl.int64)
+    for d in tl.static_range(len(sizes)):
+        offset += (place % sizes[len(sizes) - 1 - d]).to(tl.int64) * steps[len(sizes) - d]
+        place = place // sizes[len(sizes) - 1 - d]
+    return offset + place.to(tl.int64) * steps[0]
 
 
 def move_tiles(
     x_ptr, y_ptr, outer_sizes, x_outer, y_outer, x_rows, y_rows, x_columns, y_columns,
     rows, columns, row_blocks, column_blocks,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr,
-    OUTER: tl.constexpr, WIDE: tl.constexpr, KEEP: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPREAD: tl.constexpr, GROUP: tl.constexpr, MASK_M: tl.constexpr,
+    MASK_N: tl.constexpr, OUTER: tl.constexpr, WIDE: tl.constexpr, KEEP: tl.constexpr, LOADS: tl.constexpr,
+    STORES: tl.constexpr,
 ):  # fmt: skip
     """Copy elements from a layout with strides into a contiguous result.
 
     A program owns a tile of BLOCK_M rows and BLOCK_N columns at one place of the outer dims. It reads and writes each of
     its elements once. `x_rows` ... are (sizes, steps), as `walked_offset` takes them. Programs go down a column of tiles,
-    along what is contiguous in the result: all of it, or GROUP tiles, then on to the next column. The L2 gives up last what
-    is read, and with KEEP "evict_last" what is written.
+    along what is contiguous in the result: all of it, or GROUP tiles, then on to the next column. With SPREAD the grid has
+    the tiles of a column, the columns and the outer places on an axis each, and nothing is divided. The L2 gives up last what
+    is read, and with KEEP "evict_last" what is written. LOADS and STORES are the sides, "rows" or "columns", along which
+    neighbours lie side by side in the input and in the result, or "".
     """
-    pid = tl.program_id(0)
+    row_block = tl.program_id(0)
+    column_block = tl.program_id(1)
+    outer = tl.program_id(2)
+    if not SPREAD:
+        pid = row_block
+        if OUTER:
+            outer = pid // (row_blocks * column_blocks)
+            pid = pid % (row_blocks * column_blocks)
+        first = 0
+        height = row_blocks
+        if GROUP:
+            group = tl.minimum(row_blocks, GROUP)
+            first = pid // (group * column_blocks) * group
+            height = tl.minimum(row_blocks - first, group)
+            pid = pid % (group * column_blocks)
+        row_block = first + pid % height
+        column_block = pid // height
     if OUTER:
-        outer = (pid // (row_blocks * column_blocks)).to(tl.int64)
-        pid = pid % (row_blocks * column_blocks)
-        x_ptr += walked_offset(outer, outer_sizes, x_outer)
-        y_ptr += walked_offset(outer, outer_sizes, y_outer)
-    first = 0
-    height = row_blocks
-    if GROUP:
-        group = tl.minimum(row_blocks, GROUP)
-        first = pid // (group * column_blocks) * group
-        height = tl.minimum(row_blocks - first, group)
-        pid = pid % (group * column_blocks)
-    row = (first + pid % height) * BLOCK_M + tl.arange(0, BLOCK_M)
-    column = pid // height * BLOCK_N + tl.arange(0, BLOCK_N)
+        x_ptr += far_offset(outer, outer_sizes, x_outer)
+        y_ptr += far_offset(outer, outer_sizes, y_outer)
+    row = row_block * BLOCK_M + tl.arange(0, BLOCK_M)
+    column = column_block * BLOCK_N + tl.arange(0, BLOCK_N)
     if WIDE:
         row = row.to(tl.int64)
         column = column.to(tl.int64)
-    x = x_ptr + walked_offset(row, x_rows[0], x_rows[1])[:, None] + walked_offset(column, x_columns[0], x_columns[1])[None, :]
-    y = y_ptr + walked_offset(row, y_rows[0], y_rows[1])[:, None] + walked_offset(column, y_columns[0], y_columns[1])[None, :]
+    x_row = walked_offset(row, x_rows[0], x_rows[1])
+    x_column = walked_offset(column, x_columns[0], x_columns[1], BLOCK_N if LOADS == "columns" else 0)
+    y_row = walked_offset(row, y_rows[0], y_rows[1], BLOCK_M if STORES == "rows" else 0)
+    y_column = walked_offset(column, y_columns[0], y_columns[1], BLOCK_N if STORES == "columns" else 0)
+    x = x_ptr + x_row[:, None] + x_column[None, :]
+    y = y_ptr + y_row[:, None] + y_column[None, :]
     if MASK_M and MASK_N:
         mask = (row < rows)[:, None] & (column < columns)[None, :]
         tl.store(y, tl.load(x, mask=mask, eviction_policy="evict_last"), mask=mask, eviction_policy=KEEP)

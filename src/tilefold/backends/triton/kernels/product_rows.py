@@ -46,7 +46,8 @@ def product_rows(
     a, b, extras, c_ptr, y_ptrs, rows, columns, depth, batch_sizes,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
     BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, PACKED_A: tl.constexpr, PACKED_B: tl.constexpr, CHAINED: tl.constexpr,
+    RELEASE: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M whole rows of results from all of K, finished and folded: BLOCK_N is not below the columns.
 
@@ -59,10 +60,11 @@ def product_rows(
     )
     if CHAINED:
         gdc_wait()
+    if RELEASE:
         gdc_launch_dependents()
     sums = multiply_tiles(
         at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, depth,
-        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
+        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION, PACKED_A, PACKED_B,
     )  # fmt: skip
     m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.arange(0, BLOCK_N)

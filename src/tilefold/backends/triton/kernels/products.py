@@ -82,10 +82,20 @@ def multiply_tiles(
     at_a, at_b, a_step, tile_m, tile_n, split, rows, columns, depth, chunk,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr,
     MASK_N: tl.constexpr, MASK_K: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    PACKED_A: tl.constexpr, PACKED_B: tl.constexpr,
 ):  # fmt: skip
-    """[BLOCK_M, BLOCK_N] products summed over the split's share of K, from its first tiles on; `a_step` is a's along K."""
-    keep_m = (tl.arange(0, BLOCK_M) < rows - tile_m * BLOCK_M)[:, None]
-    keep_n = (tl.arange(0, BLOCK_N) < columns - tile_n * BLOCK_N)[None, :]
+    """[BLOCK_M, BLOCK_N] products summed over the split's share of K, from its first tiles on; `a_step` is a's along K.
+
+    PACKED_A, PACKED_B: 0, or the dim along which its rows hold zeros up to a multiple of 16: 1 along K, 2 along its own.
+    """
+    rows_a = rows
+    columns_b = columns
+    if PACKED_A == 2:
+        rows_a = (rows + 15) // 16 * 16
+    if PACKED_B == 2:
+        columns_b = (columns + 15) // 16 * 16
+    keep_m = (tl.arange(0, BLOCK_M) < rows_a - tile_m * BLOCK_M)[:, None]
+    keep_n = (tl.arange(0, BLOCK_N) < columns_b - tile_n * BLOCK_N)[None, :]
     offs_k = tl.arange(0, BLOCK_K)
     step_a = BLOCK_K * a_step
     step_b = BLOCK_K * STEP_B
@@ -95,10 +105,16 @@ def multiply_tiles(
         offs_k = offs_k.to(tl.int64)
     start = split * chunk
     stop = tl.minimum(start + chunk, depth)
+    stop_a = stop
+    stop_b = stop
+    if PACKED_A == 1:
+        stop_a = (stop + 15) // 16 * 16
+    if PACKED_B == 1:
+        stop_b = (stop + 15) // 16 * 16
     sums = ZEROS((BLOCK_M, BLOCK_N))[0]
     for k in range(start, stop, BLOCK_K):
-        part_a = load_part(at_a, keep_m, (offs_k < stop - k)[None, :], MASK_M, MASK_K)
-        part_b = load_part(at_b, keep_n, (offs_k < stop - k)[:, None], MASK_N, MASK_K)
+        part_a = load_part(at_a, keep_m, (offs_k < stop_a - k)[None, :], MASK_M, MASK_K)
+        part_b = load_part(at_b, keep_n, (offs_k < stop_b - k)[:, None], MASK_N, MASK_K)
         # 0 imprecise steps: float8 products are summed in float32 proper on chips that could do less
         sums = tl.dot(
             OPERAND(part_a)[0], OPERAND(part_b)[0], sums,
@@ -118,7 +134,8 @@ def product_partials(
     a, b, p_ptr, rows, columns, depth, batch_sizes, chunk, splits, pitch,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
     BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, PACKED_A: tl.constexpr, PACKED_B: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Partial products of one tile of results over one split of K.
 
@@ -136,7 +153,7 @@ def product_partials(
         gdc_launch_dependents()
     sums = multiply_tiles(
         at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, chunk,
-        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
+        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION, PACKED_A, PACKED_B,
     )  # fmt: skip
     m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
     n = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
@@ -149,7 +166,8 @@ def product_whole(
     a, b, extras, c_ptr, rows, columns, depth, batch_sizes,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACROSS: tl.constexpr, DOWN: tl.constexpr,
     BATCHED: tl.constexpr, STEP_B: tl.constexpr, MASK_M: tl.constexpr, MASK_N: tl.constexpr, MASK_K: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr,
+    WIDE: tl.constexpr, PRECISION: tl.constexpr, PACKED_A: tl.constexpr, PACKED_B: tl.constexpr, CHAINED: tl.constexpr,
+    RELEASE: tl.constexpr,
 ):  # fmt: skip
     """One tile of results from all of K, finished: a program owns BLOCK_M rows and BLOCK_N columns of one matrix.
 
@@ -162,10 +180,11 @@ def product_whole(
     )
     if CHAINED:  # released after the wait: what comes next may read at once what the launch before wrote
         gdc_wait()
+    if RELEASE:
         gdc_launch_dependents()
     sums = multiply_tiles(
         at_a, at_b, a[3], tile_m, tile_n, split, rows, columns, depth, depth,
-        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION,
+        BLOCK_M, BLOCK_N, BLOCK_K, STEP_B, MASK_M, MASK_N, MASK_K, WIDE, PRECISION, PACKED_A, PACKED_B,
     )  # fmt: skip
     m = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M))[:, None]
     n = (tile_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
@@ -241,3 +260,44 @@ def finish_products(
         gdc_wait()
     results = EPILOGUE(fold_splits(begin, lanes, keep, SPLITS, PITCH, LANES), *taken)
     tl.store(c_ptr + x, results[0], mask=mask)
+
+
+def pack_lines(x, y_ptr, pid, LINES: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):
+    """Copy LINES rows of BLOCK neighbours of one operand.
+
+    `x` is (pointer, row step, rows, elements of a row, blocks of it, step along it).
+    """
+    pitch = (x[3] + 15) // 16 * 16
+    line = (pid // x[4]) * LINES + tl.arange(0, LINES)
+    place = (pid % x[4]) * BLOCK + tl.arange(0, BLOCK)
+    if WIDE:
+        line = line.to(tl.int64)
+        place = place.to(tl.int64)
+    inside = (line < x[2])[:, None]
+    values = tl.load(
+        x[0] + (line[:, None] * x[1] + place[None, :] * x[5]), mask=inside & (place < x[3])[None, :], other=0.0
+    )
+    if WIDE:
+        pitch = tl.cast(pitch, tl.int64)
+    tl.store(y_ptr + line[:, None] * pitch + place[None, :], values, mask=inside & (place < pitch)[None, :])
+
+
+def pack_operands(
+    first, second, y_ptrs, programs, ELEMENTS: tl.constexpr, BLOCK: tl.constexpr, SECOND: tl.constexpr,
+    WIDE: tl.constexpr, RELEASE: tl.constexpr,
+):  # fmt: skip
+    """Copy operands into rows of a multiple of 16 elements, zeros behind what they have.
+
+    A program copies ELEMENTS: `programs` of them the first operand, BLOCK neighbours of a row, the rest the second, SECOND of
+    a row; 0 where there is none.
+    """
+    if RELEASE:
+        gdc_launch_dependents()
+    pid = tl.program_id(0)
+    if SECOND:
+        if pid < programs:
+            pack_lines(first, y_ptrs[0], pid, ELEMENTS // BLOCK, BLOCK, WIDE)
+        else:
+            pack_lines(second, y_ptrs[1], pid - programs, ELEMENTS // SECOND, SECOND, WIDE)
+    else:
+        pack_lines(first, y_ptrs[0], pid, ELEMENTS // BLOCK, BLOCK, WIDE)

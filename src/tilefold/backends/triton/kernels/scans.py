@@ -176,15 +176,15 @@ def publish(words_ptr, place, state, keep, stride):
         tl.atomic_xchg(words_ptr + (w * stride + place), words[w], mask=keep, sem="relaxed")
 
 
-def wait_for(words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, WARPS: tl.constexpr):
+def wait_for(words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, WARPS: tl.constexpr, OWN: tl.constexpr):
     """The states that others make known, `words` being a first look at them; where none is wanted, anything.
 
     Where several warps, but not each, hold a copy of one of the NUMBER words, they do not find it at the same time and their
-    answers meet: they look once more when one of them has found it.
+    answers meet: they look once more when one of them has found it. OWN: each thread has one word, and no other has it.
     """
     while tl.reduce(FLAGS(*words), None, both_bits) == 0:
         words = WORDS_AGAIN(words_ptr, place, wanted, stride)
-    if NUMBER > 32 and NUMBER < 256 * WARPS and WARPS > 1:  # a thread has up to 8 neighbours
+    if NUMBER > 32 and NUMBER < 256 * WARPS and WARPS > 1 and not OWN:  # a thread has up to 8 neighbours
         words = WORDS_AT(words_ptr, place, wanted, stride)
     return OF_WORDS(*words)
 
@@ -196,61 +196,62 @@ def places_before(first, count, line, keep, NUMBER: tl.constexpr, LINES: tl.cons
     return tl.where(wanted, (first + number) * LINES + line[None, :], 0), wanted
 
 
-def met_before(
-    words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, LINES: tl.constexpr, WARPS: tl.constexpr
+def places_with_carry(
+    carry, carries, some, first, count, stride, line, keep, NUMBER: tl.constexpr, LINES: tl.constexpr
 ):
+    """The same behind the carry at `carry`, which is wanted if `some`; and the steps between the words of each.
+
+    A group's last share is wanted by none of it, so there is room for the carry.
+    """
+    number = tl.arange(0, NUMBER)[:, None]
+    wanted = tl.where(number == 0, some, number <= count) & keep[None, :]
+    place = tl.where(number == 0, carry, (first + number - 1) * LINES) + line[None, :]
+    return tl.where(wanted, place, 0), wanted, tl.where(number == 0, carries, stride)
+
+
+def met_before(
+    words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, LINES: tl.constexpr, WARPS: tl.constexpr,
+    OWN: tl.constexpr,
+):  # fmt: skip
     """Published states combined in one tree, whichever is there first."""
-    state = OR_IDENTITY(wanted, *wait_for(words, words_ptr, place, wanted, stride, NUMBER * LINES, WARPS))
+    state = OR_IDENTITY(wanted, *wait_for(words, words_ptr, place, wanted, stride, NUMBER * LINES, WARPS, OWN))
     return last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, False)
 
 
-def scan_tiles(
-    inputs, inits, y_ptrs, s_ptrs, words_ptr, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length,
-    line_blocks, blocks, tiles,
-    LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
-    RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
-    PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
-    WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr, AGAIN: tl.constexpr,
-    FLAT: tl.constexpr,
+def met_in_one(
+    own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP: tl.constexpr, LINES: tl.constexpr,
+    WORD_COUNT: tl.constexpr, WARPS: tl.constexpr, HAS_INIT: tl.constexpr,
 ):  # fmt: skip
-    """Scan lines by many programs at once: each element is read from memory once, one launch.
+    """(the state before a share, the state after it): the carry and the group's shares before are one tree and one look."""
+    groups = (tiles + GROUP - 1) // GROUP
+    group = share // GROUP
+    first_share = block.to(tl.int64) * tiles
+    first_group = block.to(tl.int64) * groups
+    stride = (blocks * tiles).to(tl.int64) * LINES
+    carries = (blocks * groups).to(tl.int64) * LINES
+    of_shares = words_ptr + 1
+    carries_at = (stride + carries) * WORD_COUNT
+    publish(of_shares, (first_share + share) * LINES + lane, own, keep, stride)
+    place, wanted, steps = places_with_carry(
+        carries_at + (first_group + group) * LINES, carries, group > 0, first_share + group * GROUP,
+        share - group * GROUP, stride, lane, keep, GROUP, LINES,
+    )  # fmt: skip
+    words = WORDS_AT(of_shares, place, wanted, steps)
+    OWN: tl.constexpr = LINES == 1 and GROUP == 32 * WARPS
+    before = met_before(words, of_shares, place, wanted, steps, GROUP, LINES, WARPS, OWN)
+    if HAS_INIT:
+        before = SELECT(group > 0, *before, *COMBINE(*start, *before))
+    beyond = COMBINE(*before, *own)
+    if (share % GROUP == GROUP - 1) & (share < tiles - 1):
+        publish(of_shares + carries_at, (first_group + group + 1) * LINES + lane, beyond, keep, carries)
+    return before, beyond
 
-    A program owns a tile of LINES lines, which stays in registers. A counter in memory gives it the next share in order, so
-    that it waits for programs only that have begun. It makes its share's state known and looks back. The state before
-    share t is
 
-        carry of its block of GROUP * GROUPS shares,  states of the block's earlier groups,  of the group's earlier shares
-
-    where each list is combined in one tree, whatever is there first: bits depend on numbers of shares alone, not on time. The
-    last share of a group makes the group's state known, the last one of a block the next block's carry. AGAIN: elements are
-    not kept until then but read again, from the L2.
-
-    `words_ptr` holds zeros: the counter, then the shares' words, the groups' and the blocks' carries, each [line blocks,
-    number, LINES] and so many times as a state has words.
-    """
-    pid = tl.atomic_add(words_ptr, 1, sem="relaxed")
-    share = pid // blocks
-    block = pid % blocks
-    lane = near_lines(LINES, RUN, BY_ROWS)
-    outer, line, keep = lines_of(block, line_blocks, lane, lines, LINES, FLAT)
-    rows = lines_begin(inputs, outer, outer_sizes, line)
-    y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
-    if WIDE:
-        length = length.to(tl.int64)
-        share = share.to(tl.int64)
-    else:
-        share = share.to(tl.int32)
-    if ALIGN > 1:
-        rows, y_begin, span = aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN)
-    else:
-        span = (length,)
-    LENGTH: tl.constexpr = NUMBER * CHUNK
-    begin = chunks_begin((tiles - 1 - share if REVERSE else share) * LENGTH, NUMBER, CHUNK, REVERSE)
-    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
-    state, earlier, sums = scanned_chunks(
-        found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS
-    )
-    own = last_slots(state, NUMBER, BY_ROWS)
+def met_in_trees(
+    own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP: tl.constexpr, GROUPS: tl.constexpr,
+    LINES: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
+):  # fmt: skip
+    """(the state before a share, the state after it): the carry, a tree of groups and one of the group's shares before."""
     groups = (tiles + GROUP - 1) // GROUP
     carries = (groups + GROUPS - 1) // GROUPS
     group = share // GROUP
@@ -264,42 +265,57 @@ def scan_tiles(
     first_share = block.to(tl.int64) * tiles
     first_group = block.to(tl.int64) * groups
     first_carry = block.to(tl.int64) * carries
-    since = own
-    if GROUP > 1:
-        publish(of_shares, (first_share + share) * LINES + lane, own, keep, stride_shares)
-        near_place, near_wanted = places_before(
-            first_share + group * GROUP, share - group * GROUP, lane, keep, GROUP, LINES
-        )
-        near = WORDS_AT(of_shares, near_place, near_wanted, stride_shares)
+    publish(of_shares, (first_share + share) * LINES + lane, own, keep, stride_shares)
     # A first look at all of them, so that what is there already takes one way to memory.
-    if GROUPS > 1:
-        far_place, far_wanted = places_before(
-            first_group + big * GROUPS, group - big * GROUPS, lane, keep, GROUPS, LINES
-        )
-        far = WORDS_AT(of_groups, far_place, far_wanted, stride_groups)
+    near_place, near_wanted = places_before(
+        first_share + group * GROUP, share - group * GROUP, lane, keep, GROUP, LINES
+    )
+    near = WORDS_AT(of_shares, near_place, near_wanted, stride_shares)
+    far_place, far_wanted = places_before(first_group + big * GROUPS, group - big * GROUPS, lane, keep, GROUPS, LINES)
+    far = WORDS_AT(of_groups, far_place, far_wanted, stride_groups)
     given_wanted = keep & (big > 0)
     given_place = tl.where(given_wanted, (first_carry + big) * LINES + lane, 0)
     given = WORDS_AT(of_carries, given_place, given_wanted, stride_carries)
-    if GROUP > 1:
-        near = met_before(near, of_shares, near_place, near_wanted, stride_shares, GROUP, LINES, WARPS)
-        since = COMBINE(*near, *own)
-    if GROUPS > 1:
-        if share % GROUP == GROUP - 1:
-            publish(of_groups, (first_group + group) * LINES + lane, since, keep, stride_groups)
-        far = met_before(far, of_groups, far_place, far_wanted, stride_groups, GROUPS, LINES, WARPS)
+    near = met_before(near, of_shares, near_place, near_wanted, stride_shares, GROUP, LINES, WARPS, False)
+    since = COMBINE(*near, *own)
+    if share % GROUP == GROUP - 1:
+        publish(of_groups, (first_group + group) * LINES + lane, since, keep, stride_groups)
+    far = met_before(far, of_groups, far_place, far_wanted, stride_groups, GROUPS, LINES, WARPS, False)
+    given = wait_for(given, of_carries, given_place, given_wanted, stride_carries, LINES, WARPS, False)
+    before = COMBINE(*SELECT(big > 0, *given, *start), *far)
+    beyond = COMBINE(*before, *since)
+    if (share % (GROUP * GROUPS) == GROUP * GROUPS - 1) & (share < tiles - 1):
+        publish(of_carries, (first_carry + big + 1) * LINES + lane, beyond, keep, stride_carries)
+    return COMBINE(*before, *near), beyond
+
+
+def scan_share(
+    rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep, span,
+    share, block, blocks, tiles,
+    LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
+    RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
+    PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
+    SUMS: tl.constexpr, AGAIN: tl.constexpr,
+):  # fmt: skip
+    """Read a share, meet what is before it, and write it. PART: not all of its elements need be of the line."""
+    begin = chunks_begin((tiles - 1 - share if REVERSE else share) * NUMBER * CHUNK, NUMBER, CHUNK, REVERSE)
+    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
+    state, earlier, sums = scanned_chunks(
+        found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS
+    )
+    own = last_slots(state, NUMBER, BY_ROWS)
     if HAS_INIT:
         start = states_before(inits, outer, outer_sizes, line, keep, LINES, True)
     else:
         start = IDENTITY((LINES,))
-    given = wait_for(given, of_carries, given_place, given_wanted, stride_carries, LINES, WARPS)
-    before = SELECT(big > 0, *given, *start)
-    if GROUPS > 1:
-        before = COMBINE(*before, *far)
-    beyond = COMBINE(*before, *since)
-    if (share % (GROUP * GROUPS) == GROUP * GROUPS - 1) & (share < tiles - 1):
-        publish(of_carries, (first_carry + big + 1) * LINES + lane, beyond, keep, stride_carries)
-    if GROUP > 1:
-        before = COMBINE(*before, *near)
+    if GROUPS == 1:
+        before, beyond = met_in_one(
+            own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP, LINES, WORD_COUNT, WARPS, HAS_INIT
+        )
+    else:
+        before, beyond = met_in_trees(
+            own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP, GROUPS, LINES, WORD_COUNT, WARPS
+        )
     if AGAIN:
         found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
         if SUMS:
@@ -311,3 +327,74 @@ def scan_tiles(
     if len(s_ptrs) > 0:
         if share == tiles - 1:
             store_last(s_ptrs, outer_offset(outer, outer_sizes, s_outer) + line * s_line, beyond, keep)
+
+
+def scan_tiles(
+    inputs, inits, y_ptrs, s_ptrs, words_ptr, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length,
+    line_blocks, blocks, tiles,
+    LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
+    RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
+    PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
+    WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr, AGAIN: tl.constexpr,
+    FLAT: tl.constexpr, BAND: tl.constexpr, SPLIT: tl.constexpr,
+):  # fmt: skip
+    """Scan lines by many programs at once: each element is read from memory once, one launch.
+
+    A program owns a tile of LINES lines, which stays in registers. A counter in memory gives it the next share in order, so
+    that it waits for programs only that have begun: of BAND blocks of lines share after share, then of the next BAND; 0: of
+    all. It makes its share's state known and looks back. The state before share t is
+
+        carry of its block of GROUP * GROUPS shares,  states of the block's earlier groups,  of the group's earlier shares
+
+    where each list is combined in one tree, whatever is there first: bits depend on numbers of shares alone, not on time. The
+    last share of a group makes the group's state known, the last one of a block the next block's carry. Where GROUPS is 1 the
+    carry is the first of one tree. AGAIN: elements are not kept until then but read again, from the L2. SPLIT: shares whose
+    elements are all of the line have code of their own, without masks.
+
+    `words_ptr` holds zeros: the counter, then the shares' words, the groups' and the blocks' carries, each [line blocks,
+    number, LINES] and so many times as a state has words.
+    """
+    ticket = tl.atomic_add(words_ptr, 1, sem="relaxed")
+    if BAND:
+        band = ticket // (tiles * BAND)
+        beside = tl.minimum(blocks - band * BAND, BAND)
+        ticket -= band * (tiles * BAND)
+        share = ticket // beside
+        block = band * BAND + ticket % beside
+    else:
+        share = ticket // blocks
+        block = ticket % blocks
+    lane = near_lines(LINES, RUN, BY_ROWS)
+    outer, line, keep = lines_of(block, line_blocks, lane, lines, LINES, FLAT)
+    rows = lines_begin(inputs, outer, outer_sizes, line)
+    y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
+    if WIDE:
+        length = length.to(tl.int64)
+        share = share.to(tl.int64)
+    else:
+        share = share.to(tl.int32)
+    if ALIGN > 1:
+        rows, y_begin, span = aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN)
+    else:
+        span = (length,)
+    place = tiles - 1 - share if REVERSE else share
+    whole = ((place + 1) * NUMBER * CHUNK <= length) & ((place > 0) | (ALIGN == 1))
+    if SPLIT:
+        if whole:
+            scan_share(
+                rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
+                keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE,
+                HAS_INIT, MASK_LINES, False, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
+            )  # fmt: skip
+        else:
+            scan_share(
+                rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
+                keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE,
+                HAS_INIT, MASK_LINES, True, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
+            )  # fmt: skip
+    else:
+        scan_share(
+            rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep,
+            span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE, HAS_INIT,
+            MASK_LINES, PART, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
+        )  # fmt: skip
