@@ -23,6 +23,7 @@ from tilefold.planner.maps import (
     whole_stage,
     windows_stage,
 )
+from tilefold.planner.offset_rows import OffsetRows, offset_stage
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
 from tilefold.planner.ring_forms import Rings
 from tilefold.planner.rings import last_rings, rings_stage
@@ -33,6 +34,7 @@ from tilefold.problem import Problem
 KERNELS: dict[type, str] = {
     Stage: "map_rows",
     Blocks: "map_blocks",
+    OffsetRows: "map_offset",
     Rings: "map_rings",
     Spans: "map_spans",
     Stripes: "map_stripes",
@@ -52,6 +54,9 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     spans = spans_stage(problem, program, results, device, invariant)
     if spans is not None:
         return _held(problem, spans, buffers, guarantee)
+    odd = None if invariant else offset_stage(problem, program, results, device)
+    if odd is not None:
+        return _held(problem, odd, buffers, guarantee)
     rings = None if invariant else rings_stage(problem, program, results, device)
     if rings is not None:
         return _held(problem, rings, buffers, guarantee)
@@ -75,7 +80,7 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
 
 def _held(
     problem: Problem,
-    stage: Stage | Blocks | Rings | Spans | Stripes,
+    stage: Stage | Blocks | OffsetRows | Rings | Spans | Stripes,
     buffers: tuple[Buffer, ...],
     guarantee: str,
 ) -> Plan:

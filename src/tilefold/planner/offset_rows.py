@@ -1,4 +1,8 @@
-"""Rows that begin anywhere, held in shared memory and read there at any offset: how many threads and programs hold one."""
+"""Odd rows, which begin anywhere, in shared memory and read there at any offset: how many threads and programs hold one.
+
+Measured (docs/experiments/maps-odd-rows.md): words of extra tensors are read beside the elements that they belong to, so
+nothing is moved between threads, and no warp waits for another's.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from tilefold.algebra.program import Program
-from tilefold.planner.device import Device
+from tilefold.planner.device import PORTABLE, Device
 from tilefold.planner.maps import Dtypes, rows_of
 from tilefold.planner.plan import count
 from tilefold.planner.ring_forms import PROGRAM_BYTES
@@ -14,13 +18,22 @@ from tilefold.planner.rings import vectors_of
 from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
 from tilefold.problem import Problem
 
+WORD_BYTES = 4  # of extra tensors' elements of 16 bits that a thread reads together
+FEWEST_EXTRAS = {4: 2}  # by elements' bytes: beside fewer, blocks and rings are as fast
+ALONE_BYTES, ALONE_LANES = 44 << 10, 256  # of a row that one program holds, at most; its threads
+SHARE_BYTES, SHARED_LANES = 26 << 10, 128  # of a longer row, each program's at most: many small ones wait less
+LEAST_BYTES = 8 << 10  # of a row, each program's at least
+PROGRAMS_AN_SM = 4  # at least: where rows are few, more programs share each
+UNROLLS = (8, 4)  # the first that leaves no program without a last turn
+REGISTERS = 64  # of a thread: so an SM holds 1024
+
 
 @dataclass(frozen=True)
 class OffsetRows:
     """What a launch of `map_offset` decides: each of `splits` programs holds `share` elements of a row, in `turns` turns.
 
     A turn is `unroll` times `run` neighbours a thread. `areas` and `result_areas` are where in shared memory each input and
-    each result lies. With `hold` elements stay in registers. A thread has `registers` at most (0: as the compiler has it).
+    each result lies. A thread has `registers` at most.
     """
 
     lanes: int
@@ -32,8 +45,8 @@ class OffsetRows:
     areas: tuple[int, ...]
     result_areas: tuple[int, ...]
     shared_bytes: int
-    hold: bool = False
-    registers: int = 0
+    registers: int
+    ahead: bool = False
     block_outputs: int = 1
 
     @property
@@ -53,12 +66,11 @@ class OffsetRows:
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"offset:l{self.lanes},r{self.run}x{self.unroll},t{self.turns},s{self.splits}" + ",hold" * self.hold
+        return f"offset:l{self.lanes},r{self.run}x{self.unroll},t{self.turns},s{self.splits}"
 
     def __str__(self) -> str:
         words = [f"{count(self.lanes, 'lane')} x {count(self.run * self.unroll, 'element')}", count(self.turns, "turn")]
         words += [count(self.splits, "split"), count(self.num_warps, "warp")]
-        words += ["elements held"] * self.hold
         return f"offset rows: {', '.join(words)}"
 
 
@@ -67,35 +79,53 @@ def span(elements: int, itemsize: int) -> int:
     return (math.ceil(elements * itemsize / VECTOR_BYTES) + 1) * VECTOR_BYTES
 
 
+def offset_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> OffsetRows | None:
+    """Odd rows of one input; None where other plans are as fast, or there is no such form.
+
+    Whether there is one may depend on the number of rows, as with rings. So plans of "batch_invariant" have none.
+    """
+    inputs = program.algebra.inputs
+    size, extras = problem.dtypes[0].itemsize, len(problem.dtypes) - inputs
+    if device.cluster == 1 or inputs > 1 or extras < FEWEST_EXTRAS.get(size, 0):
+        return None
+    held = problem.length * size
+    base = 1 if held <= ALONE_BYTES else math.ceil(held / SHARE_BYTES)
+    if base > 1 and extras == 1:
+        return None  # rings are as fast
+    lanes = ALONE_LANES if base == 1 else SHARED_LANES
+    if base > PORTABLE:
+        base, lanes = math.ceil(held / ALONE_BYTES), ALONE_LANES
+    wave = math.ceil(PROGRAMS_AN_SM * device.sms / problem.outputs)
+    splits = max(base, min(wave, held // LEAST_BYTES, PORTABLE))
+    if splits > device.cluster:
+        return None
+    for unroll in UNROLLS:
+        stage = offset_rows(problem, program, results, lanes, unroll, splits)
+        if stage is not None:
+            return stage if stage.shared_bytes <= device.shared_bytes - PROGRAM_BYTES else None
+    return None
+
+
 def offset_rows(
-    problem: Problem, program: Program, results: Dtypes, lanes: int, unroll: int, splits: int, run: int = 0, hold: bool = False,
-    programs: int = 0,
-) -> OffsetRows | None:  # fmt: skip
-    """The stage of so many threads and programs a row; None where it does not fit."""
+    problem: Problem, program: Program, results: Dtypes, lanes: int, unroll: int, splits: int
+) -> OffsetRows | None:
+    """The stage of so many threads and programs an odd row; None where there is no such form."""
     rows = rows_of(problem, program.algebra.inputs)
     found = vectors_of(problem, program, results, view_of(rows), rows)
-    if found is None:
+    if found is None or found[1] == 1:
         return None
-    full = found[0]
     sizes = [d.itemsize for d in rows.dtypes]
-    run = run or (2 if sizes[0] == 2 else 1)
-    share = math.ceil(problem.length / splits / full) * full
+    run = max(1, WORD_BYTES // sizes[0])
+    share = math.ceil(problem.length / splits / found[0]) * found[0]
     turn = lanes * run * unroll
     turns = math.ceil(share / turn)
-    last = problem.length - (splits - 1) * share
-    if last <= (turns - 1) * turn:
-        return None
-    each = [span(share, s) for s in sizes]
-    areas = tuple(sum(each[:i]) for i in range(len(each)))
-    taken, total = list[int](), sum(each)
-    for i, d in enumerate(results):
+    if problem.length - (splits - 1) * share <= (turns - 1) * turn:
+        return None  # the last program would end before its last turn
+    each = span(share, sizes[0])
+    areas, taken = tuple(each * i for i in range(len(sizes))), list[int]()
+    total = each * len(sizes)
+    for i in range(len(results)):
         alike = i < len(sizes) and problem.aligned[i] % VECTOR_BYTES == 0
         taken.append(areas[i] if alike else total)
-        total += 0 if alike else span(share, d.itemsize)
-    registers = 65536 // (programs * lanes) // 8 * 8 if programs else 0
-    return OffsetRows(lanes, run, unroll, turns, splits, share, areas, tuple(taken), total, hold, min(registers, 248))
-
-
-def room(device: Device, programs: int) -> int:
-    """Bytes of shared memory that each of so many programs of an SM has."""
-    return device.shared_bytes // programs - PROGRAM_BYTES
+        total += 0 if alike else each
+    return OffsetRows(lanes, run, unroll, turns, splits, share, areas, tuple(taken), total, REGISTERS)

@@ -91,11 +91,10 @@ def put_at(y, base, element, at, number, AFTER: tl.constexpr, MASKED: tl.constex
     put(base + at * size + AFTER * size, element, some, y.dtype.element_ty, MASKED)
 
 
-def map_offset_turn(
-    xs, results, extras, y_ptrs, y_bases, first, at, number,
-    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr, INPUTS: tl.constexpr,
-):  # fmt: skip
-    """Map a turn's elements; what they become goes to their places in shared memory."""
+def turn_beside(
+    extras, first, at, number, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr
+):
+    """A turn's elements of each extra tensor in turn; MASKED: those beyond the `number` that there are may be any."""
     beside = ()
     for i in tl.static_range(len(extras)):
         for u in tl.static_range(UNROLL):
@@ -103,6 +102,15 @@ def map_offset_turn(
             if MASKED:
                 place = tl.minimum(place, (number - 1) // RUN * RUN)
             beside = beside + beside_run(extras[i], first + place, RUN)
+    return beside
+
+
+def map_offset_turn(
+    xs, results, beside, y_ptrs, y_bases, at, number,
+    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASKED: tl.constexpr, INPUTS: tl.constexpr,
+    EXTRAS: tl.constexpr,
+):  # fmt: skip
+    """Map a turn's elements; what they become goes to their places in shared memory."""
     for u in tl.static_range(UNROLL):
         for e in tl.static_range(RUN):
             values = ()
@@ -110,7 +118,7 @@ def map_offset_turn(
                 values = values + (xs[i * UNROLL * RUN + u * RUN + e],)
             for r in tl.static_range(len(results)):
                 values = values + (results[r],)
-            for i in tl.static_range(len(extras)):
+            for i in tl.static_range(EXTRAS):
                 values = values + (beside[i * UNROLL * RUN + u * RUN + e],)
             made = APPLY(*values)
             for r in tl.static_range(len(y_ptrs)):
@@ -120,17 +128,16 @@ def map_offset_turn(
 
 def map_offset(
     inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length,
-    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr, HOLD: tl.constexpr,
+    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     VECTORS: tl.constexpr, Y_VECTORS: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, CLUSTER: tl.constexpr,
-    MEETING: tl.constexpr, SHARE: tl.constexpr, COME: tl.constexpr, RESERVED: tl.constexpr,
+    AHEAD: tl.constexpr, MEETING: tl.constexpr, SHARE: tl.constexpr, COME: tl.constexpr, RESERVED: tl.constexpr,
 ):  # fmt: skip
     """Fold and map a row by CLUSTER programs, SHARE elements each, in TURNS turns of UNROLL times RUN elements a thread.
 
     VECTORS, Y_VECTORS: how many a thread copies of each tensor. AREAS, Y_AREAS: where each lies, RESERVED bytes behind the
-    shared memory's start. HOLD: elements stay in registers from the fold to the map. COME is PTX that waits for what comes.
+    shared memory's start. COME is PTX that waits for what comes.
     """
     TURN: tl.constexpr = LANES * RUN * UNROLL
-    EACH: tl.constexpr = RUN * UNROLL
     split = tl.program_id(0) % CLUSTER
     row = tl.program_id(0) // CLUSTER
     thread = tl.arange(0, LANES)
@@ -152,52 +159,45 @@ def map_offset(
         y_bases = y_bases + (placed(y_ptrs[r], area + Y_AREAS[r], lead),)
     if CLUSTER > 1:
         others_have_begun()
-    said(COME)
-    tl.debug_barrier()
     at = thread * RUN
     ONE: tl.constexpr = TURNS == 1
-    kept = turn_elements(inputs, bases, at, number, LANES, RUN, UNROLL, ONE)
+    beside = ()
+    if AHEAD:
+        beside = turn_beside(extras, first, at, number, LANES, RUN, UNROLL, ONE)
+    said(COME)
+    tl.debug_barrier()
+    xs = turn_elements(inputs, bases, at, number, LANES, RUN, UNROLL, ONE)
     if ONE:
-        state = LANE_BEGIN_MASKED(*turn_masks(at, number, LANES, RUN, UNROLL), *kept)
+        state = LANE_BEGIN_MASKED(*turn_masks(at, number, LANES, RUN, UNROLL), *xs)
     else:
-        state = LANE_BEGIN(*kept)
-        if HOLD:
-            for turn in tl.static_range(1, TURNS - 1):
-                xs = turn_elements(inputs, bases, at + turn * TURN, number, LANES, RUN, UNROLL, False)
-                state = LANE_ABSORB(*state, *xs)
-                kept = kept + xs
-        else:
-            for turn in range(1, TURNS - 1):
-                xs = turn_elements(inputs, bases, at + turn * TURN, number, LANES, RUN, UNROLL, False)
-                state = LANE_ABSORB(*state, *xs)
+        state = LANE_BEGIN(*xs)
+        for turn in range(1, TURNS - 1):
+            xs = turn_elements(inputs, bases, at + turn * TURN, number, LANES, RUN, UNROLL, False)
+            state = LANE_ABSORB(*state, *xs)
         last = at + (TURNS - 1) * TURN
         xs = turn_elements(inputs, bases, last, number, LANES, RUN, UNROLL, True)
         state = LANE_ABSORB_MASKED(*turn_masks(last, number, LANES, RUN, UNROLL), *state, *xs)
-        if HOLD:
-            kept = kept + xs
     whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
     if CLUSTER > 1:
         whole = met(whole, CLUSTER, 1, None)
     results = PROJECT(*whole)
     INPUTS: tl.constexpr = len(inputs)
-    if HOLD:
-        for turn in tl.static_range(TURNS):
-            xs = ()
-            for n in tl.static_range(INPUTS * EACH):
-                xs = xs + (kept[turn * INPUTS * EACH + n],)
-            map_offset_turn(
-                xs, results, extras, y_ptrs, y_bases, first, at + turn * TURN, number, LANES, RUN, UNROLL,
-                turn == TURNS - 1, INPUTS,
-            )  # fmt: skip
-    else:
-        for turn in range(TURNS - 1):
-            xs = turn_elements(inputs, bases, at + turn * TURN, number, LANES, RUN, UNROLL, False)
-            map_offset_turn(
-                xs, results, extras, y_ptrs, y_bases, first, at + turn * TURN, number, LANES, RUN, UNROLL, False, INPUTS
-            )
-        last_at = at + (TURNS - 1) * TURN
-        xs = turn_elements(inputs, bases, last_at, number, LANES, RUN, UNROLL, True)
-        map_offset_turn(xs, results, extras, y_ptrs, y_bases, first, last_at, number, LANES, RUN, UNROLL, True, INPUTS)
+    EXTRAS: tl.constexpr = len(extras)
+    for turn in range(TURNS - 1):
+        here = at + turn * TURN
+        xs = turn_elements(inputs, bases, here, number, LANES, RUN, UNROLL, False)
+        if AHEAD:
+            later = turn_beside(extras, first, here + TURN, number, LANES, RUN, UNROLL, True)
+            map_offset_turn(xs, results, beside, y_ptrs, y_bases, here, number, LANES, RUN, UNROLL, False, INPUTS, EXTRAS)
+            beside = later
+        else:
+            now = turn_beside(extras, first, here, number, LANES, RUN, UNROLL, False)
+            map_offset_turn(xs, results, now, y_ptrs, y_bases, here, number, LANES, RUN, UNROLL, False, INPUTS, EXTRAS)
+    end = at + (TURNS - 1) * TURN
+    xs = turn_elements(inputs, bases, end, number, LANES, RUN, UNROLL, True)
+    if not AHEAD:
+        beside = turn_beside(extras, first, end, number, LANES, RUN, UNROLL, True)
+    map_offset_turn(xs, results, beside, y_ptrs, y_bases, end, number, LANES, RUN, UNROLL, True, INPUTS, EXTRAS)
     tl.debug_barrier()
     for r in tl.static_range(len(y_ptrs)):
         lead = lead_of(y_ptrs[r], y_begin, False)
