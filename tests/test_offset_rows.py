@@ -33,7 +33,8 @@ def executed(
     tensors: list[torch.Tensor],
     form: Form,
     out: list[torch.Tensor] | None = None,
-    **other: Any,
+    rows: int = 1,
+    ahead: bool = False,
 ) -> list[torch.Tensor]:
     """The results of a map of rows in this form, every program executed."""
     n, shape = monoid.algebra.inputs, tensors[0].shape
@@ -44,9 +45,8 @@ def executed(
     problem, plan = request.plan(expanded, H200, library=False)
     stage = offset_rows(problem, row.program, row.results, *form)
     assert stage is not None
-    step = Launch(
-        "map_offset", replace(stage, **other), names("input", len(tensors)), names("output", len(row.results))
-    )
+    stage = replace(stage, block_outputs=rows, shared_bytes=rows * stage.shared_bytes, ahead=ahead)
+    step = Launch("map_offset", stage, names("input", len(tensors)), names("output", len(row.results)))
     plan = replace(plan, steps=(step,), workspaces=())
     # Poisoned: what is not written shows.
     results = [torch.full(s, NAN).to(d) for s, d in request.results] if out is None else out
@@ -93,6 +93,19 @@ def test_norms(name: str, call: str, residual: bool, ahead: bool) -> None:
     got, *added = executed(*norm, [x, *[r] * residual, *beside], form, ahead=ahead)
     total = x.double() + (r.double() if residual else 0)
     check(got, getattr(F, call)(total, (n,), *(b.double() for b in beside), eps=1e-5))
+    for t in added:
+        check(t, total)
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+@pytest.mark.parametrize("residual", [False, True])
+def test_two_rows_a_program(rows: int, residual: bool) -> None:
+    x, r = rows_of_numbers(rows, 1501, BF16), torch.randn(rows, 1501).to(BF16)
+    w, b = torch.randn(1501).to(BF16), torch.randn(1501).to(BF16)
+    norm = kept(_norms, "layer_norm", 1501, 1e-5, (True, True), residual)
+    got, *added = executed(*norm, [x, *[r] * residual, w, b], (64, 4, 1), rows=2)
+    total = x.double() + (r.double() if residual else 0)
+    check(got, F.layer_norm(total, (1501,), w.double(), b.double(), 1e-5))
     for t in added:
         check(t, total)
 

@@ -128,8 +128,12 @@ def offset_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     program = narrowed(row.program, problem.length)
     inputs, extras, results, *steps = row_arguments(stage, problem, row, interpret)
     y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
-    arguments = (inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length)
+    arguments = (
+        inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs
+    )  # fmt: skip
     constants = {
+        "ROWS": stage.block_outputs,
+        "ROW_BYTES": stage.shared_bytes // stage.block_outputs,
         "LANES": stage.lanes,
         "RUN": stage.run,
         "UNROLL": stage.unroll,
@@ -147,7 +151,8 @@ def offset_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     }
     lanes = emit_lanes(program, stage.run * stage.unroll, interpret)
     source = f"{rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
-    grid = launchable(problem.outputs * stage.splits, problem.outputs, "reduce_map", "map")
+    blocks = math.ceil(problem.outputs / stage.block_outputs)
+    grid = launchable(blocks * stage.splits, problem.outputs, "reduce_map", "map")
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
         shared_bytes=RESERVED_BYTES + stage.shared_bytes, cluster=stage.splits, registers=stage.registers,
