@@ -140,7 +140,11 @@ def test_in_place() -> None:
 
 
 def planned(
-    shape: tuple[int, int], dtype: torch.dtype, call: str, guarantee: str = "run_to_run", residual: bool = False
+    shape: tuple[int, int],
+    dtype: torch.dtype,
+    call: str,
+    guarantee: str = "run_to_run",
+    residual: bool = False,
 ) -> Any:
     """What an H200's plan holds rows in."""
     n = shape[1]
@@ -153,7 +157,11 @@ def planned(
     row = make_row_map(monoid.total, apply, (dtype,) * (1 + residual), (dtype,) * extras)
     x = torch.empty(shape, dtype=dtype, device="meta")
     beside = [torch.empty(n, dtype=dtype, device="meta").expand(shape)] * extras
-    return RowMap(row, (1,), guarantee, shape).plan([x, *[x] * residual, *beside], H200, library=False)[1].stages[0]
+    return (
+        RowMap(row, (1,), guarantee, shape)
+        .plan([x, *[x] * residual, *beside], H200, library=False)[1]
+        .stages[0]
+    )
 
 
 @pytest.mark.parametrize("call", ["softmax", "rms_norm", "layer_norm"])

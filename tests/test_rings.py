@@ -285,6 +285,25 @@ def test_planned_rings_hold_a_row_in_an_sms_memory(length: int, call: str, dtype
     assert str(stage) in str(plan)
 
 
+@pytest.mark.parametrize(
+    ("length", "tile"),
+    [(424, (4, 32, 2)), (344, (8, 16, 3)), (680, (4, 32, 3)), (952, (4, 32, 4)), (512, (8, 16, 4))],
+)
+def test_short_rows_beside_a_weight_fill_three_places_of_four(
+    length: int, tile: tuple[int, int, int]
+) -> None:
+    stage = planned_for("rms_norm", (5000, length), BF16).stages[0]
+    assert isinstance(stage, Rings)
+    assert (stage.block_outputs, stage.lanes, stage.unroll) == tile
+
+
+@pytest.mark.parametrize(
+    ("call", "length"), [("rms_norm", 520), ("softmax", 424), ("rms_norm+residual", 424)]
+)
+def test_other_short_rows_are_not_masked(call: str, length: int) -> None:
+    assert not isinstance(planned_for(call, (5000, length), BF16).stages[0], Rings)
+
+
 @pytest.mark.parametrize("rows", [1, 4096])
 def test_batch_invariant_plans_have_no_rings(rows: int) -> None:
     """One row's weight is shared by all rows, whatever it is of more."""

@@ -21,7 +21,10 @@ from tilefold.problem import Problem
 WORD_BYTES = 4  # of extra tensors' elements of 16 bits that a thread reads together
 FEWEST_EXTRAS = {4: 2}  # by elements' bytes: beside fewer, blocks and rings are as fast
 ALONE_BYTES, ALONE_LANES = 44 << 10, 256  # of a row that one program holds, at most; its threads
-SHARE_BYTES, SHARED_LANES = 26 << 10, 128  # of a longer row, each program's at most: many small ones wait less
+SHARE_BYTES, SHARED_LANES = (
+    26 << 10,
+    128,
+)  # of a longer row, each program's at most: many small ones wait less
 LEAST_BYTES = 8 << 10  # of a row, each program's at least
 PROGRAMS_AN_SM = 4  # at least: where rows are few, more programs share each
 UNROLLS = (8, 4)  # the first that leaves no program without a last turn
@@ -69,7 +72,10 @@ class OffsetRows:
         return f"offset:l{self.lanes},r{self.run}x{self.unroll},t{self.turns},s{self.splits}"
 
     def __str__(self) -> str:
-        words = [f"{count(self.lanes, 'lane')} x {count(self.run * self.unroll, 'element')}", count(self.turns, "turn")]
+        words = [
+            f"{count(self.lanes, 'lane')} x {count(self.run * self.unroll, 'element')}",
+            count(self.turns, "turn"),
+        ]
         words += [count(self.splits, "split"), count(self.num_warps, "warp")]
         return f"offset rows: {', '.join(words)}"
 

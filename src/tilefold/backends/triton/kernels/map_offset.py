@@ -1,8 +1,8 @@
 """The kernel that holds a row in shared memory wherever it begins, reads it there an element at a time, and writes vectors.
 
 A program, or each of a cluster of them, copies its share of one row to shared memory in vectors of 16 bytes (`cp.async`),
-with the whole vectors at its ends. Shared memory is read from any offset: each thread takes RUN neighbours of the row, so that
-extra tensors' words are read beside them, which begin where rows do. What becomes of an element takes its place there, and
+with the whole vectors at its ends. Shared memory is read from any offset: each thread takes RUN neighbours of the row, and
+reads extra tensors' words beside them, which begin where rows do. What becomes of an element takes its place there, and
 is stored in vectors: one by one only what shares a vector with another share.
 
 Every tensor here is [LANES], LANES the program's threads: each holds one number. LANE_BEGIN and LANE_ABSORB (also _MASKED)
