@@ -91,9 +91,11 @@ def render(results: SuiteResult) -> str:
     *some, last = [f"{run.copy_gb_per_s or 0:.0f}" for run in results.runs]
     copies = f"{', '.join(some)} and {last} GB/s" if some else f"{last} GB/s"
     head = (
-        f"{provenance(results)}. The limit is the time of the compulsory bytes at the copy bandwidth of the same run "
-        f"({copies}) plus that of as many empty launches; 1.00 would be perfect. The ratio is the "
-        "faster peer's time over tilefold's. Medians, cold L2; every answer was checked before it was timed."
+        f"{provenance(results)}. The limit of a call is the time to move the bytes that it must read and write, at the "
+        f"bandwidth of a copy in the same run ({copies}), plus that of empty kernels, as many as it launches. "
+        "The last column is the limit over the median time: 1.00 would be perfect. "
+        "The ratio is the faster peer's time over tilefold's. Medians, cold L2; "
+        "every answer was checked before it was timed."
     )
     text = [
         textwrap.fill(head, 126),

@@ -101,9 +101,22 @@ def test_a_linear_recurrence() -> None:
 def test_an_init_is_a_number_of_numpys() -> None:
     x = torch.arange(4)
     assert tilefold.scan(x, monoids.SUM, 0, init=np.int16(3)).tolist() == [3, 4, 6, 9]
+    assert tilefold.scan(x, monoids.SUM, 0, init=np.bool_(True)).tolist() == [1, 2, 4, 7]
     assert tilefold.scan(x.float(), monoids.SUM, 0, init=np.float32(0.5)).tolist() == [0.5, 1.5, 3.5, 6.5]
     greatest = tilefold.scan(x.to(torch.uint64), monoids.MAX, 0, init=2**64 - 1)
     assert greatest.tolist() == [2**64 - 1] * 4
+
+
+def test_an_init_of_floats_may_be_beyond_integers() -> None:
+    assert tilefold.scan(torch.zeros(1), monoids.SUM, 0, init=2**100).tolist() == [2.0**100]
+    assert tilefold.scan(torch.zeros(1), monoids.SUM, 0, init=float("inf")).tolist() == [float("inf")]
+
+
+def test_a_state_of_narrow_integers_is_an_init() -> None:
+    x = torch.tensor([[3, 255, 4, 0], [128, 2, 200, 9]], dtype=torch.uint8)
+    _, state = tilefold.scan(x[:, :2], monoids.MAX, 1, return_state=True)
+    rest = tilefold.scan(x[:, 2:], monoids.MAX, 1, init=state)
+    same([rest], [x.cummax(1).values[:, 2:]])
 
 
 def test_an_init_is_a_number_or_broadcasts() -> None:

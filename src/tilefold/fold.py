@@ -143,7 +143,7 @@ def fold_tensors(
     if key is None and tensors[0].is_cuda:
         layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in expanded)
         key = (monoid, layouts, tensors[0].device, dims, keepdim, dtype, convert, guarantee)
-    request = Reduction(program, dims, guarantee, tuple(result_shape))
+    request = Reduction(program, dims, guarantee, tuple(result_shape), call=call)
     return dispatch.run(request, expanded, key, targets)
 
 

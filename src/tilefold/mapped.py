@@ -166,7 +166,7 @@ def map_tensors(
     if key is None and tensors[0].is_cuda:
         layouts = tuple((t.shape, t.stride(), t.dtype, t.data_ptr() & 15) for t in expanded)
         key = (monoid, apply, layouts, tensors[0].device, dims, convert, guarantee)
-    request = RowMap(row, dims, guarantee, tuple(shape), library)
+    request = RowMap(row, dims, guarantee, tuple(shape), library, call=call)
     return dispatch.run(request, expanded, key, targets)
 
 

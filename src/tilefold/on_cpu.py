@@ -15,9 +15,9 @@ from tilefold.backends import loops, native, reference, row_tiles, scans, segmen
 from tilefold.errors import BackendError
 from tilefold.modes import as_given, check_not_traced
 from tilefold.planner.cpu import cpu_plan, cpu_problem
+from tilefold.planner.cpu_scans import cpu_scan, library_scan
 from tilefold.planner.library import LibraryMap, library_fold, library_plan
 from tilefold.planner.plan import LibraryCall, Plan, names
-from tilefold.planner.scans import cpu_scan, library_scan
 from tilefold.requests import Product, Rearrangement, Reduction, Request, RowMap, Scan, Segments, Selected
 
 Tensor = torch.Tensor

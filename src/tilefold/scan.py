@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +11,9 @@ from torch._C import _is_any_autocast_enabled as _any_autocast
 
 from tilefold import dispatch
 from tilefold.algebra import program as programs
-from tilefold.algebra.dtypes import integer_limits, is_float
 from tilefold.algebra.monoid import Monoid
-from tilefold.algebra.numbers import short_text
-from tilefold.algebra.program import Program
-from tilefold.errors import ArgumentError, DeviceError, DtypeError, EmptyError, KindError, ShapeError
+from tilefold.errors import EmptyError, KindError
+from tilefold.initial import initial_state
 from tilefold.modes import as_widened, check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.problem import broadcast_shape, one_dim
@@ -30,7 +26,6 @@ from tilefold.validate import (
     check_apart,
     check_inputs,
     check_out,
-    check_tensors,
     is_abstract,
     plain,
 )
@@ -64,7 +59,8 @@ def scan(
         monoid: what to combine with, in the elements' order. Positions that it sees are those along `dim`.
         dim: the dim to scan.
         init: the state before each row: one number or tensor a field, tensors in the shape of the inputs without `dim`, or
-            one that broadcasts to it. Default: the identity.
+            one that broadcasts to it. Numbers, and elements on a CPU, must fit the field's dtype; elements on a GPU, which
+            are not looked at, wrap. Default: the identity.
         return_state: also give the state after each row, so that a long sequence can be scanned in pieces: `init` takes it.
             A state is what was combined, in the order that the plan has: where one value has several forms, as sums about
             a pivot have (WELFORD, DESCRIBE), fields may differ between backends, and what they project to does not.
@@ -154,13 +150,13 @@ def scan_tensors(
     program = programs.specialize(monoid.total, tuple(convert or t.dtype for t in tensors), dtype)
     whole = shape or (1,)  # a 0-d tensor has one dim
     rows = () if not shape else (*whole[:axis], *whole[axis + 1 :])
-    before = [] if init is None else _initial(init, monoid, program, rows, tensors[0], call)
+    before = [] if init is None else initial_state(init, monoid, program, rows, tensors[0], call)
     if monoid.algebra.identity is None and not before:
         _need_identity(monoid, shape, whole[axis], exclusive, return_state, call)
     targets = check_out(out, program.outputs, shape, tensors, call)
     check_apart(targets, init or (), "init", call)
     check_not_recorded(call, tensors[0].is_cuda)
-    request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole)
+    request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole, call=call)
     abstract = next((t for t in tensors if is_abstract(t)), None)
     if abstract is not None:
         made = [abstract.new_empty(s, dtype=d) for s, d in request.results]
@@ -254,72 +250,6 @@ def _need_identity(
         raise EmptyError(
             f"{call}: a state of nothing needs an identity, got shape {list(shape)} and {monoid.name} without one; give the "
             "monoid an identity or the scan an init"
-        )
-
-
-def _initial(
-    init: Sequence[Any], monoid: Monoid, program: Program, rows: Sequence[int], like: Tensor, call: str
-) -> list[Tensor]:
-    """The state before each row: a tensor of the rows' shape a field, which may be expanded.
-
-    Raises:
-        ArgumentError, KindError, ShapeError, DtypeError, DeviceError, GradientError: it is no such state.
-    """
-    fields = monoid.algebra.fields
-    if len(init) != len(fields):
-        raise ArgumentError(
-            f"{call}: `init` must have one number or tensor for each field of {monoid.name} ({', '.join(fields)}), got "
-            f"{len(init)}; give that many"
-        )
-    pairs = zip(init, fields, program.state, strict=False)
-    made = [_field(value, name, dtype, rows, like, call) for value, name, dtype in pairs]
-    if monoid.algebra.identity is None:
-        made.append(_field(True, "is_present", torch.bool, rows, like, call))
-    return made
-
-
-def _field(value: Any, name: str, dtype: torch.dtype, rows: Sequence[int], like: Tensor, call: str) -> Tensor:
-    if isinstance(value, Tensor):
-        check_tensors([value], call, names=("init",))
-        if value.device != like.device:
-            raise DeviceError(
-                f"{call}: `init` must be on the inputs' device {like.device}, got {value.device} for {name}; move it there"
-            )
-        loses = is_float(value.dtype) and not is_float(dtype)
-        field = value if value.dtype == dtype else value.to(dtype)
-    elif isinstance(value, numbers.Real):
-        number = int(value) if isinstance(value, numbers.Integral) else float(value)
-        loses = isinstance(number, float) and not is_float(dtype)
-        _check_held(number, name, dtype, call)
-        field = like.new_zeros((), dtype=dtype) if loses else like.new_full((), number, dtype=dtype)
-    else:
-        raise KindError(
-            f"{call}: `init` must be a number or a tensor for each field, got {type(value).__name__} for {name}; "
-            "use torch.as_tensor"
-        )
-    if loses:
-        raise DtypeError(
-            f"{call}: `init` must be whole for the field {name}, which is carried as {dtype}, got floats; convert it"
-        )
-    try:
-        return field.expand(tuple(rows)).contiguous()  # a state of each row, as kernels leave them
-    except RuntimeError:
-        raise ShapeError(
-            f"{call}: `init` must broadcast to the rows' shape {list(rows)}, got {list(field.shape)} for {name}; reshape it"
-        ) from None
-
-
-def _check_held(number: int | float, name: str, dtype: torch.dtype, call: str) -> None:
-    """Refuse a number beyond what the field's dtype holds; an infinity and NaN are left to what floats hold."""
-    if number != number or number in (math.inf, -math.inf) or dtype == torch.bool:
-        return
-    least, greatest = (
-        integer_limits(dtype) if not is_float(dtype) else (-torch.finfo(dtype).max, torch.finfo(dtype).max)
-    )
-    if not least <= number <= greatest:
-        raise ArgumentError(
-            f"{call}: `init` must fit the field {name}, which is carried as {dtype}, got {short_text(number)}; give a number "
-            f"in [{least}, {greatest}]"
         )
 
 

@@ -41,8 +41,6 @@ def test_float_dtypes(case: Case, name: str, dtype: torch.dtype) -> None:
 def test_tiles_on_their_way(
     case: Case, name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name in ("logsumexp", "welford") and dtype == torch.int8:
-        pytest.skip("a fold of floats")
     monkeypatch.setattr(columns, "LARGE", 1000)
     monkeypatch.setattr(dispatch, "_executables", {})
     monoid = MONOIDS[name]
@@ -301,6 +299,4 @@ def test_short_rows_from_one_run_of_memory(
 ) -> None:
     memory = torch.randint(-8, 9, (torch.Size(shape).numel() + offset,), device="cuda").to(dtype)
     x, monoid = memory[offset:].view(shape), MONOIDS[name]
-    if not dtype.is_floating_point and name in ("welford", "pair"):
-        pytest.skip("folds floats")
     compare(monoid, tilefold.reduce([x], monoid, 1), [x], (1,))

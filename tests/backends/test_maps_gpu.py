@@ -97,9 +97,7 @@ def test_short_rows_where_numbers_are_none(columns: int) -> None:
 
 
 def test_short_rows_beyond_32_bits() -> None:
-    rows = (1 << 31) // 11 + 1000
-    if torch.cuda.mem_get_info()[0] < 12 * rows * 11:
-        pytest.skip("the device has too little memory free")
+    rows = (1 << 31) // 11 + 1000  # 4 GB, and as much for the result
     x = torch.randn(rows, 11, device="cuda", dtype=torch.bfloat16)
     got = tf.softmax(x, 1)
     for first in (0, rows // 2, rows - 5000):

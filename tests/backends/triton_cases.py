@@ -243,7 +243,7 @@ def _condition(x: Tensor, dims: tuple[int, ...] | None) -> Tensor:
     That may lie z standard deviations off: they then sum to 1 + z^2 times M2.
     """
     along = tuple(range(x.ndim)) if dims is None else dims
-    var, mean = torch.var_mean(x, along, correction=0, keepdim=True)
+    var, mean = torch.var_mean(x.double(), along, correction=0, keepdim=True)
     return 1 + ((x - mean).square() / var).amax(along)
 
 

@@ -476,7 +476,7 @@ CASES = [
             Monoid(math.maximum, None, lift=lambda x, k: math.where(x > 0, k, -1.0), name="label"),
         ),
         DtypeError,
-        r"reduce: whole numbers must fit .*, got torch.int64 in lift for value, which is torch.float32; give .* dtypes=",
+        r"monoid: whole numbers must fit .*, got torch.int64 in lift for value, which is torch.float32; give .* dtypes=",
     ),
     Case(
         "identity NaN",

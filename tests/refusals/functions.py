@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 import tilefold as tf
 from refusals.making import Case, X, reduced
 from tilefold import monoids
 from tilefold.errors import (
+    BackendError,
     DeviceError,
     DtypeError,
     EmptyError,
@@ -16,7 +19,54 @@ from tilefold.errors import (
     ShapeError,
 )
 
+RARE = X.to(torch.float8_e5m2fnuz)  # no GPU that is planned for converts these
+BY_NAME = {
+    "softmax": lambda: tf.softmax(RARE, 1),
+    "log_softmax": lambda: tf.log_softmax(RARE, 1),
+    "layer_norm": lambda: tf.layer_norm(RARE, (3,)),
+    "rms_norm": lambda: tf.rms_norm(RARE, (3,)),
+    "group_norm": lambda: tf.group_norm(RARE, 1),
+    "normalize": lambda: tf.normalize(RARE),
+    "cumsum": lambda: tf.cumsum(RARE, 1),
+    "cummax": lambda: tf.cummax(RARE, 1),
+    "logcumsumexp": lambda: tf.logcumsumexp(RARE, 1),
+    "amax": lambda: tf.amax(RARE),
+    "var": lambda: tf.var(RARE),
+    "topk": lambda: tf.topk(RARE, 1),
+    "segment_reduce": lambda: tf.segment_reduce(RARE, monoids.SUM, torch.tensor([0, 2])),
+}
+
+
+def on(backend: str, call: Callable[[], object]) -> Callable[[], object]:
+    def made() -> object:
+        with tf.backend(backend):
+            return call()
+
+    return made
+
+
 CASES = [
+    *(
+        Case(
+            f"{name} of a rare float",
+            on("interpret", call),
+            DtypeError,
+            rf"^{name}: .*float8_e5m2fnuz; convert",
+        )
+        for name, call in BY_NAME.items()
+    ),
+    Case(
+        "torch's softmax of a rare float",
+        on("torch", BY_NAME["softmax"]),
+        BackendError,
+        r"got softmax over dims \[1\]",
+    ),
+    Case(
+        "bits of floats",
+        lambda: tf.bitwise_or(X.half()),
+        DtypeError,
+        r"^bitwise_or: .* bool, got torch.float16; convert",
+    ),
     # functional/
     Case(
         "amax of nothing",

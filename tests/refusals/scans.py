@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import tilefold as tf
-from refusals.making import Case, X
+from refusals.making import NAN, Case, X
 from refusals.maps import rows_of_lengths
 from tilefold import monoids
 from tilefold.errors import (
@@ -53,7 +53,30 @@ CASES = [
     ),
     Case("init on another device", scan(init=torch.ones(2, device="meta")), DeviceError, r"`init`.*device cpu, got meta"),
     Case("init of a kind", scan(init="a"), KindError, r"`init` must be a number or a tensor.*got str for .*; use"),
-    Case("init of halves", scan(X.int(), monoids.SUM, 1, init=0.5), DtypeError, r"`init` must be whole.*int64, got floats"),
+    Case("init of halves", scan(X.int(), monoids.SUM, 1, init=0.5), DtypeError, r"`init` must be whole.*int64, got 0.5"),
+    Case(
+        "init beyond a narrow integer", scan(X.byte(), monoids.MAX, 1, init=300), ArgumentError,
+        r"scan: `init` must fit the field value, which is torch.uint8, got 300; give a number in \[0, 255\]",
+    ),
+    Case("init below 0", scan(X.byte(), monoids.MAX, 1, init=-1), ArgumentError, r"`init` must fit .*uint8, got -1; give"),
+    Case(
+        "init of elements beyond", scan(X.byte(), monoids.MAX, 1, init=torch.tensor([7, 300])), ArgumentError,
+        r"`init` must fit the field value, which is torch.uint8, got 300; give",
+    ),
+    Case(
+        "init of negative elements", scan(X.to(torch.uint64), monoids.MAX, 1, init=torch.tensor(-1)), ArgumentError,
+        r"`init` must fit .*uint64, got -1; give",
+    ),
+    Case(
+        "init of unsigned elements beyond", scan(X.long(), monoids.MAX, 1, init=torch.tensor([0, 2**63], dtype=torch.uint64)),
+        ArgumentError, r"`init` must fit .*int64, got 9223372036854775808; give",
+    ),
+    Case(
+        "init of doubles beyond", scan(init=torch.tensor([1e300, NAN], dtype=torch.float64)), ArgumentError,
+        r"`init` must fit .*float32, got 1e\+300; give",
+    ),
+    Case("init of 2 for bool", scan(X.bool(), monoids.ANY, 1, init=2), ArgumentError, r"`init` must fit .*bool, got 2; give"),
+    Case("init of NaN", scan(X.int(), monoids.MAX, 1, init=NAN), DtypeError, r"`init` must be whole .*int32, got nan"),
     Case("init beyond int64", scan(X.int(), monoids.SUM, 1, init=2**63), ArgumentError, r"`init` must fit .* got 92\d+"),
     Case("init beyond any dtype", scan(init=10**400), ArgumentError, r"`init` must fit.*got a whole number of 1329 bits"),
     Case("init beyond float32", scan(init=1e39), ArgumentError, r"`init` must fit .*float32, got 1e\+39; give"),

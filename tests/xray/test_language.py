@@ -107,11 +107,17 @@ def xor_of(values: Tensor) -> int:
     return total
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64], ids=str)
-@pytest.mark.parametrize("name", list(INTEGERS))
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        (name, dtype)
+        for name in INTEGERS
+        for dtype in (torch.int8, torch.int32, torch.int64)
+        if not (name == "gather" and dtype == torch.int8)  # 256 places are more than its numbers
+    ],
+    ids=str,
+)
 def test_integers(name: str, dtype: torch.dtype) -> None:
-    if dtype == torch.int8 and name == "gather":
-        pytest.skip("256 places are too many for its numbers")
     bits = torch.iinfo(dtype).bits
     generator = torch.Generator().manual_seed(0)
     high = min(2 ** (bits - 1) - 1, 2048 if name == "half" else 2**62)

@@ -239,7 +239,7 @@ def _check_kept(fields: _Fields) -> None:
             )
             if lost is not None:
                 raise DtypeError(
-                    "reduce: whole numbers must fit the dtype that a field has from its own lift and combine, got "
+                    "monoid: whole numbers must fit the dtype that a field has from its own lift and combine, got "
                     f"{lost} for {fields.algebra.fields[f]}, which is {dtype}; give the monoid dtypes=, cast them with "
                     "tilefold.math.cast, or choose them among whole numbers alone"
                 )

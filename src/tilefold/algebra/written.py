@@ -61,7 +61,7 @@ def as_written(
 ) -> Program:
     """The program without a derived block form. `dtype` asks for another dtype of the results that come from computing."""
     for element in elements:
-        check_foldable(element, "reduce")
+        check_foldable(element, "monoid")
     check_convertible(dtype)
     common = functools.reduce(promote, elements)
     _check_integers(algebra, common)
@@ -173,7 +173,7 @@ def _with_positions_in_order(algebra: Algebra, combine: Graph) -> Graph:
 def _check_integers(algebra: Algebra, common: torch.dtype) -> None:
     if not algebra.folds_integers and not is_float(common):
         raise DtypeError(
-            "reduce: a monoid whose laws hold for floats alone, since its infinity is an integer's limit and wraps, must "
+            "monoid: one whose laws hold for floats alone, since its infinity is an integer's limit and wraps, must "
             f"fold floats, got {common}; give the monoid dtypes=torch.float32, or convert the tensor"
         )
 
@@ -224,7 +224,7 @@ def check_convertible(requested: torch.dtype | None) -> None:
     """Refuse result dtypes no fold can give."""
     if requested is not None and requested not in FOLDABLE:
         raise DtypeError(
-            f"reduce: `dtype` must be a real or bool dtype, got {requested}; convert the result instead"
+            f"monoid: `dtype` must be a real or bool dtype, got {requested}; convert the result instead"
         )
 
 

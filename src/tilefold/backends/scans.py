@@ -2,7 +2,7 @@
 
 A tile is [steps, lanes, outer, inner]: lane l holds the positions l * steps ... (l + 1) * steps - 1 of each row. Lanes are
 scanned step by step, all at once; what they hold in the end is scanned over the lanes in log2(lanes) levels; and each lane
-is combined with what comes before it. `planner.scans` says how large a tile is.
+is combined with what comes before it. `planner.cpu_scans` says how large a tile is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilefold.algebra.program import Program
 from tilefold.algebra.typing import element_dtype
 from tilefold.backends import elementwise, workers
 from tilefold.backends.elementwise import Workspace
-from tilefold.planner.scans import CpuTile
+from tilefold.planner.cpu_scans import CpuTile
 
 BESIDE = 128  # rows of a tile from which an operation on neighbours in memory takes rows (docs/experiments/cpu-scans.md)
 Tensor = torch.Tensor

@@ -8,6 +8,7 @@ from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
+from tilefold.errors import DtypeError
 from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import Dims, NumpyNames, every, redirected
 from tilefold.overrides import overridden
@@ -115,7 +116,7 @@ def bitwise_or(
     """
     if names or overridden(input, out):
         return redirected(bitwise_or, names, input, dim, keepdim, out)
-    return fold_tensors([input], catalogue.BITWISE_OR, every(dim), keepdim, out=out, call="bitwise_or")[0]
+    return _bits(input, catalogue.BITWISE_OR, dim, keepdim, out, "bitwise_or")
 
 
 def bitwise_and(
@@ -139,7 +140,7 @@ def bitwise_and(
     """
     if names or overridden(input, out):
         return redirected(bitwise_and, names, input, dim, keepdim, out)
-    return fold_tensors([input], catalogue.BITWISE_AND, every(dim), keepdim, out=out, call="bitwise_and")[0]
+    return _bits(input, catalogue.BITWISE_AND, dim, keepdim, out, "bitwise_and")
 
 
 def bitwise_xor(
@@ -163,4 +164,13 @@ def bitwise_xor(
     """
     if names or overridden(input, out):
         return redirected(bitwise_xor, names, input, dim, keepdim, out)
-    return fold_tensors([input], catalogue.BITWISE_XOR, every(dim), keepdim, out=out, call="bitwise_xor")[0]
+    return _bits(input, catalogue.BITWISE_XOR, dim, keepdim, out, "bitwise_xor")
+
+
+def _bits(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | None, call: str) -> Tensor:
+    check_is_tensor(x, call)
+    if x.is_floating_point():
+        raise DtypeError(
+            f"{call}: elements must be integers or bool, got {x.dtype}; convert the input, or view its bits as integers"
+        )
+    return fold_tensors([x], monoid, every(dim), keepdim, out=out, call=call)[0]

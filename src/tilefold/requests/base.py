@@ -20,10 +20,11 @@ Result = tuple[tuple[int, ...], torch.dtype]  # shape and dtype
 class Request(ABC):
     """What `dispatch` asks of an operation's request; frozen, and all but the tensors that a plan depends on.
 
-    `call` names the operation in messages, `backends` those that have it, `on_cpu` the one that serves any CPU tensor.
+    `call` names in messages the function that was called, `backends` are those that have it, `on_cpu` the one that serves
+    any CPU tensor.
     """
 
-    call: ClassVar[str]
+    call: str
     backends: ClassVar[tuple[str, ...]]
     on_cpu: ClassVar[str]
 

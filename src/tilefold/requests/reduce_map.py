@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -23,7 +23,6 @@ class RowMap(Request):
     `library` names the function of torch's that gives the same answers, where there is one.
     """
 
-    call = "reduce_map"
     backends = ("auto", "torch", "cpu", "reference", "interpret", "triton")
     on_cpu = "cpu"
 
@@ -32,6 +31,7 @@ class RowMap(Request):
     guarantee: str
     shape: tuple[int, ...]
     library: LibraryMap | None = None
+    call: str = field(default="reduce_map", compare=False, kw_only=True)
 
     @property
     def computation(self) -> Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilefold.algebra.program import Program
 from tilefold.planner import choose
@@ -17,7 +17,6 @@ from tilefold.requests.base import OfMonoid, Result, Tensor
 class Reduction(OfMonoid):
     """Fold `dims` of tensors of one shape; `shape` is the results', with reduced dims of length 1 or without."""
 
-    call = "reduce"
     backends = ("auto", "torch", "cpu", "reference", "interpret", "triton")
     on_cpu = "cpu"
 
@@ -25,6 +24,7 @@ class Reduction(OfMonoid):
     dims: tuple[int, ...]
     guarantee: str
     shape: tuple[int, ...]
+    call: str = field(default="reduce", compare=False, kw_only=True)
 
     @property
     def results(self) -> tuple[Result, ...]:

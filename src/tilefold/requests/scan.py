@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilefold.algebra.program import Program
 from tilefold.planner import scans
@@ -20,7 +20,6 @@ class Scan(OfMonoid):
     With `state` the last state of each row is a result too, one tensor a field, after the prefixes.
     """
 
-    call = "scan"
     backends = ("auto", "torch", "cpu", "reference", "interpret", "triton")
     on_cpu = "cpu"
 
@@ -32,6 +31,7 @@ class Scan(OfMonoid):
     state: bool
     guarantee: str
     shape: tuple[int, ...]
+    call: str = field(default="scan", compare=False, kw_only=True)
 
     @property
     def rows(self) -> tuple[int, ...]:

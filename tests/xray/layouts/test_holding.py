@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import triton
 
 from tilefold.xray.ir import Tensor
 from tilefold.xray.layouts import holding
@@ -59,8 +60,9 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def linear() -> dict[str, list[list[list[int]]]]:
     done = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(CASES)], capture_output=True, text=True)
-    if done.returncode:
+    if done.returncode and not triton.__version__.startswith("3.6."):  # those that the script is written for
         pytest.skip(f"this Triton has other bindings: {done.stderr[-200:]}")
+    assert not done.returncode, done.stderr
     return json.loads(done.stdout)
 
 
