@@ -298,7 +298,7 @@ def test_short_rows_beside_a_weight_fill_three_places_of_four(
 
 
 @pytest.mark.parametrize(
-    ("call", "length"), [("rms_norm", 520), ("softmax", 424), ("rms_norm+residual", 424)]
+    ("call", "length"), [("rms_norm", 520), ("softmax", 424), ("rms_norm+residual", 424), ("layer_norm", 616)]
 )
 def test_other_short_rows_are_not_masked(call: str, length: int) -> None:
     assert not isinstance(planned_for(call, (5000, length), BF16).stages[0], Rings)

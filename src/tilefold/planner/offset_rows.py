@@ -19,14 +19,13 @@ from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
 from tilefold.problem import Problem
 
 WORD_BYTES = 4  # of extra tensors' elements of 16 bits that a thread reads together
-FEWEST_EXTRAS = {4: 2}  # by elements' bytes: beside fewer, blocks and rings are as fast
+WIDE_BYTES = 28 << 10  # of a row of elements of more than 16 bits, at least: blocks are faster of fewer
 ALONE_BYTES, ALONE_LANES = 44 << 10, 256  # of a row that one program holds, at most; its threads
-SHARE_BYTES, SHARED_LANES = (
-    26 << 10,
-    128,
-)  # of a longer row, each program's at most: many small ones wait less
+SHARE_BYTES, SHARED_LANES = 26 << 10, 128  # of a longer row, each program's at most: small ones wait less
 LEAST_BYTES = 8 << 10  # of a row, each program's at least
 PROGRAMS_AN_SM = 4  # at least: where rows are few, more programs share each
+SPAN_BYTES = range(5000, 8 << 10)  # of rows of 16 bits beside two extra tensors that are no spans
+SPAN_LANES, SPAN_UNROLL = 64, 4
 UNROLLS = (8, 4)  # the first that leaves no program without a last turn
 REGISTERS = 64  # of a thread: so an SM holds 1024
 
@@ -49,7 +48,6 @@ class OffsetRows:
     result_areas: tuple[int, ...]
     shared_bytes: int
     registers: int
-    ahead: bool = False
     block_outputs: int = 1
 
     @property
@@ -85,23 +83,37 @@ def span(elements: int, itemsize: int) -> int:
     return (math.ceil(elements * itemsize / VECTOR_BYTES) + 1) * VECTOR_BYTES
 
 
-def offset_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> OffsetRows | None:
+def small_offset_stage(
+    problem: Problem, program: Program, results: Dtypes, device: Device
+) -> OffsetRows | None:
+    """Odd rows of one input that spans would hold, beside several extra tensors; None where spans are as fast."""
+    size, extras = problem.dtypes[0].itemsize, len(problem.dtypes) - 1
+    if device.cluster == 1 or program.algebra.inputs > 1 or extras < 2 or size * 2 > WORD_BYTES:
+        return None
+    if problem.length * size not in SPAN_BYTES:
+        return None
+    return offset_rows(problem, program, results, SPAN_LANES, SPAN_UNROLL, 1)
+
+
+def offset_stage(
+    problem: Problem, program: Program, results: Dtypes, device: Device, last: bool = False
+) -> OffsetRows | None:
     """Odd rows of one input; None where other plans are as fast, or there is no such form.
 
-    Whether there is one may depend on the number of rows, as with rings. So plans of "batch_invariant" have none.
+    Last: neither rings nor blocks hold a row, only registers. Whether there is a form may depend on the number of rows, as
+    with rings. So plans of "batch_invariant" have none.
     """
     inputs = program.algebra.inputs
     size, extras = problem.dtypes[0].itemsize, len(problem.dtypes) - inputs
-    if device.cluster == 1 or inputs > 1 or extras < FEWEST_EXTRAS.get(size, 0):
+    if device.cluster == 1 or inputs > 1:
         return None
-    held = problem.length * size
+    held, wave = problem.length * size, math.ceil(PROGRAMS_AN_SM * device.sms / problem.outputs)
     base = 1 if held <= ALONE_BYTES else math.ceil(held / SHARE_BYTES)
-    if base > 1 and extras == 1:
-        return None  # rings are as fast
+    if not (last and extras and base > 1) and _others_as_fast(size, held, extras, base, wave):
+        return None
     lanes = ALONE_LANES if base == 1 else SHARED_LANES
-    if base > PORTABLE:
+    if base > device.cluster:
         base, lanes = math.ceil(held / ALONE_BYTES), ALONE_LANES
-    wave = math.ceil(PROGRAMS_AN_SM * device.sms / problem.outputs)
     splits = max(base, min(wave, held // LEAST_BYTES, PORTABLE))
     if splits > device.cluster:
         return None
@@ -110,6 +122,13 @@ def offset_stage(problem: Problem, program: Program, results: Dtypes, device: De
         if stage is not None:
             return stage if stage.shared_bytes <= device.shared_bytes - PROGRAM_BYTES else None
     return None
+
+
+def _others_as_fast(size: int, held: int, extras: int, base: int, wave: int) -> bool:
+    """Whether rings or blocks are as fast: rows of `held` bytes need `base` programs each, `wave` to fill the SMs."""
+    if size * 2 > WORD_BYTES:
+        return extras < 2 or held < WIDE_BYTES
+    return (extras == 0 and wave > 1) or (extras == 1 and base > 1)
 
 
 def offset_rows(

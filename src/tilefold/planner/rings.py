@@ -30,6 +30,7 @@ SHORT_ELEMENTS = 32  # of all inputs that a thread holds of a short row
 SHORT_THREADS = 128  # of a program that holds several rows
 SHORT_LANES = (32, 16)  # of a row beside extra tensors whose vectors are no power of two
 SHORT_FILLED = 0.75  # of their places that have elements, at least
+SHORT_BESIDE = 8  # elements of extra tensors beside a vector, at most
 WALKED_VECTORS = 64  # of a row's inputs: programs walk over rows as short as this
 WALKED_PROGRAMS = 1 << 16  # as many as run at once: the launch knows
 ALONE_LANES, ALONE_EACH = (
@@ -203,7 +204,7 @@ def _masked(base: Rings, vectors: int) -> Rings | None:
     found = [(lanes, math.ceil(vectors / lanes)) for lanes in SHORT_LANES]
     held = [each for each in found if each[1] * base.run <= SHORT_ELEMENTS]
     lanes, unroll = min(held or found, key=math.prod)
-    if not held or vectors < SHORT_FILLED * lanes * unroll:
+    if not held or vectors < SHORT_FILLED * lanes * unroll or base.extras * base.run > SHORT_BESIDE:
         return None
     return replace(base, lanes=lanes, unroll=unroll, block_outputs=SHORT_THREADS // lanes, parted=True)
 

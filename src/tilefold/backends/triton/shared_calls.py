@@ -128,12 +128,8 @@ def offset_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     program = narrowed(row.program, problem.length)
     inputs, extras, results, *steps = row_arguments(stage, problem, row, interpret)
     y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
-    arguments = (
-        inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs
-    )  # fmt: skip
+    arguments = (inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length)
     constants = {
-        "ROWS": stage.block_outputs,
-        "ROW_BYTES": stage.shared_bytes // stage.block_outputs,
         "LANES": stage.lanes,
         "RUN": stage.run,
         "UNROLL": stage.unroll,
@@ -143,7 +139,6 @@ def offset_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "AREAS": stage.areas,
         "Y_AREAS": stage.result_areas,
         "CLUSTER": stage.splits,
-        "AHEAD": stage.ahead and len(extras) > 0,
         "MEETING": meeting(stage.splits, len(program.state)) if stage.splits > 1 else "",
         "SHARE": stage.share,
         "COME": "cp.async.wait_all; mov.u32 $0, 0;",
@@ -151,8 +146,7 @@ def offset_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     }
     lanes = emit_lanes(program, stage.run * stage.unroll, interpret)
     source = f"{rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
-    blocks = math.ceil(problem.outputs / stage.block_outputs)
-    grid = launchable(blocks * stage.splits, problem.outputs, "reduce_map", "map")
+    grid = launchable(problem.outputs * stage.splits, problem.outputs, "reduce_map", "map")
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
         shared_bytes=RESERVED_BYTES + stage.shared_bytes, cluster=stage.splits, registers=stage.registers,

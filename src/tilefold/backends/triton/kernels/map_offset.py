@@ -2,7 +2,7 @@
 
 A program, or each of a cluster of them, copies its share of one row to shared memory in vectors of 16 bytes (`cp.async`),
 with the whole vectors at its ends. Shared memory is read from any offset: each thread takes RUN neighbours of the row, and
-reads extra tensors' words beside them, which begin where rows do. What becomes of an element takes its place there, and
+extra tensors' words are read beside them, which begin where rows do. What becomes of an element takes its place there, and
 is stored in vectors: one by one only what shares a vector with another share.
 
 Every tensor here is [LANES], LANES the program's threads: each holds one number. LANE_BEGIN and LANE_ABSORB (also _MASKED)
@@ -126,35 +126,20 @@ def map_offset_turn(
                 put_at(y_ptrs[r], y_bases[r], element, at, number, u * LANES * RUN + e, MASKED)
 
 
-def part(values, BEGIN: tl.constexpr, NUMBER: tl.constexpr):
-    """Some of a tuple's values."""
-    some = ()
-    for n in tl.static_range(NUMBER):
-        some = some + (values[BEGIN + n],)
-    return some
-
-
 def map_offset(
-    inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length, rows,
-    ROWS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
-    VECTORS: tl.constexpr, Y_VECTORS: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, ROW_BYTES: tl.constexpr,
-    CLUSTER: tl.constexpr, AHEAD: tl.constexpr, MEETING: tl.constexpr, SHARE: tl.constexpr, COME: tl.constexpr,
-    RESERVED: tl.constexpr,
+    inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length,
+    LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
+    VECTORS: tl.constexpr, Y_VECTORS: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, CLUSTER: tl.constexpr,
+    MEETING: tl.constexpr, SHARE: tl.constexpr, COME: tl.constexpr, RESERVED: tl.constexpr,
 ):  # fmt: skip
-    """Fold and map ROWS neighbouring rows by CLUSTER programs, SHARE elements each of each, in TURNS turns.
+    """Fold and map a row by CLUSTER programs, SHARE elements each, in TURNS turns of UNROLL times RUN elements a thread.
 
-    A turn is UNROLL times RUN elements a thread and row. VECTORS, Y_VECTORS: how many a thread copies of each tensor. AREAS,
-    Y_AREAS: where each lies of the first row, RESERVED bytes behind the shared memory's start; the next row's lie ROW_BYTES
-    behind it. AHEAD: extra tensors' words are read a turn ahead. COME is PTX that waits for what comes. Of the last rows the
-    last one may be folded and mapped again.
+    VECTORS, Y_VECTORS: how many a thread copies of each tensor. AREAS, Y_AREAS: where each lies, RESERVED bytes behind the
+    shared memory's start. COME is PTX that waits for what comes.
     """
     TURN: tl.constexpr = LANES * RUN * UNROLL
-    INPUTS: tl.constexpr = len(inputs)
-    EXTRAS: tl.constexpr = len(extras)
-    RESULTS: tl.constexpr = len(y_ptrs)
-    ONE: tl.constexpr = TURNS == 1
     split = tl.program_id(0) % CLUSTER
-    row = tl.program_id(0) // CLUSTER * ROWS
+    row = tl.program_id(0) // CLUSTER
     thread = tl.arange(0, LANES)
     first = split * SHARE
     number = tl.minimum(length - first, SHARE)
@@ -162,71 +147,49 @@ def map_offset(
     if CLUSTER > 1:
         begin_meeting(MEETING)
     bases = ()
+    for i in tl.static_range(len(inputs)):
+        begin = row_offset(inputs[i], row, outer_sizes, output_size) + first
+        lead = lead_of(inputs[i][0], begin, False)
+        fetch_span(inputs[i][0], begin, lead, number, thread, area + AREAS[i], LANES, VECTORS[i])
+        bases = bases + (placed(inputs[i][0], area + AREAS[i], lead),)
+    y_begin = row_offset((0, 0, y_outer, y_output), row, outer_sizes, output_size) + first
     y_bases = ()
-    for r in tl.static_range(ROWS):
-        own = tl.minimum(row + r, rows - 1)
-        for i in tl.static_range(INPUTS):
-            begin = row_offset(inputs[i], own, outer_sizes, output_size) + first
-            lead = lead_of(inputs[i][0], begin, False)
-            place = area + AREAS[i] + r * ROW_BYTES
-            fetch_span(inputs[i][0], begin, lead, number, thread, place, LANES, VECTORS[i])
-            bases = bases + (placed(inputs[i][0], place, lead),)
-        y_begin = row_offset((0, 0, y_outer, y_output), own, outer_sizes, output_size) + first
-        for n in tl.static_range(RESULTS):
-            lead = lead_of(y_ptrs[n], y_begin, False)
-            y_bases = y_bases + (placed(y_ptrs[n], area + Y_AREAS[n] + r * ROW_BYTES, lead),)
+    for r in tl.static_range(len(y_ptrs)):
+        lead = lead_of(y_ptrs[r], y_begin, False)
+        y_bases = y_bases + (placed(y_ptrs[r], area + Y_AREAS[r], lead),)
     if CLUSTER > 1:
         others_have_begun()
     at = thread * RUN
-    end = at + (TURNS - 1) * TURN
-    beside = ()
-    if AHEAD:
-        beside = turn_beside(extras, first, at, number, LANES, RUN, UNROLL, ONE)
+    ONE: tl.constexpr = TURNS == 1
     said(COME)
     tl.debug_barrier()
-    results = ()
-    for r in tl.static_range(ROWS):
-        here = part(bases, r * INPUTS, INPUTS)
-        xs = turn_elements(inputs, here, at, number, LANES, RUN, UNROLL, ONE)
-        if ONE:
-            state = LANE_BEGIN_MASKED(*turn_masks(at, number, LANES, RUN, UNROLL), *xs)
-        else:
-            state = LANE_BEGIN(*xs)
-            for turn in range(1, TURNS - 1):
-                xs = turn_elements(inputs, here, at + turn * TURN, number, LANES, RUN, UNROLL, False)
-                state = LANE_ABSORB(*state, *xs)
-            xs = turn_elements(inputs, here, end, number, LANES, RUN, UNROLL, True)
-            state = LANE_ABSORB_MASKED(*turn_masks(end, number, LANES, RUN, UNROLL), *state, *xs)
-        whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
-        if CLUSTER > 1:
-            whole = met(whole, CLUSTER, 1, None)
-        results = results + (PROJECT(*whole),)
+    xs = turn_elements(inputs, bases, at, number, LANES, RUN, UNROLL, ONE)
+    if ONE:
+        state = LANE_BEGIN_MASKED(*turn_masks(at, number, LANES, RUN, UNROLL), *xs)
+    else:
+        state = LANE_BEGIN(*xs)
+        for turn in range(1, TURNS - 1):
+            xs = turn_elements(inputs, bases, at + turn * TURN, number, LANES, RUN, UNROLL, False)
+            state = LANE_ABSORB(*state, *xs)
+        last = at + (TURNS - 1) * TURN
+        xs = turn_elements(inputs, bases, last, number, LANES, RUN, UNROLL, True)
+        state = LANE_ABSORB_MASKED(*turn_masks(last, number, LANES, RUN, UNROLL), *state, *xs)
+    whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
+    if CLUSTER > 1:
+        whole = met(whole, CLUSTER, 1, None)
+    results = PROJECT(*whole)
+    INPUTS: tl.constexpr = len(inputs)
+    EXTRAS: tl.constexpr = len(extras)
     for turn in range(TURNS - 1):
-        now = at + turn * TURN
-        if AHEAD:
-            words = beside
-            later = turn_beside(extras, first, now + TURN, number, LANES, RUN, UNROLL, True)
-        else:
-            words = turn_beside(extras, first, now, number, LANES, RUN, UNROLL, False)
-        for r in tl.static_range(ROWS):
-            xs = turn_elements(inputs, part(bases, r * INPUTS, INPUTS), now, number, LANES, RUN, UNROLL, False)
-            own_bases = part(y_bases, r * RESULTS, RESULTS)
-            map_offset_turn(
-                xs, results[r], words, y_ptrs, own_bases, now, number, LANES, RUN, UNROLL, False, INPUTS, EXTRAS
-            )
-        if AHEAD:
-            beside = later
-    if not AHEAD:
-        beside = turn_beside(extras, first, end, number, LANES, RUN, UNROLL, True)
-    for r in tl.static_range(ROWS):
-        xs = turn_elements(inputs, part(bases, r * INPUTS, INPUTS), end, number, LANES, RUN, UNROLL, True)
-        own_bases = part(y_bases, r * RESULTS, RESULTS)
-        map_offset_turn(xs, results[r], beside, y_ptrs, own_bases, end, number, LANES, RUN, UNROLL, True, INPUTS, EXTRAS)
+        here = at + turn * TURN
+        xs = turn_elements(inputs, bases, here, number, LANES, RUN, UNROLL, False)
+        beside = turn_beside(extras, first, here, number, LANES, RUN, UNROLL, False)
+        map_offset_turn(xs, results, beside, y_ptrs, y_bases, here, number, LANES, RUN, UNROLL, False, INPUTS, EXTRAS)
+    end = at + (TURNS - 1) * TURN
+    xs = turn_elements(inputs, bases, end, number, LANES, RUN, UNROLL, True)
+    beside = turn_beside(extras, first, end, number, LANES, RUN, UNROLL, True)
+    map_offset_turn(xs, results, beside, y_ptrs, y_bases, end, number, LANES, RUN, UNROLL, True, INPUTS, EXTRAS)
     tl.debug_barrier()
-    for r in tl.static_range(ROWS):
-        own = tl.minimum(row + r, rows - 1)
-        y_begin = row_offset((0, 0, y_outer, y_output), own, outer_sizes, output_size) + first
-        for n in tl.static_range(RESULTS):
-            lead = lead_of(y_ptrs[n], y_begin, False)
-            place = area + Y_AREAS[n] + r * ROW_BYTES
-            store_span(y_ptrs[n], y_begin, lead, number, thread, place, LANES, Y_VECTORS[n], True)
+    for r in tl.static_range(len(y_ptrs)):
+        lead = lead_of(y_ptrs[r], y_begin, False)
+        store_span(y_ptrs[r], y_begin, lead, number, thread, area + Y_AREAS[r], LANES, Y_VECTORS[r], True)
