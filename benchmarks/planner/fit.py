@@ -55,7 +55,8 @@ PUBLISHED = replace(
     dependent_clocks=5.0, overlap=4.0, row_bytes=16.0, tail=0.6,
 )  # fmt: skip
 EMPTY_US, COPY_GB_PER_S = {1: 4.0, 2: 4.29}, 4268.0  # of the run that `from_means` reads
-GIVEN = ("clock_mhz", "issue_per_clock", "doubt", "apart_doubt")  # known or chosen, not fitted
+# Known or chosen, not fitted.
+GIVEN = ("clock_mhz", "issue_per_clock", "doubt", "whole_rows_doubt", "apart_doubt")
 MOVED = tuple(field.name for field in fields(Constants) if field.name not in GIVEN)
 
 

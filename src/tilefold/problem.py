@@ -71,23 +71,23 @@ class Problem:
         """The dims along which elements meet: in one result, or in a scan's prefixes."""
         return tuple(d for d in self.dims if d.role != "map")
 
-    @property
+    @functools.cached_property
     def outputs(self) -> int:
         """How many results there are."""
         return math.prod(d.size for d in self.output_dims)
 
-    @property
+    @functools.cached_property
     def length(self) -> int:
         """How many elements meet in one result."""
         return math.prod(d.size for d in self.reduced_dims)
 
-    @property
+    @functools.cached_property
     def positions_ascend(self) -> bool:
         """Whether elements are walked in the order of their positions: reduced dims may be sorted by stride."""
         steps = [d.position for d in self.reduced_dims]
         return steps == sorted(steps, reverse=True)
 
-    @property
+    @functools.cached_property
     def bytes_read(self) -> int:
         """Bytes of input that must be read once (dims of stride 0 are read once)."""
         return sum(

@@ -15,14 +15,18 @@ import tilefold
 from tilefold import monoids
 from tilefold.algebra.program import specialize
 from tilefold.errors import ArgumentError
+from tilefold.planner.candidates import Wanted, base_tiles, variants_of
 from tilefold.planner.choose import plan_fold, plan_tensors
-from tilefold.planner.cost import Known, cost
+from tilefold.planner.cost import FITTED, Known, cost
 from tilefold.planner.device import H200, Device
 from tilefold.planner.folds import narrowed
+from tilefold.planner.forms import forms
 from tilefold.planner.geometry import geometry_of
 from tilefold.planner.launched import Launched
 from tilefold.planner.plan import Plan, Stage
+from tilefold.planner.settled import second_stage
 from tilefold.planner.view import alone, view_of
+from tilefold.planner.weigh import Weighed
 from tilefold.problem import Problem, canonical
 
 A100 = Device("NVIDIA A100", 108, 80, 2039.0, 164 * 1024)
@@ -51,6 +55,27 @@ def plan(
 )
 def test_families(shape: tuple[int, int], dim: int, families: list[str]) -> None:
     assert [s.family for s in plan(shape, dim).stages] == families
+
+
+@pytest.mark.parametrize("outputs", [1, 7, 100, 128, 1000, 100_000])
+@pytest.mark.parametrize("splits", [2, 8, 50, 300, 5000])
+def test_second_launches_are_many_programs_or_have_a_state_for_each_thread(outputs: int, splits: int) -> None:
+    stage = second_stage(outputs, splits, specialize(monoids.SUM.total, (torch.float32,)))
+    assert stage.block_outputs == 1 or outputs >= 128 * stage.block_outputs
+    if outputs >= 128 * 32:  # no program takes fewer results
+        assert stage.num_warps >= 4 or stage.block_outputs * stage.lanes < 128
+
+
+def test_one_program_a_row_has_less_to_promise_than_other_plans() -> None:
+    x = torch.empty((117, 78495), dtype=torch.float16, device="meta")
+    program = specialize(monoids.SUM.total, (x.dtype,))
+    problem = canonical((x,), (1,), ordered=False)
+    strict = replace(FITTED, whole_rows_doubt=FITTED.doubt)
+    shared, whole = (plan_fold(problem, program, H200, "run_to_run", constants=c) for c in (strict, FITTED))
+    assert (len(shared.stages), len(whole.stages)) == (2, 1)
+    assert (
+        (1 - FITTED.doubt) * shared.time_us < whole.time_us <= (1 - FITTED.whole_rows_doubt) * shared.time_us
+    )
 
 
 def test_order_is_kept_for_monoids_that_need_it() -> None:
@@ -213,6 +238,32 @@ def test_a_modelled_plan_tells_its_time() -> None:
     launch = Launched.of(drawn.problem, drawn.program, plan.stages[0])
     assert plan.time_us == cost(launch.known(launch.geometry), plan.stages, H200).time_us
     assert plan_fold(drawn.problem, drawn.program, H200, "run_to_run", planner="rules").time_us == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_plan_is_faster_than_its_bound(seed: int) -> None:
+    drawn = problems.draw(seed)
+    whole = Launched.keeping(drawn.problem, drawn.program, None)
+    kept = [
+        Launched.keeping(drawn.problem, drawn.program, apart) for apart in forms(drawn.problem, drawn.program)
+    ]
+    for launch in (whole, *kept[:2], *whole.walks()):
+        weighed = Weighed(launch, H200, FITTED)
+        geometry, program = weighed.known.geometry, weighed.known.program
+        wanted = Wanted(weighed.rule, weighed.view, launch.problem, geometry, program, H200)
+        for tile in base_tiles(wanted)[:12]:
+            least_us = min(map(weighed.time_us, variants_of(tile, wanted)))
+            assert weighed.bound_us <= least_us
+            assert weighed._bound_us(tile) <= least_us
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_not_weighed_does_not_change_the_choice(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = problems.draw(seed)
+    plan = plan_fold(drawn.problem, drawn.program, H200, "run_to_run")
+    monkeypatch.setattr(Weighed, "bound_us", 0.0)
+    monkeypatch.setattr(Weighed, "_bound_us", lambda *_: 0.0)
+    assert plan_fold(drawn.problem, drawn.program, H200, "run_to_run") == plan
 
 
 def test_another_planner_is_refused() -> None:

@@ -16,6 +16,7 @@ weighed.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -86,17 +87,31 @@ def states_problem(
     problem: Problem, dtypes: tuple[torch.dtype, ...], apart: Apart, splits: int, ordered: bool
 ) -> Problem:
     """What the second launch folds: `splits` states, with fields of these dtypes, for each result of the first."""
+    return states_of(problem, dtypes, apart, ordered)(splits)
+
+
+def states_of(
+    problem: Problem, dtypes: tuple[torch.dtype, ...], apart: Apart, ordered: bool
+) -> Callable[[int], Problem]:
+    """The same for any number of splits."""
     kept, _ = parts_of(problem, apart)
     fields, laid_out = len(dtypes), _laid_out(kept)
-    results = [Dim("map", d.size, (s,) * fields, d.output) for d, s in laid_out if d.role == "map"]
+    results = merged(
+        by_stride([Dim("map", d.size, (s,) * fields, d.output) for d, s in laid_out if d.role == "map"])
+    )
     states = [(d, s) for d, s in laid_out if d.role != "map"]
     if ordered:
         states.sort(key=lambda one: one[0].position, reverse=True)
     reduced = [Dim("reduce", d.size, (s,) * fields) for d, s in states]
-    whole = Dim("reduce", splits, (math.prod(d.size for d in kept),) * fields)
-    walked, step = [], 1
-    for dim in reversed([*reduced, whole] if ordered else [whole, *reduced]):
-        if dim.size > 1:
-            walked.append(replace(dim, position=step))
-            step *= dim.size
-    return Problem((*merged(by_stride(results)), *merged(walked[::-1])), dtypes, (16,) * fields)
+    whole = Dim("reduce", 1, (math.prod(d.size for d in kept),) * fields)
+
+    def of(splits: int) -> Problem:
+        parts = replace(whole, size=splits)
+        walked, step = [], 1
+        for dim in reversed([*reduced, parts] if ordered else [parts, *reduced]):
+            if dim.size > 1:
+                walked.append(replace(dim, position=step))
+                step *= dim.size
+        return Problem((*results, *merged(walked[::-1])), dtypes, (16,) * fields)
+
+    return of

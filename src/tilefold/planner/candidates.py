@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
@@ -56,7 +56,7 @@ def base_tiles(wanted: Wanted) -> tuple[Stage, ...]:
         tiles = tuple(_row_tiles(view) if view.by_rows else _column_tiles(view))
     if gathers(wanted.problem, view, state_words(wanted.program)):
         tiles = (*tiles, *(gathered_stage(wanted.problem, wanted.rule.ordered, n) for n in (2, 4)))
-    own = replace(wanted.rule, splits=1, prefetch=False, num_stages=1)
+    own = wanted.rule.but(splits=1, prefetch=False, num_stages=1)
     fitting = (tile for tile in tiles if fits_registers(tile, view, wanted.program))
     return tuple(dict.fromkeys(_launched(tile, wanted, SM_WARPS[0]) for tile in (own, *fitting)))
 
@@ -64,16 +64,16 @@ def base_tiles(wanted: Wanted) -> tuple[Stage, ...]:
 def variants_of(tile: Stage, wanted: Wanted) -> tuple[Stage, ...]:
     """The same tile, then loading ahead and through shared memory, each with other splits."""
     found = dict.fromkeys([tile])
-    whole = replace(tile, splits=1)
+    whole = tile.but(splits=1)
     forms = [whole]
     if not tile.ordered and wanted.view.length >= 3 * tile.step:
         loads = tile.block_outputs * tile.step // (tile.num_warps * WARP * _vector(tile, wanted.view))
         if loads <= 8 and fits_registers(whole, wanted.view, wanted.program):  # the rules' own may not
-            forms.append(replace(whole, prefetch=True))
+            forms.append(whole.but(prefetch=True))
         copied = _vector(tile, wanted.view) * wanted.view.element >= 4
         long = wanted.view.length >= COPIED_TILES * tile.step
         if copied and long and 4 <= loads <= 8 and wanted.device.capability >= 80:
-            copied_tile = replace(whole, num_stages=3)
+            copied_tile = whole.but(num_stages=3)
             forms += [copied_tile] * fits_registers(copied_tile, wanted.view, wanted.program)
     for warps in SM_WARPS:
         for form in forms:
@@ -112,7 +112,7 @@ def _split(stage: Stage, wanted: Wanted, warps: int) -> Stage:
     if tiles < 2 or programs * stage.num_warps >= warps * sms // 2:
         return stage
     splits = whole_splits(tiles, min(tiles, max(1, sms * warps // (stage.num_warps * programs))))
-    return stage if splits == 1 else replace(stage, splits=splits)
+    return stage if splits == 1 else stage.but(splits=splits)
 
 
 def _row_tiles(view: View) -> Iterator[Stage]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import mul
 
 from tilefold.algebra.program import Program
@@ -26,11 +27,12 @@ from tilefold.planner import fitted
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import SECTOR, Geometry, Steps, partials_geometry, unique_sectors
 from tilefold.planner.instructions import (
-    FEATURES,
+    LOAD,
     REGISTERS,
     Tile,
     Work,
-    features,
+    instructions_of,
+    least_of_element,
     register_features,
     tile_of,
     work_of,
@@ -38,7 +40,7 @@ from tilefold.planner.instructions import (
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads
 from tilefold.planner.traffic import Asked, Seen, Traffic, all_loads, asked_of, traffic_of, unroll_of
-from tilefold.planner.view import WARP
+from tilefold.planner.view import VECTOR_BYTES, WARP
 from tilefold.planner.walk import Walk, pieces_of, walk_of
 
 
@@ -46,7 +48,7 @@ from tilefold.planner.walk import Walk, pieces_of, walk_of
 class Constants:
     """A chip in the numbers that the choice turns on; the defaults are an H200's.
 
-    All but `clock_mhz`, `issue_per_clock` and `doubt` are fitted (benchmarks/planner/fit.py) to H200 times of 3,056 plans of
+    All but `clock_mhz`, `issue_per_clock` and the doubts are fitted (benchmarks/planner/fit.py) to H200 times of 3,056 plans of
     185 drawn problems (benchmarks/planner/sample.py) and of the committed `folds` suite's 354 plans: half of the times are
     met within 7.5 %, nine tenths within 26 % (docs/experiments/planner-model.md). In brackets stands what a constant began
     with, and from where. A fit makes some of them stand for what the model leaves out: `memory_gb_per_s` is more than the
@@ -96,6 +98,9 @@ class Constants:
     # The share of the rules' time that another plan must be expected to save, to be taken in its place. The choice's, not a
     # chip's: of 185 problems' choices one was then slower than the rules' by more than 5 %, and the mean time 3.7 % shorter.
     doubt: float = 0.2
+    # The same of one program for a whole row, where the rules share a row among several: seven of seven such plans of which
+    # this much was expected were faster, by 5 to 14 % (docs/experiments/second-launches.md).
+    whole_rows_doubt: float = 0.15
     # The same of a plan whose first launch keeps reduced dims apart, over the chosen one (docs/experiments/kept-apart.md).
     apart_doubt: float = 0.1
 
@@ -127,7 +132,6 @@ class Cost:
 SM_WARPS, SM_PROGRAMS, SM_REGISTERS, SYSTEM_BYTES = 64, 32, 65536, 1024
 MOST_REGISTERS = 255.0  # of a thread
 SECTORS_A_CLOCK = 4  # that an SM's cache delivers: 128 bytes
-_WORK = tuple(fitted.INSTRUCTIONS.get(name, 0.0) for name in FEATURES)
 _SPACE = tuple(fitted.REGISTERS.get(name, 0.0) for name in REGISTERS)
 
 
@@ -191,6 +195,13 @@ class Known:
             self.works[key] = work_of(self.program, absorb, partials)
         return self.works[key]
 
+    @cached_property
+    def least_instructions(self) -> float:
+        """Of a warp for each element of a thread, at least: what is folded in the cheaper way, and whole vectors loaded."""
+        works = [self.work(absorb, False) for absorb in (False, True)]
+        loaded = sum(operand.itemsize for operand in self.geometry.operands) / VECTOR_BYTES
+        return min(map(least_of_element, works)) + loaded * LOAD
+
     def tile(self, stage: Stage, walk: Walk) -> tuple[tuple[Loads, ...], Tile, Asked]:
         """A first launch's loads, and what they ask for: the same whatever its splits, but for what divides them."""
         runs = (
@@ -219,6 +230,45 @@ def least_us(known: Known, device: Device, constants: Constants = FITTED) -> flo
     return constants.launch_us + SECTOR * known.unique / _memory_bytes_a_us(device, constants)
 
 
+def bound_us(
+    known: Known, device: Device, constants: Constants, fastest: float, apart: bool, tile: Stage | None = None
+) -> float:
+    """What no plan of this form, or with this tile, is faster than by the model: its least bytes, instructions and waits.
+
+    `fastest` is the least factor that a way of reading has. A sum of norms, such as the waves' times, is no less than the
+    norm of the sums, so that what all waves need at least may be put together.
+    """
+    c, geometry, sectors = constants, known.geometry, known.unique
+    results, programs, at_once, rows = geometry.outputs, 0, 1, 1.0
+    length = geometry.length * 2 / 3  # in whole tiles, where there are two and more
+    if tile is not None:
+        blocks = -(-geometry.width // tile.block_outputs) * geometry.rows
+        results = blocks * tile.block_outputs
+        tiles = (geometry.length - (geometry.ragged > 0)) // tile.step - (tile.align > 1)
+        # Of several programs a mean one has whole tiles.
+        length = tiles * tile.step if tiles > 1 else geometry.length
+        programs, at_once = blocks, min(SM_WARPS // tile.num_warps, SM_PROGRAMS) * device.sms
+        rows += c.row_bytes / max(SECTOR, _row_bytes(geometry, tile))
+    instructions = results * length / WARP * known.least_instructions
+    needs = (
+        SECTOR * sectors * rows / _memory_bytes_a_us(device, c),
+        SECTOR * sectors / c.l2_gb_per_s / 1e3,
+        SECTOR * sectors / (c.sm_gb_per_s * device.sms) / 1e3,
+        instructions / (c.issue_per_clock * c.clock_mhz * device.sms),
+        programs / device.sms * c.program_us,
+        max(1, programs // at_once) * (c.start_us + c.latency_us),
+    )
+    first: float = sum([us**c.overlap for us in needs]) ** (1 / c.overlap)
+    second = c.second_start_us + c.l2_latency_us + min(c.overlapped_us, c.second_us) if apart else 0.0
+    return c.launch_us + fastest * first + second
+
+
+def fastest_reading(columns: bool, constants: Constants) -> float:
+    """The least of the factors by which ways of reading are faster or slower than expected."""
+    copied = constants.copying_columns if columns else constants.copying_rows
+    return min(1.0, copied, constants.reading_ahead)
+
+
 def _memory_bytes_a_us(device: Device, constants: Constants) -> float:
     return constants.memory_gb_per_s * device.gb_per_s / 4800.0 * 1e3
 
@@ -243,13 +293,8 @@ def counts_of(known: Known, stages: Sequence[Stage], device: Device) -> tuple[Co
 def cost_of(launches: Sequence[Counts], device: Device, constants: Constants) -> Cost:
     """The time of counted launches, with what they move."""
     first = launches[0]
-    time_us, limiter = _launch_us(first, device, constants)
-    time_us += constants.launch_us
-    for other in launches[1:]:
-        time_us += _launch_us(other, device, constants)[0]
-        time_us += constants.overlapped_us if device.overlaps else constants.second_us
     return Cost(
-        time_us=time_us,
+        time_us=time_of(launches, device, constants),
         bytes=first.traffic.bytes,
         sectors=sum(one.traffic.sectors for one in launches),
         lines=sum(one.traffic.lines for one in launches),
@@ -257,8 +302,17 @@ def cost_of(launches: Sequence[Counts], device: Device, constants: Constants) ->
         registers=first.registers,
         occupancy=first.held * first.stage.num_warps / SM_WARPS,
         waves=first.programs / (first.held * device.sms),
-        limiter=limiter,
+        limiter=_limiter(first, device, constants),
     )
+
+
+def time_of(launches: Sequence[Counts], device: Device, constants: Constants) -> float:
+    """The time of counted launches."""
+    time_us = constants.launch_us + _launch_us(launches[0], device, constants)
+    for other in launches[1:]:
+        time_us += _launch_us(other, device, constants)
+        time_us += constants.overlapped_us if device.overlaps else constants.second_us
+    return time_us
 
 
 def _sizes(program: Program) -> tuple[Steps, Steps]:
@@ -282,20 +336,19 @@ def count_launch(
     if from_partials:
         loads = all_loads(geometry, stage, walk)
         tile = tile_of(loads, stage, unroll_of(stage, walk))
-        asked = asked_of(geometry, stage, loads, {})
+        asked = asked_of(geometry, stage, loads, known.seen)
         unique = geometry.length * geometry.outputs * sum(o.itemsize for o in geometry.operands) // SECTOR
     else:
         loads, tile, asked = known.tile(stage, walk)
         unique = known.unique
     traffic = traffic_of(geometry, stage, walk, loads, itemsizes, to_partials, unique, asked)
     pieces = pieces_of(stage, walk, geometry.length, 1 if walk.splits > 2 else 0, geometry.ragged > 0)
-    done = features(geometry, stage, walk, pieces, tile, work, len(itemsizes))
     space = register_features(geometry, stage, walk, tile, loads, work)
     registers = int(min(MOST_REGISTERS, max(16.0, sum(map(mul, _SPACE, space)))))
     return Counts(
         stage=stage,
         traffic=traffic,
-        instructions=sum(map(mul, _WORK, done)),
+        instructions=instructions_of(geometry, stage, walk, pieces, tile, work, len(itemsizes)),
         registers=registers,
         programs=walk.programs(geometry),
         held=programs_held(registers, traffic.shared_bytes, stage.num_warps, device),
@@ -318,12 +371,12 @@ def _row_bytes(geometry: Geometry, stage: Stage) -> int:
     return row * operand.itemsize
 
 
-def _launch_us(one: Counts, device: Device, constants: Constants) -> tuple[float, str]:
-    """A launch's time without the launch itself, and what it waits for most."""
-    needs = _needs_us(one, device, constants)
-    time_us, limiter = _waves_us(needs, _alone_us(one, constants), one, device, constants)
-    ahead = constants.reading_ahead if one.stage.prefetch else 1.0
-    return time_us * (_copying(one, constants) if one.traffic.copied else ahead), limiter
+def _launch_us(one: Counts, device: Device, constants: Constants) -> float:
+    """A launch's time without the launch itself."""
+    time_us = _waves_us(_needs_us(one, device, constants), _alone_us(one, constants), one, device, constants)
+    if one.traffic.copied:
+        return time_us * _copying(one, constants)
+    return time_us * constants.reading_ahead if one.stage.prefetch else time_us
 
 
 def _copying(one: Counts, constants: Constants) -> float:
@@ -353,8 +406,12 @@ def _alone_us(one: Counts, constants: Constants) -> float:
     return begun_us + issued_us + latency + (one.tiles - 1) * waited
 
 
-def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[tuple[str, float, bool], ...]:
-    """What all programs of a launch need, each by itself; and whether it is each SM's own, all at work, or the chip's."""
+NEEDS = ("memory", "L2", "L2", "loads", "issue", "programs")
+OF_CHIP = 2  # of these needs are the chip's, the others each SM's own
+
+
+def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[float, ...]:
+    """What all programs of a launch need, each of `NEEDS` by itself, all SMs at work."""
     traffic, clocks = one.traffic, constants.clock_mhz * device.sms
     bandwidth = _memory_bytes_a_us(device, constants)
     memory = traffic.bytes * (1 + constants.row_bytes / max(SECTOR, one.row_bytes)) if one.reads else 0.0
@@ -362,37 +419,41 @@ def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[tuple[
     fetched = SECTOR * (traffic.unique + constants.refetched * again)
     instructions = one.instructions * one.stage.num_warps * one.programs
     return (
-        ("memory", memory / bandwidth, False),
-        ("L2", fetched / constants.l2_gb_per_s / 1e3, False),
-        ("L2", fetched / (constants.sm_gb_per_s * device.sms) / 1e3, True),
-        ("loads", (max(traffic.lines, traffic.sectors / SECTORS_A_CLOCK) + traffic.passes) / clocks, True),
-        ("issue", instructions / (constants.issue_per_clock * clocks), True),
-        ("programs", one.programs / device.sms * constants.program_us, True),
+        memory / bandwidth,
+        fetched / constants.l2_gb_per_s / 1e3,
+        fetched / (constants.sm_gb_per_s * device.sms) / 1e3,
+        (max(traffic.lines, traffic.sectors / SECTORS_A_CLOCK) + traffic.passes) / clocks,
+        instructions / (constants.issue_per_clock * clocks),
+        one.programs / device.sms * constants.program_us,
     )
 
 
 def _waves_us(
-    needs: tuple[tuple[str, float, bool], ...],
-    alone_us: float,
-    one: Counts,
-    device: Device,
-    constants: Constants,
-) -> tuple[float, str]:
-    """All waves: whole ones, and a last one that may hold few programs; and what the waves wait for most."""
-    at_once, power = one.held * device.sms, constants.overlap
+    needs: tuple[float, ...], alone_us: float, one: Counts, device: Device, constants: Constants
+) -> float:
+    """All waves: whole ones, and a last one that may hold few programs, of which one SM may hold more than the others."""
+    power, sms = constants.overlap, device.sms
+    whole, rest = divmod(one.programs, one.held * sms)
+    raised = [us**power for us in needs]
+    chip, own, alone = sum(raised[:OF_CHIP]), sum(raised[OF_CHIP:]), alone_us**power
+    time_us = 0.0
+    if whole:
+        time_us = whole * ((chip + own) * (one.held * sms / one.programs) ** power + alone) ** (1 / power)
+        alone *= constants.tail**power
+    if rest:
+        most = math.ceil(rest / sms) * sms / rest
+        time_us += ((chip + own * most**power) * (rest / one.programs) ** power + alone) ** (1 / power)
+    return time_us
 
-    def together(programs: float, alone: float) -> tuple[float, str]:
-        """So many programs at once: what an SM does takes as long as on the SM that holds most of them."""
-        most = math.ceil(programs / device.sms) * device.sms / programs
-        parts = [
-            (us * programs / one.programs * (most if of_an_sm else 1.0), name) for name, us, of_an_sm in needs
-        ]
-        parts.append((alone, "latency"))
-        return sum(us**power for us, _ in parts) ** (1 / power), max(parts)[1]
 
-    whole, rest = divmod(one.programs, at_once)
-    if not whole:
-        return together(rest, alone_us)
-    each, limiter = together(at_once, alone_us)
-    last = together(rest, constants.tail * alone_us)[0] if rest else 0.0
-    return whole * each + last, limiter
+def _limiter(one: Counts, device: Device, constants: Constants) -> str:
+    """The longest need of a launch's whole waves, or of its only one."""
+    at_once, sms = one.held * device.sms, device.sms
+    programs = min(one.programs, at_once)
+    most = math.ceil(programs / sms) * sms / programs
+    needs = _needs_us(one, device, constants)
+    parts = [
+        (us * programs / one.programs * (most if n >= OF_CHIP else 1.0), NEEDS[n])
+        for n, us in enumerate(needs)
+    ]
+    return max(*parts, (_alone_us(one, constants), "latency"))[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tilefold.problem import Problem, merged
 
@@ -32,6 +33,11 @@ class Operand:
     deep: Steps
     inner: int
 
+    @cached_property
+    def divides(self) -> int:
+        """Bytes that divide the address and the steps along all dims but the last output dim and the innermost one."""
+        return math.gcd(self.aligned, *(s * self.itemsize for s in (*self.outer, *self.deep)))
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -55,20 +61,37 @@ class Geometry:
     flat: Steps = ()
     beside: tuple[int, int] = (0, 0)
 
-    @property
+    @cached_property
     def length(self) -> int:
         """How many elements meet in one result."""
         return math.prod(self.deep) * self.inner
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """How many times the last output dim is walked."""
         return math.prod(self.outer)
 
-    @property
+    @cached_property
     def outputs(self) -> int:
         """How many results there are."""
         return self.rows * self.width
+
+    @cached_property
+    def reach(self) -> int:
+        """The farthest offset inside one result's elements."""
+        sizes = (*self.deep, self.inner)
+        steps = ((*operand.deep, operand.inner) for operand in self.operands)
+        return max((sum((n - 1) * s for n, s in zip(sizes, some, strict=True)) for some in steps), default=0)
+
+    @cached_property
+    def is_run(self) -> bool:
+        """Whether neighbours along the innermost reduced dim are neighbours in every input."""
+        return all(operand.inner == 1 for operand in self.operands)
+
+    @cached_property
+    def greatest_inner(self) -> int:
+        """The greatest step of an input along the innermost reduced dim."""
+        return max((operand.inner for operand in self.operands), default=0)
 
     def at(self, residues: Sequence[int]) -> Geometry:
         """The same at other addresses: each input's modulo 32."""

@@ -11,15 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import mul
 
 import torch
 
 from tilefold.algebra.expression import Graph
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
+from tilefold.planner import fitted
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
-from tilefold.planner.threads import Loads, Spread
+from tilefold.planner.threads import Loads
 from tilefold.planner.view import WARP, power_above
 from tilefold.planner.walk import Pieces, Walk, constant_length
 
@@ -54,6 +57,28 @@ class Work:
     converts: int
     sees_positions: bool
     absorbs: bool
+
+    @cached_property
+    def parts(self) -> tuple[Counts, ...]:
+        """The operations of each part that `_done` says how often is done."""
+        return (
+            self.element,
+            self.first_element,
+            self.state,
+            self.first_state,
+            self.meeting,
+            self.result,
+        )
+
+    @cached_property
+    def instructions(self) -> tuple[float, ...]:
+        """Instructions of each part."""
+        return tuple(sum(map(mul, _INSTRUCTIONS, counts)) for counts in self.parts)
+
+    @cached_property
+    def operations(self) -> float:
+        """Operations of an element, of all classes."""
+        return sum(self.element)
 
 
 def work_of(program: Program, absorb: bool, partials: bool) -> Work:
@@ -131,6 +156,9 @@ FEATURES = (
     "offset", "converted", "position", "masked element", "division", "exchanged", "stored shared", "scanned", "stored",
     "fetched ahead", "copied", "gathering", "gathered",
 )  # fmt: skip
+_INSTRUCTIONS = tuple(fitted.INSTRUCTIONS.get(name, 0.0) for name in FEATURES)
+LOAD = min(fitted.INSTRUCTIONS["load"], fitted.INSTRUCTIONS["masked load"])
+_OTHERS = _INSTRUCTIONS[len(CLASSES) :]
 
 
 @dataclass(frozen=True)
@@ -158,28 +186,25 @@ def tile_of(loads: Sequence[Loads], stage: Stage, unroll: int) -> Tile:
         return _gathered(loads[0], stage)
     spread = loads[0].spread
     lane_axis, result_axis = (0, 1) if stage.ordered else (1, 2)
-    own = [axis for axis in range(len(spread.shape)) if axis not in (lane_axis, result_axis)]
-    results = _held_along(spread, result_axis)
+    results = spread.held_along(result_axis)
     times, elements, moved = 1, spread.held, 0
+    own = (2,) if stage.ordered else (0, 3)
     if stage.ordered:
         # A thread folds whole runs: where it loaded parts of them, they pass through shared memory first.
         times, rows = unroll, stage.lanes * stage.block_outputs
         elements = stage.run * max(1, rows // (WARP * stage.num_warps))
-        moved = elements if _held_along(spread, 2) < stage.run else 0
+        moved = elements if spread.held_along(2) < stage.run else 0
     return Tile(
         unroll=unroll,
-        loads=times * sum(one.count for one in loads),
-        masked_loads=times * sum(one.masked_count for one in loads),
+        loads=times * sum([one.count for one in loads]),
+        masked_loads=times * sum([one.masked_count for one in loads]),
         elements=times * elements,
         moved=times * moved,
-        states=results * _held_along(spread, lane_axis),
+        states=results * spread.held_along(lane_axis),
         results=results,
-        rounds=math.log2(_shared_along(spread, lane_axis, spread.lanes)),
-        warps=_shared_along(spread, lane_axis, spread.warps),
-        tile_rounds=sum(
-            math.log2(_shared_along(spread, a, spread.lanes) * _shared_along(spread, a, spread.warps))
-            for a in own
-        ),
+        rounds=math.log2(spread.lanes_along(lane_axis)),
+        warps=spread.warps_along(lane_axis),
+        tile_rounds=sum([math.log2(spread.lanes_along(a) * spread.warps_along(a)) for a in own]),
     )
 
 
@@ -189,22 +214,37 @@ def _gathered(one: Loads, stage: Stage) -> Tile:
     return Tile(1, one.count, one.count, rows * stage.run, rows, rows, 0.0, 1.0, 0.0, 0.0)
 
 
-def _held_along(spread: Spread, axis: int) -> int:
-    """Elements along an axis that one thread holds."""
-    unit = spread.each[axis] * spread.lanes[axis] * spread.warps[axis]
-    return min(spread.shape[axis], spread.each[axis] * max(1, spread.shape[axis] // unit))
-
-
-def _shared_along(spread: Spread, axis: int, among: Sequence[int]) -> int:
-    """How many of `among` (lanes or warps) hold different elements along an axis."""
-    before = spread.each[axis] * (spread.lanes[axis] if among is spread.warps else 1)
-    return max(1, min(among[axis], spread.shape[axis] // before))
-
-
 def features(
     geometry: Geometry, stage: Stage, walk: Walk, pieces: Pieces, tile: Tile, work: Work, stores: int
 ) -> list[float]:
     """What a warp does in a program with these parts, one number for each of `FEATURES`."""
+    done, others = _done(geometry, stage, walk, pieces, tile, work, stores)
+    ops = [0.0] * len(CLASSES)
+    for times, counts in zip(done, work.parts, strict=True):
+        ops = [n + times * count for n, count in zip(ops, counts, strict=True)]
+    return [*ops, *others]
+
+
+def instructions_of(
+    geometry: Geometry, stage: Stage, walk: Walk, pieces: Pieces, tile: Tile, work: Work, stores: int
+) -> float:
+    """Instructions that a warp issues in a program with these parts."""
+    done, others = _done(geometry, stage, walk, pieces, tile, work, stores)
+    total: float = sum(map(mul, done, work.instructions)) + sum(map(mul, others, _OTHERS))
+    return total
+
+
+def least_of_element(work: Work) -> float:
+    """Instructions of a warp for each element of a thread, at least, but for loads."""
+    element, first = work.instructions[:2]
+    seen = fitted.INSTRUCTIONS["position"] * work.sees_positions
+    return min(element, first) + fitted.INSTRUCTIONS["converted"] * min(1, work.converts) + seen
+
+
+def _done(
+    geometry: Geometry, stage: Stage, walk: Walk, pieces: Pieces, tile: Tile, work: Work, stores: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """How often a warp does each part of the work, and the features beside operations."""
     masked = (pieces.head + pieces.tail * pieces.tail_runs) / tile.unroll  # in whole tiles
     masked_tiles = (1 if pieces.head else 0) + pieces.tail
     whole = float(pieces.full)
@@ -226,45 +266,38 @@ def features(
         own = (tile.rounds + math.log2(tile.warps)) * meetings + 1
     own += tile.tile_rounds * passes * tile.states / tile.results
     done = (
-        ((tiles - first) * tile.elements, work.element),
-        (first * tile.elements, work.first_element),
-        (max(0, passes - (first > 0)) * tile.states, work.state),
-        ((first > 0) * tile.states, work.first_state),
-        (runs + own * tile.results, work.meeting),
-        (tile.results, work.result),
+        (tiles - first) * tile.elements,
+        first * tile.elements,
+        max(0, passes - (first > 0)) * tile.states,
+        (first > 0) * tile.states,
+        runs + own * tile.results,
+        tile.results,
     )
-    ops = [0.0] * len(CLASSES)
-    for times, counts in done:
-        if times:
-            ops = [n + times * count for n, count in zip(ops, counts, strict=True)]
-    shuffled = own * tile.results * work.words
     ahead = tile.masked_loads if stage.prefetch and walk.has_full > 1 else 0.0
-    offsets = 0.0 if all(o.inner == 1 for o in geometry.operands) else tiles * loads
-    return [
-        *ops,
+    return done, (
         1.0,
-        float(len(geometry.operands)),
-        float(len(geometry.outer)),
-        float(walk.splits > 1),
-        float(stage.align > 1) * tile.results,
-        float(pieces.full),
-        float(masked_tiles),
+        len(geometry.operands),
+        len(geometry.outer),
+        walk.splits > 1,
+        (stage.align > 1) * tile.results,
+        pieces.full,
+        masked_tiles,
         whole * loads,
         masked * tile.masked_loads + ahead,
-        offsets,
+        0.0 if geometry.is_run else tiles * loads,
         tiles * tile.elements * min(1, work.converts),
         tiles * tile.elements * work.sees_positions,
         masked * tile.elements * work.selects,
         tiles * tile.loads * len(geometry.deep) + tile.results * max(0, len(geometry.flat) - 1),
-        shuffled,
-        (tile.warps > 1) * tile.results * work.words * (1.0 if not stage.ordered else meetings),
+        own * tile.results * work.words,
+        (tile.warps > 1) * tile.results * work.words * (meetings if stage.ordered else 1.0),
         ordered * tile.results * work.words * (tile.rounds + 1),
-        float(stores),
+        stores,
         pieces.full * tile.loads * stage.prefetch,
         pieces.full * tile.loads * (stage.num_stages > 1),
-        float(stage.gathered),
+        stage.gathered,
         stage.gathered * whole * tile.elements,
-    ]
+    )
 
 
 REGISTERS = (
@@ -295,7 +328,7 @@ def register_features(
         masked * work.absorbs,
         live * (0 if work.absorbs else work.words - 1),
         tile.states * work.words,
-        sum(work.element),
+        work.operations,
         2.0 * len(geometry.operands) * min(tile.loads, 16),
         live * work.sees_positions,
         float(len(geometry.deep)) * min(tile.loads, 16),

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilefold.algebra.program import Program
-from tilefold.planner.apart import first_problem, states_count, states_problem
+from tilefold.planner.apart import first_problem, states_count, states_of
 from tilefold.planner.cost import Known
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.geometry import Geometry, flattened, geometry_of
@@ -96,12 +96,19 @@ class Launched:
 
     def stage(self, stage: Stage) -> Stage:
         """A tile as this first launch."""
-        return replace(stage, apart=self.apart, flat=self.flat, shift=self.shift)
+        return stage.but(apart=self.apart, flat=self.flat, shift=self.shift)
+
+    @cached_property
+    def _seconds(self) -> dict[int, Stage]:
+        return {}
 
     def second(self, splits: int) -> Stage:
         """The second launch."""
-        states = splits * states_count(self.whole, self.apart) // self.whole.outputs
-        return second_stage(self.whole.outputs, states, self.program)
+        found = self._seconds.get(splits)
+        if found is None:
+            states = splits * states_count(self.whole, self.apart) // self.whole.outputs
+            found = self._seconds[splits] = second_stage(self.whole.outputs, states, self.program)
+        return found
 
     def stages(self, first: Stage, outputs: int = 0) -> tuple[Stage, ...]:
         """The launches of a plan with this first one: with splits, or something apart, a second one combines states.
@@ -119,13 +126,8 @@ class Launched:
         program = narrowed(self.program, self.whole.length)  # as it is launched
         if self.apart is None:
             return Known.of(geometry, program)
-        apart, ordered = self.apart, not program.algebra.commutative
-        dtypes = partial_dtypes(program)
-
-        def states(splits: int) -> Geometry:
-            return geometry_of(states_problem(self.whole, dtypes, apart, splits, ordered))
-
-        return Known.of(geometry, program, states)
+        states = states_of(self.whole, partial_dtypes(program), self.apart, not program.algebra.commutative)
+        return Known.of(geometry, program, lambda splits: geometry_of(states(splits)))
 
 
 def can_be_flat(problem: Problem) -> bool:

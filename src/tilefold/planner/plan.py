@@ -72,6 +72,12 @@ class Stage:
         """Elements of one result in one tile."""
         return self.run * self.lanes * self.unroll
 
+    def but(self, **changes: Any) -> Stage:
+        """The same with other values of these fields: `replace` in a fifth of its time, for choices among hundreds."""
+        made = object.__new__(Stage)
+        made.__dict__.update(self.__dict__, **changes)
+        return made
+
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from tilefold.algebra.program import Program
 from tilefold.planner.in_order import partials_in_order
@@ -11,7 +10,11 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
 from tilefold.problem import Problem
 
+FEW_PROGRAMS = (
+    128  # of a second launch, below which each takes fewer results (docs/experiments/second-launches.md)
+)
 KEPT_PIECE = 64  # bytes of a row of memory that a warp's load takes: lines of which it takes less are kept
+HEAVY_FIELDS = 3  # from here on, a second launch takes fewer states at a time
 MANY_FIELDS = (
     5  # from here on, states fill a thread's registers: it takes few elements and partial states at a time
 )
@@ -22,7 +25,7 @@ def settled(stage: Stage, view: View, program: Program) -> Stage:
     if stage.ordered:
         return stage
     if stage.gathered:  # a thread has whole rows
-        return replace(stage, absorb=program.absorb is not None, in_order=True)
+        return stage.but(absorb=program.absorb is not None, in_order=True)
     together = stage.block_outputs * stage.lanes
     # Triton gives a thread neighbours along the contiguous axis: the run, or else lanes or results.
     neighbours = 1 if view.by_rows and (stage.run >= view.vector or stage.align > 1) else view.vector
@@ -33,7 +36,7 @@ def settled(stage: Stage, view: View, program: Program) -> Stage:
     absorb = program.absorb is not None and in_order
     if (absorb, in_order, prefetch) == (stage.absorb, stage.in_order, stage.prefetch):
         return stage
-    return replace(stage, absorb=absorb, in_order=in_order, prefetch=prefetch)
+    return stage.but(absorb=absorb, in_order=in_order, prefetch=prefetch)
 
 
 def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
@@ -48,7 +51,7 @@ def first_stage(stage: Stage, problem: Problem, program: Program) -> Stage:
     in_order = stage.in_order and in_order
     if (in_order, evict_first) == (stage.in_order, stage.evict_first):
         return stage
-    return replace(stage, in_order=in_order, evict_first=evict_first)
+    return stage.but(in_order=in_order, evict_first=evict_first)
 
 
 def _rereads_lines(stage: Stage, problem: Problem) -> bool:
@@ -71,7 +74,7 @@ def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:
     first = program.absorb is not None and any(n.op == "block_first" for n in program.absorb.graph.nodes)
     if not stage.absorb or not first or keeps_runs(problem, stage):
         return stage
-    return replace(stage, absorb=False)
+    return stage.but(absorb=False)
 
 
 def keeps_positions(problem: Problem, stage: Stage) -> bool:
@@ -106,10 +109,13 @@ def state_words(program: Program) -> int:
 
 
 def second_stage(outputs: int, splits: int, program: Program) -> Stage:
-    """All splits of some results in one tile where they fit: the stage is a matter of latency."""
+    """All splits of some results in one tile where they fit: the stage is a matter of latency.
+
+    Where that makes few programs, each takes fewer results, and lanes take two states each; else every thread has a state.
+    """
     if not program.algebra.commutative:
         return partials_in_order(outputs, splits, state_words(program))
-    heavy = len(program.state) > 2
+    heavy = len(program.state) >= HEAVY_FIELDS
     lanes = max(1, min(1024, power_above(splits) // (2 if heavy else 1)))
     few = 1 if outputs <= SMALL_AXIS else 4
     together = (
@@ -119,4 +125,11 @@ def second_stage(outputs: int, splits: int, program: Program) -> Stage:
         together if len(program.state) < MANY_FIELDS else max(1, together // 4), power_above(outputs)
     )
     warps = max(2, min(8, together * lanes // (WARP * (1 if heavy else 8))))
+    fewer = together
+    while not heavy and fewer > 1 and outputs < FEW_PROGRAMS * fewer:
+        fewer //= 2
+    if fewer < together:
+        return Stage("partials", fewer, max(1, lanes // 2), 1, 1, 1, warps, evict_first=False)
+    if together * lanes >= 4 * WARP:  # a state for each thread
+        warps = max(4, warps)
     return Stage("partials", together, lanes, 1, 1, 1, warps, evict_first=False)

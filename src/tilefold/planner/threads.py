@@ -8,9 +8,11 @@ Triton; tests compare with what it compiles.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import Geometry, Operand, Steps
@@ -36,6 +38,25 @@ class Spread:
     order: Steps
     held: int
 
+    @cached_property
+    def repeated(self) -> float:
+        """How many warps load the same, where a tile has fewer elements than the warps take."""
+        sizes = zip(self.shape, self.each, self.lanes, self.warps, strict=True)
+        return math.prod(max(1.0, e * t * w / max(n, e * t)) for n, e, t, w in sizes)
+
+    def held_along(self, axis: int) -> int:
+        """Elements along an axis that one thread holds."""
+        unit = self.each[axis] * self.lanes[axis] * self.warps[axis]
+        return min(self.shape[axis], self.each[axis] * max(1, self.shape[axis] // unit))
+
+    def lanes_along(self, axis: int) -> int:
+        """How many lanes hold different elements along an axis."""
+        return max(1, min(self.lanes[axis], self.shape[axis] // self.each[axis]))
+
+    def warps_along(self, axis: int) -> int:
+        """How many warps hold different elements along an axis."""
+        return max(1, min(self.warps[axis], self.shape[axis] // (self.each[axis] * self.lanes[axis])))
+
 
 @dataclass(frozen=True)
 class Loads:
@@ -57,6 +78,7 @@ def power_of(n: int, most: int = DIVIDES) -> int:
     return math.gcd(n, most)
 
 
+@functools.lru_cache(4096)
 def spread_over(shape: Steps, order: Steps, vector: int, warps: int) -> Spread:
     """Threads shared over a tile: along the first axis of `order` as many as it has vectors, then along the next."""
     each = [1] * len(shape)
@@ -185,18 +207,15 @@ def _divides(
     by_results = contiguous[1 if stage.ordered else 2] > 1
     if stage.align > 1:
         return max(1, math.gcd(16, stage.align * operand.itemsize, 16) // operand.itemsize)
-    begin = _begin_divides(stage, walk)
-    terms = [power_of(s) for s in operand.outer]
-    terms += [power_of(s) for s in operand.deep]
     if by_results:
-        terms += [power_of(operand.inner) * places, stage.block_outputs]
+        terms = (power_of(operand.inner) * places, stage.block_outputs)
     else:
-        terms += [power_of(operand.along)]
-        terms += [begin, max(contiguous)]
-    divides = math.gcd(operand.aligned, *(t * operand.itemsize for t in terms))
+        terms = (operand.along, math.gcd(_begin_divides(stage, walk), max(contiguous)))
+    divides = math.gcd(operand.divides, *(t * operand.itemsize for t in terms))
     return max(1, divides // operand.itemsize)
 
 
+@functools.lru_cache(1024)
 def _order(contiguous: Steps) -> Steps:
     """Axes by how contiguous they are, from the left among equals."""
     return tuple(sorted(range(len(contiguous)), key=lambda axis: -contiguous[axis]))

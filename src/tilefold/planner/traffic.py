@@ -11,10 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps, unique_sectors
 from tilefold.planner.plan import Stage
-from tilefold.planner.threads import Loads, Spread, loads_of
+from tilefold.planner.threads import Loads, loads_of
 from tilefold.planner.view import WARP
 from tilefold.planner.walk import Walk
 
@@ -115,16 +118,19 @@ def _asked(
     runs = min(spread.shape[run_axis], lanes[run_axis] * spread.each[run_axis])
     places = runs * min(spread.shape[lane_axis], lanes[lane_axis] * spread.each[lane_axis]) * again
     split = max(spread.each) // loads.vector  # requests that share these results and places
-    repeated = _repeated(spread, stage)
+    repeated = spread.repeated
     length = _walked(geometry, operand, stage)
     whole_rows, cut_row = divmod(geometry.width, results)
     whole, cut = divmod(length, places)
     sectors = lines = requests = 0.0
+    beside = stage.lanes if again > 1 or stage.shares else 0
+    parts = (stage.unroll, stage.shares and (stage.splits, geometry.length)) if stage.ordered else None
+    tile = (operand, geometry.flat, geometry.deep, geometry.inner, stage.align, stage.run, spread.each, lanes,
+            loads.vector, beside, parts, results, places)  # fmt: skip
     for rows, of_results in ((whole_rows, results), (1, cut_row)):
         for times, of_places in ((whole, places), (1, cut)):
             if of_results and of_places and rows and times:
-                key = (operand, stage.align, stage.run, spread.each, lanes, loads.vector, stage.lanes,
-                       stage.ordered and (stage.unroll, stage.shares), of_results, of_places)  # fmt: skip
+                key = (*tile, of_results, of_places)
                 found = seen.get(key)
                 if found is None:
                     box = (results, places)
@@ -154,12 +160,6 @@ def _passes(geometry: Geometry, stage: Stage, walk: Walk) -> float:
     return walk.programs(geometry) * (stored * operand.itemsize / LINE + warps * geometry.length * turns)
 
 
-def _repeated(spread: Spread, stage: Stage) -> float:
-    """How many warps load the same, where a tile has fewer elements than the warps take."""
-    sizes = zip(spread.shape, spread.each, spread.lanes, spread.warps, strict=True)
-    return math.prod(max(1.0, e * t * w / max(n, e * t)) for n, e, t, w in sizes)
-
-
 def _walked(geometry: Geometry, operand: Operand, stage: Stage) -> int:
     """Elements of a result that are read: with whole vectors from anywhere also those beside its ends."""
     if stage.align == 1:
@@ -186,29 +186,37 @@ def _request(
     dims = _places(stage, loads, places, geometry.length)
     extent, offsets = loads.vector, [0]
     if geometry.deep:
-        for step, n in dims:
-            offsets = [at + k * step for k in range(n) for at in offsets]
-        offsets = sorted({_offset(geometry, operand, at) for at in offsets})
+        offsets = list({_offset(geometry, operand, at) for at in _products(offsets, dims)})
         dims = []
     dims = [(abs(step * operand.inner), n) for step, n in dims]
     dims = sorted((step, n) for step, n in (dims if stage.align > 1 else [*dims, *rows]) if n > 1 and step)
     while dims and dims[0][0] == extent and not geometry.deep:
         extent *= dims.pop(0)[1]
+    begins = _begins(geometry, operand, stage, box)
+    count = len(begins)
+    rows_at = _products([0], rows) if stage.align > 1 else [0]
+    if stage.align > 1 and len(rows_at) == 1:
+        begins = [b // stage.align * stage.align for b in begins]
+    units = (SECTOR // size).bit_length() - 1, (LINE // size).bit_length() - 1
+    if len(rows_at) == len(offsets) == 1 and len(dims) < 2:
+        step, n = dims[0] if dims else (0, 1)
+        touched = [_touched_in_steps(begins, step, n, extent, unit) for unit in units]
+    else:
+        offsets = sorted(_products(offsets, dims))
+        if len(rows_at) > 1:
+            at_rows = ([(b + at) // stage.align * stage.align for at in rows_at] for b in begins)
+            starts = np.array([sorted([row + at for row in some for at in offsets]) for some in at_rows])
+        else:
+            starts = np.add.outer(begins, offsets)
+        touched = [_touched(starts, extent, unit) for unit in units]
+    return touched[0] / count, touched[1] / count
+
+
+def _products(offsets: list[int], dims: Sequence[tuple[int, int]]) -> list[int]:
+    """Offsets from each of these along dims of so long steps and so many places."""
     for step, n in dims:
         offsets = [at + k * step for k in range(n) for at in offsets]
-    begins = _begins(geometry, operand, stage, box)
-    if stage.align > 1:
-        rows_at = [0]
-        for step, n in rows:
-            rows_at = [at + k * step for k in range(n) for at in rows_at]
-        beginnings = [[(b + at) // stage.align * stage.align for at in rows_at] for b in begins]
-        each = [sorted(row + at for row in some for at in offsets) for some in beginnings]
-    else:
-        offsets.sort()
-        each = [[b + at for at in offsets] for b in begins]
-    sectors = sum(_touched(some, extent, SECTOR // size) for some in each)
-    lines = sum(_touched(some, extent, LINE // size) for some in each)
-    return sectors / len(begins), lines / len(begins)
+    return offsets
 
 
 def _results(geometry: Geometry, operand: Operand, each: int, results: int) -> list[tuple[int, int]]:
@@ -265,15 +273,21 @@ def _begins(geometry: Geometry, operand: Operand, stage: Stage, box: tuple[int, 
     return [first + 5 * k * unit for k in range(8)]  # odd, so that they spread over a sector
 
 
-def _touched(begins: list[int], extent: int, unit: int) -> int:
-    """Units of memory that extents, in order, touch."""
-    touched, latest = 0, -(1 << 62)
-    for begin in begins:
-        last = (begin + extent - 1) // unit
-        first = begin // unit
-        touched += last - (first if first > latest else latest + 1) + 1 if last > latest else 0
-        latest = last if last > latest else latest
-    return touched
+def _touched_in_steps(begins: Sequence[int], step: int, n: int, extent: int, unit: int) -> int:
+    """Units of 2^`unit` elements that `n` extents touch, `step` elements apart, from each of `begins` on; added up."""
+    if step - extent < 1 << unit:  # no unit lies between two of them
+        n, extent = 1, (n - 1) * step + extent
+    if n > 1 and step % (1 << unit):
+        places = np.add.outer(begins, range(0, n * step, step))
+        return int(((places + (extent - 1) >> unit) - (places >> unit)).sum()) + places.size
+    return n * sum([(b + extent - 1 >> unit) - (b >> unit) + 1 for b in begins])
+
+
+def _touched(places: NDArray[np.int64], extent: int, unit: int) -> int:
+    """Units of 2^`unit` elements that extents touch: in each row of `places` these begin in order; rows are added up."""
+    first, last = places >> unit, places + (extent - 1) >> unit
+    again = np.maximum(last[:, :-1] - first[:, 1:] + 1, 0)  # of an extent with the one before
+    return int((last - first).sum()) + places.size - int(again.sum())
 
 
 def _stored(geometry: Geometry, stage: Stage, walk: Walk, itemsizes: Steps, partial: bool) -> float:

@@ -45,8 +45,6 @@ def walk_of(geometry: Geometry, stage: Stage) -> Walk:
     length = geometry.length
     ragged = geometry.ragged > 0
     head, has_full, tail = edges(stage, length, ragged)
-    inner = max((o.inner for o in geometry.operands), default=0)
-    reach = max((_reach(geometry, i) for i in range(len(geometry.operands))), default=0)
     return Walk(
         blocks=math.ceil(geometry.width / stage.block_outputs),
         splits=stage.splits,
@@ -55,16 +53,9 @@ def walk_of(geometry: Geometry, stage: Stage) -> Walk:
         has_full=has_full,
         tail=tail,
         masks=geometry.width % stage.block_outputs != 0,
-        wide=max(reach, length) + 2 * stage.step + stage.align > NARROW,
-        splits_first=inner == 1 or stage.block_outputs == 1,
+        wide=max(geometry.reach, length) + 2 * stage.step + stage.align > NARROW,
+        splits_first=geometry.greatest_inner == 1 or stage.block_outputs == 1,
     )
-
-
-def _reach(geometry: Geometry, i: int) -> int:
-    """The farthest offset inside one result's elements."""
-    operand = geometry.operands[i]
-    steps, sizes = (*operand.deep, operand.inner), (*geometry.deep, geometry.inner)
-    return sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
 
 
 def chunk_of(stage: Stage, length: int, ragged: bool = False) -> int:

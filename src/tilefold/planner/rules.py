@@ -1,0 +1,86 @@
+"""The rules: a first launch by thresholds that measurements set, without any expected time. The model begins with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tilefold.algebra.program import Program
+from tilefold.planner.columns import column_programs, columns_stage, one_lane
+from tilefold.planner.device import Device
+from tilefold.planner.gathered import gathered_stage, gathers
+from tilefold.planner.in_order import ordered_stage
+from tilefold.planner.launched import Launched
+from tilefold.planner.plan import Stage
+from tilefold.planner.rows import (
+    WALKED,
+    is_row_of_a_thread,
+    row_of_a_thread,
+    rows_stage,
+    walked_rows_stage,
+)
+from tilefold.planner.settled import MANY_FIELDS, first_stage, settled, state_words, whole_splits
+from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View
+
+WARPS_WANTED = 8192  # for a large fold of few results: about 62 warps an SM on 132 SMs
+SHARING_SM_WARPS = 16  # of one SM, where lanes of ordered columns meet once
+INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
+
+
+def ruled(launch: Launched, view: View, chip: Device, invariant: bool) -> Stage:
+    """The first launch that the rules take of what they see as `view`."""
+    problem, program = launch.problem, launch.program
+    first = _stage(view, program)
+    if not invariant and gathers(problem, view, state_words(program)):
+        first = settled(gathered_stage(problem, first.ordered), view, program)
+    if invariant and not view.by_rows and not first.ordered:
+        first = one_lane(first, view)
+    first = launch.stage(first_stage(first, problem, program))
+    return replace(first, splits=_splits(view, first, chip, invariant, problem.ragged > 0))
+
+
+def _stage(view: View, program: Program) -> Stage:
+    if not program.algebra.commutative:
+        return ordered_stage(view)
+    absorbs = program.absorb is not None
+    fields = len(program.state)
+    if is_row_of_a_thread(view):
+        stage = row_of_a_thread(view)
+    elif view.by_rows and WALKED[0] <= view.length <= WALKED[1] and view.length & (view.length - 1):
+        stage = walked_rows_stage(view)
+    elif view.aligns and view.vector < view.full_vector <= view.length:
+        reach = view.length + view.full_vector - 1
+        stage = rows_stage(replace(view, vector=view.full_vector, length=reach), fields, absorbs, masked=True)
+        stage = replace(stage, align=view.full_vector)
+    else:
+        stage = (rows_stage if view.by_rows else columns_stage)(view, fields, absorbs)
+    if fields >= MANY_FIELDS and not view.by_rows:
+        stage = replace(stage, unroll=min(stage.unroll, 2))
+    return settled(stage, view, program)
+
+
+def _splits(view: View, stage: Stage, chip: Device, invariant: bool, ragged: bool) -> int:
+    """How many programs share one result, so that every SM has work."""
+    programs = 1 if invariant else math.ceil(view.inner / stage.block_outputs) * view.outer
+    tiles = (view.length - ragged) // stage.step - (stage.align > 1)
+    if view.by_rows:
+        warps = WARPS_WANTED * (2 if stage.num_warps > 8 else 1) // (2 if stage.ordered else 1)
+        wanted = warps * chip.sms // 132 // stage.num_warps
+        light = stage.num_warps == 2 and stage.align == 1 and not stage.ordered
+        if view.bytes < (LARGE if light else EVICT_FIRST_BELOW):
+            wanted = ONE_WAVE * chip.sms // stage.num_warps
+    else:
+        wanted = chip.sms * column_programs(view, stage)
+    if stage.shares and not invariant:
+        splits = max(1, min(chip.sms * SHARING_SM_WARPS // stage.num_warps // programs, tiles))
+    elif invariant and tiles:
+        splits = max(1, min(INVARIANT_SPLITS, tiles // 16))
+    elif (
+        tiles < 2
+        or programs >= chip.sms * 4 - chip.sms // 4
+        or (view.by_rows and not view.few and not stage.ordered)
+    ):
+        return 1
+    else:
+        splits = max(1, min(wanted // programs, tiles))
+    return whole_splits(tiles, splits)
