@@ -257,13 +257,17 @@ def test_halves_that_are_read_as_other_halves_are_not_held() -> None:
 
 def planned_for(call: str, shape: tuple[int, int], dtype: torch.dtype, guarantee: str = "run_to_run") -> Plan:
     """The plan of an H200."""
-    name, _, residual = call.partition("+")
+    name, _, beside = call.partition("+")
+    residual, bias = beside == "residual", beside == "bias"
     x = torch.empty(shape, dtype=dtype, device="meta")
     if name == "softmax":
         (monoid, apply), extras = kept(_shares, False), []
     else:
-        (monoid, apply), extras = kept(_norms, name, shape[1], 1e-5, (True, False), bool(residual)), [x[0]]
-    inputs = [x] * (1 + bool(residual))
+        (monoid, apply), extras = (
+            kept(_norms, name, shape[1], 1e-5, (True, bias), residual),
+            [x[0]] * (1 + bias),
+        )
+    inputs = [x] * (1 + residual)
     row = make_row_map(monoid.total, apply, (dtype,) * len(inputs), (dtype,) * len(extras))
     request = RowMap(row, (1,), guarantee, shape)
     return request.plan([*inputs, *(t.expand(shape) for t in extras)], H200, library=False)[1]
@@ -362,6 +366,26 @@ def test_a_row_longer_than_a_ring_in_place() -> None:
     plan, problem, row, _ = planned(*kept(_shares, False), [x], **ring(64, 1, 8, 3, 2, 2, parted=True))
     run_plan(plan, problem, row, [x], [x], 90)
     check(x, want)
+
+
+@pytest.mark.parametrize(
+    ("length", "tile"),
+    [(424, (4, 32, 2)), (344, (8, 16, 3)), (680, (4, 32, 3)), (952, (4, 32, 4)), (512, (8, 16, 4))],
+)
+def test_short_rows_beside_a_weight_fill_three_places_of_four(
+    length: int, tile: tuple[int, int, int]
+) -> None:
+    stage = planned_for("rms_norm", (5000, length), BF16).stages[0]
+    assert isinstance(stage, Rings)
+    assert (stage.block_outputs, stage.lanes, stage.unroll) == tile
+
+
+@pytest.mark.parametrize(
+    ("call", "length"),
+    [("rms_norm", 520), ("softmax", 424), ("rms_norm+residual", 424), ("layer_norm+bias", 616)],
+)
+def test_other_short_rows_are_not_masked(call: str, length: int) -> None:
+    assert not isinstance(planned_for(call, (5000, length), BF16).stages[0], Rings)
 
 
 @pytest.mark.parametrize("rows", [1, 4096])

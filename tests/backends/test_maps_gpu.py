@@ -12,6 +12,7 @@ F = torch.nn.functional
 SHAPES = [
     ((3, 7), 1), ((100_003, 3), 1), ((70_001, 11), 1), ((5000, 101), 1), ((777, 501), 1), ((333, 2049), 1),
     ((1000, 24), 1), ((512, 256), 1), ((300, 4099), 1), ((64, 32768), 1), ((40, 50257), 1), ((8, 262144), 1),
+    ((700, 3001), 1), ((700, 9001), 1), ((200, 33333), 1),
     ((300, 40000), 1), ((150, 151936), 1), ((120, 100003), 1), ((64, 262144), 1), ((40, 600000), 1), ((32, 1 << 20), 1),
     ((1, 1 << 22), 1), ((128, 300, 72), 1), ((20000, 96), 0), ((5000, 1031), 0), ((65536, 8), 0),
     ((300, 51200), 0), ((1000, 25672), 0), ((8, 2000, 1024), 1), ((4096, 4096), 0), ((16384, 2048), 0),
@@ -50,6 +51,18 @@ def test_norms_with_a_residual(shape: tuple[int, ...], dim: int) -> None:
     torch.testing.assert_close(
         got.double(), F.rms_norm(total, shape[1:], w.double(), 1e-6), rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(700, 3001), (700, 9001), (200, 33333), (300, 204077), (120, 100003)], ids=str
+)
+def test_layer_norms_of_odd_rows(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    x = torch.randn(shape, device="cuda").to(dtype)
+    w, b = torch.randn(2, shape[1], device="cuda").to(dtype)
+    want = F.layer_norm(x.double(), shape[1:], w.double(), b.double())
+    bound = 1e-4 if dtype == torch.float32 else 1.6e-2
+    torch.testing.assert_close(tf.layer_norm(x, shape[1:], w, b).double(), want, rtol=bound, atol=bound)
 
 
 def test_a_residual_of_more_bits_keeps_them() -> None:

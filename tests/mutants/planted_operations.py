@@ -313,6 +313,28 @@ OPERATIONS = (
         "inner.strides[i] == 1",
         ("tests/test_spans.py::test_what_is_no_span[rows apart]",),
     ),
+    # ---------------------------------------------------------------------------------- maps of rows that begin anywhere
+    Mutant(
+        "words of extra tensors are one run behind their elements",
+        "backends/triton/kernels/map_offset.py",
+        "beside = beside + beside_run(extras[i], first + place, RUN)",
+        "beside = beside + beside_run(extras[i], first + place + RUN, RUN)",
+        ("tests/test_offset_rows.py::test_norms[one turn-layer_norm-False]",),
+    ),
+    Mutant(
+        "elements beyond an odd row's end are folded",
+        "backends/triton/kernels/map_offset.py",
+        "masks = masks + (at + (u * LANES * RUN + e) < number,)",
+        "masks = masks + (at + (u * LANES * RUN + e) < number + 1,)",
+        ("tests/test_offset_rows.py::test_what_rows_fold_to_where_numbers_are_none",),
+    ),
+    Mutant(
+        "a program of a cluster begins where its elements' vector does",
+        "backends/triton/kernels/map_offset.py",
+        "return area + lead * size",
+        "return area",
+        ("tests/test_offset_rows.py::test_softmax[three programs]",),
+    ),
     Mutant(
         "a column's last row is not folded",
         "backends/triton/kernels/map_stripes.py",

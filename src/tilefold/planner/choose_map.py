@@ -23,6 +23,7 @@ from tilefold.planner.maps import (
     whole_stage,
     windows_stage,
 )
+from tilefold.planner.offset_rows import OffsetRows, offset_stage, small_offset_stage
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
 from tilefold.planner.ring_forms import Rings
 from tilefold.planner.rings import last_rings, rings_stage
@@ -33,6 +34,7 @@ from tilefold.problem import Problem
 KERNELS: dict[type, str] = {
     Stage: "map_rows",
     Blocks: "map_blocks",
+    OffsetRows: "map_offset",
     Rings: "map_rings",
     Spans: "map_spans",
     Stripes: "map_stripes",
@@ -49,9 +51,15 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     # Every chip with clusters starts so many programs together, whatever its number of SMs.
     cluster = min(device.cluster, PORTABLE) if guarantee == "batch_invariant" else device.cluster
     invariant = guarantee == "batch_invariant"
+    small = None if invariant else small_offset_stage(problem, program, results, device)
+    if small is not None:
+        return _held(problem, small, buffers, guarantee)
     spans = spans_stage(problem, program, results, device, invariant)
     if spans is not None:
         return _held(problem, spans, buffers, guarantee)
+    odd = None if invariant else offset_stage(problem, program, results, device)
+    if odd is not None:
+        return _held(problem, odd, buffers, guarantee)
     rings = None if invariant else rings_stage(problem, program, results, device)
     if rings is not None:
         return _held(problem, rings, buffers, guarantee)
@@ -63,7 +71,8 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
         return _held(problem, blocks, buffers, guarantee)
     whole = whole_stage(problem, program, results, invariant, cluster)
     if whole is not None:
-        return _held(problem, whole, buffers, guarantee)
+        odd = None if invariant else offset_stage(problem, program, results, device, last=True)
+        return _held(problem, odd or whole, buffers, guarantee)
     rings = None if invariant else last_rings(problem, program, results, device)
     if rings is not None:
         return _held(problem, rings, buffers, guarantee)
@@ -75,7 +84,7 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
 
 def _held(
     problem: Problem,
-    stage: Stage | Blocks | Rings | Spans | Stripes,
+    stage: Stage | Blocks | OffsetRows | Rings | Spans | Stripes,
     buffers: tuple[Buffer, ...],
     guarantee: str,
 ) -> Plan:

@@ -48,8 +48,8 @@ from tilefold.planner.walk import Walk, pieces_of, walk_of
 class Constants:
     """A chip in the numbers that the choice turns on; the defaults are an H200's.
 
-    All but `clock_mhz`, `issue_per_clock` and doubts are fitted (benchmarks/planner/fit.py) to H200 times of 3,056 plans of
-    185 drawn problems (benchmarks/planner/sample.py) and of the committed `folds` suite's 354 plans: half of the times are
+    All but `clock_mhz`, `issue_per_clock` and the doubts are fitted (benchmarks/planner/fit.py) to H200 times of 3,056 plans
+    of 185 drawn problems (benchmarks/planner/sample.py) and of the committed `folds` suite's 354 plans: half of the times are
     met within 7.5 %, nine tenths within 26 % (docs/experiments/planner-model.md). In brackets stands what a constant began
     with, and from where. A fit makes some of them stand for what the model leaves out: `memory_gb_per_s` is more than the
     chip has, and other constants make up for it.

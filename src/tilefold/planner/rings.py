@@ -38,6 +38,9 @@ SOME_VECTORS, SHORT_VECTORS, ALONE_VECTORS, LONGEST_BLOCKS = 32, 256, 4096, 6553
 NARROW_BLOCKS = 16384  # of 16-bit rows without extra tensors: as `LONGEST_BLOCKS` of others
 SHORT_ELEMENTS = 32  # of all inputs that a thread holds of a short row
 SHORT_THREADS = 128  # of a program that holds several rows
+SHORT_LANES = (32, 16)  # of a row beside extra tensors whose vectors are no power of two
+SHORT_FILLED = 0.75  # of their places that have elements, at least
+SHORT_BESIDE = 8  # elements of extra tensors beside a vector, at most
 WALKED_VECTORS = 64  # of a row's inputs: programs walk over rows as short as this
 WALKED_PROGRAMS = 1 << 16  # as many as run at once: the launch knows
 ALONE_LANES, ALONE_EACH = (
@@ -207,11 +210,21 @@ def _short(base: Rings, vectors: int) -> Rings | None:
     unroll = max(1, SHORT_ELEMENTS // (base.run * base.inputs))
     lanes = max(1, vectors // unroll)
     if lanes * unroll != vectors or lanes & (lanes - 1) or lanes > SHORT_THREADS // 2:
-        return None
+        return _masked(base, vectors) if base.extras and base.inputs == 1 else None
     base = replace(base, lanes=lanes, unroll=unroll, block_outputs=SHORT_THREADS // lanes)
     if vectors * base.inputs > WALKED_VECTORS:
         return base
     return replace(base, depth=4 - base.inputs, clusters=WALKED_PROGRAMS)
+
+
+def _masked(base: Rings, vectors: int) -> Rings | None:
+    """As `_short`, of as few places as lanes allow where not all have elements."""
+    found = [(lanes, math.ceil(vectors / lanes)) for lanes in SHORT_LANES]
+    held = [each for each in found if each[1] * base.run <= SHORT_ELEMENTS]
+    lanes, unroll = min(held or found, key=math.prod)
+    if not held or vectors < SHORT_FILLED * lanes * unroll or base.extras * base.run > SHORT_BESIDE:
+        return None
+    return replace(base, lanes=lanes, unroll=unroll, block_outputs=SHORT_THREADS // lanes, parted=True)
 
 
 def _alone(base: Rings, vectors: int) -> Rings | None:

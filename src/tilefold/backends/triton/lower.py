@@ -20,7 +20,7 @@ from tilefold.backends.triton.product_calls import product_call
 from tilefold.backends.triton.scan_calls import scan_call
 from tilefold.backends.triton.segment_calls import segment_call
 from tilefold.backends.triton.selection_calls import selection_call
-from tilefold.backends.triton.shared_calls import rings_call, spans_call, stripes_call
+from tilefold.backends.triton.shared_calls import offset_call, rings_call, spans_call, stripes_call
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
@@ -42,6 +42,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "map_blocks": blocks_call,
     "map_rings": rings_call,
     "map_spans": spans_call,
+    "map_offset": offset_call,
     "map_stripes": stripes_call,
     "clear": clear_call,
     "map_windows": windows_call,

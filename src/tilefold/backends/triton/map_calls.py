@@ -17,6 +17,7 @@ from tilefold.contract.row import Row
 from tilefold.planner.blocks import Blocks
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
+from tilefold.planner.offset_rows import OffsetRows
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.ring_forms import Rings
 from tilefold.planner.spans import Spans
@@ -213,7 +214,7 @@ def _none(problem: Problem) -> Dim:
 
 
 def row_arguments(
-    stage: Stage | Blocks | Rings | Spans | Stripes, problem: Problem, row: Row, interpret: bool
+    stage: Stage | Blocks | OffsetRows | Rings | Spans | Stripes, problem: Problem, row: Row, interpret: bool
 ) -> tuple[Any, ...]:
     """Inputs, extras, results, sizes: whole rows of a problem."""
     *outer, last = problem.output_dims or (_none(problem),)

@@ -17,6 +17,7 @@ from tilefold.backends.triton.map_calls import bits_of, row_arguments, rows_sour
 from tilefold.contract.row import Row
 from tilefold.planner.folds import narrowed
 from tilefold.planner.maps import row_blocks
+from tilefold.planner.offset_rows import OffsetRows
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.ring_forms import LINE_VECTORS, RESERVED_BYTES, Rings
 from tilefold.planner.spans import Spans, dense_tensors
@@ -120,6 +121,37 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "RESERVED": RESERVED_BYTES,
         "AHEAD": stage.ahead,
     }
+
+
+def offset_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
+    """Arguments and constants of `map_offset`."""
+    stage: OffsetRows = step.settings
+    program = narrowed(row.program, problem.length)
+    inputs, extras, results, *steps = row_arguments(stage, problem, row, interpret)
+    y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
+    arguments = (inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length)
+    constants = {
+        "LANES": stage.lanes,
+        "RUN": stage.run,
+        "UNROLL": stage.unroll,
+        "TURNS": stage.turns,
+        "VECTORS": tuple(stage.vectors(d.itemsize) for d in problem.dtypes[: len(inputs)]),
+        "Y_VECTORS": tuple(stage.vectors(d.itemsize) for d in row.results),
+        "AREAS": stage.areas,
+        "Y_AREAS": stage.result_areas,
+        "CLUSTER": stage.splits,
+        "MEETING": meeting(stage.splits, len(program.state)) if stage.splits > 1 else "",
+        "SHARE": stage.share,
+        "COME": "cp.async.wait_all; mov.u32 $0, 0;",
+        "RESERVED": RESERVED_BYTES,
+    }
+    lanes = emit_lanes(program, stage.run * stage.unroll, interpret)
+    source = f"{rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
+    grid = launchable(problem.outputs * stage.splits, problem.outputs, "reduce_map", "map")
+    return Call(
+        step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
+        shared_bytes=RESERVED_BYTES + stage.shared_bytes, cluster=stage.splits, registers=stage.registers,
+    )  # fmt: skip
 
 
 def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:

@@ -1,0 +1,156 @@
+"""Odd rows, which begin anywhere, in shared memory and read there at any offset: how many threads and programs hold one.
+
+Measured (docs/experiments/maps-odd-rows.md): words of extra tensors are read beside the elements that they belong to, so
+nothing is moved between threads, and no warp waits for another's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilefold.algebra.program import Program
+from tilefold.planner.device import PORTABLE, Device
+from tilefold.planner.maps import Dtypes, rows_of
+from tilefold.planner.plan import count
+from tilefold.planner.ring_forms import PROGRAM_BYTES
+from tilefold.planner.rings import vectors_of
+from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
+from tilefold.problem import Problem
+
+WORD_BYTES = 4  # of extra tensors' elements of 16 bits that a thread reads together
+WIDE_BYTES = 28 << 10  # of a row of elements of more than 16 bits, at least: blocks are faster of fewer
+ALONE_BYTES, ALONE_LANES = 44 << 10, 256  # of a row that one program holds, at most; its threads
+SHARE_BYTES, SHARED_LANES = 26 << 10, 128  # of a longer row, each program's at most: small ones wait less
+LEAST_BYTES = 8 << 10  # of a row, each program's at least
+PROGRAMS_AN_SM = 4  # at least: where rows are few, more programs share each
+SPAN_BYTES = range(5000, 8 << 10)  # of rows of 16 bits beside two extra tensors that are no spans
+SPAN_LANES, SPAN_UNROLL = 64, 4
+UNROLLS = (8, 4)  # the first that leaves no program without a last turn
+REGISTERS = 64  # of a thread: so an SM holds 1024
+
+
+@dataclass(frozen=True)
+class OffsetRows:
+    """What a launch of `map_offset` decides: each of `splits` programs holds `share` elements of a row, in `turns` turns.
+
+    A turn is `unroll` times `run` neighbours a thread. `areas` and `result_areas` are where in shared memory each input and
+    each result lies. A thread has `registers` at most.
+    """
+
+    lanes: int
+    run: int
+    unroll: int
+    turns: int
+    splits: int
+    share: int
+    areas: tuple[int, ...]
+    result_areas: tuple[int, ...]
+    shared_bytes: int
+    registers: int
+    block_outputs: int = 1
+
+    @property
+    def num_warps(self) -> int:
+        """Warps of a program."""
+        return self.lanes // WARP
+
+    @property
+    def step(self) -> int:
+        """Elements of one row that a program holds."""
+        return self.run * self.lanes * self.unroll * self.turns
+
+    def vectors(self, itemsize: int) -> int:
+        """Vectors that a thread copies of a tensor."""
+        return math.ceil(span(self.share, itemsize) / (VECTOR_BYTES * self.lanes))
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        return f"offset:l{self.lanes},r{self.run}x{self.unroll},t{self.turns},s{self.splits}"
+
+    def __str__(self) -> str:
+        words = [
+            f"{count(self.lanes, 'lane')} x {count(self.run * self.unroll, 'element')}",
+            count(self.turns, "turn"),
+        ]
+        words += [count(self.splits, "split"), count(self.num_warps, "warp")]
+        return f"offset rows: {', '.join(words)}"
+
+
+def span(elements: int, itemsize: int) -> int:
+    """Bytes of the whole vectors that hold so many elements, wherever they begin."""
+    return (math.ceil(elements * itemsize / VECTOR_BYTES) + 1) * VECTOR_BYTES
+
+
+def small_offset_stage(
+    problem: Problem, program: Program, results: Dtypes, device: Device
+) -> OffsetRows | None:
+    """Odd rows of one input that spans would hold, beside several extra tensors; None where spans are as fast."""
+    size, extras = problem.dtypes[0].itemsize, len(problem.dtypes) - 1
+    if device.cluster == 1 or program.algebra.inputs > 1 or extras < 2 or size * 2 > WORD_BYTES:
+        return None
+    if problem.length * size not in SPAN_BYTES:
+        return None
+    return offset_rows(problem, program, results, SPAN_LANES, SPAN_UNROLL, 1)
+
+
+def offset_stage(
+    problem: Problem, program: Program, results: Dtypes, device: Device, last: bool = False
+) -> OffsetRows | None:
+    """Odd rows of one input; None where other plans are as fast, or there is no such form.
+
+    Last: neither rings nor blocks hold a row, only registers. Whether there is a form may depend on the number of rows, as
+    with rings. So plans of "batch_invariant" have none.
+    """
+    inputs = program.algebra.inputs
+    size, extras = problem.dtypes[0].itemsize, len(problem.dtypes) - inputs
+    if device.cluster == 1 or inputs > 1:
+        return None
+    held, wave = problem.length * size, math.ceil(PROGRAMS_AN_SM * device.sms / problem.outputs)
+    base = 1 if held <= ALONE_BYTES else math.ceil(held / SHARE_BYTES)
+    if not (last and extras and base > 1) and _others_as_fast(size, held, extras, base, wave):
+        return None
+    lanes = ALONE_LANES if base == 1 else SHARED_LANES
+    if base > device.cluster:
+        base, lanes = math.ceil(held / ALONE_BYTES), ALONE_LANES
+    splits = max(base, min(wave, held // LEAST_BYTES, PORTABLE))
+    if splits > device.cluster:
+        return None
+    for unroll in UNROLLS:
+        stage = offset_rows(problem, program, results, lanes, unroll, splits)
+        if stage is not None:
+            return stage if stage.shared_bytes <= device.shared_bytes - PROGRAM_BYTES else None
+    return None
+
+
+def _others_as_fast(size: int, held: int, extras: int, base: int, wave: int) -> bool:
+    """Whether rings or blocks are as fast: rows of `held` bytes need `base` programs each, `wave` to fill the SMs."""
+    if size * 2 > WORD_BYTES:
+        return extras < 2 or held < WIDE_BYTES
+    return (extras == 0 and wave > 1) or (extras == 1 and base > 1)
+
+
+def offset_rows(
+    problem: Problem, program: Program, results: Dtypes, lanes: int, unroll: int, splits: int
+) -> OffsetRows | None:
+    """The stage of so many threads and programs an odd row; None where there is no such form."""
+    rows = rows_of(problem, program.algebra.inputs)
+    found = vectors_of(problem, program, results, view_of(rows), rows)
+    if found is None or found[1] == 1:
+        return None
+    sizes = [d.itemsize for d in rows.dtypes]
+    run = max(1, WORD_BYTES // sizes[0])
+    share = math.ceil(problem.length / splits / found[0]) * found[0]
+    turn = lanes * run * unroll
+    turns = math.ceil(share / turn)
+    if problem.length - (splits - 1) * share <= (turns - 1) * turn:
+        return None  # the last program would end before its last turn
+    each = span(share, sizes[0])
+    areas, taken = tuple(each * i for i in range(len(sizes))), list[int]()
+    total = each * len(sizes)
+    for i in range(len(results)):
+        alike = i < len(sizes) and problem.aligned[i] % VECTOR_BYTES == 0
+        taken.append(areas[i] if alike else total)
+        total += 0 if alike else each
+    return OffsetRows(lanes, run, unroll, turns, splits, share, areas, tuple(taken), total, REGISTERS)
