@@ -112,8 +112,6 @@ def offset_stage(
     if not (last and extras and base > 1) and _others_as_fast(size, held, extras, base, wave):
         return None
     lanes = ALONE_LANES if base == 1 else SHARED_LANES
-    if base > device.cluster:
-        base, lanes = math.ceil(held / ALONE_BYTES), ALONE_LANES
     splits = max(base, min(wave, held // LEAST_BYTES, PORTABLE))
     if splits > device.cluster:
         return None
