@@ -28,10 +28,7 @@ from tilefold.bench.summary import (
 
 SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes", "products")
 OWN = ("three launches",)  # other forms of ours
-BEFORE = {
-    "products": "before a last correction, of cuBLAS's time for rows of odd length",
-    "transpose": "before its tiles and cache policies changed; since then 16384x8192 takes 131 us in bf16 and 259 us in fp32",
-}  # runs that led to a change
+BEFORE = {"shapes": "before a rule of second launches was dropped"}  # runs that led to a change
 # A row of the README for each: the suite, and the name of its case.
 SHOWN = (
     ("normalize", "softmax dim1 16384x8192 bf16"),

@@ -237,7 +237,7 @@ def test_programs_meet_in_one_atomic_operation_each(case: str) -> None:
 
 
 def test_atomics_are_asked_for_and_not_where_torch_wants_determinism() -> None:
-    x = torch.randn(1, 17000)
+    x = torch.randn(1, 170_000)
     with tilefold.backend("interpret"):
         tilefold.reduce(x, monoids.SUM, dim=1, guarantee="none")
         plan = tilefold.last_plan()

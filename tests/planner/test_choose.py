@@ -59,11 +59,9 @@ def test_families(shape: tuple[int, int], dim: int, families: list[str]) -> None
 
 @pytest.mark.parametrize("outputs", [1, 7, 100, 128, 1000, 100_000])
 @pytest.mark.parametrize("splits", [2, 8, 50, 300, 5000])
-def test_second_launches_are_many_programs_or_have_a_state_for_each_thread(outputs: int, splits: int) -> None:
+def test_second_launches_of_many_states_have_a_thread_for_each(outputs: int, splits: int) -> None:
     stage = second_stage(outputs, splits, specialize(monoids.SUM.total, (torch.float32,)))
-    assert stage.block_outputs == 1 or outputs >= 128 * stage.block_outputs
-    if outputs >= 128 * 32:  # no program takes fewer results
-        assert stage.num_warps >= 4 or stage.block_outputs * stage.lanes < 128
+    assert stage.num_warps >= 4 or stage.block_outputs * stage.lanes < 128
 
 
 def test_one_program_a_row_has_less_to_promise_than_other_plans() -> None:

@@ -10,9 +10,6 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
 from tilefold.problem import Problem
 
-FEW_PROGRAMS = (
-    128  # of a second launch, below which each takes fewer results (docs/experiments/second-launches.md)
-)
 KEPT_PIECE = 64  # bytes of a row of memory that a warp's load takes: lines of which it takes less are kept
 HEAVY_FIELDS = 3  # from here on, a second launch takes fewer states at a time
 MANY_FIELDS = (
@@ -109,10 +106,7 @@ def state_words(program: Program) -> int:
 
 
 def second_stage(outputs: int, splits: int, program: Program) -> Stage:
-    """All splits of some results in one tile where they fit: the stage is a matter of latency.
-
-    Where that makes few programs, each takes fewer results, and lanes take two states each; else every thread has a state.
-    """
+    """All splits of some results in one tile where they fit: the stage is a matter of latency."""
     if not program.algebra.commutative:
         return partials_in_order(outputs, splits, state_words(program))
     heavy = len(program.state) >= HEAVY_FIELDS
@@ -125,11 +119,6 @@ def second_stage(outputs: int, splits: int, program: Program) -> Stage:
         together if len(program.state) < MANY_FIELDS else max(1, together // 4), power_above(outputs)
     )
     warps = max(2, min(8, together * lanes // (WARP * (1 if heavy else 8))))
-    fewer = together
-    while not heavy and fewer > 1 and outputs < FEW_PROGRAMS * fewer:
-        fewer //= 2
-    if fewer < together:
-        return Stage("partials", fewer, max(1, lanes // 2), 1, 1, 1, warps, evict_first=False)
-    if together * lanes >= 4 * WARP:  # a state for each thread
+    if together * lanes >= 4 * WARP:  # a state for each thread (docs/experiments/second-launches.md)
         warps = max(4, warps)
     return Stage("partials", together, lanes, 1, 1, 1, warps, evict_first=False)
