@@ -36,7 +36,6 @@ pytestmark = [  # torch's export does the first, its forward_ad the second, Trit
     pytest.mark.filterwarnings("ignore:.*should not be instantiated"),
     pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*ndim > 0 to a scalar:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
 ]
 
 # ------------------------------------------------------------------------------------------ what is done in a mode

@@ -29,7 +29,7 @@ from xray import running
 from xray.running import run_plan
 
 # Elements under no mask are computed with and thrown away.
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton", "ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 F = torch.nn.functional
 BACKENDS = ["auto", "cpu", "reference", "interpret"]
 NAN, INF = float("nan"), float("inf")

@@ -29,7 +29,7 @@ from tilefold.requests import RowMap
 from tilefold.xray.machine.races import races
 from xray.running import run_plan
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton", "ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 F = torch.nn.functional
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 NAN, INF = float("nan"), float("inf")

@@ -22,7 +22,7 @@ from xray.running import run_plan
 Tensor = torch.Tensor
 INF, NAN = float("inf"), float("nan")
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def definition(x: Tensor, k: int, dim: int, largest: bool) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,6 @@ from tilefold.algebra.program import specialize
 
 INF, NAN = math.inf, math.nan
 pytestmark = [  # of numpy's, in Triton's interpreter
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 LENGTHS = [513, 40]  # a masked tile after whole ones, and one alone

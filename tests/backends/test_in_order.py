@@ -25,7 +25,6 @@ from tilefold.problem import Problem, canonical
 from xray.running import run_plan
 
 pytestmark = [  # of numpy's, in Triton's interpreter
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 # A text as a number in base 31, modulo 2^32: what no exchange of two different elements leaves as it is.

@@ -35,7 +35,6 @@ BACKENDS = ["cpu", "interpret", "ptx", pytest.param("triton", marks=pytest.mark.
 CARRIED = (torch.bool, torch.int32, torch.int64, torch.uint64, torch.float32, torch.float64)
 FLOATS = (torch.float32, torch.float64)
 pytestmark = [  # of numpy's, in Triton's interpreter
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 # Units in the last place that a chip's or a library's function may be off; torch's float32 `sqrt` is, on a CPU. `exp`

@@ -17,7 +17,7 @@ from tilefold.contract.tiles import even_splits, finish_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
 
-interpreted = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
+interpreted = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 TILE = Tile(16, 16, 32, 2, 3)
 

@@ -27,7 +27,7 @@ from tilefold.planner.device import Device
 
 Tensor = torch.Tensor
 
-interpreted = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
+interpreted = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 WHOLE = Candidate("whole", Tile(16, 16, 32, 1, 2))
 SPLIT = Candidate("split", Tile(16, 32, 32, 1, 2), 3, Finish(32, 2, 1))

@@ -37,7 +37,6 @@ from xray.running import run_call
 
 # numpy, under Triton's interpreter
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 MUCH = bool(os.environ.get("TILEFOLD_RANDOM_PLANS"))

@@ -110,9 +110,7 @@ WHOLE = [torch.uint8, torch.int16, torch.int32, torch.int64]
 # On a GPU and so under the interpreter.
 DEVICE = [torch.uint8, torch.int16]
 RAN = [*((d, "auto") for d in WHOLE), *((d, "interpret") for d in DEVICE)]
-interpreted = pytest.mark.filterwarnings(
-    "ignore::RuntimeWarning", "ignore::DeprecationWarning"
-)  # Triton's own
+interpreted = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Triton's own
 
 
 def whole(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> Tensor:

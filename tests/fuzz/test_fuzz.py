@@ -12,7 +12,6 @@ from fuzz.kinds import CPU, Kind
 
 pytestmark = [
     # numpy, under Triton's interpreter, warns of what a kernel computes for lanes that it masks
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

@@ -26,7 +26,7 @@ from tilefold.problem import Problem
 COLUMNS = Stage("columns", 64, 2, 1, 2, 1, 1)
 ROWS = Stage("long_rows", 1, 32, 1, 2, 1, 1)
 ORDERED = Stage("ordered", 1, 32, 1, 2, 1, 1, ordered=True)
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 Answer = Callable[[torch.Tensor], torch.Tensor]
 
 

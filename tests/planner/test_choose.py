@@ -204,7 +204,7 @@ def test_dims_that_only_positions_keep_apart_are_one() -> None:
 
 
 # Triton's interpreter computes in numpy, which warns of overflow, and of arrays of one element taken as numbers.
-@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", ["SUM", "LOGSUMEXP", "MAX", "LAST"])
 @pytest.mark.parametrize("dims", [(0, 1, 2), (0, 2), (1, 2)], ids=str)
 def test_permuted_inputs_fold_to_the_same(name: str, dims: tuple[int, ...]) -> None:

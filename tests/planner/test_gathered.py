@@ -28,7 +28,6 @@ from tilefold.problem import canonical
 from xray.running import fold, run_plan
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 FOLDED: dict[str, Any] = {

@@ -29,7 +29,7 @@ from tilefold.problem import Problem
 ROWS = Stage("small_axis", 64, 1, 1, 8, 1, 1, flat=True)
 ORDERED = Stage("ordered", 32, 1, 2, 2, 1, 1, ordered=True, flat=True)
 COLUMNS = Stage("columns", 64, 2, 1, 2, 1, 1)
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 Answer = Callable[[torch.Tensor], torch.Tensor]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
-from tilefold.planner.maps import Dtypes, long_vectors, rows_of
+from tilefold.planner.maps import ROW_WARPS, Dtypes, least_lanes, long_vectors, rows_of, rows_together
 from tilefold.planner.plan import Stage, count
 from tilefold.planner.settled import MANY_FIELDS, keeps_runs
 from tilefold.planner.view import EVICT_FIRST_BELOW, WARP, View, alone, power_above, power_below, view_of
@@ -33,7 +33,6 @@ HELD_BYTES = 72 << 10  # of elements, by an SM's programs together: with fewer, 
 FULL_SPEED = 27  # instructions an element of 2 bytes, read and written, in the time that memory takes
 LANES = tuple(1 << n for n in range(10))  # threads that hold a row
 SHARED_LANES = 128  # at least, of each program that shares one; twice as many beside extra tensors
-ROW_WARPS = 4  # of a program that holds several rows
 COLUMN_BYTES = {2: 64, 4: 128}  # of neighbouring columns, by their elements' bytes
 COLUMN_WARPS = 4
 COLUMN_WORDS = 64  # of elements that a thread holds of columns
@@ -171,7 +170,7 @@ def _rows(view: View, rows: Problem, results: Dtypes, most: int, beside: bool) -
     words = sum(math.ceil(d.itemsize / 4) for d in rows.dtypes)
     size = sum(d.itemsize for d in rows.dtypes)
     found: list[tuple[float, int, int, int]] = []
-    for lanes in LANES:
+    for lanes in (n for n in LANES if n >= least_lanes(vectors)):
         for programs in range(1, most + 1 if lanes >= SHARED_LANES * (1 + beside) else 2):
             tiles = math.ceil(vectors / (programs * lanes))
             few = tiles * run <= SOME_ELEMENTS or not beside or programs == 1
@@ -181,9 +180,7 @@ def _rows(view: View, rows: Problem, results: Dtypes, most: int, beside: bool) -
     if not found:
         return None
     _, lanes, programs, tiles = min(found)
-    warps = max(ROW_WARPS, lanes // WARP)
-    together = min(max(1, warps * WARP // lanes), power_above(view.inner * view.outer))
-    warps = max(1, min(warps, together * lanes // WARP))
+    together, warps = rows_together(lanes, tiles * run * size, view)
     return Blocks("block_rows", together, lanes, run, tiles, programs, warps, align=align)
 
 

@@ -20,6 +20,7 @@ from tilefold.planner.maps import (
     elements_stage,
     folding,
     row_blocks,
+    rows_along,
     whole_stage,
     windows_stage,
 )
@@ -27,7 +28,7 @@ from tilefold.planner.offset_rows import OffsetRows, offset_stage, small_offset_
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
 from tilefold.planner.ring_forms import Rings
 from tilefold.planner.rings import last_rings, rings_stage
-from tilefold.planner.spans import Spans, spans_stage
+from tilefold.planner.spans import Spans, fills_tiles, is_flat, spans_stage
 from tilefold.planner.stripes import Stripes, stripes_stage
 from tilefold.problem import Problem
 
@@ -39,6 +40,13 @@ KERNELS: dict[type, str] = {
     Spans: "map_spans",
     Stripes: "map_stripes",
 }
+
+
+def walked(problem: Problem, program: Program, results: Dtypes) -> Problem:
+    """The problem with its output dims in the order in which programs count rows."""
+    if is_flat(problem, program, results) and not fills_tiles(problem, program):
+        return problem  # spans: rows one after the other, whatever extra tensors do
+    return rows_along(problem, program.algebra.inputs)
 
 
 def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str) -> Plan:

@@ -38,6 +38,11 @@ ALONE_WORDS = 32  # that a thread of a program holds, where a cluster could shar
 SHARED_TILES = ((8, 16), (16, 16), (16, 32))
 MASKED_PARTS = 8  # programs at most that share a row of 16-bit elements which is not whole tiles
 ROW_WARPS = 4  # of a program that holds several rows
+# Threads of a row at least, if it has as many vectors: a warp's load then touches four lines, as one of whole vectors must. With one to
+# four threads rows of 8 to 40 vectors took up to four times as long (docs/experiments/maps-short-rows.md).
+LINE_LANES = 8
+FEW_ROWS = 64  # along the last output dim: fewer fill no program of short rows
+ROWS_BYTES = 64  # of the inputs' elements that a thread has, where it takes several rows to have them
 COLUMN_BYTES = 128  # of neighbouring columns
 WINDOW_BYTES = 8 << 20  # of elements that are folded, and read again while they are in the L2
 PART_BYTES = 32 << 10  # that a program folds or maps
@@ -167,6 +172,23 @@ def rows_of(problem: Problem, inputs: int) -> Problem:
     )
 
 
+def rows_along(problem: Problem, inputs: int) -> Problem:
+    """Short rows that are read along, counted along the longest of their dims, not along a short last one.
+
+    A program takes several such rows, of neighbours along the last dim: with three of them 125 of 128 would be no rows.
+    """
+    rows = rows_of(problem, inputs)
+    size = problem.length * sum(d.itemsize for d in rows.dtypes)
+    *outer, last = problem.output_dims or (None,)
+    if last is None or not outer or last.size >= FEW_ROWS or size >= ROW_WARPS * WARP * ROWS_BYTES:
+        return problem
+    longest = max(outer, key=lambda d: d.size)
+    if longest.size <= last.size or not view_of(rows).by_rows:
+        return problem
+    others = tuple(d for d in problem.output_dims if d is not longest)
+    return replace(problem, dims=(*others, longest, *problem.reduced_dims))
+
+
 def widens(problem: Problem, program: Program) -> bool:
     """Whether inputs' elements may be seen as float32 at once: none is first rounded to a dtype that is not its own."""
     seen = zip(problem.dtypes, program.elements, strict=False)
@@ -222,16 +244,28 @@ def _whole_rows(view: View, rows: Problem, results: Dtypes, held: int) -> Stage 
         run = align = view.full_vector
     vectors = power_above(math.ceil((view.length + align - 1) / run))
     few = max(1, min(FEW_VECTORS * view.full_vector // run, held // run))
-    unroll = min(few, vectors)
+    unroll = min(few, vectors // least_lanes(vectors))
     lanes = vectors // unroll
     if lanes > MAX_WARPS * WARP:
         unroll, lanes = vectors // (MAX_WARPS * WARP), MAX_WARPS * WARP
     if unroll * run > held:
         return None
-    warps = max(ROW_WARPS, lanes // WARP)
-    together = min(max(1, warps * WARP // lanes), power_above(view.inner * view.outer))
-    warps = max(1, min(warps, together * lanes // WARP))
+    together, warps = rows_together(lanes, unroll * run * sum(d.itemsize for d in rows.dtypes), view)
     return Stage("whole_rows", together, lanes, run, unroll, 1, warps, align=align)
+
+
+def least_lanes(vectors: int) -> int:
+    """Threads that a row of so many vectors has at least."""
+    return min(LINE_LANES, power_above(vectors))
+
+
+def rows_together(lanes: int, size: int, view: View) -> tuple[int, int]:
+    """(rows of a program, its warps), where a thread has `size` bytes of a row: several rows a thread where that is little."""
+    warps = max(ROW_WARPS, lanes // WARP)
+    each = max(1, ROWS_BYTES // size) if lanes <= LINE_LANES else 1
+    together = max(1, warps * WARP // lanes) * each
+    together = min(power_below(together), power_above(view.inner))
+    return together, max(1, min(warps, together * lanes // (WARP * each)))
 
 
 def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> Stage | None:

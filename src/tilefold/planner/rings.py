@@ -14,7 +14,7 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.planner.blocks import LANES_TILE
 from tilefold.planner.device import Device
-from tilefold.planner.maps import Dtypes, long_vectors, rows_of, widens
+from tilefold.planner.maps import LINE_LANES, Dtypes, long_vectors, rows_of, widens
 from tilefold.planner.ring_forms import (
     SLICE_BYTES,
     WALKING_LANES,
@@ -207,7 +207,7 @@ def _in_registers(base: Rings, vectors: int, fields: int) -> bool:
 
 def _short(base: Rings, vectors: int) -> Rings | None:
     """Several rows a program, each held by a few threads: of the shortest, programs walk over many."""
-    unroll = max(1, SHORT_ELEMENTS // (base.run * base.inputs))
+    unroll = max(1, min(SHORT_ELEMENTS // (base.run * base.inputs), vectors // LINE_LANES))
     lanes = max(1, vectors // unroll)
     if lanes * unroll != vectors or lanes & (lanes - 1) or lanes > SHORT_THREADS // 2:
         return _masked(base, vectors) if base.extras and base.inputs == 1 else None

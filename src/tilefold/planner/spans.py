@@ -112,7 +112,7 @@ def spans_stage(
         return None
     length, inputs = problem.length, program.algebra.inputs
     widest = max(d.itemsize for d in problem.dtypes[:inputs])
-    if length == 1 or length * widest > LONGEST_BYTES or _fills_tiles(length, widest):
+    if length == 1 or length * widest > LONGEST_BYTES or fills_tiles(problem, program):
         return None
     lanes = lanes_of(length, widest, inputs, len(problem.dtypes) > inputs)
     threads = max(THREADS, lanes)
@@ -126,10 +126,11 @@ def spans_stage(
     return spans_of(problem, program, results, rows, lanes, threads // WARP)
 
 
-def _fills_tiles(length: int, size: int) -> bool:
+def fills_tiles(problem: Problem, program: Program) -> bool:
     """Whether tiles of whole vectors have few lanes beyond a row's end: other plans are as fast then."""
-    vectors, rest = divmod(length * size, VECTOR_BYTES)
-    return rest == 0 and (length > WHOLE or vectors == power_above(vectors))
+    size = max(d.itemsize for d in problem.dtypes[: program.algebra.inputs])
+    vectors, rest = divmod(problem.length * size, VECTOR_BYTES)
+    return rest == 0 and (problem.length > WHOLE or vectors == power_above(vectors))
 
 
 def lanes_of(length: int, size: int, inputs: int, beside: bool) -> int:

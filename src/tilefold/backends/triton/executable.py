@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tilefold.algebra.evaluate import convert, stored
@@ -152,10 +153,14 @@ def interpret(
 
 
 def interpret_call(call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-    """One kernel call under the interpreter; bool tensors are seen as bytes."""
+    """One kernel call under the interpreter; bool tensors are seen as bytes.
+
+    As on a GPU no arithmetic warns: not inf - inf, nor what lanes beyond a row's end make of bytes that are no one's.
+    """
     kernel = instantiate.kernel(call.kernel, call.source, True)
     tensors = [t.view(torch.uint8) if t.dtype == torch.bool else t for t in (*inputs, *outputs)]
-    kernel[(call.grid, *call.across)](*_with_tensors(call.arguments, iter(tensors)), **dict(call.constants))
+    with np.errstate(all="ignore"):
+        kernel[(call.grid, *call.across)](*_with_tensors(call.arguments, iter(tensors)), **dict(call.constants))
 
 
 def _with_tensors(argument: Any, tensors: Any) -> Any:
