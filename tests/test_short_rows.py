@@ -1,4 +1,4 @@
-"""Maps of short rows that registers hold: a warp's loads are whole lines, a thread has several rows, rows lie along any dim."""
+"""Maps of short rows that registers hold: loads of whole lines, several rows a thread, rows that lie along any dim."""
 
 from __future__ import annotations
 

@@ -42,7 +42,10 @@ NARROW_COLUMNS = {64: 1.0, 32: 1.03}
 NARROW_TILES = 32  # elements of each of its columns that a thread holds
 NARROW_PROGRAMS = {4: 8, 8: 16}  # of a cluster, by their warps: small programs where few share a column
 NARROW_REGISTERS = 80  # of a thread of three programs of 8 warps
-NARROW_LENGTH = 128  # of a column at least: shorter ones were not measured
+NARROW_LENGTH = 128  # of a column at least: shorter ones have a form of their own
+# Shorter columns are a thread's alone, or shared by as few threads as have no more elements than this each; a thread has more
+# neighbours of them until an SM has enough bytes on their way (docs/experiments/maps-short-rows.md).
+SHORT_LANES, SHORT_EACH, SHORT_MOST, SHORT_BYTES = 4, 48, 64, 36
 NARROW_FIELDS = 2  # of a state: with more there are not enough registers
 COLUMN_PROGRAMS = {2: 4, 4: 16}  # of a cluster at most: with more of narrow ones, two reads are faster
 
@@ -109,7 +112,7 @@ def blocks_stage(
     stage = _rows(view, rows, results, most, beside) if view.by_rows else None
     if not view.by_rows:
         narrow = None if beside else _narrow_columns(view, rows, program, most)
-        stage = narrow or _columns(view, rows, most)
+        stage = narrow or _short_columns(view, rows) or _columns(view, rows, most)
     if stage is None or not _has_firsts(stage, view, rows, program):
         return None
     if stage.splits > 1 and stage.block_outputs > 1 and not _announces(program):
@@ -218,15 +221,41 @@ def _narrow_columns(view: View, rows: Problem, program: Program, most: int) -> B
     return None
 
 
+def _short_columns(view: View, rows: Problem) -> Blocks | None:
+    """Columns that one to four threads hold; None for longer ones, and where fewer are neighbours than a warp loads."""
+    if view.element not in COLUMN_BYTES or view.length >= NARROW_LENGTH:
+        return None
+    size, inputs = sum(d.itemsize for d in rows.dtypes), len(rows.dtypes)
+    neighbours = least = min(view.vector, max(1, 4 // view.element))
+    while 2 * neighbours <= view.vector and neighbours * view.length * size < SHORT_BYTES:
+        neighbours *= 2
+    while neighbours >= least:
+        lanes = 1
+        while lanes < SHORT_LANES and math.ceil(view.length / lanes) * neighbours * inputs > SHORT_EACH:
+            lanes *= 2
+        tiles = math.ceil(view.length / lanes)
+        forms = [(neighbours * WARP * warps // lanes, warps) for warps in (COLUMN_WARPS, 2, 1)]
+        forms = [
+            form for form in forms if COLUMN_BYTES[view.element] // view.element <= form[0] < 2 * view.inner
+        ]
+        if forms and tiles * neighbours * inputs <= SHORT_MOST:
+            outputs, warps = min(forms, key=lambda form: math.ceil(view.inner / form[0]) * form[0])
+            return Blocks("block_columns", outputs, lanes, 1, tiles, 1, warps, neighbours=neighbours)
+        neighbours //= 2
+    return None
+
+
 def _columns(view: View, rows: Problem, most: int) -> Blocks | None:
     """Neighbouring columns, a line or half of one of each of their rows, by the fewest programs."""
     if view.element not in COLUMN_BYTES:
         return None
     outputs = min(power_above(view.inner), max(view.vector, COLUMN_BYTES[view.element] // view.element))
-    lanes = COLUMN_WARPS * WARP // max(1, outputs // view.vector)
+    beside = max(1, outputs // view.vector)  # threads
+    lanes = min(COLUMN_WARPS * WARP // beside, max(WARP // beside, power_above(view.length)))
+    warps = max(1, lanes * beside // WARP)
     for programs in range(1, min(most, COLUMN_PROGRAMS[view.element]) + 1):
         tiles = math.ceil(view.length / (programs * lanes))
         words = tiles * view.vector * len(rows.dtypes)
         if words <= COLUMN_WORDS and (programs - 1) * tiles * lanes < view.length:
-            return Blocks("block_columns", outputs, lanes, 1, tiles, programs, COLUMN_WARPS)
+            return Blocks("block_columns", outputs, lanes, 1, tiles, programs, warps)
     return None

@@ -160,7 +160,9 @@ def interpret_call(call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tenso
     kernel = instantiate.kernel(call.kernel, call.source, True)
     tensors = [t.view(torch.uint8) if t.dtype == torch.bool else t for t in (*inputs, *outputs)]
     with np.errstate(all="ignore"):
-        kernel[(call.grid, *call.across)](*_with_tensors(call.arguments, iter(tensors)), **dict(call.constants))
+        kernel[(call.grid, *call.across)](
+            *_with_tensors(call.arguments, iter(tensors)), **dict(call.constants)
+        )
 
 
 def _with_tensors(argument: Any, tensors: Any) -> Any:

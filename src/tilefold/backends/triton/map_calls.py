@@ -204,7 +204,9 @@ _ROW_CONSTANTS = (
 
 
 def _steps(problem: Problem, inputs: int) -> tuple[int, ...]:
-    """From one element of a row to the next: the inputs' steps, then the results'."""
+    """From one element of a row to the next: the inputs' steps, then the results'; none where rows have several dims."""
+    if len(problem.reduced_dims) != 1:
+        return ()
     (inner,) = problem.reduced_dims
     return (*inner.strides[:inputs], inner.output)
 

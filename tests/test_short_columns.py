@@ -1,0 +1,91 @@
+"""Maps of short columns: threads hold whole columns or share them by two or four, a warp's loads are whole lines."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import tilefold as tf
+from held_rows import check
+from tilefold import monoids
+from tilefold.contract.row import make_row_map
+from tilefold.functional.normalized import _shares
+from tilefold.mapped import graph_of, kept
+from tilefold.planner.device import H200
+from tilefold.planner.plan import Plan
+from tilefold.requests import RowMap
+from tilefold.xray.machine.counts import global_cost
+from tilefold.xray.machine.races import races
+from xray.running import run_plan
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+NAN, INF = float("nan"), float("inf")
+
+
+def executed(
+    monoid: Any, apply: Any, tensors: list[torch.Tensor], inputs: int, dims: tuple[int, ...]
+) -> tuple[torch.Tensor, Plan, list[Any]]:
+    dtypes, shape = [t.dtype for t in tensors], tuple(tensors[0].shape)
+    row = make_row_map(monoid.total, apply, tuple(dtypes[:inputs]), tuple(dtypes[inputs:]))
+    problem, plan = RowMap(row, dims, "run_to_run", shape).plan(tensors, H200, library=False)
+    got = torch.empty(shape, dtype=row.results[0])
+    return got, plan, run_plan(plan, problem, row, tensors, [got], 90)
+
+
+def softmax(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, Plan, list[Any]]:
+    return executed(*kept(_shares, False), [x], 1, (dim,))
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(3, 256), (2, 6, 128), (13, 130), (2, 47, 49), (64, 70), (127, 40), (2, 13, 7)], ids=str
+)
+def test_any_length_and_width(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = torch.randn(shape).to(dtype)
+    dim = len(shape) - 2
+    got, plan, outcomes = softmax(x, dim)
+    stage = plan.stages[0]
+    assert stage.family == "block_columns"
+    assert shape[-1] < 16 or stage.lanes <= 4
+    check(got, torch.softmax(x.double(), dim))
+    assert not any(race.differing for o in outcomes for race in races(o))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((13, 256), BF16), ((24, 128), FP32), ((100, 64), BF16)], ids=str
+)
+def test_each_sector_is_touched_once(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    x = torch.randn(shape).to(dtype)
+    _, _, outcomes = softmax(x, 0)
+    for store in (False, True):
+        cost = global_cost(a for o in outcomes for a in o.accesses if (a.kind == "store") == store)
+        assert cost.sectors == math.ceil(x.nbytes / 32)
+
+
+def test_several_inputs_extras_and_dims() -> None:
+    """Weights along a column, rows' inputs in pairs, and columns of two dims that do not merge."""
+    x, y, w = torch.randn(2, 9, 80), torch.randn(2, 9, 80), torch.randn(9).view(1, 9, 1).expand(2, 9, 80)
+    dot = tf.Monoid(lambda a, b: a + b, 0.0, lift=lambda p, q: p * q)
+    apply = graph_of(lambda p, q, total, weight: p * weight + q * total, 4)
+    got, _, _ = executed(dot, apply, [x, y, w], 2, (1,))
+    total = (x.double() * y.double()).sum(1, keepdim=True)
+    torch.testing.assert_close(
+        got.double(), x.double() * w.double() + y.double() * total, rtol=1e-5, atol=1e-5
+    )
+    z = torch.randn(5, 3, 7, 64)[:, :, :6]
+    with tf.backend("interpret"):
+        check(
+            tf.reduce_map(z, monoids.SUM, lambda v, s: v - s, (1, 2)),
+            z.double() - z.double().sum((1, 2), keepdim=True),
+        )
+
+
+def test_infinities_and_nan_stay_in_their_columns() -> None:
+    x = torch.randn(13, 96)
+    x[:, 0], x[1, 1], x[0, 2], x[:, 3] = -INF, NAN, INF, 0.0
+    got, _, _ = softmax(x, 0)
+    check(got, torch.softmax(x.double(), 0))
