@@ -38,8 +38,8 @@ ALONE_WORDS = 32  # that a thread of a program holds, where a cluster could shar
 SHARED_TILES = ((8, 16), (16, 16), (16, 32))
 MASKED_PARTS = 8  # programs at most that share a row of 16-bit elements which is not whole tiles
 ROW_WARPS = 4  # of a program that holds several rows
-# Threads of a row at least, if it has as many vectors: a warp's load of vectors then touches four lines, as few as can be. With
-# one to four threads rows of 3 to 40 vectors took up to five times as long (docs/experiments/maps-short-rows.md).
+# Threads of a row at least, if it has as many vectors: a warp's load of vectors then touches four lines, as few as can be.
+# With one to four threads rows of 3 to 40 vectors took up to five times as long (docs/experiments/maps-short-rows.md).
 LINE_LANES = 8
 FEW_ROWS = 64  # along the last output dim: fewer fill no program of short rows
 ROWS_BYTES = 64  # of the inputs' elements that a thread has, where it takes several rows to have them
