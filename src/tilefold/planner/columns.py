@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import (
     BLOCKS,
@@ -17,8 +18,10 @@ from tilefold.planner.view import (
     power_above,
     power_below,
 )
+from tilefold.problem import Problem
 
 NARROW_COLUMNS = 8  # vectors: 128 bytes of neighbouring results, an L2 line
+GROUP_LANES = 4  # down the columns of a group (docs/experiments/folds-drawn.md)
 
 
 def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
@@ -56,6 +59,21 @@ def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
     if exponentials and view.bytes >= LARGE:
         return _column_tile(view, 4, width, 4)
     return replace(_column_tile(view, 2, width, 8), prefetch=not exponentials)
+
+
+def group_columns(view: View) -> Stage:
+    """Groups of a few columns whose rows lie within a sector: four lanes walk a column, so that the rows that they read are
+    one line or two, and a load of a warp takes eight columns' and not thirty-two's."""
+    return _column_tile(view, GROUP_LANES, WARP, 16)
+
+
+def are_close_groups(problem: Problem) -> bool:
+    """Whether results are groups of columns, each row of a group less than a sector, the next row within the next one."""
+    if len(problem.dtypes) != 1 or len(problem.reduced_dims) != 1 or len(problem.output_dims) < 2:
+        return False
+    (row,), last, size = problem.reduced_dims, problem.output_dims[-1], problem.dtypes[0].itemsize
+    step, group = row.strides[0] * size, last.size * size
+    return last.strides[0] == 1 and group <= step <= SECTOR and row.size >= 8 * GROUP_LANES
 
 
 def _short_columns(view: View, fields: int) -> Stage:

@@ -6,7 +6,13 @@ import math
 from dataclasses import replace
 
 from tilefold.algebra.program import Program
-from tilefold.planner.columns import column_programs, columns_stage, one_lane
+from tilefold.planner.columns import (
+    are_close_groups,
+    column_programs,
+    columns_stage,
+    group_columns,
+    one_lane,
+)
 from tilefold.planner.device import Device
 from tilefold.planner.gathered import gathered_stage, gathers
 from tilefold.planner.in_order import ordered_stage
@@ -33,6 +39,8 @@ def ruled(launch: Launched, view: View, chip: Device, invariant: bool) -> Stage:
     first = _stage(view, program)
     if not invariant and gathers(problem, view, state_words(program)):
         first = settled(gathered_stage(problem, first.ordered), view, program)
+    elif launch.flat and not (view.by_rows or first.ordered) and view.vector == 1 and are_close_groups(problem):
+        first = settled(group_columns(view), view, program)
     if invariant and not view.by_rows and not first.ordered:
         first = one_lane(first, view)
     first = launch.stage(first_stage(first, problem, program))

@@ -303,6 +303,10 @@ def _stored(geometry: Geometry, stage: Stage, walk: Walk, itemsizes: Steps, part
             found += geometry.rows * states * row
         elif geometry.flat and _are_one_run(geometry):
             found += states * _span(geometry.outputs * size)
+        elif geometry.flat and geometry.output_outer[-1] == 1:
+            # The same result of groups side by side: of a program's groups, as many runs as a group has results.
+            beside = max(1, min(geometry.flat[-2], stage.block_outputs // geometry.flat[-1]))
+            found += states * geometry.outputs / beside * _span(beside * size)
         else:
             found += geometry.outputs * states
     return found

@@ -20,7 +20,7 @@ from tilefold.errors import BackendError, DtypeError
 from tilefold.planner.apart import first_problem
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_states
-from tilefold.planner.gathered import groups_of
+from tilefold.planner.gathered import are_one_run, groups_of
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.view import VECTOR_BYTES, power_above
 from tilefold.planner.walk import chunk_of, constant_length, edges, has_one_tail
@@ -221,6 +221,7 @@ def _gathered_constants(problem: Problem, step: Launch, length: int) -> dict[str
         "EXTENT": groups.extent(1),
         "SPAN": groups.span(residue, size, stage.block_outputs // groups.inner),
         "VECTOR": VECTOR_BYTES // problem.dtypes[0].itemsize,
+        "TURNED": groups.inner > 1 and not are_one_run(problem.output_dims),
         "ORDERED": stage.ordered,
         "USE_ABSORB": stage.absorb,
         "EVICT": "evict_first" if stage.evict_first else "",
