@@ -12,7 +12,7 @@ from problems import Drawn, problem_of
 
 import tilefold
 from backends.triton_cases import MONOIDS
-from planner.executed import executed, launches_of
+from planner.executed import executed, launches_of, planned_as
 from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
@@ -70,13 +70,15 @@ def test_rows_under_the_interpreter(
 @pytest.mark.parametrize("name", list(FOLDED))
 @pytest.mark.parametrize("width", [3, 8])
 def test_permuted_groups_under_the_interpreter(name: str, width: int) -> None:
-    x = rows(150, 21 * width, 0, 0, torch.bfloat16).view(150, 21, width).permute(2, 1, 0)
-    with tilefold.backend("interpret"):
-        got = as_tuple(tilefold.reduce(x, FOLDED[name], 1))
-        plan = tilefold.last_plan()
-    assert plan is not None
-    assert plan.stages[0].gathered
-    for result, want in zip(got, as_tuple(tilefold.reduce(x, FOLDED[name], 1)), strict=True):
+    x = rows(70, 5 * width, 0, 0, torch.bfloat16).view(70, 5, width).permute(2, 1, 0)
+    monoid = FOLDED[name]
+    program = programs.specialize(monoid.total, (x.dtype,))
+    problem = canonical([x], (1,), ordered=not monoid.commutative)
+    launch = replace(Launched.keeping(problem, program, None), flat=True)
+    stage = settled(gathered_stage(problem, not monoid.commutative, 2), launch.view, program)
+    with planned_as(stage), tilefold.backend("interpret"):
+        got = as_tuple(tilefold.reduce(x, monoid, 1))
+    for result, want in zip(got, as_tuple(tilefold.reduce(x, monoid, 1)), strict=True):
         torch.testing.assert_close(result, want, rtol=1e-2, atol=1e-5)
 
 

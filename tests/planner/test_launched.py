@@ -7,39 +7,27 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import problems
 import pytest
 import torch
 
 import tilefold
-from planner.executed import executed, launches_of
+from planner.executed import executed, launches_of, planned_as
 from tilefold import monoids
 from tilefold.backends.triton import call as calls
 from tilefold.bench.layout import Layout
 from tilefold.bench.operations import fold_case
-from tilefold.planner import choose
 from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.launched import Launched, shift_of
 from tilefold.planner.plan import Apart, Stage
-from tilefold.problem import Problem
 
 ROWS = Stage("small_axis", 64, 1, 1, 8, 1, 1, flat=True)
 ORDERED = Stage("ordered", 32, 1, 2, 2, 1, 1, ordered=True, flat=True)
 COLUMNS = Stage("columns", 64, 2, 1, 2, 1, 1)
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 Answer = Callable[[torch.Tensor], torch.Tensor]
-
-
-def planned_as(stage: Stage) -> Any:
-    """Folds are planned with this first launch, whatever the problem."""
-
-    def planned(problem: Problem, program: Any, device: Any, guarantee: str, *_: Any) -> Any:
-        return plan_of(stage, problem, program, device)
-
-    return mock.patch.object(choose, "plan_fold", planned)
 
 
 def inside(shape: tuple[int, ...], begin: int = 0) -> torch.Tensor:

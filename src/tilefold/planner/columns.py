@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import (
     BLOCKS,
@@ -18,7 +17,6 @@ from tilefold.planner.view import (
     power_above,
     power_below,
 )
-from tilefold.problem import Problem
 
 NARROW_COLUMNS = 8  # vectors: 128 bytes of neighbouring results, an L2 line
 GROUP_LANES = 4  # down the columns of a group (docs/experiments/folds-drawn.md)
@@ -62,18 +60,9 @@ def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
 
 
 def group_columns(view: View) -> Stage:
-    """Groups of a few columns whose rows lie within a sector: four lanes walk a column, so that the rows that they read are
-    one line or two, and a load of a warp takes eight columns' and not thirty-two's."""
+    """Groups of columns whose rows lie close (`Geometry.close_groups`): four lanes walk a column, and what they read at a
+    time is a line or two. So a load of a warp reads eight columns' lines, not thirty-two's."""
     return _column_tile(view, GROUP_LANES, WARP, 16)
-
-
-def are_close_groups(problem: Problem) -> bool:
-    """Whether results are groups of columns, each row of a group less than a sector, the next row within the next one."""
-    if len(problem.dtypes) != 1 or len(problem.reduced_dims) != 1 or len(problem.output_dims) < 2:
-        return False
-    (row,), last, size = problem.reduced_dims, problem.output_dims[-1], problem.dtypes[0].itemsize
-    step, group = row.strides[0] * size, last.size * size
-    return last.strides[0] == 1 and group <= step <= SECTOR and row.size >= 8 * GROUP_LANES
 
 
 def _short_columns(view: View, fields: int) -> Stage:

@@ -362,8 +362,8 @@ def _row_bytes(geometry: Geometry, stage: Stage) -> int:
     """Bytes in one piece that a tile of one program reads."""
     operand = geometry.operands[0]
     elements, results = min(stage.step, geometry.length), min(stage.block_outputs, geometry.width)
-    if _walks_close_groups(geometry, stage):
-        row = elements * operand.inner  # sectors that end to end hold a group's elements
+    if geometry.close_groups and not (stage.gathered or stage.ordered):
+        row = elements * operand.inner  # all sectors of a group's elements are read
     elif operand.inner == 1:
         row = elements * results if operand.along == elements else elements
     elif operand.along == 1:
@@ -371,17 +371,6 @@ def _row_bytes(geometry: Geometry, stage: Stage) -> int:
     else:
         row = 1
     return row * operand.itemsize
-
-
-def _walks_close_groups(geometry: Geometry, stage: Stage) -> bool:
-    """Whether results are walked over groups of columns, each row of a group and what lies behind it less than a sector."""
-    operand = geometry.operands[0]
-    if not geometry.flat or geometry.deep or operand.along != 1:
-        return False
-    if stage.gathered or stage.ordered or stage.apart:  # none of which were counted
-        return False
-    group, gap = geometry.flat[-1], operand.inner - geometry.flat[-1]
-    return group * operand.itemsize < SECTOR and 0 <= gap * operand.itemsize < SECTOR and group < stage.block_outputs
 
 
 def _launch_us(one: Counts, device: Device, constants: Constants) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilefold.algebra.program import Program
 from tilefold.planner.columns import (
-    are_close_groups,
+    GROUP_LANES,
     column_programs,
     columns_stage,
     group_columns,
@@ -39,12 +39,18 @@ def ruled(launch: Launched, view: View, chip: Device, invariant: bool) -> Stage:
     first = _stage(view, program)
     if not invariant and gathers(problem, view, state_words(program)):
         first = settled(gathered_stage(problem, first.ordered), view, program)
-    elif launch.flat and not (view.by_rows or first.ordered) and view.vector == 1 and are_close_groups(problem):
+    elif _are_groups(launch, view) and not first.ordered:
         first = settled(group_columns(view), view, program)
     if invariant and not view.by_rows and not first.ordered:
         first = one_lane(first, view)
     first = launch.stage(first_stage(first, problem, program))
     return replace(first, splits=_splits(view, first, chip, invariant, problem.ragged > 0))
+
+
+def _are_groups(launch: Launched, view: View) -> bool:
+    """Whether results are walked over groups so close that lanes read their rows together, and eight rows each at least."""
+    whole = launch.flat and launch.geometry.close_groups and not view.by_rows
+    return whole and view.vector == 1 and view.length >= 8 * GROUP_LANES
 
 
 def _stage(view: View, program: Program) -> Stage:

@@ -304,9 +304,9 @@ def _stored(geometry: Geometry, stage: Stage, walk: Walk, itemsizes: Steps, part
         elif geometry.flat and _are_one_run(geometry):
             found += states * _span(geometry.outputs * size)
         elif geometry.flat and geometry.output_outer[-1] == 1:
-            # The same result of groups side by side: of a program's groups, as many runs as a group has results.
+            # Of a program's groups each result is a run of its own, which takes whole sectors.
             beside = max(1, min(geometry.flat[-2], stage.block_outputs // geometry.flat[-1]))
-            found += states * geometry.outputs / beside * _span(beside * size)
+            found += states * geometry.outputs / beside * max(1.0, _span(beside * size))
         else:
             found += geometry.outputs * states
     return found

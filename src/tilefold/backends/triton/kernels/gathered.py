@@ -51,8 +51,8 @@ def fold_gathered(
     length, chunk, splits, output_blocks, ragged, split_step,
     BLOCK_OUTPUTS: tl.constexpr, OWNED: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, LENGTH: tl.constexpr,
     BETWEEN: tl.constexpr, INNER: tl.constexpr, EXTENT: tl.constexpr, SPAN: tl.constexpr, VECTOR: tl.constexpr,
-    TURNED: tl.constexpr, ORDERED: tl.constexpr, USE_ABSORB: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr,
-    RELEASE: tl.constexpr,
+    TURNED: tl.constexpr, ORDERED: tl.constexpr, USE_ABSORB: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold results of LENGTH elements, INNER apart: groups of INNER results, EXTENT elements, begin BETWEEN apart.
 
