@@ -193,6 +193,8 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
         "SHIFT": stage.shift,
         "VECTOR": vector,
     }
+    known = constant_length(stage, length, ragged) and len(problem.reduced_dims) == 2
+    deep, inner = (d.size for d in problem.reduced_dims) if known else (0, 0)
     if stage.ordered:
         return shared | {"LEVELS": stage.run.bit_length() - 1, "SHARES": stage.shares and has_full > 0}
     return shared | {
@@ -202,6 +204,8 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
         "IN_ORDER": stage.in_order,
         "TAIL_ONCE": has_one_tail(stage, length, ragged),
         "RAGGED": vector if ragged else 0,
+        "DEEP": deep,
+        "FOLDED": inner,
     }
 
 
