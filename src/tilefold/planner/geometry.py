@@ -97,7 +97,7 @@ class Geometry:
     def close_groups(self) -> bool:
         """Whether results are walked over groups of columns of less than a sector, each row of a group at most a sector
         behind the one before it, and one group behind another."""
-        if not self.flat or self.deep or len(self.operands) != 1:
+        if len(self.flat) < 2 or self.deep or len(self.operands) != 1:
             return False
         (one,), group = self.operands, self.flat[-1]
         behind = all(step >= self.inner * one.inner for step in one.outer)
