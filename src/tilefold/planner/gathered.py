@@ -1,6 +1,7 @@
 """Short rows that no vector divides, read as one run of memory: rows side by side are whole vectors together.
 
-    x[2563920, 27] bf16, dim 1   rows of 54 bytes: 128 of them are 6912 bytes, 432 vectors
+    x[2563920, 27] bf16, dim 1      rows of 54 bytes: 128 of them are 6912 bytes, 432 vectors
+    x[238328, 21, 8] bf16, dim 1    groups of 8 results, a vector each row: a warp's vectors would lie in 32 lines
 
 A program reads the vectors that its rows lie in, and each thread takes its own rows from shared memory. Nothing is read
 twice, no load is narrow, and no thread holds places that are masked (docs/experiments/gathered-rows.md).
