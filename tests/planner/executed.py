@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
+from unittest import mock
 
 from problems import Drawn
 
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.lower import calls_of
+from tilefold.planner import choose
+from tilefold.planner.choose import plan_of
 from tilefold.planner.folds import partial_dtypes, problem_of_states
 from tilefold.planner.geometry import Geometry, geometry_of
 from tilefold.planner.launched import Launched as Walked
 from tilefold.planner.plan import Plan, Stage
 from tilefold.planner.requests import Moved, program_loads, program_stores
 from tilefold.planner.threads import Steps
+from tilefold.problem import Problem
 from tilefold.xray.machine import Memory, execute, load
 from tilefold.xray.machine.counts import GlobalCost, global_cost
 from tilefold.xray.ptx import parse
@@ -42,6 +47,15 @@ class Launched:
         """What the model says that a program loads and stores."""
         loads = program_loads(self.geometry, self.stage, program)
         return loads, program_stores(self.geometry, self.stage, program, self.stored, self.partial)
+
+
+def planned_as(stage: Stage) -> Any:
+    """Folds are planned with this first launch, whatever the problem."""
+
+    def planned(problem: Problem, program: Any, device: Any, guarantee: str, *_: Any) -> Any:
+        return plan_of(stage, problem, program, device)
+
+    return mock.patch.object(choose, "plan_fold", planned)
 
 
 def launches_of(drawn: Drawn, plan: Plan) -> list[Launched]:

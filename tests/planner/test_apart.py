@@ -6,22 +6,19 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import problems
 import pytest
 import torch
 
 import tilefold
-from planner.executed import executed, launches_of
+from planner.executed import executed, launches_of, planned_as
 from tilefold import monoids
 from tilefold.backends.triton import call as calls
 from tilefold.bench.operations import fold_case
-from tilefold.planner import choose
 from tilefold.planner.choose import plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Apart, Stage
-from tilefold.problem import Problem
 
 COLUMNS = Stage("columns", 64, 2, 1, 2, 1, 1)
 ROWS = Stage("long_rows", 1, 32, 1, 2, 1, 1)
@@ -32,15 +29,6 @@ Answer = Callable[[torch.Tensor], torch.Tensor]
 
 def kept(stage: Stage, *dims: int, together: int = 1) -> Stage:
     return replace(stage, apart=Apart(dims, together))
-
-
-def planned_as(stage: Stage) -> Any:
-    """Folds are planned with this first launch, whatever the problem."""
-
-    def planned(problem: Problem, program: Any, device: Any, guarantee: str, *_: Any) -> Any:
-        return plan_of(stage, problem, program, device)
-
-    return mock.patch.object(choose, "plan_fold", planned)
 
 
 def folded(x: torch.Tensor, monoid: tilefold.Monoid, dim: tuple[int, ...], stage: Stage) -> Any:

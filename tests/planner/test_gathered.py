@@ -12,7 +12,7 @@ from problems import Drawn, problem_of
 
 import tilefold
 from backends.triton_cases import MONOIDS
-from planner.executed import executed, launches_of
+from planner.executed import executed, launches_of, planned_as
 from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
@@ -65,6 +65,21 @@ def test_rows_under_the_interpreter(
     assert plan.stages[0].gathered
     for result, want in zip(got, as_tuple(tilefold.reduce(x, FOLDED[name], 1)), strict=True):
         torch.testing.assert_close(result, want, rtol=1e-2 if dtype.itemsize == 2 else 1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", list(FOLDED))
+@pytest.mark.parametrize("width", [3, 8])
+def test_permuted_groups_under_the_interpreter(name: str, width: int) -> None:
+    x = rows(70, 5 * width, 0, 0, torch.bfloat16).view(70, 5, width).permute(2, 1, 0)
+    monoid = FOLDED[name]
+    program = programs.specialize(monoid.total, (x.dtype,))
+    problem = canonical([x], (1,), ordered=not monoid.commutative)
+    launch = replace(Launched.keeping(problem, program, None), flat=True)
+    stage = settled(gathered_stage(problem, not monoid.commutative, 2), launch.view, program)
+    with planned_as(stage), tilefold.backend("interpret"):
+        got = as_tuple(tilefold.reduce(x, monoid, 1))
+    for result, want in zip(got, as_tuple(tilefold.reduce(x, monoid, 1)), strict=True):
+        torch.testing.assert_close(result, want, rtol=1e-2, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", list(FOLDED))
@@ -131,19 +146,55 @@ def test_rows_a_power_of_two_apart_share_banks() -> None:
 @pytest.mark.parametrize("name", list(FOLDED))
 @pytest.mark.parametrize(
     ("dtype", "shape", "offset"),
-    [(torch.bfloat16, (201, 7, 5), 0), (torch.float32, (70, 12, 3), 3), (torch.bfloat16, (50, 15, 8), 7)],
+    [(torch.bfloat16, (201, 7, 5), 0), (torch.float32, (70, 12, 3), 3), (torch.bfloat16, (50, 15, 8), 7),
+     (torch.bfloat16, (45, 21, 8), 0), (torch.float32, (70, 5, 4), 0)],
     ids=str,
 )  # fmt: skip
-def test_groups_of_short_columns(name: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -> None:
+@pytest.mark.parametrize("turned", [False, True], ids=["end to end", "turned"])
+def test_groups_of_short_columns(
+    name: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int, turned: bool
+) -> None:
     memory = rows(1, math.prod(shape) + offset, 0, 0, dtype)[0]
     x, monoid = memory[offset:].view(shape), FOLDED[name]
+    x = x.permute(2, 1, 0) if turned else x
     program = programs.specialize(monoid.total, (dtype,))
     problem = canonical([x], (1,), ordered=not monoid.commutative)
     launch = replace(Launched.keeping(problem, program, None), flat=True)
     assert gathers(problem, launch.view, 2)
     stage = settled(gathered_stage(problem, not monoid.commutative, 2), launch.view, program)
     plan = plan_of(first_stage(stage, problem, program), problem, program, H200)
-    got = [torch.empty((shape[0], shape[2]), dtype=dtype) for dtype in program.outputs]
+    got = [torch.empty((x.shape[0], x.shape[2]), dtype=dtype) for dtype in program.outputs]
     run_plan(plan, problem, program, [x], got, 90)
     for result, want in zip(got, as_tuple(tilefold.reduce(x, monoid, 1)), strict=True):
         torch.testing.assert_close(result, want.to(result.dtype), rtol=1e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+def test_groups_of_one_vector_are_gathered(permuted: bool) -> None:
+    one = drawn((100_003, 21, 8), 1, "bf16")
+    if permuted:
+        layout = Layout((2, 1, 0), (8, 21, 100_003), (0, 0, 0))
+        one = problem_of(fold_case("sum", 1, (8, 21, 100_003), "bf16", "", layout=layout))
+    (stage,) = plan_fold(one.problem, one.program, H200, "run_to_run").stages
+    assert stage.gathered
+    assert stage.flat
+
+
+@pytest.mark.parametrize(("width", "dtype"), [(16, "bf16"), (8, "fp32")], ids=str)
+def test_groups_of_a_sector_are_read_as_columns(width: int, dtype: str) -> None:
+    one = drawn((100_003, 21, width), 1, dtype)
+    assert not any(s.gathered for s in plan_fold(one.problem, one.program, H200, "run_to_run").stages)
+
+
+@pytest.mark.parametrize("operation", ["argmax", "max_subarray"])
+def test_turned_results_leave_a_program_side_by_side(operation: str) -> None:
+    layout = Layout((2, 1, 0), (8, 21, 333), (0, 0, 0))
+    one = problem_of(fold_case(operation, 1, (8, 21, 333), "bf16", "", layout=layout))
+    launch = replace(Launched.keeping(one.problem, one.program, None), flat=True)
+    stage = settled(gathered_stage(one.problem, operation != "argmax"), launch.view, one.program)
+    plan = plan_of(first_stage(stage, one.problem, one.program), one.problem, one.program, H200)
+    (launched,) = launches_of(one, plan)
+    made: Any = calls.compile_for(launched.call, 90)
+    first, *_ = executed(launched, made.asm["ptx"], made.metadata.shared)
+    groups, bytes_each = stage.block_outputs // 8, one.program.outputs[0].itemsize
+    assert first[1].sectors <= 8 * (groups * bytes_each // 32 + 1)

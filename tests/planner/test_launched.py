@@ -7,39 +7,27 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import problems
 import pytest
 import torch
 
 import tilefold
-from planner.executed import executed, launches_of
+from planner.executed import executed, launches_of, planned_as
 from tilefold import monoids
 from tilefold.backends.triton import call as calls
 from tilefold.bench.layout import Layout
 from tilefold.bench.operations import fold_case
-from tilefold.planner import choose
 from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
 from tilefold.planner.launched import Launched, shift_of
 from tilefold.planner.plan import Apart, Stage
-from tilefold.problem import Problem
 
 ROWS = Stage("small_axis", 64, 1, 1, 8, 1, 1, flat=True)
 ORDERED = Stage("ordered", 32, 1, 2, 2, 1, 1, ordered=True, flat=True)
 COLUMNS = Stage("columns", 64, 2, 1, 2, 1, 1)
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 Answer = Callable[[torch.Tensor], torch.Tensor]
-
-
-def planned_as(stage: Stage) -> Any:
-    """Folds are planned with this first launch, whatever the problem."""
-
-    def planned(problem: Problem, program: Any, device: Any, guarantee: str, *_: Any) -> Any:
-        return plan_of(stage, problem, program, device)
-
-    return mock.patch.object(choose, "plan_fold", planned)
 
 
 def inside(shape: tuple[int, ...], begin: int = 0) -> torch.Tensor:
@@ -193,3 +181,29 @@ def test_which_begin_alike(shape: tuple[int, ...], dim: int, layout: Layout | No
     assert shift_of(drawn.problem) == shift
     walks = [one.shift for one in Launched.keeping(drawn.problem, drawn.program, None).walks()]
     assert [n for n in walks if n] == [shift] * (shift > 0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape", "close"),
+    [((50_000, 127, 14), (50_000, 127, 3), True), ((50_000, 127, 3), (50_000, 127, 3), True),
+     ((50_000, 127, 24), (50_000, 127, 3), False), ((50_000, 127, 17), (50_000, 127, 16), False)],
+    ids=str,
+)  # fmt: skip
+def test_lanes_walk_groups_of_less_than_a_sector(
+    sizes: tuple[int, ...], shape: tuple[int, ...], close: bool
+) -> None:
+    layout = Layout((0, 1, 2), sizes, (0, 0, 1 if sizes != shape else 0))
+    drawn = problems.problem_of(fold_case("sum", 1, shape, "fp16", "", layout=layout))
+    launch = replace(Launched.keeping(drawn.problem, drawn.program, None), flat=True)
+    assert launch.geometry.close_groups == close
+    if sizes[-1] == 14:  # groups without gaps are gathered
+        (stage,) = plan_fold(drawn.problem, drawn.program, H200, "run_to_run").stages
+        assert (stage.flat, stage.lanes, stage.gathered) == (True, 4, False)
+
+
+def test_rows_taken_together_are_no_groups() -> None:
+    """Their elements lie between each other's."""
+    layout = Layout((0, 1), (100_000, 8), (0, 0))
+    drawn = problems.problem_of(fold_case("sum", 0, (100_000, 5), "fp16", "", layout=layout))
+    launch = Launched.keeping(drawn.problem, drawn.program, Apart((), 2))
+    assert not replace(launch, flat=True).geometry.close_groups

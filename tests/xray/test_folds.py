@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -13,8 +14,13 @@ from magnitudes import elements
 from tilefold import Monoid, math, monoids
 from tilefold.algebra import program as programs
 from tilefold.backends import reference
+from tilefold.backends.triton.call import compile_for
+from tilefold.backends.triton.lower import calls_of
 from tilefold.functional import moments
 from tilefold.planner import columns
+from tilefold.planner.choose import plan_fold
+from tilefold.planner.device import H200
+from tilefold.problem import canonical
 from tilefold.xray.machine import Kernel
 from xray.running import Through, fold, kernel_of
 
@@ -184,3 +190,33 @@ def test_constants_beside_float64_keep_all_their_bits(name: str) -> None:
     program = programs.specialize(Monoid(lambda a, b: a + b, 0, lift=lift).total, (x.dtype,))
     (got,), _ = fold([x], program, (1,), 90, ordered=False)
     assert torch.equal(got, reference.fold([x], program, (1,))[0])
+
+
+@pytest.mark.parametrize("name", ["sum", "argmax", "logsumexp"])
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [((11, 70, 3), (0, 2)), ((5, 3, 90), (0, 1)), ((40, 6, 5), (1, 2)), ((2, 33, 7), (0, 2))],
+    ids=str,
+)
+@pytest.mark.parametrize("permuted", [False, True], ids=["", "permuted"])
+def test_short_folds_of_two_dims(
+    name: str, shape: tuple[int, ...], dims: tuple[int, ...], permuted: bool
+) -> None:
+    """Their sizes are constants of the kernel."""
+    x = torch.randint(-8, 9, shape, generator=torch.Generator().manual_seed(len(name))).float()
+    x = x.permute(2, 1, 0).contiguous().permute(2, 1, 0) if permuted else x
+    program = programs.specialize(MONOIDS[name].total, (x.dtype,))
+    got, _ = fold([x], program, dims, 90, ordered=not MONOIDS[name].commutative)
+    for one, want in zip(got, reference.fold([x], program, dims), strict=True):
+        torch.testing.assert_close(one, want, rtol=1e-5, atol=1e-5)
+
+
+def test_short_folds_of_two_dims_divide_by_constants() -> None:
+    x = torch.empty(11, 3001, 3, device="meta")
+    program = programs.specialize(MONOIDS["sum"].total, (x.dtype,))
+    problem = canonical([x], (0, 2), ordered=False)
+    plan = plan_fold(problem, program, H200, "run_to_run")
+    assert len(plan.stages) == 1
+    (call,) = calls_of(plan, problem, program)
+    ptx: str = compile_for(call, 90).asm["ptx"]
+    assert not re.search(r"\b(div|rem)\.", ptx)

@@ -53,7 +53,7 @@ def base_tiles(wanted: Wanted) -> tuple[Stage, ...]:
     if wanted.rule.ordered:
         tiles = tuple(_ordered_tiles(wanted.rule, view))
     else:
-        tiles = tuple(_row_tiles(view) if view.by_rows else _column_tiles(view))
+        tiles = tuple(_row_tiles(view) if view.by_rows else _column_tiles(view, wanted.geometry.close_groups))
     if gathers(wanted.problem, view, state_words(wanted.program)):
         tiles = (*tiles, *(gathered_stage(wanted.problem, wanted.rule.ordered, n) for n in (2, 4)))
     own = wanted.rule.but(splits=1, prefetch=False, num_stages=1)
@@ -157,15 +157,17 @@ def _row_tile(view: View, vectors: int, sizes: tuple[int, int, int, int, int, in
     yield Stage(family, outputs, lanes, run, unroll, 1, warps, align=align)
 
 
-def _column_tiles(view: View) -> Iterator[Stage]:
-    """Tiles of neighbouring results: a line of memory and more side by side, other threads down the columns.
+def _column_tiles(view: View, groups: bool) -> Iterator[Stage]:
+    """Tiles of neighbouring results: a line of memory and more side by side, other threads down the columns. Of `groups` that
+    are less than a sector also less than a line: lanes then read several of their rows, and so fewer groups at a time.
 
     Of at most four warps: programs of eight, where the model took them, were slower than the rules' in seven of eight
     problems held back (docs/experiments/planner-model.md).
     """
     line = max(1, 8 * view.full_vector // view.vector)  # vectors of 128 bytes
+    narrower = (line // 4, line // 2) if groups and view.vector == 1 else ()
     for warps in (1, 2, 4):
-        for width in (line, 2 * line, 4 * line, 4 * WARP):
+        for width in (*narrower, line, 2 * line, 4 * line, 4 * WARP):
             outputs = min(power_above(view.inner), width * view.vector)
             lanes = max(1, warps * WARP * view.vector // outputs)
             lanes = min(lanes, power_below(view.length))

@@ -19,6 +19,7 @@ from tilefold.planner.view import (
 )
 
 NARROW_COLUMNS = 8  # vectors: 128 bytes of neighbouring results, an L2 line
+GROUP_LANES = 4  # down the columns of a group (docs/experiments/folds-drawn.md)
 
 
 def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
@@ -56,6 +57,12 @@ def columns_stage(view: View, fields: int, absorbs: bool) -> Stage:
     if exponentials and view.bytes >= LARGE:
         return _column_tile(view, 4, width, 4)
     return replace(_column_tile(view, 2, width, 8), prefetch=not exponentials)
+
+
+def group_columns(view: View) -> Stage:
+    """Groups of columns whose rows lie close (`Geometry.close_groups`): four lanes walk a column, and what they read at a
+    time is a line or two. So a load of a warp reads eight columns' lines, not thirty-two's."""
+    return _column_tile(view, GROUP_LANES, WARP, 16)
 
 
 def _short_columns(view: View, fields: int) -> Stage:

@@ -362,7 +362,9 @@ def _row_bytes(geometry: Geometry, stage: Stage) -> int:
     """Bytes in one piece that a tile of one program reads."""
     operand = geometry.operands[0]
     elements, results = min(stage.step, geometry.length), min(stage.block_outputs, geometry.width)
-    if operand.inner == 1:
+    if geometry.close_groups and not (stage.gathered or stage.ordered):
+        row = elements * operand.inner  # all sectors of a group's elements are read
+    elif operand.inner == 1:
         row = elements * results if operand.along == elements else elements
     elif operand.along == 1:
         row = elements * results if operand.inner == results else results

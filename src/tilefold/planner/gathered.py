@@ -1,6 +1,7 @@
 """Short rows that no vector divides, read as one run of memory: rows side by side are whole vectors together.
 
-    x[2563920, 27] bf16, dim 1   rows of 54 bytes: 128 of them are 6912 bytes, 432 vectors
+    x[2563920, 27] bf16, dim 1      rows of 54 bytes: 128 of them are 6912 bytes, 432 vectors
+    x[238328, 21, 8] bf16, dim 1    groups of 8 results, a vector each row: a warp's vectors would lie in 32 lines
 
 A program reads the vectors that its rows lie in, and each thread takes its own rows from shared memory. Nothing is read
 twice, no load is narrow, and no thread holds places that are masked (docs/experiments/gathered-rows.md).
@@ -10,17 +11,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilefold.planner.geometry import Geometry, Operand
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import VECTOR_BYTES, WARP, View, power_above
-from tilefold.problem import Problem
+from tilefold.problem import Dim, Problem
 
 ITEMSIZES = (2, 4)  # of elements that shared memory hands out one by one
 GATHERED = (3, 128)  # elements of a result
 WIDE_ROW = 128  # bytes: of longer results fewer warps hold enough
 GROUP_BYTES = 64  # of results side by side: columns read two sectors of them at once
+NARROW_GROUP = 16  # bytes: a warp's vectors of such groups lie in 32 lines (docs/experiments/folds-drawn.md)
 PROGRAM_BYTES = (2560, 32768)  # of elements that a program reads, at least and at most
 MOST_TURNS = 4  # of the banks in which a warp takes its elements
 GAP_BYTES = 32  # between rows: less than a sector is read with them anyway
@@ -70,10 +73,20 @@ def groups_of_geometry(geometry: Geometry, operand: Operand) -> Groups:
     return Groups(operand.outer[0], geometry.flat[-1], operand.inner, geometry.length)
 
 
-def gathers(problem: Problem, view: View, words: int) -> bool:
-    """Whether elements are read so: where no vector divides how they lie. Groups of several results are walked as one dim.
+def are_one_run(outputs: Sequence[Dim]) -> bool:
+    """Whether results of a group, and groups, lie end to end as they are walked."""
+    return outputs[0].output == outputs[1].size * outputs[1].output
 
-    `words` are those of a state: what is folded into one word is light.
+
+def are_turned(outputs: Sequence[Dim]) -> bool:
+    """Whether the same result of neighbouring groups lies side by side: of an input whose output dims are permuted."""
+    return outputs[0].output == 1 and outputs[1].output == outputs[0].size
+
+
+def gathers(problem: Problem, view: View, words: int) -> bool:
+    """Whether elements are read so: where no vector divides how they lie, or where groups of several results are one vector.
+
+    Groups of several results are walked as one dim. `words` are those of a state: what is folded into one word is light.
     """
     outputs, reduced, places = problem.output_dims, problem.reduced_dims, problem.places[0]
     if (
@@ -86,14 +99,13 @@ def gathers(problem: Problem, view: View, words: int) -> bool:
         return False
     if any(d.position for d in outputs):
         return False
-    if len(outputs) == 2 and (view.outer > 1 or outputs[0].output != outputs[1].size * outputs[1].output):
+    if len(outputs) == 2 and (view.outer > 1 or not (are_one_run(outputs) or are_turned(outputs))):
         return False
     size, groups = problem.dtypes[0].itemsize, groups_of(problem)
-    if (
-        not GATHERED[0] <= problem.length <= GATHERED[1]
-        or size not in ITEMSIZES
-        or view.vector >= view.full_vector
-    ):
+    if not GATHERED[0] <= problem.length <= GATHERED[1] or size not in ITEMSIZES:
+        return False
+    narrow = groups.inner > 1 and groups.inner * size <= NARROW_GROUP
+    if view.vector >= view.full_vector and not narrow:
         return False
     if size == 4 and words == 1 and groups.inner == 1 and problem.length >= LIGHT_ROW:
         return False

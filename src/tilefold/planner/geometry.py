@@ -93,6 +93,17 @@ class Geometry:
         """The greatest step of an input along the innermost reduced dim."""
         return max((operand.inner for operand in self.operands), default=0)
 
+    @cached_property
+    def close_groups(self) -> bool:
+        """Whether results are walked over groups of columns of less than a sector, each row of a group at most a sector
+        behind the one before it, and one group behind another."""
+        if len(self.flat) < 2 or self.deep or len(self.operands) != 1:
+            return False
+        (one,), group = self.operands, self.flat[-1]
+        behind = all(step >= self.inner * one.inner for step in one.outer)
+        narrow = group * one.itemsize < SECTOR and group <= one.inner and one.inner * one.itemsize <= SECTOR
+        return one.along == 1 and narrow and behind
+
     def at(self, residues: Sequence[int]) -> Geometry:
         """The same at other addresses: each input's modulo 32."""
         pairs = zip(self.operands, residues, strict=True)

@@ -6,7 +6,13 @@ import math
 from dataclasses import replace
 
 from tilefold.algebra.program import Program
-from tilefold.planner.columns import column_programs, columns_stage, one_lane
+from tilefold.planner.columns import (
+    GROUP_LANES,
+    column_programs,
+    columns_stage,
+    group_columns,
+    one_lane,
+)
 from tilefold.planner.device import Device
 from tilefold.planner.gathered import gathered_stage, gathers
 from tilefold.planner.in_order import ordered_stage
@@ -33,10 +39,18 @@ def ruled(launch: Launched, view: View, chip: Device, invariant: bool) -> Stage:
     first = _stage(view, program)
     if not invariant and gathers(problem, view, state_words(program)):
         first = settled(gathered_stage(problem, first.ordered), view, program)
+    elif _are_groups(launch, view) and not first.ordered:
+        first = settled(group_columns(view), view, program)
     if invariant and not view.by_rows and not first.ordered:
         first = one_lane(first, view)
     first = launch.stage(first_stage(first, problem, program))
     return replace(first, splits=_splits(view, first, chip, invariant, problem.ragged > 0))
+
+
+def _are_groups(launch: Launched, view: View) -> bool:
+    """Whether results are walked over groups so close that lanes read their rows together, and eight rows each at least."""
+    whole = launch.flat and launch.geometry.close_groups and not view.by_rows
+    return whole and view.vector == 1 and view.length >= 8 * GROUP_LANES
 
 
 def _stage(view: View, program: Program) -> Stage:

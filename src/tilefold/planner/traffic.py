@@ -303,6 +303,10 @@ def _stored(geometry: Geometry, stage: Stage, walk: Walk, itemsizes: Steps, part
             found += geometry.rows * states * row
         elif geometry.flat and _are_one_run(geometry):
             found += states * _span(geometry.outputs * size)
+        elif geometry.flat and geometry.output_outer[-1] == 1:
+            # Of a program's groups each result is a run of its own, which takes whole sectors.
+            beside = max(1, min(geometry.flat[-2], stage.block_outputs // geometry.flat[-1]))
+            found += states * geometry.outputs / beside * max(1.0, _span(beside * size))
         else:
             found += geometry.outputs * states
     return found

@@ -20,7 +20,7 @@ from tilefold.errors import BackendError, DtypeError
 from tilefold.planner.apart import first_problem
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_states
-from tilefold.planner.gathered import groups_of
+from tilefold.planner.gathered import are_one_run, groups_of
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.view import VECTOR_BYTES, power_above
 from tilefold.planner.walk import chunk_of, constant_length, edges, has_one_tail
@@ -193,6 +193,8 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
         "SHIFT": stage.shift,
         "VECTOR": vector,
     }
+    known = constant_length(stage, length, ragged) and len(problem.reduced_dims) == 2
+    deep, inner = (d.size for d in problem.reduced_dims) if known else (0, 0)
     if stage.ordered:
         return shared | {"LEVELS": stage.run.bit_length() - 1, "SHARES": stage.shares and has_full > 0}
     return shared | {
@@ -202,6 +204,8 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
         "IN_ORDER": stage.in_order,
         "TAIL_ONCE": has_one_tail(stage, length, ragged),
         "RAGGED": vector if ragged else 0,
+        "DEEP": deep,
+        "FOLDED": inner,
     }
 
 
@@ -221,6 +225,7 @@ def _gathered_constants(problem: Problem, step: Launch, length: int) -> dict[str
         "EXTENT": groups.extent(1),
         "SPAN": groups.span(residue, size, stage.block_outputs // groups.inner),
         "VECTOR": VECTOR_BYTES // problem.dtypes[0].itemsize,
+        "TURNED": groups.inner > 1 and not are_one_run(problem.output_dims),
         "ORDERED": stage.ordered,
         "USE_ABSORB": stage.absorb,
         "EVICT": "evict_first" if stage.evict_first else "",

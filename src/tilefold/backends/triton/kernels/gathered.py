@@ -39,19 +39,27 @@ def tree_down(state, LENGTH: tl.constexpr, ROWS: tl.constexpr, LEVELS: tl.conste
     return [tl.reshape(s, (ROWS,)) for s in state]
 
 
+def store_turned(y_ptrs, y_step, block, groups, state, GROUPS: tl.constexpr, INNER: tl.constexpr, PARTIAL: tl.constexpr):
+    """Write the results of GROUPS whole groups, `groups` of them there: one result of all groups side by side."""
+    number, inner = tl.arange(0, GROUPS)[None, :], tl.arange(0, INNER)[:, None]
+    turned = [tl.trans(tl.reshape(s, (GROUPS, INNER))) for s in state]
+    store_results(y_ptrs, block * GROUPS + number + inner * y_step, number + inner * 0 < groups, turned, PARTIAL)
+
+
 def fold_gathered(
     inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
     length, chunk, splits, output_blocks, ragged, split_step,
     BLOCK_OUTPUTS: tl.constexpr, OWNED: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, LENGTH: tl.constexpr,
     BETWEEN: tl.constexpr, INNER: tl.constexpr, EXTENT: tl.constexpr, SPAN: tl.constexpr, VECTOR: tl.constexpr,
-    ORDERED: tl.constexpr, USE_ABSORB: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr,
-    RELEASE: tl.constexpr,
+    TURNED: tl.constexpr, ORDERED: tl.constexpr, USE_ABSORB: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr,
+    WAIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold results of LENGTH elements, INNER apart: groups of INNER results, EXTENT elements, begin BETWEEN apart.
 
     A program owns OWNED results, whole groups; BLOCK_OUTPUTS is the power of two above. RUN is LENGTH, or the power of two
     above it: 2 ** LEVELS. A thread folds all elements of a result, in order; ORDERED as a tree of neighbours, as `in_order`
-    does. SPAN elements, a power of two, hold them from any place in a VECTOR on.
+    does. SPAN elements, a power of two, hold them from any place in a VECTOR on. TURNED: results of one group lie `y_output`
+    apart, and those of neighbouring groups side by side; otherwise all lie end to end.
     """
     if RELEASE:
         gdc_launch_dependents()
@@ -85,4 +93,11 @@ def fold_gathered(
         else:
             state = begin_tile([elements], position, USE_ABSORB, True)
         state = tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
-    store_results(y_ptrs, result * y_output, (result < results) & (number < OWNED), state, PARTIAL)
+    if TURNED and OWNED == BLOCK_OUTPUTS:
+        store_turned(y_ptrs, y_output, block, groups, state, GROUPS, INNER, PARTIAL)
+    else:
+        if TURNED:
+            offset = result // INNER + result % INNER * y_output
+        else:
+            offset = result * y_output
+        store_results(y_ptrs, offset, (result < results) & (number < OWNED), state, PARTIAL)

@@ -240,6 +240,7 @@ def fold_part(
     ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr, PREFETCH: tl.constexpr,
     USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr, EVICT: tl.constexpr,
     WAIT: tl.constexpr, LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr = False,
+    DEEP: tl.constexpr = 0, FOLDED: tl.constexpr = 0,
 ):  # fmt: skip
     """The state of one split of each of a program's results: [BLOCK_OUTPUTS]; those that are not `owned` are not read.
 
@@ -248,13 +249,17 @@ def fold_part(
     PREFETCH loads a tile while the one before it is folded. With ALIGN > 1, rows need not start at a multiple of ALIGN
     elements: positions count from the multiple before (`lead` elements earlier), every load is aligned, and the head masks
     what is not the row's. LENGTH > 0 is `length`, of a program that is the only one of its results: masks along the folded
-    elements are then known to the compiler. RAGGED > 0: only the first `ragged` results have a last element; what is read
+    elements are then known to the compiler. FOLDED > 0: so are the sizes of two folded dims, DEEP and FOLDED; where an
+    element lies is then no division. RAGGED > 0: only the first `ragged` results have a last element; what is read
     of it begins at multiples of RAGGED results, as vectors do.
     """
     STEP: tl.constexpr = RUN * LANES
     TILE: tl.constexpr = STEP * UNROLL
     if LENGTH > 0:
         length = LENGTH
+    if FOLDED > 0:
+        deep_sizes = (DEEP,)
+        folded_size = FOLDED
     keep = owned[None, None, :, None]
     if ALIGN > 1:
         rows = [(x[0] + row_begin(x, outer, outer_sizes, output, FLAT) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
@@ -348,7 +353,7 @@ def fold_lanes(
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
     LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
-    VECTOR: tl.constexpr,
+    VECTOR: tl.constexpr, DEEP: tl.constexpr, FOLDED: tl.constexpr,
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
 
@@ -373,7 +378,7 @@ def fold_lanes(
     folded = fold_part(
         inputs, outer, place, owned, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, folded_size, length,
         chunk, splits, ragged, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH,
-        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT,
+        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT, DEEP, FOLDED,
     )  # fmt: skip
     offset = split * split_step + begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output
     store_results(y_ptrs, offset, stored, folded, PARTIAL)
