@@ -198,7 +198,7 @@ def test_rows_whose_results_are_neighbours_along_a_far_dim() -> None:
     short = torch.empty((6, 40, 9000, 7), device="meta").permute(2, 3, 0, 1)  # less than a sector
     few = torch.empty((7, 9000, 8), device="meta").permute(1, 2, 0)  # neighbours are less than a sector
     for x in (short, few):
-        assert [d.output for d in scans.scan_problem([x], 1, "run_to_run").output_dims][0] == 1
+        assert scans.scan_problem([x], 1, "run_to_run").output_dims[0].output == 1
 
 
 @pytest.mark.parametrize("work", SOME.values(), ids=list(SOME))
