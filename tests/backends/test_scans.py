@@ -189,6 +189,39 @@ def test_what_columns_that_begin_between_vectors_and_permuted_inputs_take() -> N
     assert tile_of((60, 128, 5000), 1, (0, 2, 1), "batch_invariant").lines == 1
 
 
+def test_rows_whose_results_are_neighbours_along_a_far_dim() -> None:
+    """A program then has rows that lie apart and whose results do not."""
+    x = torch.empty((6, 40, 9000, 8), device="meta").permute(2, 3, 0, 1)
+    assert [d.output for d in scans.scan_problem([x], 1, "run_to_run").output_dims] == [1920, 1]
+    assert [d.output for d in scans.scan_problem([x], 1, "batch_invariant").output_dims] == [1, 1920]
+    assert tile_of((6, 40, 9000, 8), 1, (2, 3, 0, 1)).lines == 128  # a chunk a thread
+    short = torch.empty((6, 40, 9000, 7), device="meta").permute(2, 3, 0, 1)  # less than a sector
+    few = torch.empty((7, 9000, 8), device="meta").permute(1, 2, 0)  # neighbours are less than a sector
+    for x in (short, few):
+        assert scans.scan_problem([x], 1, "run_to_run").output_dims[0].output == 1
+
+
+@pytest.mark.parametrize("work", SOME.values(), ids=list(SOME))
+def test_results_along_a_far_dim(work: Work) -> None:
+    xs = [x.permute(2, 3, 0, 1) for x in drawn(MATRICES, (3, 5, 7, 9))]
+    check(MATRICES, xs, 1, ScanTile(16, 8, True, 1, 1, chunk=4, stored=4), work)
+    sums = drawn(monoids.SUM, (3, 5, 7, 9))[0].permute(2, 3, 0, 1)
+    same(scanned("interpret", sums, monoids.SUM, 1), [torch.cumsum(sums, 1)])
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 33, 8), (1, 16, 12, 40)], ids=str)
+def test_ptx_stores_whole_sectors_along_a_far_dim(shape: tuple[int, ...]) -> None:
+    x = torch.randint(-5, 6, shape).float().permute(2, 3, 0, 1)
+    program = programs.specialize(monoids.SUM.total, (torch.float32,))
+    problem = scans.scan_problem([x], 1, "run_to_run")
+    (call,) = calls_of(scans.plan_scan(problem, program, Work(), H200, "run_to_run"), problem, program)
+    result = torch.empty(tuple(x.shape))
+    outcomes = run_call(call, [x], [result], architecture=90)
+    assert torch.equal(result, x.cumsum(1))
+    moved = global_cost(a for o in outcomes for a in o.accesses if a.kind == "store")
+    assert moved.sectors <= 1.3 * math.ceil(x.nbytes / 32)
+
+
 def test_what_shared_rows_and_columns_take() -> None:
     def tile(
         rows: int, length: int, dtype: torch.dtype = torch.float32, monoid: Monoid = monoids.SUM, dim: int = 1

@@ -161,8 +161,23 @@ def scan_problem(tensors: Sequence[torch.Tensor], dim: int, guarantee: str) -> P
     batches = guarantee == "batch_invariant"
     made = canonical(tensors, (dim,), ordered=True, batches=batches, role="scan", whole=True)
     if made.reduced_dims:
-        return made
+        return made if batches else _results_last(made)
     return replace(made, dims=(*made.dims, Dim("scan", 1, (0,) * len(made.dtypes), 0, 1)))
+
+
+def _results_last(problem: Problem) -> Problem:
+    """The problem with the dim along which results are neighbours last, where rows of elements are whole sectors.
+
+    Rows then lie anywhere without more sectors, and a program has rows whose results are neighbours.
+    """
+    (scanned,) = problem.reduced_dims
+    near = [d for d in problem.output_dims if d.output == 1]
+    smallest = min(d.itemsize for d in problem.dtypes)
+    apart = set(scanned.strides) == {1} and scanned.size * smallest >= SECTOR_BYTES
+    if not apart or not near or near[0] is problem.output_dims[-1] or near[0].size * smallest < SECTOR_BYTES:
+        return problem
+    others = tuple(d for d in problem.output_dims if d is not near[0])
+    return replace(problem, dims=(*others, near[0], scanned))
 
 
 def plan_scan(
@@ -360,13 +375,14 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
 def _rows_across(view: View, load: Load, device: Device) -> ScanTile:
     """Rows whose results are columns: several at once, so that a store writes whole sectors."""
     slots, run = power_above(view.length), view.vector
-    lines = min(power_above(view.inner), max(1, ACROSS_BYTES // load.result_bytes))
     chunk = min(slots, max(2 * run, COSTLY_CHUNK if load.costly else 1))
+    # Of short rows so many that each thread has a chunk.
+    wide = max(ACROSS_BYTES // load.result_bytes, SHARED_WARPS * WARP * chunk // slots)
+    lines = min(power_above(view.inner), max(1, wide))
     each = _lane_elements(load.words, LANE_WORDS, chunk)
     length = max(chunk, min(slots, SHARED_WARPS * WARP * each // lines))
-    tile = ScanTile(
-        lines, length, True, min(run, slots), SHARED_WARPS, chunk=chunk, stored=min(chunk, MOST_STORED)
-    )
+    warps = min(SHARED_WARPS, max(1, lines * length // (WARP * chunk)))
+    tile = ScanTile(lines, length, True, min(run, slots), warps, chunk=chunk, stored=min(chunk, MOST_STORED))
     programs = math.ceil(view.inner / lines) * view.outer
     if view.length <= length or 2 * programs >= device.sms:
         return tile
