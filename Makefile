@@ -1,4 +1,4 @@
-# The house's commands. `make` alone lists them. `make test` and `make demo` need only python3 and make.
+# The project's commands. `make` alone lists them. `make test` and `make demo` need only python3 and make.
 
 PYTHON ?= python3
 VENV   ?= .venv

@@ -36,7 +36,7 @@ def parser() -> Parser:
     add = made.add_argument
     add("shape", type=as_type(read_shape), metavar="SHAPE", help="sizes joined by x, such as 16384x8192")
     add("--operation", choices=tuple(OPERATIONS), default="reduce", metavar="NAME",
-        help=f"{', '.join(OPERATIONS)}; reduce without")  # fmt: skip
+        help=", ".join(OPERATIONS))  # fmt: skip
     of_some = functools.partial(add, default=argparse.SUPPRESS)  # what was not given is not there
     of_some("--monoid", type=as_type(monoid_named), metavar="NAME",
         help="of reduce, scan, segment_reduce: a name of tilefold.monoids, or FILE.py::name, which is imported "

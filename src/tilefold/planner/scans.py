@@ -448,7 +448,7 @@ def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> Sca
 
 
 def _walked_columns(view: View, load: Load, vector: int, device: Device) -> ScanTile | None:
-    """Narrow tiles of many warps, where there are as many as SMs at least: they share nothing and wait for nobody."""
+    """Narrow tiles of many warps, where there are as many as SMs at least: no program depends on another."""
     if view.vector == 1 and view.element >= NARROW_BYTES and not load.costly and not load.sums:
         found = _unaligned_columns(view, load, device)
         if found is not None:
