@@ -107,6 +107,7 @@ class ScanTile:
     `flat`: lines are counted along all their dims as one, so that no program has few. `stored`, of columns whose results are
     neighbours along a line: those that are one store, too.
     `align`: tiles count from a multiple of so many elements before each row, so that rows of any length are read in vectors.
+    `shift`: results that begin at a vector are of elements that begin so many behind one.
     """
 
     lines: int
@@ -129,6 +130,7 @@ class ScanTile:
     band: int = 0
     split: bool = False
     registers: int = 0
+    shift: int = 0
 
     @property
     def note(self) -> str:
@@ -139,7 +141,8 @@ class ScanTile:
         ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}{',flat' * self.flat}"
         ways += f"{f',b{self.band}' * (self.band > 0)}{',split' * self.split}{f',n{self.registers}' * (self.registers > 0)}"
         aligned = f",align{self.align}" if self.align > 1 else ""
-        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{ways}{aligned}"
+        shifted = f",h{self.shift}" if self.shift else ""
+        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{ways}{aligned}{shifted}"
 
     def __str__(self) -> str:
         kind = "row" if self.by_rows else "column"
@@ -190,14 +193,16 @@ def plan_scan(
     alone = guarantee == "batch_invariant"
     view = view_of(problem)
     words = state_words(scan_program(program, work, problem.length))
-    align = view.full_vector if not alone and _is_aligned(problem, view) else 1
+    align, shift = (1, 0) if alone else _vectors(problem, view)
+    if shift:
+        view = replace(view, vector=view.full_vector)
     sums = sums and _has_sums(program, work)
     load = Load(
         words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align, sums,
         _is_across(problem, view), min(d.itemsize for d in program.outputs),
     )  # fmt: skip
     tile = _tile(view, load, NOMINAL if alone else device, alone)
-    tile = replace(tile, work=work, sums=sums and tile.chunk > 1)
+    tile = replace(tile, work=work, sums=sums and tile.chunk > 1, shift=shift)
     fields = len(program.state)
     reads = names("input", len(problem.dtypes) + fields * work.init)
     writes = names("output", len(program.outputs) + fields * work.state)
@@ -273,13 +278,20 @@ class Load:
         return not self.costly and self.words == 1
 
 
-def _is_aligned(problem: Problem, view: View) -> bool:
-    """Whether rows of any length begin as far behind a vector's place in all inputs and all results."""
+def _vectors(problem: Problem, view: View) -> tuple[int, int]:
+    """(`align`, `shift`) of tiles by which rows that allow narrow vectors alone are read in whole ones; (1, 0) where none are.
+
+    Rows of any length begin as far behind a vector's place in all inputs, and in all results but for the shift.
+    """
     (scanned,) = problem.reduced_dims
     steps = [(d.output - d.strides[0]) % view.full_vector for d in problem.output_dims]
-    fits = scanned.output == 1 and not any(steps) and min(problem.aligned) >= VECTOR_BYTES
+    shift, odd = divmod(problem.residues[0], view.element) if problem.residues else (0, 0)
+    fits = view.aligns and scanned.output == 1 and not any(steps) and not odd
     narrow = view.vector * view.element < ALIGN_BELOW
-    return view.aligns and fits and narrow and view.full_vector <= view.length
+    if not fits or not narrow or view.full_vector > view.length:
+        return 1, 0
+    even = all(d.output % view.full_vector == 0 for d in problem.output_dims)
+    return 1 if even else view.full_vector, shift
 
 
 def _is_across(problem: Problem, view: View) -> bool:

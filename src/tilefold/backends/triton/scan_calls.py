@@ -16,6 +16,7 @@ from tilefold.backends.triton.words import TL_DTYPES
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.scans import ScanTile, line_blocks, scan_program, state_words
+from tilefold.planner.view import VECTOR_BYTES
 from tilefold.problem import Dim, Problem
 
 
@@ -31,9 +32,12 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     states = _state_steps([*outer, last], scanned)
     # A row by itself is read in no wider vectors than one among others: they decide who meets whom.
     rows = [*outer, last] if tile.by_rows and plan.guarantee == "batch_invariant" else []
+    # Pointers are to the vectors in which the first elements lie, but for the interpreter, which is given tensors.
+    before = [r if tile.shift and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
+    aligned = [VECTOR_BYTES if tile.shift else a for a in problem.aligned]
     inputs = tuple(
         (
-            Pointer(dtype, math.gcd(problem.aligned[i], *(d.strides[i] * dtype.itemsize for d in rows))),
+            Pointer(dtype, math.gcd(aligned[i], *(d.strides[i] * dtype.itemsize for d in rows)), before[i]),
             tuple(d.strides[i] for d in outer),
             last.strides[i],
             scanned.strides[i],
@@ -60,7 +64,7 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
             [source, emit_states(program, interpret, tile.pause), *_sums_of(tile, program, interpret)]
         ),
         arguments=arguments,
-        constants=tuple(_constants(tile, problem, program, last.size).items()),
+        constants=tuple(_constants(tile, problem, program, last.size, interpret).items()),
         grid=launchable(programs, problem.outputs, "scan", "scan"),
         num_warps=tile.num_warps,
         num_stages=1,
@@ -76,7 +80,9 @@ def _state_steps(lines: Sequence[Dim], scanned: Dim) -> tuple[int, ...]:
     return tuple(d.output if d.output < scanned.output else d.output // scanned.size for d in lines)
 
 
-def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -> dict[str, Any]:
+def _constants(
+    tile: ScanTile, problem: Problem, program: Program, lines: int, interpret: bool
+) -> dict[str, Any]:
     work, length = tile.work, problem.length
     shared = {
         "LINES": tile.lines,
@@ -92,6 +98,8 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, lines: int) -
         "SUMS": tile.sums,
         "ALIGN": tile.align,
         "FLAT": tile.flat,
+        "SHIFT": tile.shift,
+        "BACK": tile.shift if interpret else 0,
     }
     wide = {"WIDE": _reach(problem) + 2 * tile.length * _farthest(problem) > NARROW}
     if not tile.shares:

@@ -105,18 +105,21 @@ def last_slots(state, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
     return AS_STATE(*[last_slot(s, LENGTH, BY_ROWS) for s in state])
 
 
-def lines_begin(inputs, outer, outer_sizes, line):
-    """(pointers to each line's first element, step along it), an input."""
-    return [(x[0] + outer_offset(outer, outer_sizes, x[1]) + line * x[2], x[3]) for x in inputs]
+def lines_begin(inputs, outer, outer_sizes, line, BACK: tl.constexpr):
+    """(pointers to BACK elements before each line's first one, step along it), an input."""
+    return [(x[0] - BACK + outer_offset(outer, outer_sizes, x[1]) + line * x[2], x[3]) for x in inputs]
 
 
-def aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN: tl.constexpr):
+def aligned_rows(
+    inputs, outer, outer_sizes, line, y_begin, length, ALIGN: tl.constexpr, BACK: tl.constexpr
+):  # fmt: skip
     """Rows from the multiple of ALIGN elements before each: `lines_begin`, where results begin, and a tile's span.
 
     All inputs and results begin as many elements behind such a multiple.
     """
     rows = [
-        (x[0] + (outer_offset(outer, outer_sizes, x[1]) + line * x[2]) // ALIGN * ALIGN, x[3]) for x in inputs
+        (x[0] - BACK + (outer_offset(outer, outer_sizes, x[1]) + line * x[2]) // ALIGN * ALIGN, x[3])
+        for x in inputs
     ]
     lead = (y_begin % ALIGN).to(tl.int32)
     return rows, y_begin // ALIGN * ALIGN, (lead, lead + length, ALIGN)
@@ -168,26 +171,29 @@ def joined(elements, LENGTH: tl.constexpr):
 
 
 def tile_elements(
-    rows, begin, keep, span, BY_ROWS: tl.constexpr, RUN: tl.constexpr, CHUNK: tl.constexpr,
+    rows, begin, keep, span, BY_ROWS: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, CHUNK: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """A tile's elements: of each place in a chunk, in memory's order, a tensor of chunks an input.
 
-    Those that are not of the line are undefined.
+    Those that are not of the line are undefined. SHIFT: places begin so many elements behind a vector; those of a chunk are of
+    one vector more then, which the next chunk reads, too.
     """
     found = ()
     if BY_ROWS:
-        for k in tl.static_range(CHUNK // RUN):
+        for k in tl.static_range((CHUNK + SHIFT + RUN - 1) // RUN):
             at = of_chunks(begin, BY_ROWS)[:, :, None] + k * RUN + tl.arange(0, RUN)[None, None, :]
             vectors = ()
             for i in tl.static_range(len(rows)):
                 pointers = of_lines(rows[i][0], BY_ROWS)[:, :, None] + at * rows[i][1]
                 # A vector that is the line's in part is read whole.
                 if MASKED:
-                    if len(span) == 1:
-                        mask = tl.broadcast_to(at < span[0], pointers.shape)
+                    if len(span) > 1:
+                        mask = at // RUN * RUN < of_lines(span[1], BY_ROWS)[:, :, None] + SHIFT
+                    elif SHIFT:
+                        mask = tl.broadcast_to(at // RUN * RUN < span[0] + SHIFT, pointers.shape)
                     else:
-                        mask = at // RUN * RUN < of_lines(span[1], BY_ROWS)[:, :, None]
+                        mask = tl.broadcast_to(at < span[0], pointers.shape)
                     if MASK_LINES:
                         mask = mask & of_lines(keep, BY_ROWS)[:, :, None]
                     x = tl.load(pointers, mask=mask)
@@ -197,7 +203,8 @@ def tile_elements(
                     x = tl.load(pointers)
                 vectors = vectors + (in_halves(x, RUN),)
             for j in tl.static_range(RUN):
-                found = found + ([turned(v[j]) for v in vectors],)
+                if k * RUN + j >= SHIFT and k * RUN + j < CHUNK + SHIFT:
+                    found = found + ([turned(v[j]) for v in vectors],)
     else:
         for k in tl.static_range(CHUNK):
             at = of_chunks(begin, BY_ROWS) + k

@@ -189,7 +189,7 @@ def store_scanned(
 
 def store_sums(
     rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
-    RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+    RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """`store_prefixes` of sums: chunks that these do not hold are walked as others are, in tiles that have such.
 
@@ -205,7 +205,7 @@ def store_sums(
     if tl.reduce(near.to(tl.int32), None, both_bits) == 0:
         walk_sums(
             rows, base, near, begin, y_ptrs, y_begin, y_step, keep, span, state, start, scale, top, CHUNK,
-            RUN, BY_ROWS, REVERSE, MASKED, MASK_LINES,
+            RUN, SHIFT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
         )  # fmt: skip
     else:
         total = start
@@ -224,7 +224,7 @@ def store_sums(
 
 def walk_sums(
     rows, base, near, begin, y_ptrs, y_begin, y_step, keep, span, state, start, scale, top, CHUNK: tl.constexpr,
-    RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+    RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write a tile some of whose chunks sums do not hold: these are walked as others are, a few neighbours at a time.
 
@@ -235,7 +235,7 @@ def walk_sums(
     total = start
     for k in range(0, CHUNK, STEP):
         part = begin + (CHUNK - STEP - k if REVERSE else k)
-        found = tile_elements(rows, part, keep, span, BY_ROWS, RUN, STEP, MASKED, MASK_LINES)
+        found = tile_elements(rows, part, keep, span, BY_ROWS, RUN, SHIFT, STEP, MASKED, MASK_LINES)
         results = ()
         for u in tl.static_range(STEP):
             total = total + scale * chunk_term(found, base, part, span, u, STEP, BY_ROWS, REVERSE, MASKED)
@@ -250,14 +250,14 @@ def walk_sums(
 
 def store_chunks(
     rows, found, sums, state, earlier, before, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER: tl.constexpr,
-    CHUNK: tl.constexpr, COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    CHUNK: tl.constexpr, COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Write a tile whose chunks were scanned (`scanned_chunks`), from the state of each line before it."""
     if SUMS:
         store_sums(
             rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS),
-            CHUNK, COUNT, RUN, BY_ROWS, REVERSE, MASKED, MASK_LINES,
+            CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
         )  # fmt: skip
     elif CHUNK == 1 and not EXCLUSIVE:
         store_scanned(y_ptrs, begin, y_begin, y_step, keep, span, before, state, BY_ROWS, MASKED, MASK_LINES)
@@ -276,7 +276,7 @@ def store_last(s_ptrs, offset, state, keep):
 
 def walked_tile(
     rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
-    COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Scan and write a tile of elements; the state after it."""
@@ -293,7 +293,7 @@ def walked_tile(
         )
         store_chunks(
             rows, found, sums, state, earlier, carry, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER, CHUNK, COUNT,
-            RUN, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS,
+            RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS,
         )  # fmt: skip
         # The tile's own state meets the carry, so that the way from tile to tile is one combine.
         carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))
@@ -302,13 +302,13 @@ def walked_tile(
 
 def walked_place(
     rows, y_ptrs, y_begin, y_step, base, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
-    COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Read, scan and write the tile that begins at `base`; the state after it."""
     begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)
-    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, MASKED, MASK_LINES)
+    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, MASKED, MASK_LINES)
     return walked_tile(
-        rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
+        rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
         EXCLUSIVE, MASKED, MASK_LINES, SUMS,
     )  # fmt: skip

@@ -19,6 +19,9 @@ Arguments:
     outer_sizes    dims of lines but the last: walked by whole programs
     lines, length  of the last dim of lines, and of a line
 
+SHIFT: where a result begins at a vector, its element is so many behind one, in all inputs. Vectors are read from that on, and a
+thread's chunk is what lies SHIFT elements behind its first. Inputs' pointers are to such a vector, or (BACK) to the element.
+
 Generated beside those of folds: AS_STATE (a tuple of fields, in registers' dtypes), SELECT (of two states), WORDS (a state as
 64-bit words whose upper half is 1, so that none is 0) and OF_WORDS (back), WORDS_AT (those in memory), WORDS_AGAIN (the same
 after a pause), FLAGS (whether all are there); and where SUMS, the functions of `algebra.Sums`.
@@ -53,7 +56,7 @@ from tilefold.backends.triton.kernels.tiles import outer_offset
 
 def walked_tiles(
     rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
-    COUNT: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
     MASK_LINES: tl.constexpr, SUMS: tl.constexpr, PART: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
     """Read, scan and write all tiles of some lines in one loop; the state after them.
@@ -73,17 +76,17 @@ def walked_tiles(
                 edge = edge | (tile == 0)
             if edge:
                 carry = walked_place(
-                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS,
+                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
                     REVERSE, EXCLUSIVE, True, MASK_LINES, SUMS,
                 )  # fmt: skip
             else:
                 carry = walked_place(
-                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS,
+                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
                     REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
                 )  # fmt: skip
         else:
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS,
+                rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
                 REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
     return carry
@@ -92,9 +95,9 @@ def walked_tiles(
 def scan_walked(
     inputs, inits, y_ptrs, s_ptrs, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length, line_blocks,
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
-    RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
+    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
     WHOLE: tl.constexpr, PART: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr, SUMS: tl.constexpr,
-    ALIGN: tl.constexpr, HEAD: tl.constexpr, FLAT: tl.constexpr,
+    ALIGN: tl.constexpr, HEAD: tl.constexpr, FLAT: tl.constexpr, BACK: tl.constexpr,
 ):  # fmt: skip
     """Scan lines from end to end.
 
@@ -107,18 +110,18 @@ def scan_walked(
     LENGTH: tl.constexpr = NUMBER * CHUNK
     pid = tl.program_id(0).to(tl.int64)
     outer, line, keep = lines_of(pid, line_blocks, near_lines(LINES, RUN, BY_ROWS), lines, LINES, FLAT)
-    rows = lines_begin(inputs, outer, outer_sizes, line)
+    rows = lines_begin(inputs, outer, outer_sizes, line, BACK)
     y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
     if WIDE:
         length = length.to(tl.int64)
     if ALIGN > 1:
-        rows, y_begin, span = aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN)
+        rows, y_begin, span = aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN, BACK)
     else:
         span = (length,)
     carry = states_before(inits, outer, outer_sizes, line, keep, LINES, HAS_INIT)
     if WHOLE > 1 and not AHEAD:
         carry = walked_tiles(
-            rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+            rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE,
             MASK_LINES, SUMS, PART, HEAD,
         )  # fmt: skip
     else:
@@ -129,40 +132,40 @@ def scan_walked(
             whole = tl.maximum(tl.reduce(span[1], 0, either_bits) // LENGTH * LENGTH, LENGTH)
         if PART and REVERSE:
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
+                rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
         if HEAD and not REVERSE:
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE,
                 True, MASK_LINES, SUMS,
             )  # fmt: skip
         if WHOLE > 1 and AHEAD:
             begin = chunks_begin(whole - LENGTH if REVERSE else start, NUMBER, CHUNK, REVERSE)
-            found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, False, MASK_LINES)
+            found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, False, MASK_LINES)
             for k in range(start, whole, LENGTH):
                 begin = chunks_begin(start + whole - LENGTH - k if REVERSE else k, NUMBER, CHUNK, REVERSE)
                 ahead = tl.minimum(k + LENGTH, whole - LENGTH)
                 next_begin = chunks_begin(start + whole - LENGTH - ahead if REVERSE else ahead, NUMBER, CHUNK, REVERSE)
-                later = tile_elements(rows, next_begin, keep, span, BY_ROWS, RUN, CHUNK, False, MASK_LINES)
+                later = tile_elements(rows, next_begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, False, MASK_LINES)
                 carry = walked_tile(
-                    rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS,
+                    rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
                     REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
                 )  # fmt: skip
                 found = later
         elif WHOLE:
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE,
                 False, MASK_LINES, SUMS,
             )  # fmt: skip
         if HEAD and REVERSE:
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE, EXCLUSIVE,
+                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE,
                 True, MASK_LINES, SUMS,
             )  # fmt: skip
         if PART and not REVERSE:
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, BY_ROWS, REVERSE,
+                rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
     if len(s_ptrs) > 0:
@@ -293,13 +296,13 @@ def scan_share(
     rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep, span,
     share, block, blocks, tiles,
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
-    RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
+    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
     PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
     SUMS: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """Read a share, meet what is before it, and write it. PART: not all of its elements need be of the line."""
     begin = chunks_begin((tiles - 1 - share if REVERSE else share) * NUMBER * CHUNK, NUMBER, CHUNK, REVERSE)
-    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
+    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, PART, MASK_LINES)
     state, earlier, sums = scanned_chunks(
         found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS
     )
@@ -317,12 +320,12 @@ def scan_share(
             own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP, GROUPS, LINES, WORD_COUNT, WARPS
         )
     if AGAIN:
-        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, CHUNK, PART, MASK_LINES)
+        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, PART, MASK_LINES)
         if SUMS:
             sums = summed_chunks(found, begin, span, CHUNK, BY_ROWS, REVERSE, PART)[1]
     store_chunks(
         rows, found, sums, state, earlier, before, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER, CHUNK, COUNT,
-        RUN, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS,
+        RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS,
     )  # fmt: skip
     if len(s_ptrs) > 0:
         if share == tiles - 1:
@@ -333,10 +336,10 @@ def scan_tiles(
     inputs, inits, y_ptrs, s_ptrs, words_ptr, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length,
     line_blocks, blocks, tiles,
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
-    RUN: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
+    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
     PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
     WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr, AGAIN: tl.constexpr,
-    FLAT: tl.constexpr, BAND: tl.constexpr, SPLIT: tl.constexpr,
+    FLAT: tl.constexpr, BAND: tl.constexpr, SPLIT: tl.constexpr, BACK: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
 
@@ -366,7 +369,7 @@ def scan_tiles(
         block = ticket % blocks
     lane = near_lines(LINES, RUN, BY_ROWS)
     outer, line, keep = lines_of(block, line_blocks, lane, lines, LINES, FLAT)
-    rows = lines_begin(inputs, outer, outer_sizes, line)
+    rows = lines_begin(inputs, outer, outer_sizes, line, BACK)
     y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
     if WIDE:
         length = length.to(tl.int64)
@@ -374,7 +377,7 @@ def scan_tiles(
     else:
         share = share.to(tl.int32)
     if ALIGN > 1:
-        rows, y_begin, span = aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN)
+        rows, y_begin, span = aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN, BACK)
     else:
         span = (length,)
     place = tiles - 1 - share if REVERSE else share
@@ -383,18 +386,18 @@ def scan_tiles(
         if whole:
             scan_share(
                 rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
-                keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE,
+                keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, SHIFT, REVERSE, EXCLUSIVE,
                 HAS_INIT, MASK_LINES, False, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
             )  # fmt: skip
         else:
             scan_share(
                 rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
-                keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE,
+                keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, SHIFT, REVERSE, EXCLUSIVE,
                 HAS_INIT, MASK_LINES, True, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
             )  # fmt: skip
     else:
         scan_share(
             rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep,
-            span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, REVERSE, EXCLUSIVE, HAS_INIT,
+            span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, SHIFT, REVERSE, EXCLUSIVE, HAS_INIT,
             MASK_LINES, PART, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
         )  # fmt: skip
