@@ -30,7 +30,7 @@ from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan
 from tilefold.planner.scans import ScanTile, Work
 from tilefold.problem import Problem
-from tilefold.xray.machine import all_programs
+from tilefold.xray.machine import Outcome, all_programs
 from tilefold.xray.machine.counts import global_cost
 from xray import running
 from xray.running import run_call
@@ -143,6 +143,71 @@ def test_rows_that_begin_anywhere_between_vectors(length: int) -> None:
     """A row's first and last vectors are its own in part; positions count from its first element."""
     for name, reverse in (("aligned", False), ("aligned, ahead", True), ("aligned, shared", length % 2 == 0)):
         check(POSITIONS, drawn(POSITIONS, (3, length)), 1, ROWS[name], Work(reverse=reverse))
+
+
+def from_behind_a_vector(shape: tuple[int, int], shift: int, dtype: torch.dtype, beside: int = 0) -> Tensor:
+    """Rows whose first element is `shift` behind a vector, `beside` elements of others after each; NaN all around."""
+    n = shape[0] * (shape[1] + beside)
+    storage = torch.full((n + 32,), float("nan") if dtype.is_floating_point else 99, dtype=dtype)
+    x = storage[shift : shift + n].view(shape[0], -1)[:, : shape[1]]
+    assert x.data_ptr() % 16 == shift * x.element_size()
+    return x.copy_(torch.randint(-2, 3, shape, generator=torch.Generator().manual_seed(0)))
+
+
+SHIFTED = {
+    "several rows": ("aligned, several rows", 1, 2),
+    "walked": ("walked chunks", 4, 1),
+    "walked ahead": ("aligned, ahead", 2, 1),
+    "aligned": ("aligned", 4, 1),
+    "shared": ("shared, one look", 4, 1),
+    "shared in bands": ("aligned, shared in bands", 4, 1),
+}
+
+
+@pytest.mark.parametrize("name", list(SHIFTED))
+def test_rows_that_begin_behind_vectors_where_results_begin_at_them(name: str) -> None:
+    """Elements are `shift` places behind their vectors; whole rows, rows in part, and rows with others between."""
+    like, align, warps = SHIFTED[name]
+    for length, beside, reverse in ((48, 0, False), (60, 4, True), (37 if align > 1 else 36, 0, True)):
+        x = from_behind_a_vector((3, length), 3, torch.int32, beside)
+        tile = replace(ROWS[like], align=align, run=4, chunk=4, stored=4, shift=3, num_warps=warps)
+        check(POSITIONS, [x], 1, tile, Work(reverse=reverse, exclusive=reverse))
+
+
+def ran(plan: Plan, problem: Problem, program: programs.Program, x: Tensor, result: Tensor) -> list[Outcome]:
+    """What each program of a plan does that is executed from its PTX."""
+    outcomes: list[Outcome] = []
+
+    def launch(call: calls.Call, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
+        outcomes.extend(run_call(call, reads, writes, architecture=90))
+
+    launches = [functools.partial(launch, call) for call in calls_of(plan, problem, program)]
+    run_steps(plan, [x], [result], launches, LIBRARY, lambda writes: None)  # type: ignore[arg-type]
+    return outcomes
+
+
+def test_ptx_of_rows_that_begin_behind_vectors() -> None:
+    """By the planner's choice: requests have whole vectors, a sector of elements is in two at most, of results in one."""
+    program = programs.specialize(monoids.SUM.total, (torch.bfloat16,))
+    for shape, shift, beside in (
+        ((9, 336), 7, 0),
+        ((9, 333), 3, 0),
+        ((1, 1000), 1, 0),
+        ((3, 680), 5, 8),
+        ((2, 8136), 7, 0),
+    ):
+        x = from_behind_a_vector(shape, shift, torch.bfloat16, beside)
+        problem = scans.scan_problem([x], 1, "run_to_run")
+        plan = scans.plan_scan(problem, program, Work(), H200, "run_to_run")
+        assert (plan.launched[0].settings.shift, plan.launched[0].settings.run) == (shift, 8)
+        result = torch.full(shape, 9, dtype=torch.bfloat16)
+        outcomes = ran(plan, problem, program, x, result)
+        assert torch.equal(result, x.float().cumsum(1).bfloat16())
+        if shape[1] % 8 == 0 and not plan.workspaces:
+            sectors = math.ceil(result.nbytes / 32)
+            for stores, most in ((False, 2.3), (True, 1.1)):
+                moved = global_cost(a for o in outcomes for a in o.accesses if (a.kind == "store") == stores)
+                assert moved.sectors <= most * sectors
 
 
 @pytest.mark.parametrize("work", SOME.values(), ids=list(SOME))
@@ -312,6 +377,8 @@ def check_sums(
     """logcumsumexp by a plan beside float64, within the bound of docs/guarantees.md."""
     whole = torch.stack(list(rows.values())).to(dtype)
     x = whole if tile.by_rows else whole.t().contiguous()
+    if tile.shift:
+        x = from_behind_a_vector((len(rows), N), tile.shift, dtype).copy_(whole)
     dim = 1 if tile.by_rows else 0
     program = programs.specialize(monoids.LOGSUMEXP.total, (dtype,))
     problem, plan = planned([x], program, dim, tile, Work(reverse=reverse))
@@ -340,6 +407,12 @@ def check_sums(
 def test_sums_of_exponentials(name: str) -> None:
     for dtype, reverse in ((torch.float32, False), (torch.bfloat16, True)):
         check_sums(SUMS[name], STEEP, dtype, reverse)
+
+
+@pytest.mark.parametrize("name", ["rows", "rows aligned"])
+def test_sums_of_rows_that_begin_behind_vectors(name: str) -> None:
+    """Chunks that sums do not hold are read again, as far behind their vectors."""
+    check_sums(replace(SUMS[name], align=4, shift=1), STEEP, torch.float32, False)
 
 
 @pytest.mark.parametrize("name", ["rows", "rows aligned", "rows shared"])
@@ -374,6 +447,30 @@ def test_what_is_planned_as_sums_and_what_is_aligned() -> None:
     assert tile((8, 1027), guarantee="batch_invariant").align == 1
     assert tile((8, 1029), columns=1027).align == 1  # results begin elsewhere
     assert tile((1027, 9), dim=0).align == 1
+
+
+def test_which_rows_are_read_from_behind_vectors() -> None:
+    def found(
+        shape: tuple[int, int], shift: int, dtype: torch.dtype = torch.bfloat16, **options: Any
+    ) -> tuple[int, int]:
+        guarantee = options.pop("guarantee", "run_to_run")
+        x = from_behind_a_vector(shape, shift, dtype, **options)
+        program = programs.specialize(monoids.SUM.total, (dtype,))
+        tile = scans.plan_scan(
+            scans.scan_problem([x], 1, guarantee), program, Work(), H200, guarantee
+        ).stages[0]
+        assert isinstance(tile, ScanTile)
+        return tile.align, tile.shift
+
+    assert found((8, 336), 7) == (1, 7)
+    assert found((8, 336), 2) == (1, 2)
+    assert found((8, 333), 7) == (8, 7)
+    assert found((8, 336), 3, torch.float32) == (1, 3)
+    assert found((8, 333), 0) == (8, 0)
+    assert found((8, 336), 4) == (1, 0)  # four elements at once
+    assert found((8, 336), 7, beside=3) == (1, 0)  # results begin elsewhere
+    assert found((8, 336), 7, beside=8) == (1, 7)
+    assert found((8, 336), 7, guarantee="batch_invariant") == (1, 0)
 
 
 @pytest.mark.parametrize(("shape", "dim"), [((64, 64), 1), ((40, 100), 1), ((64, 95), 0)], ids=str)

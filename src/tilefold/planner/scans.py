@@ -13,7 +13,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, count, names
-from tilefold.planner.view import VECTOR_BYTES, WARP, View, power_above, power_below, view_of
+from tilefold.planner.view import WARP, View, power_above, power_below, view_of
 from tilefold.problem import Dim, Problem, canonical
 
 LANE_WORDS = 32  # 32-bit words of states that a thread has of a row's tile
@@ -279,9 +279,9 @@ class Load:
 
 
 def _vectors(problem: Problem, view: View) -> tuple[int, int]:
-    """(`align`, `shift`) of tiles by which rows that allow narrow vectors alone are read in whole ones; (1, 0) where none are.
+    """(`align`, `shift`) of tiles that read rows which allow no vectors as they lie in whole ones; (1, 0) where none do.
 
-    Rows of any length begin as far behind a vector's place in all inputs, and in all results but for the shift.
+    Rows of any length begin as far behind a vector in all inputs; the results of one begin as far, less the shift.
     """
     (scanned,) = problem.reduced_dims
     steps = [(d.output - d.strides[0]) % view.full_vector for d in problem.output_dims]

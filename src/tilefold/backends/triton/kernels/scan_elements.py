@@ -176,8 +176,8 @@ def tile_elements(
 ):  # fmt: skip
     """A tile's elements: of each place in a chunk, in memory's order, a tensor of chunks an input.
 
-    Those that are not of the line are undefined. SHIFT: places begin so many elements behind a vector; those of a chunk are of
-    one vector more then, which the next chunk reads, too.
+    Those that are not of the line are undefined. SHIFT: places begin so many elements behind a vector; those of a chunk are
+    of one vector more then, which the next chunk reads, too.
     """
     found = ()
     if BY_ROWS:

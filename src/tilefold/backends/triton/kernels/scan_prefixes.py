@@ -189,7 +189,8 @@ def store_scanned(
 
 def store_sums(
     rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
-    RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+    RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
+    MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """`store_prefixes` of sums: chunks that these do not hold are walked as others are, in tiles that have such.
 
@@ -224,7 +225,8 @@ def store_sums(
 
 def walk_sums(
     rows, base, near, begin, y_ptrs, y_begin, y_step, keep, span, state, start, scale, top, CHUNK: tl.constexpr,
-    RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+    RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
+    MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write a tile some of whose chunks sums do not hold: these are walked as others are, a few neighbours at a time.
 
@@ -250,8 +252,8 @@ def walk_sums(
 
 def store_chunks(
     rows, found, sums, state, earlier, before, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER: tl.constexpr,
-    CHUNK: tl.constexpr, COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
-    EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+    CHUNK: tl.constexpr, COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr,
+    REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Write a tile whose chunks were scanned (`scanned_chunks`), from the state of each line before it."""
     if SUMS:
@@ -276,8 +278,8 @@ def store_last(s_ptrs, offset, state, keep):
 
 def walked_tile(
     rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
-    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
-    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Scan and write a tile of elements; the state after it."""
     if NUMBER == 1 and not SUMS:
@@ -302,8 +304,8 @@ def walked_tile(
 
 def walked_place(
     rows, y_ptrs, y_begin, y_step, base, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
-    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
-    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Read, scan and write the tile that begins at `base`; the state after it."""
     begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)

@@ -19,8 +19,9 @@ Arguments:
     outer_sizes    dims of lines but the last: walked by whole programs
     lines, length  of the last dim of lines, and of a line
 
-SHIFT: where a result begins at a vector, its element is so many behind one, in all inputs. Vectors are read from that on, and a
-thread's chunk is what lies SHIFT elements behind its first. Inputs' pointers are to such a vector, or (BACK) to the element.
+SHIFT: where a result begins at a vector, its element is so many behind one, in all inputs. Vectors are read from that on,
+and a thread's chunk is what lies SHIFT elements behind its first. Inputs' pointers are to such a vector, or (BACK) to the
+element.
 
 Generated beside those of folds: AS_STATE (a tuple of fields, in registers' dtypes), SELECT (of two states), WORDS (a state as
 64-bit words whose upper half is 1, so that none is 0) and OF_WORDS (back), WORDS_AT (those in memory), WORDS_AGAIN (the same
@@ -56,8 +57,8 @@ from tilefold.backends.triton.kernels.tiles import outer_offset
 
 def walked_tiles(
     rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
-    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr,
-    MASK_LINES: tl.constexpr, SUMS: tl.constexpr, PART: tl.constexpr, HEAD: tl.constexpr,
+    COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
+    EXCLUSIVE: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr, PART: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
     """Read, scan and write all tiles of some lines in one loop; the state after them.
 
@@ -76,13 +77,13 @@ def walked_tiles(
                 edge = edge | (tile == 0)
             if edge:
                 carry = walked_place(
-                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
-                    REVERSE, EXCLUSIVE, True, MASK_LINES, SUMS,
+                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
+                    BY_ROWS, REVERSE, EXCLUSIVE, True, MASK_LINES, SUMS,
                 )  # fmt: skip
             else:
                 carry = walked_place(
-                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
-                    REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
+                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
+                    BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
                 )  # fmt: skip
         else:
             carry = walked_place(
@@ -95,9 +96,9 @@ def walked_tiles(
 def scan_walked(
     inputs, inits, y_ptrs, s_ptrs, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length, line_blocks,
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
-    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
-    WHOLE: tl.constexpr, PART: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr, SUMS: tl.constexpr,
-    ALIGN: tl.constexpr, HEAD: tl.constexpr, FLAT: tl.constexpr, BACK: tl.constexpr,
+    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr,
+    MASK_LINES: tl.constexpr, WHOLE: tl.constexpr, PART: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr,
+    SUMS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, FLAT: tl.constexpr, BACK: tl.constexpr,
 ):  # fmt: skip
     """Scan lines from end to end.
 
@@ -121,8 +122,8 @@ def scan_walked(
     carry = states_before(inits, outer, outer_sizes, line, keep, LINES, HAS_INIT)
     if WHOLE > 1 and not AHEAD:
         carry = walked_tiles(
-            rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE,
-            MASK_LINES, SUMS, PART, HEAD,
+            rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
+            EXCLUSIVE, MASK_LINES, SUMS, PART, HEAD,
         )  # fmt: skip
     else:
         start = 0
@@ -137,8 +138,8 @@ def scan_walked(
             )  # fmt: skip
         if HEAD and not REVERSE:
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE,
-                True, MASK_LINES, SUMS,
+                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
+                EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
         if WHOLE > 1 and AHEAD:
             begin = chunks_begin(whole - LENGTH if REVERSE else start, NUMBER, CHUNK, REVERSE)
@@ -155,13 +156,13 @@ def scan_walked(
                 found = later
         elif WHOLE:
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE,
-                False, MASK_LINES, SUMS,
+                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
+                EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
         if HEAD and REVERSE:
             carry = walked_place(
-                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE,
-                True, MASK_LINES, SUMS,
+                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
+                EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
         if PART and not REVERSE:
             carry = walked_place(
@@ -296,9 +297,9 @@ def scan_share(
     rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep, span,
     share, block, blocks, tiles,
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
-    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
-    PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
-    SUMS: tl.constexpr, AGAIN: tl.constexpr,
+    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr,
+    MASK_LINES: tl.constexpr, PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr,
+    WARPS: tl.constexpr, SUMS: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """Read a share, meet what is before it, and write it. PART: not all of its elements need be of the line."""
     begin = chunks_begin((tiles - 1 - share if REVERSE else share) * NUMBER * CHUNK, NUMBER, CHUNK, REVERSE)
@@ -336,9 +337,9 @@ def scan_tiles(
     inputs, inits, y_ptrs, s_ptrs, words_ptr, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length,
     line_blocks, blocks, tiles,
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
-    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr, MASK_LINES: tl.constexpr,
-    PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
-    WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr, AGAIN: tl.constexpr,
+    RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr,
+    MASK_LINES: tl.constexpr, PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr,
+    WARPS: tl.constexpr, WIDE: tl.constexpr, SUMS: tl.constexpr, ALIGN: tl.constexpr, AGAIN: tl.constexpr,
     FLAT: tl.constexpr, BAND: tl.constexpr, SPLIT: tl.constexpr, BACK: tl.constexpr,
 ):  # fmt: skip
     """Scan lines by many programs at once: each element is read from memory once, one launch.
