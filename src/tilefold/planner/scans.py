@@ -282,6 +282,7 @@ def _vectors(problem: Problem, view: View) -> tuple[int, int]:
     """(`align`, `shift`) of tiles that read rows which allow no vectors as they lie in whole ones; (1, 0) where none do.
 
     Rows of any length begin as far behind a vector in all inputs; the results of one begin as far, less the shift.
+    docs/experiments/scans-offset.md
     """
     (scanned,) = problem.reduced_dims
     steps = [(d.output - d.strides[0]) % view.full_vector for d in problem.output_dims]
