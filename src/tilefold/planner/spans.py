@@ -1,7 +1,7 @@
 """Short rows that lie one after the other, read and written as one flat span: which threads take which rows of it.
 
 Measured (docs/experiments/maps-spans.md): rows that no vector of 16 bytes divides are read in vectors all the same, where a
-program's rows are one piece of memory.
+program's rows are one piece of memory. So are groups of short columns (docs/experiments/maps-groups.md).
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ EACH = (6, 20, 32)
 HELD = (16, 20)
 LONGEST_BYTES = 8 << 10  # of a row
 WHOLE = 300  # elements of a row of whole vectors, at most: longer ones fill the tiles of other plans as well
+GROUPED = 0.95  # of a program's threads that have columns of groups: more is not better than fewer bytes
+GROUP_LANES = 8  # threads that share a column of a group, at most
 BANKS, BANK_BYTES = 32, 4  # of shared memory
 CONFLICTS = (
     2  # words of a bank that a warp's load may take: it is as fast as memory then, with more it is not
@@ -41,6 +43,7 @@ class Spans:
     `areas` are where in its shared memory each tensor's span begins that is copied there (-1: one that is not),
     `result_areas` where each result's does, `shared_bytes` what all take. `aligned`: every program's span begins at a
     multiple of 16 bytes. `across`: a row is absorbed as one block by all its threads, else each folds its own elements.
+    `inner`: rows that lie beside each other, 1 where one lies after the other; a program has whole groups of them.
     """
 
     block_outputs: int
@@ -52,6 +55,7 @@ class Spans:
     result_areas: tuple[int, ...]
     shared_bytes: int
     across: bool = False
+    inner: int = 1
     splits: int = 1
 
     @property
@@ -66,7 +70,8 @@ class Spans:
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"spans:k{self.block_outputs},l{self.lanes}x{self.each},w{self.num_warps}"
+        groups = f",i{self.inner}" if self.inner > 1 else ""
+        return f"spans:k{self.block_outputs},l{self.lanes}x{self.each},w{self.num_warps}{groups}"
 
     def __str__(self) -> str:
         words = [
@@ -74,6 +79,7 @@ class Spans:
             count(self.num_warps, "warp"),
             f"{self.shared_bytes} bytes of shared memory",
         ]
+        words += [f"groups of {count(self.inner, 'column')}"] * (self.inner > 1)
         words += ["one block"] * self.across + ["aligned"] * self.aligned
         return f"spans: {', '.join(words)}"
 
@@ -82,22 +88,26 @@ def dense_tensors(problem: Problem) -> tuple[bool, ...]:
     """Which tensors' rows lie one after the other, as the results' do."""
     inner, steps = problem.reduced_dims[-1], [d.output for d in problem.output_dims]
     return tuple(
-        inner.strides[i] == 1 and [d.strides[i] for d in problem.output_dims] == steps
+        inner.strides[i] == inner.output and [d.strides[i] for d in problem.output_dims] == steps
         for i in range(len(problem.dtypes))
     )
 
 
 def is_flat(problem: Problem, program: Program, results: Dtypes) -> bool:
-    """Whether the inputs' rows and the results' are one piece of memory each."""
+    """Whether the inputs' rows and the results' are one piece of memory each: rows one after the other, or groups of columns."""
     n = program.algebra.inputs
     if len(problem.reduced_dims) != 1 or not program.algebra.commutative or program.algebra.index:
         return False
     if not {*problem.dtypes, *results} <= set(ELEMENTS) or not widens(problem, program):
         return False
-    sizes = [d.size for d in problem.output_dims]
+    sizes, inner = [d.size for d in problem.output_dims], problem.reduced_dims[0].output
     steps = [problem.length * math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    if inner > 1:
+        if not sizes or sizes[-1] != inner:
+            return False
+        steps[-1] = 1
     in_order = [d.output for d in problem.output_dims] == steps
-    return problem.reduced_dims[0].output == 1 and in_order and all(dense_tensors(problem)[:n])
+    return in_order and all(dense_tensors(problem)[:n])
 
 
 def spans_stage(
@@ -110,6 +120,8 @@ def spans_stage(
     """
     if device.cluster == 1 or not is_flat(problem, program, results):
         return None
+    if problem.reduced_dims[0].output > 1:
+        return None if invariant else groups_stage(problem, program, results)
     length, inputs = problem.length, program.algebra.inputs
     widest = max(d.itemsize for d in problem.dtypes[:inputs])
     if length == 1 or length * widest > LONGEST_BYTES or fills_tiles(problem, program):
@@ -124,6 +136,27 @@ def spans_stage(
     while rows * math.ceil(length / lanes) * lanes < threads * held and 2 * rows * size <= SPAN_BYTES:
         rows *= 2
     return spans_of(problem, program, results, rows, lanes, threads // WARP)
+
+
+def groups_stage(problem: Problem, program: Program, results: Dtypes) -> Spans | None:
+    """Groups of short columns as spans; None where a group is too large, or other plans are as fast.
+
+    Rows of a program's tensors are a power of two: as many as hold whole groups with the fewest left over.
+    """
+    length, inner, inputs = problem.length, problem.reduced_dims[0].output, program.algebra.inputs
+    size = length * sum(d.itemsize for d in problem.dtypes[:inputs])
+    lanes = power_above(math.ceil(length * inputs / EACH[2]))
+    slots, found = max(1, THREADS // lanes), list[tuple[float, int]]()
+    while slots * size <= 2 * SPAN_BYTES:
+        rows = slots // inner * inner
+        if rows and rows * size <= SPAN_BYTES:
+            held = min(1.0, slots * lanes * math.ceil(length / lanes) / (THREADS * HELD[0]))
+            found.append((-min(GROUPED, rows / slots) * held, rows))
+        slots *= 2
+    if length == 1 or lanes > GROUP_LANES:
+        return None
+    stages = (spans_of(problem, program, results, rows, lanes, THREADS // WARP) for _, rows in sorted(found))
+    return next((stage for stage in stages if stage is not None), None)
 
 
 def fills_tiles(problem: Problem, program: Program) -> bool:
@@ -191,4 +224,5 @@ def spans_of(
     if total > SHARED_BYTES:
         return None
     each, across = math.ceil(problem.length / lanes), lanes > 1 and program.begin is not None
-    return Spans(rows, lanes, each, warps, aligned, tuple(areas), tuple(result_areas), total, across)
+    inner = problem.reduced_dims[0].output
+    return Spans(rows, lanes, each, warps, aligned, tuple(areas), tuple(result_areas), total, across, inner)

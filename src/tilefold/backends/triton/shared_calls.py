@@ -22,7 +22,7 @@ from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.ring_forms import LINE_VECTORS, RESERVED_BYTES, Rings
 from tilefold.planner.spans import Spans, dense_tensors
 from tilefold.planner.stripes import Stripes
-from tilefold.planner.view import VECTOR_BYTES, WARP
+from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Problem
 
 WAITS = 4  # for the turns of a row but its last one
@@ -183,7 +183,9 @@ def _span_constants(stage: Spans, problem: Problem, row: Row) -> dict[str, Any]:
 
     whole = all(every * d.itemsize % VECTOR_BYTES == 0 for d in row.results)
     return {
-        "ROWS": stage.block_outputs,
+        "ROWS": power_above(stage.block_outputs),
+        "TAKEN": stage.block_outputs,
+        "INNER": problem.reduced_dims[0].output,
         "LANES": stage.lanes,
         "EACH": stage.each,
         "MASKED": problem.length != stage.step,

@@ -1,8 +1,12 @@
 """The kernel that reads short rows as one flat span of memory, folds and maps them from shared memory, and writes them flat.
 
-Rows that lie one after the other are a span. A program copies its rows' span into its shared memory in vectors of 16 bytes
-(`cp.async`), wherever rows begin between them. Each row is folded and mapped from there by LANES threads, an element at a
-time, and what becomes of it is put into shared memory at the same places, from where it is stored in vectors.
+Rows that lie one after the other are a span, and so are groups of short columns. A program copies its rows' span into its shared
+memory in vectors of 16 bytes (`cp.async`), wherever rows begin between them. Each row is folded and mapped from there by LANES
+threads, an element at a time, and what becomes of it is put into shared memory at the same places, from where it is stored in
+vectors.
+
+INNER rows lie beside each other: an element of a row is INNER behind the one before it. With more than one they are the columns of a
+group. A program has TAKEN rows, whole groups; of its ROWS tensors' rows those beyond are the last one's again.
 
 Tensors are [ROWS, LANES], a number each, or [THREADS]. Triton has no words for shared memory that outlives a statement, so
 these are PTX. LANE_BEGIN (also _MASKED) takes a thread's elements of a row, a tensor each, into its state.
@@ -95,22 +99,36 @@ def put(place, element, some, dtype: tl.constexpr, MASKED: tl.constexpr):
         )
 
 
-def fetched(x, area, lead, row, at, some, length, EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr):
+def place_of(row, at, length, INNER: tl.constexpr):
+    """How many elements of a span lie before element `at` of a row."""
+    if INNER == 1:
+        place = row * length + at
+    else:
+        place = (row // INNER) * (INNER * length) + row % INNER + at * INNER
+    return place
+
+
+def fetched(
+    x, area, lead, row, at, some, length,
+    EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, INNER: tl.constexpr,
+):  # fmt: skip
     """A thread's elements of a row: EACH of them, LANES apart; MASKED: the last one where there is `some`."""
     size: tl.constexpr = x.dtype.element_ty.primitive_bitwidth // 8
-    base = area + (lead + row * length + at) * size
+    base = area + (lead + place_of(row, at, length, INNER)) * size
     values = ()
     for e in tl.static_range(EACH):
-        place = base + e * (LANES * size)
+        place = base + e * (LANES * INNER * size)
         values = values + (taken(place, some, x.dtype.element_ty, MASKED and e == EACH - 1),)
     return values
 
 
-def put_one(y, area, lead, row, at, some, length, element, AFTER: tl.constexpr, MASKED: tl.constexpr):
-    """What becomes of a thread's element, AFTER elements behind its first, to its place in the result's span."""
+def put_one(
+    y, area, lead, row, at, some, length, element, AFTER: tl.constexpr, MASKED: tl.constexpr, INNER: tl.constexpr
+):  # fmt: skip
+    """What becomes of a thread's element, AFTER elements of its row behind its first, to its place in the result's span."""
     size: tl.constexpr = y.dtype.element_ty.primitive_bitwidth // 8
-    base = area + (lead + row * length + at) * size
-    put(base + AFTER * size, element, some, y.dtype.element_ty, MASKED)
+    base = area + (lead + place_of(row, at, length, INNER)) * size
+    put(base + AFTER * (INNER * size), element, some, y.dtype.element_ty, MASKED)
 
 
 def read_one(x, offset, dtype: tl.constexpr):
@@ -203,7 +221,7 @@ def read_beside(
 def elements_beside(
     extras, leads, first, row, at, some, memory, outer_sizes, output_size, length, rows,
     EACH: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, DENSE: tl.constexpr, OVER: tl.constexpr,
-    AREAS: tl.constexpr,
+    AREAS: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
     """The extra tensors' elements beside a thread's own."""
     INPUTS: tl.constexpr = len(AREAS) - len(extras)
@@ -211,8 +229,8 @@ def elements_beside(
     for i in tl.static_range(len(extras)):
         if (DENSE >> i) & 1:
             beside = beside + fetched(
-                extras[i][0], memory + AREAS[INPUTS + i], leads[INPUTS + i], row, at, some, length, EACH, LANES, MASKED
-            )
+                extras[i][0], memory + AREAS[INPUTS + i], leads[INPUTS + i], row, at, some, length, EACH, LANES, MASKED, INNER
+            )  # fmt: skip
         else:
             own = tl.minimum(first + row, rows - 1)
             beside = beside + read_beside(
@@ -244,12 +262,12 @@ def fetch_spans(
 
 def map_spans(
     inputs, extras, y_ptrs, outer_sizes, output_size, length, rows,
-    ROWS: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr, MASKED: tl.constexpr, THREADS: tl.constexpr,
-    ACROSS: tl.constexpr, ALIGNED: tl.constexpr, EDGES: tl.constexpr, DENSE: tl.constexpr, OVER: tl.constexpr,
+    ROWS: tl.constexpr, TAKEN: tl.constexpr, INNER: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr,
+    MASKED: tl.constexpr, THREADS: tl.constexpr, ACROSS: tl.constexpr, ALIGNED: tl.constexpr, EDGES: tl.constexpr, DENSE: tl.constexpr, OVER: tl.constexpr,
     TURNS: tl.constexpr, Y_TURNS: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, OWN: tl.constexpr,
     COME: tl.constexpr,
 ):  # fmt: skip
-    """Fold and map ROWS neighbouring rows, each by LANES threads that take EACH of its elements, LANES apart.
+    """Fold and map TAKEN neighbouring rows, each by LANES threads that take EACH of its elements, LANES apart.
 
     `inputs` are pointers, `extras` records as in `tiles`; those whose bit is in DENSE are laid out as inputs are, and come
     through shared memory too. OVER: a bit for each of the others that is not the same for all rows. AREAS, Y_AREAS: where in
@@ -258,15 +276,19 @@ def map_spans(
     block, by all its threads together. ALIGNED: spans begin at multiples of 16 bytes; EDGES: not all begin and end there.
     OWN and COME are PTX: it declares shared memory, and waits for what is being copied.
     """
-    first = tl.program_id(0).to(tl.int64) * ROWS
+    first = tl.program_id(0).to(tl.int64) * TAKEN
     start = first * length
-    present = tl.minimum(rows - first, ROWS).to(tl.int32)
+    present = tl.minimum(rows - first, TAKEN).to(tl.int32)
     number = present * length
     thread = tl.arange(0, THREADS)
     row = tl.arange(0, ROWS)[:, None]
     at = tl.arange(0, LANES)[None, :]
     some = (at + (EACH - 1) * LANES < length).to(tl.int32)
     some = tl.broadcast_to(some, (ROWS, LANES))
+    PART: tl.constexpr = ROWS > TAKEN  # some rows of the tensors are the last one's again: they put nothing
+    present_row = tl.broadcast_to((row < TAKEN).to(tl.int32), (ROWS, LANES))
+    if PART:
+        row = tl.minimum(row, TAKEN - 1)
     said(OWN)
     memory = own_memory()
     leads = fetch_spans(inputs, extras, start, number, thread, memory, THREADS, ALIGNED, DENSE, TURNS, AREAS)
@@ -274,7 +296,7 @@ def map_spans(
     tl.debug_barrier()
     xs = ()
     for i in tl.static_range(len(inputs)):
-        xs = xs + fetched(inputs[i], memory + AREAS[i], leads[i], row, at, some, length, EACH, LANES, MASKED)
+        xs = xs + fetched(inputs[i], memory + AREAS[i], leads[i], row, at, some, length, EACH, LANES, MASKED, INNER)
     if ACROSS:
         state = ROW_ACROSS(tl.full([ROWS], 0, tl.int32) + length, some != 0, *xs)
     elif MASKED:
@@ -289,7 +311,7 @@ def map_spans(
         results = PROJECT(*state)
     beside = elements_beside(
         extras, leads, first, row, at, some, memory, outer_sizes, output_size, length, rows, EACH, LANES, MASKED, DENSE, OVER,
-        AREAS,
+        AREAS, INNER,
     )  # fmt: skip
     for e in tl.static_range(EACH):
         values = ()
@@ -303,8 +325,9 @@ def map_spans(
         for r in tl.static_range(len(y_ptrs)):
             element = tl.broadcast_to(made[r], (ROWS, LANES))
             put_one(
-                y_ptrs[r], memory + Y_AREAS[r], lead_of(y_ptrs[r], start, ALIGNED), row, at, some, length, element,
-                e * LANES, MASKED and e == EACH - 1,
+                y_ptrs[r], memory + Y_AREAS[r], lead_of(y_ptrs[r], start, ALIGNED), row, at,
+                some & present_row if MASKED and e == EACH - 1 else present_row, length, element, e * LANES,
+                PART or (MASKED and e == EACH - 1), INNER,
             )  # fmt: skip
     tl.debug_barrier()
     for r in tl.static_range(len(y_ptrs)):
