@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 F = torch.nn.functional
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 NAN, INF = float("nan"), float("inf")
-Form = tuple[int, int, int]  # rows a program, lanes a row, warps
+Form = tuple[int, ...]  # rows a program, lanes a row, warps; and whether columns come in pieces
 
 
 def executed(
@@ -110,6 +110,27 @@ GROUPS: dict[str, tuple[tuple[int, int, int], torch.dtype, Form | None, int]] = 
 }
 
 
+PIECES: dict[str, tuple[tuple[int, int, int], torch.dtype, Form | None, int]] = {
+    "one block": ((3, 5, 32), FP32, (32, 1, 1, 1), 0),
+    "blocks, the last one in part": ((2, 7, 136), BF16, (64, 2, 4, 1), 0),
+    "of odd width": ((3, 9, 101), BF16, (64, 1, 2, 1), 0),
+    "of odd width, of 4 bytes": ((2, 6, 99), FP32, (32, 2, 2, 1), 0),
+    "misaligned": ((2, 5, 104), FP16, (64, 1, 2, 1), 3),
+    "less than a vector left": ((2, 5, 67), BF16, (64, 1, 2, 1), 1),
+    "fewer columns than a block": ((2, 40, 37), BF16, (64, 2, 4, 1), 0),
+    "as planned": ((1, 30, 2000), FP32, None, 0),
+    "as planned, odd": ((1, 60, 1001), FP32, None, 1),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_columns_in_pieces(name: str) -> None:
+    shape, dtype, form, after = PIECES[name]
+    x = (torch.randn(shape) + torch.arange(shape[2]) % 50).to(dtype)
+    (got,) = executed(*kept(_shares, False), [beginning(x, after)], form, dim=1)
+    check(got, torch.softmax(x.double(), 1))
+
+
 @pytest.mark.parametrize("name", GROUPS)
 def test_groups_of_columns(name: str) -> None:
     shape, dtype, form, after = GROUPS[name]
@@ -118,8 +139,10 @@ def test_groups_of_columns(name: str) -> None:
     check(got, torch.softmax(x.double(), 1))
 
 
-@pytest.mark.parametrize("form", [(60, 1, 2), (30, 4, 4), None], ids=str)
-@pytest.mark.parametrize("name", ["groups of their own", "misaligned", "a number a column", "a weight", "a row"])
+@pytest.mark.parametrize("form", [(60, 1, 2), (30, 4, 4), (4, 8, 1, 1), None], ids=str)
+@pytest.mark.parametrize(
+    "name", ["groups of their own", "misaligned", "a number a column", "a weight", "a row"]
+)
 def test_extra_tensors_beside_groups(name: str, form: Form | None) -> None:
     g, m, n = 13, 7, 6
     x = torch.randn(g, m, n).to(BF16)
