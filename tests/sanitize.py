@@ -50,7 +50,7 @@ PRODUCTS = (
     (300, 512, 128),
     (601, 1301, 401),
 )
-# Rows and columns held whole, aligned and not, in rings (by programs and clusters that walk, too), in spans and in windows:
+# Rows and columns held whole, aligned and not, in rings (by programs and clusters that walk, too), in spans (and pieces) and in windows:
 # also more programs than a chip runs at a time.
 MAPS = (
     ((33, 1000), 1),
@@ -71,6 +71,11 @@ MAPS = (
     ((200, 33333), 1),
     ((300, 65536), 1),
     ((1000, 4096), 0),
+    ((501, 7, 13), 1),
+    ((70, 17, 14), 1),
+    ((20, 60, 33), 1),
+    ((3, 60, 1001), 1),
+    ((100, 30_000), 0),
 )
 
 

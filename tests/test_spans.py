@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 F = torch.nn.functional
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 NAN, INF = float("nan"), float("inf")
-Form = tuple[int, int, int]  # rows a program, lanes a row, warps
+Form = tuple[int, ...]  # rows a program, lanes a row, warps; and whether columns come in pieces
 
 
 def executed(
@@ -92,6 +92,85 @@ def test_softmax(name: str) -> None:
     )  # no row's results are another's
     (got,) = executed(*kept(_shares, logarithm), [beginning(x, after)], form)
     check(got, (torch.log_softmax if logarithm else torch.softmax)(x.double(), 1))
+
+
+GROUPS: dict[str, tuple[tuple[int, int, int], torch.dtype, Form | None, int]] = {
+    "a thread a column": ((50, 3, 8), BF16, (128, 1, 4), 0),
+    "threads without a column": ((40, 5, 7), FP32, (126, 1, 4), 0),
+    "several columns a thread": ((40, 3, 13), FP32, (247, 1, 2), 0),
+    "two threads a column": ((9, 17, 14), FP16, (56, 2, 4), 0),
+    "eight threads a column": ((9, 29, 3), BF16, (15, 8, 4), 0),
+    "groups that begin anywhere": ((9, 7, 5), BF16, (20, 4, 4), 0),
+    "misaligned": ((50, 5, 7), BF16, (63, 1, 2), 3),
+    "misaligned, of 4 bytes": ((20, 9, 5), FP32, (60, 2, 4), 1),
+    "one group": ((1, 13, 9), BF16, None, 0),
+    "as planned, a thread a column": ((500, 3, 8), BF16, None, 0),
+    "as planned, several threads": ((7, 50, 11), FP32, None, 0),
+    "as planned, misaligned": ((70, 6, 5), FP16, None, 2),
+}
+
+
+PIECES: dict[str, tuple[tuple[int, int, int], torch.dtype, Form | None, int]] = {
+    "one block": ((3, 5, 32), FP32, (32, 1, 1, 1), 0),
+    "blocks, the last one in part": ((2, 7, 136), BF16, (64, 2, 4, 1), 0),
+    "of odd width": ((3, 9, 101), BF16, (64, 1, 2, 1), 0),
+    "of odd width, of 4 bytes": ((2, 6, 99), FP32, (32, 2, 2, 1), 0),
+    "misaligned": ((2, 5, 104), FP16, (64, 1, 2, 1), 3),
+    "less than a vector left": ((2, 5, 67), BF16, (64, 1, 2, 1), 1),
+    "fewer columns than a block": ((2, 40, 37), BF16, (64, 2, 4, 1), 0),
+    "as planned": ((1, 30, 2000), FP32, None, 0),
+    "as planned, odd": ((1, 60, 1001), FP32, None, 1),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_columns_in_pieces(name: str) -> None:
+    shape, dtype, form, after = PIECES[name]
+    x = (torch.randn(shape) + torch.arange(shape[2]) % 50).to(dtype)
+    (got,) = executed(*kept(_shares, False), [beginning(x, after)], form, dim=1)
+    check(got, torch.softmax(x.double(), 1))
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_groups_of_columns(name: str) -> None:
+    shape, dtype, form, after = GROUPS[name]
+    x = (torch.randn(shape) + torch.arange(shape[0])[:, None, None] % 50).to(dtype)
+    (got,) = executed(*kept(_shares, False), [beginning(x, after)], form, dim=1)
+    check(got, torch.softmax(x.double(), 1))
+
+
+@pytest.mark.parametrize("form", [(60, 1, 2), (30, 4, 4), (4, 8, 1, 1), None], ids=str)
+@pytest.mark.parametrize(
+    "name", ["groups of their own", "misaligned", "a number a column", "a weight", "a row"]
+)
+def test_extra_tensors_beside_groups(name: str, form: Form | None) -> None:
+    g, m, n = 13, 7, 6
+    x = torch.randn(g, m, n).to(BF16)
+    extra = {
+        "groups of their own": torch.randn(g, m, n).to(BF16),
+        "misaligned": beginning(torch.randn(g, m, n), 1),
+        "a number a column": torch.randn(g, 1, n),
+        "a weight": torch.randn(1, m, 1),
+        "a row": torch.randn(1, 1, n),
+    }[name]
+    apply = graph_of(lambda x, total, y: x / (1.0 + total * total) + y, 3)
+    (got,) = executed(monoids.SUM, apply, [x, extra], form, dim=1)
+    total = x.double().sum(1, keepdim=True)
+    check(got, x.double() / (1 + total * total) + extra.double())
+
+
+def test_groups_in_place() -> None:
+    x = torch.randn(31, 9, 7)
+    want = torch.softmax(x.double(), 1)
+    executed(*kept(_shares, False), [x], None, out=[x], dim=1)
+    check(x, want)
+
+
+def test_columns_where_numbers_are_none() -> None:
+    x = torch.randn(9, 7, 6)
+    x[0], x[1, :3], x[2, 3], x[3, 6], x[4, :6], x[5, 0] = -INF, -INF, INF, NAN, -INF, NAN
+    (got,) = executed(*kept(_shares, False), [x], None, dim=1)
+    check(got, torch.softmax(x.double(), 1))
 
 
 NORMS: dict[str, tuple[tuple[int, int], torch.dtype, torch.dtype, Form | None]] = {

@@ -42,10 +42,14 @@ NARROW_COLUMNS = {64: 1.0, 32: 1.03}
 NARROW_TILES = 32  # elements of each of its columns that a thread holds
 NARROW_PROGRAMS = {4: 8, 8: 16}  # of a cluster, by their warps: small programs where few share a column
 NARROW_REGISTERS = 80  # of a thread of three programs of 8 warps
-NARROW_LENGTH = 128  # of a column at least: shorter ones have a form of their own
-# Shorter columns are a thread's alone, or shared by as few threads as have no more elements than this each; a thread has more
+NARROW_LENGTH = 128  # of a column at least
+# Short columns are a thread's alone, or shared by as few threads as have no more elements than this each; a thread has more
 # neighbours of them until an SM has enough bytes on their way (docs/experiments/maps-short-rows.md).
 SHORT_LANES, SHORT_EACH, SHORT_MOST, SHORT_BYTES = 4, 48, 64, 36
+SHORT_LENGTHS = {
+    2: 64,
+    4: 48,
+}  # of a column at most, by their elements' bytes; the second where rows are of odd width
 NARROW_FIELDS = 2  # of a state: with more there are not enough registers
 COLUMN_PROGRAMS = {2: 4, 4: 16}  # of a cluster at most: with more of narrow ones, two reads are faster
 
@@ -223,7 +227,10 @@ def _narrow_columns(view: View, rows: Problem, program: Program, most: int) -> B
 
 def _short_columns(view: View, rows: Problem) -> Blocks | None:
     """Columns that one to four threads hold; None for longer ones, and where fewer are neighbours than a warp loads."""
-    if view.element not in COLUMN_BYTES or view.length >= NARROW_LENGTH:
+    if (
+        view.element not in COLUMN_BYTES
+        or view.length > SHORT_LENGTHS[view.element if view.vector > 1 else 4]
+    ):
         return None
     size, inputs = sum(d.itemsize for d in rows.dtypes), len(rows.dtypes)
     neighbours = least = min(view.vector, max(1, 4 // view.element))

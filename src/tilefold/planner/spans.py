@@ -1,7 +1,7 @@
 """Short rows that lie one after the other, read and written as one flat span: which threads take which rows of it.
 
 Measured (docs/experiments/maps-spans.md): rows that no vector of 16 bytes divides are read in vectors all the same, where a
-program's rows are one piece of memory.
+program's rows are one piece of memory. So are groups of short columns (docs/experiments/maps-groups.md).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
-from tilefold.planner.maps import Dtypes, widens
+from tilefold.planner.maps import LINE_LANES, Dtypes, widens
 from tilefold.planner.plan import count
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Problem
@@ -27,7 +27,15 @@ EACH = (6, 20, 32)
 # Elements of its rows that a thread takes, at least: the second where rows share extra tensors, which it reads once.
 HELD = (16, 20)
 LONGEST_BYTES = 8 << 10  # of a row
+SHARING_BYTES = {
+    2: 384,
+    4: 640,
+}  # of rows beside a weight: eight lanes with vectors of their own are faster then
 WHOLE = 300  # elements of a row of whole vectors, at most: longer ones fill the tiles of other plans as well
+GROUPED = 0.95  # of a program's threads that have columns of groups: more is not better than fewer bytes
+# Of columns whose group is no span: how many a program has, how many of a row's are among them, and bytes of an element.
+PIECE_COLUMNS, PIECE_FILLED, PIECE_ELEMENT = (256, 128, 64, 32), 0.85, 4
+GROUP_LANES = 8  # threads that share a column of a group, at most
 BANKS, BANK_BYTES = 32, 4  # of shared memory
 CONFLICTS = (
     2  # words of a bank that a warp's load may take: it is as fast as memory then, with more it is not
@@ -41,6 +49,8 @@ class Spans:
     `areas` are where in its shared memory each tensor's span begins that is copied there (-1: one that is not),
     `result_areas` where each result's does, `shared_bytes` what all take. `aligned`: every program's span begins at a
     multiple of 16 bytes. `across`: a row is absorbed as one block by all its threads, else each folds its own elements.
+    `inner`: rows that lie beside each other, 1 where one lies after the other; a program has whole groups of them, or with
+    `pieces` some columns of one, a piece of memory for each of their elements.
     """
 
     block_outputs: int
@@ -52,6 +62,8 @@ class Spans:
     result_areas: tuple[int, ...]
     shared_bytes: int
     across: bool = False
+    inner: int = 1
+    pieces: bool = False
     splits: int = 1
 
     @property
@@ -61,12 +73,27 @@ class Spans:
 
     def vectors(self, length: int, itemsize: int) -> int:
         """Vectors that hold a program's span of elements of so many bytes, in rows of so many: those at its ends too."""
+        if self.pieces:
+            return length * self.piece(itemsize)
         return span_vectors(self.block_outputs * length * itemsize, self.aligned)
+
+    def piece(self, itemsize: int) -> int:
+        """Vectors from one of its pieces to the next; 0 where its span is one."""
+        if not self.pieces:
+            return 0
+        return piece_vectors(self.block_outputs * itemsize, self.lanes, self.aligned)
+
+    def programs(self, outputs: int) -> int:
+        """How many programs so many rows take."""
+        if self.pieces:
+            return outputs // self.inner * math.ceil(self.inner / self.block_outputs)
+        return math.ceil(outputs / self.block_outputs)
 
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"spans:k{self.block_outputs},l{self.lanes}x{self.each},w{self.num_warps}"
+        groups = ",p" if self.pieces else f",i{self.inner}" if self.inner > 1 else ""
+        return f"spans:k{self.block_outputs},l{self.lanes}x{self.each},w{self.num_warps}{groups}"
 
     def __str__(self) -> str:
         words = [
@@ -74,6 +101,8 @@ class Spans:
             count(self.num_warps, "warp"),
             f"{self.shared_bytes} bytes of shared memory",
         ]
+        groups = "pieces" if self.pieces else f"groups of {count(self.inner, 'column')}"
+        words += [groups] * (self.inner > 1)
         words += ["one block"] * self.across + ["aligned"] * self.aligned
         return f"spans: {', '.join(words)}"
 
@@ -82,22 +111,26 @@ def dense_tensors(problem: Problem) -> tuple[bool, ...]:
     """Which tensors' rows lie one after the other, as the results' do."""
     inner, steps = problem.reduced_dims[-1], [d.output for d in problem.output_dims]
     return tuple(
-        inner.strides[i] == 1 and [d.strides[i] for d in problem.output_dims] == steps
+        inner.strides[i] == inner.output and [d.strides[i] for d in problem.output_dims] == steps
         for i in range(len(problem.dtypes))
     )
 
 
 def is_flat(problem: Problem, program: Program, results: Dtypes) -> bool:
-    """Whether the inputs' rows and the results' are one piece of memory each."""
+    """Whether the inputs' rows and the results' are one piece of memory each: row after row, or groups of columns."""
     n = program.algebra.inputs
     if len(problem.reduced_dims) != 1 or not program.algebra.commutative or program.algebra.index:
         return False
     if not {*problem.dtypes, *results} <= set(ELEMENTS) or not widens(problem, program):
         return False
-    sizes = [d.size for d in problem.output_dims]
+    sizes, inner = [d.size for d in problem.output_dims], problem.reduced_dims[0].output
     steps = [problem.length * math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    if inner > 1:
+        if not sizes or sizes[-1] != inner:
+            return False
+        steps[-1] = 1
     in_order = [d.output for d in problem.output_dims] == steps
-    return problem.reduced_dims[0].output == 1 and in_order and all(dense_tensors(problem)[:n])
+    return in_order and all(dense_tensors(problem)[:n])
 
 
 def spans_stage(
@@ -110,9 +143,12 @@ def spans_stage(
     """
     if device.cluster == 1 or not is_flat(problem, program, results):
         return None
+    if problem.reduced_dims[0].output > 1:
+        return None if invariant else groups_stage(problem, program, results)
     length, inputs = problem.length, program.algebra.inputs
     widest = max(d.itemsize for d in problem.dtypes[:inputs])
-    if length == 1 or length * widest > LONGEST_BYTES or fills_tiles(problem, program):
+    fills = fills_tiles(problem, program) or (not invariant and _fills_eight(problem, program))
+    if length == 1 or length * widest > LONGEST_BYTES or fills:
         return None
     lanes = lanes_of(length, widest, inputs, len(problem.dtypes) > inputs)
     threads = max(THREADS, lanes)
@@ -126,11 +162,69 @@ def spans_stage(
     return spans_of(problem, program, results, rows, lanes, threads // WARP)
 
 
+def groups_stage(problem: Problem, program: Program, results: Dtypes) -> Spans | None:
+    """Groups of short columns as spans, or some columns of a larger group in pieces; None for longer ones.
+
+    Rows of a program's tensors are a power of two: as many as hold whole groups with the fewest left over.
+    """
+    length, inner, inputs = problem.length, problem.reduced_dims[0].output, program.algebra.inputs
+    size = length * sum(d.itemsize for d in problem.dtypes[:inputs])
+    lanes = power_above(math.ceil(length * inputs / EACH[2]))
+    if length == 1 or lanes > GROUP_LANES:
+        return None
+    slots, found = max(1, THREADS // lanes), list[tuple[float, int]]()
+    while slots * size <= 2 * SPAN_BYTES:
+        rows = slots // inner * inner
+        if rows and rows * size <= SPAN_BYTES:
+            held = min(1.0, slots * lanes * math.ceil(length / lanes) / (THREADS * HELD[0]))
+            found.append((-min(GROUPED, rows / slots) * held, rows))
+        slots *= 2
+    for _, rows in sorted(found):
+        stage = spans_of(problem, program, results, rows, lanes, THREADS // WARP)
+        if stage is not None:
+            return stage
+    return None if found else pieces_stage(problem, program, results, lanes)
+
+
+def pieces_stage(problem: Problem, program: Program, results: Dtypes, lanes: int) -> Spans | None:
+    """Some columns of a group at a time: the most that a program's threads hold, where few of its columns are none."""
+    inner, sizes = problem.reduced_dims[0].output, [d.itemsize for d in problem.dtypes]
+    if min(sizes) < PIECE_ELEMENT or lanes == GROUP_LANES:
+        return None
+    for columns in PIECE_COLUMNS:
+        filled = inner / (math.ceil(inner / columns) * columns)
+        if (
+            columns * lanes <= 2 * THREADS
+            and filled >= PIECE_FILLED
+            and columns * problem.length * sum(sizes) <= SPAN_BYTES
+        ):
+            return spans_of(problem, program, results, columns, lanes, THREADS // WARP, pieces=True)
+    return None
+
+
 def fills_tiles(problem: Problem, program: Program) -> bool:
     """Whether tiles of whole vectors have few lanes beyond a row's end: other plans are as fast then."""
-    size = max(d.itemsize for d in problem.dtypes[: program.algebra.inputs])
-    vectors, rest = divmod(problem.length * size, VECTOR_BYTES)
+    vectors, rest = _vectors(problem, program)
     return rest == 0 and (problem.length > WHOLE or vectors == power_above(vectors))
+
+
+def _fills_eight(problem: Problem, program: Program) -> bool:
+    """Whether eight lanes have whole vectors of rows that share a tensor, such as a weight: it is read once then."""
+    vectors, rest = _vectors(problem, program)
+    shared = program.algebra.inputs == 1 and not all(dense_tensors(problem))
+    size = vectors * VECTOR_BYTES
+    return (
+        shared
+        and rest == 0
+        and vectors % LINE_LANES == 0
+        and size >= SHARING_BYTES[problem.dtypes[0].itemsize]
+    )
+
+
+def _vectors(problem: Problem, program: Program) -> tuple[int, int]:
+    """Vectors of a row, and bytes beside them."""
+    size = max(d.itemsize for d in problem.dtypes[: program.algebra.inputs])
+    return divmod(problem.length * size, VECTOR_BYTES)
 
 
 def lanes_of(length: int, size: int, inputs: int, beside: bool) -> int:
@@ -164,22 +258,44 @@ def span_vectors(size: int, aligned: bool) -> int:
     return math.ceil(size / VECTOR_BYTES) + (not aligned)
 
 
+def piece_vectors(size: int, lanes: int, aligned: bool) -> int:
+    """Vectors from one piece of so many bytes to the next: a column's elements lie banks apart where threads share it."""
+    vectors, all_banks = span_vectors(size, aligned), BANKS * BANK_BYTES // VECTOR_BYTES
+    return vectors if lanes == 1 else vectors + (all_banks // lanes - vectors) % all_banks
+
+
 def spans_of(
-    problem: Problem, program: Program, results: Dtypes, rows: int, lanes: int, warps: int
+    problem: Problem,
+    program: Program,
+    results: Dtypes,
+    rows: int,
+    lanes: int,
+    warps: int,
+    pieces: bool = False,
 ) -> Spans | None:
     """So many rows a program, and lanes a row; None where the rows need more shared memory than a program declares."""
-    dense, elements = dense_tensors(problem), rows * problem.length
+    dense, inner = dense_tensors(problem), problem.reduced_dims[0].output
+    elements = rows * (1 if pieces else problem.length)  # of one piece of memory
     every = (*problem.dtypes, *results)
     alike = [a % VECTOR_BYTES == 0 for a in problem.aligned]  # as the results are
     aligned = all(begins for begins, flat in zip(alike, dense, strict=True) if flat)
     aligned = aligned and all(elements * d.itemsize % VECTOR_BYTES == 0 for d in every)
+    aligned = aligned and not (pieces and any(inner * d.itemsize % VECTOR_BYTES for d in every))
+
+    def room(dtype: torch.dtype) -> int:
+        size = elements * dtype.itemsize
+        vectors = (
+            problem.length * piece_vectors(size, lanes, aligned) if pieces else span_vectors(size, aligned)
+        )
+        return vectors * VECTOR_BYTES
+
     areas, result_areas = list[int](), list[int]()
     total, free = 0, list[tuple[int, int]]()
     for dtype, flat, begins in zip(problem.dtypes, dense, alike, strict=True):
         areas.append(total if flat else -1)
         if flat and begins:
             free.append((dtype.itemsize, total))
-        total += span_vectors(elements * dtype.itemsize, aligned) * VECTOR_BYTES * flat
+        total += room(dtype) * flat
     for dtype in results:
         # Where both begin alike, a result's elements take the places of elements that they are made of.
         place = next((p for p in free if p[0] == dtype.itemsize), None)
@@ -187,8 +303,10 @@ def spans_of(
         if place:
             free.remove(place)
         else:
-            total += span_vectors(elements * dtype.itemsize, aligned) * VECTOR_BYTES
+            total += room(dtype)
     if total > SHARED_BYTES:
         return None
     each, across = math.ceil(problem.length / lanes), lanes > 1 and program.begin is not None
-    return Spans(rows, lanes, each, warps, aligned, tuple(areas), tuple(result_areas), total, across)
+    return Spans(
+        rows, lanes, each, warps, aligned, tuple(areas), tuple(result_areas), total, across, inner, pieces
+    )

@@ -22,7 +22,7 @@ from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.ring_forms import LINE_VECTORS, RESERVED_BYTES, Rings
 from tilefold.planner.spans import Spans, dense_tensors
 from tilefold.planner.stripes import Stripes
-from tilefold.planner.view import VECTOR_BYTES, WARP
+from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Problem
 
 WAITS = 4  # for the turns of a row but its last one
@@ -167,7 +167,7 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     else:
         lanes = emit_lanes(program, stage.each, interpret, last=True)
     source = f"{rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
-    grid = launchable(math.ceil(problem.outputs / stage.block_outputs), problem.outputs, "reduce_map", "map")
+    grid = launchable(stage.programs(problem.outputs), problem.outputs, "reduce_map", "map")
     pointers = tuple(x[0] for x in inputs)
     arguments = (pointers, extras, results, outer_sizes, output_size, length, problem.outputs)
     return Call(step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
@@ -183,7 +183,9 @@ def _span_constants(stage: Spans, problem: Problem, row: Row) -> dict[str, Any]:
 
     whole = all(every * d.itemsize % VECTOR_BYTES == 0 for d in row.results)
     return {
-        "ROWS": stage.block_outputs,
+        "ROWS": power_above(stage.block_outputs),
+        "TAKEN": stage.block_outputs,
+        "INNER": 1 if stage.pieces else stage.inner,
         "LANES": stage.lanes,
         "EACH": stage.each,
         "MASKED": problem.length != stage.step,
@@ -199,6 +201,10 @@ def _span_constants(stage: Spans, problem: Problem, row: Row) -> dict[str, Any]:
         "Y_AREAS": stage.result_areas,
         "OWN": ring_of(stage.shared_bytes),
         "COME": "cp.async.wait_all; mov.u32 $0, 0;",
+        "PIECES": tuple(
+            stage.piece(d.itemsize) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)
+        ),
+        "Y_PIECES": tuple(stage.piece(d.itemsize) for d in row.results),
     }
 
 
