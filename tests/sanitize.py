@@ -50,8 +50,8 @@ PRODUCTS = (
     (300, 512, 128),
     (601, 1301, 401),
 )
-# Rows and columns held whole, aligned and not, in rings (by programs and clusters that walk, too), in spans (and pieces) and in windows:
-# also more programs than a chip runs at a time.
+# Rows and columns held whole, aligned and not, in rings (by programs and clusters that walk, too), in spans and pieces and in
+# windows: also more programs than a chip runs at a time.
 MAPS = (
     ((33, 1000), 1),
     ((9, 4099), 1),
