@@ -1,6 +1,7 @@
-"""How a product runs: three strategies, tiles and splits. Pure: nothing is measured or searched.
+"""How a product runs: four strategies, tiles and splits. Pure: nothing is measured or searched.
 
 strategy   launches   when
+fold       1 or 2     one row or one column in half precision that tiles load by elements: a fold's plan (`folded`)
 cublas     1 or 2     M x N fills the chip: torch's product as it is, or its float32 sums and a launch that finishes them
 whole      1          some tiles, K not split: a program finishes what it accumulated
 split      2          few tiles, large K: programs share K and leave partial products, a second launch, begun early,
@@ -21,6 +22,7 @@ from tilefold.caching import kept_outside_modes
 from tilefold.contract import cublas
 from tilefold.contract.costs import Costs, plan_us
 from tilefold.contract.epilogue import Epilogue
+from tilefold.contract.folded import can_fold, fold_problem, fold_program
 from tilefold.contract.operands import (
     EXACT_IN_FLOAT64,
     Contraction,
@@ -32,6 +34,8 @@ from tilefold.contract.plan import Asked, Candidate, Sizes, Tile
 from tilefold.contract.steps import nothing, product_plan
 from tilefold.contract.tiles import finish_of, packed_tiles_of, splits_of, spreading_bytes, tiles_of
 from tilefold.contract.tuned import costs_of, tuned_plan
+from tilefold.planner.choose import plan_fold
+from tilefold.planner.cost import FITTED
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.plan import Plan
 
@@ -99,7 +103,27 @@ def plan_tensors(
         finished=cublas.finishes(epilogue, a, b, extras),
         row=epilogue.row is not None,
     )
-    return problem, product_plan(chosen, problem, epilogue)
+    plan = product_plan(chosen, problem, epilogue)
+    if can_fold(problem, epilogue, guarantee):
+        return problem, _faster_fold(plan, problem, epilogue, device) or plan
+    return problem, plan
+
+
+def _faster_fold(product: Plan, problem: Contraction, epilogue: Epilogue, device: Device) -> Plan | None:
+    """The fold's plan, where it is expected to take less time than the product's."""
+    folded = fold_problem(problem)
+    plan = plan_fold(folded, fold_program(epilogue, problem.dtypes[0]), device, "run_to_run")
+    time_us = plan.time_us - (FITTED.launch_us - Costs().launch_us)
+    if not _is_faster(time_us, product):
+        return None
+    reason = f"{plan.reason}, about {time_us:.1f} us ({product.strategy} {product.time_us:.1f})"
+    return replace(plan, guarantee=product.guarantee, strategy="fold", reason=reason, time_us=time_us)
+
+
+def _is_faster(time_us: float, product: Plan) -> bool:
+    """Whether a fold takes less, its time as the products' model counts it: the models count a first launch in different
+    clocks, 5.9 and 3.4 us (docs/experiments/products-as-folds.md)."""
+    return time_us < product.time_us
 
 
 INVARIANT_ROWS = 64  # for so many rows "batch_invariant" plans, whatever there are

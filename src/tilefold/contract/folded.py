@@ -1,0 +1,62 @@
+"""A product of one row or one column as a fold: results [M] or [N] of K products of two inputs, one of them broadcast.
+
+    a [M, K] @ b [K, 1]   ->   fold along K of a[m, k] * b[k], which is the same for every m
+    a [1, K] @ b [K, N]   ->   fold along K of a[k] * b[k, n]
+
+A fold reads the matrix in whole vectors, whatever its width, and no tile is padded to 16 rows. The epilogue is the fold's
+projection, so it must take no extra tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.program import Program, specialize
+from tilefold.caching import kept_outside_modes
+from tilefold.contract.epilogue import Epilogue
+from tilefold.contract.operands import Contraction, loads_of_elements
+from tilefold.problem import Dim, Problem, by_stride, merged
+
+HALVES = (torch.float16, torch.bfloat16)
+_PRODUCTS = Monoid(
+    lambda x, y: x + y, 0, lift=lambda x, y: x * y, commutative=True, check=False, name="products"
+)
+
+
+def can_fold(problem: Contraction, epilogue: Epilogue, guarantee: str) -> bool:
+    """Whether a fold of this product is weighed: operands of half precision whose elements tiles would load one by one.
+
+    Of others no time tells that a fold is faster (docs/experiments/products-as-folds.md). With "batch_invariant" no plan may
+    depend on M.
+    """
+    return (
+        guarantee != "batch_invariant"
+        and 1 in (problem.rows.size, problem.columns.size)
+        and problem.depth.size > 0
+        and problem.dtypes[0] in HALVES
+        and not epilogue.elements
+        and epilogue.row is None
+        and any(loads_of_elements(problem))
+    )
+
+
+def fold_problem(problem: Contraction) -> Problem:
+    """The product's problem as a fold's: output dims in the order of memory, K, and nothing of length 1."""
+    kept = [d for d in problem.dims if d.size != 1]
+    outer = merged(by_stride([_of_operands(d) for d in kept if d.role == "map"]))
+    inner = tuple(_of_operands(d) for d in kept if d.role != "map")
+    return Problem((*outer, *inner), problem.dtypes[:2], problem.aligned[:2], problem.residues[:2])
+
+
+def _of_operands(dim: Dim) -> Dim:
+    return replace(dim, strides=dim.strides[:2])
+
+
+@kept_outside_modes(256)
+def fold_program(epilogue: Epilogue, operand: torch.dtype) -> Program:
+    """Products summed in float32 and finished by the epilogue, rounded once to the result's dtype."""
+    program = specialize(_PRODUCTS.total, (operand, operand))
+    return replace(program, project=epilogue.typed, outputs=(epilogue.result,))
