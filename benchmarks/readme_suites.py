@@ -28,7 +28,7 @@ from tilefold.bench.summary import (
 
 SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes", "products")
 OWN = ("three launches",)  # other forms of ours
-BEFORE = {"shapes": "before the planner's last changes"}  # runs that led to a change
+BEFORE = {"shapes": "before the last change of scans' plans"}  # runs that led to a change
 # A row of the README for each: the suite, and the name of its case.
 SHOWN = (
     ("normalize", "softmax dim1 16384x8192 bf16"),

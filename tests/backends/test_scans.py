@@ -287,6 +287,27 @@ def test_ptx_stores_whole_sectors_along_a_far_dim(shape: tuple[int, ...]) -> Non
     assert moved.sectors <= 1.3 * math.ceil(x.nbytes / 32)
 
 
+def test_short_rows_in_groups_of_a_few_are_counted_along_the_longest_dim() -> None:
+    few = torch.empty((9000, 24, 16), device="meta")[:, 5:13]
+    assert [d.size for d in scans.scan_problem([few], 2, "run_to_run").output_dims] == [8, 9000]
+    assert [d.size for d in scans.scan_problem([few], 2, "batch_invariant").output_dims] == [9000, 8]
+    many = torch.empty((9000, 90, 16), device="meta")[:, 5:85]
+    long = torch.empty((9000, 24, 2000), device="meta")[:, 5:13]
+    for x in (many, long):
+        assert scans.scan_problem([x], 2, "run_to_run").output_dims[0].size == 9000
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+def test_ptx_of_short_rows_in_groups_of_a_few(guarantee: str) -> None:
+    x = torch.randint(-5, 6, (150, 9, 16)).float()[:, 2:5]
+    program = programs.specialize(monoids.SUM.total, (torch.float32,))
+    problem = scans.scan_problem([x], 2, guarantee)
+    (call,) = calls_of(scans.plan_scan(problem, program, Work(), H200, guarantee), problem, program)
+    result = torch.full(tuple(x.shape), float("nan"))
+    run_call(call, [x], [result], architecture=90)
+    assert torch.equal(result, x.cumsum(2))
+
+
 def test_what_shared_rows_and_columns_take() -> None:
     def tile(
         rows: int, length: int, dtype: torch.dtype = torch.float32, monoid: Monoid = monoids.SUM, dim: int = 1

@@ -295,8 +295,8 @@ OPERATIONS = (
     Mutant(
         "what a row's last thread has beyond its end is written",
         "backends/triton/kernels/map_spans.py",
-        "put(base + AFTER * size, element, some, y.dtype.element_ty, MASKED)",
-        "put(base + AFTER * size, element, some, y.dtype.element_ty, False)",
+        "put(place, element, some, y.dtype.element_ty, MASKED)",
+        "put(place, element, some, y.dtype.element_ty, False)",
         ("tests/test_spans.py::test_softmax[eight threads a row]",),
     ),
     Mutant(
@@ -309,9 +309,30 @@ OPERATIONS = (
     Mutant(
         "rows at a distance from each other are read as a span",
         "planner/spans.py",
-        "inner.strides[i] == 1 and [d.strides[i] for d in problem.output_dims] == steps",
-        "inner.strides[i] == 1",
+        "inner.strides[i] == inner.output and [d.strides[i] for d in problem.output_dims] == steps",
+        "inner.strides[i] == inner.output",
         ("tests/test_spans.py::test_what_is_no_span[rows apart]",),
+    ),
+    Mutant(
+        "pieces of columns of odd width all begin as the first one does",
+        "backends/triton/kernels/map_spans.py",
+        "own = (lead + number * (inner % RUN)) & (RUN - 1)",
+        "own = lead + number * 0",
+        ("tests/test_spans.py::test_columns_in_pieces[of odd width]",),
+    ),
+    Mutant(
+        "the last block of columns writes beyond its group",
+        "backends/triton/kernels/map_spans.py",
+        "present = tl.minimum(output_size - column, TAKEN).to(tl.int32)",
+        "present = tl.minimum(output_size, TAKEN).to(tl.int32)",
+        ("tests/test_spans.py::test_columns_in_pieces[blocks, the last one in part]",),
+    ),
+    Mutant(
+        "columns of a group are taken for rows",
+        "backends/triton/kernels/map_spans.py",
+        "place = lead + (row // INNER) * (INNER * length) + row % INNER + at * INNER + AFTER * INNER",
+        "place = lead + row * length + at + AFTER",
+        ("tests/test_spans.py::test_groups_of_columns[a thread a column]",),
     ),
     # ---------------------------------------------------------------------------------- maps of rows that begin anywhere
     Mutant(

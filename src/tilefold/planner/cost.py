@@ -131,8 +131,8 @@ class Cost:
 # Limits of an SM, the same for compute capability 8.0, 9.0 and 10.0 (CUDA C++ Programming Guide).
 SM_WARPS, SM_PROGRAMS, SM_REGISTERS, SYSTEM_BYTES = 64, 32, 65536, 1024
 MOST_REGISTERS = 255.0  # of a thread
-# Times the registers expected of a row absorbed as one block that begins between two vectors: 153 for 100, 149 for 99, 79 for 59
-# and 80 for 62 as compiled for sm_90 (var, logsumexp; docs/experiments/planner-model.md).
+# Times the registers expected of a row absorbed as one block that begins between two vectors: 153 for 100, 149 for 99, 79 for
+# 59 and 80 for 62 as compiled for sm_90 (var, logsumexp; docs/experiments/planner-model.md).
 MASKED_BLOCK = 1.4
 SECTORS_A_CLOCK = 4  # that an SM's cache delivers: 128 bytes
 _SPACE = tuple(fitted.REGISTERS.get(name, 0.0) for name in REGISTERS)

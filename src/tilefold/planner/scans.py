@@ -12,6 +12,7 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import narrowed
+from tilefold.planner.maps import FEW_ROWS
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, count, names
 from tilefold.planner.view import WARP, View, power_above, power_below, view_of
 from tilefold.problem import Dim, Problem, canonical
@@ -78,6 +79,7 @@ LEAST_SHARES, SHARES_AN_SM = (
 )  # whole ones of a row, and in all, from which on rows are shared that could be walked
 WIDE_COLUMN_BYTES, WIDE_COLUMN_CHUNK = 128, 32  # of a tile of shared columns of two bytes, where many run
 WIDE_COLUMNS_AN_SM = 5  # such tiles
+SHORT_ROW_BYTES = 4 << 10  # a program takes several rows that are shorter
 KEPT_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2
 PAUSE_NS = 0  # before words that are not there are looked at again
 
@@ -164,7 +166,7 @@ def scan_problem(tensors: Sequence[torch.Tensor], dim: int, guarantee: str) -> P
     batches = guarantee == "batch_invariant"
     made = canonical(tensors, (dim,), ordered=True, batches=batches, role="scan", whole=True)
     if made.reduced_dims:
-        return made if batches else _results_last(made)
+        return made if batches else _rows_along(_results_last(made))
     return replace(made, dims=(*made.dims, Dim("scan", 1, (0,) * len(made.dtypes), 0, 1)))
 
 
@@ -181,6 +183,24 @@ def _results_last(problem: Problem) -> Problem:
         return problem
     others = tuple(d for d in problem.output_dims if d is not near[0])
     return replace(problem, dims=(*others, near[0], scanned))
+
+
+def _rows_along(problem: Problem) -> Problem:
+    """Short rows counted along the longest of their dims, not along a short last one: a program takes several neighbours.
+
+    As `maps.rows_along` does. With eight along the last dim 120 of a program's 128 rows would be none.
+    """
+    (scanned,) = problem.reduced_dims
+    *outer, last = problem.output_dims or (None,)
+    size = scanned.size * max(d.itemsize for d in problem.dtypes)
+    apart = set(scanned.strides) != {1} or scanned.output != 1
+    if last is None or not outer or last.size >= FEW_ROWS or apart or size >= SHORT_ROW_BYTES:
+        return problem
+    longest = max(outer, key=lambda d: d.size)
+    if longest.size <= last.size:
+        return problem
+    others = tuple(d for d in problem.output_dims if d is not longest)
+    return replace(problem, dims=(*others, longest, scanned))
 
 
 def plan_scan(
