@@ -9,6 +9,7 @@ projection, so it must take no extra tensors.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -18,7 +19,7 @@ from tilefold.algebra.program import Program, specialize
 from tilefold.caching import kept_outside_modes
 from tilefold.contract.epilogue import Epilogue
 from tilefold.contract.operands import Contraction, loads_of_elements
-from tilefold.problem import Dim, Problem, by_stride, merged
+from tilefold.problem import Problem, by_stride, merged
 
 HALVES = (torch.float16, torch.bfloat16)
 _PRODUCTS = Monoid(
@@ -27,14 +28,14 @@ _PRODUCTS = Monoid(
 
 
 def can_fold(problem: Contraction, epilogue: Epilogue, guarantee: str) -> bool:
-    """Whether a fold of this product is weighed: operands of half precision whose elements tiles would load one by one.
+    """Whether a fold of this product is weighed: one matrix of half precision, some of whose elements tiles load one by one.
 
-    Of others no time tells that a fold is faster (docs/experiments/products-as-folds.md). With "batch_invariant" no plan may
-    depend on M.
+    With "batch_invariant" no plan may depend on M.
     """
     return (
         guarantee != "batch_invariant"
         and 1 in (problem.rows.size, problem.columns.size)
+        and problem.batches == 1
         and problem.depth.size > 0
         and problem.dtypes[0] in HALVES
         and not epilogue.elements
@@ -43,16 +44,24 @@ def can_fold(problem: Contraction, epilogue: Epilogue, guarantee: str) -> bool:
     )
 
 
-def fold_problem(problem: Contraction) -> Problem:
-    """The product's problem as a fold's: output dims in the order of memory, K, and nothing of length 1."""
-    kept = [d for d in problem.dims if d.size != 1]
-    outer = merged(by_stride([_of_operands(d) for d in kept if d.role == "map"]))
-    inner = tuple(_of_operands(d) for d in kept if d.role != "map")
-    return Problem((*outer, *inner), problem.dtypes[:2], problem.aligned[:2], problem.residues[:2])
+def fold_of(problem: Contraction, epilogue: Epilogue) -> tuple[Problem, Program]:
+    """The product as a fold: output dims in the order of memory, K, and nothing of length 1."""
+    kept = [replace(d, strides=d.strides[:2]) for d in problem.dims if d.size != 1]
+    outer = merged(by_stride([d for d in kept if d.role == "map"]))
+    dims = (*outer, *(d for d in kept if d.role != "map"))
+    dtypes, residues = problem.dtypes[:2], problem.residues[:2]
+    return Problem(dims, dtypes, _aligned(problem), residues), fold_program(epilogue, dtypes[0])
 
 
-def _of_operands(dim: Dim) -> Dim:
-    return replace(dim, strides=dim.strides[:2])
+def _aligned(problem: Contraction) -> tuple[int, ...]:
+    """What divides the operands' addresses. Where both are read along K, no more than divides either one's rows: a tile that
+    two operands load in vectors of different lengths passes through shared memory."""
+    aligned, size = problem.aligned[:2], problem.dtypes[0].itemsize
+    if problem.depth.strides[:2] != (1, 1):
+        return aligned
+    others = [d for d in problem.dims[:-1] if d.size > 1]
+    common = math.gcd(*aligned, *(step * size for d in others for step in d.strides[:2]))
+    return common, common
 
 
 @kept_outside_modes(256)

@@ -13,9 +13,6 @@ from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase
 from tilefold.backends.triton.kernels.clusters import meeting
 from tilefold.backends.triton.prelude import prelude
-from tilefold.contract.epilogue import Epilogue
-from tilefold.contract.folded import fold_problem, fold_program
-from tilefold.contract.operands import Contraction
 from tilefold.contract.row import Row
 from tilefold.planner.blocks import Blocks
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
@@ -33,12 +30,9 @@ PARTS_TOGETHER = 4096  # states that a program combines at once: a few a thread
 
 
 def folding_call(
-    step: Launch, plan: Plan, problem: Problem, computation: Program | Row | Epilogue, interpret: bool
+    step: Launch, plan: Plan, problem: Problem, computation: Program | Row, interpret: bool
 ) -> Call:
-    """One launch of a fold, of a plan's own, of its rows or of a product of one row or column."""
-    if isinstance(computation, Epilogue):
-        assert isinstance(problem, Contraction)
-        computation, problem = fold_program(computation, problem.dtypes[0]), fold_problem(problem)
+    """One launch of a fold, of a plan's own or of its rows."""
     if isinstance(computation, Row):
         problem = folding(problem, computation.program, plan.guarantee)
         computation = computation.program
