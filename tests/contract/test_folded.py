@@ -151,14 +151,20 @@ def test_the_fold_is_planned(shape: tuple[int, int, int]) -> None:
 
 def test_what_is_no_fold() -> None:
     """Rows and columns of other dtypes or guarantees, with extra tensors or a row's fold, of batches; and what tiles take as
-    soon: few bytes, and rows whose neighbours they copy as vectors."""
+    soon: few bytes, rows whose neighbours they copy as vectors, and large matrices of odd rows."""
     a, b = meta(21, 1192), meta(1192, 1)
     assert planned(a, b, guarantee="batch_invariant").strategy != "fold"
     assert planned(a, b, bias=meta(21, 1)).strategy != "fold"
     assert planned(a, b, row=(tilefold.monoids.SUM, None)).strategy != "fold"
     assert planned(a.float(), b.float()).strategy != "fold"
     assert planned(a.expand(4, 21, 1192), b.expand(4, 1192, 1)).strategy != "fold"
-    for rows, columns, depth in [(192, 1, 48), (1, 1000, 8192), (2, 64, 1192), (1632, 2, 4952)]:
+    for rows, columns, depth in [
+        (192, 1, 48),
+        (1, 1000, 8192),
+        (2, 64, 1192),
+        (1632, 2, 4952),
+        (1, 3001, 50001),
+    ]:
         assert planned(meta(rows, depth), meta(depth, columns)).strategy != "fold"
 
 
@@ -213,7 +219,7 @@ def test_results_are_rounded_as_by_tiles(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "width"),
-    [((1632, 1, 4952), "v4.b32"), ((8, 1, 84253), "b16"), ((1632, 1, 4953), "b16")],
+    [((1632, 1, 4952), "v4.b32"), ((8, 1, 84253), "b16"), ((600, 1, 4953), "b16")],
     ids=str,
 )
 def test_both_operands_of_a_row_are_loaded_alike(shape: tuple[int, int, int], width: str) -> None:

@@ -22,13 +22,16 @@ from tilefold.contract.operands import Contraction, loads_of_elements
 from tilefold.problem import Problem, by_stride, merged
 
 HALVES = (torch.float16, torch.bfloat16)
+# Of a matrix whose own elements tiles load one by one: of larger ones the products' model expects too much, 160 us of
+# 1x3001x50001 where a plan near it took 117 (docs/experiments/products-as-folds.md).
+LOOSE_BYTES = 1 << 23
 _PRODUCTS = Monoid(
     lambda x, y: x + y, 0, lift=lambda x, y: x * y, commutative=True, check=False, name="products"
 )
 
 
 def can_fold(problem: Contraction, epilogue: Epilogue, guarantee: str) -> bool:
-    """Whether a fold of this product is weighed: one matrix of half precision, some of whose elements tiles load one by one.
+    """Whether a fold of this product is weighed: one matrix of half precision, where tiles load some elements one by one.
 
     With "batch_invariant" no plan may depend on M.
     """
@@ -40,8 +43,16 @@ def can_fold(problem: Contraction, epilogue: Epilogue, guarantee: str) -> bool:
         and problem.dtypes[0] in HALVES
         and not epilogue.elements
         and epilogue.row is None
-        and any(loads_of_elements(problem))
+        and _is_loose_enough(problem)
     )
+
+
+def _is_loose_enough(problem: Contraction) -> bool:
+    """Whether tiles load elements of the row or column one by one, or of the matrix where it is no larger than timed ones."""
+    loose = loads_of_elements(problem)
+    matrix = 1 if problem.rows.size == 1 else 0
+    size = problem.outputs * problem.depth.size * problem.dtypes[0].itemsize
+    return any(loose) and not (loose[matrix] and size > LOOSE_BYTES)
 
 
 def fold_of(problem: Contraction, epilogue: Epilogue) -> tuple[Problem, Program]:
