@@ -1,9 +1,10 @@
 """Fit the cost model's numbers to times that tune_products.py or sample_products.py took, and put them into the chip's table.
 
     PYTHONPATH=src python benchmarks/fit_products.py tune-*.json --table src/tilefold/contract/tables/nvidia-h200.json
-    PYTHONPATH=src python benchmarks/fit_products.py sample-*.jsonl
+    PYTHONPATH=src python benchmarks/fit_products.py sample-*.jsonl products.json decompose-k.json --numbers launch_us,waited
 
-Times of a sample are those of a cold call, times of a search those in a CUDA graph: a fit is of one kind.
+Times of a sample and of a suite's results are those of a cold call, times of a search those in a CUDA graph: a fit is of one
+kind. With `--numbers` no others are moved.
 Of each shape those plans count that the planner weighs, the more the nearer they are to the fastest plan that was found,
 which may be none of them. Minimized is the mean square of log(model / measured), then that and how much slower the plans are
 that the model would choose. No GPU is needed; two minutes for 66 shapes.
@@ -14,24 +15,29 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tilefold.bench.cases import DTYPES
 from tilefold.contract import tuned
 from tilefold.contract.choose import candidates
 from tilefold.contract.costs import Costs, plan_us
-from tilefold.contract.plan import Asked, Candidate, Sizes
-from tilefold.planner.device import Device
+from tilefold.contract.operands import canonical_product, loads_of_elements, neighbours_across
+from tilefold.contract.plan import Asked, Candidate, Sizes, Tile
+from tilefold.contract.tiles import finish_of
+from tilefold.planner.device import H200, Device
 
 FAR = 1.7  # times the fastest plan's time: slower ones are no choice
 NEAR = 0.2  # of the fastest time: how far a plan is from it that counts a third
 SHARP = 0.06  # of the fastest time: how far apart two plans are expected before one is surely taken
 CHOICE = 0.02  # what the choice counts beside the mean square
+NUMBERS = tuple(f.name for f in fields(Costs))
 STEPS = (1.5, 1.2, 1.07, 1.02)  # factors by which a number is moved, one after the other
 
 
@@ -57,10 +63,11 @@ def read_logs(paths: Sequence[Path]) -> list[Timed]:
                 _timed(line, Device(**line["device"]), "cold_us")
                 for line in map(json.loads, text.splitlines())
             ]
+        elif "suite" in (document := json.loads(text)):
+            found = [timed for case in document["cases"] for timed in _of_suite(case)]
         else:
-            document = json.loads(text)
             found = [_timed(shape, Device(**document["device"]), "time_us") for shape in document["shapes"]]
-        shapes += [timed for timed in found if timed.plans]
+        shapes += [timed for timed in found if timed.plans or timed.cublas]
     return shapes
 
 
@@ -75,6 +82,36 @@ def _timed(shape: dict[str, Any], device: Device, clock: str) -> Timed:
     fastest_us = min((plan.time_us for plan in ours), default=math.inf)
     near = tuple(p for p in ours if p.decisions in weighed and p.time_us <= FAR * fastest_us)
     return Timed(sizes, asked, device, near, tuple(e.plan for e in entries if not e.plan.tile), fastest_us)
+
+
+NOTE = re.compile(r"(?:pack:(a?b?),\S+ \+ )?(?:tiles|split|whole):m(\d+),n(\d+),k(\d+),w(\d+),p(\d+),s(\d+)")
+
+
+def _of_suite(case: dict[str, Any]) -> Iterator[Timed]:
+    """What a suite's results say of one product: the time of the plan that was taken, and cuBLAS's, each by itself."""
+    rows, columns, depth = case["shape"][-3:]
+    dtype, relu = DTYPES[case["dtype"]], case["operation"].endswith("+relu")
+    a, b = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((rows, depth), (depth, columns)))
+    problem = canonical_product(a, b, [])
+    lie = loads_of_elements(problem), neighbours_across(problem)
+    sizes = Sizes(rows, columns, depth, 1, dtype.itemsize, *lie)
+    asked = Asked(dtype, finished=not relu)
+    for measured in case["measurements"]:
+        if not measured["time_us"] or measured["variant"] not in ("ours", "torch"):
+            continue
+        time_us, note = measured["time_us"]["median_us"], NOTE.match(measured["plan"])
+        if measured["variant"] == "torch" and min(rows, columns) > 1:
+            finish = finish_of(sizes, 1) if relu else None
+            plan = Candidate("cublas", finish=finish, time_us=time_us)
+            yield Timed(sizes, asked, H200, (), (plan,), time_us)
+        elif measured["variant"] == "ours" and note:
+            packed, *numbers = note.groups(default="")
+            *tile, splits = map(int, numbers)
+            finish = finish_of(sizes, splits) if splits > 1 else None
+            plan = Candidate("split" if finish else "whole", Tile(*tile), splits, finish, time_us=time_us)
+            chained = "chained" in measured["plan"]
+            plan = replace(plan, packed=("a" in packed, "b" in packed), chained=chained)
+            yield Timed(sizes, asked, H200, (plan,), (), time_us)
 
 
 def error(costs: Costs, shapes: Sequence[Timed]) -> float:
@@ -95,6 +132,7 @@ def expected(costs: Costs, shapes: Sequence[Timed]) -> float:
     Of plans that the model holds for alike, each may be taken: smoother than `regret`, and blind to chance.
     """
     total = 0.0
+    shapes = [shape for shape in shapes if shape.plans]
     for shape in shapes:
         times = [plan_us(plan, shape.sizes, shape.asked, shape.device, costs) for plan in shape.plans]
         least = min(times)
@@ -113,18 +151,23 @@ def regret(costs: Costs, shapes: Sequence[Timed]) -> list[float]:
     """For each shape, the time of the plan of ours that the model would take over that of the fastest."""
     found = []
     for shape in shapes:
+        if not shape.plans:
+            continue
         taken = min(shape.plans, key=lambda p: plan_us(p, shape.sizes, shape.asked, shape.device, costs))
         found.append(taken.time_us / shape.fastest_us)
     return found
 
 
-def fit(shapes: Sequence[Timed], costs: Costs | None = None) -> Costs:
+def fit(shapes: Sequence[Timed], numbers: Sequence[str] = NUMBERS) -> Costs:
     """The numbers that explain the times, then those near them that choose best."""
-    return descend(badness, shapes, descend(error, shapes, costs or Costs()))
+    return descend(badness, shapes, descend(error, shapes, Costs(), numbers), numbers)
 
 
 def descend(
-    minimized: Callable[[Costs, Sequence[Timed]], float], shapes: Sequence[Timed], best: Costs
+    minimized: Callable[[Costs, Sequence[Timed]], float],
+    shapes: Sequence[Timed],
+    best: Costs,
+    numbers: Sequence[str] = NUMBERS,
 ) -> Costs:
     """One number after the other is moved by smaller and smaller factors while what is minimized falls."""
     least = minimized(best, shapes)
@@ -132,7 +175,7 @@ def descend(
         moved = True
         while moved:
             moved = False
-            for name in (f.name for f in fields(Costs)):
+            for name in numbers:
                 for factor in (step, 1 / step):
                     other = replace(best, **{name: getattr(best, name) * factor})
                     if (found := minimized(other, shapes)) < least * (1 - 1e-4):
@@ -145,9 +188,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("logs", type=Path, nargs="+")
     parser.add_argument("--table", type=Path, help="the table whose costs are replaced")
+    parser.add_argument("--numbers", default=",".join(NUMBERS), help="those that may move, by commas")
     options = parser.parse_args(arguments)
     shapes = read_logs(options.logs)
-    fitted = fit(shapes)
+    fitted = fit(shapes, options.numbers.split(","))
     for name, costs in (("defaults", Costs()), ("fitted", fitted)):
         ratios = sorted(regret(costs, shapes))
         near = sum(ratio <= 1.05 for ratio in ratios)

@@ -52,6 +52,13 @@ def executed(
     return results
 
 
+def unalike(m: int, n: int, dtype: torch.dtype, how: str) -> torch.Tensor:
+    """Rows that begin at other places between two vectors than their results: by their address, or by their distance."""
+    if how == "address":
+        return torch.randn(m * n + 3).to(dtype)[3:].view(m, n)
+    return torch.randn(m, n + 7).to(dtype)[:, 2 : n + 2]
+
+
 def rows_of_numbers(m: int, n: int, dtype: torch.dtype) -> torch.Tensor:
     """No row's results are another's."""
     return (torch.randn(m, n) + torch.arange(m)[:, None] % 5).to(dtype)
@@ -113,6 +120,21 @@ def test_what_rows_fold_to_where_numbers_are_none() -> None:
     x[0], x[1, 700:], x[2, 1500], x[3, 0], x[4, 1:] = -INF, -INF, INF, NAN, -INF
     (got,) = executed(*kept(_shares, False), [x], (64, 4, 2))
     check(got, torch.softmax(x.double(), 1))
+
+
+@pytest.mark.parametrize("how", ["address", "distance"])
+@pytest.mark.parametrize(
+    "name", ["one turn", "two turns", "of 4 bytes, two programs", "three programs", "rows of half a vector"]
+)
+def test_rows_and_results_that_begin_at_different_places(name: str, how: str) -> None:
+    (m, n), dtype, form = FORMS[name]
+    x, r, weight = unalike(m, n, dtype, how), rows_of_numbers(m, n, dtype), torch.randn(n).to(dtype)
+    got, added = executed(*kept(_norms, "rms_norm", n, 1e-5, (True, False), True), [x, r, weight], form)
+    total = x.double() + r.double()
+    check(got, F.rms_norm(total, (n,), weight.double(), 1e-5))
+    check(added, total)
+    (shares,) = executed(*kept(_shares, False), [x], form)
+    check(shares, torch.softmax(x.double(), 1))
 
 
 def test_in_place() -> None:
@@ -185,6 +207,38 @@ def test_odd_rows_that_neither_rings_nor_blocks_hold() -> None:
     stage = planned((2500, 25001), FP32, "rms_norm")
     assert isinstance(stage, OffsetRows)
     assert stage.lanes == 128
+
+
+def apart(x: torch.Tensor, beside: int, inputs: int = 1) -> Any:
+    """What is planned of rows of memory of their own, as they lie, beside so many weights."""
+    n, both = x.shape[1], [x, torch.empty(x.shape, dtype=x.dtype)][:inputs]
+    which = (beside > 0, beside > 1)
+    monoid, apply = kept(_norms, "layer_norm", n, 1e-5, which, inputs > 1) if beside else kept(_shares, False)
+    extras = [torch.empty(n, dtype=x.dtype).expand(x.shape)] * beside
+    row = make_row_map(monoid.total, apply, (x.dtype,) * inputs, (x.dtype,) * beside)
+    return RowMap(row, (1,), "run_to_run", tuple(x.shape)).plan([*both, *extras], H200, library=False)[1]
+
+
+def test_norms_of_rows_that_begin_at_other_places_than_their_results() -> None:
+    for how in ("address", "distance"):
+        stage = apart(unalike(500, 6001, BF16, how), 1, inputs=2).stages[0]
+        assert isinstance(stage, OffsetRows)
+        assert stage.shared_bytes <= 227 << 10
+    # As fast by single elements: 32 bits, what has no extra tensor; short rows are spans or blocks.
+    assert not isinstance(apart(unalike(500, 6001, FP32, "address"), 1).stages[0], OffsetRows)
+    assert not isinstance(apart(unalike(500, 6001, BF16, "address"), 0).stages[0], OffsetRows)
+    assert not isinstance(apart(unalike(500, 701, BF16, "distance"), 1).stages[0], OffsetRows)
+
+
+@pytest.mark.parametrize(("n", "dtype", "inputs"), [(700_001, BF16, 1), (200_001, FP32, 2)], ids=str)
+def test_a_cluster_holds_what_would_be_read_twice_by_single_elements(
+    n: int, dtype: torch.dtype, inputs: int
+) -> None:
+    stage = apart(unalike(9, n, dtype, "address"), inputs - 1, inputs).stages[0]
+    assert isinstance(stage, OffsetRows)
+    assert stage.splits == 16
+    assert stage.shared_bytes <= 227 << 10
+    assert stage.step >= stage.share
 
 
 @pytest.mark.parametrize(

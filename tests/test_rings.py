@@ -298,8 +298,11 @@ def planned_for(call: str, shape: tuple[int, int], dtype: torch.dtype, guarantee
         1 << 20,
     ],
 )
-def test_planned_rings_hold_a_row_in_an_sms_memory(length: int, call: str, dtype: torch.dtype) -> None:
-    plan = planned_for(call, (4096, length), dtype)
+@pytest.mark.parametrize("rows", [3, 4096])
+def test_planned_rings_hold_a_row_in_an_sms_memory(
+    rows: int, length: int, call: str, dtype: torch.dtype
+) -> None:
+    plan = planned_for(call, (rows, length), dtype)
     stage = plan.stages[0]
     if not isinstance(stage, Rings):
         return
@@ -358,6 +361,33 @@ def test_a_part_of_rows_longer_than_rings_is_read_twice(call: str, dtype: torch.
     assert isinstance(stage, Rings)
     assert stage.depth < stage.turns
     assert not isinstance(planned_for(call, (256, 1 << 22), dtype).stages[0], Rings)
+
+
+@pytest.mark.parametrize("length", [314141, 314144, 500000])
+@pytest.mark.parametrize("rows", [1, 9, 24])
+def test_a_cluster_shares_each_of_few_long_rows(rows: int, length: int) -> None:
+    stage = planned_for("rms_norm+residual", (rows, length), BF16).stages[0]
+    assert isinstance(stage, Rings)
+    assert 8 < stage.splits <= H200.cluster
+    assert stage.registers * stage.lanes <= SM_REGISTERS
+    # Longer ones are read twice.
+    assert not isinstance(planned_for("rms_norm+residual", (rows, 1 << 22), BF16).stages[0], Rings)
+
+
+def test_few_rows_executed() -> None:
+    x, r, weight = torch.randn(2, 24007).to(BF16), torch.randn(2, 24007).to(BF16), torch.randn(24007).to(BF16)
+    monoid, apply = kept(_norms, "rms_norm", 24007, 1e-5, (True, False), True)
+    row = make_row_map(monoid.total, apply, (BF16, BF16), (BF16,))
+    request = RowMap(row, (1,), "run_to_run", (2, 24007))
+    tensors = [x, r, weight.expand(2, 24007)]
+    problem, plan = request.plan(tensors, H200, library=False)
+    assert plan.stages[0].splits > 8
+    results = [torch.empty(s, dtype=d) for s, d in request.results]
+    outcomes = run_plan(plan, problem, row, tensors, results, 90)
+    assert not any(race.differing for o in outcomes for race in races(o))
+    total = x.double() + r.double()
+    check(results[0], F.rms_norm(total, (24007,), weight.double(), 1e-5))
+    check(results[1], total)
 
 
 def test_a_row_longer_than_a_ring_in_place() -> None:

@@ -274,3 +274,36 @@ def test_a_sample_is_fitted_by_its_cold_times(tmp_path: Path) -> None:
     assert timed.sizes == stand.sizes
     assert timed.asked == stand.asked
     assert fit_products.error(true, [timed]) < 1e-6 < fit_products.error(Costs(), [timed])
+
+
+def test_a_suites_results_are_fitted_by_their_cold_times(tmp_path: Path) -> None:
+    """Of two products what ours and cuBLAS took; other numbers than those named stay."""
+
+    def measured(variant: str, time_us: float, note: str) -> dict[str, object]:
+        return {"variant": variant, "time_us": {"median_us": time_us}, "plan": note}
+
+    ours = "pack:ab,1x1024+1x1024,w4 + tiles:m64,n128,k64,w4,p4,s4 + finish:x128,l4,w2 overlap"
+    cases = [
+        {
+            "shape": [119, 2107, 10071], "dtype": "fp16", "operation": "matmul",
+            "measurements": [measured("ours", 65.4, ours), measured("torch", 55.6, "eager")],
+        },
+        {
+            "shape": [8, 16, 64], "dtype": "bf16", "operation": "matmul+relu",
+            "measurements": [
+                measured("ours", 5.5, "tiles:m16,n16,k64,w2,p4,s1 chained"),
+                {"variant": "torch", "time_us": None, "plan": None},
+            ],
+        },
+    ]  # fmt: skip
+    path = tmp_path / "suite.json"
+    path.write_text(json.dumps({"suite": "products", "cases": cases}))
+    packed, cublas, small = fit_products.read_logs([path])
+    assert packed.sizes.loose == (True, True)
+    assert packed.plans[0].packed == (True, True)
+    assert (packed.plans[0].splits, packed.plans[0].strategy, cublas.cublas[0].time_us) == (4, "split", 55.6)
+    assert (small.plans[0].chained, small.asked.finished, small.sizes.loose) == (True, False, (False, False))
+    fitted = fit_products.fit([packed, cublas, small], ["launch_us", "cublas_us"])
+    moved = {name for name, value in asdict(fitted).items() if value != asdict(Costs())[name]}
+    assert moved <= {"launch_us", "cublas_us"}
+    assert fit_products.error(fitted, [small]) < fit_products.error(Costs(), [small])

@@ -41,6 +41,8 @@ SHAPES = [
     ("softmax", (4096, 65536), FP32, 0),
     ("softmax", (4096, 65536), BF16, 0),
     ("rms_norm+residual", (16384, 8192), BF16, 1),
+    ("rms_norm+residual", (17, 314141), BF16, 1),
+    ("layer_norm+residual", (17, 400000), FP32, 1),
 ]
 MORE = [
     (operation, shape, dtype, dim)

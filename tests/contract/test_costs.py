@@ -19,9 +19,9 @@ FAST = 1e12
 NOTHING = Costs(
     launch_us=0, next_us=0, dependent_us=0, chained_us=0, crowded_us=0, full_us=0, share_us=0, warp_us=0, latency_us=0,
     waited=0, load_us=0, step_us=0, flight_us=0, piece_bytes=0, element_us=0, issue_us=0,
-    core_gb_per_s=FAST, core_tflops=FAST, mma_tflops=FAST, vector_tflops=FAST,
+    core_gb_per_s=FAST, l2_gb_per_s=FAST, core_tflops=FAST, mma_tflops=FAST, vector_tflops=FAST,
     vector_warp_tflops=FAST, few=0, wgmma_us=0, mma_us=0, unhidden=0, partial_gb_per_s=FAST, finish_gb_per_s=FAST,
-    meet_us=0, cublas_us=0, cublas_tflops=FAST, cublas_loose=1, cublas_deep_us=0,
+    meet_us=0, cublas_us=0, cublas_tflops=FAST, cublas_loose=1, cublas_deep_us=0, cublas_memory=1,
 )  # fmt: skip
 BF16 = Asked(torch.bfloat16)
 TILE = Tile(16, 16, 64, 1, 4)
@@ -147,15 +147,27 @@ def test_short_pieces_of_memory_cost_more_than_they_have() -> None:
     assert len(set(alone)) == 1
 
 
+def test_what_programs_read_through_the_l2_takes_its_time() -> None:
+    """Four tiles of 16 x 16 read 2 x 16 x 6400 elements each, 1.6 MB in all: at 100 GB/s 16 us, or 2 us of way each step."""
+    sizes, plan = Sizes(32, 32, 6400, 1, 2), Candidate("whole", TILE)
+    assert cost(plan, sizes, l2_gb_per_s=100.0) == pytest.approx(16.384, rel=1e-6)
+    # Of 100 steps three are on their way at a time.
+    assert cost(plan, sizes, flight_us=3.0) == pytest.approx(100.0, rel=1e-6)
+
+
 def test_cublas_takes_longer_where_elements_are_loaded_one_by_one() -> None:
-    """A tile of 128 x 128 x 10,000 on 100 SMs of a teraflop, a quarter longer where waves are not full: 4.096 us."""
+    """A tile of 128 x 128 x 10,000 on 100 SMs of a teraflop, a quarter longer where waves are not full: 4.096 us.
+
+    Splits of K = 10,000 take 0.01 times its power of 0.3, and three times as long.
+    """
     sizes = Sizes(100, 100, 10_000, 1, 2)
     costs = replace(NOTHING, cublas_tflops=1.0, cublas_loose=7, cublas_deep_us=0.01)
     times = [
         plan_us(Candidate("cublas"), replace(sizes, loose=(loose, False)), BF16, CHIP, costs)
         for loose in (False, True)
     ]
-    assert times == pytest.approx([1 + 4.096, 1 + 7 * 4.096], rel=1e-6)
+    deep = 0.01 * 10_000**0.3
+    assert times == pytest.approx([deep + 4.096, 3 * deep + 7 * 4.096], rel=1e-6)
 
 
 def test_neighbours_in_memory_lie_along_rows_or_along_k() -> None:

@@ -107,9 +107,10 @@ def plan_tensors(
 
 
 # From two models to one clock, by 16 timed products of one row or column (docs/experiments/products-as-folds.md): an empty
-# kernel took 4.03 us where the folds' model was fitted and 3.3 us where products were timed; and after its launch a product
-# of one row or column takes so many times as long as its model expects. A fold must be expected to save the last one's share.
+# kernel took 4.03 us where the folds' model was fitted and 3.3 us where products were timed; tiles of one row or column took
+# 3.4 us, and so many times as long as their model expects after a launch. Of that a fold must be expected to save a share.
 FOLD_EARLIER_US = 0.75
+VECTOR_LAUNCH_US = 3.4
 VECTOR_LONGER = 1.4
 FOLD_DOUBT = 0.05
 
@@ -119,27 +120,32 @@ def _faster_fold(product: Plan, problem: Contraction, epilogue: Epilogue, device
     if not can_fold(problem, epilogue, product.guarantee):
         return None
     plan = plan_fold(*fold_of(problem, epilogue), device, "run_to_run")
-    time_us, product_us = as_timed(plan, product)
+    time_us, product_us = as_timed(plan, product, device)
     if time_us >= (1 - FOLD_DOUBT) * product_us:
         return None
     reason = f"{plan.reason}, about {time_us:.1f} us ({product.strategy} {product_us:.1f})"
     return replace(plan, guarantee=product.guarantee, strategy="fold", reason=reason, time_us=time_us)
 
 
-def as_timed(fold: Plan, product: Plan | Candidate) -> tuple[float, float]:
+def as_timed(fold: Plan, product: Plan | Candidate, device: Device) -> tuple[float, float]:
     """What a fold and the same product of one row or column are expected to take in one clock, in microseconds."""
-    launch_us = Costs().launch_us
-    return fold.time_us - FOLD_EARLIER_US, launch_us + VECTOR_LONGER * (product.time_us - launch_us)
+    product_us = product.time_us
+    if product.strategy != "cublas":
+        product_us = VECTOR_LAUNCH_US + VECTOR_LONGER * (product_us - costs_of(device).launch_us)
+    return fold.time_us - FOLD_EARLIER_US, product_us
 
 
 INVARIANT_ROWS = 64  # for so many rows "batch_invariant" plans, whatever there are
 PARTIAL_BYTES = 64 << 20  # of partial products: more than the L2 keeps pays twice
+# How many times as fast cuBLAS is expected to be where it is taken: its times scatter, some are 1.6 times what is expected
+# (docs/experiments/products-drawn.md).
+CUBLAS_GAIN = 1.1
 
 
 @kept_outside_modes(4096)
 def _chosen(sizes: Sizes, asked: Asked, device: Device) -> Candidate:
     plans = candidates(sizes, asked, device, costs_of(device))
-    best = min(plans, key=lambda p: p.time_us)
+    best = min(plans, key=lambda p: p.time_us * (CUBLAS_GAIN if p.strategy == "cublas" else 1.0))
     if device != NOMINAL:
         best = tuned_plan(sizes, asked, device, best) or best
     return replace(best, reason=_reason(best, plans, sizes))

@@ -24,8 +24,9 @@ from tilefold.planner.device import Device
 @dataclass(frozen=True)
 class Costs:
     """A chip in the numbers that the choice turns on. The defaults are an H200's: fitted to the times of 20,000 plans of two
-    searches, those near the fastest counting most; then launches, pieces, lone elements and cuBLAS to cold times of 600 plans
-    of random products (docs/experiments/products-drawn.md). benchmarks/fit_products.py fits those of a chip.
+    searches, those near the fastest counting most; then launches, what is on its way, partial products, copies and cuBLAS to
+    cold times of 600 plans of random products and of the suites' (docs/experiments/products-drawn.md).
+    benchmarks/fit_products.py fits those of a chip.
 
     Launches: `launch_us` is a first one, the L2 cold, `next_us` another, `dependent_us` one that began early, `chained_us`
     what a first launch gains that begins beside the end of what ran before, `crowded_us` the same where its programs share
@@ -34,7 +35,8 @@ class Costs:
     Loads: `latency_us` is a program's way to its first data, `waited` the part of the steps on their way that it waits for,
     `load_us` the way of a later load, `step_us` what a step costs besides, `core_gb_per_s` what an SM reads through the L2.
 
-    `flight_us` is the way from memory when all SMs read: what is on its way at once limits the bandwidth. A piece of memory
+    `flight_us` is the way when all SMs read: what is on its way at once limits what they read, also of what others have
+    read, up to `l2_gb_per_s`. A piece of memory
     that a program reads costs `piece_bytes` more than it has, unless its neighbours are read too. Elements that are
     loaded one by one take a thread `element_us` each and an SM `issue_us` a warp; none of later steps are on their way then.
 
@@ -44,25 +46,26 @@ class Costs:
     chain and SM that still counts.
 
     Finish: all SMs write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `meet_us` is
-    its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's, `cublas_deep_us` times the root of K what it
-    takes for splits, and `cublas_loose` how many times as long it multiplies where elements are loaded one by one.
+    its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's, `cublas_deep_us` times a power of K what it
+    takes for splits, `cublas_memory` how many times as long as memory allows it reads, and `cublas_loose` how many times as
+    long it multiplies where elements are loaded one by one.
     `pack_gb_per_s` is what all SMs read and write where operands are copied into rows of whole vectors, `pack_us` a program's
     way there and back (docs/experiments/products-packed.md).
     """
 
-    launch_us: float = 3.4
+    launch_us: float = 4.77
     next_us: float = 2.6
-    dependent_us: float = 1.0
+    dependent_us: float = 1.22
     chained_us: float = 0.45
     crowded_us: float = 0.485
-    full_us: float = 0.098
+    full_us: float = 0.105
     share_us: float = 0.036
     warp_us: float = 0.019
     latency_us: float = 0.593
-    waited: float = 0.697
+    waited: float = 0.746
     load_us: float = 0.073
     step_us: float = 0.024
-    flight_us: float = 0.96
+    flight_us: float = 0.9
     piece_bytes: float = 40.0
     element_us: float = 0.006
     issue_us: float = 0.0035
@@ -75,22 +78,25 @@ class Costs:
     wgmma_us: float = 0.008
     mma_us: float = 0.022
     unhidden: float = 0.106
-    partial_gb_per_s: float = 1953.0
+    l2_gb_per_s: float = 12500.0
+    partial_gb_per_s: float = 811.0
     finish_gb_per_s: float = 58.5
     meet_us: float = 0.106
     cublas_us: float = 6.5
-    cublas_tflops: float = 6.8
-    cublas_loose: float = 7.0
-    cublas_deep_us: float = 0.04
-    pack_us: float = 1.2
-    pack_gb_per_s: float = 3000.0
+    cublas_tflops: float = 6.0
+    cublas_loose: float = 4.4
+    cublas_deep_us: float = 0.171
+    cublas_memory: float = 1.4
+    pack_us: float = 1.37
+    pack_gb_per_s: float = 2245.0
 
 
 CORE_WARPS = 64  # that one SM holds
 CORE_PROGRAMS = 32
 PROGRAM_BYTES = 1024  # of shared memory that each program takes besides its own
 VECTOR = 16  # times as long cuBLAS takes on the vector units as on tensor cores
-LOOSE = 3.0  # times as long cuBLAS reads where elements are loaded one by one
+LOOSE = 3.0  # times as long cuBLAS reads, and splits, where elements are loaded one by one
+CUBLAS_DEEP = 0.3  # power of K
 MMA_DEPTH = 16  # of K in one product of the tensor cores
 
 
@@ -170,8 +176,10 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Devic
         * min(ahead, steps)
         * _clipped_bytes(tile, sizes)
     )
-    memory_us = _read_bytes(tile, sizes, costs) * max(
-        1 / device.gb_per_s / 1e3, costs.flight_us / max(1, flying)
+    through = programs_of(tile, splits, sizes) * steps * _clipped_bytes(tile, sizes)
+    memory_us = max(
+        _read_bytes(tile, sizes, costs) / device.gb_per_s / 1e3,
+        through * max(1 / costs.l2_gb_per_s / 1e3, costs.flight_us / max(1, flying)),
     )
     return costs.launch_us + max(memory_us, math.ceil(share / sharing) * wave_us) + full_us
 
@@ -242,8 +250,10 @@ def _cublas_us(sizes: Sizes, asked: Asked, finished: bool, device: Device, costs
     products = 2 * tiles * 128 * 128 * sizes.depth * slower
     multiplying_us = products * min(idle, 1.25) / (costs.cublas_tflops * device.sms) / 1e6
     after_us = 0.0 if finished else costs.next_us + sizes.outputs * 8 / device.gb_per_s / 1e3
-    memory_us = sizes.operand_bytes / device.gb_per_s / 1e3
+    memory_us = costs.cublas_memory * sizes.operand_bytes / device.gb_per_s / 1e3
+    deep_us = costs.cublas_deep_us
     if any(sizes.loose):
         memory_us, multiplying_us = LOOSE * memory_us, costs.cublas_loose * multiplying_us
-    deep_us = costs.cublas_deep_us * math.sqrt(sizes.depth)
+        deep_us *= LOOSE
+    deep_us *= math.pow(sizes.depth, CUBLAS_DEEP)
     return costs.cublas_us + deep_us + max(memory_us, multiplying_us) + after_us

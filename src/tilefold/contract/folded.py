@@ -22,7 +22,7 @@ from tilefold.contract.operands import Contraction, loads_of_elements
 from tilefold.problem import Problem, by_stride, merged
 
 HALVES = (torch.float16, torch.bfloat16)
-# Of a matrix whose own elements tiles load one by one: of larger ones the products' model expects too much, 160 us of
+# Of a matrix whose own elements tiles load one by one: of larger ones the products' model expects too much, 162 us of
 # 1x3001x50001 where a plan near it took 117 (docs/experiments/products-as-folds.md).
 LOOSE_BYTES = 1 << 23
 _PRODUCTS = Monoid(

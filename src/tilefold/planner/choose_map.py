@@ -24,7 +24,7 @@ from tilefold.planner.maps import (
     whole_stage,
     windows_stage,
 )
-from tilefold.planner.offset_rows import OffsetRows, offset_stage, small_offset_stage
+from tilefold.planner.offset_rows import OffsetRows, offset_stage, small_offset_stage, unalike_stage
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
 from tilefold.planner.ring_forms import Rings
 from tilefold.planner.rings import last_rings, rings_stage
@@ -66,6 +66,7 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     if spans is not None:
         return _held(problem, spans, buffers, guarantee)
     odd = None if invariant else offset_stage(problem, program, results, device)
+    odd = odd or (None if invariant else unalike_stage(problem, program, results, device))
     if odd is not None:
         return _held(problem, odd, buffers, guarantee)
     rings = None if invariant else rings_stage(problem, program, results, device)
@@ -84,6 +85,9 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     rings = None if invariant else last_rings(problem, program, results, device)
     if rings is not None:
         return _held(problem, rings, buffers, guarantee)
+    odd = None if invariant else unalike_stage(problem, program, results, device, last=True)
+    if odd is not None:
+        return _held(problem, odd, buffers, guarantee)
     windows = windows_stage(problem, program, results, device.sms, invariant)
     if windows is not None:
         return _windowed(problem, program, windows, buffers, device, guarantee)

@@ -1,4 +1,4 @@
-"""Odd rows, which begin anywhere, in shared memory and read there at any offset: how many threads and programs hold one.
+"""Rows that begin between two vectors, in shared memory and read there at any offset: how many threads and programs hold one.
 
 Measured (docs/experiments/maps-odd-rows.md): words of extra tensors are read beside the elements that they belong to, so
 nothing is moved between threads, and no warp waits for another's.
@@ -14,7 +14,7 @@ from tilefold.planner.device import PORTABLE, Device
 from tilefold.planner.maps import Dtypes, rows_of
 from tilefold.planner.plan import count
 from tilefold.planner.ring_forms import PROGRAM_BYTES
-from tilefold.planner.rings import vectors_of
+from tilefold.planner.rings import are_copied, vectors_of
 from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
 from tilefold.problem import Problem
 
@@ -26,6 +26,12 @@ LEAST_BYTES = 8 << 10  # of a row, each program's at least
 PROGRAMS_AN_SM = 4  # at least: where rows are few, more programs share each
 SPAN_BYTES = range(5000, 8 << 10)  # of rows of 16 bits beside two extra tensors that are no spans
 SPAN_LANES, SPAN_UNROLL = 64, 4
+# Of rows that begin at other places between two vectors than their results, or other inputs
+# (docs/experiments/maps-few-rows.md): bytes of a row at least, and of what a thread would load at once at most; and threads
+# of a program by the bytes it has.
+UNALIKE_BYTES, UNALIKE_LOAD = 4 << 10, 4
+UNALIKE_LANES = {8 << 10: 64, 26 << 10: 128, 64 << 10: 256}
+MOST_LANES = 512
 UNROLLS = (8, 4)  # the first that leaves no program without a last turn
 REGISTERS = 64  # of a thread: so an SM holds 1024
 
@@ -90,7 +96,7 @@ def small_offset_stage(
     size, extras = problem.dtypes[0].itemsize, len(problem.dtypes) - 1
     if device.cluster == 1 or program.algebra.inputs > 1 or extras < 2 or size * 2 > WORD_BYTES:
         return None
-    if problem.length * size not in SPAN_BYTES:
+    if problem.length * size not in SPAN_BYTES or not _is_odd(problem, program, results):
         return None
     return offset_rows(problem, program, results, SPAN_LANES, SPAN_UNROLL, 1)
 
@@ -105,7 +111,7 @@ def offset_stage(
     """
     inputs = program.algebra.inputs
     size, extras = problem.dtypes[0].itemsize, len(problem.dtypes) - inputs
-    if device.cluster == 1 or inputs > 1:
+    if device.cluster == 1 or inputs > 1 or not _is_odd(problem, program, results):
         return None
     held, wave = problem.length * size, math.ceil(PROGRAMS_AN_SM * device.sms / problem.outputs)
     base = 1 if held <= ALONE_BYTES else math.ceil(held / SHARE_BYTES)
@@ -122,6 +128,13 @@ def offset_stage(
     return None
 
 
+def _is_odd(problem: Problem, program: Program, results: Dtypes) -> bool:
+    """Whether rows begin between two vectors, and their results at the same places."""
+    rows = rows_of(problem, program.algebra.inputs)
+    found = vectors_of(problem, program, results, view_of(rows), rows)
+    return found is not None and found[1] > 1
+
+
 def _others_as_fast(size: int, held: int, extras: int, base: int, wave: int) -> bool:
     """Whether rings or blocks are as fast: rows of `held` bytes need `base` programs each, `wave` to fill the SMs."""
     if size * 2 > WORD_BYTES:
@@ -129,17 +142,51 @@ def _others_as_fast(size: int, held: int, extras: int, base: int, wave: int) -> 
     return (extras == 0 and wave > 1) or (extras == 1 and base > 1)
 
 
+def unalike_stage(
+    problem: Problem, program: Program, results: Dtypes, device: Device, last: bool = False
+) -> OffsetRows | None:
+    """Rows that begin at other places between two vectors than their results do, or than other inputs' rows.
+
+    Other plans would load or store them one element at a time: None where that is as fast, but for the last of all plans,
+    or where a cluster's shared memory is too small.
+    """
+    rows = rows_of(problem, program.algebra.inputs)
+    view, size = view_of(rows), rows.dtypes[0].itemsize
+    if device.cluster == 1 or not are_copied(problem, program, results, view, rows):
+        return None
+    if vectors_of(problem, program, results, view, rows) is not None:
+        return None
+    inputs = len(rows.dtypes)
+    held = problem.length * size * inputs
+    full = all(d.output * size % VECTOR_BYTES == 0 for d in problem.output_dims)
+    vectors = full and view.vector * size > UNALIKE_LOAD
+    alone = len(problem.dtypes) == 1  # blocks of single elements have few instructions then
+    if not last and (size * 2 > WORD_BYTES or held < UNALIKE_BYTES or vectors or alone):
+        return None
+    whole = offset_rows(problem, program, results, WARP, 1, 1)
+    if whole is None:
+        return None
+    room, wave = device.shared_bytes - PROGRAM_BYTES, math.ceil(PROGRAMS_AN_SM * device.sms / problem.outputs)
+    base = 1 if whole.shared_bytes <= ALONE_BYTES else math.ceil(whole.shared_bytes / SHARE_BYTES)
+    splits = min(device.cluster, max(base, min(wave, held // LEAST_BYTES, PORTABLE)))
+    share = whole.shared_bytes / splits
+    lanes = next((n for most, n in UNALIKE_LANES.items() if share <= most), MOST_LANES)
+    forms = ((unroll, n) for n in range(splits, device.cluster + 1) for unroll in UNROLLS)
+    stages = (offset_rows(problem, program, results, lanes, *form) for form in forms)
+    stage = next((s for s in stages if s is not None), None)
+    return stage if stage is not None and stage.shared_bytes <= room else None
+
+
 def offset_rows(
     problem: Problem, program: Program, results: Dtypes, lanes: int, unroll: int, splits: int
 ) -> OffsetRows | None:
-    """The stage of so many threads and programs an odd row; None where there is no such form."""
+    """The stage of so many threads and programs a row; None where there is no such form."""
     rows = rows_of(problem, program.algebra.inputs)
-    found = vectors_of(problem, program, results, view_of(rows), rows)
-    if found is None or found[1] == 1:
+    if not are_copied(problem, program, results, view_of(rows), rows):
         return None
     sizes = [d.itemsize for d in rows.dtypes]
-    run = max(1, WORD_BYTES // sizes[0])
-    share = math.ceil(problem.length / splits / found[0]) * found[0]
+    full, run = VECTOR_BYTES // sizes[0], max(1, WORD_BYTES // sizes[0])
+    share = math.ceil(problem.length / splits / full) * full
     turn = lanes * run * unroll
     turns = math.ceil(share / turn)
     if problem.length - (splits - 1) * share <= (turns - 1) * turn:
@@ -148,7 +195,13 @@ def offset_rows(
     areas, taken = tuple(each * i for i in range(len(sizes))), list[int]()
     total = each * len(sizes)
     for i in range(len(results)):
-        alike = i < len(sizes) and problem.aligned[i] % VECTOR_BYTES == 0
+        alike = i < len(sizes) and _begins_alike(problem, i, full)
         taken.append(areas[i] if alike else total)
         total += 0 if alike else each
     return OffsetRows(lanes, run, unroll, turns, splits, share, areas, tuple(taken), total, REGISTERS)
+
+
+def _begins_alike(problem: Problem, i: int, full: int) -> bool:
+    """Whether an input's rows begin at the same places between two vectors, of so many elements, as results do."""
+    steps = all((d.strides[i] - d.output) % full == 0 for d in problem.output_dims)
+    return steps and problem.aligned[i] % VECTOR_BYTES == 0

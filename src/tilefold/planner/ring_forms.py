@@ -32,6 +32,8 @@ KEEPING_ONE = ((8, 1.5), (8, 1.25), (16, 1.0))
 KEEPING_MORE = ((4, 1.5), (8, 1.5), (4, 1.25), (8, 1.25))
 FULL = 0.875
 SLICE_BYTES = 128 << 10  # that a walking program holds of a row, at most
+# Of few rows: programs of an SM at most, threads of one, and its turns (docs/experiments/maps-few-rows.md).
+FEW_PROGRAMS, FEW_LANES, FEW_TURNS = 3, (256, 512), 16
 AGAIN_TURNS = 16  # of a row that is longer than a ring
 
 
@@ -173,6 +175,32 @@ def again(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
         parted=True, registers=SM_REGISTERS // WALKING_LANES, ahead=2 if base.extras else 1,
     )  # fmt: skip
     return stage if is_busy(stage, rows) else None
+
+
+def few(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:
+    """Rows too few for all SMs: as many programs share each as a cluster has, or nearly so."""
+    room = device.shared_bytes - PROGRAM_BYTES
+    line = LINE_VECTORS if base.align == 1 else 1
+    if rows * device.cluster >= FEW_PROGRAMS * device.sms:
+        return None
+    for splits in range(device.cluster, device.cluster // 2, -1):
+        share = math.ceil(vectors / splits / line) * line
+        for lanes in FEW_LANES:
+            turns = math.ceil(share / lanes)
+            last = vectors - (base.align > 1) - (splits - 1) * share
+            fits = turns * lanes * VECTOR_BYTES * base.inputs <= room
+            if fits and turns <= FEW_TURNS and (turns - 1) * lanes < last:
+                registers = SM_REGISTERS // (2 * lanes)
+                return replace(
+                    base,
+                    lanes=lanes,
+                    turns=turns,
+                    depth=turns,
+                    splits=splits,
+                    parted=True,
+                    registers=registers,
+                )
+    return None
 
 
 def fewest(base: Rings, vectors: int, most: int, cluster: int) -> Rings | None:

@@ -20,6 +20,7 @@ from tilefold.planner.ring_forms import (
     WALKING_LANES,
     Rings,
     again,
+    few,
     fewest,
     is_busy,
     keeping,
@@ -63,7 +64,18 @@ ROWS_AN_SM = 2  # at least, where a program has one row alone
 def vectors_of(
     problem: Problem, program: Program, results: Dtypes, view: View, rows: Problem
 ) -> tuple[int, int] | None:
-    """(elements of a vector of 16 bytes, the multiple that rows begin at) if whole vectors can be held and stored; else None.
+    """(elements of a vector of 16 bytes, the multiple that rows begin at) if vectors can be held and stored; else None."""
+    if not are_copied(problem, program, results, view, rows):
+        return None
+    full = VECTOR_BYTES // rows.dtypes[0].itemsize
+    if view.vector == full and all(d.output % full == 0 for d in problem.output_dims):
+        return full, 1
+    run, align = long_vectors(view, rows, results)
+    return (run, align) if align == full else None
+
+
+def are_copied(problem: Problem, program: Program, results: Dtypes, view: View, rows: Problem) -> bool:
+    """Whether rows can be copied to shared memory in vectors, wherever they begin, and their results from there.
 
     All tensors have elements of one size, 2 or 4 bytes, contiguous along the one reduced dim; extra tensors, which may be
     twice as wide, are shared by all rows and all of one size.
@@ -75,27 +87,18 @@ def vectors_of(
         or program.algebra.index
         or not widens(rows, program)
     ):
-        return None
-    if (
-        len(rows.reduced_dims) != 1
-        or not 0 < problem.length < LONGEST
-        or set(rows.reduced_dims[0].strides) != {1}
-    ):
-        return None
+        return False
+    if len(rows.reduced_dims) != 1 or not 0 < problem.length < LONGEST:
+        return False
+    if {*rows.reduced_dims[0].strides, problem.reduced_dims[0].output} != {1}:
+        return False
     if not {*rows.dtypes, *results} <= set(ELEMENTS) or {d.itemsize for d in (*rows.dtypes, *results)} != {
         size
     }:
-        return None
+        return False
     if len(program.state) >= MANY_FIELDS or any(d.itemsize != 4 for d in program.state):
-        return None
-    if not _shared_by_rows(problem, n, size):
-        return None
-    full = VECTOR_BYTES // size
-    stored = all(d.output % full == 0 for d in problem.output_dims) and problem.reduced_dims[0].output == 1
-    if view.vector == full and stored:
-        return full, 1
-    run, align = long_vectors(view, rows, results)
-    return (run, align) if align == full else None
+        return False
+    return _shared_by_rows(problem, n, size)
 
 
 def _shared_by_rows(problem: Problem, inputs: int, size: int) -> bool:
@@ -167,12 +170,17 @@ def last_rings(problem: Problem, program: Program, results: Dtypes, device: Devi
         if vectors <= ALONE_VECTORS:
             return None
         whole = one(base, vectors, problem.outputs, device) if len(program.state) == 1 else None
-        return whole or again(base, vectors, problem.outputs, device)
+        found_again = whole or again(base, vectors, problem.outputs, device)
+        return found_again or few(base, vectors, problem.outputs, device)
     if not extras:
-        return None
+        return few(base, vectors, problem.outputs, device)
     lanes, most = ODD_TILES[rows.dtypes[0].itemsize]
     stage = fewest(replace(base, lanes=lanes), vectors, most, cluster) if inputs == 1 else None
-    return stage or several(base, vectors, problem.outputs, device)
+    return (
+        stage
+        or several(base, vectors, problem.outputs, device)
+        or few(base, vectors, problem.outputs, device)
+    )
 
 
 def _beside(base: Rings, vectors: int, words: int, fields: int, rows: int, device: Device) -> Rings | None:
