@@ -479,6 +479,20 @@ MUTANTS = (
         ("tests/contract/test_costs.py::test_steps_of_k_that_are_not_whole_count_as_whole",),
     ),
     Mutant(
+        "a batch-invariant product is a fold, whose plan sees its rows",
+        "contract/folded.py",
+        'guarantee != "batch_invariant"',
+        'guarantee != "none"',
+        ("tests/contract/test_folded.py::test_what_is_no_fold",),
+    ),
+    Mutant(
+        "a fold of odd rows knows one operand's address better than the other's rows",
+        "contract/folded.py",
+        "return common, common",
+        "return aligned",
+        ("tests/contract/test_folded.py::test_an_address_says_no_more_than_the_other_operands_rows",),
+    ),
+    Mutant(
         "four times the partial products are held",
         "contract/choose.py",
         "PARTIAL_BYTES = 64 << 20",

@@ -1,6 +1,7 @@
-"""How a product runs: three strategies, tiles and splits. Pure: nothing is measured or searched.
+"""How a product runs: four strategies, tiles and splits. Pure: nothing is measured or searched.
 
 strategy   launches   when
+fold       1 or 2     one row or one column in half precision that tiles load by elements: a fold's plan (`folded`)
 cublas     1 or 2     M x N fills the chip: torch's product as it is, or its float32 sums and a launch that finishes them
 whole      1          some tiles, K not split: a program finishes what it accumulated
 split      2          few tiles, large K: programs share K and leave partial products, a second launch, begun early,
@@ -21,6 +22,7 @@ from tilefold.caching import kept_outside_modes
 from tilefold.contract import cublas
 from tilefold.contract.costs import Costs, plan_us
 from tilefold.contract.epilogue import Epilogue
+from tilefold.contract.folded import can_fold, fold_of
 from tilefold.contract.operands import (
     EXACT_IN_FLOAT64,
     Contraction,
@@ -32,6 +34,7 @@ from tilefold.contract.plan import Asked, Candidate, Sizes, Tile
 from tilefold.contract.steps import nothing, product_plan
 from tilefold.contract.tiles import finish_of, packed_tiles_of, splits_of, spreading_bytes, tiles_of
 from tilefold.contract.tuned import costs_of, tuned_plan
+from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.plan import Plan
 
@@ -99,7 +102,37 @@ def plan_tensors(
         finished=cublas.finishes(epilogue, a, b, extras),
         row=epilogue.row is not None,
     )
-    return problem, product_plan(chosen, problem, epilogue)
+    plan = product_plan(chosen, problem, epilogue)
+    return problem, _faster_fold(plan, problem, epilogue, device) or plan
+
+
+# From two models to one clock, by 16 timed products of one row or column (docs/experiments/products-as-folds.md): an empty
+# kernel took 4.03 us where the folds' model was fitted and 3.3 us where products were timed; tiles of one row or column took
+# 3.4 us, and so many times as long as their model expects after a launch. Of that a fold must be expected to save a share.
+FOLD_EARLIER_US = 0.75
+VECTOR_LAUNCH_US = 3.4
+VECTOR_LONGER = 1.4
+FOLD_DOUBT = 0.05
+
+
+def _faster_fold(product: Plan, problem: Contraction, epilogue: Epilogue, device: Device) -> Plan | None:
+    """The fold's plan, where that is expected to take less time than `product`. Its `time_us` is of the products' clock."""
+    if not can_fold(problem, epilogue, product.guarantee):
+        return None
+    plan = plan_fold(*fold_of(problem, epilogue), device, "run_to_run")
+    time_us, product_us = as_timed(plan, product, device)
+    if time_us >= (1 - FOLD_DOUBT) * product_us:
+        return None
+    reason = f"{plan.reason}, about {time_us:.1f} us ({product.strategy} {product_us:.1f})"
+    return replace(plan, guarantee=product.guarantee, strategy="fold", reason=reason, time_us=time_us)
+
+
+def as_timed(fold: Plan, product: Plan | Candidate, device: Device) -> tuple[float, float]:
+    """What a fold and the same product of one row or column are expected to take in one clock, in microseconds."""
+    product_us = product.time_us
+    if product.strategy != "cublas":
+        product_us = VECTOR_LAUNCH_US + VECTOR_LONGER * (product_us - costs_of(device).launch_us)
+    return fold.time_us - FOLD_EARLIER_US, product_us
 
 
 INVARIANT_ROWS = 64  # for so many rows "batch_invariant" plans, whatever there are

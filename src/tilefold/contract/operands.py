@@ -251,6 +251,7 @@ def canonical_product(a: torch.Tensor, b: torch.Tensor, extras: Sequence[torch.T
         ),
         dtypes=tuple(t.dtype for t in walks),
         aligned=tuple(alignment(t.data_ptr()) for t in walks),
+        residues=tuple(t.data_ptr() % 16 for t in walks),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tilefold.planner.gathered import groups_of_geometry
@@ -107,11 +107,24 @@ def tile_shape(stage: Stage, unroll: int) -> Steps:
     return (stage.run, stage.lanes, stage.block_outputs, unroll)
 
 
+def shared_inputs(stage: Stage, steps: Sequence[int], ragged: int = 0) -> tuple[int, ...]:
+    """The inputs whose elements a launch of columns loads once for all of a program's results: those without a step along
+    the results, of inputs with these `steps`, where another input's results are neighbours.
+
+    A whole tile of such an input would lie on other threads than its neighbours do, and pass through shared memory.
+    """
+    columns = stage.run == stage.align == 1 and stage.block_outputs > 1 and 1 in steps
+    if not columns or ragged or stage.flat or stage.shift or stage.ordered or stage.gathered:
+        return ()
+    return tuple(i for i, step in enumerate(steps) if step == 0)
+
+
 def loads_of(geometry: Geometry, stage: Stage, walk: Walk, unroll: int, step: int = 0) -> tuple[Loads, ...]:
     """How each operand's tile of `unroll` runs a lane is loaded; in order, run `step` of every lane."""
     if stage.gathered:
         return tuple(_gathered(geometry, o, stage) for o in geometry.operands)
     shape = tile_shape(stage, unroll)
+    shared = shared_inputs(stage, [o.along for o in geometry.operands], geometry.ragged)
     facts = [_facts(geometry, o, stage, walk, unroll, step) for o in geometry.operands]
     orders = [_order(f.contiguous) for f in facts]
     vectors = _vectors(geometry, facts, orders)
@@ -134,7 +147,28 @@ def loads_of(geometry: Geometry, stage: Stage, walk: Walk, unroll: int, step: in
         vector = masked if walk.masks else vector
         counts = (max(1, spread.held // vector), max(1, spread.held // masked))
         found.append(Loads(spread, vector, masked, operand.itemsize, *counts))
+    whole = next((one for i, one in enumerate(found) if i not in shared), None)
+    for i in shared:
+        assert whole is not None
+        found[i] = _shared(whole.spread, orders[i], vectors[i], geometry.operands[i].itemsize)
     return tuple(found)
+
+
+def _shared(whole: Spread, order: Steps, vector: int, itemsize: int) -> Loads:
+    """One result's elements for all of a program's: on the threads of another input's tile where they are fewer than the
+    threads, as Triton's `isExpensiveLoadOrStore` has it, else on their own."""
+    shape = (*whole.shape[:2], 1, *whole.shape[3:])
+    threads = math.prod(whole.lanes) * math.prod(whole.warps)
+    if math.prod(shape) >= threads:
+        share = max(1, math.prod(shape) // threads)
+        spread = spread_over(shape, order, min(vector, share), math.prod(whole.warps))
+        vector = spread.each[order[0]]
+    else:
+        each, vector = (*whole.each[:2], 1, *whole.each[3:]), 1
+        held = whole.held // whole.held_along(2)
+        spread = replace(whole, shape=shape, each=each, held=held)
+    count = max(1, spread.held // vector)
+    return Loads(spread, vector, vector, itemsize, count, count)
 
 
 def _gathered(geometry: Geometry, operand: Operand, stage: Stage) -> Loads:

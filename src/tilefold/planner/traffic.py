@@ -120,7 +120,10 @@ def _asked(
     split = max(spread.each) // loads.vector  # requests that share these results and places
     repeated = spread.repeated
     length = _walked(geometry, operand, stage)
-    whole_rows, cut_row = divmod(geometry.width, results)
+    if spread.shape[output_axis] < stage.block_outputs:  # loaded once for all results of a program
+        whole_rows, cut_row = -(-geometry.width // stage.block_outputs), 0
+    else:
+        whole_rows, cut_row = divmod(geometry.width, results)
     whole, cut = divmod(length, places)
     sectors = lines = requests = 0.0
     beside = stage.lanes if again > 1 or stage.shares else 0

@@ -22,6 +22,7 @@ from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes, problem_of_states
 from tilefold.planner.gathered import are_one_run, groups_of
 from tilefold.planner.plan import Launch, Plan, Stage
+from tilefold.planner.threads import shared_inputs
 from tilefold.planner.view import VECTOR_BYTES, power_above
 from tilefold.planner.walk import chunk_of, constant_length, edges, has_one_tail
 from tilefold.problem import Dim, Problem
@@ -206,7 +207,15 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
         "RAGGED": vector if ragged else 0,
         "DEEP": deep,
         "FOLDED": inner,
+        "OVER": _own(problem, stage),
     }
+
+
+def _own(problem: Problem, stage: Stage) -> int:
+    """The inputs that have elements of their own for each result, a bit each; all, where no input is loaded once for all."""
+    steps = problem.output_dims[-1].strides if problem.output_dims else ()
+    shared = shared_inputs(stage, steps, problem.ragged)
+    return sum(1 << i for i in range(len(problem.dtypes)) if i not in shared)
 
 
 def _gathered_constants(problem: Problem, step: Launch, length: int) -> dict[str, Any]:

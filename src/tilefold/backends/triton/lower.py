@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from tilefold.backends.triton.atomic_calls import atomic_call
 from tilefold.backends.triton.call import Call
@@ -21,6 +21,9 @@ from tilefold.backends.triton.scan_calls import scan_call
 from tilefold.backends.triton.segment_calls import segment_call
 from tilefold.backends.triton.selection_calls import selection_call
 from tilefold.backends.triton.shared_calls import offset_call, rings_call, spans_call, stripes_call
+from tilefold.contract.epilogue import Epilogue
+from tilefold.contract.folded import fold_of
+from tilefold.contract.operands import Contraction
 from tilefold.planner.folds import without_overlap
 from tilefold.planner.plan import Plan
 from tilefold.problem import Problem
@@ -66,4 +69,6 @@ def calls_of(plan: Plan, problem: Problem, computation: Any, *, interpret: bool 
     """
     if interpret:
         plan = without_overlap(plan)
+    if isinstance(computation, Epilogue) and plan.strategy == "fold":
+        problem, computation = fold_of(cast(Contraction, problem), computation)
     return [FAMILIES[step.kernel](step, plan, problem, computation, interpret) for step in plan.launched]

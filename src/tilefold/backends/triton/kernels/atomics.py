@@ -13,7 +13,7 @@ def fold_atomically(
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
     LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
-    VECTOR: tl.constexpr, DEEP: tl.constexpr, FOLDED: tl.constexpr,
+    VECTOR: tl.constexpr, DEEP: tl.constexpr, FOLDED: tl.constexpr, OVER: tl.constexpr,
 ):  # fmt: skip
     """Fold as `fold_lanes` does, and combine a program's results with what other programs have left, in whichever order
     they come: by one atomic operation each."""
@@ -26,7 +26,7 @@ def fold_atomically(
     folded = fold_part(
         inputs, outer, place, owned, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, folded_size, length,
         chunk, splits, ragged, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH,
-        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT, DEEP, FOLDED,
+        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT, DEEP, FOLDED, OVER,
     )  # fmt: skip
     results = PROJECT(*folded)
     offset = begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output

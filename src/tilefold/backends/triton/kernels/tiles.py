@@ -56,22 +56,35 @@ def row_begin(x, outer, outer_sizes, output, FLAT: tl.constexpr = False):
     return (x[1] + begin_offset(outer, outer_sizes, x[2], FLAT) + output * x[3])[None, None, :, None]
 
 
-def load_tile(rows, places, bound, keep, deep_sizes, folded_size, MASKED: tl.constexpr, EVICT: tl.constexpr):
-    """One element tile of each input; elements outside `bound` or `keep` are undefined and must not be used."""
-    if MASKED:
-        mask = keep if bound is None else keep & bound
-        tile = [
-            tl.load(
-                row[0] + folded_offset(places, deep_sizes, folded_size, row[1], row[2]),
-                mask=mask, eviction_policy=EVICT,
-            )
-            for row in rows
-        ]
+def input_row(x, outer, outer_sizes, output, FLAT: tl.constexpr, OWN: tl.constexpr):
+    """(where each result's elements begin, deep steps, reduced step) of one input; not OWN: where all results' do."""
+    if OWN:
+        begin = row_begin(x, outer, outer_sizes, output, FLAT)
     else:
-        tile = [
-            tl.load(row[0] + folded_offset(places, deep_sizes, folded_size, row[1], row[2]), eviction_policy=EVICT)
-            for row in rows
-        ]
+        begin = x[1] + begin_offset(outer, outer_sizes, x[2], FLAT)
+    return x[0] + begin, x[4], x[5]
+
+
+def load_tile(rows, places, bound, keep, deep_sizes, folded_size, MASKED: tl.constexpr, EVICT: tl.constexpr):
+    """One element tile of each input; elements outside `bound` or `keep` are undefined and must not be used.
+
+    Of an input that all results share, as `input_row` says it, no element is loaded once a result.
+    """
+    tile = ()
+    for i in tl.static_range(len(rows)):
+        row = rows[i]
+        pointers = row[0] + folded_offset(places, deep_sizes, folded_size, row[1], row[2])
+        if len(row[0].shape) == 0:
+            if MASKED and bound is not None:
+                shared = tl.load(pointers, mask=bound)
+            else:
+                shared = tl.load(pointers)
+            tile = tile + (tl.broadcast_to(shared, (places.shape[0], places.shape[1], keep.shape[2], places.shape[3])),)
+        elif MASKED:
+            mask = keep if bound is None else keep & bound
+            tile = tile + (tl.load(pointers, mask=mask, eviction_policy=EVICT),)
+        else:
+            tile = tile + (tl.load(pointers, eviction_policy=EVICT),)
     return tile
 
 
@@ -240,7 +253,7 @@ def fold_part(
     ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr, PREFETCH: tl.constexpr,
     USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr, EVICT: tl.constexpr,
     WAIT: tl.constexpr, LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr = False,
-    DEEP: tl.constexpr = 0, FOLDED: tl.constexpr = 0,
+    DEEP: tl.constexpr = 0, FOLDED: tl.constexpr = 0, OVER: tl.constexpr = -1,
 ):  # fmt: skip
     """The state of one split of each of a program's results: [BLOCK_OUTPUTS]; those that are not `owned` are not read.
 
@@ -251,7 +264,8 @@ def fold_part(
     what is not the row's. LENGTH > 0 is `length`, of a program that is the only one of its results: masks along the folded
     elements are then known to the compiler. FOLDED > 0: so are the sizes of two folded dims, DEEP and FOLDED; where an
     element lies is then no division. RAGGED > 0: only the first `ragged` results have a last element; what is read
-    of it begins at multiples of RAGGED results, as vectors do.
+    of it begins at multiples of RAGGED results, as vectors do. OVER: a bit for each input that has elements of its own for
+    each result; others are loaded once for all of them.
     """
     STEP: tl.constexpr = RUN * LANES
     TILE: tl.constexpr = STEP * UNROLL
@@ -266,7 +280,9 @@ def fold_part(
         lead = (row_begin(inputs[0], outer, outer_sizes, output, FLAT) % ALIGN).to(tl.int32)
         limit = length + (ALIGN - 1)
     else:
-        rows = [(x[0] + row_begin(x, outer, outer_sizes, output, FLAT), x[4], x[5]) for x in inputs]
+        rows = ()
+        for i in tl.static_range(len(inputs)):
+            rows = rows + (input_row(inputs[i], outer, outer_sizes, output, FLAT, (OVER >> i) & 1),)
         lead = 0
         limit = length
     end = lead + length
@@ -353,7 +369,7 @@ def fold_lanes(
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
     LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
-    VECTOR: tl.constexpr, DEEP: tl.constexpr, FOLDED: tl.constexpr,
+    VECTOR: tl.constexpr, DEEP: tl.constexpr, FOLDED: tl.constexpr, OVER: tl.constexpr,
 ):  # fmt: skip
     """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
 
@@ -378,7 +394,7 @@ def fold_lanes(
     folded = fold_part(
         inputs, outer, place, owned, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, folded_size, length,
         chunk, splits, ragged, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH,
-        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT, DEEP, FOLDED,
+        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT, DEEP, FOLDED, OVER,
     )  # fmt: skip
     offset = split * split_step + begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output
     store_results(y_ptrs, offset, stored, folded, PARTIAL)

@@ -1,0 +1,82 @@
+"""A product of one row or one column as a fold: results [M] or [N] of K products of two inputs, one of them broadcast.
+
+    a [M, K] @ b [K, 1]   ->   fold along K of a[m, k] * b[k], which is the same for every m
+    a [1, K] @ b [K, N]   ->   fold along K of a[k] * b[k, n]
+
+A fold reads the matrix in whole vectors, whatever its width, and no tile is padded to 16 rows. The epilogue is the fold's
+projection, so it must take no extra tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+
+from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.program import Program, specialize
+from tilefold.caching import kept_outside_modes
+from tilefold.contract.epilogue import Epilogue
+from tilefold.contract.operands import Contraction, loads_of_elements
+from tilefold.problem import Problem, by_stride, merged
+
+HALVES = (torch.float16, torch.bfloat16)
+# Of a matrix whose own elements tiles load one by one: of larger ones the products' model expects too much, 162 us of
+# 1x3001x50001 where a plan near it took 117 (docs/experiments/products-as-folds.md).
+LOOSE_BYTES = 1 << 23
+_PRODUCTS = Monoid(
+    lambda x, y: x + y, 0, lift=lambda x, y: x * y, commutative=True, check=False, name="products"
+)
+
+
+def can_fold(problem: Contraction, epilogue: Epilogue, guarantee: str) -> bool:
+    """Whether a fold of this product is weighed: one matrix of half precision, where tiles load some elements one by one.
+
+    With "batch_invariant" no plan may depend on M.
+    """
+    return (
+        guarantee != "batch_invariant"
+        and 1 in (problem.rows.size, problem.columns.size)
+        and problem.batches == 1
+        and problem.depth.size > 0
+        and problem.dtypes[0] in HALVES
+        and not epilogue.elements
+        and epilogue.row is None
+        and _is_loose_enough(problem)
+    )
+
+
+def _is_loose_enough(problem: Contraction) -> bool:
+    """Whether tiles load elements of the row or column one by one, or of the matrix where it is no larger than timed ones."""
+    loose = loads_of_elements(problem)
+    matrix = 1 if problem.rows.size == 1 else 0
+    size = problem.outputs * problem.depth.size * problem.dtypes[0].itemsize
+    return any(loose) and not (loose[matrix] and size > LOOSE_BYTES)
+
+
+def fold_of(problem: Contraction, epilogue: Epilogue) -> tuple[Problem, Program]:
+    """The product as a fold: output dims in the order of memory, K, and nothing of length 1."""
+    kept = [replace(d, strides=d.strides[:2]) for d in problem.dims if d.size != 1]
+    outer = merged(by_stride([d for d in kept if d.role == "map"]))
+    dims = (*outer, *(d for d in kept if d.role != "map"))
+    dtypes, residues = problem.dtypes[:2], problem.residues[:2]
+    return Problem(dims, dtypes, _aligned(problem), residues), fold_program(epilogue, dtypes[0])
+
+
+def _aligned(problem: Contraction) -> tuple[int, ...]:
+    """What divides the operands' addresses. Where both are read along K, no more than divides either one's rows: a tile that
+    two operands load in vectors of different lengths passes through shared memory."""
+    aligned, size = problem.aligned[:2], problem.dtypes[0].itemsize
+    if problem.depth.strides[:2] != (1, 1):
+        return aligned
+    others = [d for d in problem.dims[:-1] if d.size > 1]
+    common = math.gcd(*aligned, *(step * size for d in others for step in d.strides[:2]))
+    return common, common
+
+
+@kept_outside_modes(256)
+def fold_program(epilogue: Epilogue, operand: torch.dtype) -> Program:
+    """Products summed in float32 and finished by the epilogue, rounded once to the result's dtype."""
+    program = specialize(_PRODUCTS.total, (operand, operand))
+    return replace(program, project=epilogue.typed, outputs=(epilogue.result,))
