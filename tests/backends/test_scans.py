@@ -274,6 +274,20 @@ def test_results_along_a_far_dim(work: Work) -> None:
     same(scanned("interpret", sums, monoids.SUM, 1), [torch.cumsum(sums, 1)])
 
 
+@pytest.mark.parametrize(("lines", "length"), [(1051, 37), (1033, 35), (2058, 33)])
+def test_ptx_of_odd_columns_whose_results_are_rows(lines: int, length: int) -> None:
+    """Results of a row are stored in vectors only where each row of them begins at one."""
+    x = torch.randint(-5, 6, (length, lines)).float().T
+    program = programs.specialize(monoids.SUM.total, (torch.float32,))
+    problem = scans.scan_problem([x], 1, "run_to_run")
+    plan = scans.plan_scan(problem, program, Work(), replace(H200, sms=2), "run_to_run")
+    tile = plan.launched[0].settings
+    assert (tile.by_rows, tile.stored) == (False, 16) and length >= 2 * tile.length
+    result = torch.full(tuple(x.shape), float("nan"))
+    ran(plan, problem, program, x, result)
+    assert torch.equal(result, x.cumsum(1))
+
+
 @pytest.mark.parametrize("shape", [(4, 8, 33, 8), (1, 16, 12, 40)], ids=str)
 def test_ptx_stores_whole_sectors_along_a_far_dim(shape: tuple[int, ...]) -> None:
     x = torch.randint(-5, 6, shape).float().permute(2, 3, 0, 1)

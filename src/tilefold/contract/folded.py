@@ -21,17 +21,17 @@ from tilefold.contract.epilogue import Epilogue
 from tilefold.contract.operands import Contraction, loads_of_elements
 from tilefold.problem import Problem, by_stride, merged
 
-HALVES = (torch.float16, torch.bfloat16)
-# Of a matrix whose own elements tiles load one by one: of larger ones the products' model expects too much, 162 us of
-# 1x3001x50001 where a plan near it took 117 (docs/experiments/products-as-folds.md).
-LOOSE_BYTES = 1 << 23
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+# Of a matrix of columns that begin between vectors: folds of larger ones took 1.5 to 2.2 times what is expected
+# (docs/experiments/products-as-folds.md).
+LOOSE_BYTES = 1 << 22
 _PRODUCTS = Monoid(
     lambda x, y: x + y, 0, lift=lambda x, y: x * y, commutative=True, check=False, name="products"
 )
 
 
 def can_fold(problem: Contraction, epilogue: Epilogue, guarantee: str) -> bool:
-    """Whether a fold of this product is weighed: one matrix of half precision, where tiles load some elements one by one.
+    """Whether a fold of this product is weighed: one matrix of floats, and no large one whose columns begin between vectors.
 
     With "batch_invariant" no plan may depend on M.
     """
@@ -40,19 +40,25 @@ def can_fold(problem: Contraction, epilogue: Epilogue, guarantee: str) -> bool:
         and 1 in (problem.rows.size, problem.columns.size)
         and problem.batches == 1
         and problem.depth.size > 0
-        and problem.dtypes[0] in HALVES
+        and problem.dtypes[0] in FLOATS
         and not epilogue.elements
         and epilogue.row is None
-        and _is_loose_enough(problem)
+        and not (folds_columns(problem) and _is_large_and_loose(problem))
     )
 
 
-def _is_loose_enough(problem: Contraction) -> bool:
-    """Whether tiles load elements of the row or column one by one, or of the matrix where it is no larger than timed ones."""
-    loose = loads_of_elements(problem)
-    matrix = 1 if problem.rows.size == 1 else 0
+def folds_columns(problem: Contraction) -> bool:
+    """Whether the fold goes along columns: results are neighbours in the matrix, not elements along K."""
+    return problem.outputs > 1 and problem.depth.strides[_matrix(problem)] != 1
+
+
+def _matrix(problem: Contraction) -> int:
+    return 1 if problem.rows.size == 1 else 0
+
+
+def _is_large_and_loose(problem: Contraction) -> bool:
     size = problem.outputs * problem.depth.size * problem.dtypes[0].itemsize
-    return any(loose) and not (loose[matrix] and size > LOOSE_BYTES)
+    return loads_of_elements(problem)[_matrix(problem)] and size > LOOSE_BYTES
 
 
 def fold_of(problem: Contraction, epilogue: Epilogue) -> tuple[Problem, Program]:

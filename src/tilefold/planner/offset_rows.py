@@ -160,8 +160,7 @@ def unalike_stage(
     held = problem.length * size * inputs
     full = all(d.output * size % VECTOR_BYTES == 0 for d in problem.output_dims)
     vectors = full and view.vector * size > UNALIKE_LOAD
-    alone = len(problem.dtypes) == 1  # blocks of single elements have few instructions then
-    if not last and (size * 2 > WORD_BYTES or held < UNALIKE_BYTES or vectors or alone):
+    if not last and (size > WORD_BYTES or held < UNALIKE_BYTES or vectors):
         return None
     whole = offset_rows(problem, program, results, WARP, 1, 1)
     if whole is None:

@@ -35,6 +35,7 @@ COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
 SHORT = 512  # elements of a line, up to which a program takes several lines at once
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 WARPS_AN_SM = 16  # of programs that walk whole lines: fewer leave memory idle
+NARROW_WARPS_AN_SM = 32  # the same of rows of 16 bits (docs/experiments/scans-drawn.md)
 MOST_WARPS = 16  # of one program that walks
 EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
 COLUMN_BYTES = 256  # of elements that a thread has of a tile of columns, over the words of a state
@@ -50,7 +51,8 @@ COSTLY_BYTES = (128, 64)
 SHARED_WARPS = 4  # of a program that shares rows
 COLUMN_WARPS = 4  # of one that shares columns
 COLUMN_LINES = 16  # of a tile of shared columns
-ACROSS_BYTES = 64  # of a column of results that a program writes at once, of rows whose results are columns
+# Of rows whose results are columns: bytes of a column of results that a program writes at once, and its warps.
+ACROSS_BYTES, ACROSS_WARPS = 128, 8
 MOST_STORED = 32  # results of a chunk that are one store
 SECTOR_BYTES = 32
 PACKED_WORDS, PACKED_WARPS = (
@@ -368,7 +370,8 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
             return shared
     wide = _row_chunk(load, run, slots, SUMS_CHUNK if load.sums else COSTLY_CHUNK)
     lanes = _walked_elements(load, wide)
-    warps = 1 if alone else _walking_warps(rows, device, MOST_WARPS, EVEN)
+    wanted = NARROW_WARPS_AN_SM if load.bytes < NARROW_BYTES else WARPS_AN_SM
+    warps = 1 if alone else _walking_warps(rows, device, MOST_WARPS, EVEN, wanted)
     if warps and WARP * warps * lanes <= slots:
         tile = replace(row, chunk=wide, stored=wide, length=WARP * warps * lanes, num_warps=warps)
         return replace(tile, ahead=warps > 1)
@@ -410,11 +413,11 @@ def _rows_across(view: View, load: Load, device: Device) -> ScanTile:
     slots, run = power_above(view.length), view.vector
     chunk = min(slots, max(2 * run, COSTLY_CHUNK if load.costly else 1))
     # Of short rows so many that each thread has a chunk.
-    wide = max(ACROSS_BYTES // load.result_bytes, SHARED_WARPS * WARP * chunk // slots)
+    wide = max(ACROSS_BYTES // load.result_bytes, ACROSS_WARPS * WARP * chunk // slots)
     lines = min(power_above(view.inner), max(1, wide))
     each = _lane_elements(load.words, LANE_WORDS, chunk)
-    length = max(chunk, min(slots, SHARED_WARPS * WARP * each // lines))
-    warps = min(SHARED_WARPS, max(1, lines * length // (WARP * chunk)))
+    length = max(chunk, min(slots, ACROSS_WARPS * WARP * each // lines))
+    warps = min(ACROSS_WARPS, max(1, lines * length // (WARP * chunk)))
     tile = ScanTile(lines, length, True, min(run, slots), warps, chunk=chunk, stored=min(chunk, MOST_STORED))
     programs = math.ceil(view.inner / lines) * view.outer
     if view.length <= length or 2 * programs >= device.sms:
@@ -422,12 +425,12 @@ def _rows_across(view: View, load: Load, device: Device) -> ScanTile:
     return _shared(tile, view.length, TREE, TREE)
 
 
-def _walking_warps(programs: int, device: Device, most: int, even: float) -> int:
+def _walking_warps(programs: int, device: Device, most: int, even: float, wanted: int = WARPS_AN_SM) -> int:
     """Warps of each of so many programs that walk lines; 0 where they would leave SMs idle."""
-    if programs >= WARPS_AN_SM * device.sms:
+    if programs >= wanted * device.sms:
         return 1
     evenly = programs / (math.ceil(programs / device.sms) * device.sms)
-    return min(most, power_above(WARPS_AN_SM * device.sms // programs)) if evenly >= even else 0
+    return min(most, power_above(wanted * device.sms // programs)) if evenly >= even else 0
 
 
 def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile:

@@ -84,7 +84,7 @@ def map_blocks(
     outer = (pid // output_blocks).to(tl.int64)
     output = (pid % output_blocks).to(tl.int64) * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     if NEIGHBOURS > 0:
-        output = tl.max_contiguous(output, NEIGHBOURS)
+        output = tl.max_contiguous(tl.multiple_of(output, NEIGHBOURS), NEIGHBOURS)
     keep = (output < output_size)[None, None, :, None]
     some = tl.full([BLOCK_OUTPUTS], 0, tl.int32)
     past = some + length

@@ -52,7 +52,7 @@ def near_lines(LINES: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr):
     """Numbers of a program's lines; of columns a thread takes RUN neighbours, and then has all of their elements."""
     line = tl.arange(0, LINES)
     if not BY_ROWS:
-        line = tl.max_contiguous(line, RUN)
+        line = tl.max_contiguous(tl.multiple_of(line, RUN), RUN)  # of one alone, that each is a multiple is not so
     return line
 
 
