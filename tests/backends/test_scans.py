@@ -282,7 +282,8 @@ def test_ptx_of_odd_columns_whose_results_are_rows(lines: int, length: int) -> N
     problem = scans.scan_problem([x], 1, "run_to_run")
     plan = scans.plan_scan(problem, program, Work(), replace(H200, sms=2), "run_to_run")
     tile = plan.launched[0].settings
-    assert (tile.by_rows, tile.stored) == (False, 16) and length >= 2 * tile.length
+    assert (tile.by_rows, tile.stored) == (False, 16)
+    assert length >= 2 * tile.length
     result = torch.full(tuple(x.shape), float("nan"))
     ran(plan, problem, program, x, result)
     assert torch.equal(result, x.cumsum(1))
