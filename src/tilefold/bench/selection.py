@@ -23,7 +23,8 @@ class Selection:
     """What a run is to measure of a suite. None selects all.
 
     `dims` are texts as `--dims` takes them, `0,2` for two that are reduced together. `monoid` is measured in place of the
-    suite's operations; its answers may differ from the definition's by `tolerance` of them, beside rounding.
+    suite's operations; its answers may differ from the definition's by `tolerance` of them, beside rounding. `names` are of
+    cases, as results write them.
     """
 
     size: str = "full"
@@ -37,6 +38,7 @@ class Selection:
     part: tuple[int, int] = (1, 1)
     monoid: str | None = None
     tolerance: float | None = None
+    names: tuple[str, ...] | None = None
 
 
 def asked_suite(suite: Suite, asked: Selection) -> Suite:
@@ -80,6 +82,8 @@ def selected(suite: Suite, asked: Selection) -> list[Case]:
     dtypes = None if asked.dtypes is None else tuple(map(known_dtype, asked.dtypes))
     words = replace(asked, dtypes=dtypes)
     cases = filtered(cases, words) if asked.shapes is None else fitting(suite, cases, words)
+    if asked.names is not None:
+        cases = _named(cases, asked.names)
     if asked.headline:
         cases = [case for case in cases if case.headline]
     number, parts = asked.part
@@ -89,6 +93,17 @@ def selected(suite: Suite, asked: Selection) -> list[Case]:
             f"bench: the options must leave a case of {suite.name}, got none; leave out --headline or --part"
         )
     return cases
+
+
+def _named(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
+    """The cases of those names, which must be there."""
+    there = {case.name: case for case in cases}
+    for name in names:
+        if name not in there:
+            raise ArgumentError(
+                f"bench: --cases must name cases that there are, got {name!r}; --dry-run lists them"
+            )
+    return [there[name] for name in dict.fromkeys(names)]
 
 
 def known_dtype(text: str) -> str:

@@ -100,6 +100,13 @@ def _add_selection(group: Any) -> None:
         help="of an answer of --monoid, beside rounding; 5e-5 without",
     )
     add("--headline", action="store_true", help="the headline cases only")
+    add(
+        "--cases",
+        type=_lines,
+        dest="names",
+        metavar="FILE",
+        help="only those that a text file names, one a line, as --dry-run does",
+    )
     add("--seed", type=count, default=0, metavar="N", help="of the random problems of shapes and products")
     add("--count", type=count, default=60, metavar="N", help="how many random problems")
     add(
@@ -169,6 +176,15 @@ def _add_results(group: Any) -> None:
 def _peer_names(text: str) -> tuple[str, ...]:
     """Names of peers; "none" is nobody."""
     return () if text == "none" else names(text)
+
+
+def _lines(path: str) -> tuple[str, ...]:
+    """The lines of a text file that are not empty."""
+    try:
+        found = tuple(line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(f"must be a text file, got {path!r} ({error})") from None
+    return tuple(filter(None, found))
 
 
 def _shapes(text: str) -> tuple[str, ...]:
@@ -260,6 +276,7 @@ def selection_of(options: argparse.Namespace, small: bool) -> dict[str, Any]:
                 "part",
                 "monoid",
                 "tolerance",
+                "names",
             )
         },
     }

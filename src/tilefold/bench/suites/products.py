@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+from tilefold.bench import settings
 from tilefold.bench.cases import DTYPES, Case, Suite
 from tilefold.bench.product_cases import ProductCase, make_product, product_case
-from tilefold.bench.product_variants import COMPILED, CUBLAS, CUBLASLT, OURS
+from tilefold.bench.product_variants import COMPILED, CUBLAS, CUBLASLT, OURS, build_ours
 from tilefold.bench.suites.shapes import log_uniform, rounded
 
 # Shares of eight.
@@ -41,7 +42,7 @@ SUITE = Suite(
     "products",
     str(__doc__).strip(),
     cases,
-    (OURS, CUBLAS, CUBLASLT, COMPILED),
+    (OURS, CUBLAS, CUBLASLT, COMPILED, *settings.variants_of(build_ours)),
     against=(),
     needs_gpu=True,
     drawn=cases,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 
-from tilefold.bench import map_cases
+from tilefold.bench import map_cases, settings
 from tilefold.bench.cases import DTYPES, Case, Choice, Make, Suite
 from tilefold.bench.layout import Layout
 from tilefold.bench.map_cases import make_map, map_case
@@ -226,7 +226,7 @@ SUITE = Suite(
     "shapes",
     " ".join(str(__doc__).split()),
     cases,
-    (replace(OURS, build=build_ours), *PLANNED),
+    (replace(OURS, build=build_ours), *PLANNED, *settings.variants_of(build_ours)),
     drawn=cases,
     make=make_any,
 )
