@@ -1,4 +1,4 @@
-"""Names of drawn cases whose plan other constants change: what `tilefold bench SUITE --cases FILE` then times beside each other.
+"""Names of drawn cases whose plan other constants change, for `tilefold bench SUITE --cases FILE` to time both of each.
 
     PYTHONPATH=src python benchmarks/planner/changed.py shapes settings.json before --seed 5 --draw 4000 --most 20
 

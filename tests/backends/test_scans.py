@@ -249,7 +249,9 @@ def test_what_columns_that_begin_between_vectors_and_permuted_inputs_take() -> N
     assert tile_of((5000, 70, 120), 2, (1, 2, 0)).stored == 16
     assert tile_of((5000, 70, 120), 0).stored == 1
     beside = tile_of((60, 128, 5000), 1, (0, 2, 1))
-    assert (beside.by_rows, beside.lines, beside.shares) == (True, 16, 0)
+    assert (beside.by_rows, beside.lines, beside.num_warps, beside.shares) == (True, 32, 8, 0)
+    few = tile_of((60, 60, 5000), 1, (0, 2, 1))  # too few for a wide one on each SM
+    assert (few.by_rows, few.lines, few.num_warps, few.shares) == (True, 16, 4, 0)
     assert tile_of((2, 20, 1 << 20), 1, (0, 2, 1)).shares > 0
     assert tile_of((60, 128, 5000), 1, (0, 2, 1), "batch_invariant").lines == 1
 
@@ -259,7 +261,7 @@ def test_rows_whose_results_are_neighbours_along_a_far_dim() -> None:
     x = torch.empty((6, 40, 9000, 8), device="meta").permute(2, 3, 0, 1)
     assert [d.output for d in scans.scan_problem([x], 1, "run_to_run").output_dims] == [1920, 1]
     assert [d.output for d in scans.scan_problem([x], 1, "batch_invariant").output_dims] == [1, 1920]
-    assert tile_of((6, 40, 9000, 8), 1, (2, 3, 0, 1)).lines == 128  # a chunk a thread
+    assert tile_of((6, 40, 9000, 8), 1, (2, 3, 0, 1)).lines == 256  # a chunk a thread
     short = torch.empty((6, 40, 9000, 7), device="meta").permute(2, 3, 0, 1)  # less than a sector
     few = torch.empty((7, 9000, 8), device="meta").permute(1, 2, 0)  # neighbours are less than a sector
     for x in (short, few):
@@ -338,6 +340,9 @@ def test_what_shared_rows_and_columns_take() -> None:
     assert (many.shares, many.band, many.group, many.groups, many.split) == (16, 4, 128, 1, False)
     assert tile(2048, (1 << 17) + 4).shares == 0  # not whole
     assert tile(2048, 1 << 17, torch.bfloat16).shares == 0
+    assert tile(3000, 4096, torch.bfloat16).num_warps == 1
+    assert tile(1500, 4096, torch.bfloat16).num_warps == 2  # fewer warps an SM leave memory idle
+    assert tile(1500, 4096, torch.bfloat16, monoid=monoids.CUMMAX).num_warps == 1
     assert tile(200, 1 << 15).band == 4
     assert tile(132 * 16, 1 << 14).shares == 0  # few of a row
     assert tile(132, 1 << 17).shares == 0  # few in all

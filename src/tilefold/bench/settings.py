@@ -2,7 +2,7 @@
 
 TILEFOLD_BENCH_SETTINGS names a file of JSON with constants by module, each of its names a variant "ours, NAME":
 
-    {"narrow": {"tilefold.planner.scans": {"ACROSS_BYTES": 64, "ACROSS_WARPS": 4}}}
+    {"fewer": {"tilefold.planner.scans": {"WARPS_AN_SM": 8, "MOST_WARPS": 8}}}
 
 Each variant has executables of its own: the same call, planned and compiled with these constants.
 """
@@ -25,6 +25,7 @@ import torch
 from tilefold import dispatch
 from tilefold.bench.cases import Call, Case, Choice, Variant
 from tilefold.bench.ours import OURS
+from tilefold.errors import ArgumentError
 
 SETTINGS = "TILEFOLD_BENCH_SETTINGS"
 # Constants by name, by module.
@@ -35,8 +36,22 @@ PLANNERS = ("tilefold.planner.", "tilefold.contract.")
 
 @functools.cache
 def settings_of(path: str | None) -> Mapping[str, Constants]:
-    """The constants of each setting in a file; none without a file."""
-    found: Mapping[str, Constants] = json.loads(Path(path).read_text()) if path else {}
+    """The constants of each setting in a file, all of them looked up; none without a file.
+
+    Raises:
+        ArgumentError: the file cannot be read, or names a constant that does not exist.
+    """
+    if not path:
+        return {}
+    try:
+        found: Mapping[str, Constants] = json.loads(Path(path).read_text(encoding="utf-8"))
+        for constants in found.values():
+            with set_to(constants):
+                pass
+    except (OSError, ValueError, AttributeError, ImportError, TypeError) as error:
+        raise ArgumentError(
+            f"bench: {SETTINGS} must name a file of JSON, constants by module by setting, got {path!r} ({error})"
+        ) from None
     return found
 
 
@@ -79,7 +94,9 @@ def set_to(constants: Constants) -> Iterator[None]:
     """The constants in force within a block. A module or a constant that does not exist is an error."""
     with contextlib.ExitStack() as stack:
         for module, values in constants.items():
-            stack.enter_context(mock.patch.multiple(importlib.import_module(module), **values))
+            found = importlib.import_module(module)
+            for constant, value in values.items():
+                stack.enter_context(mock.patch.object(found, constant, value))
         yield
 
 

@@ -22,16 +22,17 @@ from tilefold.contract.operands import Contraction, loads_of_elements
 from tilefold.problem import Problem, by_stride, merged
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-# Of a matrix of columns that begin between vectors: folds of larger ones took 1.5 to 2.2 times what is expected
-# (docs/experiments/products-as-folds.md).
-LOOSE_BYTES = 1 << 22
+# Of a matrix whose elements are loaded one by one (docs/experiments/products-as-folds.md): bytes of one of columns, of which
+# folds of larger ones took 1.5 to 2.2 times what is expected; and elements of a row, of which folds of 8,219 took 0.85 of
+# the tiles' time, of 19,311 and more 1.2 to 1.7.
+LOOSE_BYTES, LOOSE_DEPTH = 1 << 22, 1 << 14
 _PRODUCTS = Monoid(
     lambda x, y: x + y, 0, lift=lambda x, y: x * y, commutative=True, check=False, name="products"
 )
 
 
 def can_fold(problem: Contraction, epilogue: Epilogue, guarantee: str) -> bool:
-    """Whether a fold of this product is weighed: one matrix of floats, and no large one whose columns begin between vectors.
+    """Whether a fold of this product is weighed: one matrix of floats, and no large one whose elements are loaded one by one.
 
     With "batch_invariant" no plan may depend on M.
     """
@@ -43,7 +44,7 @@ def can_fold(problem: Contraction, epilogue: Epilogue, guarantee: str) -> bool:
         and problem.dtypes[0] in FLOATS
         and not epilogue.elements
         and epilogue.row is None
-        and not (folds_columns(problem) and _is_large_and_loose(problem))
+        and not _is_large_and_loose(problem)
     )
 
 
@@ -57,8 +58,11 @@ def _matrix(problem: Contraction) -> int:
 
 
 def _is_large_and_loose(problem: Contraction) -> bool:
-    size = problem.outputs * problem.depth.size * problem.dtypes[0].itemsize
-    return loads_of_elements(problem)[_matrix(problem)] and size > LOOSE_BYTES
+    if not loads_of_elements(problem)[_matrix(problem)]:
+        return False
+    if folds_columns(problem):
+        return problem.outputs * problem.depth.size * problem.dtypes[0].itemsize > LOOSE_BYTES
+    return problem.depth.size > LOOSE_DEPTH
 
 
 def fold_of(problem: Contraction, epilogue: Epilogue) -> tuple[Problem, Program]:

@@ -35,7 +35,9 @@ COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
 SHORT = 512  # elements of a line, up to which a program takes several lines at once
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 WARPS_AN_SM = 16  # of programs that walk whole lines: fewer leave memory idle
-NARROW_WARPS_AN_SM = 32  # the same of rows of 16 bits (docs/experiments/scans-drawn.md)
+NARROW_WARPS_AN_SM = (
+    32  # the same of rows of 16 bits whose states are light (docs/experiments/scans-drawn.md)
+)
 MOST_WARPS = 16  # of one program that walks
 EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
 COLUMN_BYTES = 256  # of elements that a thread has of a tile of columns, over the words of a state
@@ -51,8 +53,9 @@ COSTLY_BYTES = (128, 64)
 SHARED_WARPS = 4  # of a program that shares rows
 COLUMN_WARPS = 4  # of one that shares columns
 COLUMN_LINES = 16  # of a tile of shared columns
-# Of rows whose results are columns: bytes of a column of results that a program writes at once, and its warps.
-ACROSS_BYTES, ACROSS_WARPS = 128, 8
+# Of rows whose results are columns: bytes of results beside each other that a program writes at once, and its warps. The
+# first where states are light and there is a program for each SM (docs/experiments/scans-drawn.md).
+ACROSS = ((128, 8), (64, 4))
 MOST_STORED = 32  # results of a chunk that are one store
 SECTOR_BYTES = 32
 PACKED_WORDS, PACKED_WARPS = (
@@ -370,7 +373,7 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
             return shared
     wide = _row_chunk(load, run, slots, SUMS_CHUNK if load.sums else COSTLY_CHUNK)
     lanes = _walked_elements(load, wide)
-    wanted = NARROW_WARPS_AN_SM if load.bytes < NARROW_BYTES else WARPS_AN_SM
+    wanted = NARROW_WARPS_AN_SM if load.light and load.bytes < NARROW_BYTES else WARPS_AN_SM
     warps = 1 if alone else _walking_warps(rows, device, MOST_WARPS, EVEN, wanted)
     if warps and WARP * warps * lanes <= slots:
         tile = replace(row, chunk=wide, stored=wide, length=WARP * warps * lanes, num_warps=warps)
@@ -410,19 +413,26 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
 
 def _rows_across(view: View, load: Load, device: Device) -> ScanTile:
     """Rows whose results are columns: several at once, so that a store writes whole sectors."""
+    wide, narrow = (_tile_across(view, load, *form) for form in ACROSS)
+    programs = math.ceil(view.inner / wide.lines) * view.outer
+    tile = wide if load.light and programs >= device.sms else narrow
+    programs = math.ceil(view.inner / tile.lines) * view.outer
+    if view.length <= tile.length or 2 * programs >= device.sms:
+        return tile
+    return _shared(tile, view.length, TREE, TREE)
+
+
+def _tile_across(view: View, load: Load, result_bytes: int, most: int) -> ScanTile:
+    """So many bytes of results beside each other, and warps at most."""
     slots, run = power_above(view.length), view.vector
     chunk = min(slots, max(2 * run, COSTLY_CHUNK if load.costly else 1))
     # Of short rows so many that each thread has a chunk.
-    wide = max(ACROSS_BYTES // load.result_bytes, ACROSS_WARPS * WARP * chunk // slots)
+    wide = max(result_bytes // load.result_bytes, most * WARP * chunk // slots)
     lines = min(power_above(view.inner), max(1, wide))
     each = _lane_elements(load.words, LANE_WORDS, chunk)
-    length = max(chunk, min(slots, ACROSS_WARPS * WARP * each // lines))
-    warps = min(ACROSS_WARPS, max(1, lines * length // (WARP * chunk)))
-    tile = ScanTile(lines, length, True, min(run, slots), warps, chunk=chunk, stored=min(chunk, MOST_STORED))
-    programs = math.ceil(view.inner / lines) * view.outer
-    if view.length <= length or 2 * programs >= device.sms:
-        return tile
-    return _shared(tile, view.length, TREE, TREE)
+    length = max(chunk, min(slots, most * WARP * each // lines))
+    warps = min(most, max(1, lines * length // (WARP * chunk)))
+    return ScanTile(lines, length, True, min(run, slots), warps, chunk=chunk, stored=min(chunk, MOST_STORED))
 
 
 def _walking_warps(programs: int, device: Device, most: int, even: float, wanted: int = WARPS_AN_SM) -> int:
