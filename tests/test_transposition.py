@@ -179,6 +179,17 @@ def test_what_changes_no_places_is_a_plain_copy() -> None:
         check(x, 0, 1)
 
 
+@pytest.mark.parametrize("count", [3 * 2048 - 7, 2048 + 1001, 2048 - 3, 4096])
+def test_plain_copies_of_odd_counts_are_vectors(count: int) -> None:
+    """But for the last tile, which alone has a mask."""
+    x = numbers(1, count, dtype=torch.bfloat16)
+    result = torch.empty(count, 1, dtype=torch.bfloat16)
+    *whole, last = run_call(planned(x.T), [x.T], [result], 90)
+    assert same(result, x.T)
+    assert {a.bytes for o in whole for a in o.accesses} <= {16}
+    assert {a.bytes for a in last.accesses} == ({16} if count % 2048 == 0 else {2})
+
+
 def first_step(view: Tensor) -> Step:
     request = Rearrangement(tuple(view.shape), view.dtype, "run_to_run")
     (step,) = request.plan([view], H200, library=True)[1].steps

@@ -98,6 +98,12 @@ class Move:
         return self.places * self.row_blocks * self.column_blocks
 
     @property
+    def split(self) -> bool:
+        """Whether all tiles but the last have no mask: of one run, whose whole tiles begin and end at vectors."""
+        part = self.columns.size > self.block_columns and self.columns.size % self.block_columns != 0
+        return part and self.places * self.rows.size * self.block_rows == 1
+
+    @property
     def loads_along(self) -> str:
         """The side along which neighbours lie side by side in the input, "" if none does."""
         return "columns" if self.columns.inputs[1][-1] == 1 else ""

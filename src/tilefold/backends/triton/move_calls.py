@@ -42,6 +42,7 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
         "KEEP": "evict_last" if move.keep else "",
         "LOADS": move.loads_along,
         "STORES": move.stores_along,
+        "SPLIT": move.split,
     }
     programs = launchable(move.programs, problem.outputs, "transpose", "transpose")
     return Call(

@@ -38,7 +38,7 @@ def move_tiles(
     rows, columns, row_blocks, column_blocks,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPREAD: tl.constexpr, GROUP: tl.constexpr, MASK_M: tl.constexpr,
     MASK_N: tl.constexpr, OUTER: tl.constexpr, WIDE: tl.constexpr, KEEP: tl.constexpr, LOADS: tl.constexpr,
-    STORES: tl.constexpr,
+    STORES: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """Copy elements from a layout with strides into a contiguous result.
 
@@ -47,7 +47,8 @@ def move_tiles(
     along what is contiguous in the result: all of it, or GROUP tiles, then on to the next column. With SPREAD the grid has
     the tiles of a column, the columns and the outer places on an axis each, and nothing is divided. The L2 gives up last what
     is read, and with KEEP "evict_last" what is written. LOADS and STORES are the sides, "rows" or "columns", along which
-    neighbours lie side by side in the input and in the result, or "".
+    neighbours lie side by side in the input and in the result, or "". With SPLIT only the last tile of a row has a mask: one
+    that does not end at a vector's end would leave none of them vectors.
     """
     row_block = tl.program_id(0)
     column_block = tl.program_id(1)
@@ -80,7 +81,13 @@ def move_tiles(
     y_column = walked_offset(column, y_columns[0], y_columns[1], BLOCK_N if STORES == "columns" else 0)
     x = x_ptr + x_row[:, None] + x_column[None, :]
     y = y_ptr + y_row[:, None] + y_column[None, :]
-    if MASK_M and MASK_N:
+    if SPLIT:
+        if column_block < column_blocks - 1:
+            tl.store(y, tl.load(x, eviction_policy="evict_last"), eviction_policy=KEEP)
+        else:
+            mask = tl.broadcast_to((column < columns)[None, :], (BLOCK_M, BLOCK_N))
+            tl.store(y, tl.load(x, mask=mask, eviction_policy="evict_last"), mask=mask, eviction_policy=KEEP)
+    elif MASK_M and MASK_N:
         mask = (row < rows)[:, None] & (column < columns)[None, :]
         tl.store(y, tl.load(x, mask=mask, eviction_policy="evict_last"), mask=mask, eviction_policy=KEEP)
     elif MASK_M:
