@@ -169,8 +169,11 @@ def test_refusals(name: str) -> None:
 
 
 def test_what_changes_no_places_is_a_plain_copy() -> None:
-    """A kernel's up to 128 MiB moved, torch's beyond."""
-    assert isinstance(first_step(torch.empty(5000, 1, 7000, device="meta").transpose(0, 1)), LibraryCall)
+    """A kernel's up to 1 GiB moved, torch's beyond; of wide elements up to 128 MiB."""
+    far, wide = torch.empty(5000, 1, 70000, device="meta"), torch.empty(5000, 1, 7000, device="meta")
+    assert isinstance(first_step(far.transpose(0, 1)), LibraryCall)
+    assert isinstance(first_step(wide.double().transpose(0, 1)), LibraryCall)
+    assert isinstance(first_step(wide.transpose(0, 1)), Launch)
     assert not isinstance(first_step(torch.empty(5000, 7000, device="meta").T), LibraryCall)
     for x in (torch.empty(5, 1, 7000), torch.empty(7000, 5).T):
         step = first_step(x.transpose(0, 1))

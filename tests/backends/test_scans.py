@@ -250,6 +250,8 @@ def test_what_columns_that_begin_between_vectors_and_permuted_inputs_take() -> N
     assert tile_of((5000, 70, 120), 0).stored == 1
     beside = tile_of((60, 128, 5000), 1, (0, 2, 1))
     assert (beside.by_rows, beside.lines, beside.num_warps, beside.shares) == (True, 32, 8, 0)
+    odd = tile_of((60, 128, 5001), 1, (0, 2, 1))
+    assert (odd.by_rows, odd.lines, odd.length, odd.num_warps) == (True, 8, 512, 4)
     few = tile_of((60, 60, 5000), 1, (0, 2, 1))  # too few for a wide one on each SM
     assert (few.by_rows, few.lines, few.num_warps, few.shares) == (True, 16, 4, 0)
     assert tile_of((2, 20, 1 << 20), 1, (0, 2, 1)).shares > 0

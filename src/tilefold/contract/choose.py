@@ -22,7 +22,7 @@ from tilefold.caching import kept_outside_modes
 from tilefold.contract import cublas
 from tilefold.contract.costs import Costs, plan_us
 from tilefold.contract.epilogue import Epilogue
-from tilefold.contract.folded import can_fold, fold_of, folds_columns
+from tilefold.contract.folded import can_fold, fold_of, folds_columns, reads_long_rows_loosely
 from tilefold.contract.operands import (
     EXACT_IN_FLOAT64,
     Contraction,
@@ -121,6 +121,8 @@ def _faster_fold(product: Plan, problem: Contraction, epilogue: Epilogue, device
     if not can_fold(problem, epilogue, product.guarantee):
         return None
     plan = plan_fold(*fold_of(problem, epilogue), device, "run_to_run")
+    if reads_long_rows_loosely(problem, plan):
+        return None
     time_us, product_us = as_timed(plan, product, device)
     doubt = COLUMNS_DOUBT if folds_columns(problem) else FOLD_DOUBT
     if time_us >= (1 - doubt) * product_us:

@@ -19,13 +19,14 @@ from tilefold.algebra.program import Program, specialize
 from tilefold.caching import kept_outside_modes
 from tilefold.contract.epilogue import Epilogue
 from tilefold.contract.operands import Contraction, loads_of_elements
+from tilefold.planner.plan import Plan
 from tilefold.problem import Problem, by_stride, merged
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
-# Of a matrix whose elements are loaded one by one (docs/experiments/products-as-folds.md): bytes of one of columns, of which
-# folds of larger ones took 1.5 to 2.2 times what is expected; and elements of a row, of which folds of 8,219 took 0.85 of
-# the tiles' time, of 19,311 and more 1.2 to 1.7.
-LOOSE_BYTES, LOOSE_DEPTH = 1 << 22, 1 << 14
+# Of a matrix whose elements are loaded one by one (docs/experiments/products-as-folds.md): bytes of columns, of which folds
+# of more took 1.5 to 2.2 times what is expected; bytes of rows, and elements that one program reads of a row: a fold took
+# 0.84 of the tiles' time of 6.3 MB, 0.84 of 8,219 elements; 1.7 of 19.6 MB, 1.2 of 19,311 elements.
+LOOSE_COLUMNS, LOOSE_ROWS, LOOSE_DEPTH = 1 << 22, 1 << 23, 1 << 14
 _PRODUCTS = Monoid(
     lambda x, y: x + y, 0, lift=lambda x, y: x * y, commutative=True, check=False, name="products"
 )
@@ -58,11 +59,16 @@ def _matrix(problem: Contraction) -> int:
 
 
 def _is_large_and_loose(problem: Contraction) -> bool:
-    if not loads_of_elements(problem)[_matrix(problem)]:
-        return False
-    if folds_columns(problem):
-        return problem.outputs * problem.depth.size * problem.dtypes[0].itemsize > LOOSE_BYTES
-    return problem.depth.size > LOOSE_DEPTH
+    size = problem.outputs * problem.depth.size * problem.dtypes[0].itemsize
+    most = LOOSE_COLUMNS if folds_columns(problem) else LOOSE_ROWS
+    return loads_of_elements(problem)[_matrix(problem)] and size > most
+
+
+def reads_long_rows_loosely(problem: Contraction, fold: Plan) -> bool:
+    """Whether a program reads more of a row than `LOOSE_DEPTH` elements of half precision, one by one."""
+    first = fold.stages[0]
+    loose = problem.dtypes[0].itemsize < 4 and first.run == 1 and not folds_columns(problem)
+    return loose and problem.depth.size > LOOSE_DEPTH * first.splits
 
 
 def fold_of(problem: Contraction, epilogue: Epilogue) -> tuple[Problem, Program]:

@@ -40,7 +40,8 @@ MOST_SIDE = 1 << 12  # a tile's longest side
 MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid
 FEW, ENOUGH = 2, 8  # programs for each SM: the first at any price, the second where tiles do not suffer
 SMALLEST = 1 << 11  # bytes of a tile that are not halved for the second
-PLAIN = 1 << 27  # bytes moved by a plain copy, up to which a kernel was tried, and faster than torch's copy
+# Bytes moved by a plain copy, up to which a kernel is faster than torch's copy: of elements of up to so many bytes.
+PLAIN, PLAIN_BYTES, PLAIN_WIDE = 1 << 30, 4, 1 << 27
 PLAIN_TILE = 1 << 11  # elements of its tile
 KEPT = 1 << 30  # below so many bytes moved, the L2 keeps the last results
 
@@ -130,7 +131,8 @@ def plan_move(problem: Problem, device: Device, guarantee: str, *, library: bool
     outputs = (Buffer("output0", (problem.outputs,), problem.dtypes[0]),)
     if problem.outputs == 0:
         return Plan("triton", (), outputs, (), guarantee, "nothing", "no elements")
-    if library and _is_in_place(problem) and 2 * problem.bytes_read > PLAIN:
+    most = PLAIN if problem.dtypes[0].itemsize <= PLAIN_BYTES else PLAIN_WIDE
+    if library and _is_in_place(problem) and 2 * problem.bytes_read > most:
         call = LibraryCall("copy", ("input0",), ("output0",))
         return Plan("triton", (call,), outputs, (), guarantee, "copy", "nothing changes places")
     move = choose_move(problem, device)

@@ -53,9 +53,10 @@ COSTLY_BYTES = (128, 64)
 SHARED_WARPS = 4  # of a program that shares rows
 COLUMN_WARPS = 4  # of one that shares columns
 COLUMN_LINES = 16  # of a tile of shared columns
-# Of rows whose results are columns: bytes of results beside each other that a program writes at once, and its warps. The
-# first where states are light and there is a program for each SM (docs/experiments/scans-drawn.md).
-ACROSS = ((128, 8), (64, 4))
+# Of rows whose results are columns: bytes of results beside each other that a program writes at once, and its warps
+# (docs/experiments/scans-drawn.md). Of rows that begin between two vectors, so that it reads long runs (not of sums of 32
+# bits); of states that are light, where each SM has a program; of others.
+ACROSS_ODD, ACROSS_LIGHT, ACROSS = (32, 4), (128, 8), (64, 4)
 MOST_STORED = 32  # results of a chunk that are one store
 SECTOR_BYTES = 32
 PACKED_WORDS, PACKED_WARPS = (
@@ -413,9 +414,12 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
 
 def _rows_across(view: View, load: Load, device: Device) -> ScanTile:
     """Rows whose results are columns: several at once, so that a store writes whole sectors."""
-    wide, narrow = (_tile_across(view, load, *form) for form in ACROSS)
-    programs = math.ceil(view.inner / wide.lines) * view.outer
-    tile = wide if load.light and programs >= device.sms else narrow
+    odd = view.vector == 1 and not (load.sums and load.bytes >= NARROW_BYTES)
+    tile = _tile_across(view, load, *(ACROSS_ODD if odd else ACROSS))
+    if load.light and view.vector > 1:
+        wide = _tile_across(view, load, *ACROSS_LIGHT)
+        if math.ceil(view.inner / wide.lines) * view.outer >= device.sms:
+            tile = wide
     programs = math.ceil(view.inner / tile.lines) * view.outer
     if view.length <= tile.length or 2 * programs >= device.sms:
         return tile
