@@ -15,9 +15,10 @@ from tilefold import errors
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.device import H200, Device
-from tilefold.planner.selections import choose_selection, selection_problem
+from tilefold.planner.selections import Selection, choose_selection, selection_problem
 from tilefold.requests import Selected
-from xray.running import run_plan
+from tilefold.xray.machine.counts import global_cost
+from xray.running import run_call, run_plan
 
 Tensor = torch.Tensor
 INF, NAN = float("inf"), float("nan")
@@ -225,6 +226,9 @@ CASES = {
     "parts": (lambda: hostile(1, 40000), 8, 1, H200),
     "columns": (lambda: hostile(300, 40), 4, 0, SMALL),
     "misaligned": (lambda: hostile(2, 999), 32, 1, SMALL),
+    "a column a thread": (lambda: hostile(29, 40), 29, 0, SMALL),
+    "four columns a thread": (lambda: hostile(7, 300), 2, 0, SMALL),
+    "columns between dims": (lambda: hostile(5, 11, 37), 4, 1, SMALL),
 }
 
 
@@ -252,14 +256,54 @@ def test_64_bits_on_a_device() -> None:
         assert torch.equal(values.isnan(), want_values.isnan())
 
 
+def test_64_bits_of_columns_that_a_thread_holds() -> None:
+    for x in (torch.randint(-3, 3, (9, 70)) * 2**61, hostile(9, 70).double()):
+        values, indices = executed(x, 3, 0, device=SMALL)
+        want_values, want = definition(x, 3, 0, True)
+        assert torch.equal(indices, want)
+        assert torch.equal(values.isnan(), want_values.isnan())
+
+
+def test_columns_that_threads_hold() -> None:
+    """The more columns each the more there are; long columns, and few, are shared by lanes."""
+
+    def chosen(*shape: int, dtype: torch.dtype = torch.bfloat16, k: int = 2) -> Selection:
+        problem = selection_problem(torch.empty(shape, dtype=dtype, device="meta"), 0, k)
+        return choose_selection(problem, k, True, H200)
+
+    wide = chosen(8, 1 << 20)
+    assert (wide.rows, wide.lanes, wide.num_warps, wide.direct, wide.scattered) == (512, 1, 4, True, True)
+    assert chosen(64, 1 << 20, k=32).rows == 128
+    assert chosen(17, 1 << 20, dtype=torch.float32).rows == 128
+    few = chosen(8, 132 * 32)
+    assert (few.rows, few.num_warps) == (32, 1)
+    for other in (chosen(8, 132 * 32 - 1), chosen(65, 1 << 20), chosen(33, 1 << 20, dtype=torch.float32)):
+        assert not other.scattered
+
+
+def test_columns_that_threads_hold_take_few_instructions() -> None:
+    """From the PTX: neighbouring threads load neighbours, and no element is exchanged."""
+    x = torch.randn(8, 4096)
+    request = Selected(2, 0, True, torch.float32, "run_to_run", (2, 4096))
+    problem, plan = request.plan([x], replace(H200, sms=4), library=False)
+    (call,) = calls_of(plan, problem, None)
+    found = [torch.empty(2, 4096), torch.empty(2, 4096, dtype=torch.int64)]
+    outcomes = run_call(call, [x], found, 90)
+    assert torch.equal(found[0], x.topk(2, dim=0).values)
+    assert sum(int(outcome.warps.sum()) for outcome in outcomes) <= 30 * x.numel() / 32
+    stored = global_cost(a for outcome in outcomes for a in outcome.accesses if a.kind == "store")
+    assert stored.sectors == stored.ideal
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize(
     ("shape", "dim"),
-    [((32768, 1024), 1), ((16384, 8192), 1), ((8192, 151936), 1), ((64, 1 << 20), 1), ((4096, 4096), 0), ((1 << 20, 64), 1)],
+    [((8, 1 << 16), 0), ((32, 1 << 16), 0), ((9, 24, 3001), 1), ((32768, 1024), 1), ((16384, 8192), 1),
+     ((8192, 151936), 1), ((64, 1 << 20), 1), ((4096, 4096), 0), ((1 << 20, 64), 1)],
     ids=str,
 )  # fmt: skip
 def test_plans_of_a_gpu_stay_in_registers(
-    shape: tuple[int, int], dim: int, dtype: torch.dtype, tmp_path: Path
+    shape: tuple[int, ...], dim: int, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     x = torch.empty(shape, dtype=dtype, device="meta")
     results = tuple(8 if d == dim else n for d, n in enumerate(shape))

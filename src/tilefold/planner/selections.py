@@ -25,6 +25,7 @@ LONGEST_PART = 1 << 30  # places of a part, counted in 32 bits
 PROGRAMS = 8  # an SM is given where rows are shared
 WARP_BYTES = 1 << 15  # of a row that one warp walks; a longer one has four
 HELD = {"short": 64, "long": 32, "pair": 32}  # entries of a lane where no groups are made
+COLUMNS_EACH = (4, 2, 1)  # columns that a thread holds whole
 COLUMN_UNROLL = 16  # groups of a lane where results are neighbours
 LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another program begins
 AT_ONCE = 256  # elements of a thread that are loaded without a loop
@@ -40,7 +41,8 @@ class Selection:
     A program owns `rows` rows, or of one of them one of `splits` parts of `part` places. Its tile is [lanes, rows, unroll,
     run]; a group is the vectors at one lane and unroll of `turns` tiles. `direct`: no groups are made. `pack`,
     `pack_groups`: an entry is one integer of 32 bits ("short"), of 64 bits ("long"), or a pair. `align`: vectors are read
-    from the multiple of `run` before a row.
+    from the multiple of `run` before a row. `scattered`: threads load elements one by one, neighbouring threads neighbours;
+    with vectors of several rows' elements a row's would lie in several threads.
     """
 
     k: int
@@ -58,6 +60,7 @@ class Selection:
     direct: bool
     align: bool
     evict_first: bool
+    scattered: bool = False
 
     @property
     def note(self) -> str:
@@ -133,6 +136,10 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
     columns = columns and k * math.ceil(along.size / COLUMN_PART) <= ENTRIES
     run = min(16 // itemsize, 16) if step == 1 else 2
     align = step == 1 and not _is_aligned(problem, run)
+    if columns:
+        whole = _whole_columns(problem, k, largest, device)
+        if whole is not None:
+            return whole
     span = along.size + (run - 1) * align
     splits, part = 1, span
     vectors = math.ceil(span / run)
@@ -170,6 +177,36 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
         direct=direct,
         align=align,
         evict_first=problem.bytes_read < CACHED,
+    )
+
+
+def _whole_columns(problem: Problem, k: int, largest: bool, device: Device) -> Selection | None:
+    """A thread holds a column, or a few, so that nothing passes between threads; None of longer columns, and of so few that
+    each SM would not have a warp (docs/experiments/selections-of-columns.md)."""
+    dtype, (along,) = problem.dtypes[0], problem.reduced_dims
+    pack, places = _pack(dtype, along.size), _power(along.size)
+    if places > HELD[pack] or problem.outputs < device.sms * WARP:
+        return None
+    sizes = ((each, warps) for each in COLUMNS_EACH for warps in (4, 2, 1) if each * places <= HELD[pack])
+    most = problem.outputs // (2 * device.sms * WARP)
+    each, warps = next((size for size in sizes if math.prod(size) <= most), (1, 1))
+    return Selection(
+        k=k,
+        largest=largest,
+        rows=WARP * warps * each,
+        lanes=1,
+        unroll=places,
+        run=1,
+        turns=1,
+        splits=1,
+        part=along.size,
+        num_warps=warps,
+        pack=pack,
+        pack_groups=pack,
+        direct=True,
+        align=False,
+        evict_first=problem.bytes_read < CACHED,
+        scattered=True,
     )
 
 

@@ -23,7 +23,8 @@ def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any,
     before = problem.residues[0] if settings.align and not interpret else 0
     dtype = problem.dtypes[0]
     partial = "output0" not in step.writes
-    x = Pointer(dtype, 16 if settings.align else problem.aligned[0], before)
+    aligned = dtype.itemsize if settings.scattered else problem.aligned[0]
+    x = Pointer(dtype, 16 if settings.align else aligned, before)
     rows = problem.outputs
     arguments = (
         x,
