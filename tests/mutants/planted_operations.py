@@ -415,7 +415,7 @@ OPERATIONS = (
     Mutant(
         "a plain copy of any size is a kernel's",
         "planner/moves.py",
-        "2 * problem.bytes_read > PLAIN",
+        "2 * problem.bytes_read > most",
         "2 * problem.bytes_read < 0",
         ("tests/test_transposition.py::test_what_changes_no_places_is_a_plain_copy",),
     ),
