@@ -16,6 +16,7 @@ import pytest
 import torch
 import triton
 
+import tilefold
 from scanned import MATRICES, POSITIONS, drawn, same, scanned
 from tilefold import monoids
 from tilefold.algebra import program as programs
@@ -170,8 +171,41 @@ def test_rows_that_begin_behind_vectors_where_results_begin_at_them(name: str) -
     like, align, warps = SHIFTED[name]
     for length, beside, reverse in ((48, 0, False), (60, 4, True), (37 if align > 1 else 36, 0, True)):
         x = from_behind_a_vector((3, length), 3, torch.int32, beside)
-        tile = replace(ROWS[like], align=align, run=4, chunk=4, stored=4, shift=3, num_warps=warps)
+        tile = replace(ROWS[like], align=align, run=4, chunk=4, stored=4, shift=(3,), num_warps=warps)
         check(POSITIONS, [x], 1, tile, Work(reverse=reverse, exclusive=reverse))
+
+
+@pytest.mark.parametrize("name", list(SHIFTED))
+def test_inputs_whose_rows_begin_at_other_places_between_vectors(name: str) -> None:
+    """Each input's own number of places behind vectors, none and all but one among them."""
+    like, align, warps = SHIFTED[name]
+    for length, reverse in ((48, False), (37 if align > 1 else 36, True)):
+        xs = [x.int() for x in drawn(MATRICES, (3, length))]
+        shift = tuple(range(len(xs)))
+        behind = [
+            from_behind_a_vector((3, length), n, x.dtype).copy_(x) for n, x in zip(shift, xs, strict=True)
+        ]
+        tile = replace(ROWS[like], align=align, run=4, chunk=4, stored=4, shift=shift, num_warps=warps)
+        check(MATRICES, behind, 1, tile, Work(reverse=reverse))
+
+
+def test_ptx_of_two_inputs_in_one_tensor() -> None:
+    """Of an odd number of elements: the second begins between two vectors, and both are read in whole ones."""
+    halves = torch.randn(2, 3, 5, 333).bfloat16()
+    program = programs.specialize(monoids.AFFINE.total, (torch.bfloat16,) * 2)
+    problem = scans.scan_problem(list(halves), 2, "run_to_run")
+    plan = scans.plan_scan(problem, program, Work(), H200, "run_to_run")
+    tile = plan.launched[0].settings
+    assert (tile.align, tile.run, tile.shift) == (8, 8, (0, 3 * 5 * 333 % 8))
+    results = [torch.full(halves.shape[1:], 9, dtype=torch.bfloat16) for _ in program.outputs]
+    (call,) = calls_of(plan, problem, program)
+    outcomes = run_call(call, list(halves), results, architecture=90)
+    with tilefold.backend("reference"):
+        want = tilefold.scan(tuple(halves), monoids.AFFINE, 2)
+    for result, expected in zip(results, [want] if isinstance(want, Tensor) else want, strict=True):
+        torch.testing.assert_close(result, expected)
+    loads = [a for o in outcomes for a in o.accesses if (a.kind, a.space) == ("load", "global")]
+    assert {a.bytes for a in loads} == {16}
 
 
 def ran(plan: Plan, problem: Problem, program: programs.Program, x: Tensor, result: Tensor) -> list[Outcome]:
@@ -199,7 +233,7 @@ def test_ptx_of_rows_that_begin_behind_vectors() -> None:
         x = from_behind_a_vector(shape, shift, torch.bfloat16, beside)
         problem = scans.scan_problem([x], 1, "run_to_run")
         plan = scans.plan_scan(problem, program, Work(), H200, "run_to_run")
-        assert (plan.launched[0].settings.shift, plan.launched[0].settings.run) == (shift, 8)
+        assert (plan.launched[0].settings.shift, plan.launched[0].settings.run) == ((shift,), 8)
         result = torch.full(shape, 9, dtype=torch.bfloat16)
         outcomes = ran(plan, problem, program, x, result)
         assert torch.equal(result, x.float().cumsum(1).bfloat16())
@@ -421,7 +455,7 @@ def check_sums(
     whole = torch.stack(list(rows.values())).to(dtype)
     x = whole if tile.by_rows else whole.t().contiguous()
     if tile.shift:
-        x = from_behind_a_vector((len(rows), N), tile.shift, dtype).copy_(whole)
+        x = from_behind_a_vector((len(rows), N), tile.shift[0], dtype).copy_(whole)
     dim = 1 if tile.by_rows else 0
     program = programs.specialize(monoids.LOGSUMEXP.total, (dtype,))
     problem, plan = planned([x], program, dim, tile, Work(reverse=reverse))
@@ -455,7 +489,7 @@ def test_sums_of_exponentials(name: str) -> None:
 @pytest.mark.parametrize("name", ["rows", "rows aligned"])
 def test_sums_of_rows_that_begin_behind_vectors(name: str) -> None:
     """Chunks that sums do not hold are read again, as far behind their vectors."""
-    check_sums(replace(SUMS[name], align=4, shift=1), STEEP, torch.float32, False)
+    check_sums(replace(SUMS[name], align=4, shift=(1,)), STEEP, torch.float32, False)
 
 
 @pytest.mark.parametrize("name", ["rows", "rows aligned", "rows shared"])
@@ -495,7 +529,7 @@ def test_what_is_planned_as_sums_and_what_is_aligned() -> None:
 def test_which_rows_are_read_from_behind_vectors() -> None:
     def found(
         shape: tuple[int, int], shift: int, dtype: torch.dtype = torch.bfloat16, **options: Any
-    ) -> tuple[int, int]:
+    ) -> tuple[int, ...]:
         guarantee = options.pop("guarantee", "run_to_run")
         x = from_behind_a_vector(shape, shift, dtype, **options)
         program = programs.specialize(monoids.SUM.total, (dtype,))
@@ -503,7 +537,7 @@ def test_which_rows_are_read_from_behind_vectors() -> None:
             scans.scan_problem([x], 1, guarantee), program, Work(), H200, guarantee
         ).stages[0]
         assert isinstance(tile, ScanTile)
-        return tile.align, tile.shift
+        return tile.align, *(tile.shift or (0,))
 
     assert found((8, 336), 7) == (1, 7)
     assert found((8, 336), 2) == (1, 2)

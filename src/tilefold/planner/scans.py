@@ -115,7 +115,7 @@ class ScanTile:
     `flat`: lines are counted along all their dims as one, so that no program has few. `stored`, of columns whose results are
     neighbours along a line: those that are one store, too.
     `align`: tiles count from a multiple of so many elements before each row, so that rows of any length are read in vectors.
-    `shift`: results that begin at a vector are of elements that begin so many behind one.
+    `shift`: results that begin at a vector are of elements that begin so many behind one, an input; () where none do.
     """
 
     lines: int
@@ -138,7 +138,7 @@ class ScanTile:
     band: int = 0
     split: bool = False
     registers: int = 0
-    shift: int = 0
+    shift: tuple[int, ...] = ()
 
     @property
     def note(self) -> str:
@@ -149,7 +149,7 @@ class ScanTile:
         ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}{',flat' * self.flat}"
         ways += f"{f',b{self.band}' * (self.band > 0)}{',split' * self.split}{f',n{self.registers}' * (self.registers > 0)}"
         aligned = f",align{self.align}" if self.align > 1 else ""
-        shifted = f",h{self.shift}" if self.shift else ""
+        shifted = f",h{'-'.join(map(str, self.shift))}" if self.shift else ""
         return f"scan_{kind}:{tile}{shared},w{self.num_warps}{ways}{aligned}{shifted}"
 
     def __str__(self) -> str:
@@ -219,7 +219,7 @@ def plan_scan(
     alone = guarantee == "batch_invariant"
     view = view_of(problem)
     words = state_words(scan_program(program, work, problem.length))
-    align, shift = (1, 0) if alone else _vectors(problem, view)
+    align, shift = (1, ()) if alone else _vectors(problem, view)
     if shift:
         view = replace(view, vector=view.full_vector)
     sums = sums and _has_sums(program, work)
@@ -304,21 +304,24 @@ class Load:
         return not self.costly and self.words == 1
 
 
-def _vectors(problem: Problem, view: View) -> tuple[int, int]:
-    """(`align`, `shift`) of tiles that read rows which allow no vectors as they lie in whole ones; (1, 0) where none do.
+def _vectors(problem: Problem, view: View) -> tuple[int, tuple[int, ...]]:
+    """(`align`, `shift`) of tiles that read rows which allow no vectors as they lie in whole ones; (1, ()) where none do.
 
-    Rows of any length begin as far behind a vector in all inputs; the results of one begin as far, less the shift.
+    Rows of any length begin as far behind a vector in each input as the results of one do, but for the input's shift.
     docs/experiments/scans-offset.md
     """
     (scanned,) = problem.reduced_dims
-    steps = [(d.output - d.strides[0]) % view.full_vector for d in problem.output_dims]
-    shift, odd = divmod(problem.residues[0], view.element) if problem.residues else (0, 0)
-    fits = view.aligns and scanned.output == 1 and not any(steps) and not odd
-    narrow = view.vector * view.element < ALIGN_BELOW
-    if not fits or not narrow or view.full_vector > view.length:
-        return 1, 0
-    even = all(d.output % view.full_vector == 0 for d in problem.output_dims)
-    return 1 if even else view.full_vector, shift
+    full, element = view.full_vector, view.element
+    alike = {d.itemsize for d in problem.dtypes} == {element} and view.by_rows
+    along = set(scanned.strides) == {1} == {scanned.output}
+    steps = any((d.output - s) % full for d in problem.output_dims for s in d.strides)
+    odd = any(residue % element for residue in problem.residues)
+    narrow = view.vector * element < ALIGN_BELOW
+    if not alike or not along or steps or odd or not narrow or full > view.length:
+        return 1, ()
+    shift = tuple(residue // element for residue in problem.residues)
+    even = all(d.output % full == 0 for d in problem.output_dims)
+    return 1 if even else full, shift if any(shift) else ()
 
 
 def _is_across(problem: Problem, view: View) -> bool:

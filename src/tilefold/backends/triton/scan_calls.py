@@ -83,7 +83,7 @@ def _state_steps(lines: Sequence[Dim], scanned: Dim) -> tuple[int, ...]:
 def _constants(
     tile: ScanTile, problem: Problem, program: Program, lines: int, interpret: bool
 ) -> dict[str, Any]:
-    work, length = tile.work, problem.length
+    work, length, none = tile.work, problem.length, (0,) * len(problem.dtypes)
     shared = {
         "LINES": tile.lines,
         "NUMBER": tile.length // tile.chunk,
@@ -98,8 +98,8 @@ def _constants(
         "SUMS": tile.sums,
         "ALIGN": tile.align,
         "FLAT": tile.flat,
-        "SHIFT": tile.shift,
-        "BACK": tile.shift if interpret else 0,
+        "SHIFT": tile.shift or none,
+        "BACK": tile.shift if tile.shift and interpret else none,
     }
     wide = {"WIDE": _reach(problem) + 2 * tile.length * _farthest(problem) > NARROW}
     if not tile.shares:

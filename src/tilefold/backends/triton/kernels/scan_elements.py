@@ -106,8 +106,12 @@ def last_slots(state, LENGTH: tl.constexpr, BY_ROWS: tl.constexpr):
 
 
 def lines_begin(inputs, outer, outer_sizes, line, BACK: tl.constexpr):
-    """(pointers to BACK elements before each line's first one, step along it), an input."""
-    return [(x[0] - BACK + outer_offset(outer, outer_sizes, x[1]) + line * x[2], x[3]) for x in inputs]
+    """(pointers to so many elements before each line's first one as BACK says of the input, step along it), an input."""
+    rows = ()
+    for i in tl.static_range(len(inputs)):
+        x = inputs[i]
+        rows = rows + ((x[0] - BACK[i] + outer_offset(outer, outer_sizes, x[1]) + line * x[2], x[3]),)
+    return rows
 
 
 def aligned_rows(
@@ -115,12 +119,13 @@ def aligned_rows(
 ):  # fmt: skip
     """Rows from the multiple of ALIGN elements before each: `lines_begin`, where results begin, and a tile's span.
 
-    All inputs and results begin as many elements behind such a multiple.
+    All inputs and results begin as many elements behind such a multiple, beside what BACK says.
     """
-    rows = [
-        (x[0] - BACK + (outer_offset(outer, outer_sizes, x[1]) + line * x[2]) // ALIGN * ALIGN, x[3])
-        for x in inputs
-    ]
+    rows = ()
+    for i in tl.static_range(len(inputs)):
+        x = inputs[i]
+        begin = (outer_offset(outer, outer_sizes, x[1]) + line * x[2]) // ALIGN * ALIGN
+        rows = rows + ((x[0] - BACK[i] + begin, x[3]),)
     lead = (y_begin % ALIGN).to(tl.int32)
     return rows, y_begin // ALIGN * ALIGN, (lead, lead + length, ALIGN)
 
@@ -176,35 +181,43 @@ def tile_elements(
 ):  # fmt: skip
     """A tile's elements: of each place in a chunk, in memory's order, a tensor of chunks an input.
 
-    Those that are not of the line are undefined. SHIFT: places begin so many elements behind a vector; those of a chunk are
-    of one vector more then, which the next chunk reads, too.
+    Those that are not of the line are undefined. SHIFT: places of each input begin so many elements behind a vector; those
+    of a chunk are of one vector more then, which the next chunk reads, too.
     """
     found = ()
     if BY_ROWS:
-        for k in tl.static_range((CHUNK + SHIFT + RUN - 1) // RUN):
+        loaded = ()
+        for k in tl.static_range((CHUNK + 2 * RUN - 2) // RUN):
             at = of_chunks(begin, BY_ROWS)[:, :, None] + k * RUN + tl.arange(0, RUN)[None, None, :]
             vectors = ()
             for i in tl.static_range(len(rows)):
-                pointers = of_lines(rows[i][0], BY_ROWS)[:, :, None] + at * rows[i][1]
-                # A vector that is the line's in part is read whole.
-                if MASKED:
-                    if len(span) > 1:
-                        mask = at // RUN * RUN < of_lines(span[1], BY_ROWS)[:, :, None] + SHIFT
-                    elif SHIFT:
-                        mask = tl.broadcast_to(at // RUN * RUN < span[0] + SHIFT, pointers.shape)
+                if k * RUN < CHUNK + SHIFT[i]:
+                    pointers = of_lines(rows[i][0], BY_ROWS)[:, :, None] + at * rows[i][1]
+                    # A vector that is the line's in part is read whole.
+                    if MASKED:
+                        if len(span) > 1:
+                            mask = at // RUN * RUN < of_lines(span[1], BY_ROWS)[:, :, None] + SHIFT[i]
+                        elif SHIFT[i] > 0:
+                            mask = tl.broadcast_to(at // RUN * RUN < span[0] + SHIFT[i], pointers.shape)
+                        else:
+                            mask = tl.broadcast_to(at < span[0], pointers.shape)
+                        if MASK_LINES:
+                            mask = mask & of_lines(keep, BY_ROWS)[:, :, None]
+                        x = tl.load(pointers, mask=mask)
+                    elif MASK_LINES:
+                        mask = tl.broadcast_to(of_lines(keep, BY_ROWS)[:, :, None], pointers.shape)
+                        x = tl.load(pointers, mask=mask)
                     else:
-                        mask = tl.broadcast_to(at < span[0], pointers.shape)
-                    if MASK_LINES:
-                        mask = mask & of_lines(keep, BY_ROWS)[:, :, None]
-                    x = tl.load(pointers, mask=mask)
-                elif MASK_LINES:
-                    x = tl.load(pointers, mask=tl.broadcast_to(of_lines(keep, BY_ROWS)[:, :, None], pointers.shape))
+                        x = tl.load(pointers)
+                    vectors = vectors + (in_halves(x, RUN),)
                 else:
-                    x = tl.load(pointers)
-                vectors = vectors + (in_halves(x, RUN),)
-            for j in tl.static_range(RUN):
-                if k * RUN + j >= SHIFT and k * RUN + j < CHUNK + SHIFT:
-                    found = found + ([turned(v[j]) for v in vectors],)
+                    vectors = vectors + (loaded[k - 1][i],)  # nothing is taken from it
+            loaded = loaded + (vectors,)
+        for j in tl.static_range(CHUNK):
+            xs = ()
+            for i in tl.static_range(len(rows)):
+                xs = xs + (turned(loaded[(j + SHIFT[i]) // RUN][i][(j + SHIFT[i]) % RUN]),)
+            found = found + (xs,)
     else:
         for k in tl.static_range(CHUNK):
             at = of_chunks(begin, BY_ROWS) + k

@@ -19,8 +19,8 @@ Arguments:
     outer_sizes    dims of lines but the last: walked by whole programs
     lines, length  of the last dim of lines, and of a line
 
-SHIFT: where a result begins at a vector, its element is so many behind one, in all inputs. Vectors are read from that on,
-and a thread's chunk is what lies SHIFT elements behind its first. Inputs' pointers are to such a vector, or (BACK) to the
+SHIFT: where a result begins at a vector, its element is so many behind one, in each input. Vectors are read from that on,
+and a thread's chunk is what lies so many elements behind its first. Inputs' pointers are to such a vector, or (BACK) to the
 element.
 
 Generated beside those of folds: AS_STATE (a tuple of fields, in registers' dtypes), SELECT (of two states), WORDS (a state as
