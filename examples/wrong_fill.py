@@ -1,8 +1,8 @@
 """The X-ray: what the compiler made of a Triton kernel, and a fault that tests on random numbers do not find.
 
 The largest element of each row, where rows end inside a tile. Lanes beyond the end are filled, with a number that a maximum
-does not forget: a row of negative numbers comes out as 0. The kernel is compiled for an H200 and executed by the
-interpreter, here.
+does not forget: a row of negative numbers comes out as 0. The kernel is compiled for an H200 and executed here,
+from its PTX.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@
     `-- XrayError              what the compiler made of a kernel cannot be shown
         |-- CompileError       Triton or the assembler refuses it; the message is theirs (also RuntimeError)
         |-- PtxError           the text is not PTX as Triton writes it (also ValueError)
-        |-- UnknownInstructionError  the interpreter has no such instruction (also NotImplementedError)
+        |-- UnknownInstructionError  the X-ray's machine has no such instruction (also NotImplementedError)
         `-- ExecutionError     a program did what no chip defines (also RuntimeError)
 
 A message has four parts: what failed, the rule, what was got, the fix. The second bases are torch's kinds, so code
@@ -124,7 +124,7 @@ class PtxError(XrayError, ValueError):
 
 
 class UnknownInstructionError(XrayError, NotImplementedError):
-    """An instruction that the interpreter does not know; the message names its lines."""
+    """An instruction that the X-ray's machine does not know; the message names its line."""
 
 
 class ExecutionError(XrayError, RuntimeError):

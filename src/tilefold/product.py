@@ -65,7 +65,7 @@ def matmul(
     Returns:
         A contiguous tensor in torch.matmul's shape; with `row` that and what the fold gives, in the shape without the last
         dim (floats in the accumulator's dtype, not rounded to the result's). Products are summed in float32 (float64 of
-        float64; int32 of int8, exact while sums fit, as they do up to K = 131072; int64 of other integers, which are stored
+        float64; int32 of int8, exact while sums fit, as they do below K = 131072; int64 of other integers, which are stored
         modulo the result's width, as torch stores its sums) in an order that the plan fixes, and rounded once, after the
         epilogue. Before that, |error| <= gamma_K * (|a| @ |b|), with gamma_K = K u / (1 - K u) and
         u = 2^-23, since tensor cores truncate (2^-53 of float64; with "tf32" 2^-10 * (|a| @ |b|) more, of float8 on a GPU
