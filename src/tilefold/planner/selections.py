@@ -25,7 +25,10 @@ LONGEST_PART = 1 << 30  # places of a part, counted in 32 bits
 PROGRAMS = 8  # an SM is given where rows are shared
 WARP_BYTES = 1 << 15  # of a row that one warp walks; a longer one has four
 HELD = {"short": 64, "long": 32, "pair": 32}  # entries of a lane where no groups are made
-COLUMNS_EACH = (4, 2, 1)  # columns that a thread holds whole
+COLUMNS_EACH, EACH_HELD = (
+    (4, 2, 1),
+    32,
+)  # columns that a thread holds whole, and entries at most where several
 COLUMN_UNROLL = 16  # groups of a lane where results are neighbours
 LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another program begins
 AT_ONCE = 256  # elements of a thread that are loaded without a loop
@@ -187,7 +190,8 @@ def _whole_columns(problem: Problem, k: int, largest: bool, device: Device) -> S
     pack, places = _pack(dtype, along.size), _power(along.size)
     if places > HELD[pack] or problem.outputs < device.sms * WARP:
         return None
-    sizes = ((each, warps) for each in COLUMNS_EACH for warps in (4, 2, 1) if each * places <= HELD[pack])
+    held = [each for each in COLUMNS_EACH if each == 1 or each * places <= EACH_HELD]
+    sizes = ((each, warps) for each in held for warps in (4, 2, 1))
     most = problem.outputs // (2 * device.sms * WARP)
     each, warps = next((size for size in sizes if math.prod(size) <= most), (1, 1))
     return Selection(

@@ -1,4 +1,4 @@
-"""Transposes: short and odd sides, batches, heads; tiles, torch, and the limit. Two naive forms, of headline and small cases."""
+"""Transposes: short and odd sides, batches, heads; tiles, torch, the limit; two naive forms of few cases."""
 
 from __future__ import annotations
 
