@@ -8,7 +8,8 @@ happens to the tiles of a result depends on the monoid:
     in order   the neighbours of a tile meet in a tree, and so do the tiles: for monoids in which order matters
 
 Which elements meet in what order in these loops does not depend on the number of threads. With "batch_invariant" only
-lanes and order are used, and the tiles' lengths along reduced dims follow from those dims' sizes alone, as the number of parts does.
+lanes and order are used, and the tiles' lengths along reduced dims follow from those dims' sizes alone, as the number of
+parts does.
 """
 
 from __future__ import annotations
