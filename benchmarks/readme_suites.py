@@ -29,7 +29,7 @@ from tilefold.bench.summary import (
 SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes", "products")
 OWN = ("three launches",)  # other forms of ours
 BEFORE = {  # runs that led to a change
-    "shapes": "after the last change of folds' plans, before the last ones of scans, top-k and plain copies",
+    "shapes": "after the last change of folds' plans, before the last ones of scans, top-k and transposes",
     "products": "before the cost model was fitted to cold times and rows and columns became folds",
 }
 # A row of the README for each: the suite, and the name of its case.

@@ -241,6 +241,22 @@ def test_what_stays_nearest_is_copied_in_runs() -> None:
         assert chosen(narrow.contiguous().transpose(1, 2)).columns.size > 35
 
 
+def test_a_few_runs_that_alternate_in_the_result() -> None:
+    """Channels to the last dim: a tile has those of one image, and long runs of both; its stores are whole sectors."""
+    move = chosen(torch.empty(512, 3, 56 * 56, device="meta").transpose(1, 2))
+    assert (move.rows.size, move.columns.size, [d.size for d in move.outer]) == (3, 3136, [512])
+    assert (move.block_rows, move.block_columns) == (4, 1024)
+    for other in ((64, 3, 400), (64, 17, 3136)):  # too short, too many
+        assert chosen(torch.empty(other, device="meta").transpose(1, 2)).rows.size > other[1]
+    x = numbers(2, 3, 4096, dtype=torch.bfloat16)
+    result = torch.empty(2, 4096, 3, dtype=torch.bfloat16)
+    outcomes = run_call(planned(x.transpose(1, 2)), [x.transpose(1, 2)], [result], 90)
+    assert same(result, x.transpose(1, 2))
+    stored = global_cost(a for outcome in outcomes for a in outcome.accesses if a.kind == "store")
+    assert stored.sectors == stored.ideal
+    check(numbers(3, 5, 1025), 1, 2, "interpret")
+
+
 def test_small_tensors_are_more_and_smaller_tiles() -> None:
     """Eight programs for each SM, unless tiles would be below 2 KiB or a side that is one tile's were cut."""
     move = chosen(lying(3, 747, 745))

@@ -31,6 +31,7 @@ TILES = {
     (8, True, True): (64, 64, 8),
 }  # fmt: skip
 AREA = {1: 1 << 14, 2: 1 << 12, 4: 1 << 12, 8: 1 << 10}  # elements of a tile at least, where a side is short
+FEW_RUNS = 16  # of the input that alternate in the result, at most, where tiles have no others
 SHORTEST, LONGEST = 32, 256  # rows of a result that are one tile's, where tiles write runs of memory
 RUN = 1 << 13  # elements of such a tile
 COPIED = 1 << 12  # bytes of a tile whose columns are neighbours in the result, too
@@ -167,7 +168,8 @@ def choose_move(problem: Problem, device: Device) -> Move:
     area = min(AREA[itemsize], tile[0] * tile[1])
     width = _width(columns, tile[1])
     height = _width(rows, max(tile[0], area // width))
-    width = _width(columns, max(tile[1], area // height))
+    alternate = len(rows) == 1 and _interleave(rows, columns, area)
+    width = area // height if alternate else _width(columns, max(tile[1], area // height))
     shape = _filled(height, width, (_size(rows), _size(columns), _size(outer)), itemsize, device)
     strip = 2 * _size(rows) * shape[1] * itemsize
     group = GROUP if not begins[0] and strip > STRIP and _size(columns) > shape[1] else 0
@@ -189,10 +191,23 @@ def _sides(dims: Sequence[Dim], itemsize: int) -> tuple[list[Dim], list[Dim], li
     """The dims of a tile's rows, those of its columns, and the others."""
     least = min(SEGMENT // itemsize, 128)
     columns, rest = _columns(dims, least, LINE // itemsize)
-    rows, outer = _rows(rest, least, least * least // _width(columns, least))
+    wanted = 1 if _interleave(rest, columns, AREA[itemsize]) else least * least // _width(columns, least)
+    rows, outer = _rows(rest, least, wanted)
     rows, outer = _joined(rows, outer, least, lambda d: d.output)
     columns, outer = _joined(columns, outer, least, lambda d: d.strides[0])
     return rows, columns, outer
+
+
+def _interleave(dims: Sequence[Dim], columns: Sequence[Dim], area: int) -> bool:
+    """Whether a few long runs of the input alternate in the result: a tile of these alone has long runs there, too.
+
+    docs/experiments/transposes-kept.md
+    """
+    if not dims or len(columns) != 1:
+        return False
+    near, along = min(dims, key=lambda d: d.output), columns[0]
+    height = 1 << (near.size - 1).bit_length()
+    return near.size <= FEW_RUNS and along.output == near.output * near.size and along.size * height >= area
 
 
 def _kept(dims: Sequence[Dim], line: int) -> tuple[list[Dim], Dim] | None:
