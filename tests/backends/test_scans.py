@@ -292,6 +292,17 @@ def test_what_columns_that_begin_between_vectors_and_permuted_inputs_take() -> N
     assert tile_of((60, 128, 5000), 1, (0, 2, 1), "batch_invariant").lines == 1
 
 
+def test_what_short_columns_take() -> None:
+    """Four warps of columns that threads hold whole, several where states are small; one where columns are few."""
+    wide = tile_of((14, 5, 345_179), 1)
+    assert (wide.lines, wide.length, wide.num_warps, wide.run) == (512, 8, 4, 1)
+    assert tile_of((14, 16, 345_179), 1).lines == 256
+    assert (tile_of((14, 8, 345_176), 1).lines, tile_of((14, 8, 345_176), 1).run) == (512, 4)
+    assert tile_of((14, 5, 345_179), 1, guarantee="batch_invariant").num_warps == 1
+    assert tile_of((2, 5, 3001), 1).num_warps == 1
+    assert tile_of((29_031, 8, 47), 1).lines == 32  # lanes would idle
+
+
 def test_rows_whose_results_are_neighbours_along_a_far_dim() -> None:
     """A program then has rows that lie apart and whose results do not."""
     x = torch.empty((6, 40, 9000, 8), device="meta").permute(2, 3, 0, 1)

@@ -46,6 +46,7 @@ COLUMN_WORDS = 4  # of the states of a thread's columns, where they have several
 COLUMN_CHUNK = 16  # elements of a column that a thread combines by itself, at most
 COSTLY_COLUMN_CHUNK = 32
 CHUNK_BYTES = 64  # of a column's chunk at least, where a combine is not costly
+MOST_SHORT, SHORT_WORDS = 4, 32  # columns that a thread holds whole, and words of their states
 WALKING_WARPS = 8  # of a program that walks columns
 COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
 WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
@@ -459,6 +460,8 @@ def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile
     one = _columns(view, load, vector, lines, 1)
     if not alone:
         one = _packed(one, view, load, 1)
+    if view.length <= one.length and not alone:
+        return _short_columns(one, view, load, device)
     if view.length <= one.length or (not alone and blocks >= WARPS_AN_SM * device.sms):
         return one
     if not alone:
@@ -473,6 +476,22 @@ def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile
     if view.length <= tile.length:
         return tile
     return _shared(tile, view.length, COLUMN_TREE, COLUMN_TREE)
+
+
+def _short_columns(one: ScanTile, view: View, load: Load, device: Device) -> ScanTile:
+    """Several warps a program, of columns that a thread holds whole: it has few loads on their way, an SM few programs.
+
+    docs/experiments/scans-drawn.md
+    """
+    each = max(one.run, min(MOST_SHORT, power_below(max(1, SHORT_WORDS // (one.chunk * load.words)))))
+    for width in (each, one.run):
+        for warps in (4, 2):
+            lines = WARP * warps * width
+            blocks = math.ceil(view.inner / lines)
+            many = blocks * view.outer * warps >= WARPS_AN_SM * device.sms
+            if many and one.chunk == one.length and view.inner >= LANES_USED * blocks * lines:
+                return replace(one, lines=lines, num_warps=warps)
+    return one
 
 
 def _wide_columns(view: View, load: Load, device: Device) -> ScanTile | None:
