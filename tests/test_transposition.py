@@ -189,7 +189,7 @@ def test_plain_copies_of_odd_counts_are_vectors(count: int) -> None:
     result = torch.empty(count, 1, dtype=torch.bfloat16)
     *whole, last = run_call(planned(x.T), [x.T], [result], 90)
     assert same(result, x.T)
-    assert {a.bytes for o in whole for a in o.accesses} <= {16}
+    assert {a.bytes for o in whole for a in o.accesses} == ({16} if count > 2048 else set())
     assert {a.bytes for a in last.accesses} == ({16} if count % 2048 == 0 else {2})
 
 

@@ -35,7 +35,7 @@ def test_each_setting_is_a_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert all(variant.asked_only for variant in made)
 
 
-def test_constants_hold_within_a_call_and_executables_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constants_hold_within_a_call_and_executables_are_its_own() -> None:
     seen = []
 
     def call(x: torch.Tensor) -> torch.Tensor:
@@ -67,8 +67,8 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         settings.settings_of(str(tmp_path / "none.json"))
 
 
-def test_the_command_times_cases_of_a_file_under_a_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_command_takes_cases_that_a_file_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = [c.name for c in selected(asked_suite(load_suite("shapes"), Selection()), Selection())]
     (tmp_path / "cases.txt").write_text(f"{cases[3]}\n\n  {cases[1]}\n{cases[3]}\n")

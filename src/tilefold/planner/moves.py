@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, count
+from tilefold.planner.view import power_above
 from tilefold.problem import Dim, Problem
 
 SEGMENT = 256  # bytes that a tile touches side by side, where the layout has them: two lines of the L2
@@ -206,7 +207,7 @@ def _interleave(dims: Sequence[Dim], columns: Sequence[Dim], area: int) -> bool:
     if not dims or len(columns) != 1:
         return False
     near, along = min(dims, key=lambda d: d.output), columns[0]
-    height = 1 << (near.size - 1).bit_length()
+    height = power_above(near.size)
     return near.size <= FEW_RUNS and along.output == near.output * near.size and along.size * height >= area
 
 
@@ -226,7 +227,7 @@ def _kept_move(problem: Problem, others: list[Dim], across: Dim) -> Move:
     """A tile is one run of memory, or a few that are neighbours in the result where they are short."""
     area = max(AREA[8], COPIED // problem.dtypes[0].itemsize) if others else PLAIN_TILE
     width = _width([across], area)
-    height = min(area // width, 1 << (_size(others) - 1).bit_length())
+    height = min(area // width, power_above(_size(others)))
     rows, outer = _rows(others, 1, height)
     return Move(
         rows=_side(rows),
@@ -345,7 +346,7 @@ def _width(dims: Sequence[Dim], most: int) -> int:
     """A tile's side for these dims: a power of two. Shorter segments are weighed against tiles that are partly empty."""
     size, most = _size(dims), min(most, MOST_SIDE)
     if size <= most:
-        return 1 << (size - 1).bit_length()
+        return power_above(size)
     return min(
         (most, most // 2, most // 4), key=lambda side: _padding(size, side) * (1.3 - 0.3 * side / most)
     )

@@ -460,11 +460,11 @@ def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile
     one = _columns(view, load, vector, lines, 1)
     if not alone:
         one = _packed(one, view, load, 1)
-    if view.length <= one.length and not alone:
-        return _short_columns(one, view, load, device)
-    if view.length <= one.length or (not alone and blocks >= WARPS_AN_SM * device.sms):
-        return one
+    if view.length <= one.length:
+        return one if alone else _short_columns(one, view, load, device)
     if not alone:
+        if blocks >= WARPS_AN_SM * device.sms:
+            return one
         found = _walked_columns(view, load, vector, device)
         if found is not None:
             return found
@@ -483,13 +483,15 @@ def _short_columns(one: ScanTile, view: View, load: Load, device: Device) -> Sca
 
     docs/experiments/scans-drawn.md
     """
+    if one.chunk < one.length:
+        return one
     each = max(one.run, min(MOST_SHORT, power_below(max(1, SHORT_WORDS // (one.chunk * load.words)))))
     for width in (each, one.run):
         for warps in (4, 2):
             lines = WARP * warps * width
             blocks = math.ceil(view.inner / lines)
             many = blocks * view.outer * warps >= WARPS_AN_SM * device.sms
-            if many and one.chunk == one.length and view.inner >= LANES_USED * blocks * lines:
+            if many and view.inner >= LANES_USED * blocks * lines:
                 return replace(one, lines=lines, num_warps=warps)
     return one
 

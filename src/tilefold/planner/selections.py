@@ -16,7 +16,7 @@ import torch
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Buffer, Launch, Plan, count
-from tilefold.planner.view import WARP
+from tilefold.planner.view import WARP, power_above
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
 MOST = 32  # entries that are selected
@@ -25,10 +25,8 @@ LONGEST_PART = 1 << 30  # places of a part, counted in 32 bits
 PROGRAMS = 8  # an SM is given where rows are shared
 WARP_BYTES = 1 << 15  # of a row that one warp walks; a longer one has four
 HELD = {"short": 64, "long": 32, "pair": 32}  # entries of a lane where no groups are made
-COLUMNS_EACH, EACH_HELD = (
-    (4, 2, 1),
-    32,
-)  # columns that a thread holds whole, and entries at most where several
+COLUMNS_EACH = (4, 2, 1)  # columns that a thread holds whole
+EACH_HELD = 32  # entries that it holds at most where several
 COLUMN_UNROLL = 16  # groups of a lane where results are neighbours
 LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another program begins
 AT_ONCE = 256  # elements of a thread that are loaded without a loop
@@ -44,8 +42,7 @@ class Selection:
     A program owns `rows` rows, or of one of them one of `splits` parts of `part` places. Its tile is [lanes, rows, unroll,
     run]; a group is the vectors at one lane and unroll of `turns` tiles. `direct`: no groups are made. `pack`,
     `pack_groups`: an entry is one integer of 32 bits ("short"), of 64 bits ("long"), or a pair. `align`: vectors are read
-    from the multiple of `run` before a row. `scattered`: threads load elements one by one, neighbouring threads neighbours;
-    with vectors of several rows' elements a row's would lie in several threads.
+    from the multiple of `run` before a row.
     """
 
     k: int
@@ -63,7 +60,14 @@ class Selection:
     direct: bool
     align: bool
     evict_first: bool
-    scattered: bool = False
+
+    @property
+    def scattered(self) -> bool:
+        """Whether threads load elements one by one, neighbouring threads neighbours: a thread holds whole columns.
+
+        With vectors of several columns' elements a column's would lie in several threads.
+        """
+        return self.run == 1
 
     @property
     def note(self) -> str:
@@ -137,12 +141,11 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
     itemsize, step, rows = dtype.itemsize, along.strides[0], problem.outputs
     columns = step != 1 and any(d.strides[0] == 1 for d in problem.output_dims[-1:])
     columns = columns and k * math.ceil(along.size / COLUMN_PART) <= ENTRIES
+    whole = _whole_columns(problem, k, largest, device) if columns else None
+    if whole is not None:
+        return whole
     run = min(16 // itemsize, 16) if step == 1 else 2
     align = step == 1 and not _is_aligned(problem, run)
-    if columns:
-        whole = _whole_columns(problem, k, largest, device)
-        if whole is not None:
-            return whole
     span = along.size + (run - 1) * align
     splits, part = 1, span
     vectors = math.ceil(span / run)
@@ -152,17 +155,17 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
         vectors = math.ceil(part / run)
     rows_each, lanes, warps = _shares(rows, part * itemsize, device)
     if columns:  # results are neighbours in memory
-        rows_each, lanes, warps = (16 if k <= 16 and itemsize < 8 else 8), min(_power(vectors), WARP), 4
+        rows_each, lanes, warps = (16 if k <= 16 and itemsize < 8 else 8), min(power_above(vectors), WARP), 4
     if direct:
         if not columns:
-            lanes = max(1, _power(vectors * run) // HELD[_pack(dtype, part)])
+            lanes = max(1, power_above(vectors * run) // HELD[_pack(dtype, part)])
             rows_each, warps = max(1, WARP // lanes), 1
-        lanes = min(lanes, _power(vectors))
-        unroll, turns = _power(math.ceil(vectors / lanes)), 1
+        lanes = min(lanes, power_above(vectors))
+        unroll, turns = power_above(math.ceil(vectors / lanes)), 1
     else:
         unroll = _unroll(k, vectors, run, lanes, part)
         if columns:  # entries of 64 bits take two registers
-            unroll = max(1, min(COLUMN_UNROLL // (2 if itemsize == 8 else 1), _power(vectors) // lanes))
+            unroll = max(1, min(COLUMN_UNROLL // (2 if itemsize == 8 else 1), power_above(vectors) // lanes))
         turns = math.ceil(vectors / (lanes * unroll))
     return Selection(
         k=k,
@@ -187,7 +190,7 @@ def _whole_columns(problem: Problem, k: int, largest: bool, device: Device) -> S
     """A thread holds a column, or a few, so that nothing passes between threads; None of longer columns, and of so few that
     each SM would not have a warp (docs/experiments/selections-of-columns.md)."""
     dtype, (along,) = problem.dtypes[0], problem.reduced_dims
-    pack, places = _pack(dtype, along.size), _power(along.size)
+    pack, places = _pack(dtype, along.size), power_above(along.size)
     if places > HELD[pack] or problem.outputs < device.sms * WARP:
         return None
     held = [each for each in COLUMNS_EACH if each == 1 or each * places <= EACH_HELD]
@@ -210,7 +213,6 @@ def _whole_columns(problem: Problem, k: int, largest: bool, device: Device) -> S
         direct=True,
         align=False,
         evict_first=problem.bytes_read < CACHED,
-        scattered=True,
     )
 
 
@@ -247,20 +249,15 @@ def _shares(rows: int, part_bytes: int, device: Device) -> tuple[int, int, int]:
 def _unroll(k: int, vectors: int, run: int, lanes: int, part: int) -> int:
     """Groups of a lane. A row of one warp has those that make groups and elements of the best groups fewest together."""
     if lanes > WARP:
-        groups = min(max(_nearest(k * part), lanes), 2048, _power(vectors))
+        groups = min(max(_nearest(k * part), lanes), 2048, power_above(vectors))
         return max(1, min(groups // lanes, 16))
 
     def entries(unroll: int) -> tuple[bool, bool, int, int]:
-        turns = _power(math.ceil(vectors / (lanes * unroll)))
-        few, idle = lanes * unroll < k, _power(k) * turns < lanes  # idle: a lane without a candidate
-        return few, idle, lanes * unroll + _power(k) * turns * run, -unroll
+        turns = power_above(math.ceil(vectors / (lanes * unroll)))
+        few, idle = lanes * unroll < k, power_above(k) * turns < lanes  # idle: a lane without a candidate
+        return few, idle, lanes * unroll + power_above(k) * turns * run, -unroll
 
-    return min((u for u in (1, 2, 4, 8, 16) if u == 1 or lanes * u <= _power(vectors)), key=entries)
-
-
-def _power(n: int) -> int:
-    """The least power of two that is not below."""
-    return 1 << (max(n, 1) - 1).bit_length()
+    return min((u for u in (1, 2, 4, 8, 16) if u == 1 or lanes * u <= power_above(vectors)), key=entries)
 
 
 def _nearest(square: int) -> int:

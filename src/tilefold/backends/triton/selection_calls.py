@@ -11,6 +11,7 @@ from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.planner.moves import walk
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.selections import AT_ONCE, Gathering, Selection, reaches_far, rows_walk
+from tilefold.planner.view import power_above
 from tilefold.problem import Problem
 
 
@@ -40,14 +41,14 @@ def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any,
     )
     constants = {
         "K": settings.k,
-        "SLOTS": _power(settings.k),
+        "SLOTS": power_above(settings.k),
         "ROWS": settings.rows,
         "LANES": settings.lanes,
         "UNROLL": settings.unroll,
         "RUN": settings.run,
         "TURNS": settings.turns,
-        "TURNS_PADDED": _power(settings.turns),
-        "CANDIDATES": max(1, _power(settings.k) * _power(settings.turns) // settings.lanes),
+        "TURNS_PADDED": power_above(settings.turns),
+        "CANDIDATES": max(1, power_above(settings.k) * power_above(settings.turns) // settings.lanes),
         "DIRECT": settings.direct,
         "LARGEST": settings.largest,
         "PACK": settings.pack,
@@ -83,8 +84,8 @@ def _partials_call(step: Launch, problem: Problem) -> Call:
     )
     constants = {
         "K": settings.k,
-        "SLOTS": _power(settings.k),
-        "BLOCK": _power(settings.entries),
+        "SLOTS": power_above(settings.k),
+        "BLOCK": power_above(settings.entries),
         "WAIT": step.early,
     }
     grid = launchable(problem.outputs, problem.outputs, "topk", "take")
@@ -95,7 +96,3 @@ def _walks(problem: Problem) -> tuple[Any, Any]:
     """How a row's number gives its place in the input and in the results."""
     dims = rows_walk(problem.output_dims)
     return walk(dims, lambda d: d.strides[0]), walk(dims, lambda d: d.output)
-
-
-def _power(n: int) -> int:
-    return 1 << (n - 1).bit_length()

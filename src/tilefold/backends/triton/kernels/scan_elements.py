@@ -175,6 +175,29 @@ def joined(elements, LENGTH: tl.constexpr):
     return parts[0]
 
 
+def row_vectors(
+    row, at, keep, span, BY_ROWS: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, MASKED: tl.constexpr,
+    MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """The vectors at places `at` of an input's rows. One that is the line's in part is read whole."""
+    pointers = of_lines(row[0], BY_ROWS)[:, :, None] + at * row[1]
+    if MASKED:
+        if len(span) > 1:
+            mask = at // RUN * RUN < of_lines(span[1], BY_ROWS)[:, :, None] + SHIFT
+        elif SHIFT:
+            mask = tl.broadcast_to(at // RUN * RUN < span[0] + SHIFT, pointers.shape)
+        else:
+            mask = tl.broadcast_to(at < span[0], pointers.shape)
+        if MASK_LINES:
+            mask = mask & of_lines(keep, BY_ROWS)[:, :, None]
+        x = tl.load(pointers, mask=mask)
+    elif MASK_LINES:
+        x = tl.load(pointers, mask=tl.broadcast_to(of_lines(keep, BY_ROWS)[:, :, None], pointers.shape))
+    else:
+        x = tl.load(pointers)
+    return x
+
+
 def tile_elements(
     rows, begin, keep, span, BY_ROWS: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, CHUNK: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
@@ -192,23 +215,7 @@ def tile_elements(
             vectors = ()
             for i in tl.static_range(len(rows)):
                 if k * RUN < CHUNK + SHIFT[i]:
-                    pointers = of_lines(rows[i][0], BY_ROWS)[:, :, None] + at * rows[i][1]
-                    # A vector that is the line's in part is read whole.
-                    if MASKED:
-                        if len(span) > 1:
-                            mask = at // RUN * RUN < of_lines(span[1], BY_ROWS)[:, :, None] + SHIFT[i]
-                        elif SHIFT[i] > 0:
-                            mask = tl.broadcast_to(at // RUN * RUN < span[0] + SHIFT[i], pointers.shape)
-                        else:
-                            mask = tl.broadcast_to(at < span[0], pointers.shape)
-                        if MASK_LINES:
-                            mask = mask & of_lines(keep, BY_ROWS)[:, :, None]
-                        x = tl.load(pointers, mask=mask)
-                    elif MASK_LINES:
-                        mask = tl.broadcast_to(of_lines(keep, BY_ROWS)[:, :, None], pointers.shape)
-                        x = tl.load(pointers, mask=mask)
-                    else:
-                        x = tl.load(pointers)
+                    x = row_vectors(rows[i], at, keep, span, BY_ROWS, RUN, SHIFT[i], MASKED, MASK_LINES)
                     vectors = vectors + (in_halves(x, RUN),)
                 else:
                     vectors = vectors + (loaded[k - 1][i],)  # nothing is taken from it
