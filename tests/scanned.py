@@ -65,3 +65,14 @@ def same(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> None:
         assert g.dtype == w.dtype
         assert g.shape == w.shape
         assert torch.equal(g, w), (g, w)
+
+
+def from_behind_a_vector(
+    shape: tuple[int, int], shift: int, dtype: torch.dtype, beside: int = 0
+) -> torch.Tensor:
+    """Rows whose first element is `shift` behind a vector, `beside` elements of others after each; NaN all around."""
+    n = shape[0] * (shape[1] + beside)
+    storage = torch.full((n + 32,), float("nan") if dtype.is_floating_point else 99, dtype=dtype)
+    x = storage[shift : shift + n].view(shape[0], -1)[:, : shape[1]]
+    assert x.data_ptr() % 16 == shift * x.element_size()
+    return x.copy_(torch.randint(-2, 3, shape, generator=torch.Generator().manual_seed(0)))

@@ -15,9 +15,9 @@ from tilefold.bench.selection import Selection, asked_suite, selected
 from tilefold.bench.suites import load_suite
 from tilefold.bench.suites.shapes import build_ours
 from tilefold.errors import ArgumentError
-from tilefold.planner import scans
+from tilefold.planner import scan_tiles
 
-SCANS = "tilefold.planner.scans"
+SCANS = "tilefold.planner.scan_tiles"
 TWO = {"fewer": {SCANS: {"WARPS_AN_SM": 8, "MOST_WARPS": 4}}, "as it is": {SCANS: {}}}
 
 
@@ -39,17 +39,17 @@ def test_constants_hold_within_a_call_and_executables_are_its_own() -> None:
     seen = []
 
     def call(x: torch.Tensor) -> torch.Tensor:
-        seen.append((scans.WARPS_AN_SM, scans.MOST_WARPS))
+        seen.append((scan_tiles.WARPS_AN_SM, scan_tiles.MOST_WARPS))
         settings.dispatch._executables["one"] = x
         return x
 
     before = dict(settings.dispatch._executables)
     executables: dict[Any, Any] = {}
-    was = (scans.WARPS_AN_SM, scans.MOST_WARPS)
+    was = (scan_tiles.WARPS_AN_SM, scan_tiles.MOST_WARPS)
     again = settings.under_constants(call, TWO["fewer"], executables)
     assert (again(torch.ones(1)), again(torch.ones(1))) == (1, 1)
     assert seen == [(8, 4)] * 2
-    assert was == (scans.WARPS_AN_SM, scans.MOST_WARPS)
+    assert was == (scan_tiles.WARPS_AN_SM, scan_tiles.MOST_WARPS)
     assert list(executables) == ["one"]
     assert dict(settings.dispatch._executables) == before
 

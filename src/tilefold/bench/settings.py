@@ -2,7 +2,7 @@
 
 TILEFOLD_BENCH_SETTINGS names a file of JSON with constants by module, each of its names a variant "ours, NAME":
 
-    {"fewer": {"tilefold.planner.scans": {"WARPS_AN_SM": 8, "MOST_WARPS": 8}}}
+    {"fewer": {"tilefold.planner.scan_tiles": {"WARPS_AN_SM": 8, "MOST_WARPS": 8}}}
 
 Each variant has executables of its own: the same call, planned and compiled with these constants.
 """

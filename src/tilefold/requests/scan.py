@@ -9,6 +9,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner import scans
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
+from tilefold.planner.scan_tiles import Work
 from tilefold.problem import Problem
 from tilefold.requests.base import OfMonoid, Result, Tensor
 
@@ -47,5 +48,5 @@ class Scan(OfMonoid):
     def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
         """As `planner.scans` has it. No library scans on a GPU."""
         problem = scans.scan_problem(tensors[: len(tensors) - self.inits], self.dim, self.guarantee)
-        work = scans.Work(self.exclusive, self.reverse, self.inits > 0, self.state)
+        work = Work(self.exclusive, self.reverse, self.inits > 0, self.state)
         return problem, scans.plan_scan(problem, self.program, work, device, self.guarantee)

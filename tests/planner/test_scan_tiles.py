@@ -1,0 +1,164 @@
+"""What is planned for scans: tiles of rows and of columns, shares, sums, and vectors of rows that begin anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from scanned import from_behind_a_vector
+from tilefold import monoids
+from tilefold.algebra import program as programs
+from tilefold.algebra.monoid import Monoid
+from tilefold.planner import scans
+from tilefold.planner.device import H200
+from tilefold.planner.scan_tiles import ScanTile, Work
+
+
+def tile_of(
+    shape: tuple[int, ...], dim: int, dims: tuple[int, ...] | None = None, guarantee: str = "run_to_run"
+) -> ScanTile:
+    """The planner's tile of a sum over `dim` of float32 elements, permuted to `dims`."""
+    x = torch.empty(shape, device="meta").permute(dims or tuple(range(len(shape))))
+    program = programs.specialize(monoids.SUM.total, (torch.float32,))
+    plan = scans.plan_scan(scans.scan_problem([x], dim, guarantee), program, Work(), H200, guarantee)
+    tile = plan.launched[0].settings
+    assert isinstance(tile, ScanTile)
+    return tile
+
+
+def test_what_columns_that_begin_between_vectors_and_permuted_inputs_take() -> None:
+    assert tile_of((600, 20000, 3), 1).chunk == 1  # a row is less than a sector
+    assert tile_of((600, 20000, 11), 1).chunk > 1
+    assert tile_of((600, 20000, 4), 1).chunk > 1  # vectors
+    assert tile_of((600, 20000, 3), 1, guarantee="batch_invariant").chunk > 1
+    assert tile_of((3333, 9001), 0).lines == 128
+    assert not tile_of((100, 2000, 333), 1).flat
+    assert tile_of((64, 3001, 129), 1).flat  # a third of the lanes would be idle
+    assert not tile_of((64, 3001, 128), 1).flat
+    assert tile_of((5000, 70, 120), 2, (1, 2, 0)).stored == 16
+    assert tile_of((5000, 70, 120), 0).stored == 1
+    beside = tile_of((60, 128, 5000), 1, (0, 2, 1))
+    assert (beside.by_rows, beside.lines, beside.num_warps, beside.shares) == (True, 32, 8, 0)
+    odd = tile_of((60, 128, 5001), 1, (0, 2, 1))
+    assert (odd.by_rows, odd.lines, odd.length, odd.num_warps) == (True, 8, 512, 4)
+    few = tile_of((60, 60, 5000), 1, (0, 2, 1))  # too few for a wide one on each SM
+    assert (few.by_rows, few.lines, few.num_warps, few.shares) == (True, 16, 4, 0)
+    assert tile_of((2, 20, 1 << 20), 1, (0, 2, 1)).shares > 0
+    assert tile_of((60, 128, 5000), 1, (0, 2, 1), "batch_invariant").lines == 1
+
+
+def test_what_short_columns_take() -> None:
+    """Four warps of columns that threads hold whole, several where states are small; one where columns are few."""
+    wide = tile_of((14, 5, 345_179), 1)
+    assert (wide.lines, wide.length, wide.num_warps, wide.run) == (512, 8, 4, 1)
+    assert tile_of((14, 16, 345_179), 1).lines == 256
+    assert (tile_of((14, 8, 345_176), 1).lines, tile_of((14, 8, 345_176), 1).run) == (512, 4)
+    assert tile_of((14, 5, 345_179), 1, guarantee="batch_invariant").num_warps == 1
+    assert tile_of((2, 5, 3001), 1).num_warps == 1
+    assert tile_of((29_031, 8, 47), 1).lines == 32  # lanes would idle
+
+
+def test_rows_whose_results_are_neighbours_along_a_far_dim() -> None:
+    """A program then has rows that lie apart and whose results do not."""
+    x = torch.empty((6, 40, 9000, 8), device="meta").permute(2, 3, 0, 1)
+    assert [d.output for d in scans.scan_problem([x], 1, "run_to_run").output_dims] == [1920, 1]
+    assert [d.output for d in scans.scan_problem([x], 1, "batch_invariant").output_dims] == [1, 1920]
+    assert tile_of((6, 40, 9000, 8), 1, (2, 3, 0, 1)).lines == 256  # a chunk a thread
+    short = torch.empty((6, 40, 9000, 7), device="meta").permute(2, 3, 0, 1)  # less than a sector
+    few = torch.empty((7, 9000, 8), device="meta").permute(1, 2, 0)  # neighbours are less than a sector
+    for x in (short, few):
+        assert scans.scan_problem([x], 1, "run_to_run").output_dims[0].output == 1
+
+
+def test_short_rows_in_groups_of_a_few_are_counted_along_the_longest_dim() -> None:
+    few = torch.empty((9000, 24, 16), device="meta")[:, 5:13]
+    assert [d.size for d in scans.scan_problem([few], 2, "run_to_run").output_dims] == [8, 9000]
+    assert [d.size for d in scans.scan_problem([few], 2, "batch_invariant").output_dims] == [9000, 8]
+    many = torch.empty((9000, 90, 16), device="meta")[:, 5:85]
+    long = torch.empty((9000, 24, 2000), device="meta")[:, 5:13]
+    for x in (many, long):
+        assert scans.scan_problem([x], 2, "run_to_run").output_dims[0].size == 9000
+
+
+def test_what_shared_rows_and_columns_take() -> None:
+    def tile(
+        rows: int, length: int, dtype: torch.dtype = torch.float32, monoid: Monoid = monoids.SUM, dim: int = 1
+    ) -> ScanTile:
+        x = torch.empty((rows, length), dtype=dtype, device="meta")
+        program = programs.specialize(monoid.total, (dtype,))
+        problem = scans.scan_problem([x], dim, "run_to_run")
+        found = scans.plan_scan(problem, program, Work(), H200, "run_to_run").stages[0]
+        assert isinstance(found, ScanTile)
+        return found
+
+    many = tile(2048, 1 << 17)
+    assert (many.shares, many.band, many.group, many.groups, many.split) == (16, 4, 128, 1, False)
+    assert tile(2048, (1 << 17) + 4).shares == 0  # not whole
+    assert tile(2048, 1 << 17, torch.bfloat16).shares == 0
+    assert tile(3000, 4096, torch.bfloat16).num_warps == 1
+    assert tile(1500, 4096, torch.bfloat16).num_warps == 2  # fewer warps an SM leave memory idle
+    assert tile(1500, 4096, torch.bfloat16, monoid=monoids.CUMMAX).num_warps == 1
+    assert tile(200, 1 << 15).band == 4
+    assert tile(132 * 16, 1 << 14).shares == 0  # few of a row
+    assert tile(132, 1 << 17).shares == 0  # few in all
+    ragged = tile(100, 500_001)
+    assert (ragged.align, ragged.band, ragged.split, ragged.registers) == (4, 4, True, 128)
+    lone = tile(5, 4_000_004)
+    assert (lone.align, lone.band, lone.split, lone.registers) == (1, 0, True, 0)
+    assert not tile(5, 4_000_004, monoid=monoids.CUMMAX).split
+    assert (tile(64, 1 << 18, monoid=monoids.CUMMAX).group, tile(64, 1 << 18).band) == (128, 4)
+    assert tile(1 << 20, 56, torch.bfloat16, dim=0).lines == 64
+    assert tile(1 << 20, 40, torch.bfloat16, dim=0).lines == 16  # lanes would idle
+    assert tile(20_000, 64, torch.bfloat16, dim=0).lines == 16  # few shares
+    assert not tile(4096, 4096, monoid=monoids.LOGSUMEXP, dim=0).ahead
+
+
+def test_what_is_planned_as_sums_and_what_is_aligned() -> None:
+    def tile(
+        shape: tuple[int, ...], dtype: torch.dtype = torch.float32, dim: int = 1, **options: Any
+    ) -> ScanTile:
+        x = torch.empty(shape, dtype=dtype)[:, : options.pop("columns", None)]
+        guarantee = options.pop("guarantee", "run_to_run")
+        work = options.pop("work", Work())
+        program = programs.specialize(monoids.LOGSUMEXP.total, (dtype,))
+        problem = scans.scan_problem([x], dim, guarantee)
+        found = scans.plan_scan(problem, program, work, H200, guarantee, **options).stages[0]
+        assert isinstance(found, ScanTile)
+        return found
+
+    assert tile((8, 1024)).sums
+    assert not tile((8, 1024), sums=False).sums
+    assert not tile((8, 1024), torch.float64).sums
+    assert not tile((8, 1024), work=Work(exclusive=True)).sums
+    assert tile((8, 1027)).align == 4
+    assert tile((8, 1027), torch.bfloat16).align == 8
+    assert tile((8, 1024)).align == 1
+    assert tile((8, 1026)).align == 1  # two elements at once
+    assert tile((8, 1027), guarantee="batch_invariant").align == 1
+    assert tile((8, 1029), columns=1027).align == 1  # results begin elsewhere
+    assert tile((1027, 9), dim=0).align == 1
+
+
+def test_which_rows_are_read_from_behind_vectors() -> None:
+    def found(
+        shape: tuple[int, int], shift: int, dtype: torch.dtype = torch.bfloat16, **options: Any
+    ) -> tuple[int, ...]:
+        guarantee = options.pop("guarantee", "run_to_run")
+        x = from_behind_a_vector(shape, shift, dtype, **options)
+        program = programs.specialize(monoids.SUM.total, (dtype,))
+        tile = scans.plan_scan(
+            scans.scan_problem([x], 1, guarantee), program, Work(), H200, guarantee
+        ).stages[0]
+        assert isinstance(tile, ScanTile)
+        return tile.align, *(tile.shift or (0,))
+
+    assert found((8, 336), 7) == (1, 7)
+    assert found((8, 336), 2) == (1, 2)
+    assert found((8, 333), 7) == (8, 7)
+    assert found((8, 336), 3, torch.float32) == (1, 3)
+    assert found((8, 333), 0) == (8, 0)
+    assert found((8, 336), 4) == (1, 0)  # four elements at once
+    assert found((8, 336), 7, beside=3) == (1, 0)  # results begin elsewhere
+    assert found((8, 336), 7, beside=8) == (1, 7)
+    assert found((8, 336), 7, guarantee="batch_invariant") == (1, 0)
