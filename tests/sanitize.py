@@ -41,6 +41,8 @@ SELECTIONS = (
     ((1, 1 << 20), 1),
     ((999, 13), 1),
     ((5000, 64), 0),
+    ((8, 50_001), 0),
+    ((40, 30_000), 0),
 )
 PRODUCTS = (
     (1, 7168, 256),
@@ -92,6 +94,8 @@ SCANS = (
     ((4097, 513), 0),
     ((70_001, 24), 0),
     ((3000, 8192), 0),
+    ((7, 100_001), 0),
+    ((13, 60_000), 0),
 )
 
 
@@ -145,6 +149,8 @@ def _moves() -> Calls:
         *((shape, (-1, -2)) for shape in shapes),
         ((6, 50, 301), (0, 1)),
         ((7, 5, 6, 2601), (1, 2)),
+        ((3, 3, 66_045), (1, 2)),
+        ((152, 16, 739), (1, 2)),
     ):
         for dtype in (torch.uint8, torch.bfloat16, torch.float32):
             yield f"transpose of {shape}, {dims}, {dtype}", partial(transpose, shape, dims, dtype)
@@ -177,6 +183,10 @@ def _scans() -> Calls:
         tilefold.cummax(x, dim)
         tilefold.scan(x, monoids.LOGSUMEXP, dim, reverse=True, return_state=True)
         tilefold.scan((x, x), monoids.AFFINE, dim, exclusive=True, guarantee="batch_invariant")
+        halves = framed(torch.randn(2 * x.numel() + 1, device="cuda", dtype=dtype))
+        tilefold.scan(
+            (halves[: x.numel()].view(shape), halves[-x.numel() :].view(shape)), monoids.AFFINE, dim
+        )
 
     for shape, dim in SCANS:
         for dtype in (torch.float32, torch.bfloat16):

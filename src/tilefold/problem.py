@@ -260,6 +260,46 @@ def split(dim: Dim, length: int) -> tuple[Dim, Dim]:
     return parts, replace(dim, size=length)
 
 
+def of_input(problem: Problem, number: int) -> Problem:
+    """The dims as one input alone has them, of elements that stay what they are: a copy into the results' order."""
+    dims = [replace(d, role="map", strides=(d.strides[number],), position=0) for d in problem.dims]
+    return Problem(
+        dims=merged(by_stride(dims)),
+        dtypes=(problem.dtypes[number],),
+        aligned=(problem.aligned[number],),
+        residues=(problem.residues[number],),
+    )
+
+
+def inputs_apart(problem: Problem) -> tuple[int, ...]:
+    """The inputs whose neighbours lie along another dim than those of the results: reads or writes are sectors in part."""
+    if not problem.dims:
+        return ()
+    near = min(problem.dims, key=lambda d: d.output)
+    return tuple(
+        i
+        for i in range(len(problem.dtypes))
+        if all(d.strides[i] for d in problem.dims)
+        and near.strides[i] > min(d.strides[i] for d in problem.dims)
+    )
+
+
+def in_results_order(problem: Problem, numbers: Sequence[int]) -> Problem:
+    """The problem with these inputs copied into the order of the results, which have the inputs' shape."""
+    dims = [
+        replace(d, strides=tuple(d.output if i in numbers else s for i, s in enumerate(d.strides)))
+        for d in problem.dims
+    ]
+    outer = [d for d in dims if d.role == "map"]
+    inner = sorted((d for d in dims if d.role != "map"), key=lambda d: d.position, reverse=True)
+    return replace(
+        problem,
+        dims=merged(by_stride(outer)) + merged(inner),
+        aligned=tuple(16 if i in numbers else a for i, a in enumerate(problem.aligned)),
+        residues=tuple(0 if i in numbers else r for i, r in enumerate(problem.residues)),
+    )
+
+
 def alignment(address: int) -> int:
     """The largest power of two up to 16 that divides an address in bytes."""
     return min(address & -address, 16) if address else 16

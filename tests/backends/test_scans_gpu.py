@@ -57,6 +57,9 @@ ODD = [
     ((1, 345_000, 56), 1, (0, 1, 2)),
     ((1, 2200, 1 << 16), 2, (0, 1, 2)),
     ((1, 301, 200_003), 2, (0, 1, 2)),
+    ((1, 7, 800_377), 1, (0, 1, 2)),
+    ((300, 24, 1000), 1, (0, 1, 2)),
+    ((50_001, 8, 9), 1, (0, 1, 2)),
 ]
 
 
@@ -73,6 +76,19 @@ def test_odd_widths_and_permuted_inputs(
     flipped = x.flip(dim).double().cumsum(dim).flip(dim).to(dtype)
     (got,) = leaves(tilefold.scan(x, monoids.SUM, dim, reverse=True))
     assert torch.equal(got, flipped)
+
+
+@pytest.mark.parametrize("shape", [(2, 45, 4173), (3, 360_689), (2, 15, 445)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_inputs_that_begin_elsewhere(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Two parts of one tensor of odd count; factors are 0 and 1, so that every order of combination is exact."""
+    count = torch.Size(shape).numel()
+    for shift in (1, 2, 3):
+        whole = torch.randint(0, 2, (2 * count + shift,), device="cuda").to(dtype)
+        a, b = whole[:count].view(shape), whole[count + shift :].view(shape)
+        want = scanned("cpu", [a.cpu(), b.cpu()], monoids.AFFINE, -1)
+        for _ in range(2):
+            same([t.cpu() for t in leaves(tilefold.scan((a, b), monoids.AFFINE, -1))], want)
 
 
 @pytest.mark.parametrize(("shape", "dim"), [((1, 1 << 27), 1), ((1 << 24, 9), 0)], ids=str)

@@ -71,14 +71,15 @@ def test_rows_whose_results_are_neighbours_along_a_far_dim() -> None:
         assert scans.scan_problem([x], 1, "run_to_run").output_dims[0].output == 1
 
 
-def test_short_rows_in_groups_of_a_few_are_counted_along_the_longest_dim() -> None:
-    few = torch.empty((9000, 24, 16), device="meta")[:, 5:13]
-    assert [d.size for d in scans.scan_problem([few], 2, "run_to_run").output_dims] == [8, 9000]
-    assert [d.size for d in scans.scan_problem([few], 2, "batch_invariant").output_dims] == [9000, 8]
-    many = torch.empty((9000, 90, 16), device="meta")[:, 5:85]
+def test_short_rows_in_groups_of_a_few_are_counted_across_the_groups() -> None:
+    few, many = (torch.empty((9000, 300, 16), device="meta")[:, 5 : 5 + n] for n in (19, 128))
     long = torch.empty((9000, 24, 2000), device="meta")[:, 5:13]
-    for x in (many, long):
-        assert scans.scan_problem([x], 2, "run_to_run").output_dims[0].size == 9000
+    for x, flat in ((few, True), (many, False), (long, False)):
+        for guarantee in ("run_to_run", "batch_invariant"):
+            problem = scans.scan_problem([x], 2, guarantee)
+            assert problem.output_dims[0].size == 9000
+            program = programs.specialize(monoids.SUM.total, (torch.float32,))
+            assert scans.plan_scan(problem, program, Work(), H200, guarantee).stages[0].flat == flat
 
 
 def test_what_shared_rows_and_columns_take() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -24,13 +25,19 @@ from tilefold.planner.maps import (
     whole_stage,
     windows_stage,
 )
+from tilefold.planner.moves import after_copies
 from tilefold.planner.offset_rows import OffsetRows, offset_stage, small_offset_stage, unalike_stage
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
 from tilefold.planner.ring_forms import Rings
 from tilefold.planner.rings import last_rings, rings_stage
 from tilefold.planner.spans import Spans, fills_tiles, is_flat, spans_stage
 from tilefold.planner.stripes import Stripes, stripes_stage
-from tilefold.problem import Problem
+from tilefold.problem import Problem, in_results_order, inputs_apart
+
+# Bytes of inputs that do not lie in the results' order, and of results, from which on the inputs are copied first: where rows
+# are neighbours in the results, and where they are not.
+COPIED_ROWS, COPIED = 4 << 20, 12 << 20
+SECTOR_BYTES = 32
 
 KERNELS: dict[type, str] = {
     Stage: "map_rows",
@@ -47,6 +54,36 @@ def walked(problem: Problem, program: Program, results: Dtypes) -> Problem:
     if is_flat(problem, program, results) and not fills_tiles(problem, program):
         return problem  # spans: rows one after the other, whatever extra tensors do
     return rows_along(problem, program.algebra.inputs)
+
+
+def planned_map(
+    problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str
+) -> tuple[Problem, Plan]:
+    """The problem that the steps are of, and the plan: inputs that lie in another order than the results are copied first,
+    where reads or writes would be sectors in part (docs/experiments/inputs-copied.md)."""
+    plan = map_plan(problem, program, results, device, guarantee)
+    copied = () if guarantee == "batch_invariant" else inputs_apart(problem)
+    if not copied or not _are_copied(problem, copied, plan, results):
+        return problem, plan
+    ordered = walked(in_results_order(problem, copied), program, results)
+    return ordered, after_copies(
+        map_plan(ordered, program, results, device, guarantee), problem, copied, device
+    )
+
+
+def _are_copied(problem: Problem, copied: Sequence[int], plan: Plan, results: Dtypes) -> bool:
+    """Whether copies take less than what reads or writes of sectors in part would."""
+    near = min(problem.dims, key=lambda d: d.output)
+    size = sum(d.itemsize for d in results)
+    moved = math.prod(d.size for d in problem.dims) * (size + sum(problem.dtypes[i].itemsize for i in copied))
+    if moved < (COPIED if near.role == "map" else COPIED_ROWS):
+        return False
+    stage, narrow = plan.stages[0], min(d.itemsize for d in results)
+    if len(copied) < len(problem.dtypes) or len(plan.launched) > 1 or not isinstance(stage, Stage | Blocks):
+        return True
+    if near.role != "map":  # a row is written by its lanes
+        return problem.length * narrow >= SECTOR_BYTES > stage.lanes * narrow
+    return near is not problem.output_dims[-1] or stage.block_outputs * narrow < SECTOR_BYTES
 
 
 def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str) -> Plan:

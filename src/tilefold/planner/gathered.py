@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tilefold.planner.geometry import Geometry, Operand
 from tilefold.planner.plan import Stage
+from tilefold.planner.rows import has_few_halves
 from tilefold.planner.view import VECTOR_BYTES, WARP, View, power_above
 from tilefold.problem import Dim, Problem
 
@@ -105,7 +106,7 @@ def gathers(problem: Problem, view: View, words: int) -> bool:
     if not GATHERED[0] <= problem.length <= GATHERED[1] or size not in ITEMSIZES:
         return False
     narrow = groups.inner > 1 and groups.inner * size <= NARROW_GROUP
-    if view.vector >= view.full_vector and not narrow:
+    if (view.vector >= view.full_vector or has_few_halves(view)) and not narrow:
         return False
     if size == 4 and words == 1 and groups.inner == 1 and problem.length >= LIGHT_ROW:
         return False

@@ -265,7 +265,7 @@ def rows_together(lanes: int, size: int, view: View) -> tuple[int, int]:
     each = max(1, ROWS_BYTES // size) if lanes <= LINE_LANES else 1
     together = max(1, warps * WARP // lanes) * each
     together = min(power_below(together), power_above(view.inner))
-    return together, max(1, min(warps, together * lanes // (WARP * each)))
+    return together, max(1, min(warps, power_below(together * lanes // (WARP * each))))
 
 
 def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> Stage | None:

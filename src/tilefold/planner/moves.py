@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import torch
 
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
-from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, count
+from tilefold.planner.plan import Buffer, Fill, Launch, LibraryCall, Plan, count
 from tilefold.planner.view import power_above
-from tilefold.problem import Dim, Problem
+from tilefold.problem import Dim, Problem, of_input
 
 SEGMENT = 256  # bytes that a tile touches side by side, where the layout has them: two lines of the L2
 LINE = 128  # of the L2: a side that has as much leaves the other a dim that would make that one's segments longer
@@ -67,7 +69,8 @@ class Move:
 
     `group`: so many tiles below each other before those beside them, 0 for all. `spread`: a grid of three axes. The L2 gives
     up last what was read, and with `keep` what was written: then lines that tiles share are still there, and so is what a
-    next kernel reads first.
+    next kernel reads first. `aligned`: the largest power of two up to 16 that divides the input's address in bytes; `wide`:
+    offsets need 64 bits.
     """
 
     rows: Side
@@ -77,6 +80,9 @@ class Move:
     block_columns: int
     group: int
     num_warps: int
+    dtype: torch.dtype
+    aligned: int
+    wide: bool = False
     keep: bool = True
     spread: bool = False
 
@@ -149,6 +155,26 @@ def plan_move(problem: Problem, device: Device, guarantee: str, *, library: bool
     )
 
 
+def after_copies(plan: Plan, problem: Problem, numbers: Sequence[int], device: Device) -> Plan:
+    """A plan of inputs in the results' order (`problem.in_results_order`), behind the copies of those that are not.
+
+    A copy of `input3` is the workspace `ordered3`.
+    """
+    copies, made, renamed = [], [], {}
+    for i in numbers:
+        name = renamed[f"input{i}"] = f"ordered{i}"
+        move = choose_move(of_input(problem, i), device)
+        copies.append(Launch("move_tiles", move, (f"input{i}",), (name,)))
+        made.append(Buffer(name, (math.prod(d.size for d in problem.dims),), move.dtype))
+    steps = [
+        replace(s, reads=tuple(renamed.get(r, r) for r in s.reads))
+        for s in plan.steps
+        if not isinstance(s, Fill)
+    ]
+    reason = f"{count(len(copies), 'input')} copied into the results' order; {plan.reason}"
+    return replace(plan, steps=(*copies, *steps), workspaces=(*made, *plan.workspaces), reason=reason)
+
+
 def _is_in_place(problem: Problem) -> bool:
     return all(d.strides[0] == d.output for d in problem.dims)
 
@@ -183,6 +209,9 @@ def choose_move(problem: Problem, device: Device) -> Move:
         block_columns=shape[1],
         group=group,
         num_warps=tile[2] if shape == tile[:2] else _warps(shape[0] * shape[1] * itemsize),
+        dtype=problem.dtypes[0],
+        aligned=problem.aligned[0],
+        wide=_is_wide(problem),
         keep=2 * problem.bytes_read < KEPT,
         spread=not group and max(beside, _size(outer)) <= MOST_ACROSS,
     )
@@ -237,6 +266,9 @@ def _kept_move(problem: Problem, others: list[Dim], across: Dim) -> Move:
         block_columns=width,
         group=0,
         num_warps=4,
+        dtype=problem.dtypes[0],
+        aligned=problem.aligned[0],
+        wide=_is_wide(problem),
         keep=2 * problem.bytes_read < KEPT,
         spread=max(math.ceil(across.size / width), _size(outer)) <= MOST_ACROSS,
     )
@@ -387,7 +419,7 @@ def walk(dims: Sequence[Dim], step: Callable[[Dim], int]) -> tuple[tuple[int, ..
     return tuple(sizes[1:]), tuple(steps)
 
 
-def is_wide(problem: Problem) -> bool:
+def _is_wide(problem: Problem) -> bool:
     """Whether offsets need 64 bits."""
     farthest = sum((d.size - 1) * d.strides[0] for d in problem.dims)
     return max(farthest, problem.outputs) + 2 * MOST_SIDE > NARROW

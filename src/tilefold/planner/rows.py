@@ -71,6 +71,12 @@ def is_row_of_a_thread(view: View) -> bool:
     return run > 1 and view.length <= ROW_LOADS * run
 
 
+def has_few_halves(view: View) -> bool:
+    """Whether rows are a few halves of vectors that begin where half a vector may: they are read as they are."""
+    few = view.length in (2 * view.vector, 4 * view.vector)
+    return view.by_rows and few and 2 * view.vector == view.full_vector
+
+
 def row_of_a_thread(view: View) -> Stage:
     """Rows side by side on threads, two a thread, read by a known number of loads (`constant_length`).
 
@@ -95,6 +101,8 @@ def _row_in_one_tile(view: View, run: int, vectors: int, fields: int, absorbs: b
 def walked_rows_stage(view: View) -> Stage:
     """Short rows whose length is no power of two: small tiles walked by a few threads, so that only the ends are masked."""
     family = "small_axis" if view.length <= SMALL_AXIS else "rows"
+    if view.full_vector == 4 and view.vector == 2 and ALIGNED_ROW <= view.length <= NARROW_ROW:
+        return Stage(family, 16, 8, 2, power_below(view.length) // 16, 1, 4)
     if view.vector < view.full_vector <= 4 and view.aligns and ALIGNED_ROW <= view.length <= NARROW_ROW:
         return Stage(family, WARP, 4, view.full_vector, 4, 1, 4, align=view.full_vector)
     if view.length <= NARROW_ROW:

@@ -20,6 +20,7 @@ from tilefold.planner.launched import Launched
 from tilefold.planner.plan import Stage
 from tilefold.planner.rows import (
     WALKED,
+    has_few_halves,
     is_row_of_a_thread,
     row_of_a_thread,
     rows_stage,
@@ -62,7 +63,7 @@ def _stage(view: View, program: Program) -> Stage:
         stage = row_of_a_thread(view)
     elif view.by_rows and WALKED[0] <= view.length <= WALKED[1] and view.length & (view.length - 1):
         stage = walked_rows_stage(view)
-    elif view.aligns and view.vector < view.full_vector <= view.length:
+    elif view.aligns and view.vector < view.full_vector <= view.length and not has_few_halves(view):
         reach = view.length + view.full_vector - 1
         stage = rows_stage(replace(view, vector=view.full_vector, length=reach), fields, absorbs, masked=True)
         stage = replace(stage, align=view.full_vector)

@@ -22,6 +22,9 @@ WALKED_ROW_BYTES = (
 EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
 COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
+# The same where it loads them one by one and a combine is not costly, of rows that are walked and of shared ones
+# (docs/experiments/scans-offset.md).
+LONE_CHUNK = SHARED_LONE = 8
 SHORT = 512  # elements of a line, up to which a program takes several lines at once
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 WARPS_AN_SM = 16  # of programs that walk whole lines: fewer leave memory idle
@@ -200,7 +203,9 @@ def _lane_elements(words: int, held: int, least: int) -> int:
 
 
 def _row_chunk(load: Load, run: int, slots: int, costly: int) -> int:
-    return min(slots, max(run, costly)) if load.costly and run > 1 else run
+    if run == 1:
+        return min(slots, COSTLY_CHUNK if load.costly else LONE_CHUNK)
+    return min(slots, max(run, costly)) if load.costly else run
 
 
 def _walked_elements(load: Load, chunk: int) -> int:
@@ -218,7 +223,7 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     row = ScanTile(1, slots, True, run, 4, chunk=chunk, stored=chunk, align=load.align)
     if length <= SHORT:
         lanes = _walked_elements(load, chunk) * row.num_warps * WARP
-        return replace(row, lines=max(1, lanes // slots))
+        return _short_rows(replace(row, lines=max(1, lanes // slots)), view)
     if not alone and load.light and load.bytes >= NARROW_BYTES:
         shared = _shared_rows(row, view, load, rows, alone)
         if length % shared.length == 0 and _are_many(shared, rows, device) and run == view.full_vector:
@@ -236,6 +241,12 @@ def _of_rows(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     return _shared_rows(row, view, load, rows, alone)
 
 
+def _short_rows(tile: ScanTile, view: View) -> ScanTile:
+    """Rows in groups of a few are counted across the groups, where lanes of a group's last tile would be idle."""
+    blocks = math.ceil(view.inner / tile.lines)
+    return replace(tile, flat=view.outer > 1 and view.inner < LANES_USED * blocks * tile.lines)
+
+
 def _are_many(tile: ScanTile, rows: int, device: Device) -> bool:
     """Whether shares are so many that what they take beside a walk, a launch and the last of them, is little."""
     return tile.shares >= LEAST_SHARES and tile.shares * rows >= SHARES_AN_SM * device.sms
@@ -245,7 +256,7 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
     length, run = view.length + load.align - 1, row.run
     slots, lone, chunk = power_above(length), alone or rows < FEW_BLOCKS, row.chunk
     if not load.costly:
-        chunk = min(slots, 2 * run) if run > 1 else 1
+        chunk = min(slots, 2 * run if run > 1 else SHARED_LONE)
     each = _lane_elements(load.words, SHARED_WORDS, chunk)
     if load.sums and load.bytes < NARROW_BYTES:
         chunk, each = min(slots, SUMS_CHUNK), NARROW_SUMS

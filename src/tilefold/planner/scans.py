@@ -12,15 +12,13 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import narrowed
-from tilefold.planner.maps import FEW_ROWS
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, names
 from tilefold.planner.scan_tiles import SECTOR_BYTES, Load, ScanTile, Work, scan_tile
 from tilefold.planner.view import View, view_of
-from tilefold.problem import Dim, Problem, canonical
+from tilefold.problem import Dim, Problem, canonical, in_results_order, inputs_apart
 
 ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow
 COSTLY = 4  # operations of a combine, from which on threads are to exchange few states
-SHORT_ROW_BYTES = 4 << 10  # a program takes several rows that are shorter
 
 
 def scan_problem(tensors: Sequence[torch.Tensor], dim: int, guarantee: str) -> Problem:
@@ -28,8 +26,13 @@ def scan_problem(tensors: Sequence[torch.Tensor], dim: int, guarantee: str) -> P
     batches = guarantee == "batch_invariant"
     made = canonical(tensors, (dim,), ordered=True, batches=batches, role="scan", whole=True)
     if made.reduced_dims:
-        return made if batches else _rows_along(_results_last(made))
+        return made if batches else _results_last(made)
     return replace(made, dims=(*made.dims, Dim("scan", 1, (0,) * len(made.dtypes), 0, 1)))
+
+
+def ordered(problem: Problem, numbers: Sequence[int]) -> Problem:
+    """The problem of a scan whose inputs of these numbers were copied into the results' order."""
+    return _results_last(in_results_order(problem, numbers))
 
 
 def _results_last(problem: Problem) -> Problem:
@@ -45,24 +48,6 @@ def _results_last(problem: Problem) -> Problem:
         return problem
     others = tuple(d for d in problem.output_dims if d is not near[0])
     return replace(problem, dims=(*others, near[0], scanned))
-
-
-def _rows_along(problem: Problem) -> Problem:
-    """Short rows counted along the longest of their dims, not along a short last one: a program takes several neighbours.
-
-    As `maps.rows_along` does. With eight along the last dim 120 of a program's 128 rows would be none.
-    """
-    (scanned,) = problem.reduced_dims
-    *outer, last = problem.output_dims or (None,)
-    size = scanned.size * max(d.itemsize for d in problem.dtypes)
-    apart = set(scanned.strides) != {1} or scanned.output != 1
-    if last is None or not outer or last.size >= FEW_ROWS or apart or size >= SHORT_ROW_BYTES:
-        return problem
-    longest = max(outer, key=lambda d: d.size)
-    if longest.size <= last.size:
-        return problem
-    others = tuple(d for d in problem.output_dims if d is not longest)
-    return replace(problem, dims=(*others, longest, scanned))
 
 
 def plan_scan(
@@ -98,6 +83,16 @@ def plan_scan(
         Launch("scan_tiles", tile, reads, (*writes, "words")),
     )
     return Plan("triton", steps, (), (workspace,), guarantee, "shared", reason)
+
+
+def copied_inputs(problem: Problem, guarantee: str) -> tuple[int, ...]:
+    """The inputs that are copied into the results' order first: neighbours of results are neither neighbours of elements,
+    nor elements of a line (docs/experiments/inputs-copied.md).
+    """
+    (scanned,) = problem.reduced_dims
+    near = min(problem.dims, key=lambda d: d.output)
+    last = problem.output_dims[-1] if problem.output_dims else scanned
+    return () if guarantee == "batch_invariant" or near in (scanned, last) else inputs_apart(problem)
 
 
 def _has_sums(program: Program, work: Work) -> bool:

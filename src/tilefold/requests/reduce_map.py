@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from tilefold.contract.row import Row
-from tilefold.planner.choose_map import map_plan, walked
+from tilefold.planner.choose_map import planned_map, walked
 from tilefold.planner.device import Device
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.plan import Plan
@@ -58,5 +58,4 @@ class RowMap(Request):
     def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:
         """As `planner.choose_map` has it. No library maps on a GPU."""
         problem = self.problem(tensors)
-        plan = map_plan(problem, self.row.program, self.row.results, device, self.guarantee)
-        return problem, plan
+        return planned_map(problem, self.row.program, self.row.results, device, self.guarantee)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilefold.backends.triton.call import Call, Pointer, launchable
-from tilefold.planner.moves import Move, is_wide
+from tilefold.planner.moves import Move
 from tilefold.planner.plan import Launch, Plan
 from tilefold.problem import Problem
 
@@ -13,11 +13,10 @@ from tilefold.problem import Problem
 def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, interpret: bool) -> Call:
     """Arguments and constants of `move_tiles`. Pointers stand as `Pointer` until launch."""
     move: Move = step.settings
-    dtype = problem.dtypes[0]
     outer = move.outer
     arguments = (
-        Pointer(dtype, problem.aligned[0]),
-        Pointer(dtype, 16),
+        Pointer(move.dtype, move.aligned),
+        Pointer(move.dtype, 16),
         tuple(d.size for d in outer[1:]),
         tuple(d.strides[0] for d in outer),
         tuple(d.output for d in outer),
@@ -38,13 +37,15 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
         "MASK_M": move.rows.size % move.block_rows != 0,
         "MASK_N": move.columns.size % move.block_columns != 0,
         "OUTER": bool(outer),
-        "WIDE": is_wide(problem),
+        "WIDE": move.wide,
         "KEEP": "evict_last" if move.keep else "",
         "LOADS": move.loads_along,
         "STORES": move.stores_along,
         "SPLIT": move.split,
     }
-    programs = launchable(move.programs, problem.outputs, "transpose", "transpose")
+    programs = launchable(
+        move.programs, move.places * move.rows.size * move.columns.size, "transpose", "transpose"
+    )
     return Call(
         kernel=step.kernel,
         source="",
