@@ -257,6 +257,34 @@ def test_a_few_runs_that_alternate_in_the_result() -> None:
     check(numbers(3, 5, 1025), 1, 2, "interpret")
 
 
+def test_short_runs_that_stay_neighbours() -> None:
+    """Pixels of three colours: a tile has runs along both dims, and neither loads nor stores are pieces of sectors."""
+    move = chosen(torch.empty(8, 1296, 859, 3, dtype=torch.bfloat16, device="meta").transpose(1, 2))
+    assert (move.rows.size, move.columns.size, move.kept, [d.size for d in move.outer]) == (1296, 859, 3, [8])
+    assert (move.block_rows, move.block_columns) == (32, 32)
+    assert move.note == "move:32x32x3,w4"
+    assert "runs of 3 elements" in str(move)
+    for other in ((8, 1296, 859, 16), (1296, 5, 3)):  # a sector; too few
+        assert chosen(torch.empty(other, dtype=torch.bfloat16, device="meta").transpose(-3, -2)).kept == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.int64], ids=str)
+@pytest.mark.parametrize("shape", [(2, 40, 35, 3), (33, 70, 2), (3, 9, 40, 7)], ids=str)
+def test_short_runs_from_the_ptx(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = numbers(*shape).to(dtype)
+    view = x.transpose(-3, -2)
+    request = Rearrangement(tuple(view.shape), dtype, "run_to_run")
+    problem, plan = request.plan([view], H200, library=False)
+    assert plan.stages[0].kept == (shape[-1] if shape[-1] * dtype.itemsize < 32 else 1)
+    (call,) = calls_of(plan, problem, None)
+    got = torch.full(view.shape, 9).to(dtype)
+    outcomes = run_call(call, [view], [got], 90)
+    assert torch.equal(got, view)
+    moved = global_cost([access for outcome in outcomes for access in outcome.accesses])
+    assert moved.sectors <= 2.5 * 2 * x.numel() * dtype.itemsize / 32
+    check(x, -3, -2, "interpret")
+
+
 def test_small_tensors_are_more_and_smaller_tiles() -> None:
     """Eight programs for each SM, unless tiles would be below 2 KiB or a side that is one tile's were cut."""
     move = chosen(lying(3, 747, 745))

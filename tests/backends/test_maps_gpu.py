@@ -137,3 +137,25 @@ def test_windows_in_a_graph_and_on_two_streams() -> None:
             made.append(tf.softmax(x, 1))
     torch.cuda.synchronize()
     assert all(torch.equal(m, want) for m in made)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "order", "dim"),
+    [((300, 48, 600), (0, 2, 1), 0), ((2048, 2048), (1, 0), 0), ((2048, 2050), (1, 0), 1), ((87, 371, 80), (2, 1, 0), 1),
+     ((33, 17, 3, 2239), (3, 2, 1, 0), 3), ((1850, 931, 3), (2, 1, 0), 0)],
+    ids=str,
+)  # fmt: skip
+def test_permuted_inputs(
+    shape: tuple[int, ...], order: tuple[int, ...], dim: int, dtype: torch.dtype
+) -> None:
+    x = torch.randn(shape, device="cuda", dtype=dtype).permute(order)
+    got = tf.softmax(x, dim)
+    assert got.is_contiguous()
+    rounding = torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        got.double(), torch.softmax(x.double(), dim), rtol=4 * rounding, atol=rounding / 16
+    )
+    other = torch.randn(x.shape, device="cuda", dtype=dtype)
+    _, added = tf.rms_norm(other, x.shape[-1:], residual=x)
+    assert torch.equal(added, other + x)

@@ -78,6 +78,19 @@ def test_odd_widths_and_permuted_inputs(
     assert torch.equal(got, flipped)
 
 
+@pytest.mark.parametrize("length", [3, 16, 300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_slices_of_short_rows(length: int, dtype: torch.dtype) -> None:
+    """Groups of a few rows, and rows that begin at other places between vectors than their results."""
+    x = torch.randint(-2, 3, (5003, 32, length + 1), device="cuda").to(dtype)
+    for part in (x[:, 6:25, :length], x[:, :, 1:], x[1:, 3:, :length].transpose(0, 1)):
+        assert torch.equal(tilefold.cumsum(part, 2), part.double().cumsum(2).to(dtype))
+        want = part.cpu().cummax(2)
+        got = tilefold.cummax(part, 2)
+        assert torch.equal(got.values.cpu(), want.values)
+        assert torch.equal(got.indices.cpu(), want.indices)
+
+
 @pytest.mark.parametrize("shape", [(2, 45, 4173), (3, 360_689), (2, 15, 445)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_inputs_that_begin_elsewhere(shape: tuple[int, ...], dtype: torch.dtype) -> None:

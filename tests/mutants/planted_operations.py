@@ -419,4 +419,25 @@ OPERATIONS = (
         "2 * problem.bytes_read < 0",
         ("tests/test_transposition.py::test_what_changes_no_places_is_a_plain_copy",),
     ),
+    Mutant(
+        "a tile of runs stores what lies beyond a run",
+        "backends/triton/kernels/moves.py",
+        "stored = tl.broadcast_to(stored & (run < KEPT), y.shape)",
+        "stored = tl.broadcast_to(stored & (run < SLOTS), y.shape)",
+        ("tests/test_transposition.py::test_short_runs_from_the_ptx",),
+    ),
+    Mutant(
+        "a scan of a copied input reads it as it lay",
+        "planner/moves.py",
+        "renamed.get(r, r)",
+        "r",
+        ("tests/test_inputs_copied.py::test_scans_of_copies",),
+    ),
+    Mutant(
+        "numbers of rows in groups are divided by one too many",
+        "backends/triton/kernels/scan_elements.py",
+        "outer, line = number // lines, (number % lines)",
+        "outer, line = number // (lines + 1), (number % lines)",
+        ("tests/backends/test_scans.py::test_ptx_of_short_rows_in_groups_of_a_few",),
+    ),
 )

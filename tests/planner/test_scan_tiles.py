@@ -71,6 +71,23 @@ def test_rows_whose_results_are_neighbours_along_a_far_dim() -> None:
         assert scans.scan_problem([x], 1, "run_to_run").output_dims[0].output == 1
 
 
+def test_short_odd_rows_are_none_of_vectors_where_those_would_double_the_tile() -> None:
+    def tile(length: int, dtype: torch.dtype, monoid: Monoid = monoids.SUM) -> ScanTile:
+        x = torch.empty((30_000, length), dtype=dtype, device="meta")
+        program = programs.specialize(monoid.total, (dtype,))
+        problem = scans.scan_problem([x], 1, "run_to_run")
+        (found,) = scans.plan_scan(problem, program, Work(), H200, "run_to_run").stages
+        assert isinstance(found, ScanTile)
+        return found
+
+    for length, align in ((9, 1), (13, 1), (23, 8), (27, 1), (45, 8), (63, 1), (600, 1), (601, 8)):
+        assert tile(length, torch.bfloat16).align == align, length
+    for length, align in ((5, 4), (7, 1), (13, 4), (37, 4), (63, 1)):
+        assert tile(length, torch.float32).align == align, length
+    assert tile(9, torch.bfloat16, monoids.MAX_WITH_INDEX).align == 8
+    assert (tile(13, torch.bfloat16).chunk, tile(13, torch.bfloat16, monoids.MAX_WITH_INDEX).chunk) == (8, 16)
+
+
 def test_short_rows_in_groups_of_a_few_are_counted_across_the_groups() -> None:
     few, many = (torch.empty((9000, 300, 16), device="meta")[:, 5 : 5 + n] for n in (19, 128))
     long = torch.empty((9000, 24, 2000), device="meta")[:, 5:13]

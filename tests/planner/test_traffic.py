@@ -6,25 +6,34 @@ import functools
 import math
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import problems
 import pytest
+import torch
 from calibrate import drawn_plan
 
 from planner.executed import Launched, executed, launches_of
+from tilefold import monoids
+from tilefold.algebra import program as programs
 from tilefold.backends.triton import call as calls
 from tilefold.bench.layout import unique_bytes
 from tilefold.bench.suites.shapes import draw_case
 from tilefold.planner.candidates import Wanted, candidates
 from tilefold.planner.choose import plan_fold, plan_of
+from tilefold.planner.cost import Known, counts_of
 from tilefold.planner.device import H200
-from tilefold.planner.geometry import SECTOR, unique_sectors
+from tilefold.planner.folds import narrowed
+from tilefold.planner.geometry import SECTOR, geometry_of, unique_sectors, without_positions
 from tilefold.planner.requests import Moved, program_loads
 from tilefold.planner.threads import loads_of
 from tilefold.planner.traffic import all_loads, asked_of
 from tilefold.planner.view import view_of
 from tilefold.planner.walk import pieces_of, walk_of
+from tilefold.problem import canonical
+from tilefold.xray.machine.counts import shared_cost
+from xray.running import run_plan
 
 SEEDS = range(5000, 5040)  # drawn plans, of one or two launches each: 60 and more
 ORDERED_SEEDS = (0, 3, 10, 12, 13, 19)
@@ -161,3 +170,44 @@ def test_unique_sectors_are_counted_without_walking_through_them(seed: int) -> N
     )
     exact = unique_bytes(case.shape, strides, begin, operand.itemsize) // SECTOR
     assert unique_sectors(drawn.geometry) == exact
+
+
+@pytest.mark.parametrize(
+    ("results", "lanes", "unroll", "warps"),
+    [
+        (128, 4, 4, 4),
+        (64, 4, 4, 2),
+        (128, 2, 8, 2),
+        (64, 8, 8, 4),
+        (32, 16, 4, 4),
+        (256, 8, 4, 8),
+        (128, 1, 8, 1),
+    ],
+)
+@pytest.mark.parametrize("monoid", [monoids.SUM, monoids.LOGSUMEXP], ids=lambda m: m.name)
+def test_turns_of_banks_in_which_warps_meet(
+    monoid: Any, results: int, lanes: int, unroll: int, warps: int
+) -> None:
+    """Within a quarter, and 80 turns, of what a program executed from its PTX makes."""
+    x = torch.randn(2, 64, 256)
+    problem = without_positions(canonical([x], (1,), ordered=False))
+    program = narrowed(programs.specialize(monoid.total, (x.dtype,)), problem.length)
+    rule = plan_fold(problem, program, H200, "run_to_run", "rules").stages[0]
+    stage = replace(
+        rule,
+        block_outputs=results,
+        lanes=lanes,
+        unroll=unroll,
+        num_warps=warps,
+        splits=1,
+        num_stages=1,
+        prefetch=False,
+    )
+    known = Known.of(geometry_of(problem).at([0]), program)
+    (counts,) = counts_of(known, (stage,), H200)
+    plan = plan_of(stage, problem, program, H200)
+    outcomes = run_plan(plan, problem, program, [x], [torch.empty(2, 256)], 90)
+    passes = sum(shared_cost(o.accesses).passes for o in outcomes) / len(outcomes)
+    expected = counts.traffic.passes / counts.programs
+    assert abs(passes - expected) <= 0.25 * passes + 80
+    assert (expected == 0) == (warps == 1)

@@ -344,7 +344,7 @@ def count_launch(
     else:
         loads, tile, asked = known.tile(stage, walk)
         unique = known.unique
-    traffic = traffic_of(geometry, stage, walk, loads, itemsizes, to_partials, unique, asked)
+    traffic = traffic_of(geometry, stage, walk, loads, itemsizes, to_partials, unique, asked, work.words)
     pieces = pieces_of(stage, walk, geometry.length, 1 if walk.splits > 2 else 0, geometry.ragged > 0)
     space = register_features(geometry, stage, walk, tile, loads, work)
     masked = stage.absorb and stage.align > 1 and pieces.full == 0

@@ -17,7 +17,7 @@ import torch
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Buffer, Fill, Launch, LibraryCall, Plan, count
-from tilefold.planner.view import power_above
+from tilefold.planner.view import power_above, power_below
 from tilefold.problem import Dim, Problem, of_input
 
 SEGMENT = 256  # bytes that a tile touches side by side, where the layout has them: two lines of the L2
@@ -47,6 +47,8 @@ SMALLEST = 1 << 11  # bytes of a tile that are not halved for the second
 # Bytes moved by a plain copy, up to which a kernel is faster than torch's copy: of elements of up to so many bytes.
 PLAIN, PLAIN_BYTES, PLAIN_WIDE = 1 << 30, 4, 1 << 27
 PLAIN_TILE = 1 << 11  # elements of its tile
+# Of short runs that stay neighbours (docs/experiments/transposes-kept.md): bytes of a tile, and runs of its sides at least.
+RUNS_TILE, LEAST_SIDE = 1 << 13, 8
 KEPT = 1 << 30  # below so many bytes moved, the L2 keeps the last results
 
 
@@ -70,7 +72,7 @@ class Move:
     `group`: so many tiles below each other before those beside them, 0 for all. `spread`: a grid of three axes. The L2 gives
     up last what was read, and with `keep` what was written: then lines that tiles share are still there, and so is what a
     next kernel reads first. `aligned`: the largest power of two up to 16 that divides the input's address in bytes; `wide`:
-    offsets need 64 bits.
+    offsets need 64 bits. `kept`: what a tile has is not elements but runs of so many neighbours, which stay neighbours.
     """
 
     rows: Side
@@ -85,6 +87,7 @@ class Move:
     wide: bool = False
     keep: bool = True
     spread: bool = False
+    kept: int = 1
 
     @property
     def row_blocks(self) -> int:
@@ -127,10 +130,12 @@ class Move:
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"move:{self.block_rows}x{self.block_columns},w{self.num_warps}"
+        runs = f"x{self.kept}" * (self.kept > 1)
+        return f"move:{self.block_rows}x{self.block_columns}{runs},w{self.num_warps}"
 
     def __str__(self) -> str:
-        tile = f"tiles of {self.block_rows} x {self.block_columns} elements"
+        what = f"runs of {self.kept} elements" if self.kept > 1 else "elements"
+        tile = f"tiles of {self.block_rows} x {self.block_columns} {what}"
         return f"move: {tile}, {count(self.num_warps, 'warp')}"
 
 
@@ -185,6 +190,9 @@ def choose_move(problem: Problem, device: Device) -> Move:
     kept = _kept(problem.dims, LINE // itemsize)
     if kept:
         return _kept_move(problem, *kept)
+    short = _short_runs(problem.dims, SECTOR // itemsize)
+    if short:
+        return _moved_runs(problem, *short)
     runs = _runs(problem.dims, SECTOR // itemsize)
     rows, columns, outer = runs or _sides(problem.dims, itemsize)
     begins = _begins(problem, columns, rows, outer)
@@ -271,6 +279,45 @@ def _kept_move(problem: Problem, others: list[Dim], across: Dim) -> Move:
         wide=_is_wide(problem),
         keep=2 * problem.bytes_read < KEPT,
         spread=max(math.ceil(across.size / width), _size(outer)) <= MOST_ACROSS,
+    )
+
+
+def _short_runs(dims: Sequence[Dim], sector: int) -> tuple[Dim, Dim, Dim, list[Dim]] | None:
+    """(runs, rows, columns, others) where neighbours of less than a sector stay neighbours, and the next ones do not."""
+    if len(dims) < 3:
+        return None
+    run = min(dims, key=lambda d: d.output)
+    others = _without(dims, [run])
+    if run.strides[0] != 1 or run.output != 1 or not 2 <= run.size < sector:
+        return None
+    if any(d.strides[0] < run.size for d in others):
+        return None
+    rows, columns = min(others, key=lambda d: d.output), min(others, key=lambda d: d.strides[0])
+    if rows is columns or min(rows.size, columns.size) < LEAST_SIDE:
+        return None
+    return run, rows, columns, _without(others, [rows, columns])
+
+
+def _moved_runs(problem: Problem, run: Dim, rows: Dim, columns: Dim, outer: list[Dim]) -> Move:
+    """Square tiles, as far as the sides are long enough."""
+    slots = max(1, RUNS_TILE // problem.dtypes[0].itemsize // power_above(run.size))
+    side = power_below(math.isqrt(slots))
+    height = min(power_above(rows.size), side)
+    width = min(power_above(columns.size), slots // height)
+    return Move(
+        rows=_side([rows]),
+        columns=_side([columns]),
+        outer=tuple(outer),
+        block_rows=height,
+        block_columns=width,
+        group=0,
+        num_warps=4,
+        dtype=problem.dtypes[0],
+        aligned=problem.aligned[0],
+        wide=_is_wide(problem),
+        keep=2 * problem.bytes_read < KEPT,
+        spread=max(math.ceil(columns.size / width), _size(outer)) <= MOST_ACROSS,
+        kept=run.size,
     )
 
 

@@ -343,7 +343,8 @@ def _short_columns(one: ScanTile, view: View, load: Load, device: Device) -> Sca
     """
     if one.chunk < one.length:
         return one
-    each = max(one.run, min(MOST_SHORT, power_below(max(1, SHORT_WORDS // (one.chunk * load.words)))))
+    most = MOST_SHORT if load.results == 1 else 1
+    each = max(one.run, min(most, power_below(max(1, SHORT_WORDS // (one.chunk * load.words)))))
     for width in (each, one.run):
         for warps in (4, 2):
             lines = WARP * warps * width

@@ -13,11 +13,15 @@ from tilefold.algebra.program import Program
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, names
-from tilefold.planner.scan_tiles import SECTOR_BYTES, Load, ScanTile, Work, scan_tile
-from tilefold.planner.view import View, view_of
+from tilefold.planner.scan_tiles import SECTOR_BYTES, SHORT, Load, ScanTile, Work, scan_tile
+from tilefold.planner.view import View, power_above, view_of
 from tilefold.problem import Dim, Problem, canonical, in_results_order, inputs_apart
 
 ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow
+NARROW_VECTOR, SHORT_REACH = (
+    4,
+    16,
+)  # vectors of more elements, of rows of so many with what is read beside them: none either
 COSTLY = 4  # operations of a combine, from which on threads are to exchange few states
 
 
@@ -60,7 +64,8 @@ def plan_scan(
     alone = guarantee == "batch_invariant"
     view = view_of(problem)
     words = state_words(scan_program(program, work, problem.length))
-    align, shift = (1, ()) if alone else _vectors(problem, view)
+    light = words == 1 and not _is_costly(program)
+    align, shift = (1, ()) if alone else _vectors(problem, view, light)
     if shift:
         view = replace(view, vector=view.full_vector)
     sums = sums and _has_sums(program, work)
@@ -128,10 +133,11 @@ def shared_words(problem: Problem, tile: ScanTile, words: int) -> int:
     return 1 + states * line_blocks(problem, tile)[1] * tile.lines * words
 
 
-def _vectors(problem: Problem, view: View) -> tuple[int, tuple[int, ...]]:
+def _vectors(problem: Problem, view: View, light: bool) -> tuple[int, tuple[int, ...]]:
     """(`align`, `shift`) of tiles that read rows which allow no vectors as they lie in whole ones; (1, ()) where none do.
 
-    Rows of any length begin as far behind a vector in each input as the results of one do, but for the input's shift.
+    Rows of any length begin as far behind a vector in each input as the results of one do, but for the input's shift. A tile
+    of short ones is none of vectors where it would have twice as many places then. `light`: see `Load`.
     docs/experiments/scans-offset.md
     """
     (scanned,) = problem.reduced_dims
@@ -143,9 +149,19 @@ def _vectors(problem: Problem, view: View) -> tuple[int, tuple[int, ...]]:
     narrow = view.vector * element < ALIGN_BELOW
     if not alike or not along or steps or odd or not narrow or full > view.length:
         return 1, ()
+    reach = view.length + full - 1
+    more = power_above(reach) > power_above(view.length) or (
+        light and full > NARROW_VECTOR and reach <= SHORT_REACH
+    )
+    if view.length <= SHORT and more and not _is_whole(problem, full):
+        return 1, ()
     shift = tuple(residue // element for residue in problem.residues)
-    even = all(d.output % full == 0 for d in problem.output_dims)
-    return 1 if even else full, shift if any(shift) else ()
+    return 1 if _is_whole(problem, full) else full, shift if any(shift) else ()
+
+
+def _is_whole(problem: Problem, vector: int) -> bool:
+    """Whether all rows of results begin at a vector if one does."""
+    return all(d.output % vector == 0 for d in problem.output_dims)
 
 
 def _is_across(problem: Problem, view: View) -> bool:

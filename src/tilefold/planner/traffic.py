@@ -21,6 +21,8 @@ from tilefold.planner.threads import Loads, loads_of
 from tilefold.planner.view import WARP
 from tilefold.planner.walk import Walk
 
+BANKS = 32  # of shared memory, a word each
+
 Seen = dict[
     tuple[object, ...], tuple[float, float]
 ]  # requests of one problem whose sectors and lines are known
@@ -32,7 +34,7 @@ class Traffic:
 
     `sectors` and `lines` are what its loads ask for, request by request, all programs together; `requests` are warps' loads.
     `stored` are sectors written. `flying` are bytes that a thread has on their way at a time, `copied` whether they go
-    through shared memory, of which a program takes `shared_bytes`. `passes` are turns of its banks, of gathered rows.
+    through shared memory, of which a program takes `shared_bytes`. `passes` are turns of its banks.
     """
 
     unique: int
@@ -82,10 +84,11 @@ def traffic_of(
     partial: bool,
     unique: int | None = None,
     asked: Asked | None = None,
+    words: float = 1,
 ) -> Traffic:
     """The traffic of one launch that writes results (or, `partial`, states) of these item sizes.
 
-    `unique` and `asked` are given where they are known.
+    `unique` and `asked` are given where they are known. A state has so many `words`.
     """
     asked = asked_of(geometry, stage, loads, {}) if asked is None else asked
     copied = stage.num_stages > 1 and all(one.vector * one.itemsize >= 4 for one in loads)
@@ -99,7 +102,9 @@ def traffic_of(
         flying=asked.flying * ahead,
         shared_bytes=_shared(stage, loads, copied),
         copied=copied,
-        passes=_passes(geometry, stage, walk) if stage.gathered else 0.0,
+        passes=_passes(geometry, stage, walk)
+        if stage.gathered
+        else _meeting_passes(geometry, stage, walk, loads, words),
     )
 
 
@@ -161,6 +166,25 @@ def _passes(geometry: Geometry, stage: Stage, walk: Walk) -> float:
     warps = -(-stage.block_outputs // WARP)
     turns = groups.bank_turns(operand.itemsize)
     return walk.programs(geometry) * (stored * operand.itemsize / LINE + warps * geometry.length * turns)
+
+
+def _meeting_passes(
+    geometry: Geometry, stage: Stage, walk: Walk, loads: Sequence[Loads], words: float
+) -> float:
+    """Turns of shared memory's banks in which warps exchange the states of lanes, once a program.
+
+    Triton lays the states of a result side by side, one a warp: a thread's neighbouring results are as many words apart, and
+    a store of 32 threads takes as many turns as their words share banks. States are stored, and then what they meet in, and
+    that is loaded by all (docs/experiments/meeting-banks.md).
+    """
+    spread = max((one.spread for one in loads), key=lambda some: math.prod(some.shape))
+    if stage.ordered:
+        return 0.0
+    warps, threads = spread.warps_along(1), spread.lanes_along(2)
+    if warps < 2:
+        return 0.0
+    turns = max(1.0, min(threads, threads * spread.each[2] * warps / BANKS))
+    return walk.programs(geometry) * stage.num_warps * spread.held_along(2) * words * 2 * turns
 
 
 def _walked(geometry: Geometry, operand: Operand, stage: Stage) -> int:

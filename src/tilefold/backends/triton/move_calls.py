@@ -7,6 +7,7 @@ from typing import Any
 from tilefold.backends.triton.call import Call, Pointer, launchable
 from tilefold.planner.moves import Move
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.view import power_above
 from tilefold.problem import Problem
 
 
@@ -42,9 +43,11 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
         "LOADS": move.loads_along,
         "STORES": move.stores_along,
         "SPLIT": move.split,
+        "KEPT": move.kept,
+        "SLOTS": power_above(move.kept),
     }
     programs = launchable(
-        move.programs, move.places * move.rows.size * move.columns.size, "transpose", "transpose"
+        move.programs, move.places * move.rows.size * move.columns.size * move.kept, "transpose", "transpose"
     )
     return Call(
         kernel=step.kernel,

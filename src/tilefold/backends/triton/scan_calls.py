@@ -98,7 +98,7 @@ def _constants(
         "MASK_LINES": (problem.outputs if tile.flat else lines) % tile.lines != 0,
         "SUMS": tile.sums,
         "ALIGN": tile.align,
-        "FLAT": tile.flat,
+        "FLAT": (32 if problem.outputs + tile.lines <= NARROW else 64) if tile.flat else 0,
         "SHIFT": tile.shift or none,
         "BACK": tile.shift if tile.shift and interpret else none,
     }

@@ -5,8 +5,6 @@ Tiles, chunks and their tensors are as the module `scans` says.
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.tiles import outer_offset
-
 
 def over_tile(x, BY_ROWS: tl.constexpr):
     """Something of each line over a tile."""
@@ -57,16 +55,32 @@ def near_lines(LINES: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr):
 
 
 def lines_of(block, line_blocks, lane, lines, LINES: tl.constexpr, FLAT: tl.constexpr):
-    """(number along the outer dims, along the last one, is it a line) of a block's lines; FLAT: of all dims as one."""
+    """(number along the outer dims, along the last one, is it a line) of a block's lines; FLAT: of all dims as one.
+
+    FLAT is 32 where numbers of lines fit 32 bits: a division of 64 takes hundreds of instructions.
+    """
     if FLAT:
         number = block * LINES + lane
-        outer, line = number // lines, number % lines
+        if FLAT == 32:
+            number = number.to(tl.int32)
+        outer, line = number // lines, (number % lines).to(tl.int64)
         keep = outer < line_blocks
     else:
         outer = block // line_blocks
         line = block % line_blocks * LINES + lane
         keep = line < lines
     return outer, line, keep
+
+
+def line_offset(outer, outer_sizes, steps):
+    """Where lines of outer places begin, one or a number each: what is divided stays as wide as it is."""
+    offset = (outer * 0).to(tl.int64)
+    for d in tl.static_range(1, len(outer_sizes)):
+        offset += (outer % outer_sizes[len(outer_sizes) - d]).to(tl.int64) * steps[len(outer_sizes) - d]
+        outer = outer // outer_sizes[len(outer_sizes) - d]
+    if len(outer_sizes) > 0:
+        offset += outer.to(tl.int64) * steps[0]
+    return offset
 
 
 def chunks_begin(base, NUMBER: tl.constexpr, CHUNK: tl.constexpr, REVERSE: tl.constexpr):
@@ -110,7 +124,7 @@ def lines_begin(inputs, outer, outer_sizes, line, BACK: tl.constexpr):
     rows = ()
     for i in tl.static_range(len(inputs)):
         x = inputs[i]
-        rows = rows + ((x[0] - BACK[i] + outer_offset(outer, outer_sizes, x[1]) + line * x[2], x[3]),)
+        rows = rows + ((x[0] - BACK[i] + line_offset(outer, outer_sizes, x[1]) + line * x[2], x[3]),)
     return rows
 
 
@@ -124,7 +138,7 @@ def aligned_rows(
     rows = ()
     for i in tl.static_range(len(inputs)):
         x = inputs[i]
-        begin = (outer_offset(outer, outer_sizes, x[1]) + line * x[2]) // ALIGN * ALIGN
+        begin = (line_offset(outer, outer_sizes, x[1]) + line * x[2]) // ALIGN * ALIGN
         rows = rows + ((x[0] - BACK[i] + begin, x[3]),)
     lead = (y_begin % ALIGN).to(tl.int32)
     return rows, y_begin // ALIGN * ALIGN, (lead, lead + length, ALIGN)
@@ -134,7 +148,7 @@ def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HA
     """The state before each line: the one given, or the identity."""
     if HAS_INIT:
         state = AS_STATE(
-            *[tl.load(x[0] + outer_offset(outer, outer_sizes, x[1]) + line * x[2], mask=keep, other=0) for x in inits]
+            *[tl.load(x[0] + line_offset(outer, outer_sizes, x[1]) + line * x[2], mask=keep, other=0) for x in inits]
         )
     else:
         state = IDENTITY((LINES,))

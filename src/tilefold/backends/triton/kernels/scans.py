@@ -38,6 +38,7 @@ from tilefold.backends.triton.kernels.scan_elements import (
     chunks_begin,
     either_bits,
     last_slots,
+    line_offset,
     lines_begin,
     lines_of,
     near_lines,
@@ -52,7 +53,6 @@ from tilefold.backends.triton.kernels.scan_prefixes import (
     walked_place,
     walked_tile,
 )
-from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
 def walked_tiles(
@@ -112,7 +112,7 @@ def scan_walked(
     pid = tl.program_id(0).to(tl.int64)
     outer, line, keep = lines_of(pid, line_blocks, near_lines(LINES, RUN, BY_ROWS), lines, LINES, FLAT)
     rows = lines_begin(inputs, outer, outer_sizes, line, BACK)
-    y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
+    y_begin = line_offset(outer, outer_sizes, y_outer) + line * y_line
     if WIDE:
         length = length.to(tl.int64)
     if ALIGN > 1:
@@ -170,7 +170,7 @@ def scan_walked(
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
     if len(s_ptrs) > 0:
-        store_last(s_ptrs, outer_offset(outer, outer_sizes, s_outer) + line * s_line, carry, keep)
+        store_last(s_ptrs, line_offset(outer, outer_sizes, s_outer) + line * s_line, carry, keep)
 
 
 def publish(words_ptr, place, state, keep, stride):
@@ -330,7 +330,7 @@ def scan_share(
     )  # fmt: skip
     if len(s_ptrs) > 0:
         if share == tiles - 1:
-            store_last(s_ptrs, outer_offset(outer, outer_sizes, s_outer) + line * s_line, beyond, keep)
+            store_last(s_ptrs, line_offset(outer, outer_sizes, s_outer) + line * s_line, beyond, keep)
 
 
 def scan_tiles(
@@ -371,7 +371,7 @@ def scan_tiles(
     lane = near_lines(LINES, RUN, BY_ROWS)
     outer, line, keep = lines_of(block, line_blocks, lane, lines, LINES, FLAT)
     rows = lines_begin(inputs, outer, outer_sizes, line, BACK)
-    y_begin = outer_offset(outer, outer_sizes, y_outer) + line * y_line
+    y_begin = line_offset(outer, outer_sizes, y_outer) + line * y_line
     if WIDE:
         length = length.to(tl.int64)
         share = share.to(tl.int64)
