@@ -29,8 +29,8 @@ from tilefold.bench.summary import (
 SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes", "products")
 OWN = ("three launches",)  # other forms of ours
 BEFORE = {  # runs that led to a change
-    "shapes": "after the last change of folds' plans, before the last ones of scans, top-k and transposes",
-    "products": "before the cost model was fitted to cold times and rows and columns became folds",
+    "shapes": "before turns of banks were counted and before the last rules of short scans and of transposes",
+    "products": "after the last change of products' plans",
 }
 # A row of the README for each: the suite, and the name of its case.
 SHOWN = (
