@@ -13,6 +13,7 @@ from tilefold.planner.blocks import Blocks, blocks_stage
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import PORTABLE, Device
 from tilefold.planner.folds import narrowed, partial_dtypes
+from tilefold.planner.geometry import SECTOR
 from tilefold.planner.maps import (
     Clear,
     Dtypes,
@@ -37,7 +38,6 @@ from tilefold.problem import Problem, in_results_order, inputs_apart
 # Bytes of inputs that do not lie in the results' order, and of results, from which on the inputs are copied first: where rows
 # are neighbours in the results, and where they are not.
 COPIED_ROWS, COPIED = 4 << 20, 12 << 20
-SECTOR_BYTES = 32
 
 KERNELS: dict[type, str] = {
     Stage: "map_rows",
@@ -82,8 +82,8 @@ def _are_copied(problem: Problem, copied: Sequence[int], plan: Plan, results: Dt
     if len(copied) < len(problem.dtypes) or len(plan.launched) > 1 or not isinstance(stage, Stage | Blocks):
         return True
     if near.role != "map":  # a row is written by its lanes
-        return problem.length * narrow >= SECTOR_BYTES > stage.lanes * narrow
-    return near is not problem.output_dims[-1] or stage.block_outputs * narrow < SECTOR_BYTES
+        return problem.length * narrow >= SECTOR > stage.lanes * narrow
+    return near is not problem.output_dims[-1] or stage.block_outputs * narrow < SECTOR
 
 
 def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device, guarantee: str) -> Plan:

@@ -10,9 +10,9 @@ import torch
 
 from tilefold.planner.cost import FITTED, Constants
 from tilefold.planner.device import Device
+from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import Buffer, Fill, Plan
 
-SECTOR_BYTES = 32
 COPIED = 0.89  # of what its data sheet says, an H200's memory copies (docs/measured.md)
 
 
@@ -49,4 +49,4 @@ def read_bytes(t: torch.Tensor) -> int:
     itemsize, nearest = t.element_size(), steps[0][0] if steps else 1
     elements = math.prod(size for _, size in steps)
     reach = (1 + sum(step * (size - 1) for step, size in steps)) * itemsize
-    return min(elements * min(SECTOR_BYTES, nearest * itemsize), reach)
+    return min(elements * min(SECTOR, nearest * itemsize), reach)

@@ -16,13 +16,13 @@ import torch
 
 from tilefold.planner.device import Device
 from tilefold.planner.folds import NARROW
+from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import Buffer, Fill, Launch, LibraryCall, Plan, count
 from tilefold.planner.view import power_above, power_below
 from tilefold.problem import Dim, Problem, of_input
 
 SEGMENT = 256  # bytes that a tile touches side by side, where the layout has them: two lines of the L2
 LINE = 128  # of the L2: a side that has as much leaves the other a dim that would make that one's segments longer
-SECTOR = 32  # bytes that memory moves at once
 # Rows, columns, warps of a tile by an element's bytes, and by whether the input's rows and the result's begin at sectors.
 TILES = {
     (1, True, True): (64, 256, 16), (1, True, False): (256, 128, 16),

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from tilefold.planner.device import Device
+from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import count
 from tilefold.planner.view import WARP, View, power_above, power_below
 
@@ -52,7 +53,6 @@ COLUMN_LINES = 16  # of a tile of shared columns
 # bits); of states that are light, where each SM has a program; of others.
 ACROSS_ODD, ACROSS_LIGHT, ACROSS = (32, 4), (128, 8), (64, 4)
 MOST_STORED = 32  # results of a chunk that are one store
-SECTOR_BYTES = 32
 PACKED_WORDS, PACKED_WARPS = (
     16,
     4,
@@ -401,7 +401,7 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
 
 def _packed(tile: ScanTile, view: View, load: Load, warps: int) -> ScanTile:
     """Columns whose rows are less than a sector: neighbouring threads have the next rows, not rows a chunk apart."""
-    if view.vector > 1 or load.costly or load.sums or view.inner * view.element >= SECTOR_BYTES:
+    if view.vector > 1 or load.costly or load.sums or view.inner * view.element >= SECTOR:
         return tile
     length = max(1, WARP * warps * max(1, PACKED_WORDS // load.words) // tile.lines)
     return replace(tile, length=min(power_above(view.length), length), num_warps=warps, chunk=1)

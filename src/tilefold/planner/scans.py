@@ -12,16 +12,16 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import narrowed
+from tilefold.planner.geometry import SECTOR
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, names
-from tilefold.planner.scan_tiles import SECTOR_BYTES, SHORT, Load, ScanTile, Work, scan_tile
+from tilefold.planner.scan_tiles import SHORT, Load, ScanTile, Work, scan_tile
 from tilefold.planner.view import View, power_above, view_of
 from tilefold.problem import Dim, Problem, canonical, in_results_order, inputs_apart
 
 ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow
-NARROW_VECTOR, SHORT_REACH = (
-    4,
-    16,
-)  # vectors of more elements, of rows of so many with what is read beside them: none either
+# Of light states in vectors of more elements, rows that reach no further with what is read beside them have no vectors
+# (docs/experiments/scans-offset.md).
+NARROW_VECTOR, SHORT_REACH = 4, 16
 COSTLY = 4  # operations of a combine, from which on threads are to exchange few states
 
 
@@ -47,8 +47,8 @@ def _results_last(problem: Problem) -> Problem:
     (scanned,) = problem.reduced_dims
     near = [d for d in problem.output_dims if d.output == 1]
     smallest = min(d.itemsize for d in problem.dtypes)
-    apart = set(scanned.strides) == {1} and scanned.size * smallest >= SECTOR_BYTES
-    if not apart or not near or near[0] is problem.output_dims[-1] or near[0].size * smallest < SECTOR_BYTES:
+    apart = set(scanned.strides) == {1} and scanned.size * smallest >= SECTOR
+    if not apart or not near or near[0] is problem.output_dims[-1] or near[0].size * smallest < SECTOR:
         return problem
     others = tuple(d for d in problem.output_dims if d is not near[0])
     return replace(problem, dims=(*others, near[0], scanned))
