@@ -192,3 +192,20 @@ def test_warps_of_short_permuted_rows(dtype: torch.dtype) -> None:
         for guarantee in ("run_to_run", "batch_invariant"):
             (got,), _ = executed(functools.partial(tilefold.softmax, x, 0, guarantee=guarantee))
             torch.testing.assert_close(got.double(), torch.softmax(x.double(), 0), rtol=2e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("shape", [(15, 6), (40, 7), (16, 520)], ids=str)
+def test_columns_of_inputs_of_three_words(shape: tuple[int, int]) -> None:
+    """Threads had a third of their registers' elements, which is no power of two and no tile's side."""
+    both = tilefold.Monoid(
+        lambda p, q: (p.a + q.a, p.b + q.b),
+        (0, 0),
+        fields=("a", "b"),
+        lift=lambda x, y: (x, y),
+        commutative=True,
+    )
+    x = torch.randint(-3, 4, shape)
+    call = functools.partial(tilefold.reduce_map, [x, x.int()], both, lambda x, y, a, b: (x + a, y + b), 0)
+    got, _ = executed(call)
+    with tilefold.backend("reference"):
+        same(got, leaves(call()))

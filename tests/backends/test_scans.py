@@ -285,6 +285,21 @@ def test_ptx_stores_whole_sectors_along_a_far_dim(shape: tuple[int, ...]) -> Non
     assert moved.sectors <= 1.3 * math.ceil(x.nbytes / 32)
 
 
+@pytest.mark.parametrize("shape", [(600, 8, 4), (301, 5, 7), (150, 16, 16)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_ptx_of_short_columns_in_groups_of_a_few(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = torch.randint(-3, 4, shape).to(dtype)
+    program = programs.specialize(monoids.MAX_WITH_INDEX.total, (dtype,))
+    problem = scans.scan_problem([x], 1, "run_to_run")
+    plan = scans.plan_scan(problem, program, Work(), replace(H200, sms=2), "run_to_run")
+    assert plan.stages[0].flat
+    results = [torch.full(shape, 9).to(d) for d in program.outputs]
+    (call,) = calls_of(plan, problem, program)
+    run_call(call, [x], results, architecture=90)
+    with tilefold.backend("reference"):
+        same(results, list(tilefold.scan(x, monoids.MAX_WITH_INDEX, 1)))
+
+
 @pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
 def test_ptx_of_short_rows_in_groups_of_a_few(guarantee: str) -> None:
     x = torch.randint(-5, 6, (150, 9, 16)).float()[:, 2:5]

@@ -88,6 +88,15 @@ def test_short_odd_rows_are_none_of_vectors_where_those_would_double_the_tile() 
     assert (tile(13, torch.bfloat16).chunk, tile(13, torch.bfloat16, monoids.MAX_WITH_INDEX).chunk) == (8, 16)
 
 
+def test_short_columns_of_which_few_are_neighbours_are_counted_across_the_groups() -> None:
+    for shape, lines in (((1_000_000, 8, 4), 512), ((1_000_000, 3, 2), 256), ((300_000, 16, 16), 512)):
+        found = tile_of(shape, 1)
+        assert (found.lines, found.num_warps, found.flat) == (lines, 4, True)
+    assert not tile_of((29_031, 8, 47), 1).flat
+    assert not tile_of((60, 8, 4), 1).flat  # too few programs
+    assert not tile_of((1_000_000, 8, 4), 1, guarantee="batch_invariant").flat
+
+
 def test_short_rows_in_groups_of_a_few_are_counted_across_the_groups() -> None:
     few, many = (torch.empty((9000, 300, 16), device="meta")[:, 5 : 5 + n] for n in (19, 128))
     long = torch.empty((9000, 24, 2000), device="meta")[:, 5:13]

@@ -212,7 +212,7 @@ def whole_stage(
     view = alone(view_of(rows), rows) if invariant else view_of(rows)
     if not program.algebra.commutative or (invariant and not view.by_rows):
         return None
-    held = THREAD_WORDS // max(1, sum(math.ceil(d.itemsize / 4) for d in rows.dtypes))
+    held = power_below(THREAD_WORDS // max(1, sum(math.ceil(d.itemsize / 4) for d in rows.dtypes)))
     held //= 2 if len(program.state) >= MANY_FIELDS else 1
     if view.by_rows:
         stage = _whole_rows(view, rows, results, min(held, ALONE_WORDS))

@@ -352,6 +352,17 @@ def _short_columns(one: ScanTile, view: View, load: Load, device: Device) -> Sca
             many = blocks * view.outer * warps >= WARPS_AN_SM * device.sms
             if many and view.inner >= LANES_USED * blocks * lines:
                 return replace(one, lines=lines, num_warps=warps)
+    return _grouped_columns(one, view, device)
+
+
+def _grouped_columns(one: ScanTile, view: View, device: Device) -> ScanTile:
+    """Groups of a few short columns are counted across the groups, where half of a warp's lanes and more would be idle."""
+    columns = view.inner * view.outer
+    for warps in (4, 2, 1):
+        lines = WARP * warps * one.run
+        many = columns // lines * warps >= WARPS_AN_SM * device.sms
+        if view.outer > 1 and 2 * view.inner <= WARP * one.run and many:
+            return replace(one, lines=lines, num_warps=warps, flat=True)
     return one
 
 

@@ -46,9 +46,9 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
         "KEPT": move.kept,
         "SLOTS": power_above(move.kept),
     }
-    programs = launchable(
-        move.programs, move.places * move.rows.size * move.columns.size * move.kept, "transpose", "transpose"
-    )
+    call = "transpose" if computation is None else "a copy of an input"
+    elements = move.places * move.rows.size * move.columns.size * move.kept
+    programs = launchable(move.programs, elements, call, "transpose" if computation is None else "pass")
     return Call(
         kernel=step.kernel,
         source="",
