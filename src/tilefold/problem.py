@@ -72,6 +72,11 @@ class Problem:
         return tuple(d for d in self.dims if d.role != "map")
 
     @functools.cached_property
+    def nearest(self) -> Dim:
+        """The dim along which results are neighbours, of at least one."""
+        return min(self.dims, key=lambda d: d.output)
+
+    @functools.cached_property
     def outputs(self) -> int:
         """How many results there are."""
         return math.prod(d.size for d in self.output_dims)
@@ -275,12 +280,11 @@ def inputs_apart(problem: Problem) -> tuple[int, ...]:
     """The inputs whose neighbours lie along another dim than those of the results: reads or writes are sectors in part."""
     if not problem.dims:
         return ()
-    near = min(problem.dims, key=lambda d: d.output)
     return tuple(
         i
         for i in range(len(problem.dtypes))
         if all(d.strides[i] for d in problem.dims)
-        and near.strides[i] > min(d.strides[i] for d in problem.dims)
+        and problem.nearest.strides[i] > min(d.strides[i] for d in problem.dims)
     )
 
 

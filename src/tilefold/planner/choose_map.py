@@ -73,7 +73,7 @@ def planned_map(
 
 def _are_copied(problem: Problem, copied: Sequence[int], plan: Plan, results: Dtypes) -> bool:
     """Whether copies take less than what reads or writes of sectors in part would."""
-    near = min(problem.dims, key=lambda d: d.output)
+    near = problem.nearest
     size = sum(d.itemsize for d in results)
     moved = math.prod(d.size for d in problem.dims) * (size + sum(problem.dtypes[i].itemsize for i in copied))
     if moved < (COPIED if near.role == "map" else COPIED_ROWS):

@@ -22,7 +22,7 @@ from tilefold.algebra.typing import TypedGraph
 from tilefold.planner import fitted
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
-from tilefold.planner.threads import Loads
+from tilefold.planner.threads import Loads, widest
 from tilefold.planner.view import WARP, power_above
 from tilefold.planner.walk import Pieces, Walk, constant_length
 
@@ -184,7 +184,7 @@ def tile_of(loads: Sequence[Loads], stage: Stage, unroll: int) -> Tile:
     """What each thread has of a tile of `unroll` runs loaded like that."""
     if stage.gathered:
         return _gathered(loads[0], stage)
-    spread = max((one.spread for one in loads), key=lambda some: math.prod(some.shape))
+    spread = widest(loads)
     lane_axis, result_axis = (0, 1) if stage.ordered else (1, 2)
     results = spread.held_along(result_axis)
     times, elements, moved = 1, spread.held, 0

@@ -172,9 +172,8 @@ def after_copies(plan: Plan, problem: Problem, numbers: Sequence[int], device: D
         copies.append(Launch("move_tiles", move, (f"input{i}",), (name,)))
         made.append(Buffer(name, (math.prod(d.size for d in problem.dims),), move.dtype))
     steps = [
-        replace(s, reads=tuple(renamed.get(r, r) for r in s.reads))
+        s if isinstance(s, Fill) else replace(s, reads=tuple(renamed.get(r, r) for r in s.reads))
         for s in plan.steps
-        if not isinstance(s, Fill)
     ]
     reason = f"{count(len(copies), 'input')} copied into the results' order; {plan.reason}"
     return replace(plan, steps=(*copies, *steps), workspaces=(*made, *plan.workspaces), reason=reason)
@@ -208,6 +207,21 @@ def choose_move(problem: Problem, device: Device) -> Move:
     shape = _filled(height, width, (_size(rows), _size(columns), _size(outer)), itemsize, device)
     strip = 2 * _size(rows) * shape[1] * itemsize
     group = GROUP if not begins[0] and strip > STRIP and _size(columns) > shape[1] else 0
+    warps = tile[2] if shape == tile[:2] else _warps(shape[0] * shape[1] * itemsize)
+    return _move(problem, (rows, columns, outer), shape, warps, group=group)
+
+
+def _move(
+    problem: Problem,
+    dims: tuple[Sequence[Dim], Sequence[Dim], Sequence[Dim]],
+    shape: tuple[int, int],
+    warps: int,
+    *,
+    group: int = 0,
+    kept: int = 1,
+) -> Move:
+    """Tiles of `shape` over (rows, columns, others), and what follows from the problem."""
+    rows, columns, outer = dims
     beside = math.ceil(_size(columns) / shape[1])
     return Move(
         rows=_side(rows),
@@ -216,12 +230,13 @@ def choose_move(problem: Problem, device: Device) -> Move:
         block_rows=shape[0],
         block_columns=shape[1],
         group=group,
-        num_warps=tile[2] if shape == tile[:2] else _warps(shape[0] * shape[1] * itemsize),
+        num_warps=warps,
         dtype=problem.dtypes[0],
         aligned=problem.aligned[0],
         wide=_is_wide(problem),
         keep=2 * problem.bytes_read < KEPT,
         spread=not group and max(beside, _size(outer)) <= MOST_ACROSS,
+        kept=kept,
     )
 
 
@@ -266,20 +281,7 @@ def _kept_move(problem: Problem, others: list[Dim], across: Dim) -> Move:
     width = _width([across], area)
     height = min(area // width, power_above(_size(others)))
     rows, outer = _rows(others, 1, height)
-    return Move(
-        rows=_side(rows),
-        columns=_side([across]),
-        outer=tuple(outer),
-        block_rows=height,
-        block_columns=width,
-        group=0,
-        num_warps=4,
-        dtype=problem.dtypes[0],
-        aligned=problem.aligned[0],
-        wide=_is_wide(problem),
-        keep=2 * problem.bytes_read < KEPT,
-        spread=max(math.ceil(across.size / width), _size(outer)) <= MOST_ACROSS,
-    )
+    return _move(problem, (rows, [across], outer), (height, width), 4)
 
 
 def _short_runs(dims: Sequence[Dim], sector: int) -> tuple[Dim, Dim, Dim, list[Dim]] | None:
@@ -304,21 +306,7 @@ def _moved_runs(problem: Problem, run: Dim, rows: Dim, columns: Dim, outer: list
     side = power_below(math.isqrt(slots))
     height = min(power_above(rows.size), side)
     width = min(power_above(columns.size), slots // height)
-    return Move(
-        rows=_side([rows]),
-        columns=_side([columns]),
-        outer=tuple(outer),
-        block_rows=height,
-        block_columns=width,
-        group=0,
-        num_warps=4,
-        dtype=problem.dtypes[0],
-        aligned=problem.aligned[0],
-        wide=_is_wide(problem),
-        keep=2 * problem.bytes_read < KEPT,
-        spread=max(math.ceil(columns.size / width), _size(outer)) <= MOST_ACROSS,
-        kept=run.size,
-    )
+    return _move(problem, ([rows], [columns], outer), (height, width), 4, kept=run.size)
 
 
 def _runs(dims: Sequence[Dim], sector: int) -> tuple[list[Dim], list[Dim], list[Dim]] | None:

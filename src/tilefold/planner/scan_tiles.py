@@ -23,9 +23,7 @@ WALKED_ROW_BYTES = (
 EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
 COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
-# The same where it loads them one by one and a combine is not costly, of rows that are walked and of shared ones
-# (docs/experiments/scans-offset.md).
-LONE_CHUNK = SHARED_LONE = 8
+LONE_CHUNK = 8  # the same where it loads them one by one and a combine is not costly (docs/experiments/scans-offset.md)
 SHORT = 512  # elements of a line, up to which a program takes several lines at once
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 WARPS_AN_SM = 16  # of programs that walk whole lines: fewer leave memory idle
@@ -256,7 +254,7 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
     length, run = view.length + load.align - 1, row.run
     slots, lone, chunk = power_above(length), alone or rows < FEW_BLOCKS, row.chunk
     if not load.costly:
-        chunk = min(slots, 2 * run if run > 1 else SHARED_LONE)
+        chunk = min(slots, 2 * run if run > 1 else LONE_CHUNK)
     each = _lane_elements(load.words, SHARED_WORDS, chunk)
     if load.sums and load.bytes < NARROW_BYTES:
         chunk, each = min(slots, SUMS_CHUNK), NARROW_SUMS

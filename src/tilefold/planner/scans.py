@@ -13,6 +13,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.folds import narrowed
 from tilefold.planner.geometry import SECTOR
+from tilefold.planner.moves import after_copies
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, names
 from tilefold.planner.scan_tiles import SHORT, Load, ScanTile, Work, scan_tile
 from tilefold.planner.view import View, power_above, view_of
@@ -34,11 +35,6 @@ def scan_problem(tensors: Sequence[torch.Tensor], dim: int, guarantee: str) -> P
     return replace(made, dims=(*made.dims, Dim("scan", 1, (0,) * len(made.dtypes), 0, 1)))
 
 
-def ordered(problem: Problem, numbers: Sequence[int]) -> Problem:
-    """The problem of a scan whose inputs of these numbers were copied into the results' order."""
-    return _results_last(in_results_order(problem, numbers))
-
-
 def _results_last(problem: Problem) -> Problem:
     """The problem with the dim along which results are neighbours last, where rows of elements are whole sectors.
 
@@ -52,6 +48,19 @@ def _results_last(problem: Problem) -> Problem:
         return problem
     others = tuple(d for d in problem.output_dims if d is not near[0])
     return replace(problem, dims=(*others, near[0], scanned))
+
+
+def planned_scan(
+    problem: Problem, program: Program, work: Work, device: Device, guarantee: str
+) -> tuple[Problem, Plan]:
+    """The problem that the steps are of, and the plan: of inputs copied into the results' order, where that is faster."""
+    copied = copied_inputs(problem, guarantee)
+    if not copied:
+        return problem, plan_scan(problem, program, work, device, guarantee)
+    ordered = _results_last(in_results_order(problem, copied))
+    return ordered, after_copies(
+        plan_scan(ordered, program, work, device, guarantee), problem, copied, device
+    )
 
 
 def plan_scan(
@@ -95,9 +104,10 @@ def copied_inputs(problem: Problem, guarantee: str) -> tuple[int, ...]:
     nor elements of a line (docs/experiments/inputs-copied.md).
     """
     (scanned,) = problem.reduced_dims
-    near = min(problem.dims, key=lambda d: d.output)
     last = problem.output_dims[-1] if problem.output_dims else scanned
-    return () if guarantee == "batch_invariant" or near in (scanned, last) else inputs_apart(problem)
+    return (
+        () if guarantee == "batch_invariant" or problem.nearest in (scanned, last) else inputs_apart(problem)
+    )
 
 
 def _has_sums(program: Program, work: Work) -> bool:

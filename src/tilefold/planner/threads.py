@@ -73,6 +73,11 @@ class Loads:
     masked_count: int
 
 
+def widest(loads: Sequence[Loads]) -> Spread:
+    """How the operand of the largest tile lies on threads: states lie as its elements do."""
+    return max((one.spread for one in loads), key=lambda some: math.prod(some.shape))
+
+
 def power_of(n: int, most: int = DIVIDES) -> int:
     """The greatest power of two up to `most` that divides n."""
     return math.gcd(n, most)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps, unique_sectors
 from tilefold.planner.plan import Stage
-from tilefold.planner.threads import Loads, loads_of
+from tilefold.planner.threads import Loads, loads_of, widest
 from tilefold.planner.view import WARP
 from tilefold.planner.walk import Walk
 
@@ -177,9 +177,9 @@ def _meeting_passes(
     a store of 32 threads takes as many turns as their words share banks. States are stored, and then what they meet in, and
     that is loaded by all (docs/experiments/meeting-banks.md).
     """
-    spread = max((one.spread for one in loads), key=lambda some: math.prod(some.shape))
     if stage.ordered:
         return 0.0
+    spread = widest(loads)
     warps, threads = spread.warps_along(1), spread.lanes_along(2)
     if warps < 2:
         return 0.0

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from tilefold.algebra.program import Program
 from tilefold.planner import scans
 from tilefold.planner.device import Device
-from tilefold.planner.moves import after_copies
 from tilefold.planner.plan import Plan
 from tilefold.planner.scan_tiles import Work
 from tilefold.problem import Problem
@@ -50,9 +49,4 @@ class Scan(OfMonoid):
         """As `planner.scans` has it. No library scans on a GPU."""
         problem = scans.scan_problem(tensors[: len(tensors) - self.inits], self.dim, self.guarantee)
         work = Work(self.exclusive, self.reverse, self.inits > 0, self.state)
-        copied = scans.copied_inputs(problem, self.guarantee)
-        if not copied:
-            return problem, scans.plan_scan(problem, self.program, work, device, self.guarantee)
-        ordered = scans.ordered(problem, copied)
-        plan = scans.plan_scan(ordered, self.program, work, device, self.guarantee)
-        return ordered, after_copies(plan, problem, copied, device)
+        return scans.planned_scan(problem, self.program, work, device, self.guarantee)
