@@ -126,6 +126,13 @@ NORMS = {  # shape, dtype of rows, of weights, ring, whether the weights are hel
         False,
     ),
     "several odd rows a program": ((9, 251), BF16, BF16, ring(32, 2, 1, 2, clusters=1, rows=4), False),
+    "a program a row, whose last turn is short": (
+        (5, 1400),
+        BF16,
+        FP32,
+        ring(64, 2, 2, 2, parted=True),
+        False,
+    ),
 }
 
 
@@ -319,6 +326,41 @@ def test_planned_rings_hold_a_row_in_an_sms_memory(
     )
     assert stage.lanes * stage.block_outputs == 32 * stage.num_warps <= 1024
     assert str(stage) in str(plan)
+
+
+PARTED = {  # call, rows, length, dtype: threads and turns
+    "any number of vectors": ("rms_norm", 2000, 12776, FP32, (256, 7)),
+    "fewer of them": ("layer_norm", 2000, 3752, BF16, (128, 2)),
+    "few of them": ("rms_norm", 2000, 2624, BF16, (64, 3)),
+    "few rows": ("layer_norm", 40, 8192, BF16, (256, 2)),
+    "few short rows": ("rms_norm", 94, 1680, BF16, (64, 2)),
+    "a weight and a bias": ("layer_norm+bias", 900, 8232, BF16, (256, 3)),
+    "a residual": ("rms_norm+residual", 16384, 8192, FP32, (256, 4)),
+}
+
+
+@pytest.mark.parametrize("name", PARTED)
+def test_a_row_beside_a_weight_is_one_programs(name: str) -> None:
+    call, rows, length, dtype, form = PARTED[name]
+    stage = planned_for(call, (rows, length), dtype).stages[0]
+    assert isinstance(stage, Rings)
+    assert (stage.lanes, stage.turns, stage.unroll, stage.splits, stage.clusters) == (*form, 2, 1, 0)
+    assert stage.parted
+
+
+def test_rows_that_other_forms_hold_are_not_parted() -> None:
+    for call, rows, length in (
+        ("rms_norm+residual", 2000, 20000),  # an SM would have one such row
+        ("softmax", 2000, 12776),
+        ("rms_norm", 2000, 1680),  # several of many short rows a program
+        ("rms_norm", 2000, 12288),  # as many vectors as threads times turns
+    ):
+        stage = planned_for(call, (rows, length), BF16).stages[0]
+        assert not (isinstance(stage, Rings) and stage.parted and stage.splits == stage.block_outputs == 1), (
+            call
+        )
+    for shape in ((40, 8192), (2000, 12776)):
+        assert not isinstance(planned_for("rms_norm", shape, BF16, "batch_invariant").stages[0], Rings)
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP32], ids=str)

@@ -88,10 +88,17 @@ def test_short_odd_rows_are_none_of_vectors_where_those_would_double_the_tile() 
     assert (tile(13, torch.bfloat16).chunk, tile(13, torch.bfloat16, monoids.MAX_WITH_INDEX).chunk) == (8, 16)
 
 
-def test_short_columns_of_which_few_are_neighbours_are_counted_across_the_groups() -> None:
-    for shape, lines in (((1_000_000, 8, 4), 512), ((1_000_000, 3, 2), 256), ((300_000, 16, 16), 512)):
+def test_columns_of_which_few_are_neighbours_are_counted_across_the_groups() -> None:
+    """A thread has one column, of neither vectors nor rows that are less than a sector."""
+    for shape, chunk in (
+        ((1_000_000, 8, 4), 8),
+        ((1_000_000, 3, 2), 4),
+        ((500_000, 8, 5), 8),
+        ((50_000, 100, 6), 32),
+    ):
         found = tile_of(shape, 1)
-        assert (found.lines, found.num_warps, found.flat) == (lines, 4, True)
+        assert (found.lines, found.length, found.chunk, found.run) == (128, chunk, chunk, 1)
+        assert (found.num_warps, found.flat) == (4, True)
     assert not tile_of((29_031, 8, 47), 1).flat
     assert not tile_of((60, 8, 4), 1).flat  # too few programs
     assert not tile_of((1_000_000, 8, 4), 1, guarantee="batch_invariant").flat

@@ -59,6 +59,10 @@ ODD_TILES = {
 }  # threads that share an odd row, and their vectors, by elements' bytes
 ODD_VECTORS = 1024  # of an odd row of several inputs: from which number on rings hold it
 ROWS_AN_SM = 2  # at least, where a program has one row alone
+# Threads that have such a row where its vectors are no product of theirs, by vectors at most, vectors of a thread's turn, and
+# rows an SM below which short rows have a program each as well (docs/experiments/maps-rings-parted.md).
+PARTED_LANES, PARTED_UNROLL = ((384, 64), (768, 128), (ALONE_VECTORS, 256)), 2
+FEW_ROWS_AN_SM = 4
 
 
 def vectors_of(
@@ -134,10 +138,13 @@ def rings_stage(problem: Problem, program: Program, results: Dtypes, device: Dev
         return several(base, vectors, problem.outputs, device) if shared else None
     if vectors <= SHORT_VECTORS:
         few = vectors < SOME_VECTORS or (not extras and vectors <= WALKED_VECTORS)
+        if extras and vectors > WALKED_VECTORS and problem.outputs < FEW_ROWS_AN_SM * device.sms:
+            return _parted(base, vectors)
         return None if few else _short(base, vectors)
     if vectors <= ALONE_VECTORS:
-        some = extras and inputs == 1 and problem.outputs >= ROWS_AN_SM * device.sms
-        return _alone(base, vectors) if some else None
+        many = inputs == 1 and problem.outputs >= ROWS_AN_SM * device.sms
+        alone = _alone(base, vectors) if extras and many else None
+        return alone or (_parted(base, vectors) if extras else None)
     if extras:
         words = (
             VECTOR_BYTES // 4 * sum(d.itemsize for d in problem.dtypes[inputs:]) // rows.dtypes[0].itemsize
@@ -243,6 +250,15 @@ def _alone(base: Rings, vectors: int) -> Rings | None:
             unroll = next(u for u in (TURN_ELEMENTS // base.run, 2, 1) if each % u == 0)
             return replace(base, lanes=lanes, unroll=unroll, turns=each // unroll, depth=each // unroll)
     return None
+
+
+def _parted(base: Rings, vectors: int) -> Rings | None:
+    """One program a row of any number of vectors; None where an SM would hold few such rows."""
+    if vectors * base.inputs > ALONE_VECTORS:
+        return None
+    lanes = next(lanes for most, lanes in PARTED_LANES if vectors <= most)
+    turns = math.ceil(vectors / (lanes * PARTED_UNROLL))
+    return replace(base, lanes=lanes, unroll=PARTED_UNROLL, turns=turns, depth=turns, parted=True)
 
 
 def _long(base: Rings, vectors: int, fields: int, device: Device) -> Rings | None:

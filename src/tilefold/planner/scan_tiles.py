@@ -39,6 +39,9 @@ COLUMN_CHUNK = 16  # elements of a column that a thread combines by itself, at m
 COSTLY_COLUMN_CHUNK = 32
 CHUNK_BYTES = 64  # of a column's chunk at least, where a combine is not costly
 MOST_SHORT, SHORT_WORDS = 4, 32  # columns that a thread holds whole, and words of their states
+# Of groups of a few columns: neighbours that are one load, words of a thread's states, warps of a program.
+GROUPED_RUN, GROUPED_WORDS, GROUPED_WARPS = 1, 32, 4
+GROUPED_LONGEST = 1 << 30
 WALKING_WARPS = 8  # of a program that walks columns
 COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
 WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
@@ -315,6 +318,9 @@ def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile
     blocks = math.ceil(view.inner / lines) * view.outer
     one = _columns(view, load, vector, lines, 1)
     if not alone:
+        grouped = _grouped_columns(one, view, load, device)
+        if grouped is not None:
+            return grouped
         one = _packed(one, view, load, 1)
     if view.length <= one.length:
         return one if alone else _short_columns(one, view, load, device)
@@ -350,18 +356,22 @@ def _short_columns(one: ScanTile, view: View, load: Load, device: Device) -> Sca
             many = blocks * view.outer * warps >= WARPS_AN_SM * device.sms
             if many and view.inner >= LANES_USED * blocks * lines:
                 return replace(one, lines=lines, num_warps=warps)
-    return _grouped_columns(one, view, device)
-
-
-def _grouped_columns(one: ScanTile, view: View, device: Device) -> ScanTile:
-    """Groups of a few short columns are counted across the groups, where half of a warp's lanes and more would be idle."""
-    columns = view.inner * view.outer
-    for warps in (4, 2, 1):
-        lines = WARP * warps * one.run
-        many = columns // lines * warps >= WARPS_AN_SM * device.sms
-        if view.outer > 1 and 2 * view.inner <= WARP * one.run and many:
-            return replace(one, lines=lines, num_warps=warps, flat=True)
     return one
+
+
+def _grouped_columns(one: ScanTile, view: View, load: Load, device: Device) -> ScanTile | None:
+    """Groups of a few columns are counted across the groups, where half of a warp's lanes and more would be idle.
+
+    docs/experiments/scans-drawn.md
+    """
+    few = view.outer > 1 and 2 * view.inner <= WARP * one.run
+    if not few or view.inner * view.outer < WARPS_AN_SM * WARP * device.sms or view.length > GROUPED_LONGEST:
+        return None
+    chunk = min(power_above(view.length), power_below(max(1, GROUPED_WORDS // load.words)))
+    lines = GROUPED_WARPS * WARP * GROUPED_RUN
+    return replace(
+        one, lines=lines, length=chunk, chunk=chunk, run=GROUPED_RUN, num_warps=GROUPED_WARPS, flat=True
+    )
 
 
 def _wide_columns(view: View, load: Load, device: Device) -> ScanTile | None:

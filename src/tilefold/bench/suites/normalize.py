@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tilefold.bench import settings
 from tilefold.bench.cases import DTYPES, Case, Choice, Suite, Variant
 from tilefold.bench.map_cases import EPS, MapCase, in_tilefold, make_map, map_case, weight_of
 from tilefold.bench.ours import OURS
@@ -77,6 +78,7 @@ SUITE = Suite(
     (
         replace(OURS, build=build_ours),
         Variant("quack", build_quack, gpu_only=True, warms=True, graphs=True, asked_only=True),
+        *settings.variants_of(build_ours),
     ),
     against=("torch", "compile", "quack"),
     make=make_map,

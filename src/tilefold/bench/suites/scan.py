@@ -13,7 +13,7 @@ import torch
 
 import tilefold
 from tilefold import monoids
-from tilefold.bench import traps
+from tilefold.bench import settings, traps
 from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Tolerance, Variant, outputs_of
 from tilefold.bench.layout import Layout
 from tilefold.bench.operations import logsumexp_tolerance
@@ -233,6 +233,7 @@ VARIANTS = (
     Variant("three launches", build_three_launches, gpu_only=True, warms=True, graphs=True),
     Variant("associative_scan", build_associative_scan, gpu_only=True, warms=True, graphs=True),
     Variant("cuda.compute", build_cub, gpu_only=True, asked_only=True),
+    *settings.variants_of(build_ours),
 )
 AGAINST = ("torch", "compile", "cuda.compute")
 SUITE = Suite("scan", str(__doc__).strip(), cases, VARIANTS, against=AGAINST, make=make_scan)

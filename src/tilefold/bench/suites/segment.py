@@ -10,7 +10,7 @@ import torch
 
 import tilefold
 from tilefold import monoids
-from tilefold.bench import traps
+from tilefold.bench import settings, traps
 from tilefold.bench.cases import Case, Choice, Suite, Variant
 from tilefold.bench.ours import last_plan_note
 from tilefold.bench.peers import COMPILE_MODE, StreamOfTorch, imported
@@ -80,4 +80,10 @@ OURS = Variant("ours", build_ours, warms=True, graphs=True, plan=last_plan_note)
 SCATTER = Variant("scatter_add, compiled", build_scatter, gpu_only=True, warms=True, graphs=True)
 CUB = Variant("cuda.compute", build_cub, gpu_only=True, asked_only=True)
 
-SUITE = Suite("segment", str(__doc__).strip(), cases, (OURS, SCATTER, CUB), against=("torch", "cuda.compute"))
+SUITE = Suite(
+    "segment",
+    str(__doc__).strip(),
+    cases,
+    (OURS, SCATTER, CUB, *settings.variants_of(build_ours)),
+    against=("torch", "cuda.compute"),
+)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 import tilefold
+from tilefold.bench import settings
 from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Variant, outputs_of
 from tilefold.bench.layout import Layout
 from tilefold.bench.ours import OURS
@@ -138,7 +139,7 @@ SUITE = Suite(
     "topk",
     str(__doc__).strip(),
     cases,
-    (replace(OURS, build=build_ours), QUACK),
+    (replace(OURS, build=build_ours), QUACK, *settings.variants_of(build_ours)),
     against=("torch", "compile", "quack"),
     make=make_topk,
 )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import tilefold
+from tilefold.bench import settings
 from tilefold.bench.cases import DTYPES, EXACT, Case, Choice, Suite, Variant
 from tilefold.bench.layout import Layout
 from tilefold.bench.ours import OURS
@@ -131,6 +132,6 @@ SUITE = Suite(
     "transpose",
     str(__doc__).strip(),
     cases,
-    (replace(OURS, build=build_ours), *NAIVE),
+    (replace(OURS, build=build_ours), *NAIVE, *settings.variants_of(build_ours)),
     make=make_transpose,
 )
