@@ -28,10 +28,16 @@ from tilefold.bench.cases import DTYPES
 from tilefold.contract import tuned
 from tilefold.contract.choose import candidates
 from tilefold.contract.costs import Costs, plan_us
-from tilefold.contract.operands import canonical_product, loads_of_elements, neighbours_across
+from tilefold.contract.operands import (
+    canonical_product,
+    loads_of_elements,
+    narrow_vectors,
+    neighbours_across,
+)
 from tilefold.contract.plan import Asked, Candidate, Sizes, Tile
 from tilefold.contract.tiles import finish_of
 from tilefold.planner.device import H200, Device
+from tilefold.planner.view import VECTOR_BYTES
 
 FAR = 1.7  # times the fastest plan's time: slower ones are no choice
 NEAR = 0.2  # of the fastest time: how far a plan is from it that counts a third
@@ -75,7 +81,10 @@ def _timed(shape: dict[str, Any], device: Device, clock: str) -> Timed:
     """One product of a log; `clock` names the time that counts."""
     entries = [tuned.entry_of(plan | {"time_us": plan[clock]}) for plan in shape["plans"]]
     dtype, loose = getattr(torch, entries[0].dtype), tuple(shape.get("loose", (False, False)))
-    sizes = Sizes(*entries[0].sizes, dtype.itemsize, loose)
+    vector = VECTOR_BYTES // dtype.itemsize
+    # Older logs do not tell: a's rows lie along K, b's along N.
+    narrow = tuple(shape.get("narrow", [entries[0].sizes[dim] % vector > 0 for dim in (2, 1)]))
+    sizes = Sizes(*entries[0].sizes, dtype.itemsize, loose, narrow=narrow)
     asked = Asked(dtype, entries[0].precision, finished=clock == "cold_us" and not entries[0].epilogue)
     ours = [e.plan for e in entries if e.plan.tile]
     weighed = {plan.decisions for plan in candidates(sizes, asked, device)}
@@ -93,7 +102,7 @@ def _of_suite(case: dict[str, Any]) -> Iterator[Timed]:
     dtype, relu = DTYPES[case["dtype"]], case["operation"].endswith("+relu")
     a, b = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((rows, depth), (depth, columns)))
     problem = canonical_product(a, b, [])
-    lie = loads_of_elements(problem), neighbours_across(problem)
+    lie = loads_of_elements(problem), neighbours_across(problem), narrow_vectors(problem)
     sizes = Sizes(rows, columns, depth, 1, dtype.itemsize, *lie)
     asked = Asked(dtype, finished=not relu)
     for measured in case["measurements"]:

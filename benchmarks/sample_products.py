@@ -85,6 +85,7 @@ def line_of(stand: Stand, plans: Sequence[Candidate]) -> dict[str, Any]:
     return {
         "shape": asdict(shape),
         "loose": stand.sizes.loose,
+        "narrow": stand.sizes.narrow,
         "device": asdict(stand.device),
         "plans": timed,
     }

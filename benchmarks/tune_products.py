@@ -35,7 +35,7 @@ from tilefold.contract import tuned
 from tilefold.contract.choose import PARTIAL_BYTES, candidates
 from tilefold.contract.costs import PROGRAM_BYTES
 from tilefold.contract.epilogue import Epilogue, make_epilogue
-from tilefold.contract.operands import Contraction, canonical_product, loads_of_elements
+from tilefold.contract.operands import Contraction, canonical_product, loads_of_elements, narrow_vectors
 from tilefold.contract.plan import Asked, Candidate, Finish, Sizes
 from tilefold.contract.steps import product_plan
 from tilefold.contract.tiles import even_splits, finish_of, spreading_bytes
@@ -217,7 +217,9 @@ class Stand:
         self.ending: Epilogue = make_epilogue("relu" if shape.relu else None, None, (), dtype, None)
         self.problem: Contraction = canonical_product(self.a, self.b, [])
         self.device, self.shape = device, shape
-        self.sizes = replace(shape.sizes, loose=loads_of_elements(self.problem))
+        self.sizes = replace(
+            shape.sizes, loose=loads_of_elements(self.problem), narrow=narrow_vectors(self.problem)
+        )
         self.asked = Asked(dtype, finished=not shape.relu)
         self.search = Search(self.sizes, self.asked, device)
         self.wrong: list[str] = []

@@ -239,7 +239,7 @@ class Drawn(MadeUp):
     def __init__(self, shape: tune_products.Shape) -> None:
         self.shape, self.device = shape, H200
         self.sizes, self.asked = (
-            replace(shape.sizes, loose=(True, False)),
+            replace(shape.sizes, loose=(True, False), narrow=(True, False)),
             Asked(torch.bfloat16, finished=True),
         )
 

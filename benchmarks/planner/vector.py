@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilefold.planner.cost import SECTORS_A_CLOCK, Constants, Counts
+from tilefold.planner.cost import LINE, SECTORS_A_CLOCK, Constants, Counts
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import SECTOR
 
@@ -25,6 +25,9 @@ class Plans:
         self.bandwidth = device.gb_per_s / 4800.0 * 1e3
         self.overlaps = device.overlaps
         self.reads = np.array([one.reads for one in launches])
+        self.straddles = np.array(
+            [one.reads and one.stage.align > 1 and not one.stage.ordered for one in launches]
+        )
         self.copied = np.array([one.traffic.copied > 0 for one in launches])
         self.columns = np.array([one.stage.family == "columns" for one in launches])
         self.passes = np.array([one.traffic.passes for one in launches])
@@ -80,9 +83,12 @@ class Plans:
         clocks = c.clock_mhz * self.sms
         memory = np.where(self.reads, self.bytes * (1 + c.row_bytes / self.row_bytes), 0.0)
         again = np.maximum(0.0, self.sectors - self.unique)
-        fetched = SECTOR * (self.unique + c.refetched * again)
+        sectors = self.unique + c.refetched * again
+        fetched = SECTOR * sectors
+        pieces = np.maximum(0.0, np.minimum(self.lines, sectors) - self.unique * SECTOR / LINE)
+        pieces_us = np.where(self.straddles, pieces, 0.0) / c.pieces_per_us
         return (
-            (memory / (c.memory_gb_per_s * self.bandwidth), fetched / c.l2_gb_per_s / 1e3),
+            (memory / (c.memory_gb_per_s * self.bandwidth), fetched / c.l2_gb_per_s / 1e3 + pieces_us),
             (
                 fetched / (c.sm_gb_per_s * self.sms) / 1e3,
                 (np.maximum(self.lines, self.sectors / SECTORS_A_CLOCK) + self.passes) / clocks,

@@ -28,6 +28,7 @@ from tilefold.contract.operands import (
     Contraction,
     canonical_product,
     loads_of_elements,
+    narrow_vectors,
     neighbours_across,
 )
 from tilefold.contract.plan import Asked, Candidate, Sizes, Tile
@@ -63,6 +64,7 @@ def choose_product(
         dtype.itemsize,
         loads_of_elements(problem),
         neighbours_across(problem),
+        narrow_vectors(problem),
     )
     asked, chip = Asked(dtype, precision, cublas, finished, row), device
     if guarantee == "batch_invariant":

@@ -47,8 +47,8 @@ class Costs:
 
     Finish: all SMs write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `meet_us` is
     its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's, `cublas_deep_us` times a power of K what it
-    takes for splits, `cublas_memory` how many times as long as memory allows it reads, and `cublas_loose` how many times as
-    long it multiplies where elements are loaded one by one.
+    takes for splits, `cublas_memory` how many times as long as memory allows it reads, `cublas_loose` and `cublas_narrow`
+    how many times as long it multiplies where elements are loaded one by one, and where rows are no multiples of 16 bytes.
     `pack_gb_per_s` is what all SMs read and write where operands are copied into rows of whole vectors, `pack_us` a program's
     way there and back (docs/experiments/products-packed.md).
     """
@@ -62,14 +62,14 @@ class Costs:
     share_us: float = 0.036
     warp_us: float = 0.019
     latency_us: float = 0.593
-    waited: float = 0.746
+    waited: float = 0.0291
     load_us: float = 0.073
     step_us: float = 0.024
-    flight_us: float = 0.9
+    flight_us: float = 0.75
     piece_bytes: float = 40.0
     element_us: float = 0.006
     issue_us: float = 0.0035
-    core_gb_per_s: float = 116.4
+    core_gb_per_s: float = 71.1
     core_tflops: float = 5.45
     mma_tflops: float = 2.4
     vector_tflops: float = 0.337
@@ -77,16 +77,17 @@ class Costs:
     few: float = 4.13
     wgmma_us: float = 0.008
     mma_us: float = 0.022
-    unhidden: float = 0.106
-    l2_gb_per_s: float = 12500.0
-    partial_gb_per_s: float = 811.0
+    unhidden: float = 0.4815
+    l2_gb_per_s: float = 6808.0
+    partial_gb_per_s: float = 742.8
     finish_gb_per_s: float = 58.5
     meet_us: float = 0.106
-    cublas_us: float = 6.5
-    cublas_tflops: float = 6.0
+    cublas_us: float = 6.955
+    cublas_tflops: float = 6.729
     cublas_loose: float = 4.4
-    cublas_deep_us: float = 0.171
-    cublas_memory: float = 1.4
+    cublas_narrow: float = 3.7
+    cublas_deep_us: float = 0.1792
+    cublas_memory: float = 1.528
     pack_us: float = 1.37
     pack_gb_per_s: float = 2245.0
 
@@ -96,6 +97,7 @@ CORE_PROGRAMS = 32
 PROGRAM_BYTES = 1024  # of shared memory that each program takes besides its own
 VECTOR = 16  # times as long cuBLAS takes on the vector units as on tensor cores
 LOOSE = 3.0  # times as long cuBLAS reads, and splits, where elements are loaded one by one
+IDLE = 1.25  # times as long cuBLAS multiplies, at most, where tiles leave SMs idle: it splits K, too
 CUBLAS_DEEP = 0.3  # power of K
 MMA_DEPTH = 16  # of K in one product of the tensor cores
 
@@ -248,12 +250,14 @@ def _cublas_us(sizes: Sizes, asked: Asked, finished: bool, device: Device, costs
     if is_vector(asked):
         slower *= VECTOR
     products = 2 * tiles * 128 * 128 * sizes.depth * slower
-    multiplying_us = products * min(idle, 1.25) / (costs.cublas_tflops * device.sms) / 1e6
+    multiplying_us = products * min(idle, IDLE) / (costs.cublas_tflops * device.sms) / 1e6
     after_us = 0.0 if finished else costs.next_us + sizes.outputs * 8 / device.gb_per_s / 1e3
     memory_us = costs.cublas_memory * sizes.operand_bytes / device.gb_per_s / 1e3
     deep_us = costs.cublas_deep_us
     if any(sizes.loose):
         memory_us, multiplying_us = LOOSE * memory_us, costs.cublas_loose * multiplying_us
         deep_us *= LOOSE
+    elif any(sizes.narrow) and sizes.itemsize == 2:
+        multiplying_us *= costs.cublas_narrow
     deep_us *= math.pow(sizes.depth, CUBLAS_DEEP)
     return costs.cublas_us + deep_us + max(memory_us, multiplying_us) + after_us

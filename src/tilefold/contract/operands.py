@@ -15,6 +15,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import FLOAT8
 from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError
 from tilefold.modes import converted, is_converted
+from tilefold.planner.view import VECTOR_BYTES
 from tilefold.problem import Dim, Problem, alignment, merged
 from tilefold.validate import check_tensors
 
@@ -258,22 +259,34 @@ def canonical_product(a: torch.Tensor, b: torch.Tensor, extras: Sequence[torch.T
 def loads_of_elements(problem: Contraction) -> tuple[bool, bool]:
     """Whether a's, b's elements are loaded one by one: vectors of 4 bytes, the least that is copied to shared memory on its
     way past registers, need the address, the other strides and the masked length to be multiples of that."""
+    a, b = _vector_bytes(problem)
+    return a < ASYNCHRONOUS_BYTES, b < ASYNCHRONOUS_BYTES
+
+
+def narrow_vectors(problem: Contraction) -> tuple[bool, bool]:
+    """Whether a's, b's elements are known to be aligned in less than 16 bytes, the vectors of cuBLAS's fast kernels."""
+    a, b = _vector_bytes(problem)
+    return a < VECTOR_BYTES, b < VECTOR_BYTES
+
+
+def _vector_bytes(problem: Contraction) -> tuple[int, int]:
+    """Of a, of b, the bytes that are loaded at once at most: what divides the address, the other strides and the length."""
     return (
-        _is_loose(problem, 0, problem.rows, problem.depth),
-        _is_loose(problem, 1, problem.depth, problem.columns),
+        _bytes_of_vector(problem, 0, problem.rows, problem.depth),
+        _bytes_of_vector(problem, 1, problem.depth, problem.columns),
     )
 
 
-def _is_loose(problem: Contraction, operand: int, *dims: Dim) -> bool:
-    if operand == 1 and problem.columns.size == 1:  # a column is read as a row of one
-        return problem.dtypes[operand].itemsize < ASYNCHRONOUS_BYTES
-    along = min(dims, key=lambda d: (d.strides[operand] != 1, d.size == 1))
-    others = (d.strides[operand] for d in (*problem.batch, *dims) if d is not along and d.size > 1)
+def _bytes_of_vector(problem: Contraction, operand: int, *dims: Dim) -> int:
     itemsize = problem.dtypes[operand].itemsize
-    if itemsize >= ASYNCHRONOUS_BYTES or along.size == 1:
-        return False
+    if operand == 1 and problem.columns.size == 1:  # a column is read as a row of one
+        return itemsize
+    along = min(dims, key=lambda d: (d.strides[operand] != 1, d.size == 1))
+    if along.size == 1:
+        return VECTOR_BYTES
+    others = (d.strides[operand] for d in (*problem.batch, *dims) if d is not along and d.size > 1)
     elements = math.gcd(*others, along.size) if along.strides[operand] == 1 else 1
-    return math.gcd(problem.aligned[operand], elements * itemsize) < ASYNCHRONOUS_BYTES
+    return max(itemsize, math.gcd(problem.aligned[operand], elements * itemsize))
 
 
 def neighbours_across(problem: Contraction) -> tuple[bool, bool]:

@@ -15,6 +15,7 @@ class Sizes:
 
     `loose`: of a, of b, whether its elements are loaded one by one, since no four bytes of it are known to be aligned.
     `across`: of a, of b, whether neighbours in memory lie along its rows (of results: M, N), not along K.
+    `narrow`: of a, of b, whether fewer than 16 bytes of it are known to be aligned.
     """
 
     rows: int
@@ -24,6 +25,7 @@ class Sizes:
     itemsize: int
     loose: tuple[bool, bool] = (False, False)
     across: tuple[bool, bool] = (False, True)
+    narrow: tuple[bool, bool] = (False, False)
 
     @property
     def outputs(self) -> int:

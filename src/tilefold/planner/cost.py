@@ -80,6 +80,9 @@ class Constants:
     program_us: float = 0.05449
     # What of sectors asked for again comes from the L2 again, not from an SM's own cache (0.1).
     refetched: float = 0.1314
+    # Pieces of lines that the L2 is asked for, beyond the least, where rows begin between two vectors: so many a microsecond,
+    # after all bytes (docs/experiments/straddling-rows.md).
+    pieces_per_us: float = 70e3
     # How sharply the longest of a wave's needs covers the others: the norm's power (4).
     overlap: float = 2.348
     # Bytes in a row that cost as much as one more activation of a memory's row (16).
@@ -134,7 +137,8 @@ MOST_REGISTERS = 255.0  # of a thread
 # Times the registers expected of a row absorbed as one block that begins between two vectors: 153 for 100, 149 for 99, 79 for
 # 59 and 80 for 62 as compiled for sm_90 (var, logsumexp; docs/experiments/planner-model.md).
 MASKED_BLOCK = 1.4
-SECTORS_A_CLOCK = 4  # that an SM's cache delivers: 128 bytes
+LINE = 128  # bytes
+SECTORS_A_CLOCK = LINE // SECTOR  # that an SM's cache delivers
 _SPACE = tuple(fitted.REGISTERS.get(name, 0.0) for name in REGISTERS)
 
 
@@ -423,16 +427,25 @@ def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[float,
     bandwidth = _memory_bytes_a_us(device, constants)
     memory = traffic.bytes * (1 + constants.row_bytes / max(SECTOR, one.row_bytes)) if one.reads else 0.0
     again = max(0.0, traffic.sectors - traffic.unique)
-    fetched = SECTOR * (traffic.unique + constants.refetched * again)
+    sectors = traffic.unique + constants.refetched * again
+    fetched = SECTOR * sectors
+    pieces = (
+        max(0.0, min(traffic.lines, sectors) - traffic.unique * SECTOR / LINE) if _straddles(one) else 0.0
+    )
     instructions = one.instructions * one.stage.num_warps * one.programs
     return (
         memory / bandwidth,
-        fetched / constants.l2_gb_per_s / 1e3,
+        fetched / constants.l2_gb_per_s / 1e3 + pieces / constants.pieces_per_us,
         fetched / (constants.sm_gb_per_s * device.sms) / 1e3,
         (max(traffic.lines, traffic.sectors / SECTORS_A_CLOCK) + traffic.passes) / clocks,
         instructions / (constants.issue_per_clock * clocks),
         one.programs / device.sms * constants.program_us,
     )
+
+
+def _straddles(one: Counts) -> bool:
+    """Whether rows are read from memory in vectors that begin before them."""
+    return one.reads and one.stage.align > 1 and not one.stage.ordered
 
 
 def _waves_us(

@@ -39,9 +39,10 @@ COLUMN_CHUNK = 16  # elements of a column that a thread combines by itself, at m
 COSTLY_COLUMN_CHUNK = 32
 CHUNK_BYTES = 64  # of a column's chunk at least, where a combine is not costly
 MOST_SHORT, SHORT_WORDS = 4, 32  # columns that a thread holds whole, and words of their states
-# Of groups of a few columns: neighbours that are one load, words of a thread's states, warps of a program.
-GROUPED_RUN, GROUPED_WORDS, GROUPED_WARPS = 1, 32, 4
-GROUPED_LONGEST = 1 << 30
+GROUPED_LONGEST, GROUPED_WARPS = (
+    16,
+    4,
+)  # elements of a column in groups of a few, at most, and warps of a program
 WALKING_WARPS = 8  # of a program that walks columns
 COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
 WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
@@ -360,18 +361,17 @@ def _short_columns(one: ScanTile, view: View, load: Load, device: Device) -> Sca
 
 
 def _grouped_columns(one: ScanTile, view: View, load: Load, device: Device) -> ScanTile | None:
-    """Groups of a few columns are counted across the groups, where half of a warp's lanes and more would be idle.
+    """Groups of a few short columns are counted across the groups, where half of a warp's lanes and more would be idle.
 
     docs/experiments/scans-drawn.md
     """
-    few = view.outer > 1 and 2 * view.inner <= WARP * one.run
-    if not few or view.inner * view.outer < WARPS_AN_SM * WARP * device.sms or view.length > GROUPED_LONGEST:
+    slots = power_above(view.length)
+    few = view.outer > 1 and 2 * view.inner <= WARP * one.run and slots <= GROUPED_LONGEST
+    many = view.inner * view.outer >= WARPS_AN_SM * WARP * device.sms
+    if not few or not many or slots * load.words > SHORT_WORDS:
         return None
-    chunk = min(power_above(view.length), power_below(max(1, GROUPED_WORDS // load.words)))
-    lines = GROUPED_WARPS * WARP * GROUPED_RUN
-    return replace(
-        one, lines=lines, length=chunk, chunk=chunk, run=GROUPED_RUN, num_warps=GROUPED_WARPS, flat=True
-    )
+    lines = GROUPED_WARPS * WARP  # a column a thread, not a vector of them
+    return replace(one, lines=lines, length=slots, chunk=slots, run=1, num_warps=GROUPED_WARPS, flat=True)
 
 
 def _wide_columns(view: View, load: Load, device: Device) -> ScanTile | None:
