@@ -1,4 +1,4 @@
-"""The tables of measured results in README.md and docs/measured.md, from benchmarks/results/h200.
+"""The tables of measured results in README.md and docs/measured.md, from benchmarks/results.
 
 python benchmarks/readme.py           rewrites the parts between the markers
 python benchmarks/readme.py --check   exits 1 and says so in one line if a part says anything else
@@ -134,7 +134,8 @@ def replaced(name: str, page: str, part: str, begin: str = BEGIN, end: str = END
 def main(argv: list[str], root: Path = ROOT, results: Path = RESULTS) -> int:
     """Rewrite or check the pages."""
     held, differs = load(results), False
-    others = readme_suites.load_all(results.parent)
+    chips = sorted(folder for folder in results.parent.parent.iterdir() if folder.is_dir())
+    others = readme_suites.load_all(*(chips if results == RESULTS else [results.parent]))
     of_suites = {
         "README.md": readme_suites.render_readme(others),
         "docs/measured.md": readme_suites.render_measured(others),

@@ -1,6 +1,6 @@
 """The tables of the suites beside `folds`, for README.md and docs/measured.md; benchmarks/readme.py writes them.
 
-A suite is shown as soon as benchmarks/results/h200 holds a run of it.
+A suite is shown as soon as a folder of benchmarks/results holds a run of it; of several chips' the newest.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ from tilefold.bench.summary import (
 
 SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes", "products")
 OWN = ("three launches",)  # other forms of ours
-BEFORE = {  # runs that led to a change
-    "shapes": "before turns of banks were counted and before the last rules of short scans and of transposes",
-    "products": "after the last change of products' plans",
-}
+BEFORE: dict[str, str] = {}  # runs that led to a change, and to which
 # A row of the README for each: the suite, and the name of its case.
 SHOWN = (
     ("normalize", "softmax dim1 16384x8192 bf16"),
@@ -55,10 +52,15 @@ SHOWN = (
 )
 
 
-def load_all(folder: Path) -> dict[str, SuiteResult]:
-    """The committed run of each suite that has one."""
-    paths = {suite: folder / f"{suite}.json" for suite in SUITES}
-    return {suite: read_results(path) for suite, path in paths.items() if path.is_file()}
+def load_all(*folders: Path) -> dict[str, SuiteResult]:
+    """The committed run of each suite that has one; of several folders' the newest."""
+    found = {}
+    for suite in SUITES:
+        paths = (folder / f"{suite}.json" for folder in folders)
+        runs = [read_results(path) for path in paths if path.is_file()]
+        if runs:
+            found[suite] = max(runs, key=lambda result: result.runs[0].date or "")
+    return found
 
 
 def others_of(result: SuiteResult) -> list[str]:
@@ -133,14 +135,14 @@ def sentence(result: SuiteResult) -> str:
 
 
 def seed_text(result: SuiteResult) -> str:
-    """The seeds that random problems were drawn from, and what changed since a run."""
+    """The chip, the seeds that random problems were drawn from, and what changed since a run."""
     if result.suite not in (*DRAWN, *DRAWN_PRODUCTS):
         return f" ({BEFORE[result.suite]})" if result.suite in BEFORE else ""
     seeds = dict.fromkeys(
         found[1] for run in result.runs if (found := re.search(r"--seed[ =](\d+)", run.command or ""))
     )
     when = BEFORE.get(result.suite, "after the planner's last change")
-    return f" (drawn from seed {', '.join(seeds)} {when})" if seeds else ""
+    return f" ({result.runs[0].chip}; drawn from seed {', '.join(seeds)} {when})" if seeds else ""
 
 
 def drawn(result: SuiteResult, whole: bool = True) -> list[str]:

@@ -429,13 +429,11 @@ def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[float,
     again = max(0.0, traffic.sectors - traffic.unique)
     sectors = traffic.unique + constants.refetched * again
     fetched = SECTOR * sectors
-    pieces = (
-        max(0.0, min(traffic.lines, sectors) - traffic.unique * SECTOR / LINE) if _straddles(one) else 0.0
-    )
+    pieces_us = _pieces(traffic, sectors) / constants.pieces_per_us if _straddles(one) else 0.0
     instructions = one.instructions * one.stage.num_warps * one.programs
     return (
         memory / bandwidth,
-        fetched / constants.l2_gb_per_s / 1e3 + pieces / constants.pieces_per_us,
+        fetched / constants.l2_gb_per_s / 1e3 + pieces_us,
         fetched / (constants.sm_gb_per_s * device.sms) / 1e3,
         (max(traffic.lines, traffic.sectors / SECTORS_A_CLOCK) + traffic.passes) / clocks,
         instructions / (constants.issue_per_clock * clocks),
@@ -444,8 +442,13 @@ def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[float,
 
 
 def _straddles(one: Counts) -> bool:
-    """Whether rows are read from memory in vectors that begin before them."""
+    """Whether rows are read from memory in vectors that begin before them; of ordered folds none was timed."""
     return one.reads and one.stage.align > 1 and not one.stage.ordered
+
+
+def _pieces(traffic: Traffic, sectors: float) -> float:
+    """Pieces of lines that the L2 is asked for beyond the least, where so many sectors come from there."""
+    return max(0.0, min(traffic.lines, sectors) - traffic.unique * SECTOR / LINE)
 
 
 def _waves_us(
