@@ -86,7 +86,7 @@ def main() -> None:
         plan = plan_fold(folded, program, H200, "run_to_run")
         loose = loads_of_elements(problem)
         letters = "".join(name for name, is_loose in zip("ab", loose, strict=True) if is_loose) or "-"
-        fold_us, tiles_us = choose.as_timed(plan, tiles, H200)
+        fold_us, tiles_us = choose.as_timed(plan, tiles, dtype.itemsize, H200)
         _, taken = choose.plan_tensors((a, b), ending, "ieee", "run_to_run", H200)
         print(
             f"{rows}x{columns}x{depth} | {name}, {layout} | {letters} | {tiles.strategy} "

@@ -9,9 +9,14 @@ import torch
 
 from tilefold.contract.choose import PARTIAL_BYTES, candidates
 from tilefold.contract.costs import Costs, plan_us
-from tilefold.contract.operands import canonical_product, loads_of_elements, neighbours_across
+from tilefold.contract.operands import (
+    canonical_product,
+    loads_of_elements,
+    narrow_vectors,
+    neighbours_across,
+)
 from tilefold.contract.plan import Asked, Candidate, Finish, Sizes, Tile
-from tilefold.planner.device import H200
+from tilefold.planner.device import H200, Device
 
 # One SM a program and nothing for free but what a test is about: all else is 0, or too fast to be seen.
 CHIP = replace(H200, name="round", sms=100, gb_per_s=1e12)
@@ -21,7 +26,7 @@ NOTHING = Costs(
     waited=0, load_us=0, step_us=0, flight_us=0, piece_bytes=0, element_us=0, issue_us=0,
     core_gb_per_s=FAST, l2_gb_per_s=FAST, core_tflops=FAST, mma_tflops=FAST, vector_tflops=FAST,
     vector_warp_tflops=FAST, few=0, wgmma_us=0, mma_us=0, unhidden=0, partial_gb_per_s=FAST, finish_gb_per_s=FAST,
-    meet_us=0, cublas_us=0, cublas_tflops=FAST, cublas_loose=1, cublas_deep_us=0, cublas_memory=1,
+    meet_us=0, cublas_us=0, cublas_tflops=FAST, cublas_loose=1, cublas_narrow=1, cublas_deep_us=0, cublas_memory=1,
 )  # fmt: skip
 BF16 = Asked(torch.bfloat16)
 TILE = Tile(16, 16, 64, 1, 4)
@@ -168,6 +173,65 @@ def test_cublas_takes_longer_where_elements_are_loaded_one_by_one() -> None:
     ]
     deep = 0.01 * 10_000**0.3
     assert times == pytest.approx([deep + 4.096, 3 * deep + 7 * 4.096], rel=1e-6)
+
+
+def test_cublas_multiplies_slower_where_rows_are_no_multiples_of_16_bytes() -> None:
+    """The tile of above; elements that are loaded one by one count as such alone, and float32's rows do not matter."""
+    sizes = Sizes(100, 100, 10_000, 1, 2)
+    costs = replace(NOTHING, cublas_tflops=1.0, cublas_loose=7, cublas_narrow=5)
+    both = replace(sizes, narrow=(False, True))
+    loose = replace(both, loose=(False, True))
+    times = [plan_us(Candidate("cublas"), each, BF16, CHIP, costs) for each in (sizes, both, loose)]
+    assert times == pytest.approx([4.096, 5 * 4.096, 7 * 4.096], rel=1e-6)
+    float32 = Asked(torch.float32, "tf32")
+    wide = [
+        plan_us(Candidate("cublas"), replace(sizes, itemsize=4, narrow=narrow), float32, CHIP, costs)
+        for narrow in ((False, False), (True, True))
+    ]
+    assert wide[0] == wide[1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "narrow"),
+    [
+        (torch.bfloat16, 16, False),
+        (torch.bfloat16, 20, True),
+        (torch.bfloat16, 15, True),
+        (torch.float32, 12, False),
+        (torch.float32, 14, True),
+        (torch.bfloat16, 1, True),
+    ],
+)
+def test_which_operands_have_vectors_of_less_than_16_bytes(
+    dtype: torch.dtype, columns: int, narrow: bool
+) -> None:
+    a, b = torch.empty(8, 64, dtype=dtype), torch.empty(64, columns, dtype=dtype)
+    assert narrow_vectors(canonical_product(a, b, [])) == (False, narrow)
+    if columns > 1:
+        assert narrow_vectors(canonical_product(b.T, a.T, [])) == (narrow, False)
+    later = torch.empty(8 * 64 + 2, dtype=dtype)[2:].view(8, 64)
+    assert narrow_vectors(canonical_product(later, b, [])) == (True, narrow)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "asked", "chip", "tiles"),
+    [
+        (Sizes(2000, 1000, 8192, 1, 2), BF16, H200, {128, 256}),
+        (Sizes(2000, 100, 8192, 1, 2), BF16, H200, {128}),
+        (Sizes(64, 1000, 8192, 1, 2), BF16, H200, set()),
+        (Sizes(2000, 1000, 8192, 1, 2, loose=(False, True)), BF16, H200, {128, 256}),  # packed first
+        (Sizes(2000, 1000, 8192, 1, 4), Asked(torch.float32, "tf32"), H200, set()),
+        (Sizes(2000, 1000, 8192, 1, 2), BF16, replace(H200, capability=80), set()),
+    ],
+    ids=str,
+)
+def test_large_products_of_half_precision_have_large_tiles(
+    sizes: Sizes, asked: Asked, chip: Device, tiles: set[int]
+) -> None:
+    large = {Tile(128, 128, 64, 4, 4): 128, Tile(128, 256, 64, 8, 4): 256}
+    plans = [plan for plan in candidates(sizes, asked, chip) if plan.tile in large]
+    assert {large[plan.tile] for plan in plans if plan.tile} == tiles
+    assert all(any(plan.packed) == any(sizes.loose) for plan in plans)
 
 
 def test_neighbours_in_memory_lie_along_rows_or_along_k() -> None:

@@ -152,6 +152,14 @@ def test_the_fold_is_planned(shape: tuple[int, int, int]) -> None:
     assert planned(a, b, guarantee="none").guarantee == "none"
 
 
+def test_short_folds_of_one_column() -> None:
+    """A launch that is nearly empty takes an empty one's time; tiles of float32 2.9 times what their model expects."""
+    for rows, depth, dtype in ((72, 104, FP16), (3, 96, BF16), (120, 72, FP32), (1321, 440, FP32)):
+        plan = planned(meta(rows, depth, dtype), meta(depth, 1, dtype), epilogue="relu")
+        assert (plan.strategy, plan.launches) == ("fold", 1)
+        assert choose.EMPTY_US < plan.time_us < 7
+
+
 @pytest.mark.parametrize(("dtype", "odd"), [(FP16, (2029, 1913)), (FP32, (6029, 11913))], ids=str)
 def test_a_row_by_columns_that_are_contiguous(dtype: torch.dtype, odd: tuple[int, int]) -> None:
     """As of a Linear layer: both operands have vectors along K, or neither has."""

@@ -7,12 +7,20 @@ from dataclasses import FrozenInstanceError, replace
 
 import problems
 import pytest
+import torch
 
+from tilefold import monoids
+from tilefold.algebra import program as programs
+from tilefold.algebra.program import Program
 from tilefold.planner.candidates import Wanted, candidates
 from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.cost import Constants, Known, cost, cost_of, counts_of, programs_held
 from tilefold.planner.device import H200, Device
+from tilefold.planner.folds import narrowed
+from tilefold.planner.geometry import geometry_of, without_positions
+from tilefold.planner.plan import Stage
 from tilefold.planner.view import view_of
+from tilefold.problem import Problem, canonical
 from tilefold.xray.chips import CHIPS
 from tilefold.xray.compile.job import Resources
 from tilefold.xray.report.occupancy import occupancy
@@ -68,3 +76,35 @@ def test_a_better_chip_is_not_slower(seed: int, name: str) -> None:
     counts = counts_of(Known.of(drawn.geometry, drawn.program), stages, H200)
     better = replace(Constants(), **{name: 2 * getattr(Constants(), name)})
     assert cost_of(counts, H200, better).time_us <= cost_of(counts, H200, Constants()).time_us
+
+
+def rows_of(length: int, dtype: torch.dtype = torch.float32) -> tuple[Known, Problem, Program]:
+    """A sum of 100,000 rows."""
+    x = torch.empty(100_000, length, dtype=dtype, device="meta")
+    problem = without_positions(canonical([x], (1,), ordered=False))
+    program = narrowed(programs.specialize(monoids.SUM.total, (dtype,)), length)
+    return Known.of(geometry_of(problem).at([0]), program), problem, program
+
+
+def test_pieces_of_lines_cost_time_where_rows_begin_between_vectors() -> None:
+    """Four threads ask for 64 bytes of a row at once, eight for a line: were pieces free, four would be faster."""
+    known, problem, program = rows_of(71)
+    few, more = (Stage("rows", 128 // lanes, lanes, 4, 4, 1, 4, in_order=True, align=4) for lanes in (4, 8))
+    free = replace(Constants(), pieces_per_us=1e12)
+
+    def time_us(stage: Stage, constants: Constants) -> float:
+        return cost(known, plan_of(stage, problem, program, H200).stages, H200, constants).time_us
+
+    assert time_us(few, free) < time_us(more, free) < time_us(more, Constants()) < time_us(few, Constants())
+    whole, problem, program = rows_of(72)
+    stage = Stage("rows", 32, 4, 4, 4, 1, 4, in_order=True)
+    plan = plan_of(stage, problem, program, H200)
+    assert cost(whole, plan.stages, H200, free) == cost(whole, plan.stages, H200)
+
+
+@pytest.mark.parametrize(("length", "unroll"), [(37, 2), (67, 4), (125, 4)])
+def test_a_line_of_a_short_row_is_read_at_once(length: int, unroll: int) -> None:
+    known, problem, program = rows_of(length)
+    stage = plan_fold(problem, program, H200, "run_to_run").stages[0]
+    assert (stage.lanes, stage.run, stage.align, stage.unroll) == (8, 4, 4, unroll)
+    assert known.geometry.length == length

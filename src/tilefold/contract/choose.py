@@ -36,6 +36,7 @@ from tilefold.contract.steps import nothing, product_plan
 from tilefold.contract.tiles import finish_of, packed_tiles_of, splits_of, spreading_bytes, tiles_of
 from tilefold.contract.tuned import costs_of, tuned_plan
 from tilefold.planner.choose import plan_fold
+from tilefold.planner.cost import FITTED
 from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.plan import Plan
 
@@ -108,13 +109,15 @@ def plan_tensors(
     return problem, _faster_fold(plan, problem, epilogue, device) or plan
 
 
-# From two models to one clock, by 16 timed products of one row or column (docs/experiments/products-as-folds.md): an empty
+# From two models to one clock, by 40 timed products of one row or column (docs/experiments/products-as-folds.md): an empty
 # kernel took 4.03 us where the folds' model was fitted and 3.3 us where products were timed; tiles of one row or column took
-# 3.4 us, and so many times as long as their model expects after a launch. Of that a fold must be expected to save a share,
+# 3.4 us, and so many times as long as their model expects after a launch. Short folds took an empty kernel's time and so many
+# times what their model expects beyond its launch, which is more than that. Of that a fold must be expected to save a share,
 # a fold of columns more: they took up to 1.1 times what is expected.
 FOLD_EARLIER_US = 0.75
+EMPTY_US, SHORT_LONGER = 3.3, 1.7
 VECTOR_LAUNCH_US = 3.4
-VECTOR_LONGER = 1.4
+VECTOR_LONGER = {2: 1.25, 4: 2.9}  # by bytes of an element
 FOLD_DOUBT, COLUMNS_DOUBT = 0.05, 0.1
 
 
@@ -125,7 +128,7 @@ def _faster_fold(product: Plan, problem: Contraction, epilogue: Epilogue, device
     plan = plan_fold(*fold_of(problem, epilogue), device, "run_to_run")
     if reads_long_rows_loosely(problem, plan):
         return None
-    time_us, product_us = as_timed(plan, product, device)
+    time_us, product_us = as_timed(plan, product, problem.dtypes[0].itemsize, device)
     doubt = COLUMNS_DOUBT if folds_columns(problem) else FOLD_DOUBT
     if time_us >= (1 - doubt) * product_us:
         return None
@@ -133,12 +136,14 @@ def _faster_fold(product: Plan, problem: Contraction, epilogue: Epilogue, device
     return replace(plan, guarantee=product.guarantee, strategy="fold", reason=reason, time_us=time_us)
 
 
-def as_timed(fold: Plan, product: Plan | Candidate, device: Device) -> tuple[float, float]:
-    """What a fold and the same product of one row or column are expected to take in one clock, in microseconds."""
+def as_timed(fold: Plan, product: Plan | Candidate, itemsize: int, device: Device) -> tuple[float, float]:
+    """What a fold and the same product of one row or column, of elements of so many bytes, are expected to take in one clock,
+    in microseconds."""
     product_us = product.time_us
     if product.strategy != "cublas":
-        product_us = VECTOR_LAUNCH_US + VECTOR_LONGER * (product_us - costs_of(device).launch_us)
-    return fold.time_us - FOLD_EARLIER_US, product_us
+        product_us = VECTOR_LAUNCH_US + VECTOR_LONGER[itemsize] * (product_us - costs_of(device).launch_us)
+    short_us = EMPTY_US + SHORT_LONGER * (fold.time_us - FITTED.launch_us)
+    return min(fold.time_us - FOLD_EARLIER_US, short_us), product_us
 
 
 INVARIANT_ROWS = 64  # for so many rows "batch_invariant" plans, whatever there are
