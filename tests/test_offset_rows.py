@@ -32,20 +32,21 @@ def executed(
     monoid: Any,
     apply: Any,
     tensors: list[torch.Tensor],
-    form: Form,
+    form: Form | None,
     out: list[torch.Tensor] | None = None,
 ) -> list[torch.Tensor]:
-    """The results of a map of rows in this form, every program executed."""
+    """The results of a map of rows in this form, or as an H200 has it, every program executed."""
     n, shape = monoid.algebra.inputs, tensors[0].shape
     dtypes = tuple(t.dtype for t in tensors)
     row = make_row_map(monoid.total, apply, dtypes[:n], dtypes[n:])
     request = RowMap(row, (1,), "run_to_run", tuple(shape))
     expanded = [t.expand(shape) for t in tensors]
     problem, plan = request.plan(expanded, H200, library=False)
-    stage = offset_rows(problem, row.program, row.results, *form)
-    assert stage is not None
-    step = Launch("map_offset", stage, names("input", len(tensors)), names("output", len(row.results)))
-    plan = replace(plan, steps=(step,), workspaces=())
+    if form is not None:
+        stage = offset_rows(problem, row.program, row.results, *form)
+        assert stage is not None
+        step = Launch("map_offset", stage, names("input", len(tensors)), names("output", len(row.results)))
+        plan = replace(plan, steps=(step,), workspaces=())
     # Poisoned: what is not written shows.
     results = [torch.full(s, NAN).to(d) for s, d in request.results] if out is None else out
     outcomes = run_plan(plan, problem, row, expanded, results, 90)
@@ -263,3 +264,22 @@ def test_a_cluster_holds_what_would_be_read_twice_by_single_elements(
 )
 def test_other_plans(other: Any) -> None:
     assert not isinstance(other, OffsetRows)
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
+@pytest.mark.parametrize("n", [520, 1024])
+def test_a_lanes_elements_are_one_threads_where_results_have_wider_vectors(
+    n: int, dtype: torch.dtype
+) -> None:
+    """Of one row that begins between two vectors threads have single elements, but as many neighbours as a store writes."""
+    x = torch.randn(n + 1).to(dtype)[1:].view(1, n)
+    for weights in ([], [torch.randn(n).to(dtype)]):
+        norm = kept(_norms, "layer_norm", n, 1e-5, (bool(weights), False), False)
+        (got,) = executed(*norm, [x, *weights], None)
+        check(got, F.layer_norm(x.double(), (n,), *(w.double() for w in weights), eps=1e-5))
+    whole = (x * 4).round()  # the first of several largest ones
+    ties = torch.empty_like(torch.cat((whole, whole), 1))[:, 1 : n + 1].copy_(whole)
+    first = graph_of(lambda x, place: 0 * x + place, 2)
+    (got,) = executed(monoids.ARGMAX, first, [ties], None)
+    place = (ties == ties.max()).int().argmax()
+    assert bool((got == place.to(dtype)).all())

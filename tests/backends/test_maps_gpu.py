@@ -65,6 +65,31 @@ def test_layer_norms_of_odd_rows(shape: tuple[int, int], dtype: torch.dtype) -> 
     torch.testing.assert_close(tf.layer_norm(x, shape[1:], w, b).double(), want, rtol=bound, atol=bound)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("n", [520, 1024])
+def test_one_row_that_begins_between_vectors(n: int, dtype: torch.dtype) -> None:
+    """Its results do not: threads have as many neighbours as a store writes (tests/test_offset_rows.py)."""
+    x = torch.randn(n + 1, device="cuda").to(dtype)[1:].view(1, n)
+    near(tf.layer_norm(x, (n,)), F.layer_norm(x.double(), (n,)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(900, 8232), (94, 1680), (2000, 2624), (369, 13648), (700, 12776)], ids=str
+)
+def test_rows_whose_last_turn_is_short(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    x, r = (torch.randn(shape, device="cuda").to(dtype) for _ in range(2))
+    weight, bias = (torch.randn(shape[1], device="cuda").to(dtype) for _ in range(2))
+    want = F.layer_norm(x.double(), shape[1:], weight.double(), bias.double())
+    torch.testing.assert_close(tf.layer_norm(x, shape[1:], weight, bias).double(), want, rtol=2e-2, atol=2e-2)
+    total = x.double() + r.double()
+    got, added = tf.rms_norm(x, shape[1:], weight, 1e-6, residual=r)
+    near(added, total)
+    torch.testing.assert_close(
+        got.double(), F.rms_norm(total, shape[1:], weight.double(), 1e-6), rtol=2e-2, atol=2e-2
+    )
+
+
 def test_a_residual_of_more_bits_keeps_them() -> None:
     x, r = torch.randn(40, 777, device="cuda").bfloat16(), torch.randn(40, 777, device="cuda")
     got, added = tf.rms_norm(x, (777,), None, 1e-6, residual=r)

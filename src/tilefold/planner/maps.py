@@ -15,7 +15,14 @@ from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.geometry import without_positions
 from tilefold.planner.plan import Stage, count
-from tilefold.planner.settled import MANY_FIELDS, in_threads, keeps_positions, settled, whole_splits
+from tilefold.planner.settled import (
+    MANY_FIELDS,
+    asks_for_first,
+    in_threads,
+    keeps_positions,
+    settled,
+    whole_splits,
+)
 from tilefold.planner.view import (
     EVICT_FIRST_BELOW,
     MAX_WARPS,
@@ -26,6 +33,7 @@ from tilefold.planner.view import (
     power_above,
     power_below,
     view_of,
+    widest_vector,
 )
 from tilefold.problem import Dim, Problem, by_stride, merged
 
@@ -229,11 +237,27 @@ def whole_stage(
     if stage is None:
         return None
     in_order = not program.algebra.index or keeps_positions(rows, stage)
-    stage = in_threads(settled(stage, view, program), rows, program)
+    stage = _settled(stage, view, problem, program, results, invariant)
     moved = problem.bytes_read + problem.outputs * problem.length * sum(d.itemsize for d in results)
     return replace(
         stage, in_order=stage.in_order and in_order, evict_first=not invariant and moved <= EVICT_FIRST_BELOW
     )
+
+
+def _settled(
+    stage: Stage, view: View, problem: Problem, program: Program, results: Dtypes, invariant: bool
+) -> Stage:
+    """The stage with what its tile allows.
+
+    Where threads have neighbours of other lanes or results, Triton gives them as many as any load or store of the kernel has
+    in a vector: extra tensors and results count as well, where it matters that a lane's elements are one thread's.
+    """
+    matters = program.algebra.index or asks_for_first(program)
+    if matters and (stage.run == 1 or not view.by_rows):
+        sizes = [d.itemsize for d in (*problem.dtypes, *results)]
+        widest = VECTOR_BYTES // min(sizes) if invariant else widest_vector(problem, results, view.by_rows)
+        view = replace(view, vector=max(view.vector, widest))
+    return in_threads(settled(stage, view, program), rows_of(problem, program.algebra.inputs), program)
 
 
 def _whole_rows(view: View, rows: Problem, results: Dtypes, held: int) -> Stage | None:
@@ -328,8 +352,8 @@ def windows_stage(
     view = alone(view_of(rows), rows) if invariant else view_of(rows)
     if not program.algebra.commutative or not view.by_rows:
         return None
-    stage = settled(replace(_long_rows(view, rows, results), prefetch=True), view, program)
-    stage = in_threads(stage, rows, program)
+    stage = replace(_long_rows(view, rows, results), prefetch=True)
+    stage = _settled(stage, view, problem, program, results, invariant)
     in_order = not program.algebra.index or keeps_positions(rows, stage)
     size = stage.block_outputs * sum(
         d.itemsize for d in rows.dtypes

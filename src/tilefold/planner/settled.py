@@ -68,10 +68,14 @@ def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:
 
     Each thread would take its own for the first one. A block's sum and extremes are the same to all.
     """
-    first = program.absorb is not None and any(n.op == "block_first" for n in program.absorb.graph.nodes)
-    if not stage.absorb or not first or keeps_runs(problem, stage):
+    if not stage.absorb or not asks_for_first(program) or keeps_runs(problem, stage):
         return stage
     return stage.but(absorb=False)
+
+
+def asks_for_first(program: Program) -> bool:
+    """Whether a block's first element is asked for where it is absorbed."""
+    return program.absorb is not None and any(n.op == "block_first" for n in program.absorb.graph.nodes)
 
 
 def keeps_positions(problem: Problem, stage: Stage) -> bool:

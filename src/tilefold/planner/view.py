@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilefold.problem import Problem
+import torch
+
+from tilefold.problem import Dim, Problem
 
 VECTOR_BYTES = 16
 LINE_BYTES = 128
@@ -118,14 +121,28 @@ def _common_vector(problem: Problem, by_rows: bool) -> int:
 
 def _vector(problem: Problem, operand: int, by_rows: bool) -> int:
     """How many neighbours of one input a thread may load at once; 0 for one that is not read along the run."""
+    steps = [(d, d.strides[operand]) for d in problem.dims]
+    return _vector_along(problem, steps, by_rows, problem.dtypes[operand].itemsize, problem.aligned[operand])
+
+
+def widest_vector(problem: Problem, results: Sequence[torch.dtype], by_rows: bool) -> int:
+    """How many neighbours a thread may have at most of any operand or result, along the axis that is read along."""
+    vectors = [_vector(problem, i, by_rows) for i in range(len(problem.dtypes))]
+    steps = [(d, d.output) for d in problem.dims]
+    vectors += [_vector_along(problem, steps, by_rows, d.itemsize, VECTOR_BYTES) for d in results]
+    return max(1, *vectors)
+
+
+def _vector_along(
+    problem: Problem, steps: Sequence[tuple[Dim, int]], by_rows: bool, size: int, aligned: int
+) -> int:
+    """The same of elements of `size` bytes with these steps and an address that is a multiple of `aligned`."""
     run_dims = problem.reduced_dims if by_rows else problem.output_dims
-    if not run_dims or run_dims[-1].strides[operand] == 0:
-        return 0
-    if run_dims[-1].strides[operand] != 1:
-        return 1
-    size = problem.dtypes[operand].itemsize
-    others = [d.strides[operand] for d in problem.dims if d is not run_dims[-1]]
-    return max(1, math.gcd(VECTOR_BYTES, problem.aligned[operand], *(s * size for s in others)) // size)
+    own = next((step for d, step in steps if run_dims and d is run_dims[-1]), 0)
+    if own != 1:
+        return min(own, 1)
+    others = [step * size for d, step in steps if d is not run_dims[-1]]
+    return max(1, math.gcd(VECTOR_BYTES, aligned, *others) // size)
 
 
 def power_above(n: int) -> int:
