@@ -57,6 +57,13 @@ OPERATIONS = (
     ),
     # ------------------------------------------------------------------------------------------------ maps
     Mutant(
+        "threads of a map have the neighbours of its inputs' vectors alone",
+        "planner/maps.py",
+        "view = replace(view, vector=max(view.vector, widest))",
+        "view = replace(view, vector=view.vector)",
+        ("tests/test_offset_rows.py::test_a_lanes_elements_are_one_threads_where_results_have_wider_vectors",),
+    ),
+    Mutant(
         "a window is mapped before it is folded",
         "backends/triton/kernels/map_windows.py",
         "tl.where(maps, slot // 2 - 1, (slot + 1) // 2)",
