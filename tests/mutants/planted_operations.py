@@ -61,7 +61,9 @@ OPERATIONS = (
         "planner/maps.py",
         "view = replace(view, vector=max(view.vector, widest))",
         "view = replace(view, vector=view.vector)",
-        ("tests/test_offset_rows.py::test_a_lanes_elements_are_one_threads_where_results_have_wider_vectors",),
+        (
+            "tests/test_offset_rows.py::test_a_lanes_elements_are_one_threads_where_results_have_wider_vectors",
+        ),
     ),
     Mutant(
         "a window is mapped before it is folded",
