@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         "each thread takes its own element for a block's first",
         "planner/settled.py",
-        "if not stage.absorb or not first or keeps_runs(problem, stage):",
+        "if not stage.absorb or not asks_for_first(program) or keeps_runs(problem, stage):",
         "if True:",
         ("tests/backends/test_edges.py::test_a_block_of_several_threads_has_one_first_element",),
     ),
