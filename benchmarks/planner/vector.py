@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tilefold.planner.cost import LINE, SECTORS_A_CLOCK, Constants, Counts
+from tilefold.planner.cost import SECTORS_A_CLOCK, Constants, Counts
 from tilefold.planner.device import Device
-from tilefold.planner.geometry import SECTOR
+from tilefold.planner.geometry import LINE, SECTOR
 
 Array = Any  # an array of numbers, one a launch or one a plan
 

@@ -25,7 +25,8 @@ from tilefold.planner.device import Device
 class Costs:
     """A chip in the numbers that the choice turns on. The defaults are an H200's: fitted to the times of 20,000 plans of two
     searches, those near the fastest counting most; then launches, what is on its way, partial products, copies and cuBLAS to
-    cold times of 600 plans of random products and of the suites' (docs/experiments/products-drawn.md).
+    cold times of 600 plans of random products and of the suites' (docs/experiments/products-drawn.md); then what the L2 and
+    SMs read, and partial products, to 400 plans of large ones of an H100 besides (docs/experiments/products-large.md).
     benchmarks/fit_products.py fits those of a chip.
 
     Launches: `launch_us` is a first one, the L2 cold, `next_us` another, `dependent_us` one that began early, `chained_us`

@@ -67,9 +67,9 @@ def _large_tiles(sizes: Sizes, device: Device) -> Iterator[Tile]:
 
 
 def packed_tiles_of(sizes: Sizes, asked: Asked, device: Device) -> Iterator[Tile]:
-    """Tiles of operands that were copied first: the largest with four steps on their way, and one of 128 x 256.
+    """Tiles of operands that were copied first: the largest with four steps on their way.
 
-    Both were faster in most of 28 random products (docs/experiments/products-packed.md).
+    They were faster in most of 28 random products (docs/experiments/products-packed.md).
     """
     for tile in tiles_of(sizes, asked, device):
         large = replace(tile, num_stages=4)

@@ -25,7 +25,7 @@ from operator import mul
 from tilefold.algebra.program import Program
 from tilefold.planner import fitted
 from tilefold.planner.device import Device
-from tilefold.planner.geometry import SECTOR, Geometry, Steps, partials_geometry, unique_sectors
+from tilefold.planner.geometry import LINE, SECTOR, Geometry, Steps, partials_geometry, unique_sectors
 from tilefold.planner.instructions import (
     LOAD,
     REGISTERS,
@@ -137,7 +137,6 @@ MOST_REGISTERS = 255.0  # of a thread
 # Times the registers expected of a row absorbed as one block that begins between two vectors: 153 for 100, 149 for 99, 79 for
 # 59 and 80 for 62 as compiled for sm_90 (var, logsumexp; docs/experiments/planner-model.md).
 MASKED_BLOCK = 1.4
-LINE = 128  # bytes
 SECTORS_A_CLOCK = LINE // SECTOR  # that an SM's cache delivers
 _SPACE = tuple(fitted.REGISTERS.get(name, 0.0) for name in REGISTERS)
 

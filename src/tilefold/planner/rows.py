@@ -8,6 +8,7 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.view import (
     BLOCKS,
     EVICT_FIRST_BELOW,
+    LINE_BYTES,
     LOADS,
     MAX_WARPS,
     SHORT_COLUMN,
@@ -22,7 +23,6 @@ WALKED = (9, 2048)  # elements: rows between, no power of two long, are walked i
 ROW_LOADS = 4  # of a row that one thread reads
 NARROW_ROW = 128  # elements: up to here such rows are read an element at a time where no vector divides them
 ALIGNED_ROW = 32  # words: from here on whole vectors from anywhere read such rows faster than single words do
-LINE = 128  # bytes: of a row that begins anywhere its lanes read so many at once (docs/experiments/straddling-rows.md)
 LONG_ROW = 1024  # elements: from here on a warp walks such a row by itself
 SHORT_ROW = 64  # vectors: up to here a program reads several rows
 MEDIUM_ROW = 256  # vectors: up to here a warp or two read a row at once, of whole rows below
@@ -106,7 +106,7 @@ def walked_rows_stage(view: View) -> Stage:
         return Stage(family, 16, 8, 2, power_below(view.length) // 16, 1, 4)
     if view.vector < view.full_vector <= 4 and view.aligns and ALIGNED_ROW <= view.length <= NARROW_ROW:
         vectors = power_above(math.ceil((view.length + view.full_vector - 1) / view.full_vector))
-        lanes = LINE // (view.full_vector * view.element)
+        lanes = LINE_BYTES // (view.full_vector * view.element)  # docs/experiments/straddling-rows.md
         return Stage(
             family,
             4 * WARP // lanes,

@@ -39,10 +39,8 @@ COLUMN_CHUNK = 16  # elements of a column that a thread combines by itself, at m
 COSTLY_COLUMN_CHUNK = 32
 CHUNK_BYTES = 64  # of a column's chunk at least, where a combine is not costly
 MOST_SHORT, SHORT_WORDS = 4, 32  # columns that a thread holds whole, and words of their states
-GROUPED_LONGEST, GROUPED_WARPS = (
-    16,
-    4,
-)  # elements of a column in groups of a few, at most, and warps of a program
+# Elements of a column in groups of a few, at most, and warps of a program.
+GROUPED_LONGEST, GROUPED_WARPS = 16, 4
 WALKING_WARPS = 8  # of a program that walks columns
 COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
 WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
