@@ -131,13 +131,14 @@ class Cost:
     limiter: str
 
 
-# Limits of an SM, the same for compute capability 8.0, 9.0 and 10.0 (CUDA C++ Programming Guide).
+# Limits of the hardware, an SM's, the same for compute capability 8.0, 9.0 and 10.0 (CUDA C++ Programming Guide).
 SM_WARPS, SM_PROGRAMS, SM_REGISTERS, SYSTEM_BYTES = 64, 32, 65536, 1024
 MOST_REGISTERS = 255.0  # of a thread
+SECTORS_A_CLOCK = LINE // SECTOR  # that an SM's cache delivers
+
 # Times the registers expected of a row absorbed as one block that begins between two vectors: 153 for 100, 149 for 99, 79 for
 # 59 and 80 for 62 as compiled for sm_90 (var, logsumexp; docs/experiments/planner-model.md).
 MASKED_BLOCK = 1.4
-SECTORS_A_CLOCK = LINE // SECTOR  # that an SM's cache delivers
 _SPACE = tuple(fitted.REGISTERS.get(name, 0.0) for name in REGISTERS)
 
 
@@ -417,7 +418,7 @@ def _alone_us(one: Counts, constants: Constants) -> float:
 
 
 NEEDS = ("memory", "L2", "L2", "loads", "issue", "programs")
-OF_CHIP = 2  # of these needs are the chip's, the others each SM's own
+OF_CHIP = 2  # of these needs are the chip's by definition, the others each SM's own
 
 
 def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[float, ...]:
