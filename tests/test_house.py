@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -146,6 +147,73 @@ def test_a_record_has_its_four_sections_and_stands_in_the_index(path: Path) -> N
     assert sections == ["Question", "Tried", "Result", "Decision"]
     index = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
     assert index.count(f"(experiments/{path.name})") >= 1
+
+
+# What a comment says of where numbers come from: a record, or one of these words.
+ORIGIN = re.compile(
+    r"docs/experiments/([\w-]+\.md)|\b(hardware|definitions?|not measured|no record)\b", re.IGNORECASE
+)
+UNKNOWN = {"not measured", "no record"}
+PLANNER = ROOT / "src" / "tilefold" / "planner"
+
+
+def comments_over(lines: list[str], node: ast.stmt) -> Iterator[str]:
+    """A constant's own comment, then those above it in its paragraph, the nearest one first."""
+    yield " ".join(line.partition("#")[2] for line in lines[node.lineno - 1 : node.end_lineno])
+    paragraph = itertools.takewhile(str.strip, reversed(lines[: node.lineno - 1]))
+    for is_comment, some in itertools.groupby(paragraph, lambda line: line.startswith("#")):
+        if is_comment:
+            yield " ".join(reversed(list(some)))
+
+
+def origins(text: str) -> dict[str, set[str]]:
+    """Of each constant of a module that has a number: the records and the words that say where it comes from."""
+    lines, found = text.splitlines(), {}
+    for node in ast.parse(text).body:
+        values = list(ast.walk(node)) if isinstance(node, (ast.Assign, ast.AnnAssign)) else []
+        if not any(isinstance(value, ast.Constant) and type(value.value) in (int, float) for value in values):
+            continue
+        target = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)  # type: ignore[attr-defined]  # an assignment
+        said = map(ORIGIN.findall, comments_over(lines, node))
+        found[target.strip("()")] = {(name or word.lower()) for name, word in next(filter(None, said), [])}
+    return found
+
+
+def test_origins_of_constants() -> None:
+    text = (
+        "# docs/experiments/a.md:\nA = 1  # of what\n# Of what:\nB, C = 2, (3, 4)\nD = 5  # docs/experiments/b.md\n\n"
+        "E = 6  # of what\nF = 7  # not measured\nG = 'text'\n# By definition\n# a word.\nH: int = 1 << 3\n"
+    )
+    assert origins(text) == {
+        "A": {"a.md"},
+        "B, C": {"a.md"},
+        "D": {"b.md"},
+        "E": set(),
+        "F": {"not measured"},
+        "H": {"definition"},
+    }
+
+
+@pytest.mark.parametrize("path", sorted(PLANNER.glob("*.py")), ids=lambda path: path.stem)
+def test_a_number_of_the_planner_names_its_experiment(path: Path) -> None:
+    """Or says that it is a limit of the hardware, a definition, or not measured."""
+    found = origins(path.read_text(encoding="utf-8"))
+    assert [name for name, said in found.items() if not said] == []
+    records = {one for said in found.values() for one in said if one.endswith(".md")}
+    assert records <= {record.name for record in RECORDS}
+
+
+def test_numbers_that_were_not_measured_are_listed() -> None:
+    unknown = {
+        f"{path.stem}.{name}"
+        for path in PLANNER.glob("*.py")
+        for names, said in origins(path.read_text(encoding="utf-8")).items()
+        for name in names.split(", ")
+        if said & UNKNOWN
+    }
+    record = (ROOT / "docs" / "experiments" / "thresholds-not-measured.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+\.\w+)` \|", record, re.MULTILINE)
+    assert sorted(listed) == sorted(unknown)
 
 
 def test_commands_that_pages_name_exist() -> None:

@@ -22,6 +22,7 @@ from tilefold.backends import loops, reference
 from tilefold.caching import kept_outside_modes
 from tilefold.planner.cpu import cpu_plan, cpu_problem
 
+# Not measured:
 TOGETHER = 1 << 20  # elements that are gathered at a time
 APART = 1 << 15  # elements of a piece that is folded where it lies
 Tensor = torch.Tensor

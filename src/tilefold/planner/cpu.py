@@ -31,6 +31,7 @@ from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
 from tilefold.planner.view import power_above, power_below
 from tilefold.problem import Dim, Problem, canonical, split
 
+# No record of other sizes: docs/experiments/cpu-folds.md has the times with these.
 # Elements of a thread's share. Few threads take several of them at once: tiles that the L3 holds, and fewer operations.
 LANES = 1 << 15
 BLOCK = 1 << 16  # of a block that is absorbed at once: fewer operations on each than on lanes
@@ -42,8 +43,9 @@ PARTS = 16  # at most, of one result: enough for threads to share
 PART = 1 << 18  # elements, at least
 LEFT = 4  # a dim is cut into parts if what is left at its end is at most the fourth of it
 SHORT = 64  # elements of a reduced dim up to which results are walked next to each other
+
 # Sharing parts among threads takes 0.7 of the time of sharing operations at 2 threads of an idle machine, half at 4 and a
-# quarter at 16; on two cores that others use too it took up to ten times as long.
+# quarter at 16; on two cores that others use too it took up to ten times as long (docs/experiments/cpu-folds.md).
 FEW = 4
 
 

@@ -20,6 +20,7 @@ from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
+# docs/experiments/segments-by-lanes.md:
 STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
 WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
 HELD = 16  # registers of a lane for the states of a tile's runs, where those are kept
@@ -30,8 +31,9 @@ SHORT = 48  # elements: segments of LANES neighbours that are all as short are r
 LOOKED = 128  # offsets that a program's search looks at at a time
 NEAR = 4  # pieces of a segment that a lane combines by itself
 TAILS = 16  # pieces of a longer one that a lane loads at a time
-PROGRAMS = 32  # an SM has room for
-ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
+
+PROGRAMS = 32  # an SM has room for, a limit of the hardware
+ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns (not measured)
 
 
 @dataclass(frozen=True)
