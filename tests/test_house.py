@@ -109,6 +109,7 @@ WALKED = (
     "custom op, S chosen by Inductor 1",
     "two kernels, a serial reducer 1",
     "two kernels, a vector reducer 1",
+    "for exact shapes and for ranges of rows, and with mm=True for torch.mm itself",
     "T tilefold eager compile custom op 1",
     "leave these as CSV and plots",
     # transposes and atomic sums

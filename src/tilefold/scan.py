@@ -66,9 +66,9 @@ def scan(
             A state is what was combined, in the order that the plan has: where one value has several forms, as sums about
             a pivot have (WELFORD, DESCRIBE), fields may differ between backends, and what they project to does not.
         dtype: the dtype of computed results, instead of the inputs' own.
-        out: tensor(s) to write the prefixes into, of the inputs' shape and the results' dtypes. Each may be an input, exactly:
-            the same memory in the same strides. The prefixes are then made in memory of their own and copied: a program's
-            threads may read an element later than another of them would write it, or twice.
+        out: tensor(s) to write the prefixes into, of the inputs' shape and the results' dtypes. Each may be an input,
+            exactly: the same memory in the same strides. The prefixes are then made in memory of their own and copied, since
+            a thread of a GPU may read an element later than another thread would write its place.
         guarantee: as in `reduce`. "run_to_run": the order of combination is fixed by shapes and layout, however many programs
             share a row. "batch_invariant": besides, a row's bits do not depend on how many rows there are.
 
