@@ -250,12 +250,18 @@ CALLS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", list(CALLS))
-@pytest.mark.parametrize("layout", list(IN_PLACE))
-@pytest.mark.parametrize("backend", ["auto", "cpu", "reference", "interpret"])
+@pytest.mark.parametrize(
+    ("backend", "layout"),
+    [
+        *itertools.product(("auto", "cpu", "reference"), IN_PLACE),
+        ("interpret", "rows"),
+        ("interpret", "columns"),
+    ],
+)
 def test_in_place(backend: str, layout: str, name: str) -> None:
     """Into the input itself, whatever its strides: what is written is what another tensor would hold."""
     (shape, dim), call = IN_PLACE[layout], CALLS[name]
-    if backend in ("reference", "interpret"):  # an element after another
+    if backend == "reference":  # an element after another
         shape = tuple(min(n, 300) for n in shape)
     x = torch.randint(1, 3, shape, generator=torch.Generator().manual_seed(1))
     buffer = torch.full((*shape, 2), -7)
