@@ -351,6 +351,23 @@ def test_import_is_light(tmp_path: Path) -> None:
     assert timed_import(tmp_path) < 0.3
 
 
+# ------------------------------------------------------------------------------------------------- places of tests
+
+# Files about the whole library, and folders that test all packages.
+WHOLE = {"house", "cli_style", "running"}
+SHARED = {"fuzz", "mutants", "refusals"}
+
+
+def test_tests_mirror_the_source() -> None:
+    package, tests = ROOT / "src" / "tilefold", ROOT / "tests"
+    packages = {path.parent.name for path in package.glob("*/__init__.py")}
+    modules = {path.stem for path in package.glob("*.py")}
+    folders = {path.parent.name for path in tests.glob("*/*.py")}
+    assert sorted(folders - packages - SHARED) == []
+    files = {path.stem.removeprefix("test_") for path in tests.glob("test_*.py")}
+    assert sorted(files - packages - modules - WHOLE) == [], "these belong beside what they test"
+
+
 # --------------------------------------------------------------------------------------------- lengths of functions
 
 LONGEST = 40  # lines of a body without its docstring
