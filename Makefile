@@ -39,7 +39,8 @@ KERNELS := tests/backends/test_offline.py tests/backends/test_in_order.py tests/
 	tests/backends/test_maps_offline.py tests/backends/test_emit.py tests/backends/test_products.py \
 	tests/planner/test_traffic.py tests/planner/test_launched.py tests/planner/test_gathered.py tests/planner/test_shared.py \
 	tests/contract/test_folded.py \
-	tests/test_rings.py tests/test_offset_rows.py tests/test_short_columns.py tests/test_short_rows.py tests/test_spans.py tests/test_stripes.py tests/test_selection.py
+	tests/planner/test_rings.py tests/planner/test_offset_rows.py tests/planner/test_short_columns.py \
+	tests/planner/test_short_rows.py tests/planner/test_spans.py tests/planner/test_stripes.py tests/test_selection.py
 
 PRODUCTS_ARGS := tests/adapter_products.py --map tests/adapter_products_map.py --strict --no-grad --dtypes float32,float64,float16,bfloat16
 

@@ -11,6 +11,7 @@ import torch
 from hypothesis import register_random, settings
 
 import tilefold
+from tilefold.planner import rings, spans
 
 SEED = 20260101
 
@@ -103,3 +104,10 @@ def cpu(request):
     """The two ways of a user on a CPU: whatever is best, and the lanes forced."""
     with tilefold.backend(request.param):
         yield request.param
+
+
+@pytest.fixture
+def in_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of maps are held in registers; `test_rings` and `test_spans` have those in shared memory."""
+    monkeypatch.setattr(rings, "ELEMENTS", ())
+    monkeypatch.setattr(spans, "ELEMENTS", ())

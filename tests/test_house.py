@@ -465,6 +465,91 @@ def test_import_is_light(tmp_path: Path) -> None:
     assert timed_import(tmp_path) < 0.3
 
 
+# ------------------------------------------------------------------------------------------------- places of tests
+
+# Files about the whole library, and folders that test all packages.
+WHOLE = {"house", "cli_style", "running"}
+SHARED = {"fuzz", "mutants", "refusals"}
+
+
+def test_tests_mirror_the_source() -> None:
+    package, tests = ROOT / "src" / "tilefold", ROOT / "tests"
+    packages = {path.parent.name for path in package.glob("*/__init__.py")}
+    modules = {path.stem for path in package.glob("*.py")}
+    folders = {path.parent.name for path in tests.glob("*/*.py")}
+    assert sorted(folders - packages - SHARED) == []
+    files = {path.stem.removeprefix("test_") for path in tests.glob("test_*.py")}
+    assert sorted(files - packages - modules - WHOLE) == [], "these belong beside what they test"
+
+
+# --------------------------------------------------------------------------------------------- lengths of functions
+
+LONGEST = 40  # lines of a body without its docstring
+KERNEL = "one function to the compiler: its phases share registers, masks and constants that calls would have to pass"
+LONG = {
+    **dict.fromkeys(
+        (
+            "backends.triton.kernels.in_order:fold_in_order",
+            "backends.triton.kernels.map_blocks:map_blocks",
+            "backends.triton.kernels.map_offset:map_offset",
+            "backends.triton.kernels.map_rings:map_rings",
+            "backends.triton.kernels.map_rows:map_rows",
+            "backends.triton.kernels.map_spans:map_spans",
+            "backends.triton.kernels.map_stripes:map_stripes",
+            "backends.triton.kernels.moves:move_tiles",
+            "backends.triton.kernels.scans:scan_tiles",
+            "backends.triton.kernels.scans:scan_walked",
+            "backends.triton.kernels.segment_runs:segment_runs",
+            "backends.triton.kernels.segments:segment_columns",
+            "backends.triton.kernels.segments:segment_rows",
+            "backends.triton.kernels.selections:select_rows",
+            "backends.triton.kernels.selections:take_best",
+            "backends.triton.kernels.tiles:fold_part",
+        ),
+        KERNEL,
+    ),
+    "bench.peers:known_peers": "a table, an entry a peer",
+}
+
+
+def functions(node: ast.AST, outer: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every function below a node, with the names of those around it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{outer}{child.name}"
+            if not isinstance(child, ast.ClassDef):
+                yield name, child
+            yield from functions(child, f"{name}.")
+        else:
+            yield from functions(child, outer)
+
+
+def lines_of_body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from the first statement after the docstring to the end."""
+    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+    return 1 + (function.end_lineno or 0) - body[0].lineno if body else 0
+
+
+def test_lines_of_a_body() -> None:
+    text = 'class A:\n    def f(x,\n          y):\n        """One.\n\n        Two."""\n        x = 1\n\n        return x\n'
+    ((name, found),) = functions(ast.parse(text))
+    assert (name, lines_of_body(found)) == ("A.f", 3)
+    ((_, found),) = functions(ast.parse('def f():\n    """One."""\n'))
+    assert lines_of_body(found) == 0
+
+
+def test_a_long_function_has_a_reason() -> None:
+    package = ROOT / "src" / "tilefold"
+    long = {
+        f"{'.'.join(path.relative_to(package).with_suffix('').parts)}:{name}"
+        for path in package.rglob("*.py")
+        for name, function in functions(ast.parse(path.read_text(encoding="utf-8")))
+        if lines_of_body(function) > LONGEST
+    }
+    assert sorted(long - set(LONG)) == [], "split these, or give a reason in LONG"
+    assert sorted(set(LONG) - long) == [], "these are not long any more: take them out of LONG"
+
+
 # ------------------------------------------------------------------------------------------------- python's versions
 
 # Names of the standard library that are newer; the syntax is the parser's business.

@@ -160,22 +160,30 @@ def scan_tensors(
     check_apart(targets, init or (), "init", call)
     check_not_recorded(call, tensors[0].is_cuda)
     request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole, call=call)
+    made = _made(request, tensors, before, targets, shape, monoid, key)
+    return _as_asked(made, targets, shape, monoid, len(program.outputs))
+
+
+def _made(
+    request: Scan,
+    tensors: Sequence[Tensor],
+    before: Sequence[Tensor],
+    targets: Sequence[Tensor] | None,
+    shape: Sequence[int],
+    monoid: Monoid,
+    key: Any,
+) -> list[Tensor]:
+    """The request's results: written into the targets where no state is asked for, without data where inputs have none."""
     abstract = next((t for t in tensors if is_abstract(t)), None)
     if abstract is not None:
-        made = [abstract.new_empty(s, dtype=d) for s, d in request.results]
-    elif 0 in whole:
-        made = _of_nothing(request, before, tensors[0].device)
-    else:
-        into = _written_at_once(targets, tensors, whole) if not return_state else None
-        made = _run(
-            request,
-            [t.expand(shape).reshape(whole) if not shape else t.expand(shape) for t in tensors],
-            before,
-            into,
-            monoid,
-            key,
-        )
-    return _as_asked(made, targets, shape, monoid, len(program.outputs))
+        return [abstract.new_empty(s, dtype=d) for s, d in request.results]
+    if 0 in request.shape:
+        return _of_nothing(request, before, tensors[0].device)
+    given = [t.expand(shape) for t in tensors]
+    if not shape:  # a request has one dim at least
+        given = [t.reshape(request.shape) for t in given]
+    into = None if request.state else _written_at_once(targets, tensors, request.shape)
+    return _run(request, given, before, into, monoid, key)
 
 
 def _written_at_once(

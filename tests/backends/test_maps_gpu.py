@@ -68,7 +68,7 @@ def test_layer_norms_of_odd_rows(shape: tuple[int, int], dtype: torch.dtype) -> 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("n", [520, 1024])
 def test_one_row_that_begins_between_vectors(n: int, dtype: torch.dtype) -> None:
-    """Its results do not: threads have as many neighbours as a store writes (tests/test_offset_rows.py)."""
+    """Its results do not: threads have as many neighbours as a store writes (tests/planner/test_offset_rows.py)."""
     x = torch.randn(n + 1, device="cuda").to(dtype)[1:].view(1, n)
     near(tf.layer_norm(x, (n,)), F.layer_norm(x.double(), (n,)))
 

@@ -16,6 +16,7 @@ import torch
 import triton
 
 import tilefold
+from scan_plans import planned
 from scanned import MATRICES, POSITIONS, drawn, from_behind_a_vector, same, scanned
 from tilefold import monoids
 from tilefold.algebra import program as programs
@@ -27,7 +28,7 @@ from tilefold.backends.triton.executable import LIBRARY, interpret
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner import scans
 from tilefold.planner.device import H200, Device
-from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan
+from tilefold.planner.plan import Plan
 from tilefold.planner.scan_tiles import ScanTile, Work
 from tilefold.problem import Problem
 from tilefold.xray.machine import Outcome, all_programs
@@ -87,23 +88,6 @@ WORKS = {
     "exclusive backward": Work(exclusive=True, reverse=True, init=True),
 }
 SOME = WORKS if MUCH else {name: WORKS[name] for name in ("backward", "exclusive")}
-
-
-def planned(
-    tensors: Sequence[Tensor], program: programs.Program, dim: int, tile: ScanTile, work: Work
-) -> tuple[Problem, Plan]:
-    """A plan of one tile's making; of shared lines, in as many shares as they need."""
-    problem = scans.scan_problem(tensors, dim, "run_to_run")
-    plan = scans.plan_scan(problem, program, work, H200, "run_to_run")
-    reads, writes = plan.launched[0].reads, tuple(w for w in plan.launched[0].writes if w != "words")
-    tile = replace(tile, work=work)
-    if not tile.shares:
-        return problem, replace(plan, steps=(Launch("scan_walked", tile, reads, writes),), workspaces=())
-    tile = replace(tile, shares=-(-(problem.length + tile.align - 1) // tile.length))
-    words = scans.state_words(scans.scan_program(program, work, problem.length))
-    buffer = Buffer("words", (scans.shared_words(problem, tile, words),), torch.int64)
-    steps = (LibraryCall("zeroed", (), ("words",)), Launch("scan_tiles", tile, reads, (*writes, "words")))
-    return problem, replace(plan, steps=steps, workspaces=(buffer,))
 
 
 def check(
@@ -334,87 +318,6 @@ def test_of_one_look_each_thread_has_a_word_of_its_own(monoid: Monoid) -> None:
 def test_around_tiles_and_blocks_of_groups(length: int) -> None:
     for name in ("walked", "shared"):
         check(POSITIONS, drawn(POSITIONS, (1, length)), 1, ROWS[name], Work(reverse=length % 2 == 0))
-
-
-INF = float("inf")
-N = 130
-STEEP = {
-    "normal": torch.randn(N, generator=torch.Generator().manual_seed(0)),
-    "wide": torch.randn(N, generator=torch.Generator().manual_seed(1)) * 300,
-    "rising": torch.arange(N) * 5.0,
-    "falling": torch.arange(N) * -5.0,
-    "rises by 1000, then falls": torch.cat([torch.arange(65) * 16.0, 1024 - torch.arange(65) * 16.0]),
-    "one huge value": torch.cat([torch.zeros(70), torch.tensor([1e30]), torch.zeros(59)]),
-    "a step": torch.cat([torch.zeros(50), torch.full((80,), 17.0)]),
-    "-inf before": torch.cat([torch.full((75,), -INF), torch.zeros(55)]),
-    "-inf alone": torch.full((N,), -INF),
-    "NaN inside": torch.cat([torch.zeros(77), torch.tensor([float("nan")]), torch.zeros(52)]),
-    "+inf inside": torch.cat([torch.zeros(77), torch.tensor([INF]), torch.zeros(52)]),
-    "the least": torch.full((N,), -3e38),
-    "holes": torch.where(torch.arange(N) % 3 == 0, torch.arange(N) / 9.0, torch.tensor(-INF)),
-}
-SUMS = {
-    "rows": ScanTile(16, 64, True, 4, 1, chunk=8, stored=8, sums=True),
-    "rows aligned": ScanTile(16, 256, True, 4, 1, chunk=8, stored=8, align=4, sums=True),
-    "rows shared": ScanTile(
-        16, 64, True, 4, 1, chunk=8, stored=4, shares=1, group=2, groups=1, sums=True, again=True
-    ),
-    "columns": ScanTile(16, 64, False, 1, 1, chunk=8, ahead=True, sums=True),
-    "a thread's columns": ScanTile(16, 32, False, 1, 1, chunk=32, ahead=True, sums=True),
-    "columns shared": ScanTile(16, 64, False, 1, 1, chunk=8, shares=1, group=2, groups=2, sums=True),
-}
-
-
-def check_sums(
-    tile: ScanTile, rows: dict[str, Tensor], dtype: torch.dtype, reverse: bool, machine: bool = False
-) -> None:
-    """logcumsumexp by a plan beside float64, within the bound of docs/guarantees.md."""
-    whole = torch.stack(list(rows.values())).to(dtype)
-    x = whole if tile.by_rows else whole.t().contiguous()
-    if tile.shift:
-        x = from_behind_a_vector((len(rows), N), tile.shift[0], dtype).copy_(whole)
-    dim = 1 if tile.by_rows else 0
-    program = programs.specialize(monoids.LOGSUMEXP.total, (dtype,))
-    problem, plan = planned([x], program, dim, tile, Work(reverse=reverse))
-    result = torch.full(x.shape, 9).to(dtype)
-    made = calls_of(plan, problem, program, interpret=not machine)
-    if machine:
-        launches = [functools.partial(run_call, call, architecture=90) for call in made]
-        run_steps(plan, [x], [result], launches, LIBRARY, lambda writes: None)  # type: ignore[arg-type]
-    else:
-        interpret(plan, made, program, [x], [result])
-    got, exact = result if dim else result.t(), whole.double()
-    got, exact = (got.flip(1), exact.flip(1)) if reverse else (got, exact)
-    want, largest = exact.logcumsumexp(1), exact.nan_to_num(0, 0, 0).abs().cummax(1).values
-    u, steps = 2.0**-24, tile.chunk + 20
-    bound = (4 * steps + 2 * largest + 4 * (16 + math.log(N))) * u + 2 * torch.finfo(
-        dtype
-    ).eps * want.abs().nan_to_num(0)
-    equal = (got == want) | (got.isnan() & want.isnan())
-    bad = ~(equal | ((got.double() - want).abs() <= bound))
-    assert not bad.any(), [
-        (name, row.nonzero()[:3].tolist()) for name, row in zip(rows, bad, strict=True) if row.any()
-    ]
-
-
-@pytest.mark.parametrize("name", list(SUMS))
-def test_sums_of_exponentials(name: str) -> None:
-    for dtype, reverse in ((torch.float32, False), (torch.bfloat16, True)):
-        check_sums(SUMS[name], STEEP, dtype, reverse)
-
-
-@pytest.mark.parametrize("name", ["rows", "rows aligned"])
-def test_sums_of_rows_that_begin_behind_vectors(name: str) -> None:
-    """Chunks that sums do not hold are read again, as far behind their vectors."""
-    check_sums(replace(SUMS[name], align=4, shift=(1,)), STEEP, torch.float32, False)
-
-
-@pytest.mark.parametrize("name", ["rows", "rows aligned", "rows shared"])
-def test_ptx_of_sums(name: str) -> None:
-    some = {row: STEEP[row] for row in ("wide", "-inf before", "NaN inside")}
-    check_sums(
-        replace(SUMS[name], lines=1, length=32 * SUMS[name].chunk), some, torch.float32, False, machine=True
-    )
 
 
 @pytest.mark.parametrize(("shape", "dim"), [((64, 64), 1), ((40, 100), 1), ((64, 95), 0)], ids=str)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -14,13 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from made import case_result, measurement
-from rich.console import Console
 
 import tilefold.bench.cases as cases_room
 from tilefold import cli
-from tilefold.bench import display, suites
 from tilefold.bench import run as run_room
+from tilefold.bench import suites
 from tilefold.bench.results import read_results
 from tilefold.bench.timing import SLOW_US
 
@@ -465,39 +462,3 @@ def test_it_runs_without_rich_typer_and_matplotlib(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "host.json").read_text())["suite"] == "host"
-
-
-# ------------------------------------------------------------------------------------------------------ display
-
-
-def test_a_terminal_gets_a_table_a_bar_and_the_time_left() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=140)
-    shown = display.RichDisplay(console)
-    shown.say("peer torch: 9")
-    shown.warmed(1, 2)
-    shown.measured(case_result(measurement(131.0), measurement(140.0, "torch")), 1, 2)
-    shown.measured(case_result(measurement(9.5), shape=(4, 8)), 2, 2)
-    shown.close()
-    text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
-    for part in ("peer torch: 9", "getting ready", "measuring", "median us", "131.0", "left", "2/2", "0.980"):
-        assert part in text
-
-
-@pytest.mark.parametrize("width", [64, 80, 100, 160])
-def test_a_narrow_terminal_gets_fewer_columns_and_whole_times(width: int) -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
-    shown = display.RichDisplay(console)
-    shown.measured(case_result(measurement(131.25), measurement(140.5, "a reducer, ReLU apart")), 1, 1)
-    shown.close()
-    last = console.file.getvalue().split("\x1b[2K")[-1].splitlines()  # type: ignore[attr-defined]  # a StringIO
-    assert max(map(len, last)) <= width
-    text = "\n".join(last)
-    for part in ("sum dim1 1x2", "a reducer, ReLU apart", "median us", "131.2", "140.5"):
-        assert part in text
-    assert "…" not in text
-    assert ("Not shown at this width" in text) == (width < 160)
-
-
-def test_pipes_get_lines() -> None:
-    assert isinstance(display.new_display(), display.PlainDisplay)
-    assert display.left_text(125.9) == "2:05"

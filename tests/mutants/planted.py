@@ -84,7 +84,7 @@ MUTANTS = (
         "backends/triton/kernels/scan_prefixes.py",
         "if tl.reduce(near.to(tl.int32), None, both_bits) == 0:",
         "if tl.reduce(near.to(tl.int32), None, both_bits) < 0:",
-        ("tests/backends/test_scans.py::test_sums_of_exponentials[rows]",),
+        ("tests/backends/test_scan_sums.py::test_sums_of_exponentials[rows]",),
     ),
     Mutant(
         "positions of an aligned row count from the vector before it",

@@ -66,13 +66,15 @@ def parser() -> Parser:
     )
     made.add_argument("suite", nargs="?", type=names, metavar="SUITE",
         help="one of the suites below; or several, as scan,topk: compiled ahead together, one budget for all")  # fmt: skip
-    _add_selection(made.add_argument_group("what is measured"))
+    what = made.add_argument_group("what is measured")
+    _add_problems(what)
+    _add_selection(what)
     _add_measuring(made.add_argument_group("how it is measured"))
     _add_results(made.add_argument_group("what comes out"))
     return made
 
 
-def _add_selection(group: Any) -> None:
+def _add_problems(group: Any) -> None:
     add = group.add_argument
     add("--shapes", type=_shapes, metavar="MxN,...",
         help="these, of the suite or any others: what the suite has not becomes cases of its operations")  # fmt: skip
@@ -99,6 +101,10 @@ def _add_selection(group: Any) -> None:
         metavar="SHARE",
         help="of an answer of --monoid, beside rounding; 5e-5 without",
     )
+
+
+def _add_selection(group: Any) -> None:
+    add = group.add_argument
     add("--headline", action="store_true", help="the headline cases only")
     add(
         "--cases",

@@ -41,6 +41,13 @@ def parser() -> Parser:
         exit_codes={**EXIT_CODES, 1: "--fail-on found what it names, one line each on stderr"},
         notes=_NOTES,
     )
+    _add_launch(made)
+    _add_report(made)
+    return made
+
+
+def _add_launch(made: Parser) -> None:
+    """The kernel, its arguments, and the chip that it is compiled for."""
     add = made.add_argument
     add("kernel", nargs="?", metavar="FILE.py::kernel", help="the kernel; its file is imported")
     add("--arg", action="append", default=[], metavar="NAME=TYPE",
@@ -59,6 +66,11 @@ def parser() -> Parser:
         metavar="CHIP",
         help="sm_80, sm_90, sm_100, or a100, h200, b200 (default: sm_90)",
     )
+
+
+def _add_report(made: Parser) -> None:
+    """What is executed, shown and written."""
+    add = made.add_argument
     add("--program", type=numbers, action="append", metavar="X[,Y[,Z]]",
         help="execute this program, again for more; the first, a middle and the last without")  # fmt: skip
     add("--static", action="store_true", help="execute nothing")
@@ -80,7 +92,6 @@ def parser() -> Parser:
         metavar="FILE",
         help='write the reports there, or to the output for "-", instead of showing them',
     )
-    return made
 
 
 def diff_parser() -> Parser:

@@ -39,6 +39,9 @@ from tilefold.problem import Problem, in_results_order, inputs_apart
 # are neighbours in the results, and where they are not (docs/experiments/inputs-copied.md).
 COPIED_ROWS, COPIED = 4 << 20, 12 << 20
 
+# A launch whose programs, or clusters of them, hold whole rows.
+Held = Stage | Blocks | OffsetRows | Rings | Spans | Stripes
+
 KERNELS: dict[type, str] = {
     Stage: "map_rows",
     Blocks: "map_blocks",
@@ -93,50 +96,46 @@ def map_plan(problem: Problem, program: Program, results: Dtypes, device: Device
     buffers = tuple(Buffer(name, (size,), d) for name, d in zip(outputs, results, strict=True))
     if size == 0:
         return Plan("triton", (), buffers, (), guarantee, "nothing", "no elements")
-    # Every chip with clusters starts so many programs together, whatever its number of SMs.
-    cluster = min(device.cluster, PORTABLE) if guarantee == "batch_invariant" else device.cluster
     invariant = guarantee == "batch_invariant"
-    small = None if invariant else small_offset_stage(problem, program, results, device)
-    if small is not None:
-        return _held(problem, small, buffers, guarantee)
-    spans = spans_stage(problem, program, results, device, invariant)
-    if spans is not None:
-        return _held(problem, spans, buffers, guarantee)
-    odd = None if invariant else offset_stage(problem, program, results, device)
-    odd = odd or (None if invariant else unalike_stage(problem, program, results, device))
-    if odd is not None:
-        return _held(problem, odd, buffers, guarantee)
-    rings = None if invariant else rings_stage(problem, program, results, device)
-    if rings is not None:
-        return _held(problem, rings, buffers, guarantee)
-    stripes = None if invariant else stripes_stage(problem, program, results, device)
-    if stripes is not None:
-        return _held(problem, stripes, buffers, guarantee)
-    blocks = blocks_stage(problem, program, results, invariant, cluster)
-    if blocks is not None:
-        return _held(problem, blocks, buffers, guarantee)
-    whole = whole_stage(problem, program, results, invariant, cluster)
-    if whole is not None:
-        odd = None if invariant else offset_stage(problem, program, results, device, last=True)
-        return _held(problem, odd or whole, buffers, guarantee)
-    rings = None if invariant else last_rings(problem, program, results, device)
-    if rings is not None:
-        return _held(problem, rings, buffers, guarantee)
-    odd = None if invariant else unalike_stage(problem, program, results, device, last=True)
-    if odd is not None:
-        return _held(problem, odd, buffers, guarantee)
+    held = _invariant_stage if invariant else _free_stage
+    stage = held(problem, program, results, device)
+    if stage is not None:
+        return _held(problem, stage, buffers, guarantee)
     windows = windows_stage(problem, program, results, device.sms, invariant)
     if windows is not None:
         return _windowed(problem, program, windows, buffers, device, guarantee)
     return _folded_first(problem, program, results, device, guarantee)
 
 
-def _held(
-    problem: Problem,
-    stage: Stage | Blocks | OffsetRows | Rings | Spans | Stripes,
-    buffers: tuple[Buffer, ...],
-    guarantee: str,
-) -> Plan:
+def _invariant_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> Held | None:
+    """The launch that holds rows, the same for any number of rows; None where no program, nor a cluster, can hold one."""
+    # Every chip with clusters starts so many programs together, whatever its number of SMs.
+    cluster = min(device.cluster, PORTABLE)
+    return (
+        spans_stage(problem, program, results, device, True)
+        or blocks_stage(problem, program, results, True, cluster)
+        or whole_stage(problem, program, results, True, cluster)
+    )
+
+
+def _free_stage(problem: Problem, program: Program, results: Dtypes, device: Device) -> Held | None:
+    """The same where bits may depend on the number of rows: the first kind of launch, in this order, that fits."""
+    asked = problem, program, results
+    stage = (
+        small_offset_stage(*asked, device)
+        or spans_stage(*asked, device, False)
+        or offset_stage(*asked, device)
+        or unalike_stage(*asked, device)
+        or rings_stage(*asked, device)
+        or stripes_stage(*asked, device)
+        or blocks_stage(*asked, False, device.cluster)
+    )
+    if stage is None and (whole := whole_stage(*asked, False, device.cluster)) is not None:
+        return offset_stage(*asked, device, last=True) or whole
+    return stage or last_rings(*asked, device) or unalike_stage(*asked, device, last=True)
+
+
+def _held(problem: Problem, stage: Held, buffers: tuple[Buffer, ...], guarantee: str) -> Plan:
     """One launch: a program, or a cluster of them, holds whole rows."""
     kernel = KERNELS[type(stage)]
     launch = Launch(kernel, stage, names("input", len(problem.dtypes)), tuple(b.name for b in buffers))

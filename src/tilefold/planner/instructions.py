@@ -246,30 +246,15 @@ def _done(
     geometry: Geometry, stage: Stage, walk: Walk, pieces: Pieces, tile: Tile, work: Work, stores: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """How often a warp does each part of the work, and the features beside operations."""
-    masked = (pieces.head + pieces.tail * pieces.tail_runs) / tile.unroll  # in whole tiles
-    masked_tiles = (1 if pieces.head else 0) + pieces.tail
-    whole = float(pieces.full)
-    if stage.lanes == 1 and constant_length(stage, geometry.length, geometry.ragged > 0):  # nothing is masked
-        whole, masked, masked_tiles = math.ceil(geometry.length / stage.run) / tile.unroll, 0.0, 0
-    if stage.gathered:  # nothing either
-        whole, masked, masked_tiles = geometry.length / stage.run, 0.0, 0
+    whole, masked, masked_tiles = _walked(geometry, stage, pieces, tile)
     tiles = whole + masked
     loads = tile.masked_loads if walk.masks else tile.loads
-    ordered = tiles if stage.ordered else 0.0
-    passes = max(1, pieces.full + masked_tiles)
+    own, runs, meetings, ordered = _meetings(stage, tile, pieces.full, tiles, masked_tiles)
     first = min(1.0, tiles) if work.absorbs else 0.0
-    own = tile.states / tile.results - 1 + tile.rounds + math.log2(tile.warps)
-    meetings, runs = passes, 0.0
-    if stage.ordered:
-        if stage.shares:  # in tiles only a lane's own runs meet
-            meetings, ordered = min(1, pieces.full) + masked_tiles, float(masked_tiles + min(1, pieces.full))
-            runs = pieces.full * tile.states
-        own = (tile.rounds + math.log2(tile.warps)) * meetings + 1
-    own += tile.tile_rounds * passes * tile.states / tile.results
     done = (
         (tiles - first) * tile.elements,
         first * tile.elements,
-        max(0, passes - (first > 0)) * tile.states,
+        max(0, max(1, pieces.full + masked_tiles) - (first > 0)) * tile.states,
         (first > 0) * tile.states,
         runs + own * tile.results,
         tile.results,
@@ -299,6 +284,31 @@ def _done(
         stage.gathered,
         stage.gathered * whole * tile.elements,
     )
+
+
+def _walked(geometry: Geometry, stage: Stage, pieces: Pieces, tile: Tile) -> tuple[float, float, int]:
+    """Tiles without a mask; elements under masks, in whole tiles; tiles with a mask."""
+    if stage.gathered:  # nothing is masked
+        return geometry.length / stage.run, 0.0, 0
+    if stage.lanes == 1 and constant_length(stage, geometry.length, geometry.ragged > 0):  # nothing either
+        return math.ceil(geometry.length / stage.run) / tile.unroll, 0.0, 0
+    masked = (pieces.head + pieces.tail * pieces.tail_runs) / tile.unroll
+    return float(pieces.full), masked, (1 if pieces.head else 0) + pieces.tail
+
+
+def _meetings(
+    stage: Stage, tile: Tile, full: int, tiles: float, masked_tiles: int
+) -> tuple[float, float, float, float]:
+    """Meetings of a result's states, and of a lane's own runs; how often lanes meet, and how often in the elements' order."""
+    passes = max(1, full + masked_tiles)
+    meetings, runs, ordered = float(passes), 0.0, tiles if stage.ordered else 0.0
+    if stage.ordered and stage.shares:  # in tiles only a lane's own runs meet
+        meetings = ordered = float(min(1, full) + masked_tiles)
+        runs = full * tile.states
+    own = tile.states / tile.results - 1 + tile.rounds + math.log2(tile.warps)
+    if stage.ordered:
+        own = (tile.rounds + math.log2(tile.warps)) * meetings + 1
+    return own + tile.tile_rounds * passes * tile.states / tile.results, runs, meetings, ordered
 
 
 REGISTERS = (

@@ -147,34 +147,27 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
     """The tile by the length of a row; parts where there are too few rows for the chip."""
     dtype, (along,) = problem.dtypes[0], problem.reduced_dims
     itemsize, step, rows = dtype.itemsize, along.strides[0], problem.outputs
-    columns = step != 1 and any(d.strides[0] == 1 for d in problem.output_dims[-1:])
-    columns = columns and k * math.ceil(along.size / COLUMN_PART) <= ENTRIES
-    whole = _whole_columns(problem, k, largest, device) if columns else None
-    if whole is not None:
+    columns = _by_columns(problem, k)
+    if columns and (whole := _whole_columns(problem, k, largest, device)) is not None:
         return whole
     run = min(16 // itemsize, 16) if step == 1 else 2
     align = step == 1 and not _is_aligned(problem, run)
     span = along.size + (run - 1) * align
-    splits, part = 1, span
-    vectors = math.ceil(span / run)
-    direct = vectors <= 2 * k
-    if not direct:
-        splits, part = _parts(rows, span, run, k, device, columns)
-        vectors = math.ceil(part / run)
+    direct = math.ceil(span / run) <= 2 * k
+    splits, part = (1, span) if direct else _parts(rows, span, run, k, device, columns)
+    vectors = math.ceil(part / run)
     rows_each, lanes, warps = _shares(rows, part * itemsize, device)
     if columns:  # results are neighbours in memory
         rows_each, lanes, warps = (16 if k <= 16 and itemsize < 8 else 8), min(power_above(vectors), WARP), 4
+    elif direct:
+        lanes = max(1, power_above(vectors * run) // HELD[_pack(dtype, part)])
+        rows_each, lanes, warps = max(1, WARP // lanes), min(lanes, power_above(vectors)), 1
     if direct:
-        if not columns:
-            lanes = max(1, power_above(vectors * run) // HELD[_pack(dtype, part)])
-            rows_each, warps = max(1, WARP // lanes), 1
-        lanes = min(lanes, power_above(vectors))
-        unroll, turns = power_above(math.ceil(vectors / lanes)), 1
+        unroll = power_above(math.ceil(vectors / lanes))
+    elif columns:  # entries of 64 bits take two registers
+        unroll = max(1, min(COLUMN_UNROLL // (2 if itemsize == 8 else 1), power_above(vectors) // lanes))
     else:
         unroll = _unroll(k, vectors, run, lanes, part)
-        if columns:  # entries of 64 bits take two registers
-            unroll = max(1, min(COLUMN_UNROLL // (2 if itemsize == 8 else 1), power_above(vectors) // lanes))
-        turns = math.ceil(vectors / (lanes * unroll))
     return Selection(
         k=k,
         largest=largest,
@@ -182,7 +175,7 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
         lanes=lanes,
         unroll=unroll,
         run=run,
-        turns=turns,
+        turns=1 if direct else math.ceil(vectors / (lanes * unroll)),
         splits=splits,
         part=part,
         num_warps=warps,
@@ -192,6 +185,14 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
         align=align,
         evict_first=problem.bytes_read < CACHED,
     )
+
+
+def _by_columns(problem: Problem, k: int) -> bool:
+    """Whether neighbours in memory are of neighbouring rows, and their parts' best elements are few enough to be gathered."""
+    (along,) = problem.reduced_dims
+    neighbours = any(d.strides[0] == 1 for d in problem.output_dims[-1:])
+    few = k * math.ceil(along.size / COLUMN_PART) <= ENTRIES
+    return along.strides[0] != 1 and neighbours and few
 
 
 def _whole_columns(problem: Problem, k: int, largest: bool, device: Device) -> Selection | None:

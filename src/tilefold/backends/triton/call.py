@@ -100,18 +100,41 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
         problem = problem_of_states(problem, program, first)
     elif stage.apart:
         problem = first_problem(problem, stage.apart, program.algebra.index)
-    *outer, last = problem.output_dims or (Dim("map", 1, (0,) * len(problem.dtypes)),)
-    *deep, inner = problem.reduced_dims or (Dim("reduce", 1, (0,) * len(problem.dtypes)),)
-    length = problem.length
-    chunk = chunk_of(stage, length, problem.ragged > 0)
-    whole = (
-        stage.align > 1 or stage.shift > 0 or stage.gathered
-    )  # vectors from the one in which the first element lies
-    before = [r if whole and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
+    *outer, last = output_dims(problem)
     places = problem.outputs if stage.flat else last.size + stage.shift
     output_blocks = math.ceil(places / stage.block_outputs)
+    programs = (1 if stage.flat else math.prod(d.size for d in outer)) * output_blocks * stage.splits
+    grid = launchable(programs, problem.outputs, "reduce", "fold")
     results = partial_dtypes(program) if to_partials else program.outputs
-    arguments = (
+    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
+    return Call(
+        kernel=step.kernel,
+        source=emit(program, index=index, from_partials=from_partials, interpret=interpret),
+        arguments=_arguments(problem, stage, results, output_blocks, interpret),
+        constants=tuple(_constants(problem, step, places).items()),
+        grid=grid,
+        num_warps=stage.num_warps,
+        num_stages=stage.num_stages,
+        dependent=step.early,
+    )
+
+
+def output_dims(problem: Problem) -> Sequence[Dim]:
+    """The output dims; of one result a dim of size 1."""
+    return problem.output_dims or (Dim("map", 1, (0,) * len(problem.dtypes)),)
+
+
+def _arguments(
+    problem: Problem, stage: Stage, results: Sequence[torch.dtype], output_blocks: int, interpret: bool
+) -> tuple[Any, ...]:
+    """The arguments in the order of the kernels' parameters."""
+    *outer, last = output_dims(problem)
+    *deep, inner = problem.reduced_dims or (Dim("reduce", 1, (0,) * len(problem.dtypes)),)
+    length = problem.length
+    # Vectors are read from the one in which the first element lies.
+    whole = stage.align > 1 or stage.shift > 0 or stage.gathered
+    before = [r if whole and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
+    return (
         tuple(
             (Pointer(dtype, 16 if whole else problem.aligned[i], before[i]), before[i] // dtype.itemsize - stage.shift,
              tuple(d.strides[i] for d in outer), last.strides[i], tuple(d.strides[i] for d in deep), inner.strides[i])
@@ -128,26 +151,12 @@ def fold_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
         last.size,
         inner.size,
         length,
-        chunk,
+        chunk_of(stage, length, problem.ragged > 0),
         stage.splits,
         output_blocks,
         problem.ragged,
         problem.outputs,
     )  # fmt: skip
-    programs = (1 if stage.flat else math.prod(d.size for d in outer)) * output_blocks * stage.splits
-    grid = launchable(programs, problem.outputs, "reduce", "fold")
-    constants = _constants(problem, step, length, places)
-    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
-    return Call(
-        kernel=step.kernel,
-        source=emit(program, index=index, from_partials=from_partials, interpret=interpret),
-        arguments=arguments,
-        constants=tuple(constants.items()),
-        grid=grid,
-        num_warps=stage.num_warps,
-        num_stages=stage.num_stages,
-        dependent=step.early,
-    )
 
 
 def _outer_sizes(outer: Sequence[Dim], last: Dim, stage: Stage) -> tuple[Any, ...]:
@@ -158,30 +167,53 @@ def _outer_sizes(outer: Sequence[Dim], last: Dim, stage: Stage) -> tuple[Any, ..
     return tuple((n, math.prod(sizes[i + 1 :])) for i, n in enumerate(sizes[:-1]))
 
 
-def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict[str, Any]:
+def _constants(problem: Problem, step: Launch, places: int) -> dict[str, Any]:
     """`places` is how many results are walked, those before the first one too."""
     stage: Stage = step.settings
+    length, ragged = problem.length, problem.ragged > 0
     if stage.gathered:
         return _gathered_constants(problem, step, length)
+    shared = _shared_constants(problem, step, places)
+    known = constant_length(stage, length, ragged) and len(problem.reduced_dims) == 2
+    deep, inner = (d.size for d in problem.reduced_dims) if known else (0, 0)
+    if stage.ordered:
+        return shared | {
+            "LEVELS": stage.run.bit_length() - 1,
+            "SHARES": stage.shares and shared["HAS_FULL"] > 0,
+        }
+    return shared | {
+        "PREFETCH": stage.prefetch,
+        "STAGES": stage.num_stages,
+        "USE_ABSORB": stage.absorb,
+        "IN_ORDER": stage.in_order,
+        "TAIL_ONCE": has_one_tail(stage, length, ragged),
+        "RAGGED": shared["VECTOR"] if ragged else 0,
+        "DEEP": deep,
+        "FOLDED": inner,
+        "OVER": _own(problem, stage),
+    }
+
+
+def _shared_constants(problem: Problem, step: Launch, places: int) -> dict[str, Any]:
+    """The constants that the kernels of folds have in common."""
+    stage: Stage = step.settings
+    length, ragged = problem.length, problem.ragged > 0
     vector = VECTOR_BYTES // max(d.itemsize for d in problem.dtypes)
     if stage.shift:
         places = math.ceil(places / vector) * vector
-    ragged = problem.ragged > 0
     head, has_full, tail = edges(stage, length, ragged)
     inner_steps = problem.reduced_dims[-1].strides if problem.reduced_dims else (0,)
-    shared = {
+    return {
         "BLOCK_OUTPUTS": stage.block_outputs,
         "LANES": stage.lanes,
         "SPLIT": stage.splits > 1,
         "SPLITS_FIRST": max(inner_steps) == 1 or stage.block_outputs == 1,
-        "WIDE": _reach(problem) + 2 * stage.step + stage.align
-        > NARROW,  # loops look a tile or two beyond the end
+        # Loops look a tile or two beyond the end.
+        "WIDE": _reach(problem) + 2 * stage.step + stage.align > NARROW,
         "PARTIAL": step.writes[0].startswith("partial"),
         "WAIT": step.early,
         "RELEASE": step.releases,
         "EVICT": "evict_first" if stage.evict_first else "",
-    }
-    shared |= {
         "RUN": stage.run,
         "UNROLL": stage.unroll,
         "MASK_OUTPUTS": places % stage.block_outputs != 0,
@@ -193,21 +225,6 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
         "FLAT": stage.flat,
         "SHIFT": stage.shift,
         "VECTOR": vector,
-    }
-    known = constant_length(stage, length, ragged) and len(problem.reduced_dims) == 2
-    deep, inner = (d.size for d in problem.reduced_dims) if known else (0, 0)
-    if stage.ordered:
-        return shared | {"LEVELS": stage.run.bit_length() - 1, "SHARES": stage.shares and has_full > 0}
-    return shared | {
-        "PREFETCH": stage.prefetch,
-        "STAGES": stage.num_stages,
-        "USE_ABSORB": stage.absorb,
-        "IN_ORDER": stage.in_order,
-        "TAIL_ONCE": has_one_tail(stage, length, ragged),
-        "RAGGED": vector if ragged else 0,
-        "DEEP": deep,
-        "FOLDED": inner,
-        "OVER": _own(problem, stage),
     }
 
 

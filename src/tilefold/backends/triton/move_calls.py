@@ -30,14 +30,31 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
         move.row_blocks,
         move.column_blocks,
     )
-    constants = {
+    call = "transpose" if computation is None else "a copy of an input"
+    elements = move.places * move.rows.size * move.columns.size * move.kept
+    programs = launchable(move.programs, elements, call, "transpose" if computation is None else "pass")
+    return Call(
+        kernel=step.kernel,
+        source="",
+        arguments=arguments,
+        constants=tuple(_constants(move).items()),
+        grid=move.row_blocks if move.spread else programs,
+        num_warps=move.num_warps,
+        num_stages=1,
+        dependent=False,
+        across=(move.column_blocks, move.places) if move.spread else (1, 1),
+    )
+
+
+def _constants(move: Move) -> dict[str, Any]:
+    return {
         "BLOCK_M": move.block_rows,
         "BLOCK_N": move.block_columns,
         "SPREAD": move.spread,
         "GROUP": move.group,
         "MASK_M": move.rows.size % move.block_rows != 0,
         "MASK_N": move.columns.size % move.block_columns != 0,
-        "OUTER": bool(outer),
+        "OUTER": bool(move.outer),
         "WIDE": move.wide,
         "KEEP": "evict_last" if move.keep else "",
         "LOADS": move.loads_along,
@@ -46,17 +63,3 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
         "KEPT": move.kept,
         "SLOTS": power_above(move.kept),
     }
-    call = "transpose" if computation is None else "a copy of an input"
-    elements = move.places * move.rows.size * move.columns.size * move.kept
-    programs = launchable(move.programs, elements, call, "transpose" if computation is None else "pass")
-    return Call(
-        kernel=step.kernel,
-        source="",
-        arguments=arguments,
-        constants=tuple(constants.items()),
-        grid=move.row_blocks if move.spread else programs,
-        num_warps=move.num_warps,
-        num_stages=1,
-        dependent=False,
-        across=(move.column_blocks, move.places) if move.spread else (1, 1),
-    )

@@ -10,7 +10,7 @@ import torch
 
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
-from tilefold.backends.triton.call import Call, Pointer, launchable
+from tilefold.backends.triton.call import Call, Pointer, launchable, output_dims
 from tilefold.backends.triton.emit import emit, emit_sums
 from tilefold.backends.triton.words import TL_DTYPES
 from tilefold.planner.folds import NARROW
@@ -24,15 +24,44 @@ from tilefold.problem import Dim, Problem
 def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, interpret: bool) -> Call:
     """Arguments and constants of one launch of a scan. Pointers stand as `Pointer` until launch."""
     tile: ScanTile = step.settings
-    work, declared = tile.work, program.state
+    declared = program.state
+    program = scan_program(program, tile.work, problem.length)
+    _, blocks = line_blocks(problem, tile)
+    programs = blocks * max(1, tile.shares)
+    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
+    source = emit(program, index=index, interpret=interpret)
+    return Call(
+        kernel=step.kernel,
+        source="\n\n".join(
+            [source, emit_states(program, interpret, tile.pause), *_sums_of(tile, program, interpret)]
+        ),
+        arguments=_arguments(tile, problem, program.outputs, declared, plan.guarantee, interpret),
+        constants=tuple(_constants(tile, problem, program, interpret).items()),
+        grid=launchable(programs, problem.outputs, "scan", "scan"),
+        num_warps=tile.num_warps,
+        num_stages=1,
+        dependent=False,
+        registers=tile.registers,
+    )
+
+
+def _arguments(
+    tile: ScanTile,
+    problem: Problem,
+    outputs: Sequence[torch.dtype],
+    state: Sequence[torch.dtype],
+    guarantee: str,
+    interpret: bool,
+) -> tuple[Any, ...]:
+    """The arguments in the order of the kernels' parameters. `state`: the dtypes in which states are given and kept."""
+    work = tile.work
     (scanned,) = problem.reduced_dims
-    program = scan_program(program, work, scanned.size)
-    *outer, last = problem.output_dims or (Dim("map", 1, (0,) * len(problem.dtypes)),)
+    *outer, last = output_dims(problem)
     along, blocks = line_blocks(problem, tile)
     # States lie in the rows' order, which is the results' without the scanned dim.
     states = _state_steps([*outer, last], scanned)
     # A row by itself is read in no wider vectors than one among others: they decide who meets whom.
-    rows = [*outer, last] if tile.by_rows and plan.guarantee == "batch_invariant" else []
+    rows = [*outer, last] if tile.by_rows and guarantee == "batch_invariant" else []
     # Pointers are to the vectors in which the first elements lie, but for the interpreter, which is given tensors.
     before = [r if tile.shift and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
     aligned = [VECTOR_BYTES if tile.shift else a for a in problem.aligned]
@@ -45,33 +74,17 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
         )
         for i, dtype in enumerate(problem.dtypes)
     )
-    inits = tuple((Pointer(dtype, 1), states[:-1], states[-1]) for dtype in declared) * work.init
+    inits = tuple((Pointer(dtype, 1), states[:-1], states[-1]) for dtype in state) * work.init
     results = tuple(
-        Pointer(dtype, math.gcd(16, *(d.output * dtype.itemsize for d in rows))) for dtype in program.outputs
+        Pointer(dtype, math.gcd(16, *(d.output * dtype.itemsize for d in rows))) for dtype in outputs
     )
-    kept = tuple(Pointer(dtype, 16) for dtype in declared) * work.state
+    kept = tuple(Pointer(dtype, 16) for dtype in state) * work.state
     shared = (Pointer(torch.int64, 16),) if tile.shares else ()
-    arguments = (
+    return (
         inputs, inits, results, kept, *shared, tuple(d.output for d in outer), last.output, scanned.output, states[:-1],
         states[-1], tuple(d.size for d in outer), last.size, scanned.size, along,
         *((blocks, tile.shares) if tile.shares else ()),
     )  # fmt: skip
-    programs = blocks * max(1, tile.shares)
-    index = program.lift.input_dtypes[-1] if program.algebra.index else torch.int32
-    source = emit(program, index=index, interpret=interpret)
-    return Call(
-        kernel=step.kernel,
-        source="\n\n".join(
-            [source, emit_states(program, interpret, tile.pause), *_sums_of(tile, program, interpret)]
-        ),
-        arguments=arguments,
-        constants=tuple(_constants(tile, problem, program, last.size, interpret).items()),
-        grid=launchable(programs, problem.outputs, "scan", "scan"),
-        num_warps=tile.num_warps,
-        num_stages=1,
-        dependent=False,
-        registers=tile.registers,
-    )
 
 
 def _state_steps(lines: Sequence[Dim], scanned: Dim) -> tuple[int, ...]:
@@ -81,9 +94,8 @@ def _state_steps(lines: Sequence[Dim], scanned: Dim) -> tuple[int, ...]:
     return tuple(d.output if d.output < scanned.output else d.output // scanned.size for d in lines)
 
 
-def _constants(
-    tile: ScanTile, problem: Problem, program: Program, lines: int, interpret: bool
-) -> dict[str, Any]:
+def _constants(tile: ScanTile, problem: Problem, program: Program, interpret: bool) -> dict[str, Any]:
+    lines = output_dims(problem)[-1].size
     work, length, none = tile.work, problem.length, (0,) * len(problem.dtypes)
     shared = {
         "LINES": tile.lines,

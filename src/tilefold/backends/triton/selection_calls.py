@@ -23,13 +23,12 @@ def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any,
     (along,) = problem.reduced_dims
     before = problem.residues[0] if settings.align and not interpret else 0
     dtype = problem.dtypes[0]
-    partial = "output0" not in step.writes
     aligned = dtype.itemsize if settings.scattered else problem.aligned[0]
     x = Pointer(dtype, 16 if settings.align else aligned, before)
     rows = problem.outputs
     arguments = (
         x,
-        tuple(Pointer(d, 16) for d in ((torch.int64 if partial else dtype), torch.int64)),
+        tuple(Pointer(d, 16) for d in ((torch.int64 if _to_partials(step) else dtype), torch.int64)),
         before // dtype.itemsize,
         *_walks(problem),
         along.strides[0],
@@ -39,7 +38,20 @@ def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any,
         settings.part,
         settings.splits,
     )
-    constants = {
+    constants = _constants(step, problem, interpret)
+    grid = launchable(math.ceil(rows / settings.rows) * settings.splits, rows, "topk", "take")
+    return Call(step.kernel, "", arguments, tuple(constants.items()), grid, settings.num_warps, 1, step.early)
+
+
+def _to_partials(step: Launch) -> bool:
+    """Whether what is stored are parts' best elements, not results."""
+    return "output0" not in step.writes
+
+
+def _constants(step: Launch, problem: Problem, interpret: bool) -> dict[str, Any]:
+    settings: Selection = step.settings
+    (along,) = problem.reduced_dims
+    return {
         "K": settings.k,
         "SLOTS": power_above(settings.k),
         "ROWS": settings.rows,
@@ -58,13 +70,11 @@ def selection_call(step: Launch, plan: Plan, problem: Problem, computation: Any,
         "VECTORS": along.strides[0] == 1,
         "EDGES": along.strides[0] == 1 and (settings.align or along.size % settings.run != 0),
         "WIDE": reaches_far(problem, settings),
-        "PARTIAL": partial,
+        "PARTIAL": _to_partials(step),
         "AT_ONCE": settings.turns * settings.unroll * settings.run <= AT_ONCE,
         "EVICT": "evict_first" if settings.evict_first and settings.direct else "",
         "RELEASE": step.releases,
     }
-    grid = launchable(math.ceil(rows / settings.rows) * settings.splits, rows, "topk", "take")
-    return Call(step.kernel, "", arguments, tuple(constants.items()), grid, settings.num_warps, 1, step.early)
 
 
 def _partials_call(step: Launch, problem: Problem) -> Call:

@@ -54,10 +54,8 @@ def _expression(names: Names, instruction: Instruction, kind: str) -> str | None
     sources, width = instruction.operands[1:], bits_of(kind)
     values = [names.value(s, f"u{width}") for s in sources]
     if instruction.name in _CALLS:
-        if opcode == "shf":
-            low, high, by = (names.value(s, "b32") for s in sources)
-            return f"{_CALLS[instruction.name]}({low}, {high}, {by})"
-        return f"{_CALLS[instruction.name]}({', '.join(values)})"
+        given = [names.value(s, "b32") for s in sources] if opcode == "shf" else values
+        return f"{_CALLS[instruction.name]}({', '.join(given)})"
     if opcode == "add" and len(words) == 1 and isinstance(sources[1], Immediate) and sources[1].value < 0:
         return f"{values[0]} - {-sources[1].value}"
     if opcode in _SIGNS and len(words) == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,9 @@ _TWO: dict[str, Function] = {
     "add": np.add, "sub": np.subtract, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "min": np.minimum, "max": np.maximum,
 }  # fmt: skip
+_ONE: dict[str, Function] = {
+    "not": np.invert, "neg": lambda a: np.zeros_like(a) - a, "abs": np.abs, "cnot": lambda a: (a == 0).astype(a.dtype),
+}  # fmt: skip
 
 
 def bind(binder: Binder, instruction: Instruction) -> Step | None:
@@ -28,7 +32,6 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
     kind = TYPES.get(last)
     if kind is None or kind.floating:
         return None
-    function: Function | None = None
     if opcode in _TWO and not set(instruction.modifiers) & {"cc", "sat", "relu"}:
         return binder.pure(instruction, _TWO[opcode], (kind, kind), kind)
     if opcode in ("min", "max") and "relu" in instruction.modifiers:
@@ -36,17 +39,12 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
     if opcode in ("mul", "mad"):
         return _multiply(binder, instruction, kind)
     if opcode in ("shl", "shr"):
-        function = _shift(opcode, kind)
-        return binder.pure(instruction, function, (kind, U32), kind)
+        return binder.pure(instruction, _shift(opcode, kind), (kind, U32), kind)
     if opcode in ("div", "rem"):
         function = _divide if opcode == "div" else _remainder
         return binder.pure(instruction, function, (kind, kind), kind)
-    if opcode in ("not", "cnot", "neg", "abs"):
-        functions: dict[str, Function] = {
-            "not": np.invert, "neg": lambda a: np.zeros_like(a) - a, "abs": np.abs,
-            "cnot": lambda a: (a == 0).astype(a.dtype),
-        }  # fmt: skip
-        return binder.pure(instruction, functions[opcode], (kind,), kind)
+    if opcode in _ONE:
+        return binder.pure(instruction, _ONE[opcode], (kind,), kind)
     if opcode in ("popc", "clz", "brev", "bfind"):
         return _bits(binder, instruction, kind)
     if opcode == "bfe":
@@ -58,18 +56,7 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
     if opcode == "shf":
         return binder.pure(instruction, _funnel(instruction), (U32, U32, U32), U32)
     if opcode == "lop3":
-        table = instruction.operands[4]
-        if not isinstance(table, Immediate) or len(instruction.operands) != 5:
-            raise unknown(instruction)
-        kept = Instruction(
-            opcode,
-            instruction.modifiers,
-            instruction.operands[:4],
-            None,
-            instruction.line,
-            instruction.location,
-        )
-        return binder.pure(kept, _table(table.value), (U32, U32, U32), U32)
+        return _logic(binder, instruction)
     return None
 
 
@@ -237,6 +224,15 @@ def _funnel(instruction: Instruction) -> Function:
         return (moved & np.uint64(0xFFFFFFFF)).astype(np.uint32)
 
     return funnel
+
+
+def _logic(binder: Binder, instruction: Instruction) -> Step:
+    """`lop3`, whose last operand is a table: what remains is a function of three numbers."""
+    table = instruction.operands[4]
+    if not isinstance(table, Immediate) or len(instruction.operands) != 5:
+        raise unknown(instruction)
+    three = replace(instruction, operands=instruction.operands[:4], guard=None)
+    return binder.pure(three, _table(table.value), (U32, U32, U32), U32)
 
 
 def _table(table: int) -> Function:

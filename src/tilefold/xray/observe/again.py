@@ -16,6 +16,7 @@ _LEAST = 1024  # bytes from which a second reading is worth a word
 _MOST = 0.9  # of a line's bytes that another line has read
 _NOWHERE = np.iinfo(np.int64).max
 _HELD = 64  # registers of a thread that a tile may take, of 255, to be kept instead
+_SHIFTED = "nothing to do: the two windows overlap and are not the same; L1 may have what both hold"
 
 
 def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
@@ -34,8 +35,8 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
         if before is None and times < 2:
             continue
         name, _ = execution.named(int(once[0]) * 4)
-        size, threads = len(once) * 4, 32 * report.num_warps
-        registers = -(-size // (4 * threads))
+        size = len(once) * 4
+        registers = -(-size // (4 * 32 * report.num_warps))
         again = (
             f"line {before[1]} has read before"
             if before is not None
@@ -43,29 +44,31 @@ def read_again(report: Report, evidence: Evidence) -> Iterator[Observation]:
         )
         room = registers_a_thread(report) - report.resources.registers
         kept = registers <= min(_HELD, room)
-        fits = f"they are {registers} registers a thread"
-        rounds = 1 if before is None else read[before][2]
-        whole = f" of all {size} bytes (one round instead of {rounds})" if rounds > 1 else ""
-        change = (
-            f"keep the tile{whole}: {fits}"
-            if kept
-            else f"make one pass of it (a running fold, as online softmax or Welford's), or keep the tile in more threads: "
-            f"{fits} now"
-        )
         # A window beside another: a tile that is kept cannot be shifted from thread to thread.
         shifted = before is not None and _shifted(place, before, evidence, program)
-        if shifted:
-            change = "nothing to do: the two windows overlap and are not the same; L1 may have what both hold"
+        rounds = 1 if before is None else read[before][2]
         yield Observation(
             "read-again",
             "warning" if kept and not shifted else "note",
             *place,
             f"{size} bytes of {name} are read that {again}, in program {execution.programs[program]}",
             "a load that stands in the source twice is done twice: the compiler does not keep tiles, and L1 may not either",
-            change,
+            _SHIFTED if shifted else _change(size, registers, rounds, kept),
             bytes_at_stake=size * (1 if before is not None else times - 1),
             numbers=(("bytes", size), ("registers", registers)),
         )
+
+
+def _change(size: int, registers: int, rounds: int, kept: bool) -> str:
+    """What to do about bytes that were read before, in so many rounds of a loop."""
+    fits = f"they are {registers} registers a thread"
+    whole = f" of all {size} bytes (one round instead of {rounds})" if rounds > 1 else ""
+    if kept:
+        return f"keep the tile{whole}: {fits}"
+    return (
+        "make one pass of it (a running fold, as online softmax or Welford's), or keep the tile in more threads: "
+        f"{fits} now"
+    )
 
 
 def _shifted(place: tuple[str, int], before: tuple[str, int], evidence: Evidence, program: int) -> bool:

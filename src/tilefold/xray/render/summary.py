@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilefold.xray.render import words
-from tilefold.xray.report.model import Line, Report
+from tilefold.xray.report.model import Line, Report, Roofline
 
 
 def summary(report: Report) -> Iterator[tuple[str, str]]:
@@ -43,15 +43,19 @@ def summary(report: Report) -> Iterator[tuple[str, str]]:
         "memory",
         f"{words.size(asked / n)} asked for, {words.size(moved / n)} moved{spare}{shared}{conflicts}",
     )
-    if (line := report.roofline) is not None:
-        yield (
-            "grid",
-            f"{words.size(line.bytes_once)} each byte once, {words.size(line.bytes_moved)} asked of L2, "
-            f"{words.count(line.flops)} operations in {words.plural(line.programs, 'program')} on "
-            f"{words.plural(line.sms, 'SM')} ({words.waves(line.waves)}): {words.duration(line.memory_us)} of memory, "
-            f"{words.duration(line.l2_us)} of L2, "
-            f"{words.duration(line.compute_us)} of {line.units}, {line.bound} bound",
-        )
+    if report.roofline is not None:
+        yield "grid", _grid(report.roofline)
+
+
+def _grid(line: Roofline) -> str:
+    """What the whole launch moves and computes, and what bounds it."""
+    return (
+        f"{words.size(line.bytes_once)} each byte once, {words.size(line.bytes_moved)} asked of L2, "
+        f"{words.count(line.flops)} operations in {words.plural(line.programs, 'program')} on "
+        f"{words.plural(line.sms, 'SM')} ({words.waves(line.waves)}): {words.duration(line.memory_us)} of memory, "
+        f"{words.duration(line.l2_us)} of L2, "
+        f"{words.duration(line.compute_us)} of {line.units}, {line.bound} bound"
+    )
 
 
 def differs(first: Report, second: Report) -> bool:

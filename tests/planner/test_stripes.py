@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from held_rows import check
+from planner.held_rows import check
 from tilefold import monoids
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.lower import calls_of

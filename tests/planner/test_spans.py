@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from held_rows import check
+from planner.held_rows import check
 from tilefold import monoids
 from tilefold.contract.row import make_row_map
 from tilefold.functional.normalized import _norms, _shares

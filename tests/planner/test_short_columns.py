@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tilefold as tf
-from held_rows import check
+from planner.held_rows import check
 from tilefold import monoids
 from tilefold.contract.row import make_row_map
 from tilefold.functional.normalized import _shares

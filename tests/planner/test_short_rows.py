@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tilefold as tf
-from held_rows import check
+from planner.held_rows import check
 from tilefold.contract.row import make_row_map
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import kept

@@ -22,7 +22,7 @@ from tilefold.contract.operands import canonical_product
 from tilefold.contract.plan import Asked, Candidate, Finish, Sizes, Tile
 from tilefold.planner.device import H200, Device
 
-sys.path[:0] = [str(Path(__file__).parent.parent / "benchmarks")]
+sys.path[:0] = [str(Path(__file__).parents[2] / "benchmarks")]
 import fit_products  # noqa: E402  # lives in benchmarks/
 import sample_products  # noqa: E402
 import tune_products  # noqa: E402
