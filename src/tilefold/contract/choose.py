@@ -148,15 +148,12 @@ def as_timed(fold: Plan, product: Plan | Candidate, itemsize: int, device: Devic
 
 INVARIANT_ROWS = 64  # for so many rows "batch_invariant" plans, whatever there are
 PARTIAL_BYTES = 64 << 20  # of partial products: more than the L2 keeps pays twice
-# How many times as fast cuBLAS is expected to be where it is taken: its times scatter, some are 1.6 times what is expected
-# (docs/experiments/products-drawn.md).
-CUBLAS_GAIN = 1.1
 
 
 @kept_outside_modes(4096)
 def _chosen(sizes: Sizes, asked: Asked, device: Device) -> Candidate:
     plans = candidates(sizes, asked, device, costs_of(device))
-    best = min(plans, key=lambda p: p.time_us * (CUBLAS_GAIN if p.strategy == "cublas" else 1.0))
+    best = min(plans, key=lambda p: p.time_us)
     if device != NOMINAL:
         best = tuned_plan(sizes, asked, device, best) or best
     return replace(best, reason=_reason(best, plans, sizes))
