@@ -27,6 +27,7 @@ NOTHING = Costs(
     core_gb_per_s=FAST, l2_gb_per_s=FAST, core_tflops=FAST, mma_tflops=FAST, vector_tflops=FAST,
     vector_warp_tflops=FAST, few=0, wgmma_us=0, mma_us=0, unhidden=0, partial_gb_per_s=FAST, finish_gb_per_s=FAST,
     meet_us=0, cublas_us=0, cublas_tflops=FAST, cublas_loose=1, cublas_narrow=1, cublas_deep_us=0, cublas_memory=1,
+    results_gb_per_s=FAST, results_odd=1, loads_at_once=FAST,
 )  # fmt: skip
 BF16 = Asked(torch.bfloat16)
 TILE = Tile(16, 16, 64, 1, 4)
@@ -104,6 +105,24 @@ def test_elements_that_are_loaded_one_by_one_take_their_time_in_every_step() -> 
     for loose, times in (((False, False), 0), ((False, True), 32), ((True, True), 64)):
         got = cost(plan, Sizes(16, 16, 640, 1, 2, loose), element_us=1.0)
         assert got == pytest.approx(10 * times, abs=1e-6)
+
+
+def test_a_thread_waits_once_for_so_many_elements_that_it_loads_one_by_one() -> None:
+    """32 elements of b and 32 of a by each of 32 threads, in ten steps; the first step's way is counted besides."""
+    plan, sizes = Candidate("whole", TILE), Sizes(16, 16, 640, 1, 2, (True, True))
+    waits = {
+        at_once: cost(plan, sizes, latency_us=1.0, loads_at_once=at_once) for at_once in (16.0, 64.0, 128.0)
+    }
+    assert waits == {16.0: pytest.approx(41.0), 64.0: pytest.approx(11.0), 128.0: pytest.approx(11.0)}
+
+
+def test_results_of_one_launch_take_their_bytes_over_the_bandwidth() -> None:
+    """1000 x 1000 of two bytes, at 100 GB/s 20 us; rows of 1001 elements begin between vectors; cuBLAS writes them, too."""
+    whole, numbers = Candidate("whole", TILE), {"results_gb_per_s": 100.0, "results_odd": 3.0}
+    assert cost(whole, Sizes(1000, 1000, 64, 1, 2), **numbers) == pytest.approx(20.0, rel=1e-5)
+    assert cost(whole, Sizes(1000, 1001, 64, 1, 2), **numbers) == pytest.approx(3 * 20.02, rel=1e-5)
+    assert cost(Candidate("cublas"), Sizes(1000, 1000, 64, 1, 2), **numbers) == pytest.approx(20.0, rel=1e-4)
+    assert cost(split(2), Sizes(1000, 1001, 128, 1, 2), **numbers) == pytest.approx(0.0, abs=1e-3)
 
 
 @pytest.mark.parametrize(

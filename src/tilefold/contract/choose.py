@@ -148,9 +148,6 @@ def as_timed(fold: Plan, product: Plan | Candidate, itemsize: int, device: Devic
 
 INVARIANT_ROWS = 64  # for so many rows "batch_invariant" plans, whatever there are
 PARTIAL_BYTES = 64 << 20  # of partial products: more than the L2 keeps pays twice
-# How many times as fast cuBLAS is expected to be where it is taken: its times scatter, some are 1.6 times what is expected
-# (docs/experiments/products-drawn.md).
-CUBLAS_GAIN = 1.1
 
 
 @kept_outside_modes(4096)
@@ -164,7 +161,7 @@ def _chosen(sizes: Sizes, asked: Asked, device: Device) -> Candidate:
 
 def cheapest(plans: Sequence[Candidate]) -> Candidate:
     """What the cost model takes of these."""
-    return min(plans, key=lambda p: p.time_us * (CUBLAS_GAIN if p.strategy == "cublas" else 1.0))
+    return min(plans, key=lambda p: p.time_us)
 
 
 def _reason(best: Candidate, plans: list[Candidate], sizes: Sizes) -> str:

@@ -19,6 +19,7 @@ import torch
 
 from tilefold.contract.plan import Asked, Candidate, Finish, Sizes, Tile
 from tilefold.planner.device import Device
+from tilefold.planner.view import VECTOR_BYTES
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Costs:
     """A chip in the numbers that the choice turns on. The defaults are an H200's: fitted to the times of 20,000 plans of two
     searches, those near the fastest counting most; then launches, what is on its way, partial products, copies and cuBLAS to
     cold times of 600 plans of random products and of the suites' (docs/experiments/products-drawn.md); then what the L2 and
-    SMs read, and partial products, to 400 plans of large ones of an H100 besides (docs/experiments/products-large.md).
+    SMs read, and partial products, to 400 plans of large ones of an H100 besides (docs/experiments/products-large.md); then
+    results to 660 plans of products of short and middle K (docs/experiments/products-short.md).
     benchmarks/fit_products.py fits those of a chip.
 
     Launches: `launch_us` is a first one, the L2 cold, `next_us` another, `dependent_us` one that began early, `chained_us`
@@ -39,7 +41,8 @@ class Costs:
     `flight_us` is the way when all SMs read: what is on its way at once limits what they read, also of what others have
     read, up to `l2_gb_per_s`. A piece of memory
     that a program reads costs `piece_bytes` more than it has, unless its neighbours are read too. Elements that are
-    loaded one by one take a thread `element_us` each and an SM `issue_us` a warp; none of later steps are on their way then.
+    loaded one by one take a thread `element_us` each and an SM `issue_us` a warp; none of later steps are on their way
+    then, and a thread waits once for `loads_at_once` of them.
 
     Products, of an SM a second: `core_tflops` with `wgmma`, `mma_tflops` with `mma.sync` (a warp a quarter of it),
     `vector_tflops` and, of one warp, `vector_warp_tflops` on the vector units, for threads that hold many results: `few` of
@@ -51,7 +54,8 @@ class Costs:
     takes for splits, `cublas_memory` how many times as long as memory allows it reads, `cublas_loose` and `cublas_narrow`
     how many times as long it multiplies where elements are loaded one by one, and where rows are no multiples of 16 bytes.
     `pack_gb_per_s` is what all SMs read and write where operands are copied into rows of whole vectors, `pack_us` a program's
-    way there and back (docs/experiments/products-packed.md).
+    way there and back (docs/experiments/products-packed.md). Results of one launch are written at `results_gb_per_s`, and
+    take `results_odd` times as long where not all their rows begin at vectors.
     """
 
     launch_us: float = 4.77
@@ -91,6 +95,9 @@ class Costs:
     cublas_memory: float = 1.528
     pack_us: float = 1.37
     pack_gb_per_s: float = 2245.0
+    results_gb_per_s: float = 3700.0
+    results_odd: float = 2.2
+    loads_at_once: float = 40.0
 
 
 CORE_WARPS = 64  # that one SM holds
@@ -167,7 +174,8 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Devic
     beside = ahead > 1 and _is_wgmma(tile, asked, device)
     step_us = (max(loads_us, alone_us) if beside else loads_us + alone_us) + costs.step_us
     if loose:
-        step_us += costs.latency_us + loose / (32 * tile.num_warps) * costs.element_us
+        each = loose / (32 * tile.num_warps)
+        step_us += costs.latency_us * max(1.0, each / costs.loads_at_once) + each * costs.element_us
     if sharing > 1:
         needed_us = max(sharing * reading_us, together_us, sharing * loose / 32 * costs.issue_us)
         step_us = max(step_us, needed_us) + costs.unhidden * min(step_us, needed_us)
@@ -184,7 +192,15 @@ def _tiles_us(tile: Tile, splits: int, sizes: Sizes, asked: Asked, device: Devic
         _read_bytes(tile, sizes, costs) / device.gb_per_s / 1e3,
         through * max(1 / costs.l2_gb_per_s / 1e3, costs.flight_us / max(1, flying)),
     )
-    return costs.launch_us + max(memory_us, math.ceil(share / sharing) * wave_us) + full_us
+    results_us = _results_us(sizes, costs) if splits == 1 else 0.0
+    return costs.launch_us + max(memory_us, math.ceil(share / sharing) * wave_us) + full_us + results_us
+
+
+def _results_us(sizes: Sizes, costs: Costs) -> float:
+    """What the results' way to memory takes: longer where not all rows of them begin at vectors."""
+    row_bytes = sizes.columns * sizes.itemsize
+    slower = costs.results_odd if row_bytes % VECTOR_BYTES else 1.0
+    return slower * sizes.outputs * sizes.itemsize / costs.results_gb_per_s / 1e3
 
 
 def _read_bytes(tile: Tile, sizes: Sizes, costs: Costs) -> float:
@@ -261,4 +277,4 @@ def _cublas_us(sizes: Sizes, asked: Asked, finished: bool, device: Device, costs
     elif any(sizes.narrow) and sizes.itemsize == 2:
         multiplying_us *= costs.cublas_narrow
     deep_us *= math.pow(sizes.depth, CUBLAS_DEEP)
-    return costs.cublas_us + deep_us + max(memory_us, multiplying_us) + after_us
+    return costs.cublas_us + deep_us + max(memory_us, multiplying_us) + _results_us(sizes, costs) + after_us

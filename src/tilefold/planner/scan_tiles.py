@@ -15,7 +15,7 @@ LANE_WORDS = 32  # of a row's tile
 SHARED_WORDS = (
     64  # the same where programs share rows: the more elements a share has, the fewer wait for each other
 )
-LONE_ELEMENTS, LONE_BYTES = 64, 256  # that a thread has at least where few rows are shared
+LONE_ELEMENTS = 64  # that a thread has at least where few rows are shared (docs/experiments/scans-shares.md)
 SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
 SUMS_WARPS = 16  # of a program that walks columns, then
 # Of a row that a thread has at least where a program walks it and a combine is not costly.
@@ -258,7 +258,7 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
     if load.sums and load.bytes < NARROW_BYTES:
         chunk, each = min(slots, SUMS_CHUNK), NARROW_SUMS
     if lone and not load.costly:
-        each = max(chunk, LONE_ELEMENTS, power_below(LONE_BYTES // load.bytes))
+        each = max(chunk, LONE_ELEMENTS)
     tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
     tile = replace(tile, again=each > KEPT_ELEMENTS)
     part = load.align > 1 or view.length % tile.length != 0
