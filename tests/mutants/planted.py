@@ -377,13 +377,13 @@ MUTANTS = (
         ("tests/planner/test_launched.py::test_results_from_a_vector_before_the_first",),
     ),
     Mutant(
-        "a folded position's outer part is its inner one",
+        "a reduced position's outer part is its inner one",
         "backends/triton/kernels/tiles.py",
-        "offset = (places % folded_size) * reduced_step + outer_offset(places // folded_size, deep_sizes, deep_steps)",
-        "offset = (places // folded_size) * reduced_step + outer_offset(places % folded_size, deep_sizes, deep_steps)",
+        "offset = (places % reduced_size) * reduced_step + outer_offset(places // reduced_size, deep_sizes, deep_steps)",
+        "offset = (places // reduced_size) * reduced_step + outer_offset(places % reduced_size, deep_sizes, deep_steps)",
         (
             "tests/backends/test_interpret.py::test_cases[outer and inner-sum]",
-            "tests/backends/test_interpret.py::test_cases[three folded dims apart-sum]",
+            "tests/backends/test_interpret.py::test_cases[three reduced dims apart-sum]",
         ),
     ),
     Mutant(

@@ -43,7 +43,7 @@ def vector_norm(
 
     Raises:
         DtypeError: elements or `dtype` are no floats, or `dtype` would narrow them.
-        EmptyError: a folded dim has length 0, and `ord` is negative or inf.
+        EmptyError: a reduced dim has length 0, and `ord` is negative or inf.
         OrderError: `ord` is no real number.
 
     Example:
@@ -61,7 +61,7 @@ def norm(
 ) -> Tensor:  # fmt: skip
     """Norm of order `p` of the elements: `vector_norm` by torch.norm's arguments.
 
-        y[k] = (sum over the folded j of |x[k, j]|^p)^(1 / p);  inf, -inf and 0 as in `vector_norm`
+        y[k] = (sum over the reduced j of |x[k, j]|^p)^(1 / p);  inf, -inf and 0 as in `vector_norm`
 
     "fro" and None are p = 2. "nuc" is a sum of singular values, no fold over elements.
     Shapes: [M, K] to [M]. Of nothing it is 0, where `p` is finite and not negative.
@@ -71,7 +71,7 @@ def norm(
     Raises:
         OrderError: `p` is complex, or a string other than "fro".
         DtypeError: elements or `dtype` are no floats, or `dtype` would narrow them.
-        EmptyError: a folded dim has length 0, and `p` is negative or inf.
+        EmptyError: a reduced dim has length 0, and `p` is negative or inf.
 
     Example:
         >>> tilefold.norm(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), p=1, dim=1)

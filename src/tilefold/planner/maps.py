@@ -111,7 +111,7 @@ class Clear:
 
 
 def row_steps(problem: Problem) -> dict[Dim, int]:
-    """The step from one row's folded results to the next row's, along each output dim."""
+    """The step from one row's results to the next row's, along each output dim."""
     sizes = [d.size for d in problem.output_dims]
     return {d: math.prod(sizes[i + 1 :]) for i, d in enumerate(problem.output_dims)}
 

@@ -206,7 +206,7 @@ def _constants(problem: Problem, step: Launch, length: int, places: int) -> dict
         "TAIL_ONCE": has_one_tail(stage, length, ragged),
         "RAGGED": vector if ragged else 0,
         "DEEP": deep,
-        "FOLDED": inner,
+        "REDUCED": inner,
         "OVER": _own(problem, stage),
     }
 
