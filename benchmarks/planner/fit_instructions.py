@@ -25,8 +25,8 @@ from tilefold.planner import fitted as fitted_before
 from tilefold.planner import instructions
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.geometry import partials_geometry
+from tilefold.planner.memory_requests import place_of
 from tilefold.planner.plan import Stage
-from tilefold.planner.requests import place_of
 from tilefold.planner.traffic import all_loads, unroll_of
 from tilefold.planner.walk import pieces_of, walk_of
 

@@ -26,7 +26,7 @@ from tilefold.planner.cost import Known, counts_of
 from tilefold.planner.device import H200
 from tilefold.planner.folds import narrowed
 from tilefold.planner.geometry import SECTOR, geometry_of, unique_sectors, without_positions
-from tilefold.planner.requests import Moved, program_loads
+from tilefold.planner.memory_requests import Moved, program_loads
 from tilefold.planner.threads import loads_of
 from tilefold.planner.traffic import all_loads, asked_of
 from tilefold.planner.view import view_of

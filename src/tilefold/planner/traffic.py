@@ -2,7 +2,7 @@
 
 A request is one load of one warp. Its lanes lie at fixed distances from the first one, which begins somewhere in a sector;
 how often it begins where follows from what divides the steps between requests. So a request's sectors are known on average
-over all of them (within 15 %, mostly within 1 %, of what `requests` enumerates program by program).
+over all of them (within 15 %, mostly within 1 %, of what `memory_requests` enumerates program by program).
 """
 
 from __future__ import annotations
