@@ -110,8 +110,8 @@ OPERATIONS = (
     Mutant(
         "a cluster's barrier expects the bytes of all programs but one",
         "backends/triton/kernels/clusters.py",
-        "[meeting_barrier], {4 * words * cluster};",
-        "[meeting_barrier], {4 * words * (cluster - 1)};",
+        "[exchange_barrier], {4 * words * cluster};",
+        "[exchange_barrier], {4 * words * (cluster - 1)};",
         ("tests/test_mapped.py::test_clusters_executed_from_ptx[rows]",),
     ),
     Mutant(
@@ -273,7 +273,7 @@ OPERATIONS = (
         ("tests/test_rings.py::test_a_row_longer_than_a_ring_in_place",),
     ),
     Mutant(
-        "a cluster's programs take the states of another meeting",
+        "a cluster's programs take the states of another exchange",
         "backends/triton/kernels/clusters.py",
         "+ (number & 1) * (CLUSTER * WORDS)",
         "+ 0 * number",

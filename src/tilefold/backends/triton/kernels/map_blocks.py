@@ -8,7 +8,12 @@ that go with the program's own state. A program holds any number of tiles, so th
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import announced, begin_meeting, met, others_have_begun
+from tilefold.backends.triton.kernels.clusters import (
+    begin_exchange,
+    broadcast,
+    combine_cluster,
+    others_have_begun,
+)
 from tilefold.backends.triton.kernels.map_rows import fold_edges, load_extras, map_edges, map_tile, spread
 from tilefold.backends.triton.kernels.tiles import load_tile, outer_offset, row_begin, tile_places, whole_mask
 
@@ -70,7 +75,7 @@ def map_blocks(
     reduced_size, length, output_blocks,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, MASKS: tl.constexpr,
     MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr, OVER: tl.constexpr, VECTORS: tl.constexpr,
-    CLUSTER: tl.constexpr, MEETING: tl.constexpr, REBASED: tl.constexpr, NEIGHBOURS: tl.constexpr, STEPS: tl.constexpr,
+    CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, REBASED: tl.constexpr, NEIGHBOURS: tl.constexpr, STEPS: tl.constexpr,
     EVICT: tl.constexpr,
 ):  # fmt: skip
     """Fold and map BLOCK_OUTPUTS neighbouring rows, each whole in the TILES tiles of CLUSTER programs.
@@ -100,7 +105,7 @@ def map_blocks(
         lead = 0
     start = first_place(split, RUN * LANES, TILES, WIDE)
     if CLUSTER > 1:
-        begin_meeting(MEETING)
+        begin_exchange(EXCHANGE)
     xs = load_tiles(
         rows, start, lead + length, keep, deep_sizes, reduced_size, LANES, RUN, TILES, MASKS, MASK_OUTPUTS, STEPS,
         EVICT,
@@ -119,10 +124,10 @@ def map_blocks(
         # In a program where no vector counts, `own` is undefined, and so is what becomes of none.
         state = COMBINE_SYMMETRIC(*OR_IDENTITY(number > 0, *own), *edges)
     if CLUSTER > 1:
-        state = met(state, CLUSTER, BLOCK_OUTPUTS, None)
+        state = combine_cluster(state, CLUSTER, BLOCK_OUTPUTS, None)
     results = PROJECT(*state)
     if CLUSTER > 1 and BLOCK_OUTPUTS > 1:
-        results = announced(results, BLOCK_OUTPUTS)
+        results = broadcast(results, BLOCK_OUTPUTS)
     elif CLUSTER == 1:
         results = spread(results)
     near = results

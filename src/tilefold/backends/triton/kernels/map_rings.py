@@ -2,8 +2,9 @@
 
 A program, or each of a cluster of them, keeps a ring of turns in its shared memory: a turn is UNROLL vectors of 16 bytes a
 thread. It walks over rows. Where a row's turn was mapped, the ring's place takes a turn of a later row at once
-(`cp.async`), so that loads are on their way while a row is folded, while its cluster's states meet, and while it is mapped.
-A thread fetches the very vectors that it reads, so nobody waits for anybody but where a row's states meet.
+(`cp.async`), so that loads are on their way while a row is folded, while its cluster's states are combined, and while it is
+mapped. A thread fetches the very vectors that it reads, so threads wait for each other only where a row's states are
+combined.
 
 Every tensor here is [LANES], LANES the program's threads: each holds one number. Triton has no words for shared memory that
 outlives a statement, so these are PTX. The ring lies in the dynamic shared memory, RESERVED bytes from its start, behind what
@@ -12,11 +13,11 @@ Triton uses itself. LANE_BEGIN and LANE_ABSORB (also _MASKED) take a turn's elem
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_meeting, met, others_have_begun
+from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
-def said(TEXT: tl.constexpr):
+def inline_ptx(TEXT: tl.constexpr):
     """PTX that every thread executes. $0 becomes 0."""
     tl.inline_asm_elementwise(TEXT, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
 
@@ -179,7 +180,7 @@ def fetch_turn(
                 some = some & ((first + at < lead + length) & (at < SHARE)).to(tl.int32)
             place = ring + (((slot * UNROLL + u) * len(inputs) + i) * (LANES * ROWS) + thread) * 16
             fetch(place, (source + at).to(tl.int64), some)
-    said("cp.async.commit_group; mov.u32 $0, 0;")
+    inline_ptx("cp.async.commit_group; mov.u32 $0, 0;")
 
 
 def fetch_item(
@@ -354,14 +355,14 @@ def fetch_beside(
             if MASKED:
                 some = (place < length).to(tl.int32)
             fetch(kept + (v * LANES + lane) * 16 + i * EACH, (extras[i][0] + extras[i][1] + place).to(tl.int64), some)
-    said("cp.async.commit_group; mov.u32 $0, 0;")
+    inline_ptx("cp.async.commit_group; mov.u32 $0, 0;")
 
 
 def map_rings(
     inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length, rows,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
-    CLUSTER: tl.constexpr, MEETING: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
+    CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
     PARTS: tl.constexpr, SHARE: tl.constexpr, WALKS: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
@@ -391,12 +392,12 @@ def map_rings(
     if OWN == "":
         ring = memory() + RESERVED
     else:
-        said(OWN)
+        inline_ptx(OWN)
         ring = own_memory()
     kept = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
     first = split * SHARE
     if CLUSTER > 1:
-        begin_meeting(MEETING)
+        begin_exchange(EXCHANGE)
     if HELD:
         fetch_beside(extras, first, lane, length, kept, LANES, RUN, MASKED, TAKEN, EACH)
     for turn in range(DEPTH):
@@ -405,7 +406,7 @@ def map_rings(
             length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
         )  # fmt: skip
     if HELD:
-        said(FIRST)
+        inline_ptx(FIRST)
         tl.debug_barrier()
     if CLUSTER > 1:
         others_have_begun()
@@ -427,7 +428,7 @@ def map_rings(
             own = tl.minimum(first + SHARE - lead, length)
         y = (0, 0, y_outer, y_output)
         y_begin = row_offset(y, row, outer_sizes, output_size)
-        said(tl.constexpr(WAITING[0]))
+        inline_ptx(tl.constexpr(WAITING[0]))
         xs = held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL)
         state = begun(xs, first, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
         if AGAIN > 0:
@@ -436,7 +437,7 @@ def map_rings(
                 outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
             )  # fmt: skip
             for item in tl.static_range(1, TURNS):
-                said(tl.constexpr(WAITING[item]))
+                inline_ptx(tl.constexpr(WAITING[item]))
                 slot = (oldest + item) % DEPTH
                 xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
                 state = absorbed(
@@ -451,14 +452,14 @@ def map_rings(
         else:
             for part in tl.static_range(len(PARTS)):
                 if part > 0:
-                    said(tl.constexpr(WAITING[part]))
+                    inline_ptx(tl.constexpr(WAITING[part]))
                 for turn in range(PARTS[part - 1] if part > 0 else 1, PARTS[part]):
                     xs = held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
                     state = absorbed(
                         state, xs, first + turn * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, False
                     )
             if PARTS[-1] < TURNS:
-                said(tl.constexpr(WAITING[len(PARTS)]))
+                inline_ptx(tl.constexpr(WAITING[len(PARTS)]))
                 xs = held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
                 state = absorbed(
                     state, xs, first + (TURNS - 1) * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, True
@@ -468,13 +469,13 @@ def map_rings(
         else:
             whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
             if CLUSTER > 1:
-                whole = met(whole, CLUSTER, 1, number)
+                whole = combine_cluster(whole, CLUSTER, 1, number)
             results = PROJECT(*whole)
         if AHEAD > 1 or AGAIN > 0:
             for place in tl.static_range(TURNS):
                 slot = (oldest + place + AGAIN) % DEPTH
                 if AGAIN > 0 and place >= DEPTH:
-                    said(tl.constexpr(WAITING[TURNS]))
+                    inline_ptx(tl.constexpr(WAITING[TURNS]))
                 xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
                 words = some_of(ahead, 0, len(ahead) // AHEAD)
                 ahead = some_of(ahead, len(ahead) // AHEAD, len(ahead) // AHEAD * (AHEAD - 1)) + words

@@ -2,7 +2,7 @@
 
 Besides what `tiles` has: APPLY of elements, a row's results and extras, as they are stored, gives what is stored of each
 element. Rows may be columns in memory: neighbours are then along the output dim. Rows too long for one program are held by
-a cluster of them, which the chip starts together and whose states meet in shared memory (`clusters`). Arguments as in
+a cluster of them, which the chip starts together and whose states are combined in shared memory (`clusters`). Arguments as in
 `tiles`, and
     extras       records as of `inputs`, of tensors that are not folded
     y_deep, y_reduced   the results' steps along the reduced dims
@@ -10,7 +10,7 @@ a cluster of them, which the chip starts together and whose states meet in share
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_meeting, met, others_have_begun
+from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
 from tilefold.backends.triton.kernels.tiles import (
     begin_masked,
     begin_tile,
@@ -152,7 +152,7 @@ def map_rows(
     reduced_size, length, output_blocks,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     MASK_LENGTH: tl.constexpr, ALIGN: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
-    OVER: tl.constexpr, VECTORS: tl.constexpr, CLUSTER: tl.constexpr, MEETING: tl.constexpr, EVICT: tl.constexpr,
+    OVER: tl.constexpr, VECTORS: tl.constexpr, CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """Fold BLOCK_OUTPUTS neighbouring rows, each whole in the tiles of CLUSTER programs, and write what becomes of them.
 
@@ -186,7 +186,7 @@ def map_rows(
     first = TO_INDEX(0 * start)
     position = positions_of(places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
     if CLUSTER > 1:
-        begin_meeting(MEETING)
+        begin_exchange(EXCHANGE)
     if MASK_LENGTH:
         xs = load_tile(rows, places, vector < lead + length, keep, deep_sizes, reduced_size, True, EVICT)
     else:
@@ -207,7 +207,7 @@ def map_rows(
         whole = COMBINE_SYMMETRIC(*whole, *edges)
     if CLUSTER > 1:
         others_have_begun()
-        whole = met(whole, CLUSTER, 1, None)
+        whole = combine_cluster(whole, CLUSTER, 1, None)
     results = PROJECT(*whole)
     if CLUSTER == 1:
         results = spread(results)

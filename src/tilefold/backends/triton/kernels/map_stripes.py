@@ -10,8 +10,22 @@ Every tensor here is [R * C], a number a thread, and states are a tuple for each
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_meeting, leave, left, met, others_have_begun
-from tilefold.backends.triton.kernels.map_rings import fetch, held, memory, packed, said, unpacked, write
+from tilefold.backends.triton.kernels.clusters import (
+    begin_exchange,
+    combine_cluster,
+    others_have_begun,
+    read_own,
+    write_own,
+)
+from tilefold.backends.triton.kernels.map_rings import (
+    fetch,
+    held,
+    inline_ptx,
+    memory,
+    packed,
+    unpacked,
+    write,
+)
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
@@ -64,7 +78,7 @@ def fetch_stripe(
             fetch_with_next(place, (source + u * X_STEP).to(tl.int64), inside)
         else:
             fetch(place, (source + u * X_STEP).to(tl.int64), inside)
-    said("cp.async.commit_group; mov.u32 $0, 0;")
+    inline_ptx("cp.async.commit_group; mov.u32 $0, 0;")
 
 
 def held_stripe(dtype: tl.constexpr, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.constexpr):
@@ -235,12 +249,12 @@ def of_warps(states, thread, scratch, C: tl.constexpr, RUN: tl.constexpr, WARPS:
 def taken_by(results, column, RUN: tl.constexpr, COLUMNS: tl.constexpr):
     """What a program's columns fold to, for each of a thread's columns: RUN tuples in one."""
     for r in tl.static_range(len(results)):
-        leave(r * COLUMNS + tl.arange(0, COLUMNS), tl.cast(results[r], tl.uint32, bitcast=True))
+        write_own(r * COLUMNS + tl.arange(0, COLUMNS), tl.cast(results[r], tl.uint32, bitcast=True))
     tl.debug_barrier()
     taken = ()
     for e in tl.static_range(RUN):
         for r in tl.static_range(len(results)):
-            taken = taken + (tl.cast(left(r * COLUMNS + column + e), results[r].dtype, bitcast=True),)
+            taken = taken + (tl.cast(read_own(r * COLUMNS + column + e), results[r].dtype, bitcast=True),)
     return taken
 
 
@@ -269,14 +283,14 @@ def map_stripe(
 def waited(WAITING: tl.constexpr, turn: tl.constexpr):
     """Wait until a turn has come."""
     TEXT: tl.constexpr = WAITING[turn]
-    said(TEXT)
+    inline_ptx(TEXT)
 
 
 def map_stripes(
     x, y_ptrs, y_outer, outer_sizes, blocks, inner, length, stripes,
     X_STEP: tl.constexpr, Y_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr,
     TURNS: tl.constexpr, DEPTH: tl.constexpr, MASKED: tl.constexpr, MASK_COLUMNS: tl.constexpr, CLUSTER: tl.constexpr,
-    MEETING: tl.constexpr, WAITING: tl.constexpr, RESERVED: tl.constexpr, WALKS: tl.constexpr,
+    EXCHANGE: tl.constexpr, WAITING: tl.constexpr, RESERVED: tl.constexpr, WALKS: tl.constexpr,
 ):  # fmt: skip
     """Fold and map stripes of C * RUN columns, each by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
@@ -293,9 +307,9 @@ def map_stripes(
     dtype: tl.constexpr = x[0].dtype.element_ty
     first = split * (TURNS * UNROLL * R)
     if CLUSTER > 1:
-        begin_meeting(MEETING)
+        begin_exchange(EXCHANGE)
     else:
-        said(MEETING)
+        inline_ptx(EXCHANGE)
     for turn in range(DEPTH):
         fetch_stripe(
             x, cluster + turn // TURNS * clusters, turn % TURNS, turn, stripes, blocks, inner, first, line, column, thread,
@@ -326,9 +340,9 @@ def map_stripes(
         whole = of_warps(states, thread, memory(), C, RUN, R * C // 32)
         if CLUSTER > 1:
             if WALKS:
-                whole = met(whole, CLUSTER, COLUMNS, number)
+                whole = combine_cluster(whole, CLUSTER, COLUMNS, number)
             else:
-                whole = met(whole, CLUSTER, COLUMNS, None)
+                whole = combine_cluster(whole, CLUSTER, COLUMNS, None)
         taken = taken_by(PROJECT(*whole), column, RUN, COLUMNS)
         present = thread * 0 + 1
         if MASK_COLUMNS:
