@@ -1,9 +1,9 @@
 """Instructions a warp issues in one program of a launch, and registers a thread needs: predicted, linear in counted work.
 
 What is counted follows from the graphs (operations by class, for each element and each state), from how loads are made
-(`threads`) and from how lanes meet. How many machine instructions each of these takes was fitted to machine code that Triton
-and its assembler made offline, executed by the X-ray (benchmarks/planner/calibrate.py and fit_instructions.py, which print
-the error on plans held back).
+(`threads`) and from how lanes are combined. How many machine instructions each of these takes was fitted to machine code that
+Triton and its assembler made offline, executed by the X-ray (benchmarks/planner/calibrate.py and fit_instructions.py, which
+print the error on plans held back).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ Counts = tuple[float, ...]  # one for each class
 
 @dataclass(frozen=True)
 class Work:
-    """A program's operations by class: for each element and each state of a tile, each meeting of two states, each result.
+    """A program's operations by class: for each element and each state of a tile, each combination of two states, each
+    result.
 
     A first tile makes states of its elements, by operations of its own. `selects` is how often a masked element is replaced.
     `words` are 32-bit words of a state, `fields` its fields, `converts` whether elements are converted when they are read.
@@ -49,7 +50,7 @@ class Work:
     state: Counts
     first_element: Counts
     first_state: Counts
-    meeting: Counts
+    combine: Counts
     result: Counts
     words: int
     fields: int
@@ -66,7 +67,7 @@ class Work:
             self.first_element,
             self.state,
             self.first_state,
-            self.meeting,
+            self.combine,
             self.result,
         )
 
@@ -84,7 +85,7 @@ class Work:
 def work_of(program: Program, absorb: bool, partials: bool) -> Work:
     """The work of a fold's first launch, or (`partials`) of one whose elements are states."""
     nothing = (0.0,) * len(CLASSES)
-    meeting = _counts(program.combine)
+    combine = _counts(program.combine)
     later = _counts(program.combine_later)
     element, state = _added(nothing if partials else _counts(program.lift), later), nothing
     first, first_state, selects = element, state, len(program.state)
@@ -95,7 +96,7 @@ def work_of(program: Program, absorb: bool, partials: bool) -> Work:
     words = sum(2 if d.itemsize == 8 else 1 for d in program.state)
     narrow = [d.itemsize != 4 or not d.is_floating_point for d in program.elements]
     return Work(
-        element, state, first, first_state, meeting, _counts(program.project), words, len(program.state), selects,
+        element, state, first, first_state, combine, _counts(program.project), words, len(program.state), selects,
         0 if partials else sum(narrow), program.algebra.index and not partials, absorb and not partials,
     )  # fmt: skip
 
@@ -258,12 +259,12 @@ def _done(
     passes = max(1, pieces.full + masked_tiles)
     first = min(1.0, tiles) if work.absorbs else 0.0
     own = tile.states / tile.results - 1 + tile.rounds + math.log2(tile.warps)
-    meetings, runs = passes, 0.0
+    combines, runs = passes, 0.0
     if stage.ordered:
-        if stage.shares:  # in tiles only a lane's own runs meet
-            meetings, ordered = min(1, pieces.full) + masked_tiles, float(masked_tiles + min(1, pieces.full))
+        if stage.shares:  # in tiles only a lane's own runs are combined
+            combines, ordered = min(1, pieces.full) + masked_tiles, float(masked_tiles + min(1, pieces.full))
             runs = pieces.full * tile.states
-        own = (tile.rounds + math.log2(tile.warps)) * meetings + 1
+        own = (tile.rounds + math.log2(tile.warps)) * combines + 1
     own += tile.tile_rounds * passes * tile.states / tile.results
     done = (
         (tiles - first) * tile.elements,
@@ -290,7 +291,7 @@ def _done(
         masked * tile.elements * work.selects,
         tiles * tile.loads * len(geometry.deep) + tile.results * max(0, len(geometry.flat) - 1),
         own * tile.results * work.words,
-        (tile.warps > 1) * tile.results * work.words * (meetings if stage.ordered else 1.0),
+        (tile.warps > 1) * tile.results * work.words * (combines if stage.ordered else 1.0),
         ordered * tile.results * work.words * (tile.rounds + 1),
         stores,
         pieces.full * tile.loads * stage.prefetch,

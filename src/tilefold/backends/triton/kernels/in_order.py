@@ -2,7 +2,7 @@
 
 A lane's elements are neighbours and in the order of the lanes: tiles are [LANES, BLOCK_OUTPUTS, RUN], states [LANES,
 BLOCK_OUTPUTS] (LANES_LAST: BLOCK_OUTPUTS first). Nothing here depends on how Triton shares a tile among threads: neighbours
-meet in a tree that is written out (`tree`), lanes in a scan, which keeps their order as a reduction does not.
+are combined in a tree that is written out (`tree`), lanes in a scan, which keeps their order as a reduction does not.
 """
 
 import triton.language as tl
@@ -103,7 +103,7 @@ def identity_lanes(LANES: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
     return state
 
 
-def meet_in_order(state, LANES: tl.constexpr):
+def combine_in_order(state, LANES: tl.constexpr):
     """The lanes' states combined, in the last lane; the others hold their own and those before them."""
     if LANES > 1:
         state = tl.associative_scan(state, 1 if LANES_LAST else 0, COMBINE)
@@ -135,10 +135,10 @@ def fold_in_order(
 
     A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the reduced positions [split * chunk, (split + 1)
     * chunk), the last split all that are left. In a tile of LANES * RUN * UNROLL elements lane l takes UNROLL runs of RUN =
-    2 ** LEVELS neighbours, one behind the other, and the lanes' states meet once a tile: the last lane carries what came
-    before. With SHARES all whole tiles are shared out first: lane l folds the l-th part of them, and lanes meet once. Head,
-    whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at split * split_step) a
-    row.
+    2 ** LEVELS neighbours, one behind the other, and the lanes' states are combined once a tile: the last lane holds what
+    came before. With SHARES all whole tiles are shared out first: lane l folds the l-th part of them, and lanes are combined
+    once. Head, whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at split *
+    split_step) a row.
     """
     if RELEASE:
         gdc_launch_dependents()
@@ -182,7 +182,7 @@ def fold_in_order(
             rows, start, RUN * HEAD, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced,
             BLOCK_OUTPUTS, LANES, RUN, LEVELS, HEAD, True, True, MASK_OUTPUTS, EVICT,
         )  # fmt: skip
-        state = COMBINE(*state, *meet_in_order(head, LANES))
+        state = COMBINE(*state, *combine_in_order(head, LANES))
         full = start + STEP * HEAD
     if HAS_FULL > 0:
         at = full
@@ -197,20 +197,20 @@ def fold_in_order(
                     BLOCK_OUTPUTS, LANES, RUN, LEVELS, UNROLL, False, False, MASK_OUTPUTS, EVICT,
                 )  # fmt: skip
                 own = COMBINE(*own, *part)
-            state = COMBINE(*state, *meet_in_order(own, LANES))
+            state = COMBINE(*state, *combine_in_order(own, LANES))
         else:
             for k in range(at, full, TILE):
                 tile = lanes_states(
                     rows, k, RUN * UNROLL, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced,
                     BLOCK_OUTPUTS, LANES, RUN, LEVELS, UNROLL, False, False, MASK_OUTPUTS, EVICT,
                 )  # fmt: skip
-                state = COMBINE(*state, *meet_in_order(tile, LANES))
+                state = COMBINE(*state, *combine_in_order(tile, LANES))
     if TAIL > 0:
         for k in range(full, stop, STEP * TAIL):
             tail = lanes_states(
                 rows, k, RUN * TAIL, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced,
                 BLOCK_OUTPUTS, LANES, RUN, LEVELS, TAIL, True, ALIGN > 1 and HEAD == 0, MASK_OUTPUTS, EVICT,
             )  # fmt: skip
-            state = COMBINE(*state, *meet_in_order(tail, LANES))
+            state = COMBINE(*state, *combine_in_order(tail, LANES))
     offset = split * split_step + begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output
     store_last(y_ptrs, offset, stored, state, LANES, BLOCK_OUTPUTS, PARTIAL)

@@ -28,8 +28,8 @@ def folded_chunks(
     """The state of each chunk's elements."""
     state = lifted(found, begin, keep, span, 0, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
     for u in tl.static_range(1, CHUNK):
-        met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
-        state = AS_STATE(*COMBINE(*state, *met))
+        element = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        state = AS_STATE(*COMBINE(*state, *element))
     return state
 
 
@@ -161,10 +161,10 @@ def store_prefixes(
     """Walk the chunks from the state before each, and write projected states, COUNT neighbours at once; the state after."""
     results = ()
     for u in tl.static_range(CHUNK):
-        met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
-        after = AS_STATE(*COMBINE(*state, *met))
+        element = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        after = AS_STATE(*COMBINE(*state, *element))
         shown = PROJECT(*state) if EXCLUSIVE else PROJECT(*after)
-        shown = [tl.broadcast_to(y, met[0].shape) for y in shown]
+        shown = [tl.broadcast_to(y, element[0].shape) for y in shown]
         results = (shown,) + results if REVERSE else results + (shown,)
         state = after
         if u % COUNT == COUNT - 1:
@@ -179,7 +179,7 @@ def store_scanned(
     y_ptrs, begin, y_begin, y_step, keep, span, carry, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr,
 ):  # fmt: skip
-    """Write the projected states of chunks of one element: what they hold already meets the state before the tile."""
+    """Write the projected states of chunks of one element: the state before the tile is combined with each."""
     given = [tl.broadcast_to(over_tile(c, BY_ROWS), state[0].shape) for c in carry]
     shown = [tl.broadcast_to(y, state[0].shape) for y in PROJECT(*COMBINE(*given, *state))]
     store_results(
@@ -241,8 +241,8 @@ def walk_sums(
         results = ()
         for u in tl.static_range(STEP):
             total = total + scale * chunk_term(found, base, part, span, u, STEP, BY_ROWS, REVERSE, MASKED)
-            met = lifted(found, part, keep, span, u, STEP, BY_ROWS, REVERSE, MASKED, MASK_LINES)
-            state = AS_STATE(*COMBINE(*state, *met))
+            element = lifted(found, part, keep, span, u, STEP, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+            state = AS_STATE(*COMBINE(*state, *element))
             shown = (EITHER(near, *SHOWN(top, total), *PROJECT(*state)),)
             results = shown + results if REVERSE else results + shown
         store_results(
@@ -297,7 +297,7 @@ def walked_tile(
             rows, found, sums, state, earlier, carry, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER, CHUNK, COUNT,
             RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS,
         )  # fmt: skip
-        # The tile's own state meets the carry, so that the way from tile to tile is one combine.
+        # The tile's own state is combined with the carry: from tile to tile the chain of dependences is one combine long.
         carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))
     return carry
 

@@ -373,15 +373,15 @@ def fold_lanes(
     LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
     VECTOR: tl.constexpr, DEEP: tl.constexpr, REDUCED: tl.constexpr, OVER: tl.constexpr,
 ):  # fmt: skip
-    """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
+    """Fold with lanes first: every lane folds its own elements, lanes are combined once at the end.
 
     A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the reduced positions [split * chunk, (split + 1)
     * chunk), the last split all that are left. It reads tiles of [RUN, LANES, BLOCK_OUTPUTS, UNROLL] elements: in a tile,
     lane l takes UNROLL runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_OUTPUTS]. Triton gives threads
     to the contiguous axis first (RUN or BLOCK_OUTPUTS), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
 
-    Lanes meet with COMBINE_SYMMETRIC: threads that exchange states then hold the same bits of one result, whichever of them
-    writes it.
+    Lanes are combined with COMBINE_SYMMETRIC: threads that exchange states then hold the same bits of one result, whichever
+    of them writes it.
 
     `fold_part` says the way through its elements. Writes one result (or partial state, at split * split_step) a row.
     """
