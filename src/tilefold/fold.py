@@ -59,7 +59,7 @@ def reduce(
         out: tensor(s) to write the results into, of the results' shape and dtype.
         guarantee: "run_to_run": the same bits for the same inputs, layout, chip, version and tuning table.
             "batch_invariant": besides, a result's bits depend neither on how many results there are nor on the chip's
-            core count. "none": neither; programs that share a result may meet in atomic operations, unless
+            number of SMs. "none": neither; programs that share a result may combine it by atomic operations, unless
             torch.use_deterministic_algorithms is on.
 
     Returns:

@@ -254,7 +254,7 @@ def _need_identity(
 
 
 def _of_nothing(request: Scan, before: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Empty results, and states that met nothing."""
+    """Empty results, and states that nothing was combined with."""
     made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in request.results]
     for target, field in zip(made[len(request.program.outputs) :], before, strict=False):
         target.copy_(field)

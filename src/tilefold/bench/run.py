@@ -195,7 +195,7 @@ def warm(asked: Sequence[Prepared], display: Display, deadline: float) -> dict[t
 def jobs_of(asked: Prepared, until: float) -> list[Job]:
     """What of a suite is compiled ahead.
 
-    Case after case: where time runs out the first cases have all they need, and cases with the same kernels do not meet. What
+    Case after case: where time runs out the first cases have all they need, and cases with the same kernels are apart. What
     compiles longest comes first.
     """
     options = asked.options

@@ -16,7 +16,7 @@ from tilefold.planner.view import VECTOR_BYTES, WARP
 RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it
 PROGRAM_BYTES = (
     RESERVED_BYTES + 1024 + 512
-)  # of an SM's shared memory beside a ring: the driver's, and states that meet
+)  # of an SM's shared memory beside a ring: the driver's, and states that are exchanged
 # Where rows are long and programs walk over none: programs of an SM and their threads, and what of the time these lose; and
 # what each program beyond so many that share a row does, and turns of a vector.
 SEVERAL, MANY_SPLITS, LATE, SHORT_TURNS = {(4, 256): 0.0, (3, 256): 0.02, (2, 512): 0.05}, 8, 0.012, 0.03
@@ -26,7 +26,8 @@ WALKING_LANES = 1024  # its threads
 BUSY = 0.85  # of the clusters' time, at least
 # Where programs walk over rows and keep an extra tensor's words in registers: threads of a program, vectors of a turn, words
 # of a thread at most by elements of a vector, and how many share a row where a ring holds so many rows at least: the first
-# that does, where states have one field and where they have several. These meet seldom, and their turns are nearly full.
+# that does, where states have one field and where they have several. These seldom exchange states, and their turns are nearly
+# full.
 KEEPING_LANES, KEEPING_UNROLL, KEPT_WORDS = 512, 2, {8: 48, 4: 56}
 KEEPING_ONE = ((8, 1.5), (8, 1.25), (16, 1.0))
 KEEPING_MORE = ((4, 1.5), (8, 1.5), (4, 1.25), (8, 1.25))

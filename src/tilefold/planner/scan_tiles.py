@@ -100,9 +100,9 @@ class ScanTile:
     `by_rows`: a line's elements are neighbours in memory; else neighbours are other lines. `run` of them are one load.
     `chunk`: neighbours of a line that a thread combines by itself, and `stored` of them are one store of a row. `shares`: so
     many programs share a line, a tile each; 0 where a program walks its lines from end to end. `group` and `groups`: how
-    many shares' states meet in one tree, and how many groups' (see the kernel). `band`: so many rows have their shares taken
-    before the next rows'; 0 where all do. `split`: shares that are whole have code without masks, where not all are.
-    `registers` of a thread at most, 0 where that is left to the compiler. `ahead`: a walk reads a tile before it
+    many shares' states are combined in one tree, and how many groups' (see the kernel). `band`: so many rows have their
+    shares taken before the next rows'; 0 where all do. `split`: shares that are whole have code without masks, where not all
+    are. `registers` of a thread at most, 0 where that is left to the compiler. `ahead`: a walk reads a tile before it
     scans the one before. `pause`: nanoseconds between looks at what others make known. `sums`: a chunk's prefixes are sums.
     `again`: shares are read again, not kept in registers.
     `flat`: lines are counted along all their dims as one, so that no program has few. `stored`, of columns whose results are

@@ -24,7 +24,7 @@ from tilefold.problem import Problem
 WALKED = 1 << 16  # clusters that walk: as many as run at once, the launch knows
 SM_BYTES = 228 << 10  # of shared memory that an SM's programs have, with 1 KB each for the driver
 DRIVER_BYTES = 1 << 10
-BARRIER_BYTES = 32  # of a meeting, with what aligns its words
+BARRIER_BYTES = 32  # of an exchange, with what aligns its words
 EARLY_TURNS = 8  # of a stripe, at most, that are folded one by one as they come
 LEAST_LENGTH = 256  # of a column: shorter ones were not measured
 BLOCKS_LENGTH = (
@@ -72,10 +72,10 @@ class Form:
         return Stripes(lanes, self.vectors, run, self.unroll, turns, depth, self.splits, clusters, registers)
 
     def _beside(self, run: int, words: int) -> int:
-        """Bytes of shared memory beside a ring: states of a program's warps, and of a cluster's programs that meet."""
+        """Bytes of shared memory beside a ring: states of a program's warps, and those that a cluster exchanges."""
         state = 4 * words * self.vectors * run
-        met = self.splits * (1 + self.walks) if self.splits > 1 else 0
-        return state * (self.threads // WARP + 1 + met) + BARRIER_BYTES
+        exchanged = self.splits * (1 + self.walks) if self.splits > 1 else 0
+        return state * (self.threads // WARP + 1 + exchanged) + BARRIER_BYTES
 
 
 @dataclass(frozen=True)

@@ -174,8 +174,8 @@ def _meeting_passes(
     """Turns of shared memory's banks in which warps exchange the states of lanes, once a program.
 
     Triton lays the states of a result side by side, one a warp: a thread's neighbouring results are as many words apart, and
-    a store of 32 threads takes as many turns as their words share banks. States are stored, and then what they meet in, and
-    that is loaded by all (docs/experiments/meeting-banks.md).
+    a store of 32 threads takes as many turns as their words share banks. States are stored, and then what they combine to,
+    and that is loaded by all (docs/experiments/meeting-banks.md).
     """
     if stage.ordered:
         return 0.0

@@ -31,7 +31,7 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     along, blocks = line_blocks(problem, tile)
     # States lie in the rows' order, which is the results' without the scanned dim.
     states = _state_steps([*outer, last], scanned)
-    # A row by itself is read in no wider vectors than one among others: they decide who meets whom.
+    # A row by itself is read in no wider vectors than one among others: they decide what is combined with what.
     rows = [*outer, last] if tile.by_rows and plan.guarantee == "batch_invariant" else []
     # Pointers are to the vectors in which the first elements lie, but for the interpreter, which is given tensors.
     before = [r if tile.shift and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
@@ -118,7 +118,7 @@ def _constants(
 
 
 def _edges(tile: ScanTile, length: int) -> dict[str, Any]:
-    """What a walk meets; of aligned rows neither end is known when code is made, but what lies between two tiles' ends is."""
+    """What tiles a loop has; of aligned rows only what lies between two tiles' ends is known when code is made."""
     if tile.align == 1:
         whole, part = min(2, length // tile.length), length % tile.length != 0
         return {"HEAD": False, "WHOLE": whole, "PART": part, "AHEAD": tile.ahead}
