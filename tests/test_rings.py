@@ -21,7 +21,7 @@ from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
-from tilefold.planner.ring_forms import KEPT_WORDS, PROGRAM_BYTES, SM_REGISTERS, Rings
+from tilefold.planner.ring_forms import PROGRAM_BYTES, REGISTER_WORDS, SM_REGISTERS, Rings
 from tilefold.planner.rings import vectors_of
 from tilefold.planner.view import view_of
 from tilefold.problem import Problem
@@ -372,7 +372,7 @@ def test_programs_that_walk_keep_their_weights(length: int, call: str, dtype: to
     assert isinstance(stage, Rings)
     assert stage.clusters > 0
     assert stage.ahead == stage.turns < stage.depth
-    assert stage.ahead * stage.unroll * 4 <= KEPT_WORDS[stage.run]
+    assert stage.ahead * stage.unroll * 4 <= REGISTER_WORDS[stage.run]
     assert stage.registers * stage.lanes <= SM_REGISTERS
 
 

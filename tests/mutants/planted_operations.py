@@ -431,7 +431,7 @@ OPERATIONS = (
     Mutant(
         "a tile of runs stores what lies beyond a run",
         "backends/triton/kernels/moves.py",
-        "stored = tl.broadcast_to(stored & (run < KEPT), y.shape)",
+        "stored = tl.broadcast_to(stored & (run < RUN), y.shape)",
         "stored = tl.broadcast_to(stored & (run < SLOTS), y.shape)",
         ("tests/test_transposition.py::test_short_runs_from_the_ptx",),
     ),

@@ -157,8 +157,10 @@ def _windowed(
     stage, groups = windows.stage, row_blocks(problem, windows.stage.block_outputs)
     dtypes = partial_dtypes(narrowed(program, problem.length))
     states = names("partial", len(dtypes))
-    kept = [Buffer(n, (stage.splits + 1, problem.outputs), d) for n, d in zip(states, dtypes, strict=True)]
-    kept.append(Buffer("counters", (1 + groups,), torch.int32))
+    workspaces = [
+        Buffer(n, (stage.splits + 1, problem.outputs), d) for n, d in zip(states, dtypes, strict=True)
+    ]
+    workspaces.append(Buffer("counters", (1 + groups,), torch.int32))
     reads, early = names("input", len(problem.dtypes)), device.overlaps
     outputs = tuple(buffer.name for buffer in buffers)
     steps = (
@@ -167,7 +169,7 @@ def _windowed(
     )
     sizes = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}"
     return Plan(
-        "triton", steps, buffers, tuple(kept), guarantee, "windows", f"{sizes}, read again from the L2"
+        "triton", steps, buffers, tuple(workspaces), guarantee, "windows", f"{sizes}, read again from the L2"
     )
 
 
@@ -180,8 +182,8 @@ def _folded_first(
     size = problem.outputs * problem.length
     buffers = tuple(Buffer(name, (size,), d) for name, d in zip(outputs, results, strict=True))
     folds = plan_fold(folding(problem, program, guarantee), program, device, guarantee)
-    rows = names("folded", len(program.outputs))
-    kept = tuple(Buffer(n, (problem.outputs,), d) for n, d in zip(rows, program.outputs, strict=True))
+    rows = names("row", len(program.outputs))
+    held = tuple(Buffer(n, (problem.outputs,), d) for n, d in zip(rows, program.outputs, strict=True))
     steps = tuple(
         replace(step, writes=rows) if step.writes[0].startswith("output") else step for step in folds.launched
     )
@@ -189,5 +191,5 @@ def _folded_first(
     last = Launch("map_elements", settings, (*named[:inputs], *rows, *named[inputs:]), outputs)
     reason = f"{folds.reason}; then every element"
     return Plan(
-        "triton", (*steps, last), buffers, (*folds.workspaces, *kept), guarantee, "fold and map", reason
+        "triton", (*steps, last), buffers, (*folds.workspaces, *held), guarantee, "fold and map", reason
     )

@@ -1,7 +1,7 @@
 """What is made of every element and the results of its row's fold: the fold's own problem, the elements', and tiles.
 
 Tensors come as one problem: the inputs that are folded, then the extras that are not, with results of the same shape.
-`folded0` ... hold what rows fold to, a place for each of the problem's output dims.
+`row0` ... hold what rows fold to, a place for each of the problem's output dims.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ BUSY = 0.85  # of the clusters' time, at least
 # of a thread at most by elements of a vector, and how many share a row where a ring holds so many rows at least: the first
 # that does, where states have one field and where they have several. These seldom exchange states, and their turns are nearly
 # full.
-KEEPING_LANES, KEEPING_UNROLL, KEPT_WORDS = 512, 2, {8: 48, 4: 56}
+KEEPING_LANES, KEEPING_UNROLL, REGISTER_WORDS = 512, 2, {8: 48, 4: 56}
 KEEPING_ONE = ((8, 1.5), (8, 1.25), (16, 1.0))
 KEEPING_MORE = ((4, 1.5), (8, 1.5), (4, 1.25), (8, 1.25))
 FULL = 0.875
@@ -147,7 +147,7 @@ def keeping(base: Rings, vectors: int, words: int, fields: int, rows: int, devic
     for splits, ring_rows in KEEPING_ONE if fields == 1 else KEEPING_MORE:
         share = math.ceil(vectors / splits / LINE_VECTORS) * LINE_VECTORS
         turns = math.ceil(share / turn)
-        fits = turns * ring_rows <= depth and turns * KEEPING_UNROLL * words <= KEPT_WORDS[base.run]
+        fits = turns * ring_rows <= depth and turns * KEEPING_UNROLL * words <= REGISTER_WORDS[base.run]
         if splits <= device.cluster and fits and (turns - 1) * turn < vectors - (splits - 1) * share:
             stage = replace(
                 base, lanes=KEEPING_LANES, unroll=KEEPING_UNROLL, turns=turns, depth=depth, splits=splits,

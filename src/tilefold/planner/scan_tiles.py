@@ -79,7 +79,7 @@ LEAST_SHARES, SHARES_AN_SM = (
 )  # whole ones of a row, and in all, from which on rows are shared that could be walked
 WIDE_COLUMN_BYTES, WIDE_COLUMN_CHUNK = 128, 32  # of a tile of shared columns of two bytes, where many run
 WIDE_COLUMNS_AN_SM = 5  # such tiles
-KEPT_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2
+REGISTER_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2
 PAUSE_NS = 0  # before words that are not there are looked at again
 
 
@@ -263,7 +263,7 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
     if lone and not load.costly:
         each = max(chunk, LONE_ELEMENTS, power_below(LONE_BYTES // load.bytes))
     tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
-    tile = replace(tile, again=each > KEPT_ELEMENTS)
+    tile = replace(tile, again=each > REGISTER_ELEMENTS)
     part = load.align > 1 or view.length % tile.length != 0
     if load.light and part and run == view.full_vector:
         registers = SHARED_REGISTERS if load.align > 1 and not tile.again else 0

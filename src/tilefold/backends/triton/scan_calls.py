@@ -49,10 +49,10 @@ def scan_call(step: Launch, plan: Plan, problem: Problem, program: Program, inte
     results = tuple(
         Pointer(dtype, math.gcd(16, *(d.output * dtype.itemsize for d in rows))) for dtype in program.outputs
     )
-    kept = tuple(Pointer(dtype, 16) for dtype in declared) * work.state
+    after = tuple(Pointer(dtype, 16) for dtype in declared) * work.state
     shared = (Pointer(torch.int64, 16),) if tile.shares else ()
     arguments = (
-        inputs, inits, results, kept, *shared, tuple(d.output for d in outer), last.output, scanned.output, states[:-1],
+        inputs, inits, results, after, *shared, tuple(d.output for d in outer), last.output, scanned.output, states[:-1],
         states[-1], tuple(d.size for d in outer), last.size, scanned.size, along,
         *((blocks, tile.shares) if tile.shares else ()),
     )  # fmt: skip

@@ -50,7 +50,7 @@ def fetch(place, address, some):
     )  # fmt: skip
 
 
-def held(place):
+def load_shared(place):
     """Four words at a place in shared memory."""
     return tl.inline_asm_elementwise(
         "ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];",
@@ -201,7 +201,7 @@ def held_turn(inputs, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.cons
     values = ()
     for i in tl.static_range(len(inputs)):
         for u in tl.static_range(UNROLL):
-            words = held(ring + (((slot * UNROLL + u) * len(inputs) + i) * THREADS + thread) * 16)
+            words = load_shared(ring + (((slot * UNROLL + u) * len(inputs) + i) * THREADS + thread) * 16)
             values = values + unpacked(words, inputs[i][0].dtype.element_ty)
     return values
 
@@ -269,14 +269,14 @@ def none_of(words):
 
 
 def beside_one(
-    x, words, kept, lead, number: tl.constexpr,
+    x, words, held_at, lead, number: tl.constexpr,
     RUN: tl.constexpr, ALIGN: tl.constexpr, HELD: tl.constexpr,
 ):  # fmt: skip
-    """RUN elements of one extra tensor: vector `number` of `words`, or HELD: `kept` in shared memory."""
+    """RUN elements of one extra tensor: vector `number` of `words`, or HELD: `held_at` in shared memory."""
     dtype: tl.constexpr = x[0].dtype.element_ty
     W: tl.constexpr = RUN * dtype.primitive_bitwidth // 32
     if HELD:
-        own = held(kept)
+        own = load_shared(held_at)
     elif ALIGN > 1:
         own = some_of(words, number * 2 * W, W)
         own = shifted(some_of(words, (number * 2 + 1) * W, W), own, lead, dtype)
@@ -286,25 +286,25 @@ def beside_one(
 
 
 def beside_of(
-    extras, words, kept, lead, u: tl.constexpr,
+    extras, words, held_at, lead, u: tl.constexpr,
     RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """RUN elements of each extra tensor, beside vector `u` of a turn; those that are HELD are EACH bytes from each other."""
     values = ()
     for i in tl.static_range(len(extras)):
-        values = values + beside_one(extras[i], words, kept + i * EACH, lead, i * UNROLL + u, RUN, ALIGN, HELD)
+        values = values + beside_one(extras[i], words, held_at + i * EACH, lead, i * UNROLL + u, RUN, ALIGN, HELD)
     return values
 
 
 def map_turn(
-    inputs, extras, words, y_ptrs, xs, results, y_begin, start, kept, lane, thread, lead, length, present,
+    inputs, extras, words, y_ptrs, xs, results, y_begin, start, held_at, lane, thread, lead, length, present,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
     MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """Map a turn's elements and store what they become: whole vectors, and one by one what shares one with another row."""
     for u in tl.static_range(UNROLL):
         place = start + (u * LANES + lane) * RUN
-        beside = beside_of(extras, words, kept + (u * LANES + lane) * 16, lead, u, RUN, UNROLL, ALIGN, HELD, EACH)
+        beside = beside_of(extras, words, held_at + (u * LANES + lane) * 16, lead, u, RUN, UNROLL, ALIGN, HELD, EACH)
         made = ()
         for e in tl.static_range(RUN):
             values = ()
@@ -344,7 +344,7 @@ def write_edges(to, elements, place, lead, length, some, RUN: tl.constexpr):
 
 
 def fetch_beside(
-    extras, first, lane, length, kept,
+    extras, first, lane, length, held_at,
     LANES: tl.constexpr, RUN: tl.constexpr, MASKED: tl.constexpr, TAKEN: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy this program's share of the extra tensors, TAKEN vectors a thread, for all rows."""
@@ -354,7 +354,7 @@ def fetch_beside(
             some = lane * 0 + 1
             if MASKED:
                 some = (place < length).to(tl.int32)
-            fetch(kept + (v * LANES + lane) * 16 + i * EACH, (extras[i][0] + extras[i][1] + place).to(tl.int64), some)
+            fetch(held_at + (v * LANES + lane) * 16 + i * EACH, (extras[i][0] + extras[i][1] + place).to(tl.int64), some)
     inline_ptx("cp.async.commit_group; mov.u32 $0, 0;")
 
 
@@ -371,7 +371,7 @@ def map_rings(
     whole vectors of a program's last turn may be none of its share, 2 where those of its first and last turn may be partly
     a row's, 3 of any. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not empty; waits
     until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these have.
-    HELD: extra tensors are kept behind the ring; else words of AHEAD turns of them are on their way, or kept where these are
+    HELD: extra tensors are held behind the ring; else words of AHEAD turns are on their way, or in registers where these are
     all. A ring of fewer turns than a row has takes the first AGAIN turns again, when it has folded all.
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
@@ -394,12 +394,12 @@ def map_rings(
     else:
         inline_ptx(OWN)
         ring = own_memory()
-    kept = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
+    held_at = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
     first = split * SHARE
     if CLUSTER > 1:
         begin_exchange(EXCHANGE)
     if HELD:
-        fetch_beside(extras, first, lane, length, kept, LANES, RUN, MASKED, TAKEN, EACH)
+        fetch_beside(extras, first, lane, length, held_at, LANES, RUN, MASKED, TAKEN, EACH)
     for turn in range(DEPTH):
         fetch_turn(
             inputs, (cluster + turn // TURNS * clusters) * ROWS + member, turn % TURNS, turn, rows, first, lane, thread,
@@ -486,7 +486,7 @@ def map_rings(
                     )
                 map_turn(
                     inputs, extras, words, y_ptrs, xs, results, y_begin, first + (place + AGAIN) % TURNS * TURN,
-                    kept + (place + AGAIN) % TURNS * (UNROLL * LANES * 16), lane, thread, lead, own,
+                    held_at + (place + AGAIN) % TURNS * (UNROLL * LANES * 16), lane, thread, lead, own,
                     (row < rows).to(tl.int32), LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
                 if WALKS or AGAIN > 0:
@@ -510,8 +510,8 @@ def map_rings(
                     ahead = read_turn(extras, following, lane, ahead_lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
                 map_turn(
                     inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * TURN,
-                    kept + turn * (UNROLL * LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32), LANES, ROWS, RUN,
-                    UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
+                    held_at + turn * (UNROLL * LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32), LANES, ROWS,
+                    RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
                 later = turn + DEPTH
                 if WALKS:

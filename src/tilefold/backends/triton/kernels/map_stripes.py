@@ -19,8 +19,8 @@ from tilefold.backends.triton.kernels.clusters import (
 )
 from tilefold.backends.triton.kernels.map_rings import (
     fetch,
-    held,
     inline_ptx,
+    load_shared,
     memory,
     packed,
     unpacked,
@@ -85,7 +85,7 @@ def held_stripe(dtype: tl.constexpr, slot, thread, ring, THREADS: tl.constexpr, 
     """A turn's elements, RUN of each vector."""
     values = ()
     for u in tl.static_range(UNROLL):
-        values = values + unpacked(held(ring + ((slot * UNROLL + u) * THREADS + thread) * 16), dtype)
+        values = values + unpacked(load_shared(ring + ((slot * UNROLL + u) * THREADS + thread) * 16), dtype)
     return values
 
 

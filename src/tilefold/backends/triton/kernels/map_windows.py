@@ -94,7 +94,7 @@ def map_windows(
     split = split.to(tl.int64)
     outer = group // output_blocks
     output = group % output_blocks * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
-    kept = output < output_size
+    owned = output < output_size
     done = counters + 1 + group
     if group < groups:
         if maps:
@@ -108,13 +108,13 @@ def map_windows(
             )  # fmt: skip
         else:
             folded = fold_part(
-                inputs, outer, output, kept, split, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, reduced_size,
+                inputs, outer, output, owned, split, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, reduced_size,
                 length, chunk, splits, 0, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL,
                 PREFETCH, USE_ABSORB, IN_ORDER, WIDE, 1, "", False, 0, False, 0,
             )  # fmt: skip
             place = split * rows + outer * output_size + output
             for f in tl.static_range(len(states)):
-                tl.store(states[f] + place, folded[f], mask=kept)
+                tl.store(states[f] + place, folded[f], mask=owned)
             # Every thread's stores come before the one thread's that counts them.
             tl.debug_barrier()
             if tl.atomic_add(done, 1, sem="acq_rel") == splits - 1:

@@ -34,10 +34,10 @@ def far_offset(place, sizes, steps):
 
 
 def move_runs(
-    x_ptr, y_ptr, x_row, x_column, y_row, y_column, is_row, is_column, KEPT: tl.constexpr, SLOTS: tl.constexpr,
+    x_ptr, y_ptr, x_row, x_column, y_row, y_column, is_row, is_column, RUN: tl.constexpr, SLOTS: tl.constexpr,
     MASKED: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """Copy a tile whose elements are runs of KEPT neighbours (of SLOTS, a power of two), in the input and in the result.
+    """Copy a tile whose elements are runs of RUN neighbours (of SLOTS, a power of two), in the input and in the result.
 
     Threads go along a run, then along the next runs in memory: of the columns' when they load, of the rows' when they store.
     """
@@ -50,9 +50,9 @@ def move_runs(
         x = x_ptr + x_column[:, None, None] + x_row[None, :, None] + run
         y = y_ptr + y_row[:, None, None] + y_column[None, :, None] + run
         loaded, stored = is_column[:, None, None] & is_row[None, :, None], is_row[:, None, None] & is_column[None, :, None]
-    if MASKED or SLOTS != KEPT:
-        loaded = tl.broadcast_to(loaded & (run < KEPT), x.shape)
-        stored = tl.broadcast_to(stored & (run < KEPT), y.shape)
+    if MASKED or SLOTS != RUN:
+        loaded = tl.broadcast_to(loaded & (run < RUN), x.shape)
+        stored = tl.broadcast_to(stored & (run < RUN), y.shape)
         moved = tl.load(x, mask=loaded, eviction_policy="evict_last")
         tl.store(y, tl.permute(moved, (1, 0, 2)), mask=stored, eviction_policy=KEEP)
     else:
@@ -65,7 +65,7 @@ def move_tiles(
     rows, columns, row_blocks, column_blocks,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPREAD: tl.constexpr, GROUP: tl.constexpr, MASK_M: tl.constexpr,
     MASK_N: tl.constexpr, OUTER: tl.constexpr, WIDE: tl.constexpr, KEEP: tl.constexpr, LOADS: tl.constexpr,
-    STORES: tl.constexpr, SPLIT: tl.constexpr, KEPT: tl.constexpr, SLOTS: tl.constexpr,
+    STORES: tl.constexpr, SPLIT: tl.constexpr, RUN: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Copy elements from a layout with strides into a contiguous result.
 
@@ -75,7 +75,7 @@ def move_tiles(
     the tiles of a column, the columns and the outer places on an axis each, and nothing is divided. The L2 gives up last what
     is read, and with KEEP "evict_last" what is written. LOADS and STORES are the sides, "rows" or "columns", along which
     neighbours lie side by side in the input and in the result, or "". With SPLIT only the last tile of a row has a mask: one
-    that does not end at a vector's end would leave none of them vectors. With KEPT > 1 an element is a run of so many
+    that does not end at a vector's end would leave none of them vectors. With RUN > 1 an element is a run of so many
     neighbours, in SLOTS places.
     """
     row_block = tl.program_id(0)
@@ -109,9 +109,9 @@ def move_tiles(
     y_column = walked_offset(column, y_columns[0], y_columns[1], BLOCK_N if STORES == "columns" else 0)
     x = x_ptr + x_row[:, None] + x_column[None, :]
     y = y_ptr + y_row[:, None] + y_column[None, :]
-    if KEPT > 1:
+    if RUN > 1:
         move_runs(
-            x_ptr, y_ptr, x_row, x_column, y_row, y_column, row < rows, column < columns, KEPT, SLOTS,
+            x_ptr, y_ptr, x_row, x_column, y_row, y_column, row < rows, column < columns, RUN, SLOTS,
             MASK_M or MASK_N, KEEP,
         )  # fmt: skip
     elif SPLIT:

@@ -130,26 +130,26 @@ def store_results(
     if BY_ROWS or COUNT > 1:
         at = of_chunks(begin, BY_ROWS)[:, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
         offset = of_lines(y_begin, BY_ROWS)[:, :, None] + at * y_step
-        kept = of_lines(keep, BY_ROWS)[:, :, None]
+        keep_lines = of_lines(keep, BY_ROWS)[:, :, None]
     else:
         at = of_chunks(begin, BY_ROWS) + FIRST
         offset = of_lines(y_begin, BY_ROWS) + at * y_step
-        kept = of_lines(keep, BY_ROWS)
+        keep_lines = of_lines(keep, BY_ROWS)
     for r in tl.static_range(len(y_ptrs)):
         result = joined([turned(x[r]) for x in results], COUNT) if BY_ROWS or COUNT > 1 else turned(results[0][r])
         if MASKED and len(span) > 1:
             whole, begun, unended = whole_vectors(at, span, BY_ROWS)
             if MASK_LINES:
-                begun = begun & kept
-                whole = whole & kept
+                begun = begun & keep_lines
+                whole = whole & keep_lines
             tl.store(y_ptrs[r] + offset, result, mask=whole)
             tl.store(y_ptrs[r] + offset, result, mask=begun & unended & (whole == 0))
         elif MASKED and MASK_LINES:
-            tl.store(y_ptrs[r] + offset, result, mask=(at < span[0]) & kept)
+            tl.store(y_ptrs[r] + offset, result, mask=(at < span[0]) & keep_lines)
         elif MASKED:
             tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(at < span[0], offset.shape))
         elif MASK_LINES:
-            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(kept, offset.shape))
+            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(keep_lines, offset.shape))
         else:
             tl.store(y_ptrs[r] + offset, result)
 
