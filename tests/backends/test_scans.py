@@ -98,7 +98,7 @@ def planned(
     reads, writes = plan.launched[0].reads, tuple(w for w in plan.launched[0].writes if w != "words")
     tile = replace(tile, work=work)
     if not tile.shares:
-        return problem, replace(plan, steps=(Launch("scan_walked", tile, reads, writes),), workspaces=())
+        return problem, replace(plan, steps=(Launch("scan_lines", tile, reads, writes),), workspaces=())
     tile = replace(tile, shares=-(-(problem.length + tile.align - 1) // tile.length))
     words = scans.state_words(scans.scan_program(program, work, problem.length))
     buffer = Buffer("words", (scans.shared_words(problem, tile, words),), torch.int64)
@@ -427,7 +427,7 @@ def test_neighbouring_threads_have_neighbours(shape: tuple[int, int], dim: int) 
     if dim == 0:
         tile = ScanTile(32, 64, False, 1, 4, chunk=16)
         plan = replace(
-            plan, steps=(replace(plan.launched[0], settings=tile, kernel="scan_walked"),), workspaces=()
+            plan, steps=(replace(plan.launched[0], settings=tile, kernel="scan_lines"),), workspaces=()
         )
     (call,) = calls_of(plan, problem, program)
     result = torch.empty(shape)

@@ -89,7 +89,7 @@ def plan_scan(
     writes = names("output", len(program.outputs) + fields * work.state)
     reason = "each row by itself" if alone else "by rows" if tile.by_rows else "by columns"
     if not tile.shares:
-        steps: tuple[Launch | LibraryCall, ...] = (Launch("scan_walked", tile, reads, writes),)
+        steps: tuple[Launch | LibraryCall, ...] = (Launch("scan_lines", tile, reads, writes),)
         return Plan("triton", steps, (), (), guarantee, "walked", reason)
     workspace = Buffer("words", (shared_words(problem, tile, words),), torch.int64)
     steps = (

@@ -46,7 +46,7 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     shared = 0 if constants["OWN"] else RESERVED_BYTES + stage.shared_bytes
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False, shared_bytes=shared,
-        cluster=stage.splits, walk=stage.clusters > 0, registers=stage.registers,
+        cluster=stage.splits, persistent=stage.clusters > 0, registers=stage.registers,
     )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
         if stage.early
         else (_waiting(stage.depth - stage.turns),),
         "RESERVED": reserved,
-        "WALKS": stage.clusters > 0,
+        "PERSISTENT": stage.clusters > 0,
     }
     lanes = emit_lanes(program, stage.unroll, interpret)
     source = f"{rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
@@ -87,7 +87,7 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
-        shared_bytes=reserved + stage.shared_bytes, cluster=stage.splits, walk=stage.clusters > 0,
+        shared_bytes=reserved + stage.shared_bytes, cluster=stage.splits, persistent=stage.clusters > 0,
         registers=stage.registers,
     )  # fmt: skip
 
@@ -117,7 +117,7 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "WAITING": tuple(map(_waiting, _pending(stage, ends))),
         "PARTS": ends,
         "SHARE": share,
-        "WALKS": stage.clusters > 0 or not stage.parted,
+        "PERSISTENT": stage.clusters > 0 or not stage.parted,
         "RESERVED": RESERVED_BYTES,
         "AHEAD": stage.ahead,
     }

@@ -1,10 +1,10 @@
 """The kernel that holds rows in shared memory while they are folded and mapped: one read, one write, however many registers.
 
 A program, or each of a cluster of them, keeps a ring of turns in its shared memory: a turn is UNROLL vectors of 16 bytes a
-thread. It walks over rows. Where a row's turn was mapped, the ring's place takes a turn of a later row at once
-(`cp.async`), so that loads are on their way while a row is folded, while its cluster's states are combined, and while it is
-mapped. A thread fetches the very vectors that it reads, so threads wait for each other only where a row's states are
-combined.
+thread. Persistent programs take one row after another. Where a row's turn was mapped, the ring's place takes a turn of a
+later row at once (`cp.async`), so that loads are on their way while a row is folded, while its cluster's states are combined,
+and while it is mapped. A thread fetches the very vectors that it reads, so threads wait for each other only where a row's
+states are combined.
 
 Every tensor here is [LANES], LANES the program's threads: each holds one number. Triton has no words for shared memory that
 outlives a statement, so these are PTX. The ring lies in the dynamic shared memory, RESERVED bytes from its start, behind what
@@ -363,16 +363,16 @@ def map_rings(
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
     CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
-    PARTS: tl.constexpr, SHARE: tl.constexpr, WALKS: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
+    PARTS: tl.constexpr, SHARE: tl.constexpr, PERSISTENT: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
-    Programs walk over the rows, if WALKS. A program has SHARE elements of a row. MASKED: 0 where all turns are full, 1 where
-    whole vectors of a program's last turn may be none of its share, 2 where those of its first and last turn may be partly
-    a row's, 3 of any. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not empty; waits
-    until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these have.
-    HELD: extra tensors are held behind the ring; else words of AHEAD turns are on their way, or in registers where these are
-    all. A ring of fewer turns than a row has takes the first AGAIN turns again, when it has folded all.
+    PERSISTENT: a program takes one row after another. It has SHARE elements of a row. MASKED: 0 where all turns are full, 1
+    where whole vectors of a program's last turn may be none of its share, 2 where those of its first and last turn may be
+    partly a row's, 3 of any. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not empty;
+    waits until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these
+    have. HELD: extra tensors are held behind the ring; else words of AHEAD turns are on their way, or in registers where
+    these are all. A ring of fewer turns than a row has takes the first AGAIN turns again, when it has folded all.
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
@@ -479,7 +479,7 @@ def map_rings(
                 xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
                 words = some_of(ahead, 0, len(ahead) // AHEAD)
                 ahead = some_of(ahead, len(ahead) // AHEAD, len(ahead) // AHEAD * (AHEAD - 1)) + words
-                if (place + AHEAD < TURNS or WALKS) and AHEAD < TURNS:
+                if (place + AHEAD < TURNS or PERSISTENT) and AHEAD < TURNS:
                     following = first + (place + AGAIN + AHEAD) % TURNS * TURN
                     ahead = some_of(ahead, 0, len(words) * (AHEAD - 1)) + read_turn(
                         extras, following, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED
@@ -489,21 +489,21 @@ def map_rings(
                     held_at + (place + AGAIN) % TURNS * (UNROLL * LANES * 16), lane, thread, lead, own,
                     (row < rows).to(tl.int32), LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
-                if WALKS or AGAIN > 0:
+                if PERSISTENT or AGAIN > 0:
                     fetch_item(
                         inputs, block, clusters, member, place + AGAIN + DEPTH, slot, rows, first, lane, thread, length,
                         outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
                     )  # fmt: skip
-            if not WALKS:
+            if not PERSISTENT:
                 ahead = none_of(ahead)
         else:
             for turn in range(TURNS):
                 slot = (oldest + turn) % DEPTH
                 xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
                 words = ahead
-                if (TURNS > 1 or (ALIGN > 1 and WALKS)) and not HELD:
+                if (TURNS > 1 or (ALIGN > 1 and PERSISTENT)) and not HELD:
                     ahead_lead = lead
-                    if ALIGN > 1 and WALKS:  # after its last turn, the next row's first
+                    if ALIGN > 1 and PERSISTENT:  # after its last turn, the next row's first
                         after = row_offset(inputs[0], (block + clusters) * ROWS + member, outer_sizes, output_size)
                         ahead_lead = tl.where(turn == TURNS - 1, (after % ALIGN).to(tl.int32), lead)
                     following = first + (turn + 1) % TURNS * TURN
@@ -514,7 +514,7 @@ def map_rings(
                     RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
                 later = turn + DEPTH
-                if WALKS:
+                if PERSISTENT:
                     fetch_turn(
                         inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane,
                         thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,

@@ -1,8 +1,8 @@
 """The kernel that holds columns in shared memory while they are folded and mapped: one read, one write.
 
 A stripe is some neighbouring columns: C vectors of 16 bytes of each row. A program, or each of a cluster of them, keeps a
-ring of turns in its shared memory, UNROLL vectors a thread each, and has one stripe, or walks over stripes as `map_rings`
-does over rows: where a turn was mapped, its place takes one of a later stripe. A thread has RUN columns, a vector, of
+ring of turns in its shared memory, UNROLL vectors a thread each, and has one stripe, or takes one after another as
+`map_rings` does rows: where a turn was mapped, its place takes one of a later stripe. A thread has RUN columns, a vector, of
 UNROLL neighbouring rows of a turn, and reads only what it fetched itself.
 
 Every tensor here is [R * C], a number a thread, and states are a tuple for each of a thread's columns.
@@ -290,11 +290,11 @@ def map_stripes(
     x, y_ptrs, y_outer, outer_sizes, blocks, inner, length, stripes,
     X_STEP: tl.constexpr, Y_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr,
     TURNS: tl.constexpr, DEPTH: tl.constexpr, MASKED: tl.constexpr, MASK_COLUMNS: tl.constexpr, CLUSTER: tl.constexpr,
-    EXCHANGE: tl.constexpr, WAITING: tl.constexpr, RESERVED: tl.constexpr, WALKS: tl.constexpr,
+    EXCHANGE: tl.constexpr, WAITING: tl.constexpr, RESERVED: tl.constexpr, PERSISTENT: tl.constexpr,
 ):  # fmt: skip
     """Fold and map stripes of C * RUN columns, each by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
-    Programs have a stripe each, or with WALKS any number. WAITING is PTX: it waits until all turns have come, or each.
+    Programs have a stripe each, or with PERSISTENT any number. WAITING is PTX: it waits until all turns have come, or each.
     """
     COLUMNS: tl.constexpr = C * RUN
     split = tl.program_id(0) % CLUSTER
@@ -313,7 +313,7 @@ def map_stripes(
     for turn in range(DEPTH):
         fetch_stripe(
             x, cluster + turn // TURNS * clusters, turn % TURNS, turn, stripes, blocks, inner, first, line, column, thread,
-            length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, not WALKS,
+            length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, not PERSISTENT,
         )  # fmt: skip
     if CLUSTER > 1:
         others_have_begun()
@@ -339,7 +339,7 @@ def map_stripes(
                 )
         whole = of_warps(states, thread, memory(), C, RUN, R * C // 32)
         if CLUSTER > 1:
-            if WALKS:
+            if PERSISTENT:
                 whole = combine_cluster(whole, CLUSTER, COLUMNS, number)
             else:
                 whole = combine_cluster(whole, CLUSTER, COLUMNS, None)
@@ -354,11 +354,11 @@ def map_stripes(
                 y_ptrs, y_begin, xs, taken, first + turn * (UNROLL * R), line, column, length, present, Y_STEP, RUN,
                 UNROLL, MASKED,
             )  # fmt: skip
-            if WALKS:
+            if PERSISTENT:
                 later = turn + DEPTH
                 fetch_stripe(
                     x, stripe + later // TURNS * clusters, later % TURNS, slot, stripes, blocks, inner, first, line, column,
-                    thread, length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, not WALKS,
+                    thread, length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, not PERSISTENT,
                 )  # fmt: skip
         number += 1
         oldest = (oldest + TURNS) % DEPTH

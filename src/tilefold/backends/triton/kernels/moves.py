@@ -7,7 +7,7 @@ conflict.
 import triton.language as tl
 
 
-def walked_offset(place, sizes, steps, near: tl.constexpr = 0):
+def strided_offset(place, sizes, steps, near: tl.constexpr = 0):
     """Where a place of several dims lies: `sizes` of all dims but the first, the steps of all.
 
     With `near`, Triton is told that so many places lie side by side, though they do only until a dim ends. It sees no
@@ -70,7 +70,7 @@ def move_tiles(
     """Copy elements from a layout with strides into a contiguous result.
 
     A program owns a tile of BLOCK_M rows and BLOCK_N columns at one place of the outer dims. It reads and writes each of
-    its elements once. `x_rows` ... are (sizes, steps), as `walked_offset` takes them. Programs go down a column of tiles,
+    its elements once. `x_rows` ... are (sizes, steps), as `strided_offset` takes them. Programs go down a column of tiles,
     along what is contiguous in the result: all of it, or GROUP tiles, then on to the next column. With SPREAD the grid has
     the tiles of a column, the columns and the outer places on an axis each, and nothing is divided. The L2 gives up last what
     is read, and with KEEP "evict_last" what is written. LOADS and STORES are the sides, "rows" or "columns", along which
@@ -103,10 +103,10 @@ def move_tiles(
     if WIDE:
         row = row.to(tl.int64)
         column = column.to(tl.int64)
-    x_row = walked_offset(row, x_rows[0], x_rows[1])
-    x_column = walked_offset(column, x_columns[0], x_columns[1], BLOCK_N if LOADS == "columns" else 0)
-    y_row = walked_offset(row, y_rows[0], y_rows[1], BLOCK_M if STORES == "rows" else 0)
-    y_column = walked_offset(column, y_columns[0], y_columns[1], BLOCK_N if STORES == "columns" else 0)
+    x_row = strided_offset(row, x_rows[0], x_rows[1])
+    x_column = strided_offset(column, x_columns[0], x_columns[1], BLOCK_N if LOADS == "columns" else 0)
+    y_row = strided_offset(row, y_rows[0], y_rows[1], BLOCK_M if STORES == "rows" else 0)
+    y_column = strided_offset(column, y_columns[0], y_columns[1], BLOCK_N if STORES == "columns" else 0)
     x = x_ptr + x_row[:, None] + x_column[None, :]
     y = y_ptr + y_row[:, None] + y_column[None, :]
     if RUN > 1:

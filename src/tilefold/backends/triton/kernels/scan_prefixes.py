@@ -204,7 +204,7 @@ def store_sums(
     if MASK_LINES:
         near = near | tl.broadcast_to(over_tile(keep, BY_ROWS) == 0, near.shape)
     if tl.reduce(near.to(tl.int32), None, both_bits) == 0:
-        walk_sums(
+        store_mixed_sums(
             rows, base, near, begin, y_ptrs, y_begin, y_step, keep, span, state, start, scale, top, CHUNK,
             RUN, SHIFT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
         )  # fmt: skip
@@ -223,7 +223,7 @@ def store_sums(
                 row = ()
 
 
-def walk_sums(
+def store_mixed_sums(
     rows, base, near, begin, y_ptrs, y_begin, y_step, keep, span, state, start, scale, top, CHUNK: tl.constexpr,
     RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr,
@@ -276,7 +276,7 @@ def store_last(s_ptrs, offset, state, keep):
         tl.store(s_ptrs[f] + offset, state[f], mask=keep)
 
 
-def walked_tile(
+def scanned_tile(
     rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
@@ -302,7 +302,7 @@ def walked_tile(
     return carry
 
 
-def walked_place(
+def scanned_place(
     rows, y_ptrs, y_begin, y_step, base, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
@@ -310,7 +310,7 @@ def walked_place(
     """Read, scan and write the tile that begins at `base`; the state after it."""
     begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)
     found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, MASKED, MASK_LINES)
-    return walked_tile(
+    return scanned_tile(
         rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
         EXCLUSIVE, MASKED, MASK_LINES, SUMS,
     )  # fmt: skip

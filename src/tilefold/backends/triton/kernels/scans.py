@@ -47,15 +47,15 @@ from tilefold.backends.triton.kernels.scan_elements import (
 )
 from tilefold.backends.triton.kernels.scan_prefixes import (
     scanned_chunks,
+    scanned_place,
+    scanned_tile,
     store_chunks,
     store_last,
     summed_chunks,
-    walked_place,
-    walked_tile,
 )
 
 
-def walked_tiles(
+def scanned_tiles(
     rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     EXCLUSIVE: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr, PART: tl.constexpr, HEAD: tl.constexpr,
@@ -76,24 +76,24 @@ def walked_tiles(
             if HEAD:
                 edge = edge | (tile == 0)
             if edge:
-                carry = walked_place(
+                carry = scanned_place(
                     rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
                     BY_ROWS, REVERSE, EXCLUSIVE, True, MASK_LINES, SUMS,
                 )  # fmt: skip
             else:
-                carry = walked_place(
+                carry = scanned_place(
                     rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
                     BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
                 )  # fmt: skip
         else:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
                 REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
     return carry
 
 
-def scan_walked(
+def scan_lines(
     inputs, inits, y_ptrs, s_ptrs, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length, line_blocks,
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
     RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr,
@@ -121,7 +121,7 @@ def scan_walked(
         span = (length,)
     carry = states_before(inits, outer, outer_sizes, line, keep, LINES, HAS_INIT)
     if WHOLE > 1 and not AHEAD:
-        carry = walked_tiles(
+        carry = scanned_tiles(
             rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
             EXCLUSIVE, MASK_LINES, SUMS, PART, HEAD,
         )  # fmt: skip
@@ -132,12 +132,12 @@ def scan_walked(
             start = LENGTH
             whole = tl.maximum(tl.reduce(span[1], 0, either_bits) // LENGTH * LENGTH, LENGTH)
         if PART and REVERSE:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
         if HEAD and not REVERSE:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
@@ -149,23 +149,23 @@ def scan_walked(
                 ahead = tl.minimum(k + LENGTH, whole - LENGTH)
                 next_begin = chunks_begin(start + whole - LENGTH - ahead if REVERSE else ahead, NUMBER, CHUNK, REVERSE)
                 later = tile_elements(rows, next_begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, False, MASK_LINES)
-                carry = walked_tile(
+                carry = scanned_tile(
                     rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
                     REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
                 )  # fmt: skip
                 found = later
         elif WHOLE:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
         if HEAD and REVERSE:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
         if PART and not REVERSE:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
