@@ -24,7 +24,7 @@ from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads, widest
 from tilefold.planner.view import WARP, power_above
-from tilefold.planner.walk import Pieces, Walk, constant_length
+from tilefold.planner.walk import Tiling, Walk, constant_length
 
 # Classes of operations; each is fitted a number of instructions.
 PLAIN, CHOICE, WIDE, SPECIAL, DIVIDE, SLOW, DOUBLE = CLASSES = (
@@ -216,10 +216,10 @@ def _gathered(one: Loads, stage: Stage) -> Tile:
 
 
 def features(
-    geometry: Geometry, stage: Stage, walk: Walk, pieces: Pieces, tile: Tile, work: Work, stores: int
+    geometry: Geometry, stage: Stage, walk: Walk, tiling: Tiling, tile: Tile, work: Work, stores: int
 ) -> list[float]:
     """What a warp does in a program with these parts, one number for each of `FEATURES`."""
-    done, others = _done(geometry, stage, walk, pieces, tile, work, stores)
+    done, others = _done(geometry, stage, walk, tiling, tile, work, stores)
     ops = [0.0] * len(CLASSES)
     for times, counts in zip(done, work.parts, strict=True):
         ops = [n + times * count for n, count in zip(ops, counts, strict=True)]
@@ -227,10 +227,10 @@ def features(
 
 
 def instructions_of(
-    geometry: Geometry, stage: Stage, walk: Walk, pieces: Pieces, tile: Tile, work: Work, stores: int
+    geometry: Geometry, stage: Stage, walk: Walk, tiling: Tiling, tile: Tile, work: Work, stores: int
 ) -> float:
     """Instructions that a warp issues in a program with these parts."""
-    done, others = _done(geometry, stage, walk, pieces, tile, work, stores)
+    done, others = _done(geometry, stage, walk, tiling, tile, work, stores)
     total: float = sum(map(mul, done, work.instructions)) + sum(map(mul, others, _OTHERS))
     return total
 
@@ -243,12 +243,12 @@ def least_of_element(work: Work) -> float:
 
 
 def _done(
-    geometry: Geometry, stage: Stage, walk: Walk, pieces: Pieces, tile: Tile, work: Work, stores: int
+    geometry: Geometry, stage: Stage, walk: Walk, tiling: Tiling, tile: Tile, work: Work, stores: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """How often a warp does each part of the work, and the features beside operations."""
-    masked = (pieces.head + pieces.tail * pieces.tail_runs) / tile.unroll  # in whole tiles
-    masked_tiles = (1 if pieces.head else 0) + pieces.tail
-    whole = float(pieces.full)
+    masked = (tiling.head + tiling.tail * tiling.tail_runs) / tile.unroll  # in whole tiles
+    masked_tiles = (1 if tiling.head else 0) + tiling.tail
+    whole = float(tiling.full)
     if stage.lanes == 1 and constant_length(stage, geometry.length, geometry.ragged > 0):  # nothing is masked
         whole, masked, masked_tiles = math.ceil(geometry.length / stage.run) / tile.unroll, 0.0, 0
     if stage.gathered:  # nothing either
@@ -256,14 +256,14 @@ def _done(
     tiles = whole + masked
     loads = tile.masked_loads if walk.masks else tile.loads
     ordered = tiles if stage.ordered else 0.0
-    passes = max(1, pieces.full + masked_tiles)
+    passes = max(1, tiling.full + masked_tiles)
     first = min(1.0, tiles) if work.absorbs else 0.0
     own = tile.states / tile.results - 1 + tile.rounds + math.log2(tile.warps)
     combines, runs = passes, 0.0
     if stage.ordered:
         if stage.shares:  # in tiles only a lane's own runs are combined
-            combines, ordered = min(1, pieces.full) + masked_tiles, float(masked_tiles + min(1, pieces.full))
-            runs = pieces.full * tile.states
+            combines, ordered = min(1, tiling.full) + masked_tiles, float(masked_tiles + min(1, tiling.full))
+            runs = tiling.full * tile.states
         own = (tile.rounds + math.log2(tile.warps)) * combines + 1
     own += tile.tile_rounds * passes * tile.states / tile.results
     done = (
@@ -281,7 +281,7 @@ def _done(
         len(geometry.outer),
         walk.splits > 1,
         (stage.align > 1) * tile.results,
-        pieces.full,
+        tiling.full,
         masked_tiles,
         whole * loads,
         masked * tile.masked_loads + ahead,
@@ -294,8 +294,8 @@ def _done(
         (tile.warps > 1) * tile.results * work.words * (combines if stage.ordered else 1.0),
         ordered * tile.results * work.words * (tile.rounds + 1),
         stores,
-        pieces.full * tile.loads * stage.prefetch,
-        pieces.full * tile.loads * (stage.num_stages > 1),
+        tiling.full * tile.loads * stage.prefetch,
+        tiling.full * tile.loads * (stage.num_stages > 1),
         stage.gathered,
         stage.gathered * whole * tile.elements,
     )
