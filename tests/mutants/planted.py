@@ -283,7 +283,7 @@ MUTANTS = (
     ),
     # ------------------------------------------------------------------------------------------------ CPU
     Mutant(
-        "the last box along a dim is left out where it is short",
+        "the last tile along a dim is left out where it is short",
         "backends/tiles.py",
         "for start in range(0, dim.size, length)]",
         "for start in range(0, dim.size - length + 1, length)]",
