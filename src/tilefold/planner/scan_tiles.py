@@ -157,7 +157,7 @@ class ScanTile:
         words += ["a tile ahead"] * self.ahead
         words += ["prefixes as sums"] * self.sums
         backwards = ["from the end"] * self.work.reverse
-        return f"scan_{'tiles' if self.shares else 'walked'}: {', '.join(words + backwards)}"
+        return f"scan_{'tiles' if self.shares else 'lines'}: {', '.join(words + backwards)}"
 
 
 @dataclass(frozen=True)

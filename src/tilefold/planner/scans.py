@@ -90,7 +90,7 @@ def plan_scan(
     reason = "each row by itself" if alone else "by rows" if tile.by_rows else "by columns"
     if not tile.shares:
         steps: tuple[Launch | LibraryCall, ...] = (Launch("scan_lines", tile, reads, writes),)
-        return Plan("triton", steps, (), (), guarantee, "walked", reason)
+        return Plan("triton", steps, (), (), guarantee, "lines", reason)
     workspace = Buffer("words", (shared_words(problem, tile, words),), torch.int64)
     steps = (
         LibraryCall("zeroed", (), ("words",)),
