@@ -64,7 +64,7 @@ def reduce(
 
     Returns:
         What `project` gives (or the state): a tensor, a tuple, or a named tuple, of the output dims' shape. Floats come
-        back in the inputs' dtype, integers as int64 unless the field says otherwise. States are carried in float32 (float64
+        back in the inputs' dtype, integers as int64 unless the field says otherwise. States are float32 (float64
         for float64), so a sum of n floats errs by at most gamma_d * sum|x| before the last rounding, d being the
         depth of the plan's tree.
 

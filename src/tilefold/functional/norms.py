@@ -37,7 +37,7 @@ def vector_norm(
         y[k] = (sum over p of |x[k, p]|^ord)^(1 / ord);  inf: max |x[k, p]|;  -inf: min |x[k, p]|;  0: how many are not 0
 
     Shapes: [M, K] to [M]. Of nothing it is 0, where `ord` is finite and not negative.
-    Dtypes: floats as they came, carried in float32 or float64; `dtype`, no narrower than the input's, converts each
+    Dtypes: floats as they came, accumulated in float32 or float64; `dtype`, no narrower than the input's, converts each
     element first and is the result's.
     Any strides, read in place. Same bits from run to run; docs/guarantees.md has the bound for ord=2.
 
@@ -65,7 +65,7 @@ def norm(
 
     "fro" and None are p = 2. "nuc" is a sum of singular values, no fold over elements.
     Shapes: [M, K] to [M]. Of nothing it is 0, where `p` is finite and not negative.
-    Dtypes: floats as they came, carried in float32 or float64; `dtype` as in `vector_norm`.
+    Dtypes: floats as they came, accumulated in float32 or float64; `dtype` as in `vector_norm`.
     Any strides, read in place. Same bits from run to run; docs/guarantees.md has the bound for p=2.
 
     Raises:
