@@ -140,9 +140,9 @@ def test_any_monoid_in_any_layout(case, name, data, tiny, guarantee):
     with cut(tiny):
         got, plan = by_tiles([x], program, dims, guarantee)
     assert (plan.backend, plan.guarantee) == ("cpu", guarantee)
-    kept = [n for d, n in enumerate(shape) if d not in dims]
-    if math.prod(kept) == 0:
-        assert [list(g.shape) for g in got] == [kept] * len(got)
+    outputs = [n for d, n in enumerate(shape) if d not in dims]
+    if math.prod(outputs) == 0:
+        assert [list(g.shape) for g in got] == [outputs] * len(got)
         return
     for mine, want in zip(got, reference.fold([x], program, dims), strict=True):
         assert (mine.dtype, mine.shape) == (want.dtype, want.shape)
