@@ -106,7 +106,7 @@ def test_a_monoid_without_blocks_and_two_results() -> None:
 
 
 def test_equal_columns_have_equal_bits() -> None:
-    """Wherever a column is in its stripe: its states meet in one order."""
+    """Wherever a column is in its stripe: its states are combined in one order."""
     x = torch.randn(300, 1).expand(300, 128).contiguous()
     (got,) = executed(*kept(_shares, False), x, 0, stripes(32, 8, 2, 3, 3, 2))
     assert torch.equal(got, got[:, :1].expand_as(got))

@@ -226,7 +226,7 @@ def test_the_first_of_equals_wins_however_dims_lie_in_memory(order, tiny):
 
 
 def test_the_identitys_infinity_is_a_limit_for_a_first_block_too():
-    """A first block met with the identity in floats would lose the last digits of whole numbers."""
+    """A first block combined with the identity in floats would lose the last digits of whole numbers."""
     least = tilefold.Monoid(
         tm.minimum, INF, dtypes="input", absorb=lambda s, x: tm.minimum(s, tm.block_min(x)), name="least"
     )
@@ -239,7 +239,7 @@ LENGTHS = (1, 63, 64, 65, 1023, 4097, (1 << 18) + 1)
 
 
 def depth(length: int) -> int:
-    """Additions that one element goes through: of its lane, or its block; where lanes meet; where parts meet."""
+    """Additions that one element goes through: of its lane, or its block; where lanes are combined; where parts are."""
     alone = max(2 * cpu.STEPS, -(-length // cpu.LANES))
     return alone + math.ceil(math.log2(length + 1)) + cpu.PARTS
 

@@ -45,7 +45,7 @@ MUTANTS = (
         ("tests/backends/test_scans.py::test_rows",),
     ),
     Mutant(
-        "a reverse scan meets a chunk's elements forwards",
+        "a reverse scan combines a chunk's elements forwards",
         "backends/triton/kernels/scan_elements.py",
         "PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN\n    xs = found[PLACE]",
         "PLACE: tl.constexpr = TURN\n    xs = found[PLACE]",

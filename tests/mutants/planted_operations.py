@@ -229,7 +229,7 @@ OPERATIONS = (
         ("tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[scans-by-cpu-and-auto]",),
     ),
     Mutant(
-        "lanes of a scan on a CPU meet in the wrong order",
+        "lanes of a scan on a CPU are combined in the wrong order",
         "backends/scans.py",
         "pairs = [s[:-reach] for s in state] + [s[reach:] for s in state]",
         "pairs = [s[reach:] for s in state] + [s[:-reach] for s in state]",
