@@ -80,9 +80,9 @@ def ring(
 
 SOFTMAX = {  # shape, dtype, ring
     "one program a row": ((3, 1024), BF16, ring(64, 2, 1, 1)),
-    "a program walks": ((5, 1024), FP32, ring(64, 1, 4, 7, clusters=2)),
+    "persistent programs": ((5, 1024), FP32, ring(64, 1, 4, 7, clusters=2)),
     "a ring of a turn more": ((7, 1024), BF16, ring(64, 1, 2, 3, clusters=1)),
-    "a cluster walks": ((11, 3000), BF16, ring(64, 2, 1, 3, 3, 1)),
+    "persistent clusters": ((11, 3000), BF16, ring(64, 2, 1, 3, 3, 1)),
     "odd rows": ((5, 1403), BF16, ring(64, 1, 3, 4, clusters=2)),
     "odd rows, a turn at a time": ((5, 1403), BF16, ring(64, 1, 3, 4, clusters=2, parted=True)),
     "odd rows' shares": ((5, 1403), FP32, ring(64, 1, 3, 3, 2, parted=True)),

@@ -363,7 +363,7 @@ MUTANTS = (
         ("tests/backends/test_interpret.py::test_cases[row of 100-sum]",),
     ),
     Mutant(
-        "results walked along all output dims lie where another dim's do",
+        "results taken along all output dims lie where another dim's do",
         "backends/triton/kernels/tiles.py",
         "outer = [(number // size[1] % size[0]).to(tl.int64) for size in outer_sizes]",
         "outer = [(number // size[1] % (size[0] - 1)).to(tl.int64) for size in outer_sizes]",

@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 OPERATIONS = (
     # ----------------------------------------------------------------------------------- layouts and selections
     Mutant(
-        "dims that one step cannot walk are one dim of a tile",
+        "dims without a common step are one dim of a tile",
         "planner/moves.py",
         "elif steps[-1] == step(d) * d.size:",
         "elif steps[-1] >= step(d) * d.size:",
@@ -256,7 +256,7 @@ OPERATIONS = (
         "backends/triton/shared_calls.py",
         "return [stage.depth - turn for turn",
         "return [stage.depth for turn",
-        ("tests/test_rings.py::test_softmax[a program walks]",),
+        ("tests/test_rings.py::test_softmax[persistent programs]",),
     ),
     Mutant(
         "words of a weight that are kept are those of another turn",
@@ -277,7 +277,7 @@ OPERATIONS = (
         "backends/triton/kernels/clusters.py",
         "+ (number & 1) * (CLUSTER * WORDS)",
         "+ 0 * number",
-        ("tests/test_rings.py::test_softmax[a cluster walks]",),
+        ("tests/test_rings.py::test_softmax[persistent clusters]",),
     ),
     Mutant(
         "weights beside odd rows are one element off",
@@ -380,11 +380,11 @@ OPERATIONS = (
         ("tests/test_stripes.py::test_softmax[one program a stripe]",),
     ),
     Mutant(
-        "a program that walks fetches its first stripe again",
+        "a persistent program fetches its first stripe again",
         "backends/triton/kernels/map_stripes.py",
         "x, stripe + later // TURNS * clusters, later % TURNS, slot,",
         "x, stripe, later % TURNS, slot,",
-        ("tests/test_stripes.py::test_softmax[a program walks]",),
+        ("tests/test_stripes.py::test_softmax[persistent programs]",),
     ),
     Mutant(
         "a group's columns begin where rows do",

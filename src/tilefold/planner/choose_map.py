@@ -49,7 +49,7 @@ KERNELS: dict[type, str] = {
 }
 
 
-def walked(problem: Problem, program: Program, results: Dtypes) -> Problem:
+def rows_in_order(problem: Problem, program: Program, results: Dtypes) -> Problem:
     """The problem with its output dims in the order in which programs count rows."""
     if is_flat(problem, program, results) and not fills_tiles(problem, program):
         return problem  # spans: rows one after the other, whatever extra tensors do
@@ -65,7 +65,7 @@ def planned_map(
     copied = () if guarantee == "batch_invariant" else inputs_apart(problem)
     if not copied or not _are_copied(problem, copied, plan, results):
         return problem, plan
-    ordered = walked(in_results_order(problem, copied), program, results)
+    ordered = rows_in_order(in_results_order(problem, copied), program, results)
     return ordered, after_copies(
         map_plan(ordered, program, results, device, guarantee), problem, copied, device
     )
