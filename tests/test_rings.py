@@ -475,7 +475,7 @@ def test_no_more_clusters_are_launched_than_run_at_once(monkeypatch: pytest.Monk
     utils = SimpleNamespace(cuOccupancyMaxActiveClusters=lambda function, shared, cluster: 90 // cluster)
     monkeypatch.setattr(launch, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
     kernel = SimpleNamespace(metadata=SimpleNamespace(shared=1), function=0)
-    call = calls.Call("map_rings", "", (), (), 120, 4, 1, False, cluster=4, walk=True)
+    call = calls.Call("map_rings", "", (), (), 120, 4, 1, False, cluster=4, persistent=True)
     assert launch._clusters(call, kernel) == 22
     assert launch._clusters(replace(call, grid=40), kernel) == 10
-    assert launch._clusters(replace(call, walk=False), kernel) == 30
+    assert launch._clusters(replace(call, persistent=False), kernel) == 30
