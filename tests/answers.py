@@ -318,13 +318,13 @@ def wrapped(value: Any, dtype: torch.dtype) -> Any:
 
 
 def rows(tensors: Sequence[torch.Tensor], dims: Sequence[int]) -> tuple[list[int], list[Elements]]:
-    """The kept shape, and for each result its elements in row-major order of the inputs' own dims."""
+    """The results' shape, and for each result its elements in row-major order of the inputs' own dims."""
     shape = torch.broadcast_shapes(*(t.shape for t in tensors))
-    kept = [d for d in range(len(shape)) if d not in dims]
-    results = [shape[d] for d in kept]
+    outputs = [d for d in range(len(shape)) if d not in dims]
+    results = [shape[d] for d in outputs]
     length = python.prod(shape[d] for d in dims)
     columns = [
-        t.expand(shape).permute(*kept, *sorted(dims)).reshape(python.prod(results), length).tolist()
+        t.expand(shape).permute(*outputs, *sorted(dims)).reshape(python.prod(results), length).tolist()
         if shape
         else [[t.item()]]
         for t in tensors
@@ -359,10 +359,10 @@ def check(
     expected = answers(fold, tensors, dims)
     assert len(outputs) == len(expected)
     shape = torch.broadcast_shapes(*(t.shape for t in tensors))
-    kept = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
+    sizes = [1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims]
     for output, dtype, (want, bound) in zip(outputs, fold.outputs(tensors[0].dtype), expected, strict=True):
         assert output.dtype == dtype
-        assert list(output.shape) == kept
+        assert list(output.shape) == sizes
         output = output.reshape(want.shape)
         if dtype.is_floating_point:
             rounded, unit = want.to(dtype).double(), torch.finfo(dtype).eps / 2

@@ -107,7 +107,7 @@ FOLDS: dict[str, Callable[[], Any]] = {
     "nothing": lambda: (tf.reduce(X[:3, :0], LAST_LARGE, 1), tf.logsumexp(X[:3, :0], 1)),
     "batch invariant": lambda: tf.reduce(X, TILTED, 0, guarantee="batch_invariant"),
     "made": made,
-    "meeting": lambda: symmetry.ordered_fields(specialize(monoids.MAX_WITH_INDEX.total, (torch.float32,))),
+    "ordered fields": lambda: symmetry.ordered_fields(specialize(monoids.MAX_WITH_INDEX.total, (torch.float32,))),
     "matmul": lambda: tf.matmul(A, B, bias=BIAS, epilogue="gelu"),
     "matmul, traced": lambda: tf.matmul(A, B, epilogue=lambda x: math.where(x > 0.1, 0.1, 1 / 3) * x),
     "matmul, rows": lambda: tf.matmul(A, B, row=(monoids.LOGSUMEXP, lambda x, total: math.exp(x - total) + 0.1)),

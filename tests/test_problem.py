@@ -49,10 +49,10 @@ def row_major(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
 def defined(tensors: list[torch.Tensor], dims: tuple[int, ...]) -> dict[tuple[int, int], tuple[int, ...]]:
     """The same from the definition: every index of the shape, its result and its row-major position."""
     shape = tuple(tensors[0].shape)
-    kept = [d for d in range(len(shape)) if d not in dims]
+    output_dims = [d for d in range(len(shape)) if d not in dims]
     visits = {}
     for index in itertools.product(*map(range, shape)):
-        result = row_major(tuple(index[d] for d in kept), tuple(shape[d] for d in kept))
+        result = row_major(tuple(index[d] for d in output_dims), tuple(shape[d] for d in output_dims))
         position = row_major(tuple(index[d] for d in dims), tuple(shape[d] for d in dims))
         visits[result, position] = tuple(
             sum(i * s for i, s in zip(index, t.stride(), strict=True)) for t in tensors
@@ -83,14 +83,14 @@ def test_what_one_stride_can_walk_is_one_dim(call):
 @pytest.mark.parametrize("ordered", [True, False])
 def test_dims_of_a_contiguous_tensor_are_one(ordered):
     x = torch.empty(2, 3, 5)
-    folded = canonical([x], (0, 1, 2), ordered=ordered).reduced_dims
-    assert [(d.size, d.strides, d.position) for d in folded] == [(30, (1,), 1)]
-    kept = canonical([x], (2,), ordered=ordered).output_dims
-    assert [(d.size, d.strides, d.output) for d in kept] == [(6, (5,), 1)]
+    reduced = canonical([x], (0, 1, 2), ordered=ordered).reduced_dims
+    assert [(d.size, d.strides, d.position) for d in reduced] == [(30, (1,), 1)]
+    outputs = canonical([x], (2,), ordered=ordered).output_dims
+    assert [(d.size, d.strides, d.output) for d in outputs] == [(6, (5,), 1)]
 
 
 @given(calls())
-def test_folded_dims_are_in_order_where_order_matters(call):
+def test_reduced_dims_are_in_order_where_order_matters(call):
     tensors, dims, _ = call
     problem = canonical(tensors, dims, ordered=True)
     positions = [
@@ -138,7 +138,7 @@ def test_compulsory_bytes_count_what_broadcasts_once(call):
 
 
 @pytest.mark.parametrize(
-    ("shape", "dims", "kept", "folded"),
+    ("shape", "dims", "output", "reduced"),
     [
         pytest.param((2, 3, 4), (1,), [2, 4], [3], id="middle"),
         pytest.param((2, 3, 4), (0, 1, 2), [], [24], id="all"),
@@ -152,10 +152,10 @@ def test_compulsory_bytes_count_what_broadcasts_once(call):
         pytest.param((63, 65), (1,), [63], [65], id="odd"),
     ],
 )
-def test_dims_of_contiguous_tensors(shape, dims, kept, folded):
+def test_dims_of_contiguous_tensors(shape, dims, output, reduced):
     problem = canonical([torch.empty(shape)], dims, ordered=True)
-    assert [d.size for d in problem.output_dims] == kept
-    assert [d.size for d in problem.reduced_dims] == folded
+    assert [d.size for d in problem.output_dims] == output
+    assert [d.size for d in problem.reduced_dims] == reduced
 
 
 def test_a_transposed_tensor_folds_as_one_run_unless_order_matters():

@@ -260,12 +260,12 @@ def test_a_few_runs_that_alternate_in_the_result() -> None:
 def test_short_runs_that_stay_neighbours() -> None:
     """Pixels of three colours: a tile has runs along both dims, and neither loads nor stores are pieces of sectors."""
     move = chosen(torch.empty(8, 1296, 859, 3, dtype=torch.bfloat16, device="meta").transpose(1, 2))
-    assert (move.rows.size, move.columns.size, move.kept, [d.size for d in move.outer]) == (1296, 859, 3, [8])
+    assert (move.rows.size, move.columns.size, move.run, [d.size for d in move.outer]) == (1296, 859, 3, [8])
     assert (move.block_rows, move.block_columns) == (32, 32)
     assert move.note == "move:32x32x3,w4"
     assert "runs of 3 elements" in str(move)
     for other in ((8, 1296, 859, 16), (1296, 5, 3)):  # a sector; too few
-        assert chosen(torch.empty(other, dtype=torch.bfloat16, device="meta").transpose(-3, -2)).kept == 1
+        assert chosen(torch.empty(other, dtype=torch.bfloat16, device="meta").transpose(-3, -2)).run == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.int64], ids=str)
@@ -275,7 +275,7 @@ def test_short_runs_from_the_ptx(shape: tuple[int, ...], dtype: torch.dtype) -> 
     view = x.transpose(-3, -2)
     request = Rearrangement(tuple(view.shape), dtype, "run_to_run")
     problem, plan = request.plan([view], H200, library=False)
-    assert plan.stages[0].kept == (shape[-1] if shape[-1] * dtype.itemsize < 32 else 1)
+    assert plan.stages[0].run == (shape[-1] if shape[-1] * dtype.itemsize < 32 else 1)
     (call,) = calls_of(plan, problem, None)
     got = torch.full(view.shape, 9).to(dtype)
     outcomes = run_call(call, [view], [got], 90)

@@ -25,10 +25,10 @@ from tilefold.planner import fitted as fitted_before
 from tilefold.planner import instructions
 from tilefold.planner.folds import partial_dtypes
 from tilefold.planner.geometry import partials_geometry
+from tilefold.planner.memory_requests import place_of
 from tilefold.planner.plan import Stage
-from tilefold.planner.requests import place_of
 from tilefold.planner.traffic import all_loads, unroll_of
-from tilefold.planner.walk import pieces_of, walk_of
+from tilefold.planner.walk import tiling_of, walk_of
 
 HELD_BACK = 5  # every fifth problem
 Array = NDArray[np.float64]
@@ -72,7 +72,7 @@ def counted(line: dict[str, Any]) -> Counted:
             geometry,
             stage,
             walk,
-            pieces_of(stage, walk, geometry.length, place_of(geometry, walk, n)[2]),
+            tiling_of(stage, walk, geometry.length, place_of(geometry, walk, n)[2]),
             tile,
             work,
             stores,

@@ -61,7 +61,7 @@ def _global(what: str, *operations: str) -> tuple[str, ...]:
 
 
 def _patched(what: str, *operations: str) -> tuple[str, ...]:
-    """Counted by patching the code, where the hardware counts lanes that meet at one address again."""
+    """Counted by patching the code, where the hardware counts lanes with the same address again."""
     return tuple(f"smsp__sass_{name}" for name in _global(what, *operations))
 
 

@@ -119,7 +119,7 @@ execute every program. Sectors, requests and passes come from executing PTX. How
 follows from that where only one way of a warp through the machine's code agrees with it ({known} of {launches} launches);
 else barriers, shuffles and tensor instructions are those of the PTX, and there is no count of all instructions. Counters of
 the hardware are taken where it counts the quantity. Passes of copies and sectors of atomics are counted by Nsight Compute's
-patching of the code: of copies the hardware counts something else, and lanes that meet at one address it counts again.
+patching of the code: of copies the hardware counts something else, and lanes with the same address it counts again.
 What tensor cores read from shared memory by descriptors is no request of a thread, and is left out on both sides.
 Quantities that a launch has none of on either side are left out.
 """

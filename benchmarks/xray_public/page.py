@@ -197,12 +197,12 @@ def _planted(results: dict[str, Any]) -> list[str]:
 
 
 def _unknown(cases: list[dict[str, Any]]) -> str:
-    """Which launches met an instruction that the interpreter does not know."""
-    met = [f"`{x['kernel']}` ({x['unknown']})" for c in cases for x in c["launches"] if x["unknown"]]
+    """Which launches have an instruction that the interpreter does not know."""
+    unknown = [f"`{x['kernel']}` ({x['unknown']})" for c in cases for x in c["launches"] if x["unknown"]]
     return (
-        f"Unknown instructions: {'; '.join(met)}."
-        if met
-        else "No launch met an instruction that the interpreter does not know."
+        f"Unknown instructions: {'; '.join(unknown)}."
+        if unknown
+        else "No launch has an instruction that the interpreter does not know."
     )
 
 

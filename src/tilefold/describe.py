@@ -92,7 +92,7 @@ def totals(tensors: Iterable[TensorReport]) -> dict[str, int]:
 def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str = "cpu") -> TensorReport:
     """Fold one tensor of any shape, strides and foldable dtype with DESCRIBE, on `device`.
 
-    Statistics are carried in float32 for floats of 32 bits or fewer and integers of 16 or fewer, in float64 for others
+    Statistics are accumulated in float32 for floats of 32 bits or fewer and integers of 16 or fewer, in float64 for others
     and where squares leave float32; where they leave float64, of the elements scaled. The counts are exact; mean and std
     err by a few units in the last place of what carries them. Elements that stand at many places of a view are looked at
     once. The same tensor gives the same bits on the same device ("run_to_run").

@@ -46,7 +46,7 @@ def reduce(
 ) -> Any:
     """Fold the dims of one or several tensors with a monoid.
 
-        result[kept] = project(combine over all folded positions p of lift(x[kept, p], y[kept, p], ...))
+        result[k] = project(combine over all p of lift(x[k, p], y[k, p], ...)),  k in the output dims, p in the reduced dims
 
     Args:
         inputs: a tensor, or tensors that broadcast against each other; any strides, read in place (torch's own folds on a
@@ -54,17 +54,17 @@ def reduce(
             64 bits.
         monoid: what to fold with. Combined in row-major order of `dim` unless it is commutative.
         dim: one dim, several, or None for all. An empty sequence folds nothing: each element is lifted and projected.
-        keepdim: keep folded dims with length 1.
+        keepdim: keep reduced dims with length 1.
         dtype: the dtype of computed results, instead of the inputs' own; Python's float is torch.float64.
         out: tensor(s) to write the results into, of the results' shape and dtype.
         guarantee: "run_to_run": the same bits for the same inputs, layout, chip, version and tuning table.
             "batch_invariant": besides, a result's bits depend neither on how many results there are nor on the chip's
-            core count. "none": neither; programs that share a result may meet in atomic operations, unless
+            number of SMs. "none": neither; programs that share a result may combine it by atomic operations, unless
             torch.use_deterministic_algorithms is on.
 
     Returns:
-        What `project` gives (or the state): a tensor, a tuple, or a named tuple, in the kept dims' shape. Floats come
-        back in the inputs' dtype, integers as int64 unless the field says otherwise. States are carried in float32 (float64
+        What `project` gives (or the state): a tensor, a tuple, or a named tuple, of the output dims' shape. Floats come
+        back in the inputs' dtype, integers as int64 unless the field says otherwise. States are float32 (float64
         for float64), so a sum of n floats errs by at most gamma_d * sum|x| before the last rounding, d being the
         depth of the plan's tree.
 

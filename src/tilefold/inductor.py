@@ -79,12 +79,12 @@ def register(
     Raises:
         BackendError: this torch's Inductor has no autotuning of custom operations.
     """
-    room, off = _custom_ops(), list[str]()
-    if "benchmark_with_cudagraphs" not in inspect.signature(room.register_custom_op_autotuning).parameters:
+    module, off = _custom_ops(), list[str]()
+    if "benchmark_with_cudagraphs" not in inspect.signature(module.register_custom_op_autotuning).parameters:
         off.append(f"candidates are not timed inside CUDA graphs: torch {torch.__version__} cannot")
     tune(tuned_matmul, torch.ops.tilefold.matmul.default, split_points=split_points, unbounded=unbounded)
     registered.tuned = True
-    plain = mm and _register_mm(room, _ranges(split_points, unbounded), off)
+    plain = mm and _register_mm(module, _ranges(split_points, unbounded), off)
     return Registered(True, True, plain, tuple(off))
 
 
@@ -96,13 +96,13 @@ def tune(
     Raises:
         BackendError: this torch's Inductor has no autotuning of custom operations.
     """
-    room, table, ranges = _custom_ops(), _lowerings(), _ranges(split_points, unbounded)
+    module, table, ranges = _custom_ops(), _lowerings(), _ranges(split_points, unbounded)
     choices = _choices
-    if not _keeps_arguments(room):
+    if not _keeps_arguments(module):
         choices = _choices_and_itself
-        _leave_out_itself(room, f"{overload._name}_autotuned", list(split_points))
-    exact = _lowering(room, operation, overload, config_generator=choices)
-    ranged = _lowering(room, operation, overload, config_generator=choices, **ranges)
+        _leave_out_itself(module, f"{overload._name}_autotuned", list(split_points))
+    exact = _lowering(module, operation, overload, config_generator=choices)
+    ranged = _lowering(module, operation, overload, config_generator=choices, **ranges)
 
     def lower(a: Any, *arguments: Any, **keywords: Any) -> Any:
         if cublas.multiplies(a.get_dtype(), "ieee"):
@@ -160,30 +160,30 @@ def _lowerings() -> dict[Any, Any]:
     return table
 
 
-def _keeps_arguments(room: Any) -> bool:
+def _keeps_arguments(module: Any) -> bool:
     """Whether an operation that Inductor makes a candidate itself is called with all its arguments when it wins.
 
     Torch 2.11 hands on its tensors alone, so that an epilogue would be lost, and makes it a candidate once in a process.
     """
-    return "kwargs" not in inspect.signature(room._create_fallback_choice).parameters
+    return "kwargs" not in inspect.signature(module._create_fallback_choice).parameters
 
 
-def _leave_out_itself(room: Any, name: str, split_points: list[int]) -> None:
+def _leave_out_itself(module: Any, name: str, split_points: list[int]) -> None:
     """Have torch 2.11 believe that each tuning has had the operation itself as a candidate already."""
     from torch._inductor.select_algorithm import extern_kernels
 
-    ranges = room._create_ranges_from_split_points(split_points)
+    ranges = module._create_ranges_from_split_points(split_points)
     for end in ("", *(f"_range_{first}_{last}" for first, last in ranges)):
         setattr(extern_kernels, f"{name}{end}_fallback_default", own_matmul)
 
 
-def _lowering(room: Any, operation: Any, overload: Any, **options: Any) -> Callable[..., Any]:
+def _lowering(module: Any, operation: Any, overload: Any, **options: Any) -> Callable[..., Any]:
     """What Inductor is to do with an operation, timing candidates inside CUDA graphs on a GPU where it can."""
     made = {}
     for on_gpu in (True, False):
         extra = {"benchmark_with_cudagraphs": on_gpu}
-        known = inspect.signature(room.register_custom_op_autotuning).parameters
-        room.register_custom_op_autotuning(
+        known = inspect.signature(module.register_custom_op_autotuning).parameters
+        module.register_custom_op_autotuning(
             operation, **options, **{name: value for name, value in extra.items() if name in known}
         )
         made[on_gpu] = _lowerings()[overload]
@@ -231,13 +231,15 @@ def _without_cached_views() -> Iterator[None]:
         mode.cache_enabled = before
 
 
-def _register_mm(room: Any, ranges: dict[str, Any], off: list[str]) -> bool:
+def _register_mm(module: Any, ranges: dict[str, Any], off: list[str]) -> bool:
     """Let torch.mm of compiled graphs be one of the same candidates."""
     operation = torch.ops.aten.mm.default
     ranges = {**ranges, "dispatch_on": {**ranges["dispatch_on"], "tensor_name": "self"}}
     try:
         exact, ranged = (
-            _lowering(room, operation, operation, config_generator=_mm_choices, name="tilefold_mm", **options)
+            _lowering(
+                module, operation, operation, config_generator=_mm_choices, name="tilefold_mm", **options
+            )
             for options in ({}, ranges)
         )
     except TypeError:

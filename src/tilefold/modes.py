@@ -27,7 +27,7 @@ def outside_modes() -> Iterator[None]:
     """A context in which torch's operations do what they do alone, whatever the caller has switched on.
 
     What is kept for later calls is made in it: inside the caller's modes it would be a fake tensor, an inference tensor,
-    one of a transform, of another device or of another precision, and every later call would meet it. Left are modes of
+    one of a transform, of another device or of another precision, and every later call would get it. Left are modes of
     dispatch (FakeTensorMode, make_fx) and of functions (a default device is one), transforms (vmap, functionalize, grad),
     inference mode, gradients, autocast and torch.jit's trace. The default dtype is no mode but one of the whole process,
     which other threads see: what is made names its dtype.

@@ -1,4 +1,4 @@
-"""A call made canonical: which elements meet which, as few dims as the strides allow, in a frozen value.
+"""A call made canonical: which elements are combined with which, as few dims as the strides allow, in a frozen value.
 
     x[2, 3, 4] contiguous, dim=1   ->   output dims [2, 4], reduced dims [3]
     x[2, 3, 4] contiguous, dim=None ->  output dims [],     reduced dims [24]
@@ -29,7 +29,7 @@ class Dim:
     """One canonical dim: what happens along it, its length, and how far one step along it is, in elements.
 
     `strides` are those of the inputs, `output` is that of the results (0 along a dim that results do not have), `position`
-    that of an element's row-major position among those that it meets (0 along a dim of role "map").
+    that of an element's row-major position among those that it is combined with (0 along a dim of role "map").
     """
 
     role: Role
@@ -63,12 +63,12 @@ class Problem:
 
     @functools.cached_property
     def output_dims(self) -> tuple[Dim, ...]:
-        """The dims along which nothing meets: a fold has a result, a scan a row, for each of their places."""
+        """The dims along which nothing is combined: a fold has a result, a scan a row, for each of their places."""
         return tuple(d for d in self.dims if d.role == "map")
 
     @functools.cached_property
     def reduced_dims(self) -> tuple[Dim, ...]:
-        """The dims along which elements meet: in one result, or in a scan's prefixes."""
+        """The dims along which elements are combined: into one result, or in a scan's prefixes."""
         return tuple(d for d in self.dims if d.role != "map")
 
     @functools.cached_property
@@ -83,7 +83,7 @@ class Problem:
 
     @functools.cached_property
     def length(self) -> int:
-        """How many elements meet in one result."""
+        """How many elements are combined into one result."""
         return math.prod(d.size for d in self.reduced_dims)
 
     @functools.cached_property

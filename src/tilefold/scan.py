@@ -62,7 +62,7 @@ def scan(
         init: the state before each row: one number or tensor a field, tensors in the shape of the inputs without `dim`, or
             one that broadcasts to it. Numbers, and elements on a CPU, must fit the field's dtype; elements on a GPU, which
             are not looked at, wrap. Default: the identity.
-        return_state: also give the state after each row, so that a long sequence can be scanned in pieces: `init` takes it.
+        return_state: also give the state after each row, so that a long sequence can be scanned in chunks: `init` takes it.
             A state is what was combined, in the order that the plan has: where one value has several forms, as sums about
             a pivot have (WELFORD, DESCRIBE), fields may differ between backends, and what they project to does not.
         dtype: the dtype of computed results, instead of the inputs' own.
@@ -74,7 +74,7 @@ def scan(
 
     Returns:
         What `project` gives, in the inputs' shape; with `return_state` a pair of that and the state after each row (a tensor,
-        or a named tuple of one a field, in the dtypes that states are carried in). An empty dim gives empty results.
+        or a named tuple of one a field, in the dtypes that states have). An empty dim gives empty results.
 
     Raises:
         DimError, KindError, ShapeError, DtypeError, DeviceError, ArgumentError: the call does not fit.
@@ -272,7 +272,7 @@ def _need_identity(
 
 
 def _of_nothing(request: Scan, before: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """Empty results, and states that met nothing."""
+    """Empty results, and states that nothing was combined with."""
     made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in request.results]
     for target, field in zip(made[len(request.program.outputs) :], before, strict=False):
         target.copy_(field)

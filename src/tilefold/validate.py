@@ -308,7 +308,7 @@ def _check_target(
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the bytes from first to last element meet. Neighbours in one buffer do not; interleaved ones count as if."""
+    """Whether the bytes from first to last element overlap. Neighbours in one buffer do not; interleaved ones count as if."""
     if a.numel() == 0 or b.numel() == 0 or _has_no_data(a) or _has_no_data(b):
         return False
     (first_a, last_a), (first_b, last_b) = _extent(a), _extent(b)

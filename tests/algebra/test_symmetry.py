@@ -1,4 +1,6 @@
-"""Which fields of a combine are put in order before lanes meet: all that may round otherwise when its sides change places."""
+"""Which fields of a combine are put in order before lanes are combined: all that may round otherwise when its sides change
+places.
+"""
 
 from __future__ import annotations
 

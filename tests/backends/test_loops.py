@@ -140,9 +140,9 @@ def test_any_monoid_in_any_layout(case, name, data, tiny, guarantee):
     with cut(tiny):
         got, plan = by_tiles([x], program, dims, guarantee)
     assert (plan.backend, plan.guarantee) == ("cpu", guarantee)
-    kept = [n for d, n in enumerate(shape) if d not in dims]
-    if math.prod(kept) == 0:
-        assert [list(g.shape) for g in got] == [kept] * len(got)
+    outputs = [n for d, n in enumerate(shape) if d not in dims]
+    if math.prod(outputs) == 0:
+        assert [list(g.shape) for g in got] == [outputs] * len(got)
         return
     for mine, want in zip(got, reference.fold([x], program, dims), strict=True):
         assert (mine.dtype, mine.shape) == (want.dtype, want.shape)
@@ -215,7 +215,7 @@ def test_positions_along_dims_apart(dims, guarantee):
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
 @pytest.mark.parametrize("tiny", [True, False])
 def test_the_first_of_equals_wins_however_dims_lie_in_memory(order, tiny):
-    """Folded dims are walked as memory lies: a lane's next element may have an earlier position."""
+    """Reduced dims are read as memory lies: a lane's next element may have an earlier position."""
     x = torch.randint(-2, 3, (8, 37, 4, 3), dtype=torch.int16)
     tensor = x.permute(order).contiguous().permute([order.index(d) for d in range(4)])
     for dims in ((0, 1, 2, 3), (0, 2, 3), (0, 1, 3)):
@@ -226,7 +226,7 @@ def test_the_first_of_equals_wins_however_dims_lie_in_memory(order, tiny):
 
 
 def test_the_identitys_infinity_is_a_limit_for_a_first_block_too():
-    """A first block met with the identity in floats would lose the last digits of whole numbers."""
+    """A first block combined with the identity in floats would lose the last digits of whole numbers."""
     least = tilefold.Monoid(
         tm.minimum, INF, dtypes="input", absorb=lambda s, x: tm.minimum(s, tm.block_min(x)), name="least"
     )
@@ -239,7 +239,7 @@ LENGTHS = (1, 63, 64, 65, 1023, 4097, (1 << 18) + 1)
 
 
 def depth(length: int) -> int:
-    """Additions that one element goes through: of its lane, or its block; where lanes meet; where parts meet."""
+    """Additions that one element goes through: of its lane, or its block; where lanes are combined; where parts are."""
     alone = max(2 * cpu.STEPS, -(-length // cpu.LANES))
     return alone + math.ceil(math.log2(length + 1)) + cpu.PARTS
 
@@ -322,7 +322,7 @@ def test_a_row_does_not_see_its_neighbours(name, shape, tiny):
 
 @pytest.mark.parametrize("tiny", [False, True], ids=["whole", "cut"])
 def test_a_row_of_several_dims_does_not_see_its_neighbours(tiny):
-    """With one batch element the folded dims would coalesce, with more they would not."""
+    """With one batch element the reduced dims would coalesce, with more they would not."""
     x = torch.randn(9, 4, 11)
     with cut(tiny):
         together = fold([x], monoids.SUM, (0, 2), "batch_invariant")[0]
@@ -349,7 +349,7 @@ def test_bits_do_not_depend_on_threads_or_runs(name, guarantee):
             assert torch.equal(bits_of(mine), bits_of(first))
 
 
-SHARED = {  # shape, folded dims: each large enough for torch to share out its operations
+SHARED = {  # shape, reduced dims: each large enough for torch to share out its operations
     "one long row": (((1 << 20) + 77,), (0,)),
     "a shorter row": (((1 << 16) + 3,), (0,)),
     "three long rows": ((3, (1 << 19) + 5), (1,)),

@@ -14,7 +14,7 @@ from tilefold.planner.library import library_fold
 INF, NAN = float("inf"), float("nan")
 DEPTH = (
     4 * 16 + 16
-)  # torch sums in four levels of 16 additions, up to 2^16 times its lanes; then the lanes meet
+)  # torch sums in four levels of 16 additions, up to 2^16 times its lanes; then the lanes are combined
 EXACT = {
     "max": monoids.MAX, "min": monoids.MIN, "minmax": monoids.MINMAX, "argmax": monoids.ARGMAX,
     "argmin": monoids.ARGMIN, "max_with_index": monoids.MAX_WITH_INDEX, "min_with_index": monoids.MIN_WITH_INDEX,

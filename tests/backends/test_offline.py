@@ -146,7 +146,7 @@ def test_states_of_many_fields_stay_in_registers(
 
 @pytest.mark.parametrize("name", ["sum", "max", "argmax", "max_with_index", "any", "minmax", "dot"])
 def test_what_needs_no_order_pays_for_none(name: str) -> None:
-    """Where lanes meet, a combine whose order no bit tells is that combine and nothing more."""
+    """Where lanes are combined, a combine whose order no bit tells is that combine and nothing more."""
     monoid = MONOIDS[name]
     program = programs.specialize(monoid.total, (torch.float32,) * monoid.total.inputs)
     body = emit(program, index=torch.int32).partition("def COMBINE_SYMMETRIC(")[2].partition("\n\n")[0]

@@ -297,7 +297,7 @@ def test_ptx_of_short_rows_in_groups_of_a_few(guarantee: str) -> None:
 
 @pytest.mark.parametrize("monoid", [monoids.SUM, monoids.CUMMAX], ids=["one word", "two words"])
 def test_of_one_look_each_thread_has_a_word_of_its_own(monoid: Monoid) -> None:
-    """So that no two warps wait for the same word and meet what only one of them has found."""
+    """So that no two warps wait for the same word and combine what only one of them has found."""
     program = programs.specialize(monoid.total, (torch.float32,))
     x = torch.empty((1, 1 << 22), device="meta")
     problem = scans.scan_problem([x], 1, "run_to_run")
@@ -330,7 +330,7 @@ def test_neighbouring_threads_have_neighbours(shape: tuple[int, int], dim: int) 
     if dim == 0:
         tile = ScanTile(32, 64, False, 1, 4, chunk=16)
         plan = replace(
-            plan, steps=(replace(plan.launched[0], settings=tile, kernel="scan_walked"),), workspaces=()
+            plan, steps=(replace(plan.launched[0], settings=tile, kernel="scan_lines"),), workspaces=()
         )
     (call,) = calls_of(plan, problem, program)
     result = torch.empty(shape)
@@ -449,7 +449,7 @@ def test_nothing_spills(name: str, dtype: torch.dtype, architecture: int, tmp_pa
 
 @pytest.mark.parametrize("length", [101, 9001])
 def test_a_row_by_itself_is_laid_out_as_among_others(length: int) -> None:
-    """Which threads hold which elements says who meets whom: the same for one row and for many."""
+    """Which threads hold which elements says what is combined with what: the same for one row and for many."""
     found = []
     for rows in (1, 512):
         program = programs.specialize(monoids.SUM.total, (torch.float32,))

@@ -109,19 +109,22 @@ SMALL = [
     Case("rows of 2100 from odd places", (2, 2100), (1,), cut),
     Case("odd columns", (40, 7), (0,), cut),
     Case(
-        "three folded dims apart",
+        "three reduced dims apart",
         (3, 2, 5),
         None,
         lambda x: x.permute(2, 1, 0).contiguous().permute(2, 1, 0)[:, :, ::2],
     ),
     Case(
-        "three kept dims apart",
+        "three output dims apart",
         (3, 2, 5, 4),
         (3,),
         lambda x: x.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0),
     ),
     Case(
-        "two folded dims apart", (4, 3, 5), (0, 2), lambda x: x.permute(0, 2, 1).contiguous().permute(0, 2, 1)
+        "two reduced dims apart",
+        (4, 3, 5),
+        (0, 2),
+        lambda x: x.permute(0, 2, 1).contiguous().permute(0, 2, 1),
     ),
 ]
 LARGE = [

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-import tilefold.bench.cases as cases_room
+import tilefold.bench.cases as bench_cases
 from tilefold import cli
-from tilefold.bench import run as run_room
+from tilefold.bench import run as bench_run
 from tilefold.bench import suites
 from tilefold.bench.results import read_results
 from tilefold.bench.timing import SLOW_US
@@ -47,7 +47,7 @@ def test_dry_run_lists_cases_bytes_and_floors(name: str, capsys: pytest.CaptureF
 def test_dry_run_of_everything_draws_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cases_room.Case, "draw", lambda *_: pytest.fail("drew an input"))
+    monkeypatch.setattr(bench_cases.Case, "draw", lambda *_: pytest.fail("drew an input"))
     assert run("--dry-run", "--gb-per-s", "1000") == 0
     shown = capsys.readouterr().out
     assert all(f"\n{name}: " in f"\n{shown}" for name in suites.suite_names())
@@ -170,14 +170,14 @@ def test_what_there_is_no_time_for_is_left_out_and_said(
 def test_ctrl_c_keeps_what_is_done(
     done: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    measure = run_room.measure_case
+    measure = bench_run.measure_case
 
     def interrupted(bench: Any, case: Any, variants: Any) -> Any:
         if case.dim == (1 if done == 0 else 0):
             raise KeyboardInterrupt
         return measure(bench, case, variants)
 
-    monkeypatch.setattr(run_room, "measure_case", interrupted)
+    monkeypatch.setattr(bench_run, "measure_case", interrupted)
     assert run("host", *QUICK, "--operations", "sum", "--out", str(tmp_path)) == 130
     result = read_results(tmp_path / "host.json")
     assert [case.of("ours").status for case in result.cases].count("ok") == done  # type: ignore[union-attr]  # ours is there
@@ -217,7 +217,7 @@ def test_a_terminals_ctrl_c_ends_a_run_in_one_line(tmp_path: Path) -> None:
 
 def test_files_are_kept_while_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is killed loses the case at hand and a few seconds."""
-    measure, seen = run_room.measure_case, []
+    measure, seen = bench_run.measure_case, []
 
     def watched(bench: Any, case: Any, variants: Any) -> Any:
         path = tmp_path / "host.json"
@@ -226,15 +226,15 @@ def test_files_are_kept_while_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.
         )
         return measure(bench, case, variants)
 
-    monkeypatch.setattr(run_room, "measure_case", watched)
-    monkeypatch.setattr(run_room, "KEPT_EVERY_S", 0.0)
+    monkeypatch.setattr(bench_run, "measure_case", watched)
+    monkeypatch.setattr(bench_run, "SAVED_EVERY_S", 0.0)
     assert run("host", *QUICK, "--dims", "1", "--operations", "sum,amax,var", "--out", str(tmp_path)) == 0
     assert seen == [0, 1, 2]
 
 
 def test_a_device_that_broke_costs_no_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copies = iter([10.0, 10.0, 10.0])
-    monkeypatch.setattr(run_room.limits, "copy_gb_per_s", lambda *_: next(copies))
+    monkeypatch.setattr(bench_run.limits, "copy_gb_per_s", lambda *_: next(copies))
     assert run("host", *QUICK, "--operations", "sum", "--out", str(tmp_path)) == 0
     result = read_results(tmp_path / "host.json")
     assert all(case.of("ours").time_us for case in result.cases)  # type: ignore[union-attr]  # ours is there
@@ -245,7 +245,7 @@ def test_a_copy_that_changed_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copies = iter([10.0, 10.0, 10.0, 5.0])
-    monkeypatch.setattr(run_room.limits, "copy_gb_per_s", lambda *_: next(copies))
+    monkeypatch.setattr(bench_run.limits, "copy_gb_per_s", lambda *_: next(copies))
     assert run("host", *QUICK, "--operations", "sum", "--dims", "1", "--out", str(tmp_path)) == 0
     assert "the copy ran at 5 GB/s when all was done: the machine was not steady" in capsys.readouterr().out
 
@@ -253,7 +253,7 @@ def test_a_copy_that_changed_is_said(
 def test_nothing_is_measured_for_a_folder_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run_room, "measure_case", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(bench_run, "measure_case", lambda *_: pytest.fail("measured"))
     (tmp_path / "file").write_text("")
     assert run("host", *QUICK, "--out", str(tmp_path / "file")) == 2
     assert "--out must be a folder that can be written" in capsys.readouterr().err
@@ -263,7 +263,7 @@ def test_plots_without_matplotlib_are_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(run_room, "measure_case", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(bench_run, "measure_case", lambda *_: pytest.fail("measured"))
     assert run("host", *QUICK, "--plots", "--out", str(tmp_path)) == 2
     assert "pip install 'tilefold[bench]'" in capsys.readouterr().err
 

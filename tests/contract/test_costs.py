@@ -26,7 +26,7 @@ NOTHING = Costs(
     waited=0, load_us=0, step_us=0, flight_us=0, piece_bytes=0, element_us=0, issue_us=0,
     core_gb_per_s=FAST, l2_gb_per_s=FAST, core_tflops=FAST, mma_tflops=FAST, vector_tflops=FAST,
     vector_warp_tflops=FAST, few=0, wgmma_us=0, mma_us=0, unhidden=0, partial_gb_per_s=FAST, finish_gb_per_s=FAST,
-    meet_us=0, cublas_us=0, cublas_tflops=FAST, cublas_loose=1, cublas_narrow=1, cublas_deep_us=0, cublas_memory=1,
+    exchange_us=0, cublas_us=0, cublas_tflops=FAST, cublas_loose=1, cublas_narrow=1, cublas_deep_us=0, cublas_memory=1,
     results_gb_per_s=FAST, results_odd=1, loads_at_once=FAST,
 )  # fmt: skip
 BF16 = Asked(torch.bfloat16)

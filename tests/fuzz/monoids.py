@@ -44,7 +44,8 @@ class Piece:
     of them (and of the position, with `index`). `block` takes a block of terms into a state, where that can be said.
     `fields` has a letter for the dtypes that each may have (see `PIECES`), `elements` the kind that it is lawful for,
     `floats` whether it folds floats alone, or whole numbers alone. With `grows` values may grow with the number of elements;
-    with `rounds` its arithmetic is not exact; `alike` fields must share a dtype, since they meet in its limits or wrap by it.
+    with `rounds` its arithmetic is not exact; `alike` fields must share a dtype, since they are compared with its limits or
+    wrap by it.
     """
 
     name: str
@@ -80,7 +81,7 @@ def _last_of_smallest(a: State, b: State) -> State:
     return math.where(take, b[0], a[0]), math.where(take, b[1], a[1])
 
 
-def _position_met(a: State, b: State) -> State:
+def _position_combined(a: State, b: State) -> State:
     m = math.maximum(a[0], b[0])
     return m, math.minimum(math.where(a[0] == m, a[1], INF), math.where(b[0] == m, b[1], INF))
 
@@ -154,7 +155,7 @@ PIECES = {
               elements="infinite", index=True, grows=False),
         Piece("last of smallest", "n", (INF, -1), _last_of_smallest, lambda t, i: (t, i), ("x", "i"),
               elements="infinite", index=True, grows=False),
-        Piece("position met", "n", (-INF, INF), _position_met, lambda t, i: (t, i), ("x", "i"),
+        Piece("position combined", "n", (-INF, INF), _position_combined, lambda t, i: (t, i), ("x", "i"),
               elements="infinite", index=True, grows=False),
         Piece("largest and how many", "n", (-INF, 0), _counted, lambda t: (t, 1), ("x", "s"), elements="infinite"),
         Piece("smallest and their weights", "nw", (INF, 0), _counted_below, lambda t, w: (t, w), ("x", "s"),

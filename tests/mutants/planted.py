@@ -45,7 +45,7 @@ MUTANTS = (
         ("tests/backends/test_scans.py::test_rows",),
     ),
     Mutant(
-        "a reverse scan meets a chunk's elements forwards",
+        "a reverse scan combines a chunk's elements forwards",
         "backends/triton/kernels/scan_elements.py",
         "PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN\n    xs = found[PLACE]",
         "PLACE: tl.constexpr = TURN\n    xs = found[PLACE]",
@@ -283,7 +283,7 @@ MUTANTS = (
     ),
     # ------------------------------------------------------------------------------------------------ CPU
     Mutant(
-        "the last box along a dim is left out where it is short",
+        "the last tile along a dim is left out where it is short",
         "backends/tiles.py",
         "for start in range(0, dim.size, length)]",
         "for start in range(0, dim.size - length + 1, length)]",
@@ -363,7 +363,7 @@ MUTANTS = (
         ("tests/backends/test_interpret.py::test_cases[row of 100-sum]",),
     ),
     Mutant(
-        "results walked along all output dims lie where another dim's do",
+        "results taken along all output dims lie where another dim's do",
         "backends/triton/kernels/tiles.py",
         "outer = [(number // size[1] % size[0]).to(tl.int64) for size in outer_sizes]",
         "outer = [(number // size[1] % (size[0] - 1)).to(tl.int64) for size in outer_sizes]",
@@ -377,13 +377,13 @@ MUTANTS = (
         ("tests/planner/test_launched.py::test_results_from_a_vector_before_the_first",),
     ),
     Mutant(
-        "a folded position's outer part is its inner one",
+        "a reduced position's outer part is its inner one",
         "backends/triton/kernels/tiles.py",
-        "offset = (places % folded_size) * reduced_step + outer_offset(places // folded_size, deep_sizes, deep_steps)",
-        "offset = (places // folded_size) * reduced_step + outer_offset(places % folded_size, deep_sizes, deep_steps)",
+        "offset = (places % reduced_size) * reduced_step + outer_offset(places // reduced_size, deep_sizes, deep_steps)",
+        "offset = (places // reduced_size) * reduced_step + outer_offset(places % reduced_size, deep_sizes, deep_steps)",
         (
             "tests/backends/test_interpret.py::test_cases[outer and inner-sum]",
-            "tests/backends/test_interpret.py::test_cases[three folded dims apart-sum]",
+            "tests/backends/test_interpret.py::test_cases[three reduced dims apart-sum]",
         ),
     ),
     Mutant(

@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 OPERATIONS = (
     # ----------------------------------------------------------------------------------- layouts and selections
     Mutant(
-        "dims that one step cannot walk are one dim of a tile",
+        "dims without a common step are one dim of a tile",
         "planner/moves.py",
         "elif steps[-1] == step(d) * d.size:",
         "elif steps[-1] >= step(d) * d.size:",
@@ -110,8 +110,8 @@ OPERATIONS = (
     Mutant(
         "a cluster's barrier expects the bytes of all programs but one",
         "backends/triton/kernels/clusters.py",
-        "[meeting_barrier], {4 * words * cluster};",
-        "[meeting_barrier], {4 * words * (cluster - 1)};",
+        "[exchange_barrier], {4 * words * cluster};",
+        "[exchange_barrier], {4 * words * (cluster - 1)};",
         ("tests/planner/test_blocks.py::test_clusters_executed_from_ptx[rows]",),
     ),
     Mutant(
@@ -236,7 +236,7 @@ OPERATIONS = (
         ("tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[scans-by-cpu-and-auto]",),
     ),
     Mutant(
-        "lanes of a scan on a CPU meet in the wrong order",
+        "lanes of a scan on a CPU are combined in the wrong order",
         "backends/scans.py",
         "pairs = [s[:-reach] for s in state] + [s[reach:] for s in state]",
         "pairs = [s[reach:] for s in state] + [s[:-reach] for s in state]",
@@ -263,7 +263,7 @@ OPERATIONS = (
         "backends/triton/shared_calls.py",
         "return [stage.depth - turn for turn",
         "return [stage.depth for turn",
-        ("tests/planner/test_rings.py::test_softmax[a program walks]",),
+        ("tests/planner/test_rings.py::test_softmax[persistent programs]",),
     ),
     Mutant(
         "words of a weight that are kept are those of another turn",
@@ -282,11 +282,11 @@ OPERATIONS = (
         ("tests/planner/test_rings.py::test_a_row_longer_than_a_ring_in_place",),
     ),
     Mutant(
-        "a cluster's programs take the states of another meeting",
+        "a cluster's programs take the states of another exchange",
         "backends/triton/kernels/clusters.py",
         "+ (number & 1) * (CLUSTER * WORDS)",
         "+ 0 * number",
-        ("tests/planner/test_rings.py::test_softmax[a cluster walks]",),
+        ("tests/planner/test_rings.py::test_softmax[persistent clusters]",),
     ),
     Mutant(
         "weights beside odd rows are one element off",
@@ -389,11 +389,11 @@ OPERATIONS = (
         ("tests/planner/test_stripes.py::test_softmax[one program a stripe]",),
     ),
     Mutant(
-        "a program that walks fetches its first stripe again",
+        "a persistent program fetches its first stripe again",
         "backends/triton/kernels/map_stripes.py",
         "x, stripe + later // TURNS * clusters, later % TURNS, slot,",
         "x, stripe, later % TURNS, slot,",
-        ("tests/planner/test_stripes.py::test_softmax[a program walks]",),
+        ("tests/planner/test_stripes.py::test_softmax[persistent programs]",),
     ),
     Mutant(
         "a group's columns begin where rows do",
@@ -440,7 +440,7 @@ OPERATIONS = (
     Mutant(
         "a tile of runs stores what lies beyond a run",
         "backends/triton/kernels/moves.py",
-        "stored = tl.broadcast_to(stored & (run < KEPT), y.shape)",
+        "stored = tl.broadcast_to(stored & (run < RUN), y.shape)",
         "stored = tl.broadcast_to(stored & (run < SLOTS), y.shape)",
         ("tests/test_transposition.py::test_short_runs_from_the_ptx",),
     ),

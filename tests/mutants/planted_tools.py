@@ -57,7 +57,7 @@ TOOLS = (
         ("tests/xray/test_clusters.py::test_what_no_chip_defines_is_said[too late]",),
     ),
     Mutant(
-        "only the program's own threads meet at a cluster's barrier",
+        "only the program's own threads wait at a cluster's barrier",
         "xray/machine/cluster.py",
         "for m in self.members)",
         "for m in self.members[:1])",

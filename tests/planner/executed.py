@@ -17,8 +17,8 @@ from tilefold.planner.choose import plan_of
 from tilefold.planner.folds import partial_dtypes, problem_of_states
 from tilefold.planner.geometry import Geometry, geometry_of
 from tilefold.planner.launched import Launched as Walked
+from tilefold.planner.memory_requests import Moved, program_loads, program_stores
 from tilefold.planner.plan import Plan, Stage
-from tilefold.planner.requests import Moved, program_loads, program_stores
 from tilefold.planner.threads import Steps
 from tilefold.problem import Problem
 from tilefold.xray.machine import Memory, execute, load

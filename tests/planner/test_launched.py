@@ -1,4 +1,4 @@
-"""First launches that walk results along all output dims as one, or from the vector before the first: the same answers."""
+"""First launches that take results along all output dims as one, or from the vector before the first: the same answers."""
 
 from __future__ import annotations
 
@@ -179,8 +179,8 @@ SLICED_LARGE = Layout((0, 1, 2), (50000, 26, 5), (0, 1, 0))
 def test_which_begin_alike(shape: tuple[int, ...], dim: int, layout: Layout | None, shift: int) -> None:
     drawn = problems.problem_of(fold_case("sum", dim, shape, "bf16", "", layout=layout))
     assert shift_of(drawn.problem) == shift
-    walks = [one.shift for one in Launched.keeping(drawn.problem, drawn.program, None).walks()]
-    assert [n for n in walks if n] == [shift] * (shift > 0)
+    shifts = [one.shift for one in Launched.keeping(drawn.problem, drawn.program, None).orders()]
+    assert [n for n in shifts if n] == [shift] * (shift > 0)
 
 
 @pytest.mark.parametrize(

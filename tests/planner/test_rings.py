@@ -21,7 +21,7 @@ from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
-from tilefold.planner.ring_forms import KEPT_WORDS, PROGRAM_BYTES, SM_REGISTERS, Rings
+from tilefold.planner.ring_forms import PROGRAM_BYTES, REGISTER_WORDS, SM_REGISTERS, Rings
 from tilefold.planner.rings import vectors_of
 from tilefold.planner.view import view_of
 from tilefold.problem import Problem
@@ -80,9 +80,9 @@ def ring(
 
 SOFTMAX = {  # shape, dtype, ring
     "one program a row": ((3, 1024), BF16, ring(64, 2, 1, 1)),
-    "a program walks": ((5, 1024), FP32, ring(64, 1, 4, 7, clusters=2)),
+    "persistent programs": ((5, 1024), FP32, ring(64, 1, 4, 7, clusters=2)),
     "a ring of a turn more": ((7, 1024), BF16, ring(64, 1, 2, 3, clusters=1)),
-    "a cluster walks": ((11, 3000), BF16, ring(64, 2, 1, 3, 3, 1)),
+    "persistent clusters": ((11, 3000), BF16, ring(64, 2, 1, 3, 3, 1)),
     "odd rows": ((5, 1403), BF16, ring(64, 1, 3, 4, clusters=2)),
     "odd rows, a turn at a time": ((5, 1403), BF16, ring(64, 1, 3, 4, clusters=2, parted=True)),
     "odd rows' shares": ((5, 1403), FP32, ring(64, 1, 3, 3, 2, parted=True)),
@@ -372,7 +372,7 @@ def test_programs_that_walk_keep_their_weights(length: int, call: str, dtype: to
     assert isinstance(stage, Rings)
     assert stage.clusters > 0
     assert stage.ahead == stage.turns < stage.depth
-    assert stage.ahead * stage.unroll * 4 <= KEPT_WORDS[stage.run]
+    assert stage.ahead * stage.unroll * 4 <= REGISTER_WORDS[stage.run]
     assert stage.registers * stage.lanes <= SM_REGISTERS
 
 
@@ -475,7 +475,7 @@ def test_no_more_clusters_are_launched_than_run_at_once(monkeypatch: pytest.Monk
     utils = SimpleNamespace(cuOccupancyMaxActiveClusters=lambda function, shared, cluster: 90 // cluster)
     monkeypatch.setattr(launch, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
     kernel = SimpleNamespace(metadata=SimpleNamespace(shared=1), function=0)
-    call = calls.Call("map_rings", "", (), (), 120, 4, 1, False, cluster=4, walk=True)
+    call = calls.Call("map_rings", "", (), (), 120, 4, 1, False, cluster=4, persistent=True)
     assert launch._clusters(call, kernel) == 22
     assert launch._clusters(replace(call, grid=40), kernel) == 10
-    assert launch._clusters(replace(call, walk=False), kernel) == 30
+    assert launch._clusters(replace(call, persistent=False), kernel) == 30

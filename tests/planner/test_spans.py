@@ -428,7 +428,7 @@ def test_bits_of_a_row_beside_others() -> None:
 
 
 def test_words_of_a_bank() -> None:
-    assert conflicts_of(11, 1, 4) == 1, "odd steps meet every bank"
+    assert conflicts_of(11, 1, 4) == 1, "odd steps touch every bank"
     assert conflicts_of(8, 1, 4) == 8
     assert conflicts_of(32, 1, 4) == 32
     assert conflicts_of(11, 1, 2) == 2, "32 halves of 64 lie in 16 to 32 banks"

@@ -60,8 +60,8 @@ def stripes(
 
 FORMS = {  # shape, dim, dtype, form
     "one program a stripe": ((256, 128), 0, BF16, stripes(16, 8, 4, 4, 4)),
-    "a program walks": ((128, 160), 0, FP32, stripes(16, 8, 4, 2, 3, clusters=2)),
-    "a cluster walks": ((700, 320), 0, BF16, stripes(32, 8, 4, 2, 3, 3, 1)),
+    "persistent programs": ((128, 160), 0, FP32, stripes(16, 8, 4, 2, 3, clusters=2)),
+    "persistent clusters": ((700, 320), 0, BF16, stripes(32, 8, 4, 2, 3, 3, 1)),
     "columns of several blocks": ((3, 100, 104), 1, BF16, stripes(16, 8, 4, 2, 3, clusters=2)),
     "half lines": ((300, 72), 0, FP16, stripes(32, 4, 2, 3, 4, 2, 1)),
     "two lines": ((2, 300, 64), 1, FP32, stripes(16, 16, 2, 4, 4, 3)),
@@ -80,7 +80,9 @@ def test_softmax(name: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["layer_norm", "rms_norm"])
-@pytest.mark.parametrize("name", ["a cluster walks", "columns of several blocks", "half lines of four bytes"])
+@pytest.mark.parametrize(
+    "name", ["persistent clusters", "columns of several blocks", "half lines of four bytes"]
+)
 def test_norms(name: str, call: str) -> None:
     shape, dim, dtype, form = FORMS[name]
     x = (torch.randn(shape) + torch.arange(shape[-1]) % 5).to(dtype)
@@ -106,7 +108,7 @@ def test_a_monoid_without_blocks_and_two_results() -> None:
 
 
 def test_equal_columns_have_equal_bits() -> None:
-    """Wherever a column is in its stripe: its states meet in one order."""
+    """Wherever a column is in its stripe: its states are combined in one order."""
     x = torch.randn(300, 1).expand(300, 128).contiguous()
     (got,) = executed(*kept(_shares, False), x, 0, stripes(32, 8, 2, 3, 3, 2))
     assert torch.equal(got, got[:, :1].expand_as(got))

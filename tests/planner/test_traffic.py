@@ -26,11 +26,11 @@ from tilefold.planner.cost import Known, counts_of
 from tilefold.planner.device import H200
 from tilefold.planner.folds import narrowed
 from tilefold.planner.geometry import SECTOR, geometry_of, unique_sectors, without_positions
-from tilefold.planner.requests import Moved, program_loads
+from tilefold.planner.memory_requests import Moved, program_loads
 from tilefold.planner.threads import loads_of
 from tilefold.planner.traffic import all_loads, asked_of
 from tilefold.planner.view import view_of
-from tilefold.planner.walk import pieces_of, walk_of
+from tilefold.planner.walk import tiling_of, walk_of
 from tilefold.problem import canonical
 from tilefold.xray.machine.counts import shared_cost
 from xray.running import run_plan
@@ -64,7 +64,7 @@ def test_programs_walk_as_the_kernels_are_told(seed: int) -> None:
             told["SPLITS_FIRST"],
         )
         assert walk.programs(one.geometry) == one.call.grid
-        tails = pieces_of(one.stage, walk, one.geometry.length, 0).tail
+        tails = tiling_of(one.stage, walk, one.geometry.length, 0).tail
         if not one.stage.ordered:
             assert told["TAIL_ONCE"] == (one.stage.splits == 1 and tails == 1)
 

@@ -232,7 +232,7 @@ CASES = [
             guarantee="batch_invariant",
         ),
         ShapeError,
-        r"at most 1024 columns where they meet in order, got 1025; leave",
+        r"at most 1024 columns where they are combined in order, got 1025; leave",
     ),
     Case(
         "row of nothing",

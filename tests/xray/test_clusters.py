@@ -12,7 +12,7 @@ from tilefold.xray.machine.races import races
 from tilefold.xray.ptx import parse
 from xray.snippets import module
 
-MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+CLUSTER_BARRIER = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 RANK = "mov.u32 %r0, %cluster_ctarank; mov.u32 %r7, %cluster_nctarank;"
 # %r5 is stored for the thread %d8 of all threads of the grid.
 STORE = (
@@ -80,27 +80,29 @@ def test_a_program_reads_its_neighbours_memory(generic: bool) -> None:
     body = (
         NEXT
         + "mov.u32 %r1, room; mad.lo.u32 %r2, %r0, 10, 3; st.shared.b32 [%r1+4], %r2;"
-        + MEET
+        + CLUSTER_BARRIER
         + read
-        + MEET
+        + CLUSTER_BARRIER
     )
     alike(ran(body + STORE)[0], [13, 23, 3, 13, 23, 3])
 
 
 def test_a_program_writes_its_neighbours_memory() -> None:
     write = "mapa.shared::cluster.u32 %r4, %r1, %r3; st.shared::cluster.b32 [%r4], %r0;"
-    body = NEXT + "mov.u32 %r1, room;" + MEET + write + MEET + "ld.shared.b32 %r5, [%r1];"
+    body = (
+        NEXT + "mov.u32 %r1, room;" + CLUSTER_BARRIER + write + CLUSTER_BARRIER + "ld.shared.b32 %r5, [%r1];"
+    )
     alike(ran(body + STORE)[0], [2, 0, 1, 2, 0, 1])
 
 
 def test_all_add_to_the_first_programs_memory() -> None:
     add = (
         "mov.u32 %r3, 0; mapa.shared::cluster.u32 %r4, %r1, %r3; red.shared::cluster.add.u32 [%r4], %r0;"
-        + MEET
+        + CLUSTER_BARRIER
         + "ld.shared::cluster.b32 %r5, [%r4]; getctarank.shared::cluster.u32 %r2, %r4; add.u32 %r5, %r5, %r2;"
         + "getctarank.shared::cluster.u32 %r2, %r1; mad.lo.u32 %r5, %r2, 1000, %r5;"
     )
-    body = RANK + "mov.u32 %r1, room; st.shared.b32 [%r1], 0;" + MEET + add + MEET
+    body = RANK + "mov.u32 %r1, room; st.shared.b32 [%r1], 0;" + CLUSTER_BARRIER + add + CLUSTER_BARRIER
     alike(ran(body + STORE)[0], [96, 1096, 2096] * 2)
 
 
@@ -125,13 +127,13 @@ SUM = (
 )
 
 
-def meeting(expected: int = 12, fence: str = FENCE, send: str = SEND) -> str:
+def exchange(expected: int = 12, fence: str = FENCE, send: str = SEND) -> str:
     return RANK + BARRIER + EXPECT.format(bytes=expected) + fence + RELAXED + send + WAIT + SUM + STORE
 
 
 def test_stores_that_barriers_count() -> None:
     """Each program waits for its own barrier alone, and then has what all have sent."""
-    found, outcomes = ran(meeting())
+    found, outcomes = ran(exchange())
     alike(found, [456] * 6)
     assert all(outcome.barriers == 1 for outcome in outcomes)
     assert not any(race for outcome in outcomes for race in races(outcome))
@@ -141,12 +143,12 @@ def test_stores_of_several_words() -> None:
     send = SEND.replace("complete_tx::bytes.b32 [%r3], %r5,", "complete_tx::bytes.v2.b32 [%r3], {%r5, %r0},")
     send = send.replace("mad.lo.u32 %r2, %r0, 4, 16", "mad.lo.u32 %r2, %r0, 8, 16")
     read = "ld.shared.b32 %r5, [%r1+16]; ld.shared.b32 %r2, [%r1+36]; mad.lo.u32 %r5, %r5, 10, %r2;"
-    found, _ = ran(meeting(24, send=send).replace(SUM, read))
+    found, _ = ran(exchange(24, send=send).replace(SUM, read))
     alike(found, [42] * 6)
 
 
 def test_a_release_shows_others_the_barrier() -> None:
-    body = meeting(fence="").replace("arrive.relaxed", "arrive.release")
+    body = exchange(fence="").replace("arrive.relaxed", "arrive.release")
     alike(ran(body)[0], [456] * 6)
 
 
@@ -163,10 +165,10 @@ def test_a_meeting_is_no_barrier_of_the_program() -> None:
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        (meeting(expected=16), "transaction barrier must complete, got 32 threads waiting"),
-        (meeting(fence=""), "must be made visible to them"),
-        (meeting().replace(RELAXED, ""), "got one that has not begun: the program of rank 1"),
-        (meeting(expected=0), "got one that has ended: the program of rank"),
+        (exchange(expected=16), "transaction barrier must complete, got 32 threads waiting"),
+        (exchange(fence=""), "must be made visible to them"),
+        (exchange().replace(RELAXED, ""), "got one that has not begun: the program of rank 1"),
+        (exchange(expected=0), "got one that has ended: the program of rank"),
         (RANK + "setp.eq.u32 %t0, %r0, 1; @%t0 bra PAST; barrier.cluster.arrive; barrier.cluster.wait; PAST: bar.sync 0, 64;",
          "all programs of a cluster must come to its barrier, got some that wait forever: threads 0-31 at"),
         ("barrier.cluster.wait;", "must arrive at its cluster's barrier before it waits there, got none in PTX line"),
@@ -175,7 +177,7 @@ def test_a_meeting_is_no_barrier_of_the_program() -> None:
         ("mov.u32 %r1, room; mov.u32 %r2, 3; mapa.shared::cluster.u32 %r3, %r1, %r2;", "a rank below 3, got 3"),
         ("mov.u32 %r1, room; mov.u32 %r2, 2; mapa.shared::cluster.u32 %r1, %r1, %r2; mapa.shared::cluster.u32 %r3, %r1, %r2;",
          "places of a program's own shared memory"),
-        (meeting().replace("[%r3], %r5, [%r4]", "[%r3], %r5, [%r1]"), "must go where the barrier is"),
+        (exchange().replace("[%r3], %r5, [%r4]", "[%r3], %r5, [%r1]"), "must go where the barrier is"),
         ("mov.u32 %r1, room; mov.u32 %r2, 2; mapa.shared::cluster.u32 %r1, %r1, %r2; ld.shared.b32 %r3, [%r1];",
          "shared addresses must be below"),
     ],
@@ -188,12 +190,12 @@ def test_what_no_chip_defines_is_said(body: str, rule: str) -> None:
 
 
 def test_a_program_that_has_ended_is_waited_for_no_longer() -> None:
-    body = RANK + "setp.eq.u32 %t0, %r0, 1; @%t0 ret;" + MEET + "mov.u32 %r5, %r0;" + STORE
+    body = RANK + "setp.eq.u32 %t0, %r0, 1; @%t0 ret;" + CLUSTER_BARRIER + "mov.u32 %r5, %r0;" + STORE
     alike(ran(body)[0], [0, 77, 2, 0, 77, 2])
 
 
 def test_whole_clusters_run_once_for_the_programs_asked_for() -> None:
-    body = NEXT + "ld.param.b64 %d1, [k_0]; atom.global.add.u32 %r2, [%d1], 1;" + MEET
+    body = NEXT + "ld.param.b64 %d1, [k_0]; atom.global.add.u32 %r2, [%d1], 1;" + CLUSTER_BARRIER
     found, outcomes = ran(body, 2, 6, [(2, 0, 0), (3, 0, 0), (0, 0, 0)])
     assert [outcome.program[0] for outcome in outcomes] == [2, 3, 0]
     assert found[0, 0] == 77 + 4 * 32

@@ -1,4 +1,4 @@
-"""Threads that part and meet again: at the end of branches, at shuffles of other branches, and those that never do."""
+"""Threads that diverge and converge: at the end of branches, at shuffles of other branches, and those that never do."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_such_threads_are_there() -> None:
             assert sum(race.shared for race in found_in(case, "welford", torch.float32, 90))
 
 
-def test_partial_states_that_meet() -> None:
+def test_partial_states_in_one_place() -> None:
     """Two launches: threads share the states that the first left of a column."""
     found = found_in(Case("columns split", (2000, 24), (0,)), "welford", torch.float32, 90)
     assert sum(race.shared for race in found)

@@ -130,7 +130,7 @@ def with_positions(algebra: Algebra) -> Algebra:
 def _only_moves(graph: Graph, tainted_inputs: frozenset[int], label_outputs: Sequence[int]) -> bool:
     """Whether values from `tainted_inputs` reach only comparisons, selections and the label outputs.
 
-    They meet no whole number that 32 bits do not hold.
+    No whole number is among them that 32 bits do not hold.
     """
     tainted = set[int]()
     for position, node in enumerate(graph.nodes):

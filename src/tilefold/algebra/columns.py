@@ -39,8 +39,9 @@ class Triton:
 
     `text` serves all dtypes that no other field names. `device_float32` is that of float32 on a device, not in Triton's
     interpreter. `fills` says which operands that are numbers must be values of Triton's: none, those of float64 (Triton takes
-    a number for one of float32, whatever it meets), all, or all and of the other operand's shape. For a block operation the
-    text combines two values, and `absent` is what an element that does not count is to it: an infinity is a dtype's limit.
+    a number for one of float32, whatever it is combined with), all, or all and of the other operand's shape. For a block
+    operation the text combines two values, and `absent` is what an element that does not count is to it: an infinity is a
+    dtype's limit.
     """
 
     text: str

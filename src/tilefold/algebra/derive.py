@@ -6,7 +6,7 @@ the state. Which combines allow that is seen in the graph. With ⊕ one of +, ma
     f(a, b) = P(a; S) ⊕ P(b; S)
 
 the same term P of either side, which reads that side's fields (f among them) and S, the combined values of fields already
-known to be of this form. A field met as a.f ⊕ b.f is the case P(a; S) = a.f. Then for a block x_1 ... x_k after a state s
+known to be of this form. A field that is a.f ⊕ b.f is the case P(a; S) = a.f. Then for a block x_1 ... x_k after a state s
 
     S' = the fields of S after all k elements
     f' = P(s; S') ⊕ P(lift(x_1); S') ⊕ ... ⊕ P(lift(x_k); S')
@@ -60,7 +60,7 @@ class Part:
     """One field of a combine: `op` of one term of either side.
 
     `term` is the left side's node, `own` the fields of its side that it reads, `rescales` whether it reads combined ones.
-    `met` is the node where the sides meet, and `output` what becomes of it: the same, or its value modulo a narrower dtype's.
+    `node` combines the sides, and `output` is what becomes of it: the same, or its value modulo a narrower dtype's.
     """
 
     field: int
@@ -68,7 +68,7 @@ class Part:
     term: int
     own: frozenset[int]
     rescales: bool
-    met: int
+    node: int
     output: int
 
 
@@ -104,16 +104,16 @@ def _more_parts(combine: Graph, found: dict[int, Part]) -> dict[int, Part]:
 
 
 def _part(terms: _Terms, field: int, output: int) -> Part | None:
-    met = what_is_wrapped(terms.combine, output)
-    root = terms.combine.nodes[met]
+    node = what_is_wrapped(terms.combine, output)
+    root = terms.combine.nodes[node]
     if root.op not in _BLOCKS or (
-        root.op != "add" and met != output
+        root.op != "add" and node != output
     ):  # of values modulo a number, only sums are sums
         return None
     for term, other in (root.args, root.args[::-1]):
         own = terms.own_fields(term)
         if terms.mirror[term] == other and own is not None and field in own:
-            return Part(field, root.op, term, own, terms.meets[term], met, output)
+            return Part(field, root.op, term, own, terms.reads_shared[term], node, output)
     return None
 
 
@@ -121,8 +121,8 @@ class _Terms:
     """What each node of a combine is as a term, with some combined values shared by both sides.
 
     For each node, in one pass: `mirror`, the same term of the other side, if there is one; `read`, the inputs that it reads
-    (as bits), and `meets`, whether it reads what is shared. Equal nodes are one in a graph, so that the mirrored term is
-    found by its operands.
+    (as bits), and `reads_shared`, whether it reads what is shared. Equal nodes are one in a graph, so that the mirrored term
+    is found by its operands.
     """
 
     def __init__(self, combine: Graph, shared: frozenset[int]) -> None:
@@ -130,11 +130,11 @@ class _Terms:
         places = {(node.op, node.key, node.args): position for position, node in enumerate(combine.nodes)}
         self.mirror: list[int | None] = []
         self.read: list[int] = []
-        self.meets: list[bool] = []
+        self.reads_shared: list[bool] = []
         for position, node in enumerate(combine.nodes):
             inside = position not in shared
             args = node.args if inside else ()
-            self.meets.append(not inside or any(self.meets[a] for a in args))
+            self.reads_shared.append(not inside or any(self.reads_shared[a] for a in args))
             own = 1 << node.value if node.op == "input" else 0
             self.read.append(functools.reduce(operator.or_, (self.read[a] for a in args), own))
             self.mirror.append(self._mirrored(node, places) if inside else position)
@@ -155,7 +155,7 @@ def by_field(combine: Graph) -> tuple[str, ...] | None:
     """The block operation of each field, where combining is nothing but a.f ⊕ b.f field by field; else None."""
     form = form_of(combine)
     if form is None or not all(
-        part.own == {part.field} and combine.nodes[part.term].op == "input" and part.met == part.output
+        part.own == {part.field} and combine.nodes[part.term].op == "input" and part.node == part.output
         for part in form.parts
     ):
         return None
@@ -195,7 +195,7 @@ class _Blocks:
     @property
     def round_what_they_wrap(self) -> bool:
         """Whether a sum that wraps is one of floats, of which each step keeps the whole part alone."""
-        return any(part.met != part.output and is_float(self.dtypes[part.met]) for part in self.form.parts)
+        return any(part.node != part.output and is_float(self.dtypes[part.node]) for part in self.form.parts)
 
     @property
     def constants(self) -> list[tuple[Number, torch.dtype]]:
@@ -217,7 +217,7 @@ class _Blocks:
                 value = _product(apply("block_count", elements[0]), value)
             if state is not None:
                 value = apply(part.op, self._term(part.term, state, before), value)
-            value = self._term(part.output, (), {part.met: value})
+            value = self._term(part.output, (), {part.node: value})
             block[part.output] = before[part.output] = value
         return tuple(block[o] for o in self.form.graph.outputs)
 

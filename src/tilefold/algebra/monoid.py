@@ -60,7 +60,7 @@ class Monoid:
         dtypes: per field, or one for all: "compute" (the default: what the field's own lift and combine make of it, int64
             for whole numbers, float32 or float64 for floats), "input" (the dtype of the inputs that it comes from), "index"
             (int64), or a torch dtype. A "compute" field of positions that are only chosen and compared is an "index".
-        index: pass the element's position along the folded dims (row-major, from 0) as lift's last argument.
+        index: pass the element's position along the reduced dims (row-major, from 0) as lift's last argument.
         commutative: whether combine(a, b) == combine(b, a). Default: where combine's graph shows it and no sample denies
             it; what is not shown is ordered. Declared, it is checked on samples.
         domain: what the inputs are: for each, or one for all, a range (low, high), both ends among it and None for no end,

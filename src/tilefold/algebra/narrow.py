@@ -20,7 +20,7 @@ _SELECTS = ("maximum", "minimum", "and", "or", "xor", "block_max", "block_min", 
 def without_infinities(graph: Graph, fields: Sequence[torch.dtype], what: str) -> Graph:
     """The graph where an infinity on its way into an integer field is that dtype's limit, as in an identity.
 
-    On its way: given as it is, chosen by `where`, or met by a maximum or minimum; what is computed with it is a float's.
+    On its way: given as it is, chosen by `where`, or taken by a maximum or minimum; what is computed with it is a float's.
     """
     if all(map(is_float, fields)) or not any(_is_endless(node) for node in graph.nodes):
         return graph

@@ -55,7 +55,7 @@ _LARGEST_INTEGER = (1 << 58) + 1  # a dozen of them sum to what int64 holds
 class Pool:
     """Lifted samples of one kind: `elements[j][k]` is row-wise the k-th element of the j-th state.
 
-    `reach` is the largest float met in a row's combines so far, where that says what rounding may do.
+    `reach` is the largest float in a row's combines so far, where that says what rounding may do.
     """
 
     program: Program
@@ -100,8 +100,8 @@ class Pool:
             if isinstance(v, torch.Tensor) and v.is_floating_point()
         ]
         if sizes:
-            met = torch.stack(sizes).abs_()
-            self.reach.copy_(self.reach.maximum(met.masked_fill_(~met.isfinite(), 0.0).amax(0)))
+            absolute = torch.stack(sizes).abs_()
+            self.reach.copy_(self.reach.maximum(absolute.masked_fill_(~absolute.isfinite(), 0.0).amax(0)))
         typed, outputs = self.program.combine, self.program.combine.graph.outputs
         given = zip((everything[o] for o in outputs), typed.output_dtypes, self.program.state, strict=True)
         return as_state([cast(value, source, target) for value, source, target in given], self.program)

@@ -6,7 +6,7 @@ its own with the other's, they would hold different bits of one result.
 
 A field is free of that where its graph shows it, in one of three ways:
 
-    mirrored   it meets both sides in a commutative operation, as in a.f + b.f or |a.f - b.f|, where the sides are the same
+    mirrored   it combines both sides in a commutative operation, as in a.f + b.f or |a.f - b.f|, where the sides are the same
                exact term (fields, and what compares, selects, negates or counts in whole numbers: nothing that is fused), or
                in a sum of two sums: their own products are fused alike, and a sum is not fused into a sum
     chosen     it is one of the inputs, chosen by comparisons of one field's values alone: then only their order matters,
@@ -74,7 +74,7 @@ def ordered_fields(program: Program) -> tuple[int, ...]:
 def _whole(fields: frozenset[int], reads: Sequence[frozenset[int]]) -> frozenset[int]:
     """These fields and all that some output reads beside one of them.
 
-    Sides that change places in one field alone would meet in that output as halves of two states.
+    Sides that change places in one field alone would be in that output as halves of two states.
     """
     grown = fields
     while (more := grown.union(*(together for together in reads if together & grown))) != grown:
@@ -278,7 +278,7 @@ def _chosen_alike(combine: TypedGraph, fields: list[int], labels: tuple[int, ...
 
 
 def _choosing(combine: TypedGraph) -> list[bool]:
-    """For each node, whether it selects among inputs and compares, and no comparison meets two different fields."""
+    """For each node, whether it selects among inputs and compares, and no comparison has two different fields."""
     graph, n = combine.graph, combine.graph.arity // 2
     fields: list[int] = []  # of the inputs that a node may be, as bits
     chooses: list[bool] = []

@@ -123,7 +123,7 @@ class Terms:
         return found
 
     def bits(self, op: str, operands: Iterable[Term]) -> Term:
-        """A bitwise operation on numbers: in any order; what meets itself stays, or leaves nothing of an xor."""
+        """A bitwise operation on numbers: in any order; what is combined with itself stays, or leaves nothing of an xor."""
         neutral, members = (PRIME - 1 if op == "and" else 0), set[Term]()
         for operand in self.flat(op, operands):
             members = members ^ {operand} if op == "xor" else members | {operand}

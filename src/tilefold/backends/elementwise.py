@@ -415,7 +415,7 @@ class Kernels:
 def kernels(program: Program, placeless: bool = False, ascending: bool = True) -> Kernels:
     """The lists of a program; with `placeless` an element's bits do not depend on its place in the piece.
 
-    `ascending`: the elements that meet a state come after its own, so that comparisons of positions are settled.
+    `ascending`: the elements that are combined with a state come after its own, so that comparisons of positions are settled.
     """
     return Kernels(
         _lift(program, placeless),
@@ -481,7 +481,7 @@ def absorb_kernel(program: Program, axes: tuple[int, ...]) -> Kernel:
 
 
 def _block_by_field(builder: Builder, program: Program, elements: Sequence[int]) -> list[int]:
-    """The state of a block whose fields meet one by one: lifted, then each field reduced."""
+    """The state of a block whose fields are combined one by one: lifted, then each field reduced."""
     operations = by_field(program.combine.graph)
     assert operations is not None
     lifted = builder.inline(program.lift, elements)

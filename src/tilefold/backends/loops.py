@@ -74,7 +74,7 @@ class Executable:
         return [r.view(torch.uint64) if d == torch.uint64 else r for r, d in pairs]
 
     def _fold(self, inputs: Inputs, results: Sequence[Tensor]) -> None:
-        """One loop; or one for each part of the problem, whose states then meet."""
+        """One loop; or one for each part of the problem, whose states are then combined."""
         if self.parts == 1:
             loop = self.loops[0]
             loop.share_out(lambda some: _Walk(loop, inputs).project(some, results))
@@ -82,7 +82,9 @@ class Executable:
         parts = [some for some in inputs.in_parts(self.parts) if some is not None]
         fields = zip(*map(_states, self.loops, parts), strict=True)
         last = _Walk(self.loops[0], parts[0])
-        state = last.meet([torch.cat([f.view(-1, results[0].numel()) for f in field]) for field in fields])
+        state = last.combine_lanes(
+            [torch.cat([f.view(-1, results[0].numel()) for f in field]) for field in fields]
+        )
         last.kernels.project.run(state, [r.view(1, -1) for r in results], last.workspace)
 
 
@@ -149,7 +151,7 @@ class _Loop:
 
     @functools.cached_property
     def turns(self) -> list[Tile]:
-        """The tiles that meet in each result."""
+        """The tiles that are combined into each result."""
         return list(tiles_in(self.problem.reduced_dims, self.reduced_lengths))
 
     @functools.cached_property
@@ -178,7 +180,7 @@ class _Loop:
 
 
 def _ascends(problem: Problem, tiles: Tiles) -> bool:
-    """Whether a lane meets its elements in the order of their positions: reduced dims are walked as memory lies."""
+    """Whether a lane takes its elements in the order of their positions: reduced dims are read as memory lies."""
     pairs = zip(problem.dims, tiles.tile, strict=True)
     steps = [d.position for d, n in pairs if d.role == "reduce" and n < d.size]
     return steps == sorted(steps, reverse=True)
@@ -218,11 +220,11 @@ class _Walk:
         if self.loop.way == "lanes":
             lengths = [length for _, length in turns[0]]
             laid_out = self.inputs.laid_out(lengths)
-            return self.meet([self.inputs.by_rows(s.view(laid_out)) for s in self._lanes(turns)])
+            return self.combine_lanes([self.inputs.by_rows(s.view(laid_out)) for s in self._lanes(turns)])
         return self._blocks(turns) if self.loop.way == "blocks" else self._in_order(turns)
 
     def _lanes(self, turns: Sequence[Tile]) -> State:
-        """Each tile meets the lanes, which the first tile made."""
+        """Each tile is combined with the lanes, which the first tile made."""
         first = self._elements(turns[0])
         state, spare = (self._buffers(use, first[0].shape) for use in ("lanes", "spare lanes"))
         self.kernels.lift.run(first, state, self.workspace)
@@ -255,19 +257,19 @@ class _Walk:
         return [self.inputs.by_rows(s.expand(shape)) for s in state]
 
     def _in_order(self, turns: Sequence[Tile]) -> State:
-        """Each tile meets in a tree of neighbours, but for the last few levels; those of all tiles follow together."""
+        """Each tile is combined in a tree of neighbours, but for the last few levels; those of all tiles follow together."""
         parts = []
         for tile in turns:
             elements = [self.inputs.by_rows(e) for e in self._elements(tile)]
             state = self._buffers("lanes", elements[0].shape)
             self.kernels.lift.run(elements, state, self.workspace)
-            parts.append([s.clone() for s in self.meet(state, LEVEL)])
-        return self.meet([torch.cat(fields) for fields in zip(*parts, strict=True)])
+            parts.append([s.clone() for s in self.combine_lanes(state, LEVEL)])
+        return self.combine_lanes([torch.cat(fields) for fields in zip(*parts, strict=True)])
 
-    def meet(self, state: State, lanes: int = 1) -> State:
-        """[lanes, results] to at most `lanes` lanes: neighbours meet, an odd last one waits for the next level.
+    def combine_lanes(self, state: State, lanes: int = 1) -> State:
+        """[lanes, results] to at most `lanes` lanes: neighbours are combined, an odd last one waits for the next level.
 
-        So who meets whom does not depend on the number of results.
+        So what is combined with what does not depend on the number of results.
         """
         while (rows := state[0].shape[0]) > lanes:
             short = state[0].shape[1] < LEVEL and rows >= 2 * LEVEL
@@ -277,7 +279,7 @@ class _Walk:
     def _pairs(self, state: State) -> State:
         """One level of the tree."""
         lanes, results = state[0].shape
-        merged = self._buffers("meet", (lanes - lanes // 2, results))
+        merged = self._buffers("combined", (lanes - lanes // 2, results))
         sides = [s[side : lanes - lanes % 2 : 2] for side in (0, 1) for s in state]
         self.kernels.combine.run(sides, [m[: lanes // 2] for m in merged], self.workspace)
         if lanes % 2:
@@ -290,10 +292,10 @@ class _Walk:
         lanes, results = state[0].shape
         whole = lanes // LEVEL * LEVEL
         rows = [s[:whole].view(-1, LEVEL, results).transpose(0, 1).reshape(LEVEL, -1) for s in state]
-        groups = [s.view(-1, results).clone() for s in self.meet(rows)]
+        groups = [s.view(-1, results).clone() for s in self.combine_lanes(rows)]
         if whole == lanes:
             return groups
-        last = self.meet([s[whole:] for s in state])
+        last = self.combine_lanes([s[whole:] for s in state])
         return [torch.cat(both) for both in zip(groups, last, strict=True)]
 
     def _elements(self, tile: Tile) -> list[Tensor]:

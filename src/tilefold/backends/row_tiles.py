@@ -76,7 +76,7 @@ def apply_kernel(row: Row, shared: tuple[bool, ...], placeless: bool) -> Kernel:
 
 
 def _tiles(shape: Sequence[int], most: int) -> itertools.product[Tile]:
-    """Boxes of at most so many neighbours in row-major order."""
+    """Tiles of at most so many neighbours in row-major order."""
     lengths, left = [1] * len(shape), most
     for d in reversed(range(len(shape))):
         lengths[d] = max(1, min(shape[d], left))

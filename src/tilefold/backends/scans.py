@@ -207,11 +207,11 @@ class _Walk:
 
     def _before(self, totals: State, carry: State | None) -> State:
         """What comes before each lane, [lanes, outer, inner]; of the first lane without a carry nothing is said."""
-        met = self._meet(totals)
+        prefixes = self._scan_lanes(totals)
         before = self._buffers("before", totals[0].shape)
         for b, c in zip(before, carry or [t[0] for t in totals], strict=True):
             b[0].copy_(c)
-        earlier = [m[:-1] for m in met]
+        earlier = [m[:-1] for m in prefixes]
         if not len(earlier[0]):
             return before
         if carry is None:
@@ -221,10 +221,10 @@ class _Walk:
             self._combine([c.expand(earlier[0].shape) for c in carry], earlier, [b[1:] for b in before])
         return before
 
-    def _meet(self, totals: State) -> State:
+    def _scan_lanes(self, totals: State) -> State:
         """The scan over lanes: level by level each is combined with the one 1, 2, 4 ... before it."""
         shape = totals[0].shape
-        state, spare = self._buffers("meet", shape), self._buffers("spare", shape)
+        state, spare = self._buffers("prefixes", shape), self._buffers("spare", shape)
         for target, total in zip(state, totals, strict=True):
             target.copy_(total)
         for kept, states, targets in self._levels(state, spare):

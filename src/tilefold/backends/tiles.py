@@ -1,4 +1,4 @@
-"""A fold's inputs, cut into tiles of neighbouring elements: where they lie, and in which order they are walked."""
+"""A fold's inputs, cut into tiles of neighbouring elements: where they lie, and in which order they are read."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Tile = tuple[tuple[int, int], ...]  # (start, length) of each dim
 class Inputs:
     """The inputs of one problem as its dims, output dims first, and the tiles that they are read in.
 
-    A tile is a box of neighbouring elements, laid out in `order`: a tensor of its lengths permuted by that. Inputs are read
-    where they lie; a tile is gathered into a buffer only where its dtype, or a nearest stride other than 1, asks for it.
+    A tile is a range of positions along each dim, laid out in `order`: a tensor of its lengths permuted by that. Inputs are
+    read where they lie; a tile is gathered into a buffer only where its dtype, or a nearest stride other than 1, asks for it.
     Positions of elements begin at `first`.
     """
 
@@ -59,8 +59,8 @@ class Inputs:
     def by_rows(self, laid_out: Tensor) -> Tensor:
         """[reduced, output], each in their own order, of a tensor laid out as memory is."""
         places = {d: i for i, d in enumerate(self.order)}
-        folded = range(len(self.outputs), len(self.dims))
-        moved = laid_out.permute([places[d] for d in (*folded, *range(len(self.outputs)))])
+        reduced = range(len(self.outputs), len(self.dims))
+        moved = laid_out.permute([places[d] for d in (*reduced, *range(len(self.outputs)))])
         rows = math.prod(moved.shape[: len(self.reduced)])
         return moved.reshape(rows, moved.numel() // rows)
 
@@ -103,8 +103,8 @@ class Inputs:
 
     def place(self, results: Tensor, output: Tile) -> Tensor:
         """Where the results of a tile of output dims live in a contiguous tensor of all results."""
-        walked = results.as_strided([d.size for d in self.outputs], [d.output for d in self.outputs])
-        return narrow(walked, output)
+        strided = results.as_strided([d.size for d in self.outputs], [d.output for d in self.outputs])
+        return narrow(strided, output)
 
 
 def inputs_of(tensors: Sequence[Tensor], program: Program, problem: Problem) -> Inputs:

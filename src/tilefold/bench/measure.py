@@ -41,7 +41,7 @@ class Bench:
     graphs: bool = True
     host: bool = False
     unfit: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    ready: dict[str, Ready] = field(default_factory=dict)
+    admitted: dict[str, Admitted] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
 
     @contextlib.contextmanager
@@ -55,8 +55,8 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Ready:
-    """What of an admitted variant is timed, and how it launches."""
+class Admitted:
+    """A variant that passed the gate: the choice of it that is timed, and how that launches."""
 
     choice: Choice
     plan: PlanNote
@@ -89,7 +89,7 @@ def measure_case(bench: Bench, case: Case, variants: Sequence[Variant]) -> CaseR
             probes = gate.probes_of(case, bench.device)
             traps.check_input(probes[0].x, case.name)
             x = case.like(probes[0].x)
-        bench.ready.clear()
+        bench.admitted.clear()
         rows = {}
         for variant in variants:
             with bench.spending(variant.name):
@@ -113,7 +113,7 @@ def _failed(variant: str, error: Exception, what: str = "") -> Measurement:
 def _admit(
     bench: Bench, case: Case, variant: Variant, x: torch.Tensor, probes: Sequence[gate.Probe]
 ) -> Measurement:
-    """The gate: the variant's choice that will be timed goes to `bench.ready`, unless anything is wrong with it."""
+    """The gate: the variant's choice that will be timed goes to `bench.admitted`, unless anything is wrong with it."""
     if variant.name in bench.missing:
         return Measurement(variant.name, results.MISSING, "cannot be imported here")
     if variant.gpu_only and bench.device == "cpu":
@@ -138,7 +138,7 @@ def _admit(
         return _failed(variant.name, error)
     if plan is None:
         return Measurement(variant.name, results.ERROR, "no plan was remembered")
-    bench.ready[variant.name] = Ready(choice, plan)
+    bench.admitted[variant.name] = Admitted(choice, plan)
     return Measurement(
         variant.name,
         results.OK,
@@ -171,7 +171,7 @@ def _time_all(
 
     A variant that fails only now is a row that says so, and the others are timed without it.
     """
-    calls = {name: _bound(ready.choice, x) for name, ready in bench.ready.items()}
+    calls = {name: _bound(timed.choice, x) for name, timed in bench.admitted.items()}
     while calls:
         try:
             times, hosts = _timed(bench, calls, _empties(bench, case))
@@ -179,7 +179,7 @@ def _time_all(
         except _FailedError as failed:
             for name in failed.of:
                 rows = rows | {name: _failed(name, failed.error)}
-                del calls[name], bench.ready[name]
+                del calls[name], bench.admitted[name]
     else:
         return rows, {}
     empty_us = {
@@ -190,9 +190,9 @@ def _time_all(
             rows[name],
             times[name],
             hosts.get(name),
-            bench.limits.limit_us(case.compulsory_bytes, ready.plan, empty_us),
+            bench.limits.limit_us(case.compulsory_bytes, timed.plan, empty_us),
         )
-        for name, ready in bench.ready.items()
+        for name, timed in bench.admitted.items()
     }
     if bench.graphs and bench.device != "cpu":
         graphed = {name: call for name, call in calls.items() if variants[name].graphs}
@@ -231,7 +231,7 @@ def _empties(bench: Bench, case: CaseResult) -> dict[str, Thunk]:
     """The chains of empty kernels that limits need, where a launch counts; already launched once by the run's limits."""
     if bench.device == "cpu" or case.floor_us > LAUNCH_COUNTS_BELOW_US:
         return {}
-    plans = {chain_kind(ready.plan): ready.plan for ready in bench.ready.values() if ready.plan.launches}
+    plans = {chain_kind(timed.plan): timed.plan for timed in bench.admitted.values() if timed.plan.launches}
     for plan in plans.values():
         bench.limits.launch_us(plan)
     return {EMPTY + kind: bench.limits.empty_call(plan) for kind, plan in plans.items()}

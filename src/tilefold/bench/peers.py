@@ -140,7 +140,7 @@ def build_nothing(case: Case, x: torch.Tensor) -> Sequence[Choice]:
 
 # ----------------------------------------------------------------------------------------------------------- cupy
 
-# Of each fold: what an element becomes, how two states meet, what is stored, the identity.
+# Of each fold: what an element becomes, how two states are combined, what is stored, the identity.
 CUPY_FOLDS = {
     "sum": ("x", "a + b", "y = a", "0"),
     "amax": (

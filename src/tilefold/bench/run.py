@@ -27,7 +27,7 @@ from tilefold.bench.timing import DeviceClock, HostClock, Pace, Stopwatch
 from tilefold.bench.variants import peers_of, variants_of
 from tilefold.bench.warm import LIMIT_S, NO_TIME_LEFT, Job, warm_caches
 
-KEPT_EVERY_S = 5.0  # what a run that is killed may lose, beside the case at hand
+SAVED_EVERY_S = 5.0  # what a run that is killed may lose, beside the case at hand
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def measure_suite(
         write_results(result, options.out)
         return result
 
-    kept_at, finished = time.monotonic(), 0
+    saved_at, finished = time.monotonic(), 0
     try:
         for number, case in enumerate(cases):
             if time.time() > deadline:
@@ -122,9 +122,9 @@ def measure_suite(
             done[number] = measure_case(bench, case, asked.variants)
             finished = number + 1
             display.measured(done[number], finished, len(cases))
-            if time.monotonic() - kept_at > KEPT_EVERY_S:
+            if time.monotonic() - saved_at > SAVED_EVERY_S:
                 keep()
-                kept_at = time.monotonic()
+                saved_at = time.monotonic()
         display.say(f"{suite.name}: {spent_in_words(bench)}")
         return keep(*copy_once_more(bench))
     except KeyboardInterrupt:
@@ -195,7 +195,7 @@ def warm(asked: Sequence[Prepared], display: Display, deadline: float) -> dict[t
 def jobs_of(asked: Prepared, until: float) -> list[Job]:
     """What of a suite is compiled ahead.
 
-    Case after case: where time runs out the first cases have all they need, and cases with the same kernels do not meet. What
+    Case after case: where time runs out the first cases have all they need, and cases with the same kernels are apart. What
     compiles longest comes first.
     """
     options = asked.options

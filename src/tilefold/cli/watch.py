@@ -16,7 +16,7 @@ def parser() -> Parser:
     made = Parser(
         "watch",
         "Write a page on which a row streams chunk by chunk through a monoid's recurrence: the state's fields and the "
-        "result, until they meet those of the whole row. One file, which opens from disk and loads nothing.",
+        "result, until they equal those of the whole row. One file, which opens from disk and loads nothing.",
         examples={
             "watch logsumexp --html page.html": "the online softmax pair, with a row that is drawn",
             "watch max --row logits.npy --html page.html": "a row of yours",

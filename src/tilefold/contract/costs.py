@@ -49,8 +49,8 @@ class Costs:
     them halve it. `wgmma_us` and `mma_us` is the way of one product of 16 of K. `unhidden` is the part of the shorter of
     chain and SM that still counts.
 
-    Finish: all SMs write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `meet_us` is
-    its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's, `cublas_deep_us` times a power of K what it
+    Finish: all SMs write and read `partial_gb_per_s` of partial products, one program reads `finish_gb_per_s`, `exchange_us`
+    is its warps' exchange. `cublas_us` and `cublas_tflops` (an SM) are cuBLAS's, `cublas_deep_us` times a power of K what it
     takes for splits, `cublas_memory` how many times as long as memory allows it reads, `cublas_loose` and `cublas_narrow`
     how many times as long it multiplies where elements are loaded one by one, and where rows are no multiples of 16 bytes.
     `pack_gb_per_s` is what all SMs read and write where operands are copied into rows of whole vectors, `pack_us` a program's
@@ -86,7 +86,7 @@ class Costs:
     l2_gb_per_s: float = 6808.0
     partial_gb_per_s: float = 742.8
     finish_gb_per_s: float = 58.5
-    meet_us: float = 0.106
+    exchange_us: float = 0.106
     cublas_us: float = 6.955
     cublas_tflops: float = 6.729
     cublas_loose: float = 4.4
@@ -256,7 +256,7 @@ def _finish_us(finish: Finish, splits: int, sizes: Sizes, device: Device, costs:
     rounds = math.ceil(math.ceil(sizes.outputs / finish.block) / (8 * device.sms))
     reading_us = rounds * finish.block * splits * 4 / costs.finish_gb_per_s / 1e3
     partial_us = sizes.outputs * splits * 4 / costs.partial_gb_per_s / 1e3
-    return begun_us + reading_us + partial_us + (costs.meet_us if finish.num_warps > 1 else 0.0)
+    return begun_us + reading_us + partial_us + (costs.exchange_us if finish.num_warps > 1 else 0.0)
 
 
 def _cublas_us(sizes: Sizes, asked: Asked, finished: bool, device: Device, costs: Costs) -> float:

@@ -154,7 +154,7 @@ def check_row_fits(
     in_order = guarantee == "batch_invariant" or not monoid.commutative
     most = ORDERED_COLUMNS if in_order else ROW_COLUMNS
     if shape[-1] > most:
-        why = " where they meet in order" if in_order else ""
+        why = " where they are combined in order" if in_order else ""
         raise ShapeError(
             f"matmul: with `row` there must be at most {most} columns{why}, got {shape[-1]}; leave `row` out and fold "
             "the result with tilefold.reduce(result, monoid, dim=-1)"

@@ -43,7 +43,7 @@ class Asked:
     """What a plan must serve besides its sizes.
 
     `cublas`: torch multiplies this dtype as precisely as we promise; `finished`: and leaves nothing to do after it.
-    `row`: whole rows of results meet in one program. `in_order`: the splits of a result are summed one after another.
+    `row`: a program has whole rows of results. `in_order`: the splits of a result are summed one after another.
     """
 
     dtype: torch.dtype

@@ -3,11 +3,11 @@
 Each function is one `fold_tensors` with a monoid made beforehand; which backend runs is decided there. What they share:
 
     dims      One, several where torch takes several, or None for all (not in `prod`). `dim=()` folds all dims, as in torch,
-              except in `any` and `all`, where it folds none. In the equations k are the kept dims, p the folded ones, n how
-              many elements they hold. Shapes are for `x` of [M, K] and `dim=1`; `keepdim=True` makes [M] an [M, 1].
+              except in `any` and `all`, where it folds none. In the equations k is a position in the output dims, p in the
+              reduced dims (n elements). Shapes are for `x` of [M, K] and `dim=1`; `keepdim=True` makes [M] an [M, 1].
     names     `axis` is `dim` and `keepdims` is `keepdim`, as keywords, but in `norm`, where torch has them not either.
     dtypes    bool, integers of 8 to 64 bits and floats of 8 to 64 bits, unless a function says otherwise; no complex ones.
-              Floats are carried in float32 (float64 in float64) and rounded once, at the end. Conversions (`dtype=`,
+              Floats are accumulated in float32 (float64 in float64) and rounded once, at the end. Conversions (`dtype=`,
               integers in `logsumexp`) happen as elements are read; Python's float, int and bool are torch.float64, int64
               and bool there, as in torch. NaN stays NaN, counts as non-zero, and is the
               extreme of all.

@@ -91,7 +91,7 @@ def need_elements(x: Tensor, dim: Dims, call: str) -> None:
         expected = "be specified for input.numel() == 0" if dim is None else "have non-zero size"
         which = "dim" if dim is None else f"dim {empty}"
         raise EmptyError(
-            f"{call}: every folded dim needs at least one element, got shape {list(x.shape)} (Expected reduction {which} to "
+            f"{call}: every reduced dim needs at least one element, got shape {list(x.shape)} (Expected reduction {which} to "
             f"{expected}, as the operation has no identity); fold another dim or give it elements"
         )
 

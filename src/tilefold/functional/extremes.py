@@ -40,7 +40,7 @@ def amax(
     Any strides, read in place. The value is exact on every backend (of equal zeros, which sign is left open).
 
     Raises:
-        EmptyError: there is nothing to choose among: a folded dim has length 0.
+        EmptyError: there is nothing to choose among: a reduced dim has length 0.
 
     Example:
         >>> tilefold.amax(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
@@ -64,7 +64,7 @@ def amin(
     Any strides, read in place. The value is exact on every backend (of equal zeros, which sign is left open).
 
     Raises:
-        EmptyError: there is nothing to choose among: a folded dim has length 0.
+        EmptyError: there is nothing to choose among: a reduced dim has length 0.
 
     Example:
         >>> tilefold.amin(torch.tensor([[1, 5], [7, 2]]), dim=(0, 1))
@@ -85,7 +85,7 @@ def _extreme(x: Tensor, monoid: Monoid, dim: Dims, keepdim: bool, out: Tensor | 
 def _read_second(
     second: Any, dim: Any, keepdim: bool, other: Tensor | None, out: Any, call: str
 ) -> tuple[Any, Tensor | None]:
-    """The dim that is folded and the tensor that is compared with: a second argument without a name is one of them.
+    """The dim that is reduced and the tensor that is compared with: a second argument without a name is one of them.
 
     A tensor there is compared with, unless `keepdim` or a pair `out` stands beside it: then it is a dim, as by name.
     """
@@ -143,7 +143,7 @@ def max(
     Any strides, read in place. Values and indices are exact on every backend (of equal zeros, which sign is left open).
 
     Raises:
-        EmptyError: a folded dim has length 0.
+        EmptyError: a reduced dim has length 0.
         KindError: `dim` is not one int.
 
     Example:
@@ -171,7 +171,7 @@ def min(
     Any strides, read in place. Values and indices are exact on every backend (of equal zeros, which sign is left open).
 
     Raises:
-        EmptyError: a folded dim has length 0.
+        EmptyError: a reduced dim has length 0.
         KindError: `dim` is not one int.
 
     Example:
@@ -196,7 +196,7 @@ def argmax(
     Any strides, read in place. The position is exact: the same on every backend.
 
     Raises:
-        EmptyError: a folded dim has length 0.
+        EmptyError: a reduced dim has length 0.
         KindError: `dim` is not one int.
 
     Example:
@@ -221,7 +221,7 @@ def argmin(
     Any strides, read in place. The position is exact: the same on every backend.
 
     Raises:
-        EmptyError: a folded dim has length 0.
+        EmptyError: a reduced dim has length 0.
         KindError: `dim` is not one int.
 
     Example:
@@ -253,7 +253,7 @@ def aminmax(
     Any strides, read in place. Values are exact on every backend (of equal zeros, which sign is left open).
 
     Raises:
-        EmptyError: a folded dim has length 0.
+        EmptyError: a reduced dim has length 0.
         KindError: `dim` is not one int.
 
     Example:

@@ -131,7 +131,7 @@ def var(
     `correction` is 1 unless told; `unbiased=False` is 0, and `var(x, False)` too, torch's older form. With n <= correction it
     is NaN, or inf where deviations are not 0, and a UserWarning says so, as torch's does. The variance of nothing is NaN.
     Shapes: [M, K] to [M].
-    Dtypes: floats, which come back as they came; carried in float32 or float64.
+    Dtypes: floats, which come back as they came; accumulated in float32 or float64.
     Any strides, read in place. Same bits from run to run; the bound of `var` in docs/guarantees.md: data far from zero
     cost no accuracy.
 
@@ -184,7 +184,7 @@ def var_mean(
         mean[k] = (sum over p of x[k, p]) / n,  y[k] = as in `var`
 
     Shapes: [M, K] to [M] twice: the tuple (variance, mean), with `out` a pair.
-    Dtypes: floats, which come back as they came; carried in float32 or float64.
+    Dtypes: floats, which come back as they came; accumulated in float32 or float64.
     Any strides, read in place. Same bits from run to run; the bound of `var` in docs/guarantees.md. The mean is
     NaN too where several elements have no variance, infinite ones for instance (in torch, unless the infinity is last).
 
@@ -211,7 +211,7 @@ def std_mean(
         mean[k] = (sum over p of x[k, p]) / n,  y[k] = as in `std`
 
     Shapes: [M, K] to [M] twice: the tuple (standard deviation, mean), with `out` a pair.
-    Dtypes: floats, which come back as they came; carried in float32 or float64.
+    Dtypes: floats, which come back as they came; accumulated in float32 or float64.
     Any strides, read in place. Same bits from run to run; the bound of `std` in docs/guarantees.md. The mean is that of
     `var_mean`.
 

@@ -37,13 +37,13 @@ def vector_norm(
         y[k] = (sum over p of |x[k, p]|^ord)^(1 / ord);  inf: max |x[k, p]|;  -inf: min |x[k, p]|;  0: how many are not 0
 
     Shapes: [M, K] to [M]. Of nothing it is 0, where `ord` is finite and not negative.
-    Dtypes: floats as they came, carried in float32 or float64; `dtype`, no narrower than the input's, converts each
+    Dtypes: floats as they came, accumulated in float32 or float64; `dtype`, no narrower than the input's, converts each
     element first and is the result's.
     Any strides, read in place. Same bits from run to run; docs/guarantees.md has the bound for ord=2.
 
     Raises:
         DtypeError: elements or `dtype` are no floats, or `dtype` would narrow them.
-        EmptyError: a folded dim has length 0, and `ord` is negative or inf.
+        EmptyError: a reduced dim has length 0, and `ord` is negative or inf.
         OrderError: `ord` is no real number.
 
     Example:
@@ -61,17 +61,17 @@ def norm(
 ) -> Tensor:  # fmt: skip
     """Norm of order `p` of the elements: `vector_norm` by torch.norm's arguments.
 
-        y[k] = (sum over the folded j of |x[k, j]|^p)^(1 / p);  inf, -inf and 0 as in `vector_norm`
+        y[k] = (sum over the reduced j of |x[k, j]|^p)^(1 / p);  inf, -inf and 0 as in `vector_norm`
 
     "fro" and None are p = 2. "nuc" is a sum of singular values, no fold over elements.
     Shapes: [M, K] to [M]. Of nothing it is 0, where `p` is finite and not negative.
-    Dtypes: floats as they came, carried in float32 or float64; `dtype` as in `vector_norm`.
+    Dtypes: floats as they came, accumulated in float32 or float64; `dtype` as in `vector_norm`.
     Any strides, read in place. Same bits from run to run; docs/guarantees.md has the bound for p=2.
 
     Raises:
         OrderError: `p` is complex, or a string other than "fro".
         DtypeError: elements or `dtype` are no floats, or `dtype` would narrow them.
-        EmptyError: a folded dim has length 0, and `p` is negative or inf.
+        EmptyError: a reduced dim has length 0, and `p` is negative or inf.
 
     Example:
         >>> tilefold.norm(torch.tensor([[3.0, -4.0], [0.0, 2.0]]), p=1, dim=1)

@@ -26,8 +26,8 @@ def cumsum(
         y[m, p] = sum over q <= p of x[m, q]
 
     Shapes: [M, K] to [M, K]; an empty dim gives an empty result.
-    Dtypes: floats as they came, carried in float32 or float64; integers and bool give int64 and wrap. `dtype` converts each
-    element first and is the result's.
+    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
+    each element first and is the result's.
     Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row; with guarantee
     "batch_invariant" a row's bits do not depend on how many rows there are.
 
@@ -53,8 +53,8 @@ def cumprod(
         y[m, p] = product over q <= p of x[m, q]
 
     Shapes: [M, K] to [M, K]; an empty dim gives an empty result.
-    Dtypes: floats as they came, carried in float32 or float64; integers and bool give int64 and wrap. `dtype` converts each
-    element first and is the result's.
+    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
+    each element first and is the result's.
     Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row; with guarantee
     "batch_invariant" a row's bits do not depend on how many rows there are.
 
@@ -133,7 +133,7 @@ def logcumsumexp(
         y[m, p] = log(sum over q <= p of exp(x[m, q]))
 
     Shapes: [M, K] to [M, K]; an empty dim gives an empty result.
-    Dtypes: floats as they came. The largest element and the sum rescaled to it are carried in float32 or float64.
+    Dtypes: floats as they came. The largest element and the sum rescaled to it are accumulated in float32 or float64.
     Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row; with guarantee
     "batch_invariant" a row's bits do not depend on how many rows there are.
 

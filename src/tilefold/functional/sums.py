@@ -34,7 +34,7 @@ def sum(
         y[k] = sum over p of x[k, p]
 
     Shapes: [M, K] to [M]. Nothing sums to 0.
-    Dtypes: floats as they came, carried in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
+    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
     each element first, as torch does, and is the result's.
     Any strides, read in place. Integers are exact; floats have the same bits from run to run and the bound of `sum` in
     docs/guarantees.md.
@@ -66,7 +66,7 @@ def prod(
         y[k] = product over p of x[k, p]
 
     Shapes: [M, K] to [M]; to fold all dims leave `dim` out. Nothing multiplies to 1.
-    Dtypes: floats as they came, carried in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
+    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
     each element first and is the result's.
     Any strides, read in place. Integers are exact; floats have the same bits from run to run and the bound of `prod` in
     docs/guarantees.md.
@@ -145,7 +145,7 @@ def logsumexp(
 
     Shapes: [M, K] to [M]; `dim` must be given, None for all. Of nothing it is -inf.
     Dtypes: floats as they came; integers and bool are read as torch's default dtype. The largest element and the sum
-    rescaled to it are carried in float32 or float64.
+    rescaled to it are accumulated in float32 or float64.
     Any strides, read in place. Same bits from run to run; the bound of `logsumexp` in docs/guarantees.md.
 
     Raises:

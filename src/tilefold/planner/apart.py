@@ -59,27 +59,29 @@ def _laid_out(dims: list[Dim]) -> list[tuple[Dim, int]]:
 
 def first_problem(problem: Problem, apart: Apart, index: bool) -> Problem:
     """What the first launch folds; its results are states, in the order of memory. `index`: positions are seen."""
-    kept, folded = parts_of(problem, apart)
-    outer = [replace(d, role="map", output=step, position=0) for d, step in _laid_out(kept)]
+    outputs, reduced = parts_of(problem, apart)
+    outer = [replace(d, role="map", output=step, position=0) for d, step in _laid_out(outputs)]
     dims, places = merged(outer), NO_PLACES
     if index:
-        dims, places = _with_places([d for d, _ in _laid_out(kept)], outer, dims)
+        dims, places = _with_places([d for d, _ in _laid_out(outputs)], outer, dims)
     ragged = 0
     if apart.together > 1:
         dim = [d for n, d in enumerate(problem.reduced_dims) if n not in apart.dims][-1]
         ragged = dim.size % apart.together * dim.strides[0]
-    return replace(problem, dims=(*dims, *merged(folded)), ragged=ragged, places=places)
+    return replace(problem, dims=(*dims, *merged(reduced)), ragged=ragged, places=places)
 
 
-def _with_places(kept: list[Dim], outer: list[Dim], whole: tuple[Dim, ...]) -> tuple[tuple[Dim, ...], Places]:
+def _with_places(
+    outputs: list[Dim], outer: list[Dim], whole: tuple[Dim, ...]
+) -> tuple[tuple[Dim, ...], Places]:
     """Dims of which all but the last have one step among positions, and the sizes and steps of what is merged in that."""
     if not whole:
         return whole, NO_PLACES
     last, n = whole[-1].size, len(outer)
     while math.prod(d.size for d in outer[n:]) < last:
         n -= 1
-    placed = [replace(d, position=k.position) for d, k in zip(outer[:n], kept[:n], strict=True)]
-    places = tuple(d.size for d in kept[n:]), tuple(d.position for d in kept[n:])
+    placed = [replace(d, position=k.position) for d, k in zip(outer[:n], outputs[:n], strict=True)]
+    places = tuple(d.size for d in outputs[n:]), tuple(d.position for d in outputs[n:])
     return (*merged(placed), whole[-1]), places if any(places[1]) else NO_PLACES
 
 
@@ -94,8 +96,8 @@ def states_of(
     problem: Problem, dtypes: tuple[torch.dtype, ...], apart: Apart, ordered: bool
 ) -> Callable[[int], Problem]:
     """The same for any number of splits."""
-    kept, _ = parts_of(problem, apart)
-    fields, laid_out = len(dtypes), _laid_out(kept)
+    outputs, _ = parts_of(problem, apart)
+    fields, laid_out = len(dtypes), _laid_out(outputs)
     results = merged(
         by_stride([Dim("map", d.size, (s,) * fields, d.output) for d, s in laid_out if d.role == "map"])
     )
@@ -103,7 +105,7 @@ def states_of(
     if ordered:
         states.sort(key=lambda one: one[0].position, reverse=True)
     reduced = [Dim("reduce", d.size, (s,) * fields) for d, s in states]
-    whole = Dim("reduce", 1, (math.prod(d.size for d in kept),) * fields)
+    whole = Dim("reduce", 1, (math.prod(d.size for d in outputs),) * fields)
 
     def of(splits: int) -> Problem:
         parts = replace(whole, size=splits)

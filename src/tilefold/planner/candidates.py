@@ -186,9 +186,9 @@ def _column_tiles(view: View, groups: bool) -> Iterator[Stage]:
 
 
 def _ordered_tiles(rule: Stage, view: View) -> Iterator[Stage]:
-    """Neighbours of a lane, lanes of a result and results of a program; of columns also lanes that meet once.
+    """Neighbours of a lane, lanes of a result and results of a program; of columns also lanes that are combined once.
 
-    Lanes of a row that met once were slower in each of nine comparisons (docs/experiments/ordered-folds.md).
+    Lanes of a row that were combined once were slower in each of nine comparisons (docs/experiments/ordered-folds.md).
     """
     yield from _ordered_rows(rule, view) if view.by_rows else _ordered_columns(view)
 
@@ -207,7 +207,7 @@ def _ordered_rows(rule: Stage, view: View) -> Iterator[Stage]:
 
 
 def _ordered_columns(view: View) -> Iterator[Stage]:
-    """A line of memory and more side by side, other threads down the columns; those meet in every tile, or once."""
+    """A line of memory and more side by side, other threads down the columns; those are combined in every tile, or once."""
     line = max(1, 8 * view.full_vector // view.vector)  # vectors of 128 bytes
     for warps in (1, 2, 4, 8):
         for width in (line, 2 * line, 4 * line, 8 * line):

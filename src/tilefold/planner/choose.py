@@ -5,8 +5,8 @@ The tile is always [run, lanes, outputs, unroll]; what differs is which axis is 
     family       contiguous axis   a program owns
     small_axis   reduced           many whole rows, a thread or a few a row
     rows         reduced           one or several whole rows, read at once
-    long_rows    reduced           one row (or a split of it), walked tile by tile
-    columns      output            neighbouring results, walked down tile by tile
+    long_rows    reduced           one row (or a split of it), read tile by tile
+    columns      output            neighbouring results, read down tile by tile
     ordered      either            a row, a part of one or several, or neighbouring results, in the elements' order
     partials     output            the second stage: states of several splits
 """
@@ -100,7 +100,7 @@ def plan_fold(
 
 
 def _other_form(weighed: Weighed, first: Stage, time_us: float) -> tuple[Weighed, Stage, float]:
-    """A first launch that keeps reduced dims apart, or walks its results otherwise, where the model expects that to be
+    """A first launch that keeps reduced dims apart, or takes its results in another order, where the model expects that to be
     faster: by `apart_doubt`, or by anything where it makes vectors whole that were not."""
     launch, least_us, doubt = weighed.launch, weighed.least_us, weighed.constants.apart_doubt
     full = launch.view.full_vector
@@ -109,8 +109,8 @@ def _other_form(weighed: Weighed, first: Stage, time_us: float) -> tuple[Weighed
         return weighed, first, time_us
     whole, program = launch.whole, launch.program
     kept = [Launched.keeping(whole, program, apart) for apart in forms(whole, program)]
-    walked = [walks for one in (launch, *kept) for walks in one.walks()]
-    best = (*_best(kept, weighed), *_best(walked, weighed)[:1])
+    reordered = [other for one in (launch, *kept) for other in one.orders()]
+    best = (*_best(kept, weighed), *_best(reordered, weighed)[:1])
 
     def widens(other: Weighed) -> bool:
         return some_narrow and other.view.vector == full

@@ -52,7 +52,7 @@ KERNELS: dict[type, str] = {
 }
 
 
-def walked(problem: Problem, program: Program, results: Dtypes) -> Problem:
+def rows_in_order(problem: Problem, program: Program, results: Dtypes) -> Problem:
     """The problem with its output dims in the order in which programs count rows."""
     if is_flat(problem, program, results) and not fills_tiles(problem, program):
         return problem  # spans: rows one after the other, whatever extra tensors do
@@ -68,7 +68,7 @@ def planned_map(
     copied = () if guarantee == "batch_invariant" else inputs_apart(problem)
     if not copied or not _are_copied(problem, copied, plan, results):
         return problem, plan
-    ordered = walked(in_results_order(problem, copied), program, results)
+    ordered = rows_in_order(in_results_order(problem, copied), program, results)
     return ordered, after_copies(
         map_plan(ordered, program, results, device, guarantee), problem, copied, device
     )
@@ -156,8 +156,10 @@ def _windowed(
     stage, groups = windows.stage, row_blocks(problem, windows.stage.block_outputs)
     dtypes = partial_dtypes(narrowed(program, problem.length))
     states = names("partial", len(dtypes))
-    kept = [Buffer(n, (stage.splits + 1, problem.outputs), d) for n, d in zip(states, dtypes, strict=True)]
-    kept.append(Buffer("counters", (1 + groups,), torch.int32))
+    workspaces = [
+        Buffer(n, (stage.splits + 1, problem.outputs), d) for n, d in zip(states, dtypes, strict=True)
+    ]
+    workspaces.append(Buffer("counters", (1 + groups,), torch.int32))
     reads, early = names("input", len(problem.dtypes)), device.overlaps
     outputs = tuple(buffer.name for buffer in buffers)
     steps = (
@@ -166,7 +168,7 @@ def _windowed(
     )
     sizes = f"{count(problem.outputs, 'row')} of {count(problem.length, 'element')}"
     return Plan(
-        "triton", steps, buffers, tuple(kept), guarantee, "windows", f"{sizes}, read again from the L2"
+        "triton", steps, buffers, tuple(workspaces), guarantee, "windows", f"{sizes}, read again from the L2"
     )
 
 
@@ -179,8 +181,8 @@ def _folded_first(
     size = problem.outputs * problem.length
     buffers = tuple(Buffer(name, (size,), d) for name, d in zip(outputs, results, strict=True))
     folds = plan_fold(folding(problem, program, guarantee), program, device, guarantee)
-    rows = names("folded", len(program.outputs))
-    kept = tuple(Buffer(n, (problem.outputs,), d) for n, d in zip(rows, program.outputs, strict=True))
+    rows = names("row", len(program.outputs))
+    held = tuple(Buffer(n, (problem.outputs,), d) for n, d in zip(rows, program.outputs, strict=True))
     steps = tuple(
         replace(step, writes=rows) if step.writes[0].startswith("output") else step for step in folds.launched
     )
@@ -188,5 +190,5 @@ def _folded_first(
     last = Launch("map_elements", settings, (*named[:inputs], *rows, *named[inputs:]), outputs)
     reason = f"{folds.reason}; then every element"
     return Plan(
-        "triton", (*steps, last), buffers, (*folds.workspaces, *kept), guarantee, "fold and map", reason
+        "triton", (*steps, last), buffers, (*folds.workspaces, *held), guarantee, "fold and map", reason
     )

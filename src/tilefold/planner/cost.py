@@ -41,7 +41,7 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads
 from tilefold.planner.traffic import Asked, Seen, Traffic, all_loads, asked_of, traffic_of, unroll_of
 from tilefold.planner.view import VECTOR_BYTES, WARP
-from tilefold.planner.walk import Walk, pieces_of, walk_of
+from tilefold.planner.walk import Walk, tiling_of, walk_of
 
 
 @dataclass(frozen=True)
@@ -349,19 +349,19 @@ def count_launch(
         loads, tile, asked = known.tile(stage, walk)
         unique = known.unique
     traffic = traffic_of(geometry, stage, walk, loads, itemsizes, to_partials, unique, asked, work.words)
-    pieces = pieces_of(stage, walk, geometry.length, 1 if walk.splits > 2 else 0, geometry.ragged > 0)
+    tiling = tiling_of(stage, walk, geometry.length, 1 if walk.splits > 2 else 0, geometry.ragged > 0)
     space = register_features(geometry, stage, walk, tile, loads, work)
-    masked = stage.absorb and stage.align > 1 and pieces.full == 0
+    masked = stage.absorb and stage.align > 1 and tiling.full == 0
     words = sum(map(mul, _SPACE, space)) * (MASKED_BLOCK if masked else 1.0)
     registers = int(min(MOST_REGISTERS, max(16.0, words)))
     return Counts(
         stage=stage,
         traffic=traffic,
-        instructions=instructions_of(geometry, stage, walk, pieces, tile, work, len(itemsizes)),
+        instructions=instructions_of(geometry, stage, walk, tiling, tile, work, len(itemsizes)),
         registers=registers,
         programs=walk.programs(geometry),
         held=programs_held(registers, traffic.shared_bytes, stage.num_warps, device),
-        tiles=pieces.full + pieces.tail + (1 if pieces.head else 0),
+        tiles=tiling.full + tiling.tail + (1 if tiling.head else 0),
         row_bytes=_row_bytes(geometry, stage),
         reads=not from_partials,
     )

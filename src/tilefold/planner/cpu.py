@@ -1,13 +1,13 @@
 """How a fold runs on a CPU: tiles of neighbouring elements that stay in cache, in a loop of torch's operations.
 
-Where results are few, a long fold is cut into parts first, each a result of its own; their states meet at the end. What
-happens to the tiles of a result depends on the monoid:
+Where results are few, a long fold is cut into parts first, each a result of its own; their states are combined at the end.
+What happens to the tiles of a result depends on the monoid:
 
-    lanes      every element of a tile is a lane; the next tile meets the lanes element by element; lanes meet at the end
-    blocks     a whole tile becomes one state a result: by `absorb`, or by torch's reductions where fields meet one by one
-    in order   the neighbours of a tile meet in a tree, and so do the tiles: for monoids in which order matters
+    lanes      every element of a tile is a lane; the next tile is combined with it; the lanes are combined at the end
+    blocks     a whole tile becomes one state a result: by `absorb`, or by torch's reductions where fields are independent
+    in order   the neighbours of a tile are combined in a tree, and so are the tiles: for monoids in which order matters
 
-Which elements meet in what order in these loops does not depend on the number of threads. With "batch_invariant" only
+Which elements are combined in what order in these loops does not depend on the number of threads. With "batch_invariant" only
 lanes and order are used, and the tiles' lengths along reduced dims follow from those dims' sizes alone, as the number of
 parts does.
 """
@@ -37,8 +37,8 @@ LANES = 1 << 15
 BLOCK = 1 << 16  # of a block that is absorbed at once: fewer operations on each than on lanes
 ABSORBED = 4  # elements of a result, at least, for absorbing to pay
 RUN = 256  # neighbours in memory that are read together
-STEPS = 16  # at least, in a long fold: meeting costs as much as a step of all lanes
-ORDERED_ALONE = 1 << 16  # neighbours that meet in one tile, where it must not matter what else is folded
+STEPS = 16  # at least, in a long fold: combining lanes costs as much as a step of all lanes
+ORDERED_ALONE = 1 << 16  # neighbours combined in one tile, where it must not matter what else is folded
 PARTS = 16  # at most, of one result: enough for threads to share
 PART = 1 << 18  # elements, at least
 LEFT = 4  # a dim is cut into parts if what is left at its end is at most the fourth of it
@@ -71,18 +71,18 @@ class Tiles:
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """The states of `parts` of each result meet in a tree of neighbours."""
+class CombineParts:
+    """The states of `parts` of each result are combined in a tree of neighbours."""
 
     parts: int
 
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"meet:{self.parts}"
+        return f"combine:{self.parts}"
 
     def __str__(self) -> str:
-        return f"states of {count(self.parts, 'part')} meet"
+        return f"states of {count(self.parts, 'part')} combined"
 
 
 def cpu_problem(
@@ -133,14 +133,14 @@ def cpu_plan(problem: Problem, program: Program, guarantee: str, threads: int) -
             tiles = tiles_of(part, program, alone, threads)
             launches.append(Launch(f"fold_tiles_of_{kind}s", tiles, inputs, states))
     between = tuple(buffer.name for buffer in workspaces)
-    launches.append(Launch("meet", Meeting(parts + (len(launches) > 1)), between, results))
+    launches.append(Launch("combine_parts", CombineParts(parts + (len(launches) > 1)), between, results))
     return Plan("cpu", tuple(launches), outputs, tuple(workspaces), guarantee, "split")
 
 
 def in_parts(problem: Problem, parts: int, commutative: bool) -> tuple[Problem, Problem | None]:
     """The longest reduced dim (the farthest, where order matters) cut into equal parts, and what is left at its end.
 
-    The first has an output dim more, the parts, ahead of the others: its results are states to meet in that order.
+    The first has an output dim more, the parts, ahead of the others: its results are states to combine in that order.
     """
     which = cut_dim(problem, commutative)
     dim, outer = problem.reduced_dims[which], problem.output_dims
@@ -162,7 +162,7 @@ def cut_dim(problem: Problem, commutative: bool) -> int:
 
 
 def absorbs(program: Program) -> bool:
-    """Whether a whole block becomes a state by torch's own reductions: by `absorb`, or since fields meet one by one."""
+    """Whether a whole block becomes a state by torch's own reductions: by `absorb`, or since fields are independent."""
     return program.absorb is not None or by_field(program.combine.graph) is not None
 
 

@@ -64,7 +64,7 @@ class Geometry:
 
     @cached_property
     def length(self) -> int:
-        """How many elements meet in one result."""
+        """How many elements are combined into one result."""
         return math.prod(self.deep) * self.inner
 
     @cached_property

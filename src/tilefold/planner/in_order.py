@@ -1,4 +1,4 @@
-"""Tiles for folds in the elements' order: a lane's elements are neighbours, lanes meet in order, once a tile."""
+"""Tiles for folds in the elements' order: a lane's elements are neighbours, lanes are combined in order, once a tile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilefold.planner.walk import edges
 
 # docs/experiments/ordered-folds.md:
 LANE_BYTES = 64  # neighbours of a lane in a tile
-WARPS = 4  # of programs whose lanes need not meet
+WARPS = 4  # of programs whose lanes need not be combined
 SHARING_WARPS, SHARED_RUNS = 8, 8  # of a program whose warps share columns; rows of a lane at a time
 NARROW_RUNS = 16  # rows of a lane at a time, where a row of columns is less than a warp's loads
 KNOWN_LOADS = 9  # of a row that a thread reads by loads of less than a vector
@@ -25,8 +25,8 @@ PARTIAL_WORDS = 64
 def ordered_stage(view: View) -> Stage:
     """Rows: a warp a row, a part of one, or several. Columns: threads side by side, others down the columns.
 
-    Programs of rows have one warp: of more, Triton shares lanes that meet among warps, which then wait for each other in
-    every tile. A row is more than one tile, so that only its ends are masked.
+    Programs of rows have one warp: of more, Triton shares lanes that are combined among warps, which then wait for each other
+    in every tile. A row is more than one tile, so that only its ends are masked.
     """
     if not view.by_rows:
         return _columns_in_order(view)
@@ -68,7 +68,7 @@ def is_known_row(view: View) -> bool:
 
 
 def _columns_in_order(view: View) -> Stage:
-    """Results are neighbours. Where vectors are whole, a program's warps share the elements of its columns and meet once."""
+    """Results are neighbours. Where vectors are whole, a program's warps share its columns' elements, combined once."""
     steps = SHARED_RUNS if view.operands == 1 else SHARED_RUNS // 2
     if view.vector == view.full_vector and view.length >= 2 * SHARING_WARPS * steps:
         outputs = min(power_above(view.inner), WARP * view.vector)

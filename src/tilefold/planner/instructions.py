@@ -1,9 +1,9 @@
 """Instructions a warp issues in one program of a launch, and registers a thread needs: predicted, linear in counted work.
 
 What is counted follows from the graphs (operations by class, for each element and each state), from how loads are made
-(`threads`) and from how lanes meet. How many machine instructions each of these takes was fitted to machine code that Triton
-and its assembler made offline, executed by the X-ray (benchmarks/planner/calibrate.py and fit_instructions.py, which print
-the error on plans held back).
+(`threads`) and from how lanes are combined. How many machine instructions each of these takes was fitted to machine code that
+Triton and its assembler made offline, executed by the X-ray (benchmarks/planner/calibrate.py and fit_instructions.py, which
+print the error on plans held back).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads, widest
 from tilefold.planner.view import WARP, power_above
-from tilefold.planner.walk import Pieces, Walk, constant_length
+from tilefold.planner.walk import Tiling, Walk, constant_length
 
 # Classes of operations; each is fitted a number of instructions.
 PLAIN, CHOICE, WIDE, SPECIAL, DIVIDE, SLOW, DOUBLE = CLASSES = (
@@ -39,7 +39,8 @@ Counts = tuple[float, ...]  # one for each class
 
 @dataclass(frozen=True)
 class Work:
-    """A program's operations by class: for each element and each state of a tile, each meeting of two states, each result.
+    """A program's operations by class: for each element and each state of a tile, each combination of two states, each
+    result.
 
     A first tile makes states of its elements, by operations of its own. `selects` is how often a masked element is replaced.
     `words` are 32-bit words of a state, `fields` its fields, `converts` whether elements are converted when they are read.
@@ -49,7 +50,7 @@ class Work:
     state: Counts
     first_element: Counts
     first_state: Counts
-    meeting: Counts
+    combine: Counts
     result: Counts
     words: int
     fields: int
@@ -66,7 +67,7 @@ class Work:
             self.first_element,
             self.state,
             self.first_state,
-            self.meeting,
+            self.combine,
             self.result,
         )
 
@@ -84,7 +85,7 @@ class Work:
 def work_of(program: Program, absorb: bool, partials: bool) -> Work:
     """The work of a fold's first launch, or (`partials`) of one whose elements are states."""
     nothing = (0.0,) * len(CLASSES)
-    meeting = _counts(program.combine)
+    combine = _counts(program.combine)
     later = _counts(program.combine_later)
     element, state = _added(nothing if partials else _counts(program.lift), later), nothing
     first, first_state, selects = element, state, len(program.state)
@@ -95,7 +96,7 @@ def work_of(program: Program, absorb: bool, partials: bool) -> Work:
     words = sum(2 if d.itemsize == 8 else 1 for d in program.state)
     narrow = [d.itemsize != 4 or not d.is_floating_point for d in program.elements]
     return Work(
-        element, state, first, first_state, meeting, _counts(program.project), words, len(program.state), selects,
+        element, state, first, first_state, combine, _counts(program.project), words, len(program.state), selects,
         0 if partials else sum(narrow), program.algebra.index and not partials, absorb and not partials,
     )  # fmt: skip
 
@@ -216,10 +217,10 @@ def _gathered(one: Loads, stage: Stage) -> Tile:
 
 
 def features(
-    geometry: Geometry, stage: Stage, walk: Walk, pieces: Pieces, tile: Tile, work: Work, stores: int
+    geometry: Geometry, stage: Stage, walk: Walk, tiling: Tiling, tile: Tile, work: Work, stores: int
 ) -> list[float]:
     """What a warp does in a program with these parts, one number for each of `FEATURES`."""
-    done, others = _done(geometry, stage, walk, pieces, tile, work, stores)
+    done, others = _done(geometry, stage, walk, tiling, tile, work, stores)
     ops = [0.0] * len(CLASSES)
     for times, counts in zip(done, work.parts, strict=True):
         ops = [n + times * count for n, count in zip(ops, counts, strict=True)]
@@ -227,10 +228,10 @@ def features(
 
 
 def instructions_of(
-    geometry: Geometry, stage: Stage, walk: Walk, pieces: Pieces, tile: Tile, work: Work, stores: int
+    geometry: Geometry, stage: Stage, walk: Walk, tiling: Tiling, tile: Tile, work: Work, stores: int
 ) -> float:
     """Instructions that a warp issues in a program with these parts."""
-    done, others = _done(geometry, stage, walk, pieces, tile, work, stores)
+    done, others = _done(geometry, stage, walk, tiling, tile, work, stores)
     total: float = sum(map(mul, done, work.instructions)) + sum(map(mul, others, _OTHERS))
     return total
 
@@ -243,18 +244,18 @@ def least_of_element(work: Work) -> float:
 
 
 def _done(
-    geometry: Geometry, stage: Stage, walk: Walk, pieces: Pieces, tile: Tile, work: Work, stores: int
+    geometry: Geometry, stage: Stage, walk: Walk, tiling: Tiling, tile: Tile, work: Work, stores: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """How often a warp does each part of the work, and the features beside operations."""
-    whole, masked, masked_tiles = _walked(geometry, stage, pieces, tile)
+    whole, masked, masked_tiles = _walked(geometry, stage, tiling, tile)
     tiles = whole + masked
     loads = tile.masked_loads if walk.masks else tile.loads
-    own, runs, meetings, ordered = _meetings(stage, tile, pieces.full, tiles, masked_tiles)
+    own, runs, combines, ordered = _combines(stage, tile, tiling.full, tiles, masked_tiles)
     first = min(1.0, tiles) if work.absorbs else 0.0
     done = (
         (tiles - first) * tile.elements,
         first * tile.elements,
-        max(0, max(1, pieces.full + masked_tiles) - (first > 0)) * tile.states,
+        max(0, max(1, tiling.full + masked_tiles) - (first > 0)) * tile.states,
         (first > 0) * tile.states,
         runs + own * tile.results,
         tile.results,
@@ -266,7 +267,7 @@ def _done(
         len(geometry.outer),
         walk.splits > 1,
         (stage.align > 1) * tile.results,
-        pieces.full,
+        tiling.full,
         masked_tiles,
         whole * loads,
         masked * tile.masked_loads + ahead,
@@ -276,39 +277,39 @@ def _done(
         masked * tile.elements * work.selects,
         tiles * tile.loads * len(geometry.deep) + tile.results * max(0, len(geometry.flat) - 1),
         own * tile.results * work.words,
-        (tile.warps > 1) * tile.results * work.words * (meetings if stage.ordered else 1.0),
+        (tile.warps > 1) * tile.results * work.words * (combines if stage.ordered else 1.0),
         ordered * tile.results * work.words * (tile.rounds + 1),
         stores,
-        pieces.full * tile.loads * stage.prefetch,
-        pieces.full * tile.loads * (stage.num_stages > 1),
+        tiling.full * tile.loads * stage.prefetch,
+        tiling.full * tile.loads * (stage.num_stages > 1),
         stage.gathered,
         stage.gathered * whole * tile.elements,
     )
 
 
-def _walked(geometry: Geometry, stage: Stage, pieces: Pieces, tile: Tile) -> tuple[float, float, int]:
+def _walked(geometry: Geometry, stage: Stage, tiling: Tiling, tile: Tile) -> tuple[float, float, int]:
     """Tiles without a mask; elements under masks, in whole tiles; tiles with a mask."""
     if stage.gathered:  # nothing is masked
         return geometry.length / stage.run, 0.0, 0
     if stage.lanes == 1 and constant_length(stage, geometry.length, geometry.ragged > 0):  # nothing either
         return math.ceil(geometry.length / stage.run) / tile.unroll, 0.0, 0
-    masked = (pieces.head + pieces.tail * pieces.tail_runs) / tile.unroll
-    return float(pieces.full), masked, (1 if pieces.head else 0) + pieces.tail
+    masked = (tiling.head + tiling.tail * tiling.tail_runs) / tile.unroll
+    return float(tiling.full), masked, (1 if tiling.head else 0) + tiling.tail
 
 
-def _meetings(
+def _combines(
     stage: Stage, tile: Tile, full: int, tiles: float, masked_tiles: int
 ) -> tuple[float, float, float, float]:
     """Meetings of a result's states, and of a lane's own runs; how often lanes meet, and how often in the elements' order."""
     passes = max(1, full + masked_tiles)
-    meetings, runs, ordered = float(passes), 0.0, tiles if stage.ordered else 0.0
+    combines, runs, ordered = float(passes), 0.0, tiles if stage.ordered else 0.0
     if stage.ordered and stage.shares:  # in tiles only a lane's own runs meet
-        meetings = ordered = float(min(1, full) + masked_tiles)
+        combines = ordered = float(min(1, full) + masked_tiles)
         runs = full * tile.states
     own = tile.states / tile.results - 1 + tile.rounds + math.log2(tile.warps)
     if stage.ordered:
-        own = (tile.rounds + math.log2(tile.warps)) * meetings + 1
-    return own + tile.tile_rounds * passes * tile.states / tile.results, runs, meetings, ordered
+        own = (tile.rounds + math.log2(tile.warps)) * combines + 1
+    return own + tile.tile_rounds * passes * tile.states / tile.results, runs, combines, ordered
 
 
 REGISTERS = (

@@ -1,6 +1,6 @@
-"""What a fold's first launch works on, and along what it walks its results.
+"""What a fold's first launch works on, and in what order it takes its results.
 
-A first launch walks its results along the last output dim. Or along all output dims as one (`flat`), where the last is so
+A first launch takes its results along the last output dim. Or along all output dims as one (`flat`), where the last is so
 short that a program would own few elements. Or from the vector before the first result (`shift`), where rows of results begin
 alike between two vectors: columns behind a few elements, or of a slice.
 
@@ -37,7 +37,7 @@ LONG_ROW = 256  # vectors: from here on a program owns one row
 class Launched:
     """What a fold's first launch works on: `problem`, made of the `whole` one where something is kept `apart`.
 
-    `flat`: results are walked along all output dims as one. `shift`: from so many elements before the first, to `beyond` the
+    `flat`: results are taken along all output dims as one. `shift`: from so many elements before the first, to `beyond` the
     last.
     """
 
@@ -70,8 +70,8 @@ class Launched:
         beyond = wider.output_dims[-1].size - results - shift
         return replace(self, problem=wider, shift=shift, beyond=beyond)
 
-    def walks(self) -> Iterator[Launched]:
-        """The same with other ways along its results."""
+    def orders(self) -> Iterator[Launched]:
+        """The same with its results in other orders."""
         if can_be_flat(self.problem):
             yield replace(self, flat=True)
         shift = shift_of(self.problem)
@@ -132,7 +132,7 @@ class Launched:
 
 
 def can_be_flat(problem: Problem) -> bool:
-    """Whether results may be walked along all output dims as one, and little lies along the last."""
+    """Whether results may be taken along all output dims as one, and little lies along the last."""
     if len(problem.output_dims) < 2 or problem.ragged or 2 * problem.outputs > NARROW:
         return False
     view = view_of(problem)

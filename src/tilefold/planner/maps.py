@@ -1,7 +1,7 @@
 """What is made of every element and the results of its row's fold: the fold's own problem, the elements', and tiles.
 
 Tensors come as one problem: the inputs that are folded, then the extras that are not, with results of the same shape.
-`folded0` ... hold what rows fold to, a place for each of the problem's output dims.
+`row0` ... hold what rows fold to, a place for each of the problem's output dims.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Clear:
 
 
 def row_steps(problem: Problem) -> dict[Dim, int]:
-    """The step from one row's folded results to the next row's, along each output dim."""
+    """The step from one row's results to the next row's, along each output dim."""
     sizes = [d.size for d in problem.output_dims]
     return {d: math.prod(sizes[i + 1 :]) for i, d in enumerate(problem.output_dims)}
 

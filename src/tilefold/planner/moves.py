@@ -37,7 +37,7 @@ TILES = {
 }  # fmt: skip
 AREA = {1: 1 << 14, 2: 1 << 12, 4: 1 << 12, 8: 1 << 10}  # elements of a tile at least, where a side is short
 GROUP = 32  # tiles of rows that begin anywhere, one below the other, before the ones beside them
-KEPT = 1 << 30  # below so many bytes moved, the L2 keeps the last results
+L2_KEEPS = 1 << 30  # below so many bytes moved, the L2 keeps the last results
 
 # docs/experiments/transposes-kept.md:
 FEW_RUNS = 16  # of the input that alternate in the result, at most, where tiles have no others
@@ -78,7 +78,7 @@ class Move:
     `group`: so many tiles below each other before those beside them, 0 for all. `spread`: a grid of three axes. The L2 gives
     up last what was read, and with `keep` what was written: then lines that tiles share are still there, and so is what a
     next kernel reads first. `aligned`: the largest power of two up to 16 that divides the input's address in bytes; `wide`:
-    offsets need 64 bits. `kept`: what a tile has is not elements but runs of so many neighbours, which stay neighbours.
+    offsets need 64 bits. `run`: what a tile has is not elements but runs of so many neighbours, which stay neighbours.
     """
 
     rows: Side
@@ -93,7 +93,7 @@ class Move:
     wide: bool = False
     keep: bool = True
     spread: bool = False
-    kept: int = 1
+    run: int = 1
 
     @property
     def row_blocks(self) -> int:
@@ -136,11 +136,11 @@ class Move:
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        runs = f"x{self.kept}" * (self.kept > 1)
+        runs = f"x{self.run}" * (self.run > 1)
         return f"move:{self.block_rows}x{self.block_columns}{runs},w{self.num_warps}"
 
     def __str__(self) -> str:
-        what = f"runs of {self.kept} elements" if self.kept > 1 else "elements"
+        what = f"runs of {self.run} elements" if self.run > 1 else "elements"
         tile = f"tiles of {self.block_rows} x {self.block_columns} {what}"
         return f"move: {tile}, {count(self.num_warps, 'warp')}"
 
@@ -192,9 +192,9 @@ def _is_in_place(problem: Problem) -> bool:
 def choose_move(problem: Problem, device: Device) -> Move:
     """The tile: columns from the dims that are neighbours in the input, rows from those that are in the result."""
     itemsize = problem.dtypes[0].itemsize
-    kept = _kept(problem.dims, LINE // itemsize)
-    if kept:
-        return _kept_move(problem, *kept)
+    nearest = _nearest_in_both(problem.dims, LINE // itemsize)
+    if nearest:
+        return _moved_in_long_runs(problem, *nearest)
     short = _short_runs(problem.dims, SECTOR // itemsize)
     if short:
         return _moved_runs(problem, *short)
@@ -224,7 +224,7 @@ def _move(
     warps: int,
     *,
     group: int = 0,
-    kept: int = 1,
+    run: int = 1,
 ) -> Move:
     """Tiles of `shape` over (rows, columns, others), and what follows from the problem."""
     rows, columns, outer = dims
@@ -240,9 +240,9 @@ def _move(
         dtype=problem.dtypes[0],
         aligned=problem.aligned[0],
         wide=_is_wide(problem),
-        keep=2 * problem.bytes_read < KEPT,
+        keep=2 * problem.bytes_read < L2_KEEPS,
         spread=not group and max(beside, _size(outer)) <= MOST_ACROSS,
-        kept=kept,
+        run=run,
     )
 
 
@@ -269,7 +269,7 @@ def _interleave(dims: Sequence[Dim], columns: Sequence[Dim], area: int) -> bool:
     return near.size <= FEW_RUNS and along.output == near.output * near.size and along.size * height >= area
 
 
-def _kept(dims: Sequence[Dim], line: int) -> tuple[list[Dim], Dim] | None:
+def _nearest_in_both(dims: Sequence[Dim], line: int) -> tuple[list[Dim], Dim] | None:
     """The other dims, and the one that is nearest both in the input and in the result, if one is and fills a `line`."""
     walked = [d for d in dims if d.strides[0] != 0]
     if not walked:
@@ -281,7 +281,7 @@ def _kept(dims: Sequence[Dim], line: int) -> tuple[list[Dim], Dim] | None:
     return _without(dims, [across]), across
 
 
-def _kept_move(problem: Problem, others: list[Dim], across: Dim) -> Move:
+def _moved_in_long_runs(problem: Problem, others: list[Dim], across: Dim) -> Move:
     """A tile is one run of memory, or a few that are neighbours in the result where they are short."""
     area = max(AREA[8], COPIED // problem.dtypes[0].itemsize) if others else PLAIN_TILE
     width = _width([across], area)
@@ -312,7 +312,7 @@ def _moved_runs(problem: Problem, run: Dim, rows: Dim, columns: Dim, outer: list
     side = power_below(math.isqrt(slots))
     height = min(power_above(rows.size), side)
     width = min(power_above(columns.size), slots // height)
-    return _move(problem, ([rows], [columns], outer), (height, width), 4, kept=run.size)
+    return _move(problem, ([rows], [columns], outer), (height, width), 4, run=run.size)
 
 
 def _runs(dims: Sequence[Dim], sector: int) -> tuple[list[Dim], list[Dim], list[Dim]] | None:

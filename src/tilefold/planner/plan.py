@@ -35,13 +35,13 @@ class Stage:
 
     It reads tiles of [run, lanes, block_outputs, unroll].
     `ordered` combines in the elements' order (a tree of neighbours inside registers); otherwise each of the `lanes` folds
-    its own elements, `unroll` runs of `run` neighbours a tile, and lanes meet once, at the end. `in_order`: a lane's
+    its own elements, `unroll` runs of `run` neighbours a tile, and lanes are combined once, at the end. `in_order`: a lane's
     elements stay in one thread and come in order, their positions too where the monoid sees them. `align`: rows start
     anywhere and are read from the multiple of so many elements before. `prefetch`: a tile is loaded while the one before it
     is folded. `num_stages`: with more than one, so many tiles are on their way at a time, through shared memory
     (asynchronous copies). `evict_first`: what was read leaves the L2 first. `splits` programs share one result; each leaves
-    a partial state. `shares`: of an ordered fold, each lane folds a part of all whole tiles, and lanes meet once, not once a
-    tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
+    a partial state. `shares`: of an ordered fold, each lane folds a part of all whole tiles, and lanes are combined once, not
+    once a tile. `apart`: what the launch keeps apart besides results, for a second launch to fold (`planner.apart`).
     `flat`: results are walked along all output dims as one, not along the last. `shift`: a program's places begin so many
     elements before the first result (both `planner.launched`). `gathered`: rows side by side are read as one run of memory,
     and each thread takes its own from shared memory (`planner.gathered`).
@@ -100,7 +100,7 @@ class Stage:
         words += [f"{self.num_stages} tiles on their way"] * (self.num_stages > 1) + ["aligned"] * (
             self.align > 1
         )
-        words += ["lanes meet once"] * self.shares
+        words += ["lanes combined once"] * self.shares
         words += ["rows from one run of memory"] * self.gathered
         words += [str(self.apart)] if self.apart else []
         words += ["output dims as one"] * self.flat

@@ -15,7 +15,7 @@ from tilefold.planner.view import VECTOR_BYTES, WARP
 
 # Definitions and limits of the hardware:
 RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it
-# Of an SM's shared memory beside a ring: the driver's, and states that meet.
+# Of an SM's shared memory beside a ring: the driver's, and states that are exchanged.
 PROGRAM_BYTES = RESERVED_BYTES + 1024 + 512
 SM_REGISTERS = 65536
 LINE_VECTORS = 8  # of 128 bytes
@@ -30,9 +30,9 @@ SLICE_BYTES = 128 << 10  # that a walking program holds of a row, at most
 
 # Where programs walk over rows and keep an extra tensor's words in registers: threads of a program, vectors of a turn, words
 # of a thread at most by elements of a vector, and how many share a row where a ring holds so many rows at least: the first
-# that does, where states have one field and where they have several. These meet seldom, and their turns are nearly full
-# (docs/experiments/maps-rings-walking.md).
-KEEPING_LANES, KEEPING_UNROLL, KEPT_WORDS = 512, 2, {8: 48, 4: 56}
+# that does, where states have one field and where they have several. These seldom exchange states, and their turns are nearly
+# full (docs/experiments/maps-rings-walking.md).
+KEEPING_LANES, KEEPING_UNROLL, REGISTER_WORDS = 512, 2, {8: 48, 4: 56}
 KEEPING_ONE = ((8, 1.5), (8, 1.25), (16, 1.0))
 KEEPING_MORE = ((4, 1.5), (8, 1.5), (4, 1.25), (8, 1.25))
 FULL = 0.875
@@ -152,7 +152,7 @@ def keeping(base: Rings, vectors: int, words: int, fields: int, rows: int, devic
     for splits, ring_rows in KEEPING_ONE if fields == 1 else KEEPING_MORE:
         share = math.ceil(vectors / splits / LINE_VECTORS) * LINE_VECTORS
         turns = math.ceil(share / turn)
-        fits = turns * ring_rows <= depth and turns * KEEPING_UNROLL * words <= KEPT_WORDS[base.run]
+        fits = turns * ring_rows <= depth and turns * KEEPING_UNROLL * words <= REGISTER_WORDS[base.run]
         if splits <= device.cluster and fits and (turns - 1) * turn < vectors - (splits - 1) * share:
             stage = replace(
                 base, lanes=KEEPING_LANES, unroll=KEEPING_UNROLL, turns=turns, depth=depth, splits=splits,

@@ -265,7 +265,7 @@ def _parted(base: Rings, vectors: int) -> Rings | None:
 
 
 def _long(base: Rings, vectors: int, fields: int, device: Device) -> Rings | None:
-    """Programs that walk over the rows, one an SM. States of one field meet at little cost, so more programs share a row."""
+    """Programs that walk over the rows, one an SM. Where states have one field, more programs share a row."""
     size = vectors * base.inputs * VECTOR_BYTES
     if fields > 1:
         return _walking(base, vectors, (2 // base.inputs, 1), device)

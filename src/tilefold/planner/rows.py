@@ -35,7 +35,7 @@ ONE_TILE_ROW = 2048  # vectors: up to here a row whose length is a power of two 
 
 
 def rows_stage(view: View, fields: int, absorbs: bool, masked: bool = False) -> Stage:
-    """The folded axis is contiguous: a run of neighbours is one vector load."""
+    """The reduced dim is contiguous: a run of neighbours is one vector load."""
     run = min(view.vector, power_below(view.length))
     needed = math.ceil(view.length / run)
     vectors = power_above(needed)

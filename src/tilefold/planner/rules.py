@@ -32,7 +32,7 @@ from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View
 # For a large fold of few results: about 62 warps an SM on 132 SMs (docs/experiments/walks-of-results.md).
 WARPS_WANTED = 8192
 # Not measured:
-SHARING_SM_WARPS = 16  # of one SM, where lanes of ordered columns meet once
+SHARING_SM_WARPS = 16  # of one SM, where lanes of ordered columns are combined once
 INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
 
 

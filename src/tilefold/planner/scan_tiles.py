@@ -26,7 +26,7 @@ MOST_WARPS = 16  # of one program that walks
 SHARED_WARPS = 4  # of a program that shares rows
 # Bytes of the narrowest wide elements; words of a thread of narrower ones where programs share rows and prefixes are sums.
 NARROW_BYTES, NARROW_SUMS = 4, 64
-KEPT_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2
+REGISTER_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2
 TREE = 8  # shares of a group, and groups of a block, where many lines run beside each other
 LONE_TREE = 128  # shares of a block where few do: many shares of a line run at the same time, and one look is all they take
 PAUSE_NS = 0  # before words that are not there are looked at again
@@ -97,9 +97,9 @@ class ScanTile:
     `by_rows`: a line's elements are neighbours in memory; else neighbours are other lines. `run` of them are one load.
     `chunk`: neighbours of a line that a thread combines by itself, and `stored` of them are one store of a row. `shares`: so
     many programs share a line, a tile each; 0 where a program walks its lines from end to end. `group` and `groups`: how
-    many shares' states meet in one tree, and how many groups' (see the kernel). `band`: so many rows have their shares taken
-    before the next rows'; 0 where all do. `split`: shares that are whole have code without masks, where not all are.
-    `registers` of a thread at most, 0 where that is left to the compiler. `ahead`: a walk reads a tile before it
+    many shares' states are combined in one tree, and how many groups' (see the kernel). `band`: so many rows have their
+    shares taken before the next rows'; 0 where all do. `split`: shares that are whole have code without masks, where not all
+    are. `registers` of a thread at most, 0 where that is left to the compiler. `ahead`: a walk reads a tile before it
     scans the one before. `pause`: nanoseconds between looks at what others make known. `sums`: a chunk's prefixes are sums.
     `again`: shares are read again, not kept in registers.
     `flat`: lines are counted along all their dims as one, so that no program has few. `stored`, of columns whose results are
@@ -154,7 +154,7 @@ class ScanTile:
         words += ["a tile ahead"] * self.ahead
         words += ["prefixes as sums"] * self.sums
         backwards = ["from the end"] * self.work.reverse
-        return f"scan_{'tiles' if self.shares else 'walked'}: {', '.join(words + backwards)}"
+        return f"scan_{'tiles' if self.shares else 'lines'}: {', '.join(words + backwards)}"
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
     if lone and not load.costly:
         each = max(chunk, LONE_ELEMENTS)
     tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
-    tile = replace(tile, again=each > KEPT_ELEMENTS)
+    tile = replace(tile, again=each > REGISTER_ELEMENTS)
     part = load.align > 1 or view.length % tile.length != 0
     if load.light and part and run == view.full_vector:
         registers = SHARED_REGISTERS if load.align > 1 and not tile.again else 0

@@ -89,8 +89,8 @@ def plan_scan(
     writes = names("output", len(program.outputs) + fields * work.state)
     reason = "each row by itself" if alone else "by rows" if tile.by_rows else "by columns"
     if not tile.shares:
-        steps: tuple[Launch | LibraryCall, ...] = (Launch("scan_walked", tile, reads, writes),)
-        return Plan("triton", steps, (), (), guarantee, "walked", reason)
+        steps: tuple[Launch | LibraryCall, ...] = (Launch("scan_lines", tile, reads, writes),)
+        return Plan("triton", steps, (), (), guarantee, "lines", reason)
     workspace = Buffer("words", (shared_words(problem, tile, words),), torch.int64)
     steps = (
         LibraryCall("zeroed", (), ("words",)),

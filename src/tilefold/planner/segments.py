@@ -1,8 +1,8 @@
 """From a ragged fold to its problem and plan. Pure, as all planning: nothing is measured, no offset is looked at.
 
 Work is shared by elements, so that it is even whatever the segments' lengths: a program owns a chunk of one row. Segments
-that cross chunks meet in a second launch. With "batch_invariant" a program owns a segment: its bits then depend on its own
-elements alone, and few long segments keep few programs busy.
+that cross chunks are combined in a second launch. With "batch_invariant" a program owns a segment: its bits then depend on
+its own elements alone, and few long segments keep few programs busy.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
 from tilefold.problem import Problem
 
-# Bytes of a row of memory that a warp's load takes: lines of which it takes less are kept
+# Bytes of a line: where a warp's load takes less of it, the rest is read by later ones
 # (docs/experiments/ordered-folds.md).
-KEPT_PIECE = 64
+REREAD_BELOW = 64
 # From here on, a second launch takes fewer states at a time (docs/experiments/second-launches.md).
 HEAVY_FIELDS = 3
 # From here on, states fill a thread's registers: it takes few elements and partial states at a time (not measured: so nothing
@@ -63,7 +63,7 @@ def _rereads_lines(stage: Stage, problem: Problem) -> bool:
     dtypes = problem.dtypes
     rows = not problem.reduced_dims or max(problem.reduced_dims[-1].strides[: len(dtypes)]) <= 1
     piece = stage.run * stage.lanes if rows else stage.block_outputs
-    return (rows and len(dtypes) > 1) or any(piece * dtype.itemsize < KEPT_PIECE for dtype in dtypes)
+    return (rows and len(dtypes) > 1) or any(piece * dtype.itemsize < REREAD_BELOW for dtype in dtypes)
 
 
 def in_threads(stage: Stage, problem: Problem, program: Program) -> Stage:

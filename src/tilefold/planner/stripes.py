@@ -22,10 +22,10 @@ from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
 from tilefold.problem import Problem
 
 # Definitions and limits of the hardware:
-WALKED = 1 << 16  # clusters that walk: as many as run at once, the launch knows
+PERSISTENT_CLUSTERS = 1 << 16  # clusters that walk: as many as run at once, the launch knows
 SM_BYTES = 228 << 10  # of shared memory that an SM's programs have, with 1 KB each for the driver
 DRIVER_BYTES = 1 << 10
-BARRIER_BYTES = 32  # of a meeting, with what aligns its words
+BARRIER_BYTES = 32  # of an exchange, with what aligns its words
 LINE, HALF_LINE = 8, 4  # vectors of a row
 
 # docs/experiments/columns-rings.md:
@@ -53,7 +53,7 @@ class Form:
     threads: int
     unroll: int
     programs: int
-    walks: bool
+    persistent: bool
 
     def of(self, length: int, run: int, words: int) -> Stripes | None:
         """The stage for columns so long, of `run` elements a vector, with states of `words`; None where it does not fit."""
@@ -64,26 +64,26 @@ class Form:
             return None
         turn = step * self.vectors * VECTOR_BYTES
         room = SM_BYTES // self.programs - DRIVER_BYTES - self._beside(run, words)
-        depth = min(room // turn, 3 * turns) if self.walks else turns
-        if room < turn * max(depth, turns) or (self.walks and depth <= turns):
+        depth = min(room // turn, 3 * turns) if self.persistent else turns
+        if room < turn * max(depth, turns) or (self.persistent and depth <= turns):
             return None
         registers = min(248, SM_REGISTERS // (self.threads * self.programs) // 8 * 8)
-        clusters = WALKED if self.walks else 0
+        clusters = PERSISTENT_CLUSTERS if self.persistent else 0
         return Stripes(lanes, self.vectors, run, self.unroll, turns, depth, self.splits, clusters, registers)
 
     def _beside(self, run: int, words: int) -> int:
-        """Bytes of shared memory beside a ring: states of a program's warps, and of a cluster's programs that meet."""
+        """Bytes of shared memory beside a ring: states of a program's warps, and those that a cluster exchanges."""
         state = 4 * words * self.vectors * run
-        met = self.splits * (1 + self.walks) if self.splits > 1 else 0
-        return state * (self.threads // WARP + 1 + met) + BARRIER_BYTES
+        exchanged = self.splits * (1 + self.persistent) if self.splits > 1 else 0
+        return state * (self.threads // WARP + 1 + exchanged) + BARRIER_BYTES
 
 
 @dataclass(frozen=True)
 class Stripes:
     """What a launch of `map_stripes` decides: each of `splits` programs holds `turns` of [unroll, lanes] rows of a stripe.
 
-    A stripe is `vectors` vectors of `run` columns wide. A program's ring has room for `depth` turns. `clusters` walk over the
-    stripes; where it is 0, there are as many as stripes. A thread has `registers` at most (0: as the compiler has it).
+    A stripe is `vectors` vectors of `run` columns wide. A program's ring holds `depth` turns. `clusters` persistent clusters
+    take stripes; where it is 0, there are as many as stripes. A thread has `registers` at most (0: as the compiler has it).
     """
 
     lanes: int
@@ -204,7 +204,7 @@ def _best(form: Form, length: int) -> Form:
 def _fills(form: Form, stage: Stripes, problem: Problem, device: Device) -> bool:
     """Whether all SMs have programs; of those that walk, whether nearly all walk over as many stripes as any does."""
     stripes = row_blocks(problem, stage.block_outputs)
-    if not form.walks:
+    if not form.persistent:
         return stripes * form.splits >= form.programs * device.sms
     clusters = max(1, device.sms // form.splits)
     return stripes >= BUSY * clusters * math.ceil(stripes / clusters)

@@ -2,7 +2,7 @@
 
 A request is one load of one warp. Its lanes lie at fixed distances from the first one, which begins somewhere in a sector;
 how often it begins where follows from what divides the steps between requests. So a request's sectors are known on average
-over all of them (within 15 %, mostly within 1 %, of what `requests` enumerates program by program).
+over all of them (within 15 %, mostly within 1 %, of what `memory_requests` enumerates program by program).
 """
 
 from __future__ import annotations
@@ -141,8 +141,10 @@ def _asked(
                 key = (*tile, of_results, of_places)
                 found = seen.get(key)
                 if found is None:
-                    box = (results, places)
-                    found = seen[key] = _request(geometry, operand, stage, loads, box, of_results, of_places)
+                    shape = (results, places)
+                    found = seen[key] = _request(
+                        geometry, operand, stage, loads, shape, of_results, of_places
+                    )
                 n = geometry.rows * rows * times * split * repeated
                 sectors, lines, requests = sectors + n * found[0], lines + n * found[1], requests + n
     return sectors, lines, requests
@@ -174,8 +176,8 @@ def _meeting_passes(
     """Turns of shared memory's banks in which warps exchange the states of lanes, once a program.
 
     Triton lays the states of a result side by side, one a warp: a thread's neighbouring results are as many words apart, and
-    a store of 32 threads takes as many turns as their words share banks. States are stored, and then what they meet in, and
-    that is loaded by all (docs/experiments/meeting-banks.md).
+    a store of 32 threads takes as many turns as their words share banks. States are stored, and then what they combine to,
+    and that is loaded by all (docs/experiments/meeting-banks.md).
     """
     if stage.ordered:
         return 0.0
@@ -202,7 +204,7 @@ def _request(
     operand: Operand,
     stage: Stage,
     loads: Loads,
-    box: tuple[int, int],
+    shape: tuple[int, int],
     results: int,
     places: int,
 ) -> tuple[float, float]:
@@ -219,7 +221,7 @@ def _request(
     dims = sorted((step, n) for step, n in (dims if stage.align > 1 else [*dims, *rows]) if n > 1 and step)
     while dims and dims[0][0] == extent and not geometry.deep:
         extent *= dims.pop(0)[1]
-    begins = _begins(geometry, operand, stage, box)
+    begins = _begins(geometry, operand, stage, shape)
     count = len(begins)
     rows_at = _products([0], rows) if stage.align > 1 else [0]
     if stage.align > 1 and len(rows_at) == 1:
@@ -284,14 +286,14 @@ def _offset(geometry: Geometry, operand: Operand, place: int) -> int:
     return offset
 
 
-def _begins(geometry: Geometry, operand: Operand, stage: Stage, box: tuple[int, int]) -> list[int]:
-    """Places of a line at which requests of `box` results and places begin, in elements: at most eight of them."""
+def _begins(geometry: Geometry, operand: Operand, stage: Stage, shape: tuple[int, int]) -> list[int]:
+    """Places of a line at which requests of `shape` results and places begin, in elements: at most eight of them."""
     period = LINE // operand.itemsize
     if stage.align > 1:
         unit = math.gcd(period, operand.along, *operand.outer)
     else:
-        step = stage.run if stage.ordered else box[1]
-        row = math.gcd(box[0], geometry.flat[-1]) if geometry.flat else box[0]
+        step = stage.run if stage.ordered else shape[1]
+        row = math.gcd(shape[0], geometry.flat[-1]) if geometry.flat else shape[0]
         unit = math.gcd(period, *operand.outer, *operand.deep, operand.along * row, operand.inner * step)
     first = operand.residue // operand.itemsize
     count = period // unit

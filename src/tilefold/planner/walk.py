@@ -106,7 +106,7 @@ def has_one_tail(stage: Stage, length: int, ragged: bool = False) -> bool:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Tiling:
     """What one program (or the mean one) does: elements of a result where each part begins, and how often it is done."""
 
     start: int
@@ -116,7 +116,7 @@ class Pieces:
     tail_runs: int  # of all lanes, in each of them
 
 
-def pieces_of(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = False) -> Pieces:
+def tiling_of(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = False) -> Tiling:
     """The parts of the program with this split."""
     runs = stage.run * stage.lanes
     start = split * walk.chunk
@@ -130,4 +130,4 @@ def pieces_of(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = 
         tails = 1
     else:
         tails = max(0, math.ceil((stop - end) / (runs * walk.tail)))
-    return Pieces(start, walk.head, full, tails, walk.tail)
+    return Tiling(start, walk.head, full, tails, walk.tail)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from tilefold.contract.row import Row
-from tilefold.planner.choose_map import planned_map, walked
+from tilefold.planner.choose_map import planned_map, rows_in_order
 from tilefold.planner.device import Device
 from tilefold.planner.library import LibraryMap
 from tilefold.planner.plan import Plan
@@ -52,7 +52,7 @@ class RowMap(Request):
         invariant = self.guarantee == "batch_invariant"
         ordered = not self.row.program.algebra.commutative
         problem = canonical(tensors, self.dims, ordered=ordered, batches=invariant, whole=True)
-        problem = walked(problem, self.row.program, self.row.results)
+        problem = rows_in_order(problem, self.row.program, self.row.results)
         return problem.alone() if invariant else problem
 
     def plan(self, tensors: Sequence[Tensor], device: Device, *, library: bool) -> tuple[Problem, Plan]:

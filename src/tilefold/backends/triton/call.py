@@ -52,8 +52,8 @@ class Call:
 
     `shared_bytes` is the least shared memory that a program is launched with, whatever it uses. `grid` counts programs along
     the grid's first axis, `across` those along the two others; `cluster` neighbours of them are started together, on SMs near
-    each other. Programs that `walk` over rows do so however many they are: no more are launched than run at once. A thread
-    has `registers` at most, where that is not left to the compiler (0).
+    each other. `persistent` programs take rows in turns, however many programs there are: no more are launched than run at
+    once. A thread has `registers` at most, where that is not left to the compiler (0).
     """
 
     kernel: str
@@ -66,7 +66,7 @@ class Call:
     dependent: bool
     shared_bytes: int = 0
     cluster: int = 1
-    walk: bool = False
+    persistent: bool = False
     registers: int = 0
     across: tuple[int, int] = (1, 1)
 
@@ -189,7 +189,7 @@ def _constants(problem: Problem, step: Launch, places: int) -> dict[str, Any]:
         "TAIL_ONCE": has_one_tail(stage, length, ragged),
         "RAGGED": shared["VECTOR"] if ragged else 0,
         "DEEP": deep,
-        "FOLDED": inner,
+        "REDUCED": inner,
         "OVER": _own(problem, stage),
     }
 

@@ -32,7 +32,7 @@ def emit(
     x = [f"x{i}" for i in range(k)]
     parts = [
         _emit_combine(program, a, b, interpret),
-        _emit_meet(program, a, b),
+        _emit_combine_symmetric(program, a, b),
         _emit_project(program, a, interpret),
         *_emit_identity(program, a),
     ]
@@ -333,7 +333,7 @@ def _emit_combine(program: Program, a: Sequence[str], b: Sequence[str], interpre
     return "\n\n".join(texts)
 
 
-def _emit_meet(program: Program, a: Sequence[str], b: Sequence[str]) -> str:
+def _emit_combine_symmetric(program: Program, a: Sequence[str], b: Sequence[str]) -> str:
     """COMBINE_SYMMETRIC: COMBINE where threads exchange states, with the same bits whichever of two threads computes it.
 
     The fields whose order may be told from the result are put into the order of their own bits first.

@@ -55,12 +55,12 @@ def _permit(kernel: Any, cluster: int) -> None:
 
 
 def _clusters(call: Call, kernel: Any) -> int:
-    """How many clusters are launched, of programs that walk no more than the device runs at once.
+    """How many clusters are launched: of persistent programs no more than the device runs at once.
 
     That number is the driver's for programs of 128 threads: it holds where shared memory, not threads, decides.
     """
     clusters = call.grid // call.cluster
-    if not call.walk:
+    if not call.persistent:
         return clusters
     shared = kernel.metadata.shared
     fit: int = driver.active.utils.cuOccupancyMaxActiveClusters(kernel.function, shared, call.cluster)

@@ -35,7 +35,7 @@ FAMILIES: dict[str, Callable[..., Call]] = {
     "segment_columns": segment_call,
     "segment_pieces": segment_call,
     "segment_whole": segment_call,
-    "scan_walked": scan_call,
+    "scan_lines": scan_call,
     "scan_tiles": scan_call,
     "fold_lanes": folding_call,
     "fold_in_order": folding_call,

@@ -11,7 +11,7 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.backends.triton.call import Call, Pointer, fold_call, launchable
 from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_rebase
-from tilefold.backends.triton.kernels.clusters import meeting
+from tilefold.backends.triton.kernels.clusters import exchange
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
 from tilefold.planner.blocks import Blocks
@@ -88,7 +88,7 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
         "MASK_LENGTH": stage.step * stage.splits != problem.length or stage.align > 1,
         "VECTORS": problem.length % stage.run == 0,
         "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, words) if stage.splits > 1 else "",
+        "EXCHANGE": exchange(stage.splits, words) if stage.splits > 1 else "",
     }
     source = rows_source(program, row, interpret)
     programs = row_blocks(problem, stage.block_outputs) * stage.splits
@@ -121,7 +121,7 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "OVER": bits_of(last) >> row.program.algebra.inputs,
         "VECTORS": problem.length % stage.run == 0,
         "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, words) if stage.splits > 1 else "",
+        "EXCHANGE": exchange(stage.splits, words) if stage.splits > 1 else "",
         "REBASED": rebased,
         "NEIGHBOURS": stage.neighbours,
         "STEPS": _steps(problem, row.program.algebra.inputs) if stage.neighbours else (),
@@ -199,7 +199,7 @@ _WINDOW_CONSTANTS = (
 )  # fmt: skip
 _ROW_CONSTANTS = (
     "BLOCK_OUTPUTS", "LANES", "RUN", "UNROLL", "MASK_OUTPUTS", "MASK_LENGTH", "ALIGN", "USE_ABSORB", "IN_ORDER", "WIDE",
-    "OVER", "VECTORS", "CLUSTER", "MEETING", "EVICT",
+    "OVER", "VECTORS", "CLUSTER", "EXCHANGE", "EVICT",
 )  # fmt: skip
 
 

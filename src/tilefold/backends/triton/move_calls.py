@@ -31,7 +31,7 @@ def move_call(step: Launch, plan: Plan, problem: Problem, computation: Any, inte
         move.column_blocks,
     )
     call = "transpose" if computation is None else "a copy of an input"
-    elements = move.places * move.rows.size * move.columns.size * move.kept
+    elements = move.places * move.rows.size * move.columns.size * move.run
     programs = launchable(move.programs, elements, call, "transpose" if computation is None else "pass")
     return Call(
         kernel=step.kernel,
@@ -60,6 +60,6 @@ def _constants(move: Move) -> dict[str, Any]:
         "LOADS": move.loads_along,
         "STORES": move.stores_along,
         "SPLIT": move.split,
-        "KEPT": move.kept,
-        "SLOTS": power_above(move.kept),
+        "RUN": move.run,
+        "SLOTS": power_above(move.run),
     }

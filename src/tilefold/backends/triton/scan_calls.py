@@ -60,7 +60,7 @@ def _arguments(
     along, blocks = line_blocks(problem, tile)
     # States lie in the rows' order, which is the results' without the scanned dim.
     states = _state_steps([*outer, last], scanned)
-    # A row by itself is read in no wider vectors than one among others: they decide who meets whom.
+    # A row by itself is read in no wider vectors than one among others: they decide what is combined with what.
     rows = [*outer, last] if tile.by_rows and guarantee == "batch_invariant" else []
     # Pointers are to the vectors in which the first elements lie, but for the interpreter, which is given tensors.
     before = [r if tile.shift and not interpret else 0 for r in problem.residues] or [0] * len(problem.dtypes)
@@ -78,10 +78,10 @@ def _arguments(
     results = tuple(
         Pointer(dtype, math.gcd(16, *(d.output * dtype.itemsize for d in rows))) for dtype in outputs
     )
-    kept = tuple(Pointer(dtype, 16) for dtype in state) * work.state
+    after = tuple(Pointer(dtype, 16) for dtype in state) * work.state
     shared = (Pointer(torch.int64, 16),) if tile.shares else ()
     return (
-        inputs, inits, results, kept, *shared, tuple(d.output for d in outer), last.output, scanned.output, states[:-1],
+        inputs, inits, results, after, *shared, tuple(d.output for d in outer), last.output, scanned.output, states[:-1],
         states[-1], tuple(d.size for d in outer), last.size, scanned.size, along,
         *((blocks, tile.shares) if tile.shares else ()),
     )  # fmt: skip
@@ -130,7 +130,7 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, interpret: bo
 
 
 def _edges(tile: ScanTile, length: int) -> dict[str, Any]:
-    """What a walk meets; of aligned rows neither end is known when code is made, but what lies between two tiles' ends is."""
+    """What tiles a loop has; of aligned rows only what lies between two tiles' ends is known when code is made."""
     if tile.align == 1:
         whole, part = min(2, length // tile.length), length % tile.length != 0
         return {"HEAD": False, "WHOLE": whole, "PART": part, "AHEAD": tile.ahead}

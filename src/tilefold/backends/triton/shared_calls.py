@@ -11,7 +11,7 @@ import torch
 
 from tilefold.backends.triton.call import Call, launchable
 from tilefold.backends.triton.emit import emit_across, emit_lanes
-from tilefold.backends.triton.kernels.clusters import meeting, own_room
+from tilefold.backends.triton.kernels.clusters import exchange, own_words
 from tilefold.backends.triton.kernels.map_rings import ring_of
 from tilefold.backends.triton.map_calls import bits_of, row_arguments, rows_source
 from tilefold.contract.row import Row
@@ -46,7 +46,7 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     shared = 0 if constants["OWN"] else RESERVED_BYTES + stage.shared_bytes
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False, shared_bytes=shared,
-        cluster=stage.splits, walk=stage.clusters > 0, registers=stage.registers,
+        cluster=stage.splits, persistent=stage.clusters > 0, registers=stage.registers,
     )  # fmt: skip
 
 
@@ -72,14 +72,14 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
         "MASKED": length != stage.step * stage.splits,
         "MASK_COLUMNS": inner % stage.block_outputs != 0,
         "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, words, again=stage.clusters > 0)
+        "EXCHANGE": exchange(stage.splits, words, again=stage.clusters > 0)
         if stage.splits > 1
-        else own_room(words),
+        else own_words(words),
         "WAITING": tuple(_waiting(stage.depth - 1 - t) for t in range(stage.turns))
         if stage.early
         else (_waiting(stage.depth - stage.turns),),
         "RESERVED": reserved,
-        "WALKS": stage.clusters > 0,
+        "PERSISTENT": stage.clusters > 0,
     }
     lanes = emit_lanes(program, stage.unroll, interpret)
     source = f"{rows_source(program, row, interpret, wide=True)}\n\n{lanes}"
@@ -87,7 +87,7 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     grid = launchable(clusters * stage.splits, problem.outputs, "reduce_map", "map")
     return Call(
         step.kernel, source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False,
-        shared_bytes=reserved + stage.shared_bytes, cluster=stage.splits, walk=stage.clusters > 0,
+        shared_bytes=reserved + stage.shared_bytes, cluster=stage.splits, persistent=stage.clusters > 0,
         registers=stage.registers,
     )  # fmt: skip
 
@@ -111,13 +111,13 @@ def _ring_constants(stage: Rings, problem: Problem, words: int) -> dict[str, Any
         "MASK_ROWS": problem.outputs % stage.block_outputs != 0,
         "HELD": stage.held,
         "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, words, again=True) if stage.splits > 1 else "",
+        "EXCHANGE": exchange(stage.splits, words, again=True) if stage.splits > 1 else "",
         "OWN": ring_of(stage.shared_bytes) if stage.block_outputs > 1 else "",
         "FIRST": _waiting(stage.depth),
         "WAITING": tuple(map(_waiting, _pending(stage, ends))),
         "PARTS": ends,
         "SHARE": share,
-        "WALKS": stage.clusters > 0 or not stage.parted,
+        "PERSISTENT": stage.clusters > 0 or not stage.parted,
         "RESERVED": RESERVED_BYTES,
         "AHEAD": stage.ahead,
     }
@@ -140,9 +140,9 @@ def offset_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
         "AREAS": stage.areas,
         "Y_AREAS": stage.result_areas,
         "CLUSTER": stage.splits,
-        "MEETING": meeting(stage.splits, len(program.state)) if stage.splits > 1 else "",
+        "EXCHANGE": exchange(stage.splits, len(program.state)) if stage.splits > 1 else "",
         "SHARE": stage.share,
-        "COME": "cp.async.wait_all; mov.u32 $0, 0;",
+        "WAITING": "cp.async.wait_all; mov.u32 $0, 0;",
         "RESERVED": RESERVED_BYTES,
     }
     lanes = emit_lanes(program, stage.run * stage.unroll, interpret)
@@ -200,7 +200,7 @@ def _span_constants(stage: Spans, problem: Problem, row: Row) -> dict[str, Any]:
         "AREAS": stage.areas,
         "Y_AREAS": stage.result_areas,
         "OWN": ring_of(stage.shared_bytes),
-        "COME": "cp.async.wait_all; mov.u32 $0, 0;",
+        "WAITING": "cp.async.wait_all; mov.u32 $0, 0;",
         "PIECES": tuple(
             stage.piece(d.itemsize) if flat else 0 for d, flat in zip(problem.dtypes, dense, strict=True)
         ),

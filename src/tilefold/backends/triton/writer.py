@@ -71,7 +71,7 @@ class Writer:
         return op == "const" or (op == "block_count" and not self.masked)
 
     def _spread(self, position: int, block: bool) -> str:
-        """A node's name; with the block's two axes more if it is to meet a block and is none."""
+        """A node's name; with the block's two axes more if it is combined with a block and is none."""
         spread = block and not self.blocks[position] and not self.numbers[position]
         return f"{self.names[position]}{self._beside}" if spread else self.names[position]
 

@@ -90,7 +90,7 @@ def _expression(names: Names, instruction: Instruction, kind: str) -> str | None
 
 
 def _product(names: Names, instruction: Instruction, kind: str) -> str | None:
-    """`mul` and `mad`, lower half or whole; two 16-bit numbers meet as 32 bits, since C++ would make them signed."""
+    """`mul` and `mad`, lower half or whole; two 16-bit numbers are combined as 32 bits, since C++ would make them signed."""
     part, width = instruction.modifiers[0], bits_of(kind)
     first, second, *rest = instruction.operands[1:]
     if part == "wide":

@@ -1,4 +1,4 @@
-"""Programs that run together: a barrier at which all their threads meet, and the shared memory of each, open to all.
+"""Programs that run together: a barrier at which all their threads wait, and the shared memory of each, open to all.
 
 An address in another program's shared memory (PTX: `shared::cluster`) says whose it is from bit `RANK_BIT` on; one that says
 nothing there means the thread's own program. On a chip such addresses look otherwise: no kernel may depend on it.
@@ -22,7 +22,7 @@ class Member(Protocol):
     begun: bool
     gone: Array
     arrived: Array
-    met: Array
+    waited: Array
     events: int
     shared: Flat
     cluster: Any
@@ -69,7 +69,7 @@ class Cluster(Generic[Program]):
 
     def arrive(self, cta: Program, threads: Array) -> None:
         """Threads of a program come to the barrier, and go on until they wait there."""
-        if (cta.arrived[threads] != cta.met[threads]).any():
+        if (cta.arrived[threads] != cta.waited[threads]).any():
             raise ExecutionError(
                 "xray: a thread must wait at its cluster's barrier before it arrives again, got two arrivals"
             )
@@ -78,15 +78,15 @@ class Cluster(Generic[Program]):
 
     def wait(self, cta: Program, threads: Array) -> None:
         """Threads of a program wait for all others; they have arrived."""
-        if (cta.arrived[threads] == cta.met[threads]).any():
+        if (cta.arrived[threads] == cta.waited[threads]).any():
             raise ExecutionError(
                 "xray: a thread must arrive at its cluster's barrier before it waits there, got none"
             )
-        cta.met[threads] += 1
+        cta.waited[threads] += 1
 
-    def complete(self, meeting: int) -> bool:
-        """Whether all threads that have not ended have come to the barrier for the `meeting`-th time."""
-        return all((m.gone | (m.arrived >= meeting)).all() for m in self.members)
+    def complete(self, time: int) -> bool:
+        """Whether all threads that have not ended have come to the barrier for the `time`-th time."""
+        return all((m.gone | (m.arrived >= time)).all() for m in self.members)
 
 
 class Distributed:

@@ -76,19 +76,19 @@ def needless_barriers(kernel: Kernel, outcomes: Iterable[Outcome], *, rounds: in
     """The barriers that nothing crossed between warps in any of the programs, with what crossed them at most: "lanes" or
     "nothing".
 
-    One inside a loop is among them only if some program met it `rounds` times or more: a loop that ended before its buffers
+    One inside a loop is among them only if a program reached it `rounds` times or more: a loop that ended before its buffers
     were used again shows nothing.
     """
     worst: dict[int, str] = {}
     order = ("nothing", "lanes", "warps")
     often: dict[int, int] = {}
     for outcome in outcomes:
-        met: dict[int, int] = {}
+        reached: dict[int, int] = {}
         for crossing in crossings(kernel, outcome):
             held = worst.get(crossing.instruction, "nothing")
             worst[crossing.instruction] = max(held, crossing.needed, key=order.index)
-            met[crossing.instruction] = met.get(crossing.instruction, 0) + 1
-        often |= {number: max(count, often.get(number, 0)) for number, count in met.items()}
+            reached[crossing.instruction] = reached.get(crossing.instruction, 0) + 1
+        often |= {number: max(count, often.get(number, 0)) for number, count in reached.items()}
     looped = _in_loops(kernel)
     return {n: w for n, w in worst.items() if w != "warps" and (n not in looped or often[n] >= rounds)}
 
@@ -167,7 +167,7 @@ def _of_engine(touch: Touch) -> Use:
 
 
 def _crossing(step: int, number: int, before: list[Use], after: list[Use], size: int) -> Crossing:
-    shared = _meet(
+    shared = _conflicts(
         [u for u in before if u.space == "shared"], [u for u in after if u.space == "shared"], size
     )
     far = _squeezed([u for u in before if u.space == "global"], [u for u in after if u.space == "global"])
@@ -195,7 +195,7 @@ def _ordered(before: list[Use], after: list[Use]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Meeting:
+class Conflicts:
     """Which bytes conflict, between warps and at all; and the uses they come from."""
 
     warps: Array
@@ -219,7 +219,7 @@ def _has(use: Use, place: int) -> bool:
     return bool(((use.addresses <= place) & (place < use.addresses + use.bytes)).any())
 
 
-def _meet(before: list[Use], after: list[Use], size: int) -> Meeting:
+def _conflicts(before: list[Use], after: list[Use], size: int) -> Conflicts:
     """Conflicts of all bytes below `size`."""
     first, second = _masks(before, size), _masks(after, size)
     anyone = second["read"] | second["write"] | second["atomic"] | second["wait"]
@@ -241,7 +241,7 @@ def _meet(before: list[Use], after: list[Use], size: int) -> Meeting:
         lanes |= both
         warps |= both & ((joined & (joined - np.uint32(1))) != 0)
     unknown = (first["known"] != 0) & ((anyone & ~first["known"]) != 0)
-    return Meeting(warps | unknown, lanes | unknown, before, after)
+    return Conflicts(warps | unknown, lanes | unknown, before, after)
 
 
 def _masks(uses: list[Use], size: int) -> dict[str, Array]:
@@ -260,8 +260,8 @@ def _masks(uses: list[Use], size: int) -> dict[str, Array]:
     return found
 
 
-def _squeezed(before: list[Use], after: list[Use]) -> list[Meeting]:
-    """The meeting in global memory, its bytes numbered; none where nobody writes."""
+def _squeezed(before: list[Use], after: list[Use]) -> list[Conflicts]:
+    """The conflicts in global memory, its bytes numbered; none where nobody writes."""
     if all(u.how == "read" for u in (*before, *after)):
         return []
     places = np.unique(np.concatenate([u.places[0] for u in (*before, *after)]))
@@ -270,4 +270,4 @@ def _squeezed(before: list[Use], after: list[Use]) -> list[Meeting]:
         held, warps = use.places
         return replace(use, addresses=np.searchsorted(places, held), warps=warps, bytes=1)
 
-    return [_meet([numbered(u) for u in before], [numbered(u) for u in after], len(places))]
+    return [_conflicts([numbered(u) for u in before], [numbered(u) for u in after], len(places))]

@@ -73,7 +73,7 @@ class Cta:
         self.late: list[Callable[[], None]] | None = [] if late else None  # boxes on their way to memory
         # Of a cluster: how often each thread arrived at its barrier and waited there, and which have ended.
         self.cluster: Cluster[Cta] = Cluster(())
-        self.arrived, self.met = np.zeros(self.threads, np.int64), np.zeros(self.threads, np.int64)
+        self.arrived, self.waited = np.zeros(self.threads, np.int64), np.zeros(self.threads, np.int64)
         self.gone, self.begun = np.zeros(self.threads, bool), False
         self._engines: dict[Any, Any] = {}
 

@@ -25,9 +25,10 @@ _ALIGNED = ("ldmatrix", "stmatrix", "mma")
 
 @dataclass(frozen=True)
 class Gather:
-    """A meeting of lanes at the instruction `number`: `members` reads the mask of each lane, None where all have to come.
+    """Lanes that execute the instruction `number` together: `members` reads the mask of each lane, None where all have to
+    come.
 
-    `width` neighbouring threads meet, 32 or (a warp group) 128. Lanes whose `guard` is false are not asked for.
+    `width` neighbouring threads, 32 or (a warp group) 128. Lanes whose `guard` is false are not asked for.
     """
 
     number: int
@@ -40,15 +41,15 @@ class Gather:
         asked = here if self.guard is None else here & self.guard(cta)
         present = asked | gone
         if self.members is None:
-            met = np.repeat(present.reshape(-1, self.width).all(1), self.width)
+            complete = np.repeat(present.reshape(-1, self.width).all(1), self.width)
         else:
-            met = (self.members(cta) & ~ballot(present)) == 0
-        ready: Array = here & (met | ~asked)
+            complete = (self.members(cta) & ~ballot(present)) == 0
+        ready: Array = here & (complete | ~asked)
         return ready
 
 
 def gather_of(binder: Binder, instruction: Instruction, number: int) -> Gather | None:
-    """The meeting that an instruction asks for; None if each lane is on its own."""
+    """The lanes that an instruction asks for; None if each lane is on its own."""
     place = _MASKED.get(instruction.opcode)
     if place is None and instruction.name.startswith("bar.warp"):
         place = 0

@@ -58,8 +58,8 @@ class Planned:
 
 @dataclass(frozen=True)
 class Ending:
-    """What follows a block: the next block, a jump, one of several `targets` by its `index`, a barrier (of the program, or a
-    meeting of its cluster), the end of the thread or (trap, unknown) of everything."""
+    """What follows a block: the next block, a jump, one of several `targets` by its `index`, a barrier (of the program, or
+    of its cluster), the end of the thread or (trap, unknown) of everything."""
 
     kind: str
     number: int = -1
@@ -284,7 +284,7 @@ def _ending(number: int, instruction: Instruction, binder: Binder, starts: dict[
     if instruction.opcode == "trap":
         return Ending("trap", number, guard=guard)
     if instruction.name.startswith("barrier.cluster.wait"):
-        return Ending("meeting", number, guard=guard)
+        return Ending("cluster barrier", number, guard=guard)
     fixed = [o.value for o in instruction.operands if isinstance(o, Immediate)]
     if not instruction.has("sync") or guard is not None or len(fixed) != len(instruction.operands):
         return Ending("unknown", number, guard=guard)

@@ -64,9 +64,9 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Release:
-    """One barrier that let its threads go on: `instruction` it was, `threads` that met. Releases are numbered by step.
+    """One barrier that let its threads go on: `instruction` it was, `threads` that waited. Releases are numbered by step.
 
-    `cluster`: the threads of the program's whole cluster met, of which `threads` counts the program's own.
+    `cluster`: the threads of the program's whole cluster waited, of which `threads` counts the program's own.
     """
 
     instruction: int
@@ -109,5 +109,5 @@ class Outcome:
 
     @property
     def barriers(self) -> int:
-        """Barriers at which threads met."""
+        """Barriers at which threads waited."""
         return len(self.releases)

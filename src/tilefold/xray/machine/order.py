@@ -1,4 +1,4 @@
-"""The order in which blocks of code are executed, so that threads which part meet again as early as their paths do.
+"""The order in which blocks of code are executed, so that threads which diverge converge as early as their paths do.
 
 A block comes before those that only follow it, and a loop as a whole before what is behind it, wherever the text has
 them: compilers rotate loops and move blocks about. Where the text has them in such an order it is kept.

@@ -19,7 +19,7 @@ from tilefold.xray.machine.types import Array
 from tilefold.xray.machine.watch import Watch
 
 Turns = Literal["together", "first", "last", "late"]
-MEETING = 1 << 16  # stands for the cluster's barrier where others have a number
+CLUSTER_BARRIER = 1 << 16  # stands for the cluster's barrier where others have a number
 LIMIT = 250_000  # blocks executed; a kernel's loop of 100,000 rounds is one of these
 
 
@@ -125,7 +125,7 @@ class _Threads:
         self._waits = np.full(cta.threads, -1)
         self._held = np.zeros(cta.threads, bool)
         self._last: Ending | None = None
-        self._watch, self._executed, self._met = Watch(1024), 0, False
+        self._watch, self._executed, self._clustered = Watch(1024), 0, False
 
     @property
     def ended(self) -> bool:
@@ -207,29 +207,29 @@ class _Threads:
             self._waits[taken], self._last = ending.barrier, ending
             if ending.expected and (self._waits == ending.barrier).sum() >= ending.expected:
                 self._let_go(self._waits == ending.barrier, ending.number)
-        elif ending.kind == "meeting":
-            self._meet(ending, taken)
+        elif ending.kind == "cluster barrier":
+            self._wait_for_cluster(ending, taken)
         if (self._place[mask] >= self._done).any():
             self._held[:] = False  # who has exited is waited for no longer
             self._cta.gone = self._place >= self._done
 
-    def _meet(self, ending: Ending, who: Array) -> None:
+    def _wait_for_cluster(self, ending: Ending, who: Array) -> None:
         """These threads wait for the whole cluster."""
         try:
             self._cta.cluster.wait(self._cta, who)
         except ExecutionError as error:
             raise ExecutionError(f"{error} in {self._kernel.place(ending.number)}") from None
-        self._waits[who], self._last, self._met = MEETING, ending, True
+        self._waits[who], self._last, self._clustered = CLUSTER_BARRIER, ending, True
 
     def _release(self) -> bool:
         """Whether some go on: those at the cluster's barrier, if all others came, or all who wait at one of the program's."""
-        alive, meeting = self._place < self._done, self._waits == MEETING
-        met = int(self._cta.met[meeting].max()) if self._met and meeting.any() else 0
-        if met and self._cta.cluster.complete(met):
-            self._let_go(meeting, self._number(), cluster=True)
+        alive, waiting = self._place < self._done, self._waits == CLUSTER_BARRIER
+        times = int(self._cta.waited[waiting].max()) if self._clustered and waiting.any() else 0
+        if times and self._cta.cluster.complete(times):
+            self._let_go(waiting, self._number(), cluster=True)
             return True
         found, expected = np.unique(self._waits[alive]), 0 if self._last is None else self._last.expected
-        if len(found) != 1 or not 0 <= found[0] < MEETING or int(alive.sum()) < expected:
+        if len(found) != 1 or not 0 <= found[0] < CLUSTER_BARRIER or int(alive.sum()) < expected:
             return False
         self._let_go(alive, self._number())
         return True
@@ -251,11 +251,11 @@ class _Threads:
                 f"{int(self._cta.stalled.sum())} threads waiting for one forever"
             )
         found = np.unique(self._waits[alive])
-        if (found == MEETING).all():
+        if (found == CLUSTER_BARRIER).all():
             return ExecutionError(
                 f"xray: all programs of a cluster must come to its barrier, got some that wait forever{self._standing()}"
             )
-        return ExecutionError(f"xray: threads must meet at one barrier, got some waiting at each of {found}")
+        return ExecutionError(f"xray: threads must wait at one barrier, got some waiting at each of {found}")
 
     def _let_go(self, who: Array, number: int, *, cluster: bool = False) -> None:
         self._cta.releases.append(Release(number, int(who.sum()), cluster))

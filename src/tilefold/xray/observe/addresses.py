@@ -85,7 +85,7 @@ def backwards(line: Line, access: Access, evidence: Evidence) -> bool:
 
 def turned(line: Line, access: Access, evidence: Evidence) -> bool:
     """Whether most of what a thread copies to neighbours in global memory does not become neighbours in shared memory."""
-    apart = met = 0
+    apart = together = 0
     for accesses in _each(line, access, evidence):
         sources, targets = (
             _first([a for a in accesses if a.space == space]) for space in ("global", "shared")
@@ -99,9 +99,9 @@ def turned(line: Line, access: Access, evidence: Evidence) -> bool:
             ]
             at, to = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
             near = np.diff(at) == access.bytes
-            met += int(near.sum())
+            together += int(near.sum())
             apart += int((near & (np.diff(to) != access.bytes)).sum())
-    return 2 * apart > met > 0
+    return 2 * apart > together > 0
 
 
 def _split_runs(addresses: Array, size: int) -> list[Array]:

@@ -87,7 +87,7 @@ def per_element_atomic(report: Report, evidence: Evidence) -> Iterator[Observati
             f"{lanes} elements are sent by atomics of their own to {places} place{'s' * (places > 1)}",
             "atomics on one address are done one after the other in L2",
             "count or add up what goes to one place within the program first (tl.histogram, or a sort by place), then "
-            "do one atomic a program and place; nothing to do where few elements meet"
+            "do one atomic a program and place; nothing to do where few elements go to one place"
             if _scattered(evidence.ttir, operation)
             else "fold the tile first (tl.sum, tl.max), then do one atomic a program and place",
             bytes_at_stake=32 * (lanes - places),

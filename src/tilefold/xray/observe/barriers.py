@@ -16,14 +16,14 @@ def needless_barrier(report: Report, evidence: Evidence) -> Iterator[Observation
     execution = evidence.execution
     if execution is None:
         return
-    met = execution.warps()
+    reached = execution.warps()
     by_line: dict[tuple[str, int], list[int]] = {}
     crossed = needless_barriers(execution.kernel, execution.outcomes)
     for number in crossed:
         place = evidence.places.line(evidence.entry.instructions[number]) or ("", 0)
         by_line.setdefault(place, []).append(number)
     for place, numbers in by_line.items():
-        times = sum(int(met[n]) for n in numbers)
+        times = sum(int(reached[n]) for n in numbers)
         rows = ", ".join(str(evidence.entry.instructions[n].line) for n in numbers)
         within = "; lanes of one warp share some, for which bar.warp.sync would do" if (
             "lanes" in {crossed[n] for n in numbers}
@@ -32,8 +32,8 @@ def needless_barrier(report: Report, evidence: Evidence) -> Iterator[Observation
             "needless-barrier",
             "note",
             *place,
-            f"barriers in PTX lines {rows} were met {times // report.num_warps} times, and no warp touched a byte behind one "
-            f"that another had touched before it, one of them writing{within}",
+            f"barriers in PTX lines {rows} were reached {times // report.num_warps} times, and no warp touched a byte behind "
+            f"one that another had touched before it, one of them writing{within}",
             "the compiler guards the next use of shared memory, whether there is one or not",
             "nothing to do: Triton places its barriers itself; fewer changes of layout need fewer of them",
             cycles_at_stake=_CYCLES * times,

@@ -18,16 +18,16 @@ from tilefold.xray.machine.types import Array
 from tilefold.xray.observe.trials import Difference, Trials, UntriedError, difference
 from tilefold.xray.report.model import Observation, Report
 
-Meeting = tuple[Transfer, Transfer | Access]
+Overlap = tuple[Transfer, Transfer | Access]
 
 
 def race_of_boxes(report: Report, evidence: Evidence, trials: Trials) -> Iterator[Observation]:
-    """One observation a kernel: the first box that meets other accesses of its program to its sectors, where it matters."""
+    """One observation a kernel: the first box whose sectors other accesses of its program touch, where it matters."""
     if evidence.execution is None:
         return
     for program, outcome in zip(evidence.execution.programs, evidence.execution.outcomes, strict=True):
-        meeting = _meeting(outcome)
-        if meeting is None:
+        overlap = _overlap(outcome)
+        if overlap is None:
             continue
         try:
             late = trials.memory(evidence.compiled, [program], turns="late")
@@ -35,22 +35,22 @@ def race_of_boxes(report: Report, evidence: Evidence, trials: Trials) -> Iterato
         except UntriedError:
             return
         if found is not None:
-            yield _observed(meeting, found, program, evidence)
+            yield _observed(overlap, found, program, evidence)
             return
 
 
-def _meeting(outcome: Outcome) -> Meeting | None:
+def _overlap(outcome: Outcome) -> Overlap | None:
     """A box that is stored and what else touches its sectors, or one that is loaded and what stores there."""
     boxes = outcome.transfers
     touched = [(a, _sectors(a)) for a in outcome.accesses if a.space == "global"] if boxes else []
     for at, box in enumerate(boxes):
         stored = box.kind != "load"
         before = (b for b in boxes[:at] if b.kind != "load")
-        met = next((b for b in before if _meet(b.touched, box.touched)), None)
-        if met is not None and (met.kind, box.kind) not in _IN_ANY_ORDER:
-            return met, box
+        earlier = next((b for b in before if _share_sectors(b.touched, box.touched)), None)
+        if earlier is not None and (earlier.kind, box.kind) not in _IN_ANY_ORDER:
+            return earlier, box
         for access, sectors in touched:
-            if (stored or access.kind == "store") and _meet(sectors, box.touched):
+            if (stored or access.kind == "store") and _share_sectors(sectors, box.touched):
                 return box, access
     return None
 
@@ -59,7 +59,7 @@ def _meeting(outcome: Outcome) -> Meeting | None:
 _IN_ANY_ORDER = tuple((kind, kind) for kind in ("add", "min", "max", "and", "or", "xor"))
 
 
-def _meet(ours: Array, theirs: Array) -> bool:
+def _share_sectors(ours: Array, theirs: Array) -> bool:
     """Whether two sorted lists of sectors have one in common."""
     if not len(ours) or not len(theirs) or ours[-1] < theirs[0] or theirs[-1] < ours[0]:
         return False
@@ -70,10 +70,10 @@ def _sectors(access: Access) -> Array:
     return np.unique(access.addresses[access.active].astype(np.int64) // 32)
 
 
-def _observed(meeting: Meeting, found: Difference, program: Program, evidence: Evidence) -> Observation:
-    box, other = meeting
+def _observed(overlap: Overlap, found: Difference, program: Program, evidence: Evidence) -> Observation:
+    box, other = overlap
     (file, line), (_, second) = (
-        evidence.places.line(evidence.entry.instructions[x.instruction]) or ("", 0) for x in meeting
+        evidence.places.line(evidence.entry.instructions[x.instruction]) or ("", 0) for x in overlap
     )
     if isinstance(other, Transfer) and other.kind == "load":
         said, happens = f"that is loaded again in line {second}", "where it arrives later"

@@ -138,7 +138,7 @@ def _changed_rows(
 def _spoiled_product(
     world: World, load: Operation, product: Operation, dims: Mapping[str, set[int]]
 ) -> Iterator[Counterexample]:
-    """Masked elements along a product's K that are not 0 times what they meet."""
+    """Masked elements along a product's K that are not 0 times their factor."""
     number = factor_of(load, product, world.made)
     if number is None or 1 - number not in dims.get(load.operands[1], {0, 1}):
         return

@@ -32,19 +32,19 @@ def fold_in_loop(report: Report, evidence: Evidence) -> Iterator[Observation]:
             if held is None or held.warps[axis] < 2:
                 continue
             line = lines.get(place)
-            met = 0 if line is None or line.work is None else line.work.barriers // report.num_warps
-            if evidence.execution is not None and (met < 4 or _rounds(place, evidence) < 2):
+            barriers = 0 if line is None or line.work is None else line.work.barriers // report.num_warps
+            if evidence.execution is not None and (barriers < 4 or _rounds(place, evidence) < 2):
                 continue  # few rounds: nothing to win
             yield Observation(
                 "fold-in-loop",
                 "warning",
                 *place,
                 f"a tile of {tile.elements} elements is folded across {held.warps[axis]} warps in every round of a loop: "
-                f"{met} barriers in the executed programs",
+                f"{barriers} barriers in the executed programs",
                 "its result is only combined with the loop's variable, which could be a tile as well",
                 "let the loop combine tiles, element by element, and fold the one tile behind it",
-                cycles_at_stake=32 * met * report.num_warps,
-                numbers=(("elements", tile.elements), ("warps", held.warps[axis]), ("barriers", met)),
+                cycles_at_stake=32 * barriers * report.num_warps,
+                numbers=(("elements", tile.elements), ("warps", held.warps[axis]), ("barriers", barriers)),
             )
 
 

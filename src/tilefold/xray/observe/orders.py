@@ -30,7 +30,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Race:
     """A byte of global memory that one warp reads and another writes between the same two barriers: the lines of both, and
     which of them stands first."""
 
@@ -48,15 +48,15 @@ def race_of_reads(report: Report, evidence: Evidence, trials: Trials) -> Iterato
         return
     by_chance = lines_by_chance(evidence.ttir, ("tt.store", "tt.load"))
     for program, outcome in zip(evidence.execution.programs, evidence.execution.outcomes, strict=True):
-        meeting = _meeting(outcome, evidence)
-        if meeting is None or {meeting.read, meeting.written} & by_chance:
+        race = _race(outcome, evidence)
+        if race is None or {race.read, race.written} & by_chance:
             continue
         try:
             found = _decided_by_order(trials, evidence.compiled.ttir, program)
         except UntriedError:
             return
         if found is not None:
-            yield _observed(meeting, found, program, evidence, trials)
+            yield _observed(race, found, program, evidence, trials)
             return
 
 
@@ -73,30 +73,30 @@ def _decided_by_order(trials: Trials, ttir: str, program: Program) -> Difference
 
 
 def _observed(
-    meeting: Meeting, found: Difference, program: Program, evidence: Evidence, trials: Trials
+    race: Race, found: Difference, program: Program, evidence: Evidence, trials: Trials
 ) -> Observation:
     assert evidence.execution is not None
-    name, element = evidence.execution.named(meeting.address)
-    place, other = (meeting.written, meeting.read) if meeting.reads_first else (meeting.read, meeting.written)
+    name, element = evidence.execution.named(race.address)
+    place, other = (race.written, race.read) if race.reads_first else (race.read, race.written)
     return Observation(
         "race",
         "error",
         *place,
-        f"thread {meeting.reader} reads {name}[{element}] in line {meeting.read[1]}, thread {meeting.writer} of another warp "
-        f"writes it in line {meeting.written[1]}, and no barrier is between: with warps in another order program {program} "
+        f"thread {race.reader} reads {name}[{element}] in line {race.read[1]}, thread {race.writer} of another warp "
+        f"writes it in line {race.written[1]}, and no barrier is between: with warps in another order program {program} "
         f"stores {found}",
         "Triton puts no barriers around global memory: which of the threads comes first is decided by the chip",
-        _change(meeting, program, evidence, trials),
-        numbers=(("threads", f"{meeting.reader} and {meeting.writer}"),),
+        _change(race, program, evidence, trials),
+        numbers=(("threads", f"{race.reader} and {race.writer}"),),
         also=() if other == place else (other,),
     )
 
 
-def _change(meeting: Meeting, program: Program, evidence: Evidence, trials: Trials) -> str:
+def _change(race: Race, program: Program, evidence: Evidence, trials: Trials) -> str:
     """A barrier in front of the later of the two, tried."""
     advised = "put tl.debug_barrier() between the two"
     otherwise = "keep the values in registers, or write to memory that this program does not read"
-    name, place = ("tt.store", meeting.written) if meeting.reads_first else ("tt.load", meeting.read)
+    name, place = ("tt.store", race.written) if race.reads_first else ("tt.load", race.read)
     rows = evidence.compiled.ttir.splitlines()
     at = {o.row for o in evidence.ttir.walk() if o.name == name and line_of(o.place) == place}
     guarded = "\n".join(
@@ -111,7 +111,7 @@ def _change(meeting: Meeting, program: Program, evidence: Evidence, trials: Tria
     return f"{advised} (tried: then every order stores the same), or {otherwise}"
 
 
-def _meeting(outcome: Outcome, evidence: Evidence) -> Meeting | None:
+def _race(outcome: Outcome, evidence: Evidence) -> Race | None:
     """The first place where one warp reads what another writes, in the order of loads."""
     touched = _of_both(outcome, evidence)
     if not touched:
@@ -120,18 +120,18 @@ def _meeting(outcome: Outcome, evidence: Evidence) -> Meeting | None:
         [n for n, a in enumerate(touched) if (a.kind == "store") == wanted] for wanted in (False, True)
     )
     size = min(a.bytes for a in touched)
-    read, written = (_Pieces.of(touched, numbers, size) for numbers in (loads, stores))
-    # Pieces of memory between two barriers, with the first and the last warp that writes each.
+    read, written = (_Units.of(touched, numbers, size) for numbers in (loads, stores))
+    # Units of memory between two barriers, with the first and the last warp that writes each.
     order = np.lexsort((written.threads, written.keys))
     keys, threads = written.keys[order], written.threads[order]
     starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
     first, last = threads[starts] // 32, threads[np.r_[starts[1:], len(keys)] - 1] // 32
     at = np.minimum(np.searchsorted(keys[starts], read.keys), len(starts) - 1)
     warps = read.threads // 32
-    met = np.flatnonzero((keys[starts][at] == read.keys) & ((first[at] != warps) | (last[at] != warps)))
-    if not len(met):
+    found = np.flatnonzero((keys[starts][at] == read.keys) & ((first[at] != warps) | (last[at] != warps)))
+    if not len(found):
         return None
-    one = int(met[0])
+    one = int(found[0])
     others = np.flatnonzero((written.keys == read.keys[one]) & (written.threads // 32 != warps[one]))
     other = int(others[0])
     places = [
@@ -140,7 +140,7 @@ def _meeting(outcome: Outcome, evidence: Evidence) -> Meeting | None:
     ]
     if places[0] is None or places[1] is None:
         return None
-    return Meeting(
+    return Race(
         places[0],
         places[1],
         bool(read.accesses[one] < written.accesses[other]),
@@ -163,8 +163,8 @@ def _of_both(outcome: Outcome, evidence: Evidence) -> list[Access]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pieces:
-    """Pieces of memory of one size that accesses touch: the piece, the thread, the access; and the piece with its span."""
+class _Units:
+    """Units of memory of one size that accesses touch: the unit, the thread, the access; and the unit with its span."""
 
     places: Array
     threads: Array
@@ -172,7 +172,7 @@ class _Pieces:
     keys: Array
 
     @classmethod
-    def of(cls, accesses: Sequence[Access], numbers: Sequence[int], size: int) -> _Pieces:
+    def of(cls, accesses: Sequence[Access], numbers: Sequence[int], size: int) -> _Units:
         """Those of some of the accesses, one after the other."""
         columns = []
         for number in numbers:

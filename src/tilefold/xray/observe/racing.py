@@ -24,7 +24,7 @@ _READS = (
 
 def race(report: Report, evidence: Evidence) -> Iterator[Observation]:
     """One observation a line: the first place that threads of a program disagree about. Places that memory filled at random
-    decides are left out: there, threads meet by chance."""
+    decides are left out: there, threads share places by chance."""
     if evidence.execution is None:
         return
     by_chance = lines_by_chance(evidence.ttir)
@@ -42,7 +42,7 @@ def race(report: Report, evidence: Evidence) -> Iterator[Observation]:
                 f"{found.differing} bytes are written by several threads of program {program} with different values and no "
                 f"barrier between: {_said(found, outcome, evidence)}",
                 "which of them stays is decided by the chip, and may be decided otherwise the next time",
-                "let each place be written by one thread (fold what meets there, or mask all but one), or use an atomic",
+                "let each place be written by one thread (fold what goes there, or mask all but one), or use an atomic",
                 numbers=(
                     ("bytes", found.differing),
                     ("threads", f"{found.threads[0]} and {found.threads[1]}"),

@@ -46,7 +46,7 @@ def wants(change: Operation, evidence: Evidence) -> str:
 def _beside(
     change: Operation, made: Mapping[str, Operation], users: Mapping[str, list[Operation]]
 ) -> Operation | None:
-    """What the tile meets behind the change: an operation on two tiles takes the layout of the other one."""
+    """What the tile is used with behind the change: an operation on two tiles takes the layout of the other one."""
     for user in (u for n in change.results for u in users.get(n, ())):
         others = [made[n] for n in user.operands if n in made and n not in change.results]
         found = next((o for o in others if o.name in _DECIDE), None)

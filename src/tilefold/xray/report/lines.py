@@ -23,7 +23,8 @@ from tilefold.xray.report.static import Lines, access_of, flops_of, kind_of, lin
 
 Key = tuple[str, int]  # file and line
 Log = tuple[dict[int, list[Logged]], dict[int, list[Transfer]]]  # by the number of the instruction
-# Whose layouts decide something: what moves data, what meets across threads, and arithmetic. Pointers repeat their data's.
+# Whose layouts decide something: what moves data, what is combined across threads, and arithmetic. Pointers repeat their
+# data's.
 _SILENT = (
     "tt.splat",
     "tt.expand_dims",

@@ -37,7 +37,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's blocks by name, the first of which is entered. `parts`: warps may part and meet again."""
+    """A kernel's blocks by name, the first of which is entered. `parts`: warps may diverge and converge."""
 
     blocks: dict[str, Block]
     parts: bool

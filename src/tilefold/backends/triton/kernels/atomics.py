@@ -6,14 +6,14 @@ from tilefold.backends.triton.kernels.tiles import begin_offset, fold_part, owne
 
 
 def fold_atomically(
-    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
+    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, output_size, reduced_size,
     length, chunk, splits, output_blocks, ragged, split_step,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr,
     SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
     LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
-    VECTOR: tl.constexpr, DEEP: tl.constexpr, FOLDED: tl.constexpr, OVER: tl.constexpr,
+    VECTOR: tl.constexpr, DEEP: tl.constexpr, REDUCED: tl.constexpr, OVER: tl.constexpr,
 ):  # fmt: skip
     """Fold as `fold_lanes` does, and combine a program's results with what other programs have left, in whichever order
     they come: by one atomic operation each."""
@@ -24,9 +24,9 @@ def fold_atomically(
         outer, block, outer_sizes, output_size, BLOCK_OUTPUTS, FLAT, SHIFT, VECTOR
     )
     folded = fold_part(
-        inputs, outer, place, owned, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, folded_size, length,
+        inputs, outer, place, owned, split, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, reduced_size, length,
         chunk, splits, ragged, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH,
-        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT, DEEP, FOLDED, OVER,
+        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT, DEEP, REDUCED, OVER,
     )  # fmt: skip
     results = PROJECT(*folded)
     offset = begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output

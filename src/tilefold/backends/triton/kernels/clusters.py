@@ -1,39 +1,39 @@
-"""How the states of a cluster's programs meet: in the shared memory of each, written by all the others.
+"""How the programs of a cluster exchange their states: each writes its own into the shared memory of all the others.
 
 A cluster's programs run at the same time, and may write into each other's shared memory (PTX ISA, "Cluster"). Each has
-room for a state from every program, and a transaction barrier that expects their bytes. A program leaves its state in its own
-shared memory, its threads send it to all (`st.async`, which counts bytes at the barrier of whom it reaches), and each waits
-for its own barrier alone: nothing passes through global memory, and nobody fences it, which takes longer than all the rest.
+memory for a state from every program, and a transaction barrier that expects their bytes. A program writes its state into its
+own shared memory, its threads send it to all (`st.async`, which counts bytes at the receiver's barrier), and each waits for
+its own barrier alone: nothing passes through global memory, and nobody fences it, which takes longer than all the rest.
 No program ends before all states have come to it, so none writes into memory that is gone.
 
-Triton has no words for this, so it is PTX: `meeting` declares the memory, and the functions here name it.
+Triton has no operations for this, so it is PTX: `exchange` declares the memory, and the functions here name it.
 """
 
 import triton.language as tl
 
 
-def meeting(cluster: int, words: int, again: bool = False) -> str:
+def exchange(cluster: int, words: int, again: bool = False) -> str:
     """PTX that declares what `words` 32-bit words from each program need, and says that this program has begun.
 
-    With `again` programs meet any number of times, and there are two places for words and two barriers, in turns: a program
-    sends the words of the meeting after next only once all have sent those of the next one, so after all have taken the
+    With `again` there may be any number of exchanges, and two places for words and two barriers, in turns: a program sends
+    the words of the exchange after next only once all have sent those of the next one, so after all have read the
     present ones. $0 becomes 0.
     """
     second = f"""
-mbarrier.init.shared::cta.b64 [meeting_barrier+8], 1;
-mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier+8], {4 * words * cluster};"""
+mbarrier.init.shared::cta.b64 [exchange_barrier+8], 1;
+mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [exchange_barrier+8], {4 * words * cluster};"""
     return f"""
-.shared .align 16 .b8 meeting_own[{4 * words}];
-.shared .align 16 .b8 meeting_all[{4 * words * cluster * (1 + again)}];
-.shared .align 8 .b64 meeting_barrier[{1 + again}];
+.shared .align 16 .b8 exchange_own[{4 * words}];
+.shared .align 16 .b8 exchange_all[{4 * words * cluster * (1 + again)}];
+.shared .align 8 .b64 exchange_barrier[{1 + again}];
 {{
 .reg .pred other;
 .reg .b32 thread;
 mov.u32 thread, %tid.x;
 setp.ne.u32 other, thread, 0;
 @other bra BEGUN;
-mbarrier.init.shared::cta.b64 [meeting_barrier], 1;
-mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [meeting_barrier], {4 * words * cluster};{second * again}
+mbarrier.init.shared::cta.b64 [exchange_barrier], 1;
+mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [exchange_barrier], {4 * words * cluster};{second * again}
 fence.mbarrier_init.release.cluster;
 BEGUN:
 barrier.cluster.arrive.relaxed.aligned;
@@ -42,14 +42,14 @@ mov.u32 $0, 0;
 """
 
 
-def own_room(words: int) -> str:
-    """PTX that declares room for `words` 32-bit words of a program that meets no other. $0 becomes 0."""
-    return f".shared .align 16 .b8 meeting_own[{4 * words}]; mov.u32 $0, 0;"
+def own_words(words: int) -> str:
+    """PTX that declares memory for `words` 32-bit words of a program that exchanges none with others. $0 becomes 0."""
+    return f".shared .align 16 .b8 exchange_own[{4 * words}]; mov.u32 $0, 0;"
 
 
-def begin_meeting(MEETING: tl.constexpr):
-    """Make ready for the others' states, before the elements are loaded. MEETING: what `meeting` gave."""
-    tl.inline_asm_elementwise(MEETING, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
+def begin_exchange(EXCHANGE: tl.constexpr):
+    """Prepare for the others' states, before the elements are loaded. EXCHANGE: what `exchange` gave."""
+    tl.inline_asm_elementwise(EXCHANGE, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
 
 
 def others_have_begun():
@@ -66,12 +66,12 @@ def others_have_begun():
     )  # fmt: skip
 
 
-def leave(place, word):
+def write_own(place, word):
     """Write a word into this program's own shared memory. Threads that hold the same one all write it."""
     tl.inline_asm_elementwise(
         """{
         .reg .b32 at, own;
-        mov.u32 own, meeting_own;
+        mov.u32 own, exchange_own;
         mad.lo.u32 at, $1, 4, own;
         st.shared.b32 [at], $2;
         mov.u32 $0, 0;
@@ -81,7 +81,7 @@ def leave(place, word):
 
 
 def send(words, total):
-    """Send this program's words to all programs of the cluster, and wait until those of all have come: a single meeting.
+    """Send this program's words to all programs of the cluster, and wait until those of all have come: a single exchange.
 
     As `send_again` does for any number of them, with fewer registers: where a program holds a row, they are how many
     programs an SM holds.
@@ -98,21 +98,21 @@ def send(words, total):
         @past bra SENT;
         div.u32 to, i, $1;
         rem.u32 word, i, $1;
-        mov.u32 at, meeting_own;
+        mov.u32 at, exchange_own;
         mad.lo.u32 at, word, 4, at;
         ld.shared.b32 value, [at];
         mad.lo.u32 word, rank, $1, word;
-        mov.u32 at, meeting_all;
+        mov.u32 at, exchange_all;
         mad.lo.u32 at, word, 4, at;
         mapa.shared::cluster.u32 there, at, to;
-        mov.u32 at, meeting_barrier;
+        mov.u32 at, exchange_barrier;
         mapa.shared::cluster.u32 barrier, at, to;
         st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], value, [barrier];
         add.u32 i, i, step;
         bra SENDING;
         SENT:
         WAITING:
-        mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 come, [meeting_barrier], 0;
+        mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 come, [exchange_barrier], 0;
         @!come bra WAITING;
         mov.u32 $0, 0;
         }""",
@@ -121,9 +121,9 @@ def send(words, total):
 
 
 def send_again(words, total, number):
-    """Send this program's words to all programs of the cluster for meeting `number`, and wait until those of all have come.
+    """Send this program's words to all programs of the cluster in exchange `number`, and wait until those of all have come.
 
-    The barrier is then made ready for the meeting after next.
+    The barrier is then prepared for the exchange after next.
     """
     tl.inline_asm_elementwise(
         """{
@@ -131,7 +131,7 @@ def send_again(words, total, number):
         .reg .b32 i, step, rank, to, word, at, there, barrier, value, side, phase, mine;
         and.b32 side, $3, 1;
         bfe.u32 phase, $3, 1, 1;
-        mov.u32 mine, meeting_barrier;
+        mov.u32 mine, exchange_barrier;
         mad.lo.u32 mine, side, 8, mine;
         mul.lo.u32 side, side, $2;
         mov.u32 i, %tid.x;
@@ -143,12 +143,12 @@ def send_again(words, total, number):
         @past bra SENT;
         div.u32 to, i, $1;
         rem.u32 word, i, $1;
-        mov.u32 at, meeting_own;
+        mov.u32 at, exchange_own;
         mad.lo.u32 at, word, 4, at;
         ld.shared.b32 value, [at];
         mad.lo.u32 word, rank, $1, word;
         add.u32 word, word, side;
-        mov.u32 at, meeting_all;
+        mov.u32 at, exchange_all;
         mad.lo.u32 at, word, 4, at;
         mapa.shared::cluster.u32 there, at, to;
         mapa.shared::cluster.u32 barrier, mine, to;
@@ -167,25 +167,25 @@ def send_again(words, total, number):
     )  # fmt: skip
 
 
-def come(place):
-    """A word that has come."""
+def received(place):
+    """A word that was received."""
     return tl.inline_asm_elementwise(
-        "{ .reg .b32 at; mov.u32 at, meeting_all; mad.lo.u32 at, $1, 4, at; ld.shared.b32 $0, [at]; }",
+        "{ .reg .b32 at; mov.u32 at, exchange_all; mad.lo.u32 at, $1, 4, at; ld.shared.b32 $0, [at]; }",
         "=r,r", [place], dtype=tl.uint32, is_pure=False, pack=1,
     )  # fmt: skip
 
 
-def met(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, number):
+def combine_cluster(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, number):
     """What the states of a cluster's programs, [OUTPUTS] each, combine to, in one order; of one output: numbers.
 
-    `number` counts the meetings of these programs, from 0; None where they meet once.
+    `number` counts the exchanges of these programs, from 0; None where there is one.
 
     A field has 32 bits.
     """
     FIELDS: tl.constexpr = len(state)
     WORDS: tl.constexpr = FIELDS * OUTPUTS
     for f in tl.static_range(FIELDS):
-        leave(f * OUTPUTS + tl.arange(0, OUTPUTS), tl.cast(state[f], tl.uint32, bitcast=True))
+        write_own(f * OUTPUTS + tl.arange(0, OUTPUTS), tl.cast(state[f], tl.uint32, bitcast=True))
     tl.debug_barrier()
     if number is None:
         send(WORDS, WORDS * CLUSTER)
@@ -202,31 +202,31 @@ def met(state, CLUSTER: tl.constexpr, OUTPUTS: tl.constexpr, number):
             at = at + (number & 1) * (CLUSTER * WORDS)
         if OUTPUTS > 1:
             at = at + tl.arange(0, OUTPUTS)[None, :]
-        states = states + (tl.cast(come(at), state[f].dtype, bitcast=True),)
+        states = states + (tl.cast(received(at), state[f].dtype, bitcast=True),)
     if OUTPUTS > 1:
         mask = tl.broadcast_to(mask, states[0].shape)
     return tl.reduce(OR_IDENTITY(mask, *states), 0, COMBINE_SYMMETRIC)
 
 
-def announced(results, OUTPUTS: tl.constexpr):
+def broadcast(results, OUTPUTS: tl.constexpr):
     """What a program's columns fold to, from those threads that have it to all: [OUTPUTS] -> [1, 1, OUTPUTS, 1].
 
     Through the program's own shared memory: threads that need eight columns each would else combine the states of eight.
     Results are words of 32 bits, no more of them than states have.
     """
     for r in tl.static_range(len(results)):
-        leave(r * OUTPUTS + tl.arange(0, OUTPUTS), tl.cast(results[r], tl.uint32, bitcast=True))
+        write_own(r * OUTPUTS + tl.arange(0, OUTPUTS), tl.cast(results[r], tl.uint32, bitcast=True))
     tl.debug_barrier()
     taken = ()
     for r in tl.static_range(len(results)):
-        word = left(r * OUTPUTS + tl.arange(0, OUTPUTS)[None, None, :, None])
+        word = read_own(r * OUTPUTS + tl.arange(0, OUTPUTS)[None, None, :, None])
         taken = taken + (tl.cast(word, results[r].dtype, bitcast=True),)
     return taken
 
 
-def left(place):
+def read_own(place):
     """A word of this program's own."""
     return tl.inline_asm_elementwise(
-        "{ .reg .b32 at; mov.u32 at, meeting_own; mad.lo.u32 at, $1, 4, at; ld.shared.b32 $0, [at]; }",
+        "{ .reg .b32 at; mov.u32 at, exchange_own; mad.lo.u32 at, $1, 4, at; ld.shared.b32 $0, [at]; }",
         "=r,r", [place], dtype=tl.uint32, is_pure=False, pack=1,
     )  # fmt: skip

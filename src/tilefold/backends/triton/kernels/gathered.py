@@ -47,7 +47,7 @@ def store_turned(y_ptrs, y_step, block, groups, state, GROUPS: tl.constexpr, INN
 
 
 def fold_gathered(
-    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
+    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, output_size, reduced_size,
     length, chunk, splits, output_blocks, ragged, split_step,
     BLOCK_OUTPUTS: tl.constexpr, OWNED: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, LENGTH: tl.constexpr,
     BETWEEN: tl.constexpr, INNER: tl.constexpr, EXTENT: tl.constexpr, SPAN: tl.constexpr, VECTOR: tl.constexpr,
@@ -79,14 +79,14 @@ def fold_gathered(
     elements = results_of_span(span, x[1], BETWEEN, INNER, LENGTH, RUN, OWNED, BLOCK_OUTPUTS)
     if ORDERED:
         place = tl.arange(0, RUN)[:, None]
-        lifted = LIFT(elements, tl.broadcast_to(TO_INDEX(place * p_folded), elements.shape))
+        lifted = LIFT(elements, tl.broadcast_to(TO_INDEX(place * p_reduced), elements.shape))
         if LENGTH < RUN:
             lifted = OR_IDENTITY(tl.broadcast_to(place < LENGTH, elements.shape), *lifted)
         state = tree_down(lifted, RUN, BLOCK_OUTPUTS, LEVELS)
     else:
         elements = tl.reshape(elements, (RUN, 1, BLOCK_OUTPUTS, 1))
         place = tl.arange(0, RUN)[:, None, None, None]
-        position = tl.broadcast_to(TO_INDEX(place * p_folded), elements.shape)
+        position = tl.broadcast_to(TO_INDEX(place * p_reduced), elements.shape)
         if LENGTH < RUN:
             mask = tl.broadcast_to(place < LENGTH, elements.shape)
             state = begin_masked(mask, [elements], position, USE_ABSORB, True)

@@ -2,18 +2,18 @@
 
 A lane's elements are neighbours and in the order of the lanes: tiles are [LANES, BLOCK_OUTPUTS, RUN], states [LANES,
 BLOCK_OUTPUTS] (LANES_LAST: BLOCK_OUTPUTS first). Nothing here depends on how Triton shares a tile among threads: neighbours
-meet in a tree that is written out (`tree`), lanes in a scan, which keeps their order as a reduction does not.
+are combined in a tree that is written out (`tree`), lanes in a scan, which keeps their order as a reduction does not.
 """
 
 import triton.language as tl
 
 from tilefold.backends.triton.kernels.tiles import (
     begin_offset,
-    folded_offset,
     load_tile,
     outer_offset,
     owned_results,
     program_place,
+    reduced_offset,
     store_results,
     tree,
 )
@@ -39,7 +39,7 @@ def lanes_begin(x, outer, outer_sizes, output, FLAT: tl.constexpr = False):
 
 
 def lane_places(k, step, lane_step, RUN: tl.constexpr, LANES: tl.constexpr):
-    """Folded positions of run `step` of every lane, where the first lane's runs start at k."""
+    """Reduced positions of run `step` of every lane, where the first lane's runs start at k."""
     return k + spread_lanes(tl.arange(0, LANES) * lane_step) + (step * RUN + tl.arange(0, RUN))[None, None, :]
 
 
@@ -66,7 +66,7 @@ def as_lanes(s, LANES: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
 
 
 def lanes_states(
-    rows, k, lane_step, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS: tl.constexpr,
+    rows, k, lane_step, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS: tl.constexpr,
     LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, STEPS: tl.constexpr, MASKED: tl.constexpr,
     LOWER: tl.constexpr, MASK_OUTPUTS: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
@@ -75,9 +75,9 @@ def lanes_states(
         places = lane_places(k, step, lane_step, RUN, LANES)
         bound = places // RUN * RUN < end
         xs = load_tile(
-            rows, places, bound if MASKED else None, keep, deep_sizes, folded_size, MASKED or MASK_OUTPUTS, EVICT
+            rows, places, bound if MASKED else None, keep, deep_sizes, reduced_size, MASKED or MASK_OUTPUTS, EVICT
         )
-        position = first + TO_INDEX(folded_offset(places - lead, deep_sizes, folded_size, p_deep, p_folded))
+        position = first + TO_INDEX(reduced_offset(places - lead, deep_sizes, reduced_size, p_deep, p_reduced))
         lifted = LIFT(*xs, tl.broadcast_to(position, xs[0].shape))
         if MASKED:
             mask = counted(k, step, lane_step, lead, end, RUN, LANES, LOWER)
@@ -103,7 +103,7 @@ def identity_lanes(LANES: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
     return state
 
 
-def meet_in_order(state, LANES: tl.constexpr):
+def combine_in_order(state, LANES: tl.constexpr):
     """The lanes' states combined, in the last lane; the others hold their own and those before them."""
     if LANES > 1:
         state = tl.associative_scan(state, 1 if LANES_LAST else 0, COMBINE)
@@ -123,7 +123,7 @@ def store_last(y_ptrs, offset, mask, state, LANES: tl.constexpr, BLOCK_OUTPUTS: 
 
 
 def fold_in_order(
-    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
+    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, output_size, reduced_size,
     length, chunk, splits, output_blocks, ragged, split_step,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, LEVELS: tl.constexpr, UNROLL: tl.constexpr,
     SPLIT: tl.constexpr, SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr,
@@ -133,12 +133,12 @@ def fold_in_order(
 ):  # fmt: skip
     """Fold in the elements' order: every lane its neighbours in registers, lanes in order, tile after tile.
 
-    A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the folded positions [split * chunk, (split + 1)
+    A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the reduced positions [split * chunk, (split + 1)
     * chunk), the last split all that are left. In a tile of LANES * RUN * UNROLL elements lane l takes UNROLL runs of RUN =
-    2 ** LEVELS neighbours, one behind the other, and the lanes' states meet once a tile: the last lane carries what came
-    before. With SHARES all whole tiles are shared out first: lane l folds the l-th part of them, and lanes meet once. Head,
-    whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at split * split_step) a
-    row.
+    2 ** LEVELS neighbours, one behind the other, and the lanes' states are combined once a tile: the last lane holds what
+    came before. With SHARES all whole tiles are shared out first: lane l folds the l-th part of them, and lanes are combined
+    once. Head, whole tiles, tail, ALIGN and LENGTH as in `fold_lanes`. Writes one result (or partial state, at split *
+    split_step) a row.
     """
     if RELEASE:
         gdc_launch_dependents()
@@ -179,10 +179,10 @@ def fold_in_order(
     full = start
     if HEAD > 0:
         head = lanes_states(
-            rows, start, RUN * HEAD, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+            rows, start, RUN * HEAD, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced,
             BLOCK_OUTPUTS, LANES, RUN, LEVELS, HEAD, True, True, MASK_OUTPUTS, EVICT,
         )  # fmt: skip
-        state = COMBINE(*state, *meet_in_order(head, LANES))
+        state = COMBINE(*state, *combine_in_order(head, LANES))
         full = start + STEP * HEAD
     if HAS_FULL > 0:
         at = full
@@ -193,24 +193,24 @@ def fold_in_order(
             share = tiles * (RUN * UNROLL)
             for k in range(at, at + share, RUN * UNROLL):
                 part = lanes_states(
-                    rows, k, share, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                    rows, k, share, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced,
                     BLOCK_OUTPUTS, LANES, RUN, LEVELS, UNROLL, False, False, MASK_OUTPUTS, EVICT,
                 )  # fmt: skip
                 own = COMBINE(*own, *part)
-            state = COMBINE(*state, *meet_in_order(own, LANES))
+            state = COMBINE(*state, *combine_in_order(own, LANES))
         else:
             for k in range(at, full, TILE):
                 tile = lanes_states(
-                    rows, k, RUN * UNROLL, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                    rows, k, RUN * UNROLL, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced,
                     BLOCK_OUTPUTS, LANES, RUN, LEVELS, UNROLL, False, False, MASK_OUTPUTS, EVICT,
                 )  # fmt: skip
-                state = COMBINE(*state, *meet_in_order(tile, LANES))
+                state = COMBINE(*state, *combine_in_order(tile, LANES))
     if TAIL > 0:
         for k in range(full, stop, STEP * TAIL):
             tail = lanes_states(
-                rows, k, RUN * TAIL, keep, lead, end, first, deep_sizes, folded_size, p_deep, p_folded,
+                rows, k, RUN * TAIL, keep, lead, end, first, deep_sizes, reduced_size, p_deep, p_reduced,
                 BLOCK_OUTPUTS, LANES, RUN, LEVELS, TAIL, True, ALIGN > 1 and HEAD == 0, MASK_OUTPUTS, EVICT,
             )  # fmt: skip
-            state = COMBINE(*state, *meet_in_order(tail, LANES))
+            state = COMBINE(*state, *combine_in_order(tail, LANES))
     offset = split * split_step + begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output
     store_last(y_ptrs, offset, stored, state, LANES, BLOCK_OUTPUTS, PARTIAL)

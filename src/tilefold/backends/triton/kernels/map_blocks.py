@@ -8,7 +8,12 @@ that go with the program's own state. A program holds any number of tiles, so th
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import announced, begin_meeting, met, others_have_begun
+from tilefold.backends.triton.kernels.clusters import (
+    begin_exchange,
+    broadcast,
+    combine_cluster,
+    others_have_begun,
+)
 from tilefold.backends.triton.kernels.map_rows import fold_edges, load_extras, map_edges, map_tile, spread
 from tilefold.backends.triton.kernels.tiles import load_tile, outer_offset, row_begin, tile_places, whole_mask
 
@@ -22,7 +27,7 @@ def first_place(split, STEP: tl.constexpr, TILES: tl.constexpr, WIDE: tl.constex
 
 
 def load_tiles(
-    rows, start, end, keep, deep_sizes, folded_size,
+    rows, start, end, keep, deep_sizes, reduced_size,
     LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, MASKS: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     STEPS: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
@@ -38,9 +43,9 @@ def load_tiles(
                 places = tile_places(start, RUN, LANES, 1)
                 row = (rows[i][0] + t * (RUN * LANES * STEPS[i]), rows[i][1], STEPS[i])
             if (MASKS >> t) & 1:
-                tile = load_tile([row], places, bound, keep, deep_sizes, folded_size, True, EVICT)
+                tile = load_tile([row], places, bound, keep, deep_sizes, reduced_size, True, EVICT)
             else:
-                tile = load_tile([row], places, None, keep, deep_sizes, folded_size, MASK_OUTPUTS, EVICT)
+                tile = load_tile([row], places, None, keep, deep_sizes, reduced_size, MASK_OUTPUTS, EVICT)
             xs = xs + (tile[0],)
     return xs
 
@@ -66,11 +71,11 @@ def masks_of(
 
 
 def map_blocks(
-    inputs, extras, y_ptrs, y_outer, y_output, y_deep, y_folded, p_deep, p_folded, outer_sizes, deep_sizes, output_size,
-    folded_size, length, output_blocks,
+    inputs, extras, y_ptrs, y_outer, y_output, y_deep, y_reduced, p_deep, p_reduced, outer_sizes, deep_sizes, output_size,
+    reduced_size, length, output_blocks,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TILES: tl.constexpr, MASKS: tl.constexpr,
     MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, WIDE: tl.constexpr, OVER: tl.constexpr, VECTORS: tl.constexpr,
-    CLUSTER: tl.constexpr, MEETING: tl.constexpr, REBASED: tl.constexpr, NEIGHBOURS: tl.constexpr, STEPS: tl.constexpr,
+    CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, REBASED: tl.constexpr, NEIGHBOURS: tl.constexpr, STEPS: tl.constexpr,
     EVICT: tl.constexpr,
 ):  # fmt: skip
     """Fold and map BLOCK_OUTPUTS neighbouring rows, each whole in the TILES tiles of CLUSTER programs.
@@ -100,9 +105,9 @@ def map_blocks(
         lead = 0
     start = first_place(split, RUN * LANES, TILES, WIDE)
     if CLUSTER > 1:
-        begin_meeting(MEETING)
+        begin_exchange(EXCHANGE)
     xs = load_tiles(
-        rows, start, lead + length, keep, deep_sizes, folded_size, LANES, RUN, TILES, MASKS, MASK_OUTPUTS, STEPS,
+        rows, start, lead + length, keep, deep_sizes, reduced_size, LANES, RUN, TILES, MASKS, MASK_OUTPUTS, STEPS,
         EVICT,
     )  # fmt: skip
     if CLUSTER > 1:
@@ -113,16 +118,16 @@ def map_blocks(
     state = own
     if ALIGN > 1:
         edges = fold_edges(
-            rows, lead, TO_INDEX(0 * start), keep, split == 0, length, deep_sizes, folded_size, p_deep, p_folded,
+            rows, lead, TO_INDEX(0 * start), keep, split == 0, length, deep_sizes, reduced_size, p_deep, p_reduced,
             BLOCK_OUTPUTS, RUN,
         )  # fmt: skip
         # In a program where no vector counts, `own` is undefined, and so is what becomes of none.
         state = COMBINE_SYMMETRIC(*OR_IDENTITY(number > 0, *own), *edges)
     if CLUSTER > 1:
-        state = met(state, CLUSTER, BLOCK_OUTPUTS, None)
+        state = combine_cluster(state, CLUSTER, BLOCK_OUTPUTS, None)
     results = PROJECT(*state)
     if CLUSTER > 1 and BLOCK_OUTPUTS > 1:
-        results = announced(results, BLOCK_OUTPUTS)
+        results = broadcast(results, BLOCK_OUTPUTS)
     elif CLUSTER == 1:
         results = spread(results)
     near = results
@@ -135,22 +140,22 @@ def map_blocks(
         for i in tl.static_range(len(inputs)):
             values = values + (xs[i * TILES + t],)
         beside = load_extras(
-            extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, folded_size, OVER,
+            extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, reduced_size, OVER,
             (MASKS >> t) & 1, MASK_OUTPUTS,
         )  # fmt: skip
         y_tile = y_begin
-        y_step = y_folded
+        y_step = y_reduced
         if len(STEPS) > 0:
             places = tile_places(start, RUN, LANES, 1)
             y_tile = y_begin + t * (RUN * LANES * STEPS[len(inputs)])
             y_step = STEPS[len(inputs)]
         map_tile(
             values, near, beside, y_ptrs, y_tile, y_deep, y_step, places, lead, counted[t], keep, length, deep_sizes,
-            folded_size, ((MASKS >> t) & 1) or MASK_OUTPUTS, RUN, ALIGN, EVICT,
+            reduced_size, ((MASKS >> t) & 1) or MASK_OUTPUTS, RUN, ALIGN, EVICT,
         )  # fmt: skip
     if ALIGN > 1:
         if split == 0:
             map_edges(
                 rows, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes,
-                folded_size, OVER, RUN, ALIGN, EVICT,
+                reduced_size, OVER, RUN, ALIGN, EVICT,
             )  # fmt: skip

@@ -11,8 +11,8 @@ take a turn's elements, a tensor each, into each thread's state.
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_meeting, met, others_have_begun
-from tilefold.backends.triton.kernels.map_rings import memory, row_offset, said, unpacked
+from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
+from tilefold.backends.triton.kernels.map_rings import inline_ptx, memory, row_offset, unpacked
 from tilefold.backends.triton.kernels.map_spans import fetch_span, lead_of, put, store_span, taken, widened
 
 
@@ -130,12 +130,12 @@ def map_offset(
     inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length,
     LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     VECTORS: tl.constexpr, Y_VECTORS: tl.constexpr, AREAS: tl.constexpr, Y_AREAS: tl.constexpr, CLUSTER: tl.constexpr,
-    MEETING: tl.constexpr, SHARE: tl.constexpr, COME: tl.constexpr, RESERVED: tl.constexpr,
+    EXCHANGE: tl.constexpr, SHARE: tl.constexpr, WAITING: tl.constexpr, RESERVED: tl.constexpr,
 ):  # fmt: skip
     """Fold and map a row by CLUSTER programs, SHARE elements each, in TURNS turns of UNROLL times RUN elements a thread.
 
     VECTORS, Y_VECTORS: how many a thread copies of each tensor. AREAS, Y_AREAS: where each lies, RESERVED bytes behind the
-    shared memory's start. COME is PTX that waits for what comes.
+    shared memory's start. WAITING is PTX that waits for the copies.
     """
     TURN: tl.constexpr = LANES * RUN * UNROLL
     split = tl.program_id(0) % CLUSTER
@@ -145,7 +145,7 @@ def map_offset(
     number = tl.minimum(length - first, SHARE)
     area = memory() + RESERVED
     if CLUSTER > 1:
-        begin_meeting(MEETING)
+        begin_exchange(EXCHANGE)
     bases = ()
     for i in tl.static_range(len(inputs)):
         begin = row_offset(inputs[i], row, outer_sizes, output_size) + first
@@ -161,7 +161,7 @@ def map_offset(
         others_have_begun()
     at = thread * RUN
     ONE: tl.constexpr = TURNS == 1
-    said(COME)
+    inline_ptx(WAITING)
     tl.debug_barrier()
     xs = turn_elements(inputs, bases, at, number, LANES, RUN, UNROLL, ONE)
     if ONE:
@@ -176,7 +176,7 @@ def map_offset(
         state = LANE_ABSORB_MASKED(*turn_masks(last, number, LANES, RUN, UNROLL), *state, *xs)
     whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
     if CLUSTER > 1:
-        whole = met(whole, CLUSTER, 1, None)
+        whole = combine_cluster(whole, CLUSTER, 1, None)
     results = PROJECT(*whole)
     INPUTS: tl.constexpr = len(inputs)
     EXTRAS: tl.constexpr = len(extras)

@@ -1,9 +1,10 @@
 """The kernel that holds rows in shared memory while they are folded and mapped: one read, one write, however many registers.
 
 A program, or each of a cluster of them, keeps a ring of turns in its shared memory: a turn is UNROLL vectors of 16 bytes a
-thread. It walks over rows. Where a row's turn was mapped, the ring's place takes a turn of a later row at once
-(`cp.async`), so that loads are on their way while a row is folded, while its cluster's states meet, and while it is mapped.
-A thread fetches the very vectors that it reads, so nobody waits for anybody but where a row's states meet.
+thread. Persistent programs take one row after another. Where a row's turn was mapped, the ring's place takes a turn of a
+later row at once (`cp.async`), so that loads are on their way while a row is folded, while its cluster's states are combined,
+and while it is mapped. A thread fetches the very vectors that it reads, so threads wait for each other only where a row's
+states are combined.
 
 Every tensor here is [LANES], LANES the program's threads: each holds one number. Triton has no words for shared memory that
 outlives a statement, so these are PTX. The ring lies in the dynamic shared memory, RESERVED bytes from its start, behind what
@@ -12,11 +13,11 @@ Triton uses itself. LANE_BEGIN and LANE_ABSORB (also _MASKED) take a turn's elem
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_meeting, met, others_have_begun
+from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
-def said(TEXT: tl.constexpr):
+def inline_ptx(TEXT: tl.constexpr):
     """PTX that every thread executes. $0 becomes 0."""
     tl.inline_asm_elementwise(TEXT, "=r", [], dtype=tl.uint32, is_pure=False, pack=1)
 
@@ -49,7 +50,7 @@ def fetch(place, address, some):
     )  # fmt: skip
 
 
-def held(place):
+def load_shared(place):
     """Four words at a place in shared memory."""
     return tl.inline_asm_elementwise(
         "ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];",
@@ -179,7 +180,7 @@ def fetch_turn(
                 some = some & ((first + at < lead + length) & (at < SHARE)).to(tl.int32)
             place = ring + (((slot * UNROLL + u) * len(inputs) + i) * (LANES * ROWS) + thread) * 16
             fetch(place, (source + at).to(tl.int64), some)
-    said("cp.async.commit_group; mov.u32 $0, 0;")
+    inline_ptx("cp.async.commit_group; mov.u32 $0, 0;")
 
 
 def fetch_item(
@@ -200,7 +201,7 @@ def held_turn(inputs, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.cons
     values = ()
     for i in tl.static_range(len(inputs)):
         for u in tl.static_range(UNROLL):
-            words = held(ring + (((slot * UNROLL + u) * len(inputs) + i) * THREADS + thread) * 16)
+            words = load_shared(ring + (((slot * UNROLL + u) * len(inputs) + i) * THREADS + thread) * 16)
             values = values + unpacked(words, inputs[i][0].dtype.element_ty)
     return values
 
@@ -268,14 +269,14 @@ def none_of(words):
 
 
 def beside_one(
-    x, words, kept, lead, number: tl.constexpr,
+    x, words, held_at, lead, number: tl.constexpr,
     RUN: tl.constexpr, ALIGN: tl.constexpr, HELD: tl.constexpr,
 ):  # fmt: skip
-    """RUN elements of one extra tensor: vector `number` of `words`, or HELD: `kept` in shared memory."""
+    """RUN elements of one extra tensor: vector `number` of `words`, or HELD: `held_at` in shared memory."""
     dtype: tl.constexpr = x[0].dtype.element_ty
     W: tl.constexpr = RUN * dtype.primitive_bitwidth // 32
     if HELD:
-        own = held(kept)
+        own = load_shared(held_at)
     elif ALIGN > 1:
         own = some_of(words, number * 2 * W, W)
         own = shifted(some_of(words, (number * 2 + 1) * W, W), own, lead, dtype)
@@ -285,25 +286,25 @@ def beside_one(
 
 
 def beside_of(
-    extras, words, kept, lead, u: tl.constexpr,
+    extras, words, held_at, lead, u: tl.constexpr,
     RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """RUN elements of each extra tensor, beside vector `u` of a turn; those that are HELD are EACH bytes from each other."""
     values = ()
     for i in tl.static_range(len(extras)):
-        values = values + beside_one(extras[i], words, kept + i * EACH, lead, i * UNROLL + u, RUN, ALIGN, HELD)
+        values = values + beside_one(extras[i], words, held_at + i * EACH, lead, i * UNROLL + u, RUN, ALIGN, HELD)
     return values
 
 
 def map_turn(
-    inputs, extras, words, y_ptrs, xs, results, y_begin, start, kept, lane, thread, lead, length, present,
+    inputs, extras, words, y_ptrs, xs, results, y_begin, start, held_at, lane, thread, lead, length, present,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
     MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """Map a turn's elements and store what they become: whole vectors, and one by one what shares one with another row."""
     for u in tl.static_range(UNROLL):
         place = start + (u * LANES + lane) * RUN
-        beside = beside_of(extras, words, kept + (u * LANES + lane) * 16, lead, u, RUN, UNROLL, ALIGN, HELD, EACH)
+        beside = beside_of(extras, words, held_at + (u * LANES + lane) * 16, lead, u, RUN, UNROLL, ALIGN, HELD, EACH)
         made = ()
         for e in tl.static_range(RUN):
             values = ()
@@ -343,7 +344,7 @@ def write_edges(to, elements, place, lead, length, some, RUN: tl.constexpr):
 
 
 def fetch_beside(
-    extras, first, lane, length, kept,
+    extras, first, lane, length, held_at,
     LANES: tl.constexpr, RUN: tl.constexpr, MASKED: tl.constexpr, TAKEN: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
     """Begin to copy this program's share of the extra tensors, TAKEN vectors a thread, for all rows."""
@@ -353,25 +354,25 @@ def fetch_beside(
             some = lane * 0 + 1
             if MASKED:
                 some = (place < length).to(tl.int32)
-            fetch(kept + (v * LANES + lane) * 16 + i * EACH, (extras[i][0] + extras[i][1] + place).to(tl.int64), some)
-    said("cp.async.commit_group; mov.u32 $0, 0;")
+            fetch(held_at + (v * LANES + lane) * 16 + i * EACH, (extras[i][0] + extras[i][1] + place).to(tl.int64), some)
+    inline_ptx("cp.async.commit_group; mov.u32 $0, 0;")
 
 
 def map_rings(
     inputs, extras, y_ptrs, y_outer, y_output, outer_sizes, output_size, length, rows,
     LANES: tl.constexpr, ROWS: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, TURNS: tl.constexpr,
     DEPTH: tl.constexpr, ALIGN: tl.constexpr, MASKED: tl.constexpr, MASK_ROWS: tl.constexpr, HELD: tl.constexpr,
-    CLUSTER: tl.constexpr, MEETING: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
-    PARTS: tl.constexpr, SHARE: tl.constexpr, WALKS: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
+    CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, OWN: tl.constexpr, FIRST: tl.constexpr, WAITING: tl.constexpr,
+    PARTS: tl.constexpr, SHARE: tl.constexpr, PERSISTENT: tl.constexpr, RESERVED: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Fold and map rows: ROWS by a program, or one by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
-    Programs walk over the rows, if WALKS. A program has SHARE elements of a row. MASKED: 0 where all turns are full, 1 where
-    whole vectors of a program's last turn may be none of its share, 2 where those of its first and last turn may be partly
-    a row's, 3 of any. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not empty; waits
-    until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these have.
-    HELD: extra tensors are kept behind the ring; else words of AHEAD turns of them are on their way, or kept where these are
-    all. A ring of fewer turns than a row has takes the first AGAIN turns again, when it has folded all.
+    PERSISTENT: a program takes one row after another. It has SHARE elements of a row. MASKED: 0 where all turns are full, 1
+    where whole vectors of a program's last turn may be none of its share, 2 where those of its first and last turn may be
+    partly a row's, 3 of any. OWN, FIRST and WAITING are PTX: it declares a ring beside Triton's memory, if it is not empty;
+    waits until all but the ring's DEPTH turns have come, and for each part of a row's turns, up to turn PARTS, until these
+    have. HELD: extra tensors are held behind the ring; else words of AHEAD turns are on their way, or in registers where
+    these are all. A ring of fewer turns than a row has takes the first AGAIN turns again, when it has folded all.
     """
     TAKEN: tl.constexpr = TURNS * UNROLL
     EACH: tl.constexpr = TAKEN * LANES * 16
@@ -391,21 +392,21 @@ def map_rings(
     if OWN == "":
         ring = memory() + RESERVED
     else:
-        said(OWN)
+        inline_ptx(OWN)
         ring = own_memory()
-    kept = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
+    held_at = ring + DEPTH * UNROLL * LANES * ROWS * 16 * len(inputs)
     first = split * SHARE
     if CLUSTER > 1:
-        begin_meeting(MEETING)
+        begin_exchange(EXCHANGE)
     if HELD:
-        fetch_beside(extras, first, lane, length, kept, LANES, RUN, MASKED, TAKEN, EACH)
+        fetch_beside(extras, first, lane, length, held_at, LANES, RUN, MASKED, TAKEN, EACH)
     for turn in range(DEPTH):
         fetch_turn(
             inputs, (cluster + turn // TURNS * clusters) * ROWS + member, turn % TURNS, turn, rows, first, lane, thread,
             length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,
         )  # fmt: skip
     if HELD:
-        said(FIRST)
+        inline_ptx(FIRST)
         tl.debug_barrier()
     if CLUSTER > 1:
         others_have_begun()
@@ -427,7 +428,7 @@ def map_rings(
             own = tl.minimum(first + SHARE - lead, length)
         y = (0, 0, y_outer, y_output)
         y_begin = row_offset(y, row, outer_sizes, output_size)
-        said(tl.constexpr(WAITING[0]))
+        inline_ptx(tl.constexpr(WAITING[0]))
         xs = held_turn(inputs, oldest, thread, ring, LANES * ROWS, UNROLL)
         state = begun(xs, first, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, TURNS == 1)
         if AGAIN > 0:
@@ -436,7 +437,7 @@ def map_rings(
                 outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
             )  # fmt: skip
             for item in tl.static_range(1, TURNS):
-                said(tl.constexpr(WAITING[item]))
+                inline_ptx(tl.constexpr(WAITING[item]))
                 slot = (oldest + item) % DEPTH
                 xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
                 state = absorbed(
@@ -451,14 +452,14 @@ def map_rings(
         else:
             for part in tl.static_range(len(PARTS)):
                 if part > 0:
-                    said(tl.constexpr(WAITING[part]))
+                    inline_ptx(tl.constexpr(WAITING[part]))
                 for turn in range(PARTS[part - 1] if part > 0 else 1, PARTS[part]):
                     xs = held_turn(inputs, (oldest + turn) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
                     state = absorbed(
                         state, xs, first + turn * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, False
                     )
             if PARTS[-1] < TURNS:
-                said(tl.constexpr(WAITING[len(PARTS)]))
+                inline_ptx(tl.constexpr(WAITING[len(PARTS)]))
                 xs = held_turn(inputs, (oldest + TURNS - 1) % DEPTH, thread, ring, LANES * ROWS, UNROLL)
                 state = absorbed(
                     state, xs, first + (TURNS - 1) * TURN, lane, thread, lead, own, LANES, ROWS, RUN, UNROLL, MASKED, True
@@ -468,52 +469,52 @@ def map_rings(
         else:
             whole = tl.reduce(state, 0, COMBINE_SYMMETRIC)
             if CLUSTER > 1:
-                whole = met(whole, CLUSTER, 1, number)
+                whole = combine_cluster(whole, CLUSTER, 1, number)
             results = PROJECT(*whole)
         if AHEAD > 1 or AGAIN > 0:
             for place in tl.static_range(TURNS):
                 slot = (oldest + place + AGAIN) % DEPTH
                 if AGAIN > 0 and place >= DEPTH:
-                    said(tl.constexpr(WAITING[TURNS]))
+                    inline_ptx(tl.constexpr(WAITING[TURNS]))
                 xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
                 words = some_of(ahead, 0, len(ahead) // AHEAD)
                 ahead = some_of(ahead, len(ahead) // AHEAD, len(ahead) // AHEAD * (AHEAD - 1)) + words
-                if (place + AHEAD < TURNS or WALKS) and AHEAD < TURNS:
+                if (place + AHEAD < TURNS or PERSISTENT) and AHEAD < TURNS:
                     following = first + (place + AGAIN + AHEAD) % TURNS * TURN
                     ahead = some_of(ahead, 0, len(words) * (AHEAD - 1)) + read_turn(
                         extras, following, lane, lead, length, LANES, RUN, UNROLL, ALIGN, MASKED
                     )
                 map_turn(
                     inputs, extras, words, y_ptrs, xs, results, y_begin, first + (place + AGAIN) % TURNS * TURN,
-                    kept + (place + AGAIN) % TURNS * (UNROLL * LANES * 16), lane, thread, lead, own,
+                    held_at + (place + AGAIN) % TURNS * (UNROLL * LANES * 16), lane, thread, lead, own,
                     (row < rows).to(tl.int32), LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
-                if WALKS or AGAIN > 0:
+                if PERSISTENT or AGAIN > 0:
                     fetch_item(
                         inputs, block, clusters, member, place + AGAIN + DEPTH, slot, rows, first, lane, thread, length,
                         outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE, TURNS, AGAIN,
                     )  # fmt: skip
-            if not WALKS:
+            if not PERSISTENT:
                 ahead = none_of(ahead)
         else:
             for turn in range(TURNS):
                 slot = (oldest + turn) % DEPTH
                 xs = held_turn(inputs, slot, thread, ring, LANES * ROWS, UNROLL)
                 words = ahead
-                if (TURNS > 1 or (ALIGN > 1 and WALKS)) and not HELD:
+                if (TURNS > 1 or (ALIGN > 1 and PERSISTENT)) and not HELD:
                     ahead_lead = lead
-                    if ALIGN > 1 and WALKS:  # after its last turn, the next row's first
+                    if ALIGN > 1 and PERSISTENT:  # after its last turn, the next row's first
                         after = row_offset(inputs[0], (block + clusters) * ROWS + member, outer_sizes, output_size)
                         ahead_lead = tl.where(turn == TURNS - 1, (after % ALIGN).to(tl.int32), lead)
                     following = first + (turn + 1) % TURNS * TURN
                     ahead = read_turn(extras, following, lane, ahead_lead, length, LANES, RUN, UNROLL, ALIGN, MASKED)
                 map_turn(
                     inputs, extras, words, y_ptrs, xs, results, y_begin, first + turn * TURN,
-                    kept + turn * (UNROLL * LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32), LANES, ROWS, RUN,
-                    UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
+                    held_at + turn * (UNROLL * LANES * 16), lane, thread, lead, own, (row < rows).to(tl.int32), LANES, ROWS,
+                    RUN, UNROLL, ALIGN, MASKED, MASK_ROWS, HELD, EACH,
                 )  # fmt: skip
                 later = turn + DEPTH
-                if WALKS:
+                if PERSISTENT:
                     fetch_turn(
                         inputs, (block + later // TURNS * clusters) * ROWS + member, later % TURNS, slot, rows, first, lane,
                         thread, length, outer_sizes, output_size, ring, LANES, ROWS, RUN, UNROLL, ALIGN, MASKED, SHARE,

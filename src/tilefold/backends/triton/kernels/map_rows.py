@@ -2,22 +2,22 @@
 
 Besides what `tiles` has: APPLY of elements, a row's results and extras, as they are stored, gives what is stored of each
 element. Rows may be columns in memory: neighbours are then along the output dim. Rows too long for one program are held by
-a cluster of them, which the chip starts together and whose states meet in shared memory (`clusters`). Arguments as in
+a cluster of them, which the chip starts together and whose states are combined in shared memory (`clusters`). Arguments as in
 `tiles`, and
     extras       records as of `inputs`, of tensors that are not folded
-    y_deep, y_folded   the results' steps along the folded dims
+    y_deep, y_reduced   the results' steps along the reduced dims
 """
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_meeting, met, others_have_begun
+from tilefold.backends.triton.kernels.clusters import begin_exchange, combine_cluster, others_have_begun
 from tilefold.backends.triton.kernels.tiles import (
     begin_masked,
     begin_tile,
-    folded_offset,
     load_tile,
     outer_offset,
     positions_of,
+    reduced_offset,
     row_begin,
     tile_places,
     whole_mask,
@@ -33,7 +33,7 @@ def spread(results):
 
 
 def load_extra(
-    x, outer, outer_sizes, output, places, inside, keep, deep_sizes, folded_size, OVER: tl.constexpr, MASKED: tl.constexpr
+    x, outer, outer_sizes, output, places, inside, keep, deep_sizes, reduced_size, OVER: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
     """An extra tensor's elements at these places; OVER: those of each row are its own, else all rows share them."""
     if OVER:
@@ -42,7 +42,7 @@ def load_extra(
     else:
         begin = x[1] + outer_offset(outer, outer_sizes, x[2])
         mask = inside
-    pointers = x[0] + (begin + folded_offset(places, deep_sizes, folded_size, x[4], x[5]))
+    pointers = x[0] + (begin + reduced_offset(places, deep_sizes, reduced_size, x[4], x[5]))
     if MASKED:
         value = tl.load(pointers, mask=mask)
     else:
@@ -61,7 +61,7 @@ def store_mapped(y_ptrs, offset, made, mask, MASKED: tl.constexpr, EVICT: tl.con
 
 
 def load_extras(
-    extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, folded_size,
+    extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, reduced_size,
     OVER: tl.constexpr, MASKED: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
 ):  # fmt: skip
     """The extra tensors' elements beside a tile's."""
@@ -71,7 +71,7 @@ def load_extras(
     for i in tl.static_range(len(extras)):
         beside = beside + (
             load_extra(
-                extras[i], outer, outer_sizes, output, at, inside, keep, deep_sizes, folded_size, (OVER >> i) & 1,
+                extras[i], outer, outer_sizes, output, at, inside, keep, deep_sizes, reduced_size, (OVER >> i) & 1,
                 MASKED or (MASK_OUTPUTS and (OVER >> i) & 1),
             ),
         )
@@ -79,7 +79,7 @@ def load_extras(
 
 
 def map_tile(
-    xs, results, beside, y_ptrs, y_begin, y_deep, y_folded, places, lead, counted, keep, length, deep_sizes, folded_size,
+    xs, results, beside, y_ptrs, y_begin, y_deep, y_reduced, places, lead, counted, keep, length, deep_sizes, reduced_size,
     MASKED: tl.constexpr, RUN: tl.constexpr, ALIGN: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """Map a tile of elements and store what they become: with ALIGN, whole vectors alone. `beside`: of the extra tensors."""
@@ -96,7 +96,7 @@ def map_tile(
         offset = y_begin // ALIGN * ALIGN + places
         store_mapped(y_ptrs, offset, made, tl.broadcast_to(whole, offset.shape), MASKED, EVICT)
     else:
-        offset = y_begin + folded_offset(at, deep_sizes, folded_size, y_deep, y_folded)
+        offset = y_begin + reduced_offset(at, deep_sizes, reduced_size, y_deep, y_reduced)
         store_mapped(y_ptrs, offset, made, counted, MASKED, EVICT)
 
 
@@ -111,7 +111,7 @@ def edge_places(edge, lead, length, RUN: tl.constexpr):
 
 
 def map_edges(
-    rows, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes, folded_size,
+    rows, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes, reduced_size,
     OVER: tl.constexpr, RUN: tl.constexpr, ALIGN: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """Map the elements of a row's first and last vector where these are not whole: they are read once more."""
@@ -126,7 +126,7 @@ def map_edges(
     for i in tl.static_range(len(extras)):
         values = values + (
             load_extra(
-                extras[i], outer, outer_sizes, output, at, inside, keep, deep_sizes, folded_size, (OVER >> i) & 1, True
+                extras[i], outer, outer_sizes, output, at, inside, keep, deep_sizes, reduced_size, (OVER >> i) & 1, True
             ),
         )
     offset = y_begin // ALIGN * ALIGN + places
@@ -134,7 +134,7 @@ def map_edges(
 
 
 def fold_edges(
-    rows, lead, position_of_row, keep, counts, length, deep_sizes, folded_size, p_deep, p_folded,
+    rows, lead, position_of_row, keep, counts, length, deep_sizes, reduced_size, p_deep, p_reduced,
     BLOCK_OUTPUTS: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
     """The state of those elements of a row that share a vector with another's, where `counts`: [BLOCK_OUTPUTS]."""
@@ -142,17 +142,17 @@ def fold_edges(
     places, inside = edge_places(edge, lead, length, RUN)
     mask = whole_mask(inside & keep & counts, edge, BLOCK_OUTPUTS)
     xs = [tl.load(row[0] + places, mask=mask) for row in rows]
-    position = positions_of(places - lead, position_of_row, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
+    position = positions_of(places - lead, position_of_row, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
     state = begin_masked(mask, xs, position, False, False)
     return tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
 
 
 def map_rows(
-    inputs, extras, y_ptrs, y_outer, y_output, y_deep, y_folded, p_deep, p_folded, outer_sizes, deep_sizes, output_size,
-    folded_size, length, output_blocks,
+    inputs, extras, y_ptrs, y_outer, y_output, y_deep, y_reduced, p_deep, p_reduced, outer_sizes, deep_sizes, output_size,
+    reduced_size, length, output_blocks,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     MASK_LENGTH: tl.constexpr, ALIGN: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
-    OVER: tl.constexpr, VECTORS: tl.constexpr, CLUSTER: tl.constexpr, MEETING: tl.constexpr, EVICT: tl.constexpr,
+    OVER: tl.constexpr, VECTORS: tl.constexpr, CLUSTER: tl.constexpr, EXCHANGE: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """Fold BLOCK_OUTPUTS neighbouring rows, each whole in the tiles of CLUSTER programs, and write what becomes of them.
 
@@ -184,19 +184,19 @@ def map_rows(
         counted = places < length
     counted = whole_mask(counted & keep, places, BLOCK_OUTPUTS)
     first = TO_INDEX(0 * start)
-    position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
+    position = positions_of(places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
     if CLUSTER > 1:
-        begin_meeting(MEETING)
+        begin_exchange(EXCHANGE)
     if MASK_LENGTH:
-        xs = load_tile(rows, places, vector < lead + length, keep, deep_sizes, folded_size, True, EVICT)
+        xs = load_tile(rows, places, vector < lead + length, keep, deep_sizes, reduced_size, True, EVICT)
     else:
-        xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_OUTPUTS, EVICT)
+        xs = load_tile(rows, places, None, keep, deep_sizes, reduced_size, MASK_OUTPUTS, EVICT)
     values = ()
     for i in tl.static_range(len(xs)):
         values = values + (xs[i],)
     if ALIGN > 1:
         edges = fold_edges(
-            rows, lead, first, keep, split == 0, length, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS, RUN
+            rows, lead, first, keep, split == 0, length, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS, RUN
         )
     if MASK_LENGTH:
         state = begin_masked(counted, values, position, USE_ABSORB, IN_ORDER)
@@ -207,22 +207,22 @@ def map_rows(
         whole = COMBINE_SYMMETRIC(*whole, *edges)
     if CLUSTER > 1:
         others_have_begun()
-        whole = met(whole, CLUSTER, 1, None)
+        whole = combine_cluster(whole, CLUSTER, 1, None)
     results = PROJECT(*whole)
     if CLUSTER == 1:
         results = spread(results)
     y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]
     beside = load_extras(
-        extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, folded_size, OVER, MASK_LENGTH,
+        extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, reduced_size, OVER, MASK_LENGTH,
         MASK_OUTPUTS,
     )  # fmt: skip
     map_tile(
-        values, results, beside, y_ptrs, y_begin, y_deep, y_folded, places, lead, counted, keep, length, deep_sizes,
-        folded_size, MASK_LENGTH or MASK_OUTPUTS, RUN, ALIGN, EVICT,
+        values, results, beside, y_ptrs, y_begin, y_deep, y_reduced, places, lead, counted, keep, length, deep_sizes,
+        reduced_size, MASK_LENGTH or MASK_OUTPUTS, RUN, ALIGN, EVICT,
     )  # fmt: skip
     if ALIGN > 1:
         if split == 0:
             map_edges(
                 rows, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes,
-                folded_size, OVER, RUN, ALIGN, EVICT,
+                reduced_size, OVER, RUN, ALIGN, EVICT,
             )  # fmt: skip

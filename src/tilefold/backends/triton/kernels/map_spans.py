@@ -16,7 +16,7 @@ these are PTX. LANE_BEGIN (also _MASKED) takes a thread's elements of a row, a t
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.map_rings import beside_rows, fetch, own_memory, row_offset, said
+from tilefold.backends.triton.kernels.map_rings import beside_rows, fetch, inline_ptx, own_memory, row_offset
 
 
 def lead_of(x, start, ALIGNED: tl.constexpr):
@@ -333,7 +333,7 @@ def map_spans(
     ROWS: tl.constexpr, TAKEN: tl.constexpr, INNER: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr,
     MASKED: tl.constexpr, THREADS: tl.constexpr, ACROSS: tl.constexpr, ALIGNED: tl.constexpr, EDGES: tl.constexpr,
     DENSE: tl.constexpr, OVER: tl.constexpr, TURNS: tl.constexpr, Y_TURNS: tl.constexpr, AREAS: tl.constexpr,
-    Y_AREAS: tl.constexpr, OWN: tl.constexpr, COME: tl.constexpr, PIECES: tl.constexpr, Y_PIECES: tl.constexpr,
+    Y_AREAS: tl.constexpr, OWN: tl.constexpr, WAITING: tl.constexpr, PIECES: tl.constexpr, Y_PIECES: tl.constexpr,
 ):  # fmt: skip
     """Fold and map TAKEN neighbouring rows, each by LANES threads that take EACH of its elements, LANES apart.
 
@@ -342,7 +342,7 @@ def map_spans(
     shared memory each tensor's span lies and each result's, which may be where its elements came from; TURNS, Y_TURNS: how
     many vectors a thread copies of each. MASKED: rows end before EACH * LANES elements. ACROSS: a row is absorbed as one
     block, by all its threads together. ALIGNED: spans begin at multiples of 16 bytes; EDGES: not all begin and end there.
-    OWN and COME are PTX: it declares shared memory, and waits for what is being copied. PIECES, Y_PIECES: vectors of each
+    OWN and WAITING are PTX: it declares shared memory, and waits for what is being copied. PIECES, Y_PIECES: vectors of each
     tensor's pieces, and of each result's.
     """
     PIECE: tl.constexpr = PIECES[0]
@@ -368,12 +368,12 @@ def map_spans(
     present_row = tl.broadcast_to((row < TAKEN).to(tl.int32), (ROWS, LANES))
     if PART:
         row = tl.minimum(row, TAKEN - 1)
-    said(OWN)
+    inline_ptx(OWN)
     memory = own_memory()
     leads = fetch_spans(
         inputs, extras, start, number, thread, memory, length, output_size, THREADS, ALIGNED, DENSE, TURNS, AREAS, PIECES
     )  # fmt: skip
-    said(COME)
+    inline_ptx(WAITING)
     tl.debug_barrier()
     xs = ()
     for i in tl.static_range(len(inputs)):

@@ -1,8 +1,8 @@
 """The kernel that holds columns in shared memory while they are folded and mapped: one read, one write.
 
 A stripe is some neighbouring columns: C vectors of 16 bytes of each row. A program, or each of a cluster of them, keeps a
-ring of turns in its shared memory, UNROLL vectors a thread each, and has one stripe, or walks over stripes as `map_rings`
-does over rows: where a turn was mapped, its place takes one of a later stripe. A thread has RUN columns, a vector, of
+ring of turns in its shared memory, UNROLL vectors a thread each, and has one stripe, or takes one after another as
+`map_rings` does rows: where a turn was mapped, its place takes one of a later stripe. A thread has RUN columns, a vector, of
 UNROLL neighbouring rows of a turn, and reads only what it fetched itself.
 
 Every tensor here is [R * C], a number a thread, and states are a tuple for each of a thread's columns.
@@ -10,8 +10,22 @@ Every tensor here is [R * C], a number a thread, and states are a tuple for each
 
 import triton.language as tl
 
-from tilefold.backends.triton.kernels.clusters import begin_meeting, leave, left, met, others_have_begun
-from tilefold.backends.triton.kernels.map_rings import fetch, held, memory, packed, said, unpacked, write
+from tilefold.backends.triton.kernels.clusters import (
+    begin_exchange,
+    combine_cluster,
+    others_have_begun,
+    read_own,
+    write_own,
+)
+from tilefold.backends.triton.kernels.map_rings import (
+    fetch,
+    inline_ptx,
+    load_shared,
+    memory,
+    packed,
+    unpacked,
+    write,
+)
 from tilefold.backends.triton.kernels.tiles import outer_offset
 
 
@@ -64,14 +78,14 @@ def fetch_stripe(
             fetch_with_next(place, (source + u * X_STEP).to(tl.int64), inside)
         else:
             fetch(place, (source + u * X_STEP).to(tl.int64), inside)
-    said("cp.async.commit_group; mov.u32 $0, 0;")
+    inline_ptx("cp.async.commit_group; mov.u32 $0, 0;")
 
 
 def held_stripe(dtype: tl.constexpr, slot, thread, ring, THREADS: tl.constexpr, UNROLL: tl.constexpr):
     """A turn's elements, RUN of each vector."""
     values = ()
     for u in tl.static_range(UNROLL):
-        values = values + unpacked(held(ring + ((slot * UNROLL + u) * THREADS + thread) * 16), dtype)
+        values = values + unpacked(load_shared(ring + ((slot * UNROLL + u) * THREADS + thread) * 16), dtype)
     return values
 
 
@@ -235,12 +249,12 @@ def of_warps(states, thread, scratch, C: tl.constexpr, RUN: tl.constexpr, WARPS:
 def taken_by(results, column, RUN: tl.constexpr, COLUMNS: tl.constexpr):
     """What a program's columns fold to, for each of a thread's columns: RUN tuples in one."""
     for r in tl.static_range(len(results)):
-        leave(r * COLUMNS + tl.arange(0, COLUMNS), tl.cast(results[r], tl.uint32, bitcast=True))
+        write_own(r * COLUMNS + tl.arange(0, COLUMNS), tl.cast(results[r], tl.uint32, bitcast=True))
     tl.debug_barrier()
     taken = ()
     for e in tl.static_range(RUN):
         for r in tl.static_range(len(results)):
-            taken = taken + (tl.cast(left(r * COLUMNS + column + e), results[r].dtype, bitcast=True),)
+            taken = taken + (tl.cast(read_own(r * COLUMNS + column + e), results[r].dtype, bitcast=True),)
     return taken
 
 
@@ -269,18 +283,18 @@ def map_stripe(
 def waited(WAITING: tl.constexpr, turn: tl.constexpr):
     """Wait until a turn has come."""
     TEXT: tl.constexpr = WAITING[turn]
-    said(TEXT)
+    inline_ptx(TEXT)
 
 
 def map_stripes(
     x, y_ptrs, y_outer, outer_sizes, blocks, inner, length, stripes,
     X_STEP: tl.constexpr, Y_STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr,
     TURNS: tl.constexpr, DEPTH: tl.constexpr, MASKED: tl.constexpr, MASK_COLUMNS: tl.constexpr, CLUSTER: tl.constexpr,
-    MEETING: tl.constexpr, WAITING: tl.constexpr, RESERVED: tl.constexpr, WALKS: tl.constexpr,
+    EXCHANGE: tl.constexpr, WAITING: tl.constexpr, RESERVED: tl.constexpr, PERSISTENT: tl.constexpr,
 ):  # fmt: skip
     """Fold and map stripes of C * RUN columns, each by CLUSTER programs, in TURNS turns of their rings of DEPTH turns.
 
-    Programs have a stripe each, or with WALKS any number. WAITING is PTX: it waits until all turns have come, or each.
+    Programs have a stripe each, or with PERSISTENT any number. WAITING is PTX: it waits until all turns have come, or each.
     """
     COLUMNS: tl.constexpr = C * RUN
     split = tl.program_id(0) % CLUSTER
@@ -293,13 +307,13 @@ def map_stripes(
     dtype: tl.constexpr = x[0].dtype.element_ty
     first = split * (TURNS * UNROLL * R)
     if CLUSTER > 1:
-        begin_meeting(MEETING)
+        begin_exchange(EXCHANGE)
     else:
-        said(MEETING)
+        inline_ptx(EXCHANGE)
     for turn in range(DEPTH):
         fetch_stripe(
             x, cluster + turn // TURNS * clusters, turn % TURNS, turn, stripes, blocks, inner, first, line, column, thread,
-            length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, not WALKS,
+            length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, not PERSISTENT,
         )  # fmt: skip
     if CLUSTER > 1:
         others_have_begun()
@@ -325,10 +339,10 @@ def map_stripes(
                 )
         whole = of_warps(states, thread, memory(), C, RUN, R * C // 32)
         if CLUSTER > 1:
-            if WALKS:
-                whole = met(whole, CLUSTER, COLUMNS, number)
+            if PERSISTENT:
+                whole = combine_cluster(whole, CLUSTER, COLUMNS, number)
             else:
-                whole = met(whole, CLUSTER, COLUMNS, None)
+                whole = combine_cluster(whole, CLUSTER, COLUMNS, None)
         taken = taken_by(PROJECT(*whole), column, RUN, COLUMNS)
         present = thread * 0 + 1
         if MASK_COLUMNS:
@@ -340,11 +354,11 @@ def map_stripes(
                 y_ptrs, y_begin, xs, taken, first + turn * (UNROLL * R), line, column, length, present, Y_STEP, RUN,
                 UNROLL, MASKED,
             )  # fmt: skip
-            if WALKS:
+            if PERSISTENT:
                 later = turn + DEPTH
                 fetch_stripe(
                     x, stripe + later // TURNS * clusters, later % TURNS, slot, stripes, blocks, inner, first, line, column,
-                    thread, length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, not WALKS,
+                    thread, length, outer_sizes, ring, X_STEP, R, C, RUN, UNROLL, MASKED, MASK_COLUMNS, not PERSISTENT,
                 )  # fmt: skip
         number += 1
         oldest = (oldest + TURNS) % DEPTH

@@ -78,8 +78,8 @@ def row_results(states, at, splits, rows):
 
 
 def map_windows(
-    inputs, extras, states, counters, y_ptrs, y_outer, y_output, y_deep, y_folded, p_outer, p_deep, p_folded, outer_sizes,
-    deep_sizes, output_size, folded_size, length, output_blocks, chunk, splits, groups, rows, window,
+    inputs, extras, states, counters, y_ptrs, y_outer, y_output, y_deep, y_reduced, p_outer, p_deep, p_reduced, outer_sizes,
+    deep_sizes, output_size, reduced_size, length, output_blocks, chunk, splits, groups, rows, window,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr, PREFETCH: tl.constexpr,
     USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, OVER: tl.constexpr, PARTS: tl.constexpr,
@@ -94,7 +94,7 @@ def map_windows(
     split = split.to(tl.int64)
     outer = group // output_blocks
     output = group % output_blocks * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
-    kept = output < output_size
+    owned = output < output_size
     done = counters + 1 + group
     if group < groups:
         if maps:
@@ -102,19 +102,19 @@ def map_windows(
                 pass
             results = row_results(states, group, splits, rows)
             map_part(
-                inputs, extras, y_ptrs, results, y_outer, y_output, y_deep, y_folded, outer, output, split,
-                outer_sizes, deep_sizes, output_size, folded_size, length, chunk, splits,
+                inputs, extras, y_ptrs, results, y_outer, y_output, y_deep, y_reduced, outer, output, split,
+                outer_sizes, deep_sizes, output_size, reduced_size, length, chunk, splits,
                 BLOCK_OUTPUTS, LANES, RUN, UNROLL, ALIGN, WIDE, OVER,
             )  # fmt: skip
         else:
             folded = fold_part(
-                inputs, outer, output, kept, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, folded_size,
+                inputs, outer, output, owned, split, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, reduced_size,
                 length, chunk, splits, 0, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL,
                 PREFETCH, USE_ABSORB, IN_ORDER, WIDE, 1, "", False, 0, False, 0,
             )  # fmt: skip
             place = split * rows + outer * output_size + output
             for f in tl.static_range(len(states)):
-                tl.store(states[f] + place, folded[f], mask=kept)
+                tl.store(states[f] + place, folded[f], mask=owned)
             # Every thread's stores come before the one thread's that counts them.
             tl.debug_barrier()
             if tl.atomic_add(done, 1, sem="acq_rel") == splits - 1:
@@ -124,8 +124,8 @@ def map_windows(
 
 
 def map_part(
-    inputs, extras, y_ptrs, results, y_outer, y_output, y_deep, y_folded, outer, output, split, outer_sizes, deep_sizes,
-    output_size, folded_size, length, chunk, splits,
+    inputs, extras, y_ptrs, results, y_outer, y_output, y_deep, y_reduced, outer, output, split, outer_sizes, deep_sizes,
+    output_size, reduced_size, length, chunk, splits,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, ALIGN: tl.constexpr,
     WIDE: tl.constexpr, OVER: tl.constexpr,
 ):  # fmt: skip
@@ -149,21 +149,21 @@ def map_part(
     y_begin = (outer_offset(outer, outer_sizes, y_outer) + output * y_output)[None, None, :, None]
     for k in range(start, stop, TILE):
         places = tile_places(k, RUN, LANES, UNROLL)
-        xs = load_tile(read, places, places // RUN * RUN < end, keep, deep_sizes, folded_size, True, "evict_first")
+        xs = load_tile(read, places, places // RUN * RUN < end, keep, deep_sizes, reduced_size, True, "evict_first")
         counted = whole_mask((places >= lead) & (places < end) & keep, places, BLOCK_OUTPUTS)
         values = ()
         for i in tl.static_range(len(xs)):
             values = values + (xs[i],)
         beside = load_extras(
-            extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, folded_size, OVER, True, True
+            extras, outer, outer_sizes, output, places, lead, keep, length, deep_sizes, reduced_size, OVER, True, True
         )
         map_tile(
-            values, results, beside, y_ptrs, y_begin, y_deep, y_folded, places, lead, counted, keep, length, deep_sizes,
-            folded_size, True, RUN, ALIGN, "evict_first",
+            values, results, beside, y_ptrs, y_begin, y_deep, y_reduced, places, lead, counted, keep, length, deep_sizes,
+            reduced_size, True, RUN, ALIGN, "evict_first",
         )  # fmt: skip
     if ALIGN > 1:
         if split == splits - 1:
             map_edges(
                 read, results, extras, y_ptrs, y_begin, outer, outer_sizes, output, lead, keep, length, deep_sizes,
-                folded_size, OVER, RUN, ALIGN, "evict_first",
+                reduced_size, OVER, RUN, ALIGN, "evict_first",
             )  # fmt: skip

@@ -7,7 +7,7 @@ conflict.
 import triton.language as tl
 
 
-def walked_offset(place, sizes, steps, near: tl.constexpr = 0):
+def strided_offset(place, sizes, steps, near: tl.constexpr = 0):
     """Where a place of several dims lies: `sizes` of all dims but the first, the steps of all.
 
     With `near`, Triton is told that so many places lie side by side, though they do only until a dim ends. It sees no
@@ -34,10 +34,10 @@ def far_offset(place, sizes, steps):
 
 
 def move_runs(
-    x_ptr, y_ptr, x_row, x_column, y_row, y_column, is_row, is_column, KEPT: tl.constexpr, SLOTS: tl.constexpr,
+    x_ptr, y_ptr, x_row, x_column, y_row, y_column, is_row, is_column, RUN: tl.constexpr, SLOTS: tl.constexpr,
     MASKED: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """Copy a tile whose elements are runs of KEPT neighbours (of SLOTS, a power of two), in the input and in the result.
+    """Copy a tile whose elements are runs of RUN neighbours (of SLOTS, a power of two), in the input and in the result.
 
     Threads go along a run, then along the next runs in memory: of the columns' when they load, of the rows' when they store.
     """
@@ -50,9 +50,9 @@ def move_runs(
         x = x_ptr + x_column[:, None, None] + x_row[None, :, None] + run
         y = y_ptr + y_row[:, None, None] + y_column[None, :, None] + run
         loaded, stored = is_column[:, None, None] & is_row[None, :, None], is_row[:, None, None] & is_column[None, :, None]
-    if MASKED or SLOTS != KEPT:
-        loaded = tl.broadcast_to(loaded & (run < KEPT), x.shape)
-        stored = tl.broadcast_to(stored & (run < KEPT), y.shape)
+    if MASKED or SLOTS != RUN:
+        loaded = tl.broadcast_to(loaded & (run < RUN), x.shape)
+        stored = tl.broadcast_to(stored & (run < RUN), y.shape)
         moved = tl.load(x, mask=loaded, eviction_policy="evict_last")
         tl.store(y, tl.permute(moved, (1, 0, 2)), mask=stored, eviction_policy=KEEP)
     else:
@@ -65,17 +65,17 @@ def move_tiles(
     rows, columns, row_blocks, column_blocks,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPREAD: tl.constexpr, GROUP: tl.constexpr, MASK_M: tl.constexpr,
     MASK_N: tl.constexpr, OUTER: tl.constexpr, WIDE: tl.constexpr, KEEP: tl.constexpr, LOADS: tl.constexpr,
-    STORES: tl.constexpr, SPLIT: tl.constexpr, KEPT: tl.constexpr, SLOTS: tl.constexpr,
+    STORES: tl.constexpr, SPLIT: tl.constexpr, RUN: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Copy elements from a layout with strides into a contiguous result.
 
     A program owns a tile of BLOCK_M rows and BLOCK_N columns at one place of the outer dims. It reads and writes each of
-    its elements once. `x_rows` ... are (sizes, steps), as `walked_offset` takes them. Programs go down a column of tiles,
+    its elements once. `x_rows` ... are (sizes, steps), as `strided_offset` takes them. Programs go down a column of tiles,
     along what is contiguous in the result: all of it, or GROUP tiles, then on to the next column. With SPREAD the grid has
     the tiles of a column, the columns and the outer places on an axis each, and nothing is divided. The L2 gives up last what
     is read, and with KEEP "evict_last" what is written. LOADS and STORES are the sides, "rows" or "columns", along which
     neighbours lie side by side in the input and in the result, or "". With SPLIT only the last tile of a row has a mask: one
-    that does not end at a vector's end would leave none of them vectors. With KEPT > 1 an element is a run of so many
+    that does not end at a vector's end would leave none of them vectors. With RUN > 1 an element is a run of so many
     neighbours, in SLOTS places.
     """
     row_block = tl.program_id(0)
@@ -103,15 +103,15 @@ def move_tiles(
     if WIDE:
         row = row.to(tl.int64)
         column = column.to(tl.int64)
-    x_row = walked_offset(row, x_rows[0], x_rows[1])
-    x_column = walked_offset(column, x_columns[0], x_columns[1], BLOCK_N if LOADS == "columns" else 0)
-    y_row = walked_offset(row, y_rows[0], y_rows[1], BLOCK_M if STORES == "rows" else 0)
-    y_column = walked_offset(column, y_columns[0], y_columns[1], BLOCK_N if STORES == "columns" else 0)
+    x_row = strided_offset(row, x_rows[0], x_rows[1])
+    x_column = strided_offset(column, x_columns[0], x_columns[1], BLOCK_N if LOADS == "columns" else 0)
+    y_row = strided_offset(row, y_rows[0], y_rows[1], BLOCK_M if STORES == "rows" else 0)
+    y_column = strided_offset(column, y_columns[0], y_columns[1], BLOCK_N if STORES == "columns" else 0)
     x = x_ptr + x_row[:, None] + x_column[None, :]
     y = y_ptr + y_row[:, None] + y_column[None, :]
-    if KEPT > 1:
+    if RUN > 1:
         move_runs(
-            x_ptr, y_ptr, x_row, x_column, y_row, y_column, row < rows, column < columns, KEPT, SLOTS,
+            x_ptr, y_ptr, x_row, x_column, y_row, y_column, row < rows, column < columns, RUN, SLOTS,
             MASK_M or MASK_N, KEEP,
         )  # fmt: skip
     elif SPLIT:

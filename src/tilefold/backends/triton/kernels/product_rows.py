@@ -19,7 +19,7 @@ from tilefold.backends.triton.kernels.tiles import tree
 
 
 def fold_values(values, n, keep, ROWS: tl.constexpr, COLUMNS: tl.constexpr, LEVELS: tl.constexpr, ORDERED: tl.constexpr):
-    """[ROWS, COLUMNS] values of columns n -> the fold's results, each [ROWS]. ORDERED: neighbours meet in a tree."""
+    """[ROWS, COLUMNS] values of columns n -> the fold's results, each [ROWS]. ORDERED: neighbours are combined in a tree."""
     position = tl.broadcast_to(TO_INDEX(n), (ROWS, COLUMNS))
     state = OR_IDENTITY(tl.broadcast_to(keep, (ROWS, COLUMNS)), *LIFT(values, position))
     if ORDERED:

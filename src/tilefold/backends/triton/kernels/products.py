@@ -212,9 +212,9 @@ def first_splits(p_ptr, places, mask, PITCH: tl.constexpr, LANES: tl.constexpr):
 def fold_splits(begin, lanes, keep, SPLITS: tl.constexpr, PITCH: tl.constexpr, LANES: tl.constexpr):
     """The partial products of each split, from those of the first on, summed.
 
-    Each of LANES lanes sums the splits LANES apart, one after another; lanes meet once, in a tree that follows how registers
-    are shared out, and so from strides. For a single lane all are loaded at once and summed one after another, in an order
-    that nothing else can change.
+    Each of LANES lanes sums the splits LANES apart, one after another; lanes are combined once, in a tree that follows how
+    registers are shared out, and so from strides. For a single lane all are loaded at once and summed one after another, in
+    an order that nothing else can change.
     """
     if LANES == 1:
         sums = tl.load(begin, mask=keep, other=0.0)

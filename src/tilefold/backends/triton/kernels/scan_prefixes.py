@@ -28,8 +28,8 @@ def folded_chunks(
     """The state of each chunk's elements."""
     state = lifted(found, begin, keep, span, 0, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
     for u in tl.static_range(1, CHUNK):
-        met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
-        state = AS_STATE(*COMBINE(*state, *met))
+        element = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        state = AS_STATE(*COMBINE(*state, *element))
     return state
 
 
@@ -130,26 +130,26 @@ def store_results(
     if BY_ROWS or COUNT > 1:
         at = of_chunks(begin, BY_ROWS)[:, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
         offset = of_lines(y_begin, BY_ROWS)[:, :, None] + at * y_step
-        kept = of_lines(keep, BY_ROWS)[:, :, None]
+        keep_lines = of_lines(keep, BY_ROWS)[:, :, None]
     else:
         at = of_chunks(begin, BY_ROWS) + FIRST
         offset = of_lines(y_begin, BY_ROWS) + at * y_step
-        kept = of_lines(keep, BY_ROWS)
+        keep_lines = of_lines(keep, BY_ROWS)
     for r in tl.static_range(len(y_ptrs)):
         result = joined([turned(x[r]) for x in results], COUNT) if BY_ROWS or COUNT > 1 else turned(results[0][r])
         if MASKED and len(span) > 1:
             whole, begun, unended = whole_vectors(at, span, BY_ROWS)
             if MASK_LINES:
-                begun = begun & kept
-                whole = whole & kept
+                begun = begun & keep_lines
+                whole = whole & keep_lines
             tl.store(y_ptrs[r] + offset, result, mask=whole)
             tl.store(y_ptrs[r] + offset, result, mask=begun & unended & (whole == 0))
         elif MASKED and MASK_LINES:
-            tl.store(y_ptrs[r] + offset, result, mask=(at < span[0]) & kept)
+            tl.store(y_ptrs[r] + offset, result, mask=(at < span[0]) & keep_lines)
         elif MASKED:
             tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(at < span[0], offset.shape))
         elif MASK_LINES:
-            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(kept, offset.shape))
+            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(keep_lines, offset.shape))
         else:
             tl.store(y_ptrs[r] + offset, result)
 
@@ -161,10 +161,10 @@ def store_prefixes(
     """Walk the chunks from the state before each, and write projected states, COUNT neighbours at once; the state after."""
     results = ()
     for u in tl.static_range(CHUNK):
-        met = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
-        after = AS_STATE(*COMBINE(*state, *met))
+        element = lifted(found, begin, keep, span, u, CHUNK, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+        after = AS_STATE(*COMBINE(*state, *element))
         shown = PROJECT(*state) if EXCLUSIVE else PROJECT(*after)
-        shown = [tl.broadcast_to(y, met[0].shape) for y in shown]
+        shown = [tl.broadcast_to(y, element[0].shape) for y in shown]
         results = (shown,) + results if REVERSE else results + (shown,)
         state = after
         if u % COUNT == COUNT - 1:
@@ -179,7 +179,7 @@ def store_scanned(
     y_ptrs, begin, y_begin, y_step, keep, span, carry, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr,
 ):  # fmt: skip
-    """Write the projected states of chunks of one element: what they hold already meets the state before the tile."""
+    """Write the projected states of chunks of one element: the state before the tile is combined with each."""
     given = [tl.broadcast_to(over_tile(c, BY_ROWS), state[0].shape) for c in carry]
     shown = [tl.broadcast_to(y, state[0].shape) for y in PROJECT(*COMBINE(*given, *state))]
     store_results(
@@ -204,7 +204,7 @@ def store_sums(
     if MASK_LINES:
         near = near | tl.broadcast_to(over_tile(keep, BY_ROWS) == 0, near.shape)
     if tl.reduce(near.to(tl.int32), None, both_bits) == 0:
-        walk_sums(
+        store_mixed_sums(
             rows, base, near, begin, y_ptrs, y_begin, y_step, keep, span, state, start, scale, top, CHUNK,
             RUN, SHIFT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
         )  # fmt: skip
@@ -223,7 +223,7 @@ def store_sums(
                 row = ()
 
 
-def walk_sums(
+def store_mixed_sums(
     rows, base, near, begin, y_ptrs, y_begin, y_step, keep, span, state, start, scale, top, CHUNK: tl.constexpr,
     RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr,
@@ -241,8 +241,8 @@ def walk_sums(
         results = ()
         for u in tl.static_range(STEP):
             total = total + scale * chunk_term(found, base, part, span, u, STEP, BY_ROWS, REVERSE, MASKED)
-            met = lifted(found, part, keep, span, u, STEP, BY_ROWS, REVERSE, MASKED, MASK_LINES)
-            state = AS_STATE(*COMBINE(*state, *met))
+            element = lifted(found, part, keep, span, u, STEP, BY_ROWS, REVERSE, MASKED, MASK_LINES)
+            state = AS_STATE(*COMBINE(*state, *element))
             shown = (EITHER(near, *SHOWN(top, total), *PROJECT(*state)),)
             results = shown + results if REVERSE else results + shown
         store_results(
@@ -276,7 +276,7 @@ def store_last(s_ptrs, offset, state, keep):
         tl.store(s_ptrs[f] + offset, state[f], mask=keep)
 
 
-def walked_tile(
+def scanned_tile(
     rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
@@ -297,12 +297,12 @@ def walked_tile(
             rows, found, sums, state, earlier, carry, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER, CHUNK, COUNT,
             RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS,
         )  # fmt: skip
-        # The tile's own state meets the carry, so that the way from tile to tile is one combine.
+        # The tile's own state is combined with the carry: from tile to tile the chain of dependences is one combine long.
         carry = AS_STATE(*COMBINE(*carry, *last_slots(state, NUMBER, BY_ROWS)))
     return carry
 
 
-def walked_place(
+def scanned_place(
     rows, y_ptrs, y_begin, y_step, base, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
@@ -310,7 +310,7 @@ def walked_place(
     """Read, scan and write the tile that begins at `base`; the state after it."""
     begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)
     found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, MASKED, MASK_LINES)
-    return walked_tile(
+    return scanned_tile(
         rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
         EXCLUSIVE, MASKED, MASK_LINES, SUMS,
     )  # fmt: skip

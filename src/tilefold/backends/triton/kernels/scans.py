@@ -1,15 +1,15 @@
 """The kernels of scans: every prefix of every line, one tile after another, or by many programs at once.
 
-A line is a row or a column: the elements that meet. A tile is NUMBER chunks of CHUNK neighbours of each of LINES lines; a
-thread has whole chunks, in registers. A tensor is [LINES, NUMBER] (BY_ROWS: a line's elements are neighbours in memory) or
-[NUMBER, LINES] (neighbours are other lines), and there is one for each place in a chunk; a state is a tuple with one tensor
-[LINES] a field. A tensor is read and written with its dims the other way round (`turned`): neighbouring threads then have
-neighbours in memory, whatever their vectors.
+A line is a row or a column: the elements that are combined. A tile is NUMBER chunks of CHUNK neighbours of each of LINES
+lines; a thread has whole chunks, in registers. A tensor is [LINES, NUMBER] (BY_ROWS: a line's elements are neighbours in
+memory) or [NUMBER, LINES] (neighbours are other lines), and there is one for each place in a chunk; a state is a tuple with
+one tensor [LINES] a field. A tensor is read and written with its dims the other way round (`turned`): neighbouring threads
+then have neighbours in memory, whatever their vectors.
 
 A thread combines its chunk's elements, `tl.associative_scan` scans the chunks' states, and from the state before its chunk
-the thread meets the elements again and writes what it has on the way: two combines an element, whatever is exchanged between
+the thread combines the elements again and writes each prefix: two combines an element, whatever is exchanged between
 threads is by chunks, and only elements stay in registers. A reverse scan walks tiles, chunks and places from the last:
-vectors stay vectors. An exclusive scan writes what it has before it meets an element.
+vectors stay vectors. An exclusive scan writes the prefix before each element.
 
 Arguments:
     inputs         one record an input: (pointer, outer steps, line step, step along the line), in elements
@@ -47,15 +47,15 @@ from tilefold.backends.triton.kernels.scan_elements import (
 )
 from tilefold.backends.triton.kernels.scan_prefixes import (
     scanned_chunks,
+    scanned_place,
+    scanned_tile,
     store_chunks,
     store_last,
     summed_chunks,
-    walked_place,
-    walked_tile,
 )
 
 
-def walked_tiles(
+def scanned_tiles(
     rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     EXCLUSIVE: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr, PART: tl.constexpr, HEAD: tl.constexpr,
@@ -76,24 +76,24 @@ def walked_tiles(
             if HEAD:
                 edge = edge | (tile == 0)
             if edge:
-                carry = walked_place(
+                carry = scanned_place(
                     rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
                     BY_ROWS, REVERSE, EXCLUSIVE, True, MASK_LINES, SUMS,
                 )  # fmt: skip
             else:
-                carry = walked_place(
+                carry = scanned_place(
                     rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
                     BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
                 )  # fmt: skip
         else:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
                 REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
     return carry
 
 
-def scan_walked(
+def scan_lines(
     inputs, inits, y_ptrs, s_ptrs, y_outer, y_line, y_step, s_outer, s_line, outer_sizes, lines, length, line_blocks,
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
     RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr,
@@ -104,7 +104,7 @@ def scan_walked(
 
     A program owns LINES neighbouring lines, all of their elements. It reads and writes tiles of NUMBER chunks of CHUNK
     elements of each, with the state of what came before them in registers: one in part (HEAD, where rows are aligned),
-    WHOLE tiles (0: none, 1: one, 2: any number), and one in PART behind them in memory (which a reverse scan meets first).
+    WHOLE tiles (0: none, 1: one, 2: any number), and one in PART behind them in memory (which a reverse scan reads first).
     AHEAD: the next whole tile is read before one is scanned; the last one twice. Else all tiles are of one loop. FLAT: lines
     are counted along all their dims as one, `line_blocks` being the size of the outer ones.
     """
@@ -121,7 +121,7 @@ def scan_walked(
         span = (length,)
     carry = states_before(inits, outer, outer_sizes, line, keep, LINES, HAS_INIT)
     if WHOLE > 1 and not AHEAD:
-        carry = walked_tiles(
+        carry = scanned_tiles(
             rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
             EXCLUSIVE, MASK_LINES, SUMS, PART, HEAD,
         )  # fmt: skip
@@ -132,12 +132,12 @@ def scan_walked(
             start = LENGTH
             whole = tl.maximum(tl.reduce(span[1], 0, either_bits) // LENGTH * LENGTH, LENGTH)
         if PART and REVERSE:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
         if HEAD and not REVERSE:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
@@ -149,23 +149,23 @@ def scan_walked(
                 ahead = tl.minimum(k + LENGTH, whole - LENGTH)
                 next_begin = chunks_begin(start + whole - LENGTH - ahead if REVERSE else ahead, NUMBER, CHUNK, REVERSE)
                 later = tile_elements(rows, next_begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, False, MASK_LINES)
-                carry = walked_tile(
+                carry = scanned_tile(
                     rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
                     REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
                 )  # fmt: skip
                 found = later
         elif WHOLE:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
         if HEAD and REVERSE:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
         if PART and not REVERSE:
-            carry = walked_place(
+            carry = scanned_place(
                 rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
@@ -183,8 +183,9 @@ def publish(words_ptr, place, state, keep, stride):
 def wait_for(words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, WARPS: tl.constexpr, OWN: tl.constexpr):
     """The states that others make known, `words` being a first look at them; where none is wanted, anything.
 
-    Where several warps, but not each, hold a copy of one of the NUMBER words, they do not find it at the same time and their
-    answers meet: they look once more when one of them has found it. OWN: each thread has one word, and no other has it.
+    Where several warps, but not each, hold a copy of one of the NUMBER words, they do not find it at the same time and would
+    combine unequal answers: they look once more when one of them has found it. OWN: each thread has one word, and no other
+    has it.
     """
     while tl.reduce(FLAGS(*words), None, both_bits) == 0:
         words = WORDS_AGAIN(words_ptr, place, wanted, stride)
@@ -213,7 +214,7 @@ def places_with_carry(
     return tl.where(wanted, place, 0), wanted, tl.where(number == 0, carries, stride)
 
 
-def met_before(
+def combine_before(
     words, words_ptr, place, wanted, stride, NUMBER: tl.constexpr, LINES: tl.constexpr, WARPS: tl.constexpr,
     OWN: tl.constexpr,
 ):  # fmt: skip
@@ -222,7 +223,7 @@ def met_before(
     return last_slots(tl.associative_scan(state, 0, COMBINE), NUMBER, False)
 
 
-def met_in_one(
+def look_back(
     own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP: tl.constexpr, LINES: tl.constexpr,
     WORD_COUNT: tl.constexpr, WARPS: tl.constexpr, HAS_INIT: tl.constexpr,
 ):  # fmt: skip
@@ -242,7 +243,7 @@ def met_in_one(
     )  # fmt: skip
     words = WORDS_AT(of_shares, place, wanted, steps)
     OWN: tl.constexpr = LINES == 1 and GROUP == 32 * WARPS
-    before = met_before(words, of_shares, place, wanted, steps, GROUP, LINES, WARPS, OWN)
+    before = combine_before(words, of_shares, place, wanted, steps, GROUP, LINES, WARPS, OWN)
     if HAS_INIT:
         before = SELECT(group > 0, *before, *COMBINE(*start, *before))
     beyond = COMBINE(*before, *own)
@@ -251,7 +252,7 @@ def met_in_one(
     return before, beyond
 
 
-def met_in_trees(
+def look_back_in_trees(
     own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP: tl.constexpr, GROUPS: tl.constexpr,
     LINES: tl.constexpr, WORD_COUNT: tl.constexpr, WARPS: tl.constexpr,
 ):  # fmt: skip
@@ -280,11 +281,11 @@ def met_in_trees(
     given_wanted = keep & (big > 0)
     given_place = tl.where(given_wanted, (first_carry + big) * LINES + lane, 0)
     given = WORDS_AT(of_carries, given_place, given_wanted, stride_carries)
-    near = met_before(near, of_shares, near_place, near_wanted, stride_shares, GROUP, LINES, WARPS, False)
+    near = combine_before(near, of_shares, near_place, near_wanted, stride_shares, GROUP, LINES, WARPS, False)
     since = COMBINE(*near, *own)
     if share % GROUP == GROUP - 1:
         publish(of_groups, (first_group + group) * LINES + lane, since, keep, stride_groups)
-    far = met_before(far, of_groups, far_place, far_wanted, stride_groups, GROUPS, LINES, WARPS, False)
+    far = combine_before(far, of_groups, far_place, far_wanted, stride_groups, GROUPS, LINES, WARPS, False)
     given = wait_for(given, of_carries, given_place, given_wanted, stride_carries, LINES, WARPS, False)
     before = COMBINE(*SELECT(big > 0, *given, *start), *far)
     beyond = COMBINE(*before, *since)
@@ -301,7 +302,7 @@ def scan_share(
     MASK_LINES: tl.constexpr, PART: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, WORD_COUNT: tl.constexpr,
     WARPS: tl.constexpr, SUMS: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """Read a share, meet what is before it, and write it. PART: not all of its elements need be of the line."""
+    """Read a share, combine it with what is before it, and write it. PART: not all of its elements need be of the line."""
     begin = chunks_begin((tiles - 1 - share if REVERSE else share) * NUMBER * CHUNK, NUMBER, CHUNK, REVERSE)
     found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, PART, MASK_LINES)
     state, earlier, sums = scanned_chunks(
@@ -313,11 +314,11 @@ def scan_share(
     else:
         start = IDENTITY((LINES,))
     if GROUPS == 1:
-        before, beyond = met_in_one(
+        before, beyond = look_back(
             own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP, LINES, WORD_COUNT, WARPS, HAS_INIT
         )
     else:
-        before, beyond = met_in_trees(
+        before, beyond = look_back_in_trees(
             own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP, GROUPS, LINES, WORD_COUNT, WARPS
         )
     if AGAIN:

@@ -4,17 +4,17 @@ LIFT, COMBINE, COMBINE_LATER, COMBINE_SYMMETRIC, BEGIN, ABSORB (both also _MASKE
 TO_INDEX are generated from the monoid's graphs and put into these functions' globals by `instantiate`, with Triton's
 `gdc_wait` and `gdc_launch_dependents`, and LANES_LAST, which is said of Triton (`axes`): tiles are then [RUN, UNROLL,
 BLOCK_OUTPUTS, LANES] and states [BLOCK_OUTPUTS, LANES]. A state is a tuple with one tensor a field. `output` counts
-results, `folded` counts the elements that meet in one.
+results, `reduced` counts the elements that are combined into one.
 
 Arguments:
     inputs         one record an input: (pointer, shift, outer steps, output step, deep steps, reduced step), in elements; the
                    first element is `shift` after the pointer
     y_ptrs         one pointer a result, or a state field where partial states are written
     y_outer, y_output              the results' steps
-    p_outer, p_deep, p_folded    the steps of an element's position, for monoids that see it; `p_outer` are those of the outer
-                   dims, then sizes and steps of the dims that results along the last output dim are counted by
+    p_outer, p_deep, p_reduced     the steps of an element's position, for monoids that see it; `p_outer` are those of the
+                   outer dims, then sizes and steps of the dims that results along the last output dim are counted by
     outer_sizes    output dims but the last: walked by whole programs; FLAT: each with the number of results inside it
-    deep_sizes     folded dims but the last: taken apart with div and mod (general strides)
+    deep_sizes     reduced dims but the last: taken apart with div and mod (general strides)
     length         elements folded into one result; program `split` of `splits` takes `chunk` of them
     ragged         results that have a last element, where not all have one
 """
@@ -31,12 +31,12 @@ def outer_offset(number, sizes, steps):
     return offset
 
 
-def folded_offset(places, deep_sizes, folded_size, deep_steps, reduced_step):
-    """Where folded positions (row-major over the folded dims) lie, given one operand's steps."""
+def reduced_offset(places, deep_sizes, reduced_size, deep_steps, reduced_step):
+    """Where reduced positions (row-major over the reduced dims) lie, given one operand's steps."""
     if len(deep_sizes) == 0:
         offset = places * reduced_step
     else:
-        offset = (places % folded_size) * reduced_step + outer_offset(places // folded_size, deep_sizes, deep_steps)
+        offset = (places % reduced_size) * reduced_step + outer_offset(places // reduced_size, deep_sizes, deep_steps)
     return offset
 
 
@@ -65,7 +65,7 @@ def input_row(x, outer, outer_sizes, output, FLAT: tl.constexpr, OWN: tl.constex
     return x[0] + begin, x[4], x[5]
 
 
-def load_tile(rows, places, bound, keep, deep_sizes, folded_size, MASKED: tl.constexpr, EVICT: tl.constexpr):
+def load_tile(rows, places, bound, keep, deep_sizes, reduced_size, MASKED: tl.constexpr, EVICT: tl.constexpr):
     """One element tile of each input; elements outside `bound` or `keep` are undefined and must not be used.
 
     Of an input that all results share, as `input_row` says it, no element is loaded once a result.
@@ -73,7 +73,7 @@ def load_tile(rows, places, bound, keep, deep_sizes, folded_size, MASKED: tl.con
     tile = ()
     for i in tl.static_range(len(rows)):
         row = rows[i]
-        pointers = row[0] + folded_offset(places, deep_sizes, folded_size, row[1], row[2])
+        pointers = row[0] + reduced_offset(places, deep_sizes, reduced_size, row[1], row[2])
         if len(row[0].shape) == 0:
             if MASKED and bound is not None:
                 shared = tl.load(pointers, mask=bound)
@@ -168,7 +168,7 @@ def fold_block(lifted, IN_ORDER: tl.constexpr, LATER: tl.constexpr):
 
 
 def tile_places(k, RUN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr):
-    """Folded positions of a tile that starts at k: [RUN, LANES, 1, UNROLL]."""
+    """Reduced positions of a tile that starts at k: [RUN, LANES, 1, UNROLL]."""
     run = tl.arange(0, RUN)[:, None, None, None]
     if LANES_LAST:
         lane = tl.arange(0, LANES)[None, None, None, :] * RUN
@@ -184,9 +184,9 @@ def whole_mask(mask, places, BLOCK_OUTPUTS: tl.constexpr):
     return tl.broadcast_to(mask, (places.shape[0], places.shape[1], BLOCK_OUTPUTS, places.shape[3]))
 
 
-def positions_of(places, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS: tl.constexpr):
+def positions_of(places, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS: tl.constexpr):
     """The elements' positions as the monoid sees them, over the whole tile."""
-    position = first + TO_INDEX(folded_offset(places, deep_sizes, folded_size, p_deep, p_folded))
+    position = first + TO_INDEX(reduced_offset(places, deep_sizes, reduced_size, p_deep, p_reduced))
     return tl.broadcast_to(position, (places.shape[0], places.shape[1], BLOCK_OUTPUTS, places.shape[3]))
 
 
@@ -234,26 +234,26 @@ def absorb_masked(mask, state, xs, position, USE_ABSORB: tl.constexpr, IN_ORDER:
 
 
 def absorb_tail(
-    state, k, rows, keep, lead, end, read_end, first, deep_sizes, folded_size, p_deep, p_folded,
+    state, k, rows, keep, lead, end, read_end, first, deep_sizes, reduced_size, p_deep, p_reduced,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, TAIL: tl.constexpr, EVICT: tl.constexpr,
     USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr,
 ):  # fmt: skip
     """A masked tile of TAIL runs from k on, taken into lane states."""
     places = tile_places(k, RUN, LANES, TAIL)
     mask = whole_mask((places < end) & keep, places, BLOCK_OUTPUTS)
-    xs = load_tile(rows, places, places // RUN * RUN < read_end, keep, deep_sizes, folded_size, True, EVICT)
-    position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
+    xs = load_tile(rows, places, places // RUN * RUN < read_end, keep, deep_sizes, reduced_size, True, EVICT)
+    position = positions_of(places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
     return absorb_masked(mask, state, xs, position, USE_ABSORB, IN_ORDER)
 
 
 def fold_part(
-    inputs, outer, output, owned, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, folded_size, length, chunk,
+    inputs, outer, output, owned, split, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, reduced_size, length, chunk,
     splits, ragged,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, MASK_OUTPUTS: tl.constexpr,
     ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr, TAIL: tl.constexpr, PREFETCH: tl.constexpr,
     USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr, EVICT: tl.constexpr,
     WAIT: tl.constexpr, LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr = False,
-    DEEP: tl.constexpr = 0, FOLDED: tl.constexpr = 0, OVER: tl.constexpr = -1,
+    DEEP: tl.constexpr = 0, REDUCED: tl.constexpr = 0, OVER: tl.constexpr = -1,
 ):  # fmt: skip
     """The state of one split of each of a program's results: [BLOCK_OUTPUTS]; those that are not `owned` are not read.
 
@@ -262,7 +262,7 @@ def fold_part(
     PREFETCH loads a tile while the one before it is folded. With ALIGN > 1, rows need not start at a multiple of ALIGN
     elements: positions count from the multiple before (`lead` elements earlier), every load is aligned, and the head masks
     what is not the row's. LENGTH > 0 is `length`, of a program that is the only one of its results: masks along the folded
-    elements are then known to the compiler. FOLDED > 0: so are the sizes of two folded dims, DEEP and FOLDED; where an
+    elements are then known to the compiler. REDUCED > 0: so are the sizes of two reduced dims, DEEP and REDUCED; where an
     element lies is then no division. RAGGED > 0: only the first `ragged` results have a last element; what is read
     of it begins at multiples of RAGGED results, as vectors do. OVER: a bit for each input that has elements of its own for
     each result; others are loaded once for all of them.
@@ -271,9 +271,9 @@ def fold_part(
     TILE: tl.constexpr = STEP * UNROLL
     if LENGTH > 0:
         length = LENGTH
-    if FOLDED > 0:
+    if REDUCED > 0:
         deep_sizes = (DEEP,)
-        folded_size = FOLDED
+        reduced_size = REDUCED
     keep = owned[None, None, :, None]
     if ALIGN > 1:
         rows = [(x[0] + row_begin(x, outer, outer_sizes, output, FLAT) // ALIGN * ALIGN, x[4], x[5]) for x in inputs]
@@ -312,8 +312,8 @@ def fold_part(
     if HEAD > 0:
         head_places = tile_places(start, RUN, LANES, HEAD)
         head_mask = whole_mask((head_places >= lead) & (head_places < end) & keep, head_places, BLOCK_OUTPUTS)
-        head_xs = load_tile(rows, head_places, head_places // RUN * RUN < end, keep, deep_sizes, folded_size, True, EVICT)
-        head_position = positions_of(head_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
+        head_xs = load_tile(rows, head_places, head_places // RUN * RUN < end, keep, deep_sizes, reduced_size, True, EVICT)
+        head_position = positions_of(head_places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
         state = begin_masked(head_mask, head_xs, head_position, USE_ABSORB, IN_ORDER)
         full = start + STEP * HEAD
     if HAS_FULL > 0:
@@ -321,65 +321,67 @@ def fold_part(
         full = full + (tl.minimum(stop, whole_length) - full) // TILE * TILE
         places = tile_places(at, RUN, LANES, UNROLL)
         if HEAD == 0:
-            xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_OUTPUTS, EVICT)
+            xs = load_tile(rows, places, None, keep, deep_sizes, reduced_size, MASK_OUTPUTS, EVICT)
             if PREFETCH and HAS_FULL > 1:
-                ahead = load_tile(rows, places + TILE, at + TILE < full, keep, deep_sizes, folded_size, True, EVICT)
-            position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
+                ahead = load_tile(rows, places + TILE, at + TILE < full, keep, deep_sizes, reduced_size, True, EVICT)
+            position = positions_of(places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
             state = begin_tile(xs, position, USE_ABSORB, IN_ORDER)
             at = at + TILE
         elif PREFETCH:
-            ahead = load_tile(rows, places, at < full, keep, deep_sizes, folded_size, True, EVICT)
+            ahead = load_tile(rows, places, at < full, keep, deep_sizes, reduced_size, True, EVICT)
         if HAS_FULL > 1:
             for k in tl.range(at, full, TILE, num_stages=STAGES):
                 places = tile_places(k, RUN, LANES, UNROLL)
                 if PREFETCH:
                     xs = ahead
-                    ahead = load_tile(rows, places + TILE, k + TILE < full, keep, deep_sizes, folded_size, True, EVICT)
+                    ahead = load_tile(rows, places + TILE, k + TILE < full, keep, deep_sizes, reduced_size, True, EVICT)
                 else:
-                    xs = load_tile(rows, places, None, keep, deep_sizes, folded_size, MASK_OUTPUTS, EVICT)
-                position = positions_of(places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
+                    xs = load_tile(rows, places, None, keep, deep_sizes, reduced_size, MASK_OUTPUTS, EVICT)
+                position = positions_of(places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS)
                 state = absorb_tile(state, xs, position, USE_ABSORB, IN_ORDER)
     if TAIL > 0:
         if HEAD == 0 and HAS_FULL == 0:
             tail_places = tile_places(full, RUN, LANES, TAIL)
             tail_mask = whole_mask((tail_places >= lead) & (tail_places < end) & keep, tail_places, BLOCK_OUTPUTS)
             bound = tail_places // RUN * RUN < read_end
-            tail_xs = load_tile(rows, tail_places, bound, keep, deep_sizes, folded_size, True, EVICT)
-            tail_position = positions_of(tail_places - lead, first, deep_sizes, folded_size, p_deep, p_folded, BLOCK_OUTPUTS)
+            tail_xs = load_tile(rows, tail_places, bound, keep, deep_sizes, reduced_size, True, EVICT)
+            tail_position = positions_of(
+                tail_places - lead, first, deep_sizes, reduced_size, p_deep, p_reduced, BLOCK_OUTPUTS
+            )
             state = begin_masked(tail_mask, tail_xs, tail_position, USE_ABSORB, IN_ORDER)
         elif TAIL_ONCE:
             state = absorb_tail(
-                state, full, rows, keep, lead, end, read_end, first, deep_sizes, folded_size, p_deep, p_folded,
+                state, full, rows, keep, lead, end, read_end, first, deep_sizes, reduced_size, p_deep, p_reduced,
                 BLOCK_OUTPUTS, LANES, RUN, TAIL, EVICT, USE_ABSORB, IN_ORDER,
             )  # fmt: skip
         else:
             for k in range(full, stop, STEP * TAIL):
                 state = absorb_tail(
-                    state, k, rows, keep, lead, end, read_end, first, deep_sizes, folded_size, p_deep, p_folded,
+                    state, k, rows, keep, lead, end, read_end, first, deep_sizes, reduced_size, p_deep, p_reduced,
                     BLOCK_OUTPUTS, LANES, RUN, TAIL, EVICT, USE_ABSORB, IN_ORDER,
                 )  # fmt: skip
     return tl.reduce(state, 1 if LANES_LAST else 0, COMBINE_SYMMETRIC)
 
 
 def fold_lanes(
-    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, output_size, folded_size,
+    inputs, y_ptrs, y_outer, y_output, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, output_size, reduced_size,
     length, chunk, splits, output_blocks, ragged, split_step,
     BLOCK_OUTPUTS: tl.constexpr, LANES: tl.constexpr, RUN: tl.constexpr, UNROLL: tl.constexpr, SPLIT: tl.constexpr,
     SPLITS_FIRST: tl.constexpr, MASK_OUTPUTS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, HAS_FULL: tl.constexpr,
     TAIL: tl.constexpr, PREFETCH: tl.constexpr, USE_ABSORB: tl.constexpr, IN_ORDER: tl.constexpr, WIDE: tl.constexpr,
     STAGES: tl.constexpr, EVICT: tl.constexpr, PARTIAL: tl.constexpr, WAIT: tl.constexpr, RELEASE: tl.constexpr,
     LENGTH: tl.constexpr, TAIL_ONCE: tl.constexpr, RAGGED: tl.constexpr, FLAT: tl.constexpr, SHIFT: tl.constexpr,
-    VECTOR: tl.constexpr, DEEP: tl.constexpr, FOLDED: tl.constexpr, OVER: tl.constexpr,
+    VECTOR: tl.constexpr, DEEP: tl.constexpr, REDUCED: tl.constexpr, OVER: tl.constexpr,
 ):  # fmt: skip
-    """Fold with lanes first: every lane folds its own elements, lanes meet once at the end.
+    """Fold with lanes first: every lane folds its own elements, lanes are combined once at the end.
 
-    A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the folded positions [split * chunk, (split + 1)
+    A program owns BLOCK_OUTPUTS neighbouring results (`owned_results`) and the reduced positions [split * chunk, (split + 1)
     * chunk), the last split all that are left. It reads tiles of [RUN, LANES, BLOCK_OUTPUTS, UNROLL] elements: in a tile,
     lane l takes UNROLL runs of RUN neighbours, LANES * RUN apart. The state is [LANES, BLOCK_OUTPUTS]. Triton gives threads
     to the contiguous axis first (RUN or BLOCK_OUTPUTS), then to LANES (`axes` sees to it): so UNROLL stays inside a thread.
 
-    Lanes meet with COMBINE_SYMMETRIC: threads that exchange states then hold the same bits of one result, whichever of them
-    writes it.
+    Lanes are combined with COMBINE_SYMMETRIC: threads that exchange states then hold the same bits of one result, whichever
+    of them writes it.
 
     `fold_part` says the way through its elements. Writes one result (or partial state, at split * split_step) a row.
     """
@@ -392,9 +394,9 @@ def fold_lanes(
         outer, block, outer_sizes, output_size, BLOCK_OUTPUTS, FLAT, SHIFT, VECTOR
     )
     folded = fold_part(
-        inputs, outer, place, owned, split, p_outer, p_deep, p_folded, outer_sizes, deep_sizes, folded_size, length,
+        inputs, outer, place, owned, split, p_outer, p_deep, p_reduced, outer_sizes, deep_sizes, reduced_size, length,
         chunk, splits, ragged, BLOCK_OUTPUTS, LANES, RUN, UNROLL, MASK_OUTPUTS, ALIGN, HEAD, HAS_FULL, TAIL, PREFETCH,
-        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT, DEEP, FOLDED, OVER,
+        USE_ABSORB, IN_ORDER, WIDE, STAGES, EVICT, WAIT, LENGTH, TAIL_ONCE, RAGGED, FLAT, DEEP, REDUCED, OVER,
     )  # fmt: skip
     offset = split * split_step + begin_offset(outer, outer_sizes, y_outer, FLAT) + output * y_output
     store_results(y_ptrs, offset, stored, folded, PARTIAL)

@@ -18,7 +18,7 @@ from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
 from tilefold.planner.threads import Loads, Spread, loads_of, power_of, spread_over
 from tilefold.planner.view import VECTOR_BYTES
-from tilefold.planner.walk import Walk, pieces_of, walk_of
+from tilefold.planner.walk import Walk, tiling_of, walk_of
 
 Array = NDArray[Any]
 
@@ -145,20 +145,20 @@ class _Part:
 
 def _tiles(stage: Stage, walk: Walk, length: int, split: int, ragged: bool = False) -> Iterator[_Part]:
     """The tiles of a program, in order."""
-    pieces = pieces_of(stage, walk, length, split, ragged)
+    tiling = tiling_of(stage, walk, length, split, ragged)
     runs = stage.run * stage.lanes
-    if pieces.head:
-        yield _Part(pieces.start, pieces.head, stage.run * pieces.head, True)
-    at = pieces.start + runs * pieces.head
+    if tiling.head:
+        yield _Part(tiling.start, tiling.head, stage.run * tiling.head, True)
+    at = tiling.start + runs * tiling.head
     lane = stage.run * stage.unroll
-    step, lane_step = (lane, lane * pieces.full) if stage.shares else (stage.step, lane)
-    for tile in range(pieces.full):
-        ahead = stage.prefetch and not stage.ordered and walk.has_full > 1 and (tile > 0 or pieces.head > 0)
+    step, lane_step = (lane, lane * tiling.full) if stage.shares else (stage.step, lane)
+    for tile in range(tiling.full):
+        ahead = stage.prefetch and not stage.ordered and walk.has_full > 1 and (tile > 0 or tiling.head > 0)
         yield _Part(at + tile * step, stage.unroll, lane_step, ahead)
-    at += pieces.full * stage.step
-    for tile in range(pieces.tail):
-        begin = at + tile * runs * pieces.tail_runs
-        yield _Part(begin, pieces.tail_runs, stage.run * pieces.tail_runs, True)
+    at += tiling.full * stage.step
+    for tile in range(tiling.tail):
+        begin = at + tile * runs * tiling.tail_runs
+        yield _Part(begin, tiling.tail_runs, stage.run * tiling.tail_runs, True)
 
 
 def _loaded(stage: Stage, walk: Walk, length: int, split: int, ragged: bool) -> Iterator[tuple[_Part, int]]:
