@@ -57,7 +57,7 @@ def parser() -> Parser:
         "--target",
         "--chip",
         metavar="CHIP",
-        help="sm_80, sm_90, sm_100, or a100, h200, b200 (default: sm_90)",
+        help="sm_80, sm_90, sm_100, or a100, h200, h100, b200 (default: sm_90, an H200)",
     )
     add("--program", type=numbers, action="append", metavar="X[,Y[,Z]]",
         help="execute this program, again for more; the first, a middle and the last without")  # fmt: skip
