@@ -129,7 +129,7 @@ def _on_gpu(
             _keep(key, executable)
     _last.plan = executable.plan
     if targets is None:
-        return executable(tensors)
+        return executable.call(*tensors)
     if not all(map(_is_written_at_once, targets)):
         return _copied(executable(tensors), targets)
     torch.autograd.graph.increment_version([t for t in targets if not t.is_inference()])
@@ -144,14 +144,13 @@ def compiled(
     Raises:
         BackendError, DtypeError, ShapeError: the chip cannot run it.
     """
-    from tilefold.backends.triton.executable import Executable, contiguous
+    from tilefold.backends.triton.executable import Executable
 
     index = tensors[0].device.index
     device = device_of(index)
     plan, calls = lowered(request, tensors, device, planned)
     plan = expected(plan, tensors, request.results, device)
-    layouts = [contiguous(shape, dtype) for shape, dtype in request.results]
-    return Executable(plan, calls, request.computation, len(tensors), layouts, index)
+    return Executable(plan, calls, request.computation, len(tensors), request.results, index)
 
 
 def lowered(

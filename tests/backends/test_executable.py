@@ -16,7 +16,7 @@ from tilefold import dispatch, monoids
 from tilefold.algebra import program as programs
 from tilefold.backends.triton import executable as executables
 from tilefold.backends.triton.call import Call
-from tilefold.backends.triton.executable import Executable, contiguous
+from tilefold.backends.triton.executable import Executable
 from tilefold.backends.triton.lower import calls_of
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import canonical_product
@@ -24,6 +24,7 @@ from tilefold.contract.plan import Candidate, Finish, Tile
 from tilefold.contract.steps import product_plan
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
+from tilefold.problem import contiguous_strides
 from tilefold.requests import Product, Reduction, Request, Scan
 from xray.running import run_call
 
@@ -42,7 +43,7 @@ class Machine:
         return tensor
 
     def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> Tensor:
-        assert tuple(strides) == contiguous(shape, dtype)[1]
+        assert tuple(strides) == contiguous_strides(shape)
         return self.hold(torch.empty(tuple(shape), dtype=dtype))
 
     def launcher(self, call: Call, index: int) -> Callable[..., None]:
@@ -71,8 +72,7 @@ def run(
     problem, chosen = request.plan(tensors, H200, library=False)
     plan = plan or chosen
     calls = calls_of(plan, problem, request.computation)
-    layouts = [contiguous(shape, dtype) for shape, dtype in request.results]
-    made = Executable(plan, calls, request.computation, len(tensors), layouts, 0)
+    made = Executable(plan, calls, request.computation, len(tensors), request.results, 0)
     for tensor in tensors:
         machine.hold(tensor)
     return made(tensors, **given)
@@ -192,9 +192,8 @@ def test_the_dispatcher_writes_into_a_target_that_kernels_know_and_copies_to_oth
 
     def compiled(request: Reduction, tensors: Sequence[Tensor]) -> Executable:
         problem, plan = request.plan(tensors, H200, library=False)
-        layouts = [contiguous(shape, dtype) for shape, dtype in request.results]
         calls = calls_of(plan, problem, request.computation)
-        return Executable(plan, calls, request.computation, len(tensors), layouts, 0)
+        return Executable(plan, calls, request.computation, len(tensors), request.results, 0)
 
     monkeypatch.setattr(dispatch, "compiled", compiled)
     direct = machine.hold(torch.empty(6))
