@@ -350,6 +350,31 @@ def test_import_is_light(tmp_path: Path) -> None:
     assert timed_import(tmp_path) < 0.3
 
 
+# ------------------------------------------------------------------------------------------------- backends
+# What backends may import of planners: frozen classes, and functions of what was chosen.
+DECIDED = {
+    "planner.apart", "planner.atomics", "planner.device", "planner.folds", "planner.geometry", "planner.plan",
+    "planner.stages", "planner.threads", "planner.view", "planner.walk", "contract.epilogue", "contract.folded", "contract.functions",
+    "contract.operands", "contract.packing", "contract.plan", "contract.row", "contract.steps", "contract.unchanged",
+}  # fmt: skip
+
+
+def test_every_module_that_chooses_is_forbidden_to_backends() -> None:
+    """A new module of planners is in the contract "No backend plans" of pyproject.toml, or it chooses nothing."""
+    contract = (
+        (ROOT / "pyproject.toml").read_text(encoding="utf-8").split('id = "backends"')[1].split("\n]")[0]
+    )
+    forbidden = re.findall(r'"tilefold\.((?:planner|contract)\.\w+)"', contract)
+    found = {
+        f"{package}.{path.stem}"
+        for package in ("planner", "contract")
+        for path in (ROOT / "src" / "tilefold" / package).iterdir()
+        if path.stem[0] != "_" and path.name != "tables"
+    }
+    assert not DECIDED & set(forbidden)
+    assert sorted([*DECIDED, *forbidden]) == sorted(found)
+
+
 # ------------------------------------------------------------------------------------------------- python's versions
 
 # Names of the standard library that are newer; the syntax is the parser's business.

@@ -21,8 +21,9 @@ from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
-from tilefold.planner.ring_forms import KEPT_WORDS, PROGRAM_BYTES, SM_REGISTERS, Rings
+from tilefold.planner.ring_forms import KEPT_WORDS, PROGRAM_BYTES, SM_REGISTERS
 from tilefold.planner.rings import vectors_of
+from tilefold.planner.stages.rows import Rings
 from tilefold.planner.view import view_of
 from tilefold.problem import Problem
 from tilefold.requests import RowMap
