@@ -354,8 +354,9 @@ def test_import_is_light(tmp_path: Path) -> None:
 # What backends may import of planners: frozen classes, and functions of what was chosen.
 DECIDED = {
     "planner.apart", "planner.atomics", "planner.device", "planner.folds", "planner.geometry", "planner.plan",
-    "planner.stages", "planner.threads", "planner.view", "planner.walk", "contract.epilogue", "contract.folded", "contract.functions",
-    "contract.operands", "contract.packing", "contract.plan", "contract.row", "contract.steps", "contract.unchanged",
+    "planner.stages", "planner.threads", "planner.view", "planner.walk",
+    "contract.epilogue", "contract.folded", "contract.functions", "contract.operands", "contract.packing", "contract.plan",
+    "contract.row", "contract.steps", "contract.unchanged",
 }  # fmt: skip
 
 
