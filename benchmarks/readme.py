@@ -26,7 +26,7 @@ from tilefold.bench.summary import (
 )
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "h200" / "folds.json"
+RESULTS = ROOT / "benchmarks" / "results" / "h100" / "folds.json"
 BEGIN = "<!-- measured: written by benchmarks/readme.py -->"
 END = "<!-- /measured -->"
 BEGIN_SUITES = "<!-- measured suites: written by benchmarks/readme.py -->"

@@ -28,9 +28,8 @@ from tilefold.bench.summary import (
 
 SUITES = ("normalize", "scan", "segment", "topk", "transpose", "atomic-sum", "real", "shapes", "products")
 OWN = ("three launches",)  # other forms of ours
-BEFORE = {  # runs that led to a change, and to which
-    "products": "before the last rule of products of one column, which changes two of them",
-}
+# Cells of a run of drawn problems whose plan has changed since; tests/planner/test_drawn_runs.py plans each again.
+CHANGED = {"products": 2}
 # A row of the README for each: the suite, and the name of its case.
 SHOWN = (
     ("normalize", "softmax dim1 16384x8192 bf16"),
@@ -137,14 +136,17 @@ def sentence(result: SuiteResult) -> str:
 
 
 def seed_text(result: SuiteResult) -> str:
-    """The chip, the seeds that random problems were drawn from, and what changed since a run."""
+    """The chip, the seeds that random problems were drawn from, the run's commit, and how many plans are the same now."""
     if result.suite not in (*DRAWN, *DRAWN_PRODUCTS):
-        return f" ({BEFORE[result.suite]})" if result.suite in BEFORE else ""
+        return ""
     seeds = dict.fromkeys(
         found[1] for run in result.runs if (found := re.search(r"--seed[ =](\d+)", run.command or ""))
     )
-    when = BEFORE.get(result.suite, "after the planner's last change")
-    return f" ({result.runs[0].chip}; drawn from seed {', '.join(seeds)} {when})" if seeds else ""
+    run, cells = result.runs[0], len(result.cases)
+    same = f"{cells - CHANGED.get(result.suite, 0)} of {cells} plans are those chosen now"
+    return (
+        f" ({run.chip}; drawn from seed {', '.join(seeds)} at commit {run.commit}; {same})" if seeds else ""
+    )
 
 
 def drawn(result: SuiteResult, whole: bool = True) -> list[str]:

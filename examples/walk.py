@@ -1,5 +1,5 @@
-"""The walk of `make demo`: three monoids on real data with their plans, a real checkpoint described, a skinny product of its
-tables, a kernel X-rayed, then the speed.
+"""The walk of `make demo`: three monoids on real data with their plans, what else there is of their kind, a real checkpoint
+described, a skinny product of its tables, kernels X-rayed, transposes and atomic sums, then the speed.
 
 Everything that is shown is computed here, checked against an independent answer, and runs without a GPU; what was measured
 elsewhere says so. Each part is an example of its own beside this file.
@@ -11,16 +11,12 @@ import os
 import re
 import sys
 import tempfile
-import textwrap
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
-from rich.console import Console
 from rich.padding import Padding
-from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -32,42 +28,7 @@ from tilefold.tables import plural, render_report
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "benchmarks")]
-
-
-def find_width() -> int:
-    """The terminal's width, within what reads well; 100 into a pipe or a file."""
-    known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return max(60, min(Console().width, 120)) if known else 100
-
-
-WIDTH = find_width()
-console = Console(width=WIDTH, highlight=False)
-
-
-def heading(title: str) -> None:
-    """A new part."""
-    console.print()
-    console.print(Rule(Text(title, style="bold cyan"), align="left", style="cyan"))
-
-
-def say(text: str, style: str = "", indent: str = "") -> None:
-    """A paragraph."""
-    for paragraph in text.split("\n\n"):
-        lines = textwrap.wrap(paragraph, WIDTH, initial_indent=indent, subsequent_indent=indent)
-        console.print(Text("\n".join(lines), style=style))
-
-
-def label(text: str) -> None:
-    """What the next lines are."""
-    console.print(Text(f"\n{text}", style="bold"))
-
-
-def show_plan(title: str, plan: Any) -> None:
-    """A plan, its long lines wrapped under themselves."""
-    label(title)
-    for line in str(plan).splitlines():
-        hang = " " * (len(line) - len(line.lstrip()) + 5)
-        console.print(Text(textwrap.fill(line, WIDTH - 2, initial_indent="  ", subsequent_indent=hang)))
+from shown import WIDTH, console, heading, label, say, show_plan  # noqa: E402  # beside this file
 
 
 def source_of(module: ModuleType) -> str:
@@ -107,26 +68,38 @@ def show_fold(title: str, module: ModuleType) -> None:
 
 
 def folds() -> None:
-    """The three examples."""
+    """The three examples, and after each what else there is of its kind."""
     import longest_run
     import online_softmax_pair
+    import operations
     import or_of_bit_masks
+    import small_axis
 
     show_fold("1. OR of packed bit masks: a fold torch does not have", or_of_bit_masks)
-    show_fold("2. The online softmax pair: a state of two numbers", online_softmax_pair)
-    watch(online_softmax_pair.softmax_pair)
-    show_fold("3. The longest run: order matters", longest_run)
+    show_part("2. OR, AND, XOR over any axis, and over a short one", small_axis)
+    show_fold("3. The online softmax pair: a state of two numbers", online_softmax_pair)
+    watch(online_softmax_pair.softmax_pair, tilefold.monoids.WELFORD)
+    show_part("4. Reductions and online algorithms", operations)
+    show_fold("5. The longest run: order matters", longest_run)
 
 
-def watch(monoid: tilefold.Monoid) -> None:
-    """A page to open in a browser."""
+def show_part(title: str, module: ModuleType) -> None:
+    """An example that shows what it does by itself."""
+    heading(title)
+    say(str(module.__doc__))
+    module.main()
+
+
+def watch(*monoids: tilefold.Monoid) -> None:
+    """Pages to open in a browser."""
     from tilefold.watch import render_page
 
-    path = HERE.parent / "build" / f"{monoid.name}.html"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(render_page(monoid), encoding="utf-8", newline="\n")
-    label("To watch it in a browser, chunk by chunk (tilefold watch)")
-    console.print(Text(f"  {os.path.relpath(path)}", style="cyan"))
+    label("To watch it in a browser, chunk by chunk, and any other monoid (tilefold watch)")
+    for monoid in monoids:
+        path = HERE.parent / "build" / f"{monoid.name}.html"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(render_page(monoid), encoding="utf-8", newline="\n")
+        console.print(Text(f"  {os.path.relpath(path)}", style="cyan"))
 
 
 def describe() -> None:
@@ -134,7 +107,7 @@ def describe() -> None:
     import real_data
 
     path, real = real_data.checkpoint()
-    heading(f"4. tilefold describe: what is in {path.name}")
+    heading(f"6. tilefold describe: what is in {path.name}")
     if not real:
         say("The demo's checkpoint is not installed (make demo does it); a small one stands in.", "yellow")
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -172,13 +145,15 @@ def spoiled() -> FileReport:
 
 def product() -> None:
     """A matmul with few results, and what is done to them in its store."""
+    import five_ways
     import skinny_product
 
-    show_source("5. A skinny product: a matmul is a fold too", "What follows the product", skinny_product)
+    show_source("7. A skinny product: a matmul is a fold too", "What follows the product", skinny_product)
     show_run("The product, on this machine", skinny_product)
     operands, follows = skinny_product.call()
     plan = tilefold.explain_plan(operands, tilefold.matmul, **follows)
     show_plan("Its plan on an H200 (planned here, not run)", plan)
+    show_part("8. The same kind of product in five other ways", five_ways)
 
 
 def xray() -> None:
@@ -186,30 +161,42 @@ def xray() -> None:
     try:
         import wrong_fill
 
+        from tilefold.xray import explain_fold
         from tilefold.xray.render.terminal import render_observations, render_summary
     except ImportError:
-        heading("6. The X-ray")
+        heading("9. The X-ray")
         say(
             "Triton is not installed (it is made for Linux), and the X-ray looks at what Triton compiles.",
             "yellow",
         )
         return
-    show_source("6. The X-ray: what the compiler made of a kernel", "The kernel", wrong_fill)
+    show_source("9. The X-ray: what the compiler made of a kernel", "The kernel", wrong_fill)
     report = wrong_fill.main()
     label("What became of it")
     console.print(Padding(render_summary(report), (0, 0, 0, 2)))
     label("What to change")
     for part in render_observations(report):
         console.print(Padding(part, (0, 0, 0, 2)))
+    own = [code for report in explain_fold("max dim=1 64x1000 fp32") for code in report.codes()]
+    say(f"tilefold's own maximum of such rows, 64x1000 fp32: {', '.join(own) or 'nothing found'}.")
     say(
         "`tilefold xray examples/wrong_fill.py --case largest` shows every line: layouts, sectors, instructions."
     )
 
 
+def compiled() -> None:
+    """What became of small kernels, and of naive transposes and atomic sums."""
+    import explained
+    import transposes
+
+    show_part("10. The case book: fifteen kernels explained", explained)
+    show_part("11. Transposes and atomic sums", transposes)
+
+
 def speed() -> None:
     """Timed here where a GPU is present, else the committed results."""
     if torch.cuda.is_available():
-        heading(f"7. Against torch, timed now on this {torch.cuda.get_device_name()}")
+        heading(f"12. Against torch, timed now on this {torch.cuda.get_device_name()}")
         timed_here()
     else:
         committed()
@@ -237,7 +224,7 @@ def committed() -> None:
     import readme
     import readme_tables
 
-    heading("7. Against torch: results measured elsewhere, committed here")
+    heading("12. Against torch: results measured elsewhere, committed here")
     results = readme.load()
     say(
         f"No GPU here. Measured on {readme_tables.provenance(results)}, with `{readme_tables.command_text(results.runs[0])}`."
@@ -270,6 +257,7 @@ def main() -> None:
     describe()
     product()
     xray()
+    compiled()
     speed()
     heading("Next")
     say(

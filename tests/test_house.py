@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -77,6 +78,51 @@ def test_wrong_fill() -> None:
     assert (first.code, first.severity) == ("wrong-fill", "error")
 
 
+# What the walk shows of each thing that the project was asked for, its lines joined.
+WALKED = (
+    # a short axis
+    "OR, AND, XOR of int32 [6, 40, 16] over any axis: shapes of the results, whose bits are numpy's dim 0 dim 1 dim 2",
+    "XOR [40, 16] [6, 16] [6, 40] [40] []",
+    "executed here from its PTX: tilefold's bits instructions bytes moved tl.reduce of a 3-D tile",
+    "K unrolled loads",
+    "tl.reduce of flat rows",
+    "int64 limit tilefold 3-D loads flat compile of limit 64x128x4",
+    "1024x2048x8",
+    "tilefold bench or-small-axis --against torch,compile",
+    # reductions and online algorithms
+    "max equal equal equal equal equal equal min equal equal equal equal equal equal cumsum",
+    "a state of (elements, count, pivot, sum, squares)",
+    "each held whole 1. ring_rows",
+    "rows of 4194304 elements, read again from the L2 1. clear",
+    "max -inf (float32) -128 (int8)",
+    "and -1 (int32) 255 (uint8)",
+    "error wrong-fill wrong_fill.py:",
+    "tilefold's own maximum of such rows, 64x1000 fp32: nothing found.",
+    "build/welford.html",
+    # kernels explained
+    "13 A transposed matrix confirmed 14 A sigmoid confirmed 15 A small product confirmed",
+    "if (p1) r1 = *(Held32*)(rd1);",
+    "Executed from its PTX, it copies 1000 floats.",
+    # skinny products
+    "of float64's, and so is tilefold.inductor.matmul",
+    "28 products of bf16 with ReLU",
+    "torch.compile, max-autotune 1",
+    "custom op, S chosen by Inductor 1",
+    "two kernels, a serial reducer 1",
+    "two kernels, a vector reducer 1",
+    "for exact shapes and for ranges of rows, and with mm=True for torch.mm itself",
+    "T tilefold eager compile custom op 1",
+    "leave these as CSV and plots",
+    # transposes and atomic sums
+    "bytes tilefold torch compile of limit 1 (int8)",
+    "256 of a row wasted-sectors",
+    "a tile, 64 x 64 none",
+    "triton: atomics, 1 result of 16777216 elements, rows contiguous, atomic add",
+    'fp32 tilefold "none" relaxed acquire release acq_rel torch',
+    'warning strong-atomic: an atomic of order "acq_rel"',
+)
+
+
 @pytest.mark.parametrize("width", ["80", "120"])
 def test_the_walk(width: str) -> None:
     """As in a terminal of that width, without the demo's checkpoint or with it."""
@@ -87,7 +133,9 @@ def test_the_walk(width: str) -> None:
     lines = shown.splitlines()
     assert [line for line in lines if len(line) > int(width)] == []
     headings = [line.split(" ", 1)[0] for line in lines if line.endswith("─") and line[0].isdigit()]
-    assert headings == ["1.", "2.", "3.", "4.", "5.", "6.", "7."]
+    assert headings == [f"{n}." for n in range(1, 13)]
+    one_line = " ".join(shown.split())
+    assert [part for part in WALKED if part not in one_line] == []
     for part in (
         "either = tilefold.Monoid(",
         "overflow",
@@ -146,6 +194,75 @@ def test_a_record_has_its_four_sections_and_stands_in_the_index(path: Path) -> N
     assert sections == ["Question", "Tried", "Result", "Decision"]
     index = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
     assert index.count(f"(experiments/{path.name})") >= 1
+
+
+# What a comment says of where numbers come from: a record, or one of these words.
+ORIGIN = re.compile(
+    r"docs/experiments/([\w-]+\.md)|\b(hardware|definitions?|not measured|no record)\b", re.IGNORECASE
+)
+UNKNOWN = {"not measured", "no record"}
+PLANNER = ROOT / "src" / "tilefold" / "planner"
+
+
+def comments_over(lines: list[str], node: ast.stmt) -> Iterator[str]:
+    """A constant's own comment, then those above it in its paragraph, the nearest one first."""
+    yield " ".join(line.partition("#")[2] for line in lines[node.lineno - 1 : node.end_lineno])
+    paragraph = itertools.takewhile(str.strip, reversed(lines[: node.lineno - 1]))
+    for is_comment, some in itertools.groupby(paragraph, lambda line: line.startswith("#")):
+        if is_comment:
+            yield " ".join(reversed(list(some)))
+
+
+def origins(text: str) -> dict[str, set[str]]:
+    """Of each constant of a module that has a number: the records and the words that say where it comes from."""
+    lines, found = text.splitlines(), {}
+    for node in ast.parse(text).body:
+        values = list(ast.walk(node)) if isinstance(node, (ast.Assign, ast.AnnAssign)) else []
+        if not any(isinstance(value, ast.Constant) and type(value.value) in (int, float) for value in values):
+            continue
+        target = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)  # type: ignore[attr-defined]  # an assignment
+        said = map(ORIGIN.findall, comments_over(lines, node))
+        found[target.strip("()")] = {(name or word.lower()) for name, word in next(filter(None, said), [])}
+    return found
+
+
+def test_origins_of_constants() -> None:
+    text = (
+        "# docs/experiments/a.md:\nA = 1  # of what\n# Of what:\nB, C = 2, (3, 4)\nD = 5  # docs/experiments/b.md\n\n"
+        "E = 6  # of what\nF = 7  # not measured\nG = 'text'\n# By definition\n# a word.\nH: int = 1 << 3\n"
+    )
+    assert origins(text) == {
+        "A": {"a.md"},
+        "B, C": {"a.md"},
+        "D": {"b.md"},
+        "E": set(),
+        "F": {"not measured"},
+        "H": {"definition"},
+    }
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PLANNER.rglob("*.py")), ids=lambda path: path.relative_to(PLANNER).as_posix()
+)
+def test_a_number_of_the_planner_names_its_experiment(path: Path) -> None:
+    """Or says that it is a limit of the hardware, a definition, or not measured."""
+    found = origins(path.read_text(encoding="utf-8"))
+    assert [name for name, said in found.items() if not said] == []
+    records = {one for said in found.values() for one in said if one.endswith(".md")}
+    assert records <= {record.name for record in RECORDS}
+
+
+def test_numbers_that_were_not_measured_are_listed() -> None:
+    unknown = {
+        f"{path.stem}.{name}"
+        for path in PLANNER.rglob("*.py")
+        for names, said in origins(path.read_text(encoding="utf-8")).items()
+        for name in names.split(", ")
+        if said & UNKNOWN
+    }
+    record = (ROOT / "docs" / "experiments" / "thresholds-not-measured.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+\.\w+)` \|", record, re.MULTILINE)
+    assert sorted(listed) == sorted(unknown)
 
 
 def test_commands_that_pages_name_exist() -> None:

@@ -15,6 +15,7 @@ import torch
 
 from plans import product_calls
 from tilefold.contract import tuned
+from tilefold.contract.choose import candidates, cheapest
 from tilefold.contract.costs import Costs, plan_us
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import canonical_product
@@ -153,6 +154,23 @@ def test_no_plan_is_slower_than_cublas_by_either_clock() -> None:
     assert tune_products.chosen(times) == cublas
 
 
+def test_the_table_has_a_plan_where_it_wins_by_more_than_five_percent() -> None:
+    """By what plans are chosen by: the time in a graph, and the cold one twice."""
+    best, model = (replace(BEST, splits=n) for n in (8, 16))
+    fast, near, slow = (tune_products.Final(*us) for us in ((2.0, 7.0), (2.2, 7.1), (2.0, 7.6)))
+    assert tune_products.kept(best, model, {best: fast, model: near}).strategy == tuned.MODEL
+    assert tune_products.kept(best, model, {best: fast, model: slow}) == best
+    assert tune_products.kept(best, best, {best: fast}).strategy == tuned.MODEL
+
+
+def test_the_model_is_what_the_planner_takes() -> None:
+    """Which takes cuBLAS where it is expected to be faster by a margin."""
+    for sizes in (SIZES, Sizes(1024, 256, 4096, 1, 2), Sizes(2048, 2048, 2048, 1, 2)):
+        found = candidates(sizes, ASKED, H200, Costs())
+        taken = tune_products.Search(sizes, ASKED, replace(H200, name="Other")).model
+        assert taken == cheapest(found).decisions
+
+
 def test_kernels_that_differ_in_numbers_alone_are_compiled_once() -> None:
     problems = [canonical_product(torch.empty(32, k), torch.empty(k, 32), []) for k in (16384, 8192)]
     ending = make_epilogue("relu", None, (), torch.float32, None)
@@ -201,8 +219,6 @@ def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     """Times as a chip of `TRUE` costs would give them."""
-    from tilefold.contract.choose import candidates
-
     shapes = []
     for side in (16, 64):
         for depth in (8192, 32768):

@@ -20,12 +20,13 @@ from tilefold.bench.cases import Case
 from tilefold.bench.settings import forget_plans, set_to, settings_of
 from tilefold.dispatch import plan_for
 from tilefold.errors import TilefoldError
+from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
 from tilefold.switch import ExplainedError, explaining
 
 
-def plan_of(suite: str, case: Case) -> Plan | None:
-    """The plan of the suite's call of tilefold; None where the call is refused."""
+def plan_of(suite: str, case: Case, device: Device | None = None) -> Plan | None:
+    """The plan of the suite's call of tilefold on a chip, by default an H200; None where the call is refused."""
     build = importlib.import_module(f"tilefold.bench.suites.{suite}").build_ours
     seeded = mock.Mock(**{"return_value.manual_seed.return_value": None})
     with mock.patch.object(torch, "Generator", seeded):  # nothing is drawn of tensors without data
@@ -35,7 +36,7 @@ def plan_of(suite: str, case: Case) -> Plan | None:
         with explaining():
             build(case, x)[0].call(x)
     except ExplainedError as found:
-        return plan_for(found.request, found.tensors)
+        return plan_for(found.request, found.tensors, device)
     except TilefoldError:
         return None
     return None

@@ -2,6 +2,7 @@
 
     PYTHONPATH=src python benchmarks/planner/fit.py --sample sample.jsonl \
         [--folds benchmarks/results/h200/folds.json] [--means benchmarks/planner/odd_shapes.json]
+    PYTHONPATH=src python benchmarks/planner/fit.py --sample benchmarks/planner/sample.jsonl --error  # as committed
 
 `--sample` is what `sample.py` wrote: several plans of each problem. `--folds` are results of `tilefold bench folds`, one
 plan a case, the rules'; `--means` are shapes of which only the mean over several folds was noted. Minimised is the mean
@@ -279,6 +280,14 @@ def slower(problems: Sequence[Timed], device: Device, constants: Constants) -> t
     return (geometric_mean(found) if found else 1.0), sorted(found)
 
 
+def within(problems: Sequence[Timed], device: Device, constants: Constants) -> tuple[float, float]:
+    """Within which factor of the measured times half of the plans are predicted, and nine tenths."""
+    model = Plans([plan for one in problems for plan in one.plans], device).times_us(constants)
+    logs = abs(np.log(model) - np.log([t for one in problems for t in one.times_us]))
+    half, most = np.exp(np.quantile(logs, (0.5, 0.9)))
+    return float(half), float(most)
+
+
 def report(label: str, problems: Sequence[Timed], device: Device, constants: Constants) -> None:
     """Print the error of the times, and the regret of the choice beside the rules'."""
     model = Plans([plan for one in problems for plan in one.plans], device).times_us(constants)
@@ -352,6 +361,9 @@ def main() -> None:
     parser.add_argument("--means", type=Path)
     parser.add_argument("--budget-s", type=float, default=600.0, help="what was found by then is taken")
     parser.add_argument("--only", help="names of constants, between commas: the others stay as they are")
+    parser.add_argument(
+        "--error", action="store_true", help="the error of the committed constants, and no fit"
+    )
     parser.add_argument("--out", type=Path, help="write the constants, for TILEFOLD_BENCH_CONSTANTS")
     given = parser.parse_args()
     end = time.monotonic() + given.budget_s
@@ -360,6 +372,13 @@ def main() -> None:
     problems += from_folds(given.folds, device) if given.folds else []
     problems += from_means(given.means, device) if given.means else []
     print(device)
+    if given.error:
+        print(
+            "half of the times within a factor of {:.3f}, nine tenths {:.3f}".format(
+                *within(problems, device, Constants())
+            )
+        )
+        return
     report("published, all", problems, device, PUBLISHED)
     report("as committed, all", problems, device, Constants())
     only = tuple(given.only.split(",")) if given.only else ()

@@ -166,10 +166,16 @@ def main() -> None:
         print({k: round(v, 1) for k, v in zip(instructions.FEATURES, one.work, strict=True) if v})
     text = '"""Coefficients of `instructions`. Written by benchmarks/planner/fit_instructions.py."""\n\n'
     text += written(
-        "INSTRUCTIONS", "Instructions of a warp, by what it does.", instructions.FEATURES, per_warp
+        "INSTRUCTIONS",
+        "Instructions of a warp, by what it does (docs/experiments/planner-model.md).",
+        instructions.FEATURES,
+        per_warp,
     )
     text += written(
-        "REGISTERS", "Registers of a thread, by what it holds.", instructions.REGISTERS, per_thread
+        "REGISTERS",
+        "Registers of a thread, by what it holds (docs/experiments/planner-model.md).",
+        instructions.REGISTERS,
+        per_thread,
     )
     if given.out:
         given.out.write_text(text)

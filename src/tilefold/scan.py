@@ -27,6 +27,7 @@ from tilefold.validate import (
     check_inputs,
     check_out,
     is_abstract,
+    overlap,
     plain,
 )
 
@@ -65,7 +66,9 @@ def scan(
             A state is what was combined, in the order that the plan has: where one value has several forms, as sums about
             a pivot have (WELFORD, DESCRIBE), fields may differ between backends, and what they project to does not.
         dtype: the dtype of computed results, instead of the inputs' own.
-        out: tensor(s) to write the prefixes into, of the inputs' shape and the results' dtypes.
+        out: tensor(s) to write the prefixes into, of the inputs' shape and the results' dtypes. Each may be an input,
+            exactly: the same memory in the same strides. The prefixes are then made in memory of their own and copied, since
+            a thread of a GPU may read an element later than another thread would write its place.
         guarantee: as in `reduce`. "run_to_run": the order of combination is fixed by shapes and layout, however many programs
             share a row. "batch_invariant": besides, a row's bits do not depend on how many rows there are.
 
@@ -153,7 +156,7 @@ def scan_tensors(
     before = [] if init is None else initial_state(init, monoid, program, rows, tensors[0], call)
     if monoid.algebra.identity is None and not before:
         _need_identity(monoid, shape, whole[axis], exclusive, return_state, call)
-    targets = check_out(out, program.outputs, shape, tensors, call)
+    targets = check_out(out, program.outputs, shape, tensors, call, in_place=True)
     check_apart(targets, init or (), "init", call)
     check_not_recorded(call, tensors[0].is_cuda)
     request = Scan(program, axis, exclusive, reverse, len(before), return_state, guarantee, whole, call=call)
@@ -163,9 +166,7 @@ def scan_tensors(
     elif 0 in whole:
         made = _of_nothing(request, before, tensors[0].device)
     else:
-        into = (
-            None if targets is None or return_state else [t.view(whole) if not shape else t for t in targets]
-        )
+        into = _written_at_once(targets, tensors, whole) if not return_state else None
         made = _run(
             request,
             [t.expand(shape).reshape(whole) if not shape else t.expand(shape) for t in tensors],
@@ -175,6 +176,15 @@ def scan_tensors(
             key,
         )
     return _as_asked(made, targets, shape, monoid, len(program.outputs))
+
+
+def _written_at_once(
+    targets: Sequence[Tensor] | None, tensors: Sequence[Tensor], whole: Sequence[int]
+) -> list[Tensor] | None:
+    """The targets of at least one dim, where no input has their memory; others are copied to from the finished results."""
+    if targets is None or any(overlap(target, t) for target in targets for t in tensors):
+        return None
+    return [t.view(whole) if not t.ndim else t for t in targets]
 
 
 def _run(

@@ -241,7 +241,7 @@ def check_out(
         )
     for target, dtype in zip(targets, dtypes, strict=True):
         _check_target(target, dtype, shape, tensors, call, in_place)
-    if any(_overlap(a, b) for a, b in itertools.combinations(targets, 2)):
+    if any(overlap(a, b) for a, b in itertools.combinations(targets, 2)):
         raise ShapeError(
             f"{call}: the tensors of `out` must not overlap, got memory of both; use a fresh tensor for each"
         )
@@ -255,7 +255,7 @@ def check_apart(targets: Sequence[torch.Tensor] | None, others: Sequence[Any], n
         ShapeError: it does.
     """
     tensors = [t for t in others if isinstance(t, torch.Tensor)]
-    if any(_overlap(target, t) for target in targets or () for t in tensors):
+    if any(overlap(target, t) for target in targets or () for t in tensors):
         raise ShapeError(f"{call}: `out` must not overlap `{name}`, got memory of both; use a fresh tensor")
 
 
@@ -300,14 +300,14 @@ def _check_target(
             f"{call}: `out` must not overlap itself (more than one element refers to a single memory location), got strides "
             f"{list(target.stride())}; use a fresh tensor"
         )
-    if any(_overlap(target, t) and not (in_place and _is_exactly(target, t)) for t in tensors):
+    if any(overlap(target, t) and not (in_place and _is_exactly(target, t)) for t in tensors):
         but = " other than exactly" if in_place else ""
         raise ShapeError(
             f"{call}: `out` must not overlap an input{but}, got memory of one; use a fresh tensor"
         )
 
 
-def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether the bytes from first to last element meet. Neighbours in one buffer do not; interleaved ones count as if."""
     if a.numel() == 0 or b.numel() == 0 or _has_no_data(a) or _has_no_data(b):
         return False

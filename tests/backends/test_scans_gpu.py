@@ -116,6 +116,15 @@ def test_ten_times_more_programs_than_fit(shape: tuple[int, int], dim: int) -> N
     torch.cuda.empty_cache()
 
 
+@pytest.mark.parametrize(("shape", "dim"), [((300, 1000), 1), ((1000, 300), 0), ((2, 1 << 20), 1)], ids=str)
+@pytest.mark.parametrize("flags", [{}, {"reverse": True}, {"exclusive": True}], ids=str)
+def test_in_place(shape: tuple[int, int], dim: int, flags: dict[str, bool]) -> None:
+    x = torch.randint(-2, 3, shape, device="cuda")
+    want = tilefold.scan(x, monoids.SUM, dim, **flags)
+    assert tilefold.scan(x, monoids.SUM, dim, out=x, **flags) is x
+    assert torch.equal(x, want)
+
+
 @pytest.mark.parametrize("length", [100, 9000, 300_001])
 def test_a_rows_bits_are_its_own(length: int) -> None:
     x = torch.randn(512, length, device="cuda")

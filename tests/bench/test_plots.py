@@ -194,6 +194,7 @@ def test_every_variant_has_a_name_that_says_what_it_is() -> None:
             )
     assert name_of("ours, rules") == "tilefold, rules"
     assert name_of("torch") == "torch eager"
+    assert name_of("cublaslt") == "cuBLASLt"
 
 
 def test_colours_tell_variants_apart() -> None:

@@ -14,7 +14,7 @@ from tilefold.contract.choose import _chosen, choose_product
 from tilefold.contract.costs import Costs
 from tilefold.contract.operands import Contraction, canonical_product
 from tilefold.contract.plan import Candidate, Finish, Tile
-from tilefold.contract.tuned import NOTHING, Entry, read_table, record_of, table_name, table_of
+from tilefold.contract.tuned import MODEL, NOTHING, Entry, read_table, record_of, table_name, table_of
 from tilefold.planner.device import H200, Device
 
 CHIP = Device("Chip of Tests", 132, 90, 4000.0)
@@ -136,9 +136,26 @@ def test_what_cublas_finishes_itself_was_timed_apart() -> None:
     assert choose_product(problem(1024, 1024, 1024), CHIP, cublas=False).finish != Finish(32, 1, 1)
 
 
+def test_an_entry_may_leave_the_choice_to_the_model(tmp_path: Path) -> None:
+    """For its sizes, and for sizes to which it is the nearest: no plan of a farther one is taken there."""
+    left = Entry("bfloat16", "ieee", (16, 16, 8192 + 640, 1), True, Candidate(MODEL, time_us=1.5))
+    near = problem(16, 8192 + 768, 16)
+    assert "as measured" in choose_product(near, CHIP).reason
+    (tmp_path / f"{table_name(CHIP.name)}.json").write_text(
+        document(entries=[record_of(e) for e in (*ENTRIES, left)])
+    )
+    for cache in (table_of, _chosen):
+        cache.cache_clear()
+    for one in (near, problem(16, 8192 + 640, 16)):
+        assert "about" in choose_product(one, CHIP).reason
+        assert choose_product(one, CHIP).tile == choose_product(one, replace(CHIP, name="Other")).tile
+    assert "measured 1.5 us" in choose_product(problem(16, 8192, 16), CHIP).reason
+
+
 def test_an_entry_is_read_as_it_was_written() -> None:
-    table = read_table(document(), CHIP.name)
-    assert table.entries == tuple(ENTRIES)
+    left = Entry("bfloat16", "ieee", (48, 48, 8192, 1), True, Candidate(MODEL, time_us=2.5))
+    table = read_table(document(entries=[record_of(e) for e in (*ENTRIES, left)]), CHIP.name)
+    assert table.entries == (*ENTRIES, left)
     assert table.costs == Costs(launch_us=1.25)
 
 

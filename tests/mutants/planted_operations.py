@@ -142,6 +142,13 @@ OPERATIONS = (
         "and not in_place",
         ("tests/test_mapped.py::test_a_refused_call_leaves_its_input",),
     ),
+    Mutant(
+        "a scan's kernels write into the input that they read",
+        "scan.py",
+        "if targets is None or any(overlap(target, t) for target in targets for t in tensors):",
+        "if targets is None:",
+        ("tests/test_scan.py::test_in_place_is_by_memory_of_its_own",),
+    ),
     # ------------------------------------------------------------------------------------------------ segments, atomics
     Mutant(
         "the last piece of a segment that crosses chunks is lost",

@@ -137,6 +137,15 @@ def test_a_sample_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert [entry["seed"] for entry in fit.entries_of(path)] == [3]
 
 
+def test_the_error_of_the_model_is_the_one_on_record() -> None:
+    path = ROOT / "benchmarks" / "planner" / "sample.jsonl"
+    device = fit.device_of([path])
+    half, most = fit.within(fit.from_sample(path, device), device, Constants())
+    record = (ROOT / "docs" / "experiments" / "planner-model.md").read_text(encoding="utf-8")
+    said = f"half of the times within {100 * (half - 1):.1f} %, nine tenths within {100 * (most - 1):.0f} %"
+    assert said in " ".join(record.split())
+
+
 def test_plans_that_were_not_compiled_are_told_of() -> None:
     futures: list[Any] = [Future() for _ in range(4)]
     for future, outcome in zip(futures, ("", "PTXASError"), strict=False):

@@ -23,7 +23,7 @@ from tilefold.errors import (
     ShapeError,
 )
 
-BUFFER = torch.ones(2, 3)
+BUFFER, LONGER = torch.ones(2, 3), torch.ones(4, 3)
 
 
 def scan(*arguments: Any, **options: Any) -> Callable[[], object]:
@@ -41,7 +41,19 @@ CASES = [
     Case("scan of all dims", scan(X, monoids.SUM, None), KindError, r"`dim` must be one int, got None; flatten"),
     Case("scan of a far dim", scan(X, monoids.SUM, 2), DimError, r"scan: `dim` must be in \[-2, 1\].*got 2"),
     Case("scan with grad", scan(X.clone().requires_grad_(), monoids.SUM, 0), GradientError, r"must not require grad"),
-    Case("scan into an input", lambda: tf.scan(X, monoids.SUM, 0, out=X), ShapeError, r"not overlap an input.*; use"),
+    Case(
+        "scan into a part of an input", lambda: tf.scan(LONGER[:2], monoids.SUM, 0, out=LONGER[1:3]), ShapeError,
+        r"scan: `out` must not overlap an input other than exactly, got memory of one; use",
+    ),
+    Case(
+        "scan into an input with its dims turned", lambda: tf.cumsum(LONGER[:3], 0, out=LONGER[:3].t()), ShapeError,
+        r"cumsum: `out` must not overlap an input other than exactly",
+    ),
+    Case(
+        "scan into two inputs, of one in part", lambda: tf.scan(
+            (X.clone(), LONGER[:2]), monoids.AFFINE, 0, out=(torch.empty(2, 3), LONGER[1:3])
+        ), ShapeError, r"not overlap an input other than exactly",
+    ),
     Case("scan by torch", by_torch, BackendError, r'torch\'s own scan must be known.*got \(.*\) over dim 1.*; use "cpu"'),
     Case(
         "scan of nothing known", scan(X, monoids.FIRST, 1, exclusive=True), EmptyError,

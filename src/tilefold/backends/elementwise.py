@@ -31,7 +31,7 @@ Function = Callable[..., Any]
 Workspace = dict[Any, list[Tensor]]
 
 _WIDEST = {bool: torch.bool, int: torch.int64, float: torch.float64}
-_SERIAL = 1 << 14  # elements that torch never shares out among threads
+_SERIAL = 1 << 14  # elements that torch, by its definition, never shares out among threads
 _VECTOR = 64  # elements: a multiple of every vector length torch is built for, unrolling included
 
 

@@ -23,9 +23,10 @@ from tilefold.planner.plan import Plan
 from tilefold.planner.stages.cpu import Tiles, in_parts
 from tilefold.problem import Problem
 
-SMALL = 1 << 12  # elements of one tile, below which the way to it costs more than its operations
+# Elements of one tile, below which the way to it costs more than its operations (not measured).
+SMALL = 1 << 12
 _AS_THEY_ARE = (torch.float32, torch.float64, torch.int64)  # read and folded in the dtype that they have
-LEVEL = 64  # results side by side that are enough for torch to run along
+LEVEL = 64  # results side by side that are enough for torch to run along (not measured)
 Tensor = torch.Tensor
 State = list[Tensor]
 

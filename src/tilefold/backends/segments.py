@@ -20,6 +20,7 @@ from tilefold.algebra.program import Program
 from tilefold.backends import reference
 from tilefold.caching import kept_outside_modes
 
+# Not measured:
 TOGETHER = 1 << 20  # elements that are gathered at a time
 APART = 1 << 15  # elements of a piece that is folded where it lies
 Tensor = torch.Tensor

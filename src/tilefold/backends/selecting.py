@@ -6,7 +6,7 @@ import torch
 
 Tensor = torch.Tensor
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-FIRST_LOOK = 512  # elements of a row that are looked at first for equal ones
+FIRST_LOOK = 512  # elements of a row that are looked at first for equal ones (not measured)
 _WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64}
 
 

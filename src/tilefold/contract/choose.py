@@ -156,10 +156,15 @@ CUBLAS_GAIN = 1.1
 @kept_outside_modes(4096)
 def _chosen(sizes: Sizes, asked: Asked, device: Device) -> Candidate:
     plans = candidates(sizes, asked, device, costs_of(device))
-    best = min(plans, key=lambda p: p.time_us * (CUBLAS_GAIN if p.strategy == "cublas" else 1.0))
+    best = cheapest(plans)
     if device != NOMINAL:
         best = tuned_plan(sizes, asked, device, best) or best
     return replace(best, reason=_reason(best, plans, sizes))
+
+
+def cheapest(plans: Sequence[Candidate]) -> Candidate:
+    """What the cost model takes of these."""
+    return min(plans, key=lambda p: p.time_us * (CUBLAS_GAIN if p.strategy == "cublas" else 1.0))
 
 
 def _reason(best: Candidate, plans: list[Candidate], sizes: Sizes) -> str:

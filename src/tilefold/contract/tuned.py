@@ -5,6 +5,9 @@
                   "strategy": "split", "tile": [16, 16, 128, 2, 4], "splits": 64, "finish": [32, 64, 4],
                   "chained": false, "reserved_bytes": 0, "time_us": 2.9}]}
 
+Where the cost model's choice took at most 5 % longer than the fastest plan, an entry has the strategy "model", the fastest
+time and no plan: the model chooses there, and for sizes near it.
+
 A table that is missing or of another schema is no table. Entries hold no code, only numbers, which are checked when read.
 """
 
@@ -29,12 +32,13 @@ SCHEMA = 1
 FOLDER = Path(__file__).parent / "tables"
 MOST_RESERVED = 227 * 1024  # that a program of any chip may ask for
 _HALVES = {"float16", "bfloat16"}
+MODEL = "model"  # the strategy of an entry that leaves the choice to the cost model
 NEAR = 1.0  # the most that sizes may differ for an entry to serve: a sum of |log2| over M, N, K and batches
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The fastest plan of one product that a search timed."""
+    """The fastest plan of one product that a search timed; the strategy "model" where the cost model's is as good."""
 
     dtype: str
     precision: str
@@ -61,7 +65,8 @@ def costs_of(device: Device) -> Costs:
 
 
 def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: Candidate) -> Candidate | None:
-    """The plan of the entry for these sizes, or of the nearest one, fitted to them and to the chip; None where none is near.
+    """The plan of the entry for these sizes, or of the nearest one, fitted to them and to the chip; None where none is near,
+    or where the nearest leaves the choice to the cost model.
 
     A nearest entry's strategy must be the cost model's (`model`): where these differ, a boundary lies between the two sizes.
     Nor may an SM have more programs than where the entry was measured.
@@ -78,7 +83,7 @@ def tuned_plan(sizes: Sizes, asked: Asked, device: Device, model: Candidate) -> 
         return _distance(entry.sizes, wanted), not _same_race(entry, asked), entry.dtype != own
 
     nearest = min(usable, key=apart, default=None)
-    if nearest is None or _distance(nearest.sizes, wanted) > NEAR:
+    if nearest is None or nearest.plan.strategy == MODEL or _distance(nearest.sizes, wanted) > NEAR:
         return None
     if nearest.sizes == wanted and table.sms in (None, device.sms):
         return replace(nearest.plan, reason="measured")
@@ -169,6 +174,14 @@ def read_table(text: str, chip: str) -> Table:
 def entry_of(record: dict[str, Any]) -> Entry:
     """An entry from what the JSON holds."""
     rows, columns, depth, batches = _numbers(record["sizes"], 4)
+    product = (
+        str(record["dtype"]),
+        str(record["precision"]),
+        (rows, columns, depth, batches),
+        bool(record["epilogue"]),
+    )
+    if record["strategy"] == MODEL:
+        return Entry(*product, Candidate(MODEL, time_us=float(record["time_us"])))
     tile = Tile(*_numbers(record["tile"], 5)) if record["tile"] else None
     finish = Finish(*_numbers(record["finish"], 3)) if record["finish"] else None
     assert record["strategy"] in ("cublas", "whole", "split"), record
@@ -186,10 +199,7 @@ def entry_of(record: dict[str, Any]) -> Entry:
         packed=(bool(packed[0]), bool(packed[1])),
         time_us=float(record["time_us"]),
     )
-    precision = str(record["precision"])
-    return Entry(
-        str(record["dtype"]), precision, (rows, columns, depth, batches), bool(record["epilogue"]), plan
-    )
+    return Entry(*product, plan)
 
 
 def _numbers(values: Any, length: int) -> tuple[int, ...]:
@@ -201,21 +211,29 @@ def _numbers(values: Any, length: int) -> tuple[int, ...]:
 def record_of(entry: Entry) -> dict[str, Any]:
     """An entry as the JSON holds it."""
     tile, finish = entry.plan.tile, entry.plan.finish
-    return {
+    product = {
         "dtype": entry.dtype,
         "precision": entry.precision,
         "sizes": list(entry.sizes),
         "epilogue": entry.epilogue,
         "strategy": entry.plan.strategy,
-        "tile": None
-        if tile is None
-        else [tile.block_m, tile.block_n, tile.block_k, tile.num_warps, tile.num_stages],
-        "splits": entry.plan.splits,
-        "finish": None if finish is None else [finish.block, finish.lanes, finish.num_warps],
-        "chained": entry.plan.chained,
-        "reserved_bytes": entry.plan.reserved_bytes,
-        "time_us": round(entry.plan.time_us, 3),
-    } | ({"packed": list(entry.plan.packed)} if any(entry.plan.packed) else {})
+    }
+    if entry.plan.strategy == MODEL:
+        return product | {"time_us": round(entry.plan.time_us, 3)}
+    return (
+        product
+        | {
+            "tile": None
+            if tile is None
+            else [tile.block_m, tile.block_n, tile.block_k, tile.num_warps, tile.num_stages],
+            "splits": entry.plan.splits,
+            "finish": None if finish is None else [finish.block, finish.lanes, finish.num_warps],
+            "chained": entry.plan.chained,
+            "reserved_bytes": entry.plan.reserved_bytes,
+            "time_us": round(entry.plan.time_us, 3),
+        }
+        | ({"packed": list(entry.plan.packed)} if any(entry.plan.packed) else {})
+    )
 
 
 def write_document(path: Path, document: dict[str, Any]) -> None:

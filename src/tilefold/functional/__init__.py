@@ -15,7 +15,9 @@ Each function is one `fold_tensors` with a monoid made beforehand; which backend
               do: a view with the negative bit set has no memory of its own values, and a fold that torch itself runs
               (on a CPU; `last_plan` says so) may take temporary copies there.
     out       Is written from the finished result. It must have the result's dtype, shape and device, and overlap neither
-              an input nor itself nor another `out`; it may stand beside the input in one buffer.
+              an input nor itself nor another `out`; it may stand beside the input in one buffer. Softmax, norms and scans
+              take an input itself, exactly: the same memory in the same strides. Scans then make the result in memory of
+              its own and copy it.
     bits      The same from run to run ("run_to_run"); docs/guarantees.md says what they depend on, and has the error bounds.
     errors    Those of `tilefold.errors`, which are of torch's kinds as well. Everywhere: DimError, RepeatedDimError and
               KindError for `dim`; KindError for a `keepdim` that is no bool; DtypeError, ShapeError and DeviceError for

@@ -19,41 +19,42 @@ from tilefold.planner.stages.rows import Blocks
 from tilefold.planner.view import EVICT_FIRST_BELOW, WARP, View, alone, power_above, power_below, view_of
 from tilefold.problem import Problem
 
+# docs/experiments/maps-blocks.md:
 ELEMENTS = 80  # of a block that a thread holds, at most, in as many registers: with what is computed of them for the fold
 SOME_ELEMENTS = 40  # of each input, where extra tensors' elements stand beside them in a cluster
 OTHER_REGISTERS = 16  # of a thread, beside its elements
 MANY_REGISTERS = 128  # that the compiler takes for more elements than these
 MANY_ELEMENTS, ALIGNED_ELEMENTS = 64, 56  # the second where rows begin between two vectors
-SEVERAL_WARPS = {
-    4: 64,
-    2: 128,
-}  # of a row of several inputs, by their bytes: with more, lanes that fold their own were faster
+# Warps of a row of several inputs, by their bytes: with more, lanes that fold their own were faster.
+SEVERAL_WARPS = {4: 64, 2: 128}
 LANES_TILE = 8192  # elements of a program of a cluster whose lanes fold their own
 FEW_ELEMENTS = 32  # of a row that one program holds: more of them take longer than they save
-REGISTERS, THREADS = 65536, 2048  # of an SM
 HELD_BYTES = 72 << 10  # of elements, by an SM's programs together: with fewer, memory waits
 FULL_SPEED = 27  # instructions an element of 2 bytes, read and written, in the time that memory takes
-LANES = tuple(1 << n for n in range(10))  # threads that hold a row
 SHARED_LANES = 128  # at least, of each program that shares one; twice as many beside extra tensors
 COLUMN_BYTES = {2: 64, 4: 128}  # of neighbouring columns, by their elements' bytes
 COLUMN_WARPS = 4
 COLUMN_WORDS = 64  # of elements that a thread holds of columns
-# Of 16 bits, two a thread: a warp has a line of each of its rows and exchanges nothing, or half a line of two; and the times
-# of a place.
+COLUMN_PROGRAMS = {2: 4, 4: 16}  # of a cluster at most: with more of narrow ones, two reads are faster
+
+# Limits of the hardware; lanes are powers of two by definition.
+REGISTERS, THREADS = 65536, 2048  # of an SM
+LANES = tuple(1 << n for n in range(10))  # threads that hold a row
+
+# Columns of 16 bits, two a thread (docs/experiments/columns-two-a-thread.md): a warp has a line of each of its rows and
+# exchanges nothing, or half a line of two; and the times of a place.
 NARROW_COLUMNS = {64: 1.0, 32: 1.03}
 NARROW_TILES = 32  # elements of each of its columns that a thread holds
 NARROW_PROGRAMS = {4: 8, 8: 16}  # of a cluster, by their warps: small programs where few share a column
 NARROW_REGISTERS = 80  # of a thread of three programs of 8 warps
 NARROW_LENGTH = 128  # of a column at least
+NARROW_FIELDS = 2  # of a state: with more there are not enough registers
+
 # Short columns are a thread's alone, or shared by as few threads as have no more elements than this each; a thread has more
 # neighbours of them until an SM has enough bytes on their way (docs/experiments/maps-short-rows.md).
 SHORT_LANES, SHORT_EACH, SHORT_MOST, SHORT_BYTES = 4, 48, 64, 36
-SHORT_LENGTHS = {
-    2: 64,
-    4: 48,
-}  # of a column at most, by their elements' bytes; the second where rows are of odd width
-NARROW_FIELDS = 2  # of a state: with more there are not enough registers
-COLUMN_PROGRAMS = {2: 4, 4: 16}  # of a cluster at most: with more of narrow ones, two reads are faster
+# Of a column at most, by their elements' bytes; the second where rows are of odd width (docs/experiments/maps-groups.md).
+SHORT_LENGTHS = {2: 64, 4: 48}
 
 
 def blocks_stage(

@@ -16,13 +16,16 @@ from tilefold.planner.settled import first_stage, settled, state_words, whole_sp
 from tilefold.planner.view import SMALL_AXIS, WARP, View, power_above, power_below
 from tilefold.problem import Problem
 
+# Not measured: how far the search goes.
 MOST = 150  # candidates of one problem
 THREAD_LOADS = 16  # vectors of a thread in a tile, at most
-COPIED_TILES = 6  # of a result at least, where tiles come through shared memory, three at a time
 TILE = 65536  # elements of the largest tile
 HELD_WORDS = 80  # 32-bit words of elements and states that a thread holds, at most
-SM_REGISTERS = 65536
 SM_WARPS = (16, 8, 32)  # warps of one SM where a fold of few results is split; the first one stands for all
+
+# Of a result at least, where tiles come through shared memory, three at a time (docs/experiments/walks-of-results.md).
+COPIED_TILES = 6
+SM_REGISTERS = 65536  # a limit of the hardware
 
 
 @dataclass(frozen=True)

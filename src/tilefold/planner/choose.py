@@ -34,7 +34,7 @@ from tilefold.problem import Problem, canonical
 
 PLANNERS = ("rules", "model")
 DEFAULT = "model"  # docs/experiments/planner-model.md
-BEST_FORMS = 2  # of which tiles are weighed
+BEST_FORMS = 2  # of which tiles are weighed (not measured: how far the search goes)
 
 
 def plan_tensors(

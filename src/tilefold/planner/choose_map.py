@@ -26,7 +26,7 @@ from tilefold.planner.stripes import stripes_stage
 from tilefold.problem import Problem, in_results_order, inputs_apart
 
 # Bytes of inputs that do not lie in the results' order, and of results, from which on the inputs are copied first: where rows
-# are neighbours in the results, and where they are not.
+# are neighbours in the results, and where they are not (docs/experiments/inputs-copied.md).
 COPIED_ROWS, COPIED = 4 << 20, 12 << 20
 
 KERNELS: dict[type, str] = {

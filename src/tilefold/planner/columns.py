@@ -18,7 +18,7 @@ from tilefold.planner.view import (
     power_below,
 )
 
-NARROW_COLUMNS = 8  # vectors: 128 bytes of neighbouring results, an L2 line
+NARROW_COLUMNS = 8  # vectors: 128 bytes of neighbouring results, an L2 line by definition
 GROUP_LANES = 4  # down the columns of a group (docs/experiments/folds-drawn.md)
 
 

@@ -46,13 +46,13 @@ from tilefold.planner.walk import Walk, pieces_of, walk_of
 
 @dataclass(frozen=True)
 class Constants:
-    """A chip in the numbers that the choice turns on; the defaults are an H200's.
+    """A chip in the numbers that the choice turns on; the defaults are an H200's, but for `pieces_per_us`.
 
     All but `clock_mhz`, `issue_per_clock` and the doubts are fitted (benchmarks/planner/fit.py) to H200 times of 3,056 plans
-    of 185 drawn problems (benchmarks/planner/sample.py) and of the committed `folds` suite's 354 plans: half of the times are
-    met within 7.5 %, nine tenths within 26 % (docs/experiments/planner-model.md). In brackets stands what a constant began
-    with, and from where. A fit makes some of them stand for what the model leaves out: `memory_gb_per_s` is more than the
-    chip has, and other constants make up for it.
+    of 185 drawn problems (benchmarks/planner/sample.py) and of the committed `folds` suite's 354 plans;
+    docs/experiments/planner-model.md has the error. `pieces_per_us` was fitted to six problems timed on an H100 and to
+    these plans. In brackets stands what a constant began with, and from where. A fit makes some of them stand for what the
+    model leaves out: `memory_gb_per_s` is more than the chip has, and other constants make up for it.
     """
 
     # Launches as `do_bench` sees them, docs/measured.md: empty ones take 4.0 us, two 5.5, two of which one begins early 4.3.
@@ -81,7 +81,7 @@ class Constants:
     # What of sectors asked for again comes from the L2 again, not from an SM's own cache (0.1).
     refetched: float = 0.1314
     # Pieces of lines that the L2 is asked for, beyond the least, where rows begin between two vectors: so many a microsecond,
-    # after all bytes (docs/experiments/straddling-rows.md).
+    # after all bytes; by an H100's times of such rows (docs/experiments/straddling-rows.md).
     pieces_per_us: float = 70e3
     # How sharply the longest of a wave's needs covers the others: the norm's power (4).
     overlap: float = 2.348
@@ -131,13 +131,14 @@ class Cost:
     limiter: str
 
 
-# Limits of an SM, the same for compute capability 8.0, 9.0 and 10.0 (CUDA C++ Programming Guide).
+# Limits of the hardware, an SM's, the same for compute capability 8.0, 9.0 and 10.0 (CUDA C++ Programming Guide).
 SM_WARPS, SM_PROGRAMS, SM_REGISTERS, SYSTEM_BYTES = 64, 32, 65536, 1024
 MOST_REGISTERS = 255.0  # of a thread
+SECTORS_A_CLOCK = LINE // SECTOR  # that an SM's cache delivers
+
 # Times the registers expected of a row absorbed as one block that begins between two vectors: 153 for 100, 149 for 99, 79 for
 # 59 and 80 for 62 as compiled for sm_90 (var, logsumexp; docs/experiments/planner-model.md).
 MASKED_BLOCK = 1.4
-SECTORS_A_CLOCK = LINE // SECTOR  # that an SM's cache delivers
 _SPACE = tuple(fitted.REGISTERS.get(name, 0.0) for name in REGISTERS)
 
 
@@ -417,7 +418,7 @@ def _alone_us(one: Counts, constants: Constants) -> float:
 
 
 NEEDS = ("memory", "L2", "L2", "loads", "issue", "programs")
-OF_CHIP = 2  # of these needs are the chip's, the others each SM's own
+OF_CHIP = 2  # of these needs are the chip's by definition, the others each SM's own
 
 
 def _needs_us(one: Counts, device: Device, constants: Constants) -> tuple[float, ...]:

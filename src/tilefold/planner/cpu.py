@@ -31,6 +31,7 @@ from tilefold.planner.stages.cpu import FEW, Geometry, Meeting, Tiles, in_parts
 from tilefold.planner.view import power_above, power_below
 from tilefold.problem import Dim, Problem, canonical
 
+# No record of other sizes: docs/experiments/cpu-folds.md has the times with these.
 # Elements of a thread's share. Few threads take several of them at once: tiles that the L3 holds, and fewer operations.
 LANES = 1 << 15
 BLOCK = 1 << 16  # of a block that is absorbed at once: fewer operations on each than on lanes

@@ -16,10 +16,10 @@ from tilefold.planner.stages.cpu import CpuTile
 
 # Operations take a few us each beside their elements, and a tile's states are to stay in a core's L2: between 2,000 and
 # 16,000 lanes a scan took least time with these. They are no power of two: lanes side by side would share cache lines.
-MOST_STEPS = 16
-MANY_LANES = 8000
-FEW_ELEMENTS = 16384  # up to here no other thread is woken
-MOST_THREADS = 4  # more would wait for Python
+MOST_STEPS = 16  # no record of others
+MANY_LANES = 8000  # docs/experiments/cpu-folds.md
+FEW_ELEMENTS = 16384  # up to here no other thread is woken (not measured)
+MOST_THREADS = 4  # more would wait for Python (docs/experiments/cpu-folds.md)
 
 
 def cpu_scan(length: int, rows: int, guarantee: str, threads: int = 1) -> Plan:

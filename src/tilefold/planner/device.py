@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tilefold.caching import kept_outside_modes
 
-PORTABLE = 8  # programs of a cluster that every chip with clusters starts
+PORTABLE = 8  # programs of a cluster that every chip with clusters starts: a limit of the hardware
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,12 @@ class Device:
         return self.capability >= 90
 
 
+# NVIDIA's data sheets: limits of the hardware.
 H200 = Device("NVIDIA H200", 132, 90, 4800.0, 228 * 1024, 16)
 H100 = Device("NVIDIA H100 80GB HBM3", 132, 90, 3350.0, 228 * 1024, 16)  # the SXM module
-# Programs run one after the other there, and none may wait for a later one.
+# By definition programs run one after the other there, and none may wait for a later one.
 INTERPRETED = replace(H200, cluster=1)
-NOMINAL = Device("nominal", 128, 80)  # "batch_invariant" plans for this one everywhere
+NOMINAL = Device("nominal", 128, 80)  # a definition: "batch_invariant" plans for this one everywhere
 
 
 @kept_outside_modes(64)

@@ -12,7 +12,7 @@ from tilefold.planner.apart import states_count, states_problem
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, Stage, names
 from tilefold.problem import Dim, Problem
 
-NARROW = 2**31 - 1  # the greatest offset, size or number of programs that 32 bits hold
+NARROW = 2**31 - 1  # by definition the greatest offset, size or number of programs that 32 bits hold
 
 
 def fold_plan(

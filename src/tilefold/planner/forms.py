@@ -14,9 +14,12 @@ from tilefold.planner.plan import Apart
 from tilefold.planner.view import VECTOR_BYTES, power_above, view_of
 from tilefold.problem import Problem
 
+# docs/experiments/kept-apart.md:
 INPUT_BYTES = 4  # of input for each byte of states, at least: they are written and read once more
-MOST_DIMS = 3  # reduced dims of which every choice is weighed
 WIDE_ROW = 2048  # bytes of columns side by side: as many as several warps read at once
+
+# Not measured: how far the search goes.
+MOST_DIMS = 3  # reduced dims of which every choice is weighed
 FEW_ROWS = 128  # side by side in results: programs of several short rows hold so many
 LEAST_ROWS = 8  # of rows taken together
 

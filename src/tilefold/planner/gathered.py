@@ -18,15 +18,17 @@ from tilefold.planner.stages.gathered import are_one_run, groups_of
 from tilefold.planner.view import VECTOR_BYTES, WARP, View, power_above
 from tilefold.problem import Dim, Problem
 
+# docs/experiments/gathered-rows.md:
 ITEMSIZES = (2, 4)  # of elements that shared memory hands out one by one
 GATHERED = (3, 128)  # elements of a result
 WIDE_ROW = 128  # bytes: of longer results fewer warps hold enough
 GROUP_BYTES = 64  # of results side by side: columns read two sectors of them at once
-NARROW_GROUP = 16  # bytes: a warp's vectors of such groups lie in 32 lines (docs/experiments/folds-drawn.md)
 PROGRAM_BYTES = (2560, 32768)  # of elements that a program reads, at least and at most
 MOST_TURNS = 4  # of the banks in which a warp takes its elements
-GAP_BYTES = 32  # between rows: less than a sector is read with them anyway
 LIGHT_ROW = 16  # words: sums and extremes of such rows on are as fast by vectors from anywhere
+
+NARROW_GROUP = 16  # bytes: a warp's vectors of such groups lie in 32 lines (docs/experiments/folds-drawn.md)
+GAP_BYTES = 32  # between rows: less than a sector, by definition, is read with them anyway
 
 
 def are_turned(outputs: Sequence[Dim]) -> bool:

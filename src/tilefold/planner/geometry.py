@@ -11,6 +11,7 @@ from tilefold.problem import Problem, merged
 
 Steps = tuple[int, ...]
 
+# Limits of the hardware:
 SECTOR = 32  # bytes that memory delivers at least
 LINE = 128  # bytes of a line of the caches
 

@@ -8,6 +8,7 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.view import SMALL_AXIS, WARP, View, power_above, power_below
 from tilefold.planner.walk import edges
 
+# docs/experiments/ordered-folds.md:
 LANE_BYTES = 64  # neighbours of a lane in a tile
 WARPS = 4  # of programs whose lanes need not meet
 SHARING_WARPS, SHARED_RUNS = 8, 8  # of a program whose warps share columns; rows of a lane at a time
@@ -16,7 +17,9 @@ KNOWN_LOADS = 9  # of a row that a thread reads by loads of less than a vector
 KNOWN_ROW = 17  # elements of a row that it reads so one by one
 KNOWN_RUNS = 8  # of such a row in a tile
 MORE_PLACES = 1.2  # than a thread by itself has: with more, mostly masked, lanes that share a row are slower
-PARTIAL_WORDS = 64  # 32-bit words of partial states that a thread holds at a time
+
+# 32-bit words of partial states that a thread holds at a time (not measured: so nothing spills).
+PARTIAL_WORDS = 64
 
 
 def ordered_stage(view: View) -> Stage:

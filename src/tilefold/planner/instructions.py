@@ -156,6 +156,7 @@ FEATURES = (
     "offset", "converted", "position", "masked element", "division", "exchanged", "stored shared", "scanned", "stored",
     "fetched ahead", "copied", "gathering", "gathered",
 )  # fmt: skip
+# Fitted to counts in machine code (docs/experiments/planner-model.md).
 _INSTRUCTIONS = tuple(fitted.INSTRUCTIONS.get(name, 0.0) for name in FEATURES)
 LOAD = min(fitted.INSTRUCTIONS["load"], fitted.INSTRUCTIONS["masked load"])
 _OTHERS = _INSTRUCTIONS[len(CLASSES) :]
@@ -304,10 +305,10 @@ REGISTERS = (
     "thread", "loaded words", "converted", "absorbed", "masked element", "masked absorbed", "element words", "state words",
     "operations", "pointers", "positions", "deep", "masks", "looped", "looped words", "copied", "looped states",
 )  # fmt: skip
+# Not measured: seen in machine code, and the numbers of registers are fitted with them.
 UNROLLED = 16  # words of a small tile: the assembler loads those of several turns of a loop at a time
-MOST_LIVE = (
-    64  # elements of a thread that are held at a time: the assembler orders more of them one after another
-)
+# Elements of a thread that are held at a time: the assembler orders more of them one after another.
+MOST_LIVE = 64
 
 
 def register_features(

@@ -27,6 +27,7 @@ from tilefold.planner.settled import second_stage
 from tilefold.planner.view import VECTOR_BYTES, View, view_of
 from tilefold.problem import Problem
 
+# Not measured: where the search looks for other walks.
 ROWS_BYTES = 16384  # of rows along the last output dim: from here on they are work for programs of their own
 COLUMNS_BYTES = 512  # of columns side by side: from here on a warp reads them in whole lines
 LONG_ROW = 256  # vectors: from here on a program owns one row

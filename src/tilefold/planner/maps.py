@@ -41,26 +41,31 @@ from tilefold.planner.view import (
 )
 from tilefold.problem import Problem
 
-VECTORS = 2  # that a thread of `map_elements` takes of the widest operand
+VECTORS = 2  # that a thread of `map_elements` takes of the widest operand (docs/experiments/maps-blocks.md)
+
+# docs/experiments/maps.md:
 THREAD_WORDS = 64  # registers of a thread that hold elements, at most
-FEW_VECTORS = 4  # of 16 bytes that a thread takes of a row, where the row has no more threads to use
 ALONE_WORDS = 32  # that a thread of a program holds, where a cluster could share the row
 # Warps of a program, and a thread's registers that hold elements, where a cluster holds a row: the first pair that does.
 SHARED_TILES = ((8, 16), (16, 16), (16, 32))
 MASKED_PARTS = 8  # programs at most that share a row of 16-bit elements which is not whole tiles
-ROW_WARPS = 4  # of a program that holds several rows
+COLUMN_BYTES = 128  # of neighbouring columns
+WINDOW_BYTES = 8 << 20  # of elements that are folded, and read again while they are in the L2
+PART_BYTES = 32 << 10  # that a program folds or maps
+NARROW_PARTS = 2  # times as many, of elements of 16 bits
+MOST_PARTS = 512  # of a row: a program combines the states of all
+WINDOW_WARPS = 8
+
 # Threads of a row at least, if it has as many vectors: a warp's load of vectors then touches four lines, as few as can be.
 # With one to four threads rows of 3 to 40 vectors took up to five times as long (docs/experiments/maps-short-rows.md).
 LINE_LANES = 8
 FEW_ROWS = 64  # along the last output dim: fewer fill no program of short rows
 ROWS_BYTES = 64  # of the inputs' elements that a thread has, where it takes several rows to have them
-COLUMN_BYTES = 128  # of neighbouring columns
-WINDOW_BYTES = 8 << 20  # of elements that are folded, and read again while they are in the L2
-PART_BYTES = 32 << 10  # that a program folds or maps
-NARROW_PARTS = 2  # times as many, of elements of 16 bits
+
+# Not measured:
+FEW_VECTORS = 4  # of 16 bytes that a thread takes of a row, where the row has no more threads to use
+ROW_WARPS = 4  # of a program that holds several rows
 LEAST_PART_BYTES = 8 << 10
-MOST_PARTS = 512  # of a row: a program combines the states of all
-WINDOW_WARPS = 8
 TRANSPOSED = 32  # results beside each other, at least, where inputs are contiguous along another dim
 
 

@@ -20,8 +20,10 @@ from tilefold.planner.stages.moves import Move, Side, walk
 from tilefold.planner.view import power_above, power_below
 from tilefold.problem import Dim, Problem, of_input
 
-SEGMENT = 256  # bytes that a tile touches side by side, where the layout has them: two lines of the L2
-LINE = 128  # of the L2: a side that has as much leaves the other a dim that would make that one's segments longer
+LINE = 128  # of the L2 (hardware): a side that has as much leaves the other a dim that would make that one's segments longer
+MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid, a limit of the hardware
+
+# docs/experiments/transposes.md:
 # Rows, columns, warps of a tile by an element's bytes, and by whether the input's rows and the result's begin at sectors.
 TILES = {
     (1, True, True): (64, 256, 16), (1, True, False): (256, 128, 16),
@@ -33,22 +35,26 @@ TILES = {
     (8, True, True): (64, 64, 8),
 }  # fmt: skip
 AREA = {1: 1 << 14, 2: 1 << 12, 4: 1 << 12, 8: 1 << 10}  # elements of a tile at least, where a side is short
-FEW_RUNS = 16  # of the input that alternate in the result, at most, where tiles have no others
-SHORTEST, LONGEST = 32, 256  # rows of a result that are one tile's, where tiles write runs of memory
-RUN = 1 << 13  # elements of such a tile
-COPIED = 1 << 12  # bytes of a tile whose columns are neighbours in the result, too
 GROUP = 32  # tiles of rows that begin anywhere, one below the other, before the ones beside them
-STRIP = 24 << 20  # bytes moved until the neighbours' turn, of which the L2 still holds what they share
-MOST_SIDE = 1 << 12  # a tile's longest side
-MOST_ACROSS = (1 << 16) - 1  # programs along the second or third axis of a grid
+KEPT = 1 << 30  # below so many bytes moved, the L2 keeps the last results
+
+# docs/experiments/transposes-kept.md:
+FEW_RUNS = 16  # of the input that alternate in the result, at most, where tiles have no others
+COPIED = 1 << 12  # bytes of a tile whose columns are neighbours in the result, too
 FEW, ENOUGH = 2, 8  # programs for each SM: the first at any price, the second where tiles do not suffer
 SMALLEST = 1 << 11  # bytes of a tile that are not halved for the second
 # Bytes moved by a plain copy, up to which a kernel is faster than torch's copy: of elements of up to so many bytes.
 PLAIN, PLAIN_BYTES, PLAIN_WIDE = 1 << 30, 4, 1 << 27
 PLAIN_TILE = 1 << 11  # elements of its tile
-# Of short runs that stay neighbours (docs/experiments/transposes-kept.md): bytes of a tile, and runs of its sides at least.
+# Of short runs that stay neighbours: bytes of a tile, and runs of its sides at least.
 RUNS_TILE, LEAST_SIDE = 1 << 13, 8
-KEPT = 1 << 30  # below so many bytes moved, the L2 keeps the last results
+
+# Not measured:
+SEGMENT = 256  # bytes that a tile touches side by side, where the layout has them: two lines of the L2
+SHORTEST, LONGEST = 32, 256  # rows of a result that are one tile's, where tiles write runs of memory
+RUN = 1 << 13  # elements of such a tile
+STRIP = 24 << 20  # bytes moved until the neighbours' turn, of which the L2 still holds what they share
+MOST_SIDE = 1 << 12  # a tile's longest side
 
 
 def plan_move(problem: Problem, device: Device, guarantee: str, *, library: bool) -> Plan:

@@ -18,22 +18,26 @@ from tilefold.planner.stages.rows import OffsetRows, span
 from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
 from tilefold.problem import Problem
 
-WORD_BYTES = 4  # of extra tensors' elements of 16 bits that a thread reads together
+WORD_BYTES = 4  # of extra tensors' elements of 16 bits that a thread reads together, by definition two
+
+# docs/experiments/maps-odd-rows.md:
 WIDE_BYTES = 28 << 10  # of a row of elements of more than 16 bits, at least: blocks are faster of fewer
 ALONE_BYTES, ALONE_LANES = 44 << 10, 256  # of a row that one program holds, at most; its threads
 SHARE_BYTES, SHARED_LANES = 26 << 10, 128  # of a longer row, each program's at most: small ones wait less
-LEAST_BYTES = 8 << 10  # of a row, each program's at least
 PROGRAMS_AN_SM = 4  # at least: where rows are few, more programs share each
 SPAN_BYTES = range(5000, 8 << 10)  # of rows of 16 bits beside two extra tensors that are no spans
 SPAN_LANES, SPAN_UNROLL = 64, 4
+MOST_LANES = 512
+UNROLLS = (8, 4)  # the first that leaves no program without a last turn
+REGISTERS = 64  # of a thread: so an SM holds 1024
+
+LEAST_BYTES = 8 << 10  # of a row, each program's at least (not measured)
+
 # Of rows that begin at other places between two vectors than their results, or other inputs
 # (docs/experiments/maps-few-rows.md): bytes of a row at least, and of what a thread would load at once at most; and threads
 # of a program by the bytes it has.
 UNALIKE_BYTES, UNALIKE_LOAD = 4 << 10, 4
 UNALIKE_LANES = {8 << 10: 64, 26 << 10: 128, 64 << 10: 256}
-MOST_LANES = 512
-UNROLLS = (8, 4)  # the first that leaves no program without a last turn
-REGISTERS = 64  # of a thread: so an SM holds 1024
 
 
 def small_offset_stage(

@@ -13,26 +13,32 @@ from tilefold.planner.device import Device
 from tilefold.planner.stages.rows import LINE_VECTORS, RESERVED_BYTES, Rings
 from tilefold.planner.view import VECTOR_BYTES
 
-PROGRAM_BYTES = (
-    RESERVED_BYTES + 1024 + 512
-)  # of an SM's shared memory beside a ring: the driver's, and states that meet
-# Where rows are long and programs walk over none: programs of an SM and their threads, and what of the time these lose; and
-# what each program beyond so many that share a row does, and turns of a vector.
-SEVERAL, MANY_SPLITS, LATE, SHORT_TURNS = {(4, 256): 0.0, (3, 256): 0.02, (2, 512): 0.05}, 8, 0.012, 0.03
+# Definitions and limits of the hardware:
+# Of an SM's shared memory beside a ring: the driver's, and states that meet.
+PROGRAM_BYTES = RESERVED_BYTES + 1024 + 512
 SM_REGISTERS = 65536
+
+# Where rows are long and programs walk over none: programs of an SM and their threads, and what of the time these lose; and
+# what each program beyond so many that share a row does, and turns of a vector (docs/experiments/maps-long-rows.md).
+SEVERAL, MANY_SPLITS, LATE, SHORT_TURNS = {(4, 256): 0.0, (3, 256): 0.02, (2, 512): 0.05}, 8, 0.012, 0.03
+BUSY = 0.85  # of the clusters' time, at least (not measured)
+# docs/experiments/maps-rings.md:
 WALKING_LANES = 1024  # its threads
-BUSY = 0.85  # of the clusters' time, at least
+SLICE_BYTES = 128 << 10  # that a walking program holds of a row, at most
+
 # Where programs walk over rows and keep an extra tensor's words in registers: threads of a program, vectors of a turn, words
 # of a thread at most by elements of a vector, and how many share a row where a ring holds so many rows at least: the first
-# that does, where states have one field and where they have several. These meet seldom, and their turns are nearly full.
+# that does, where states have one field and where they have several. These meet seldom, and their turns are nearly full
+# (docs/experiments/maps-rings-walking.md).
 KEEPING_LANES, KEEPING_UNROLL, KEPT_WORDS = 512, 2, {8: 48, 4: 56}
 KEEPING_ONE = ((8, 1.5), (8, 1.25), (16, 1.0))
 KEEPING_MORE = ((4, 1.5), (8, 1.5), (4, 1.25), (8, 1.25))
 FULL = 0.875
-SLICE_BYTES = 128 << 10  # that a walking program holds of a row, at most
-# Of few rows: programs of an SM at most, threads of one, and its turns (docs/experiments/maps-few-rows.md).
-FEW_PROGRAMS, FEW_LANES, FEW_TURNS = 3, (256, 512), 16
 AGAIN_TURNS = 16  # of a row that is longer than a ring
+
+# Of few rows: programs of an SM at most, threads of one, and its turns (not measured: counted in
+# docs/experiments/maps-few-rows.md).
+FEW_PROGRAMS, FEW_LANES, FEW_TURNS = 3, (256, 512), 16
 
 
 def several(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:

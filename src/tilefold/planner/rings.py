@@ -33,33 +33,36 @@ from tilefold.planner.view import VECTOR_BYTES, View, view_of
 from tilefold.problem import Problem
 
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
-LONGEST = 1 << 30  # elements: places in a row have 32 bits
+LONGEST = 1 << 30  # elements, by definition: places in a row have 32 bits
+WALKED_PROGRAMS = 1 << 16  # by definition as many as run at once: the launch knows
+
 # Of a row, from which number on several share a program, up to which they do, up to which a program has one; and from which
-# on programs walk over long rows without extra tensors, too long for registers.
+# on programs walk over long rows without extra tensors, too long for registers (docs/experiments/maps-rings.md).
 SOME_VECTORS, SHORT_VECTORS, ALONE_VECTORS, LONGEST_BLOCKS = 32, 256, 4096, 65536
-NARROW_BLOCKS = 16384  # of 16-bit rows without extra tensors: as `LONGEST_BLOCKS` of others
 SHORT_ELEMENTS = 32  # of all inputs that a thread holds of a short row
 SHORT_THREADS = 128  # of a program that holds several rows
+WALKED_VECTORS = 64  # of a row's inputs: programs walk over rows as short as this
+# Threads of a program that has one row, and their vectors.
+ALONE_LANES, ALONE_EACH = (64, 128, 256, 512), (5, 8)
+TURN_ELEMENTS = 16  # of a thread and turn there
+RING_BYTES = 192 << 10  # of its shared memory
+# Threads that share an odd row, and their vectors, by elements' bytes.
+ODD_TILES = {2: (128, 10), 4: (256, 8)}
+
+# docs/experiments/maps-odd-rows.md:
 SHORT_LANES = (32, 16)  # of a row beside extra tensors whose vectors are no power of two
 SHORT_FILLED = 0.75  # of their places that have elements, at least
 SHORT_BESIDE = 8  # elements of extra tensors beside a vector, at most
-WALKED_VECTORS = 64  # of a row's inputs: programs walk over rows as short as this
-WALKED_PROGRAMS = 1 << 16  # as many as run at once: the launch knows
-ALONE_LANES, ALONE_EACH = (
-    (64, 128, 256, 512),
-    (5, 8),
-)  # threads of a program that has one row, and their vectors
-TURN_ELEMENTS = 16  # of a thread and turn there
-REGISTERS_BYTES = (
-    1 << 19
-)  # of a row of two inputs whose states have one field: registers of a cluster hold so many as well
-RING_BYTES = 192 << 10  # of its shared memory
-ODD_TILES = {
-    2: (128, 10),
-    4: (256, 8),
-}  # threads that share an odd row, and their vectors, by elements' bytes
+
+# docs/experiments/maps-long-rows.md:
+NARROW_BLOCKS = 16384  # of 16-bit rows without extra tensors: as `LONGEST_BLOCKS` of others
 ODD_VECTORS = 1024  # of an odd row of several inputs: from which number on rings hold it
-ROWS_AN_SM = 2  # at least, where a program has one row alone
+
+# Of a row of two inputs whose states have one field: registers of a cluster hold so many as well
+# (docs/experiments/maps-rings-walking.md).
+REGISTERS_BYTES = 1 << 19
+ROWS_AN_SM = 2  # at least, where a program has one row alone (not measured)
+
 # Threads that have such a row where its vectors are no product of theirs, by vectors at most, vectors of a thread's turn, and
 # rows an SM below which short rows have a program each as well (docs/experiments/maps-rings-parted.md).
 PARTED_LANES, PARTED_UNROLL = ((384, 64), (768, 128), (ALONE_VECTORS, 256)), 2

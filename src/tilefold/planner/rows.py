@@ -19,13 +19,18 @@ from tilefold.planner.view import (
     power_below,
 )
 
+# docs/experiments/walks-of-results.md:
 WALKED = (9, 2048)  # elements: rows between, no power of two long, are walked in small tiles
-ROW_LOADS = 4  # of a row that one thread reads
-NARROW_ROW = 128  # elements: up to here such rows are read an element at a time where no vector divides them
 ALIGNED_ROW = 32  # words: from here on whole vectors from anywhere read such rows faster than single words do
 LONG_ROW = 1024  # elements: from here on a warp walks such a row by itself
+
+ROW_LOADS = 4  # of a row that one thread reads (docs/experiments/constant-lengths.md)
+# Vectors: up to here a warp or two read a row at once, of whole rows below (docs/experiments/rows-in-one-tile.md).
+MEDIUM_ROW = 256
+
+# No record: set by sweeps on an H200, 2026-11-21, that were not kept.
+NARROW_ROW = 128  # elements: up to here such rows are read an element at a time where no vector divides them
 SHORT_ROW = 64  # vectors: up to here a program reads several rows
-MEDIUM_ROW = 256  # vectors: up to here a warp or two read a row at once, of whole rows below
 ONE_TILE_ROW = 2048  # vectors: up to here a row whose length is a power of two is one tile
 
 

@@ -29,7 +29,9 @@ from tilefold.planner.rows import (
 from tilefold.planner.settled import MANY_FIELDS, first_stage, settled, state_words, whole_splits
 from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View
 
-WARPS_WANTED = 8192  # for a large fold of few results: about 62 warps an SM on 132 SMs
+# For a large fold of few results: about 62 warps an SM on 132 SMs (docs/experiments/walks-of-results.md).
+WARPS_WANTED = 8192
+# Not measured:
 SHARING_SM_WARPS = 16  # of one SM, where lanes of ordered columns meet once
 INVARIANT_SPLITS = 64  # at most, where splits may not follow the number of results
 

@@ -10,77 +10,74 @@ from tilefold.planner.geometry import SECTOR
 from tilefold.planner.stages.scans import ScanTile
 from tilefold.planner.view import WARP, View, power_above, power_below
 
-LANE_WORDS = 32  # 32-bit words of states that a thread has of a row's tile
+# docs/experiments/scans.md; words are 32-bit ones of states that a thread has of a tile. Rows:
+LANE_WORDS = 32  # of a row's tile
 SHARED_WORDS = (
     64  # the same where programs share rows: the more elements a share has, the fewer wait for each other
 )
 LONE_ELEMENTS, LONE_BYTES = 64, 256  # that a thread has at least where few rows are shared
 SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
 SUMS_WARPS = 16  # of a program that walks columns, then
-WALKED_ROW_BYTES = (
-    64  # of a row that a thread has at least where a program walks it and a combine is not costly
-)
-EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
+# Of a row that a thread has at least where a program walks it and a combine is not costly.
+WALKED_ROW_BYTES = 64
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
 COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
-LONE_CHUNK = 8  # the same where it loads them one by one and a combine is not costly (docs/experiments/scans-offset.md)
-SHORT = 512  # elements of a line, up to which a program takes several lines at once
-ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
-WARPS_AN_SM = 16  # of programs that walk whole lines: fewer leave memory idle
-NARROW_WARPS_AN_SM = (
-    32  # the same of rows of 16 bits whose states are light (docs/experiments/scans-drawn.md)
-)
 MOST_WARPS = 16  # of one program that walks
-EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
+SHARED_WARPS = 4  # of a program that shares rows
+# Bytes of the narrowest wide elements; words of a thread of narrower ones where programs share rows and prefixes are sums.
+NARROW_BYTES, NARROW_SUMS = 4, 64
+KEPT_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2
+TREE = 8  # shares of a group, and groups of a block, where many lines run beside each other
+LONE_TREE = 128  # shares of a block where few do: many shares of a line run at the same time, and one look is all they take
+PAUSE_NS = 0  # before words that are not there are looked at again
+# Columns:
 COLUMN_BYTES = 256  # of elements that a thread has of a tile of columns, over the words of a state
 COLUMN_ELEMENTS = 128  # at most
 COLUMN_WORDS = 4  # of the states of a thread's columns, where they have several
 COLUMN_CHUNK = 16  # elements of a column that a thread combines by itself, at most
 COSTLY_COLUMN_CHUNK = 32
 CHUNK_BYTES = 64  # of a column's chunk at least, where a combine is not costly
-MOST_SHORT, SHORT_WORDS = 4, 32  # columns that a thread holds whole, and words of their states
-# Elements of a column in groups of a few, at most, and warps of a program.
-GROUPED_LONGEST, GROUPED_WARPS = 16, 4
 WALKING_WARPS = 8  # of a program that walks columns
 COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
 WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
 COSTLY_BYTES = (128, 64)
-SHARED_WARPS = 4  # of a program that shares rows
+UNALIGNED_BYTES = (512, 256)  # the same of columns between vectors, if one of them does
+LANES_USED = 0.75  # of such tiles at least
+PACKED_WORDS, PACKED_WARPS = 16, 4  # of columns whose rows are less than a sector: of a thread, of a program
 COLUMN_WARPS = 4  # of one that shares columns
 COLUMN_LINES = 16  # of a tile of shared columns
-# Of rows whose results are columns: bytes of results beside each other that a program writes at once, and its warps
-# (docs/experiments/scans-drawn.md). Of rows that begin between two vectors, so that it reads long runs (not of sums of 32
-# bits); of states that are light, where each SM has a program; of others.
+COLUMN_TREE = 16  # as TREE, of columns: a state of each column is read for each share
+
+# docs/experiments/scans-offset.md:
+LONE_CHUNK = 8  # as COSTLY_CHUNK where a thread loads elements one by one and a combine is not costly
+
+# docs/experiments/scans-drawn.md:
+WARPS_AN_SM = 16  # of programs that walk whole lines: fewer leave memory idle
+NARROW_WARPS_AN_SM = 32  # the same of rows of 16 bits whose states are light
+MOST_SHORT, SHORT_WORDS = 4, 32  # columns that a thread holds whole, and words of their states
+# Elements of a column in groups of a few, at most, and warps of a program.
+GROUPED_LONGEST, GROUPED_WARPS = 16, 4
+# Of rows whose results are columns: bytes of results beside each other that a program writes at once, and its warps. Of rows
+# that begin between two vectors, so that it reads long runs (not of sums of 32 bits); of states that are light, where each SM
+# has a program; of others.
 ACROSS_ODD, ACROSS_LIGHT, ACROSS = (32, 4), (128, 8), (64, 4)
-MOST_STORED = 32  # results of a chunk that are one store
-PACKED_WORDS, PACKED_WARPS = (
-    16,
-    4,
-)  # of columns whose rows are less than a sector: of states a thread, of a program
-UNALIGNED_BYTES = (
-    512,
-    256,
-)  # of a row that a walk of columns between vectors reads at once, if one of them does
-LANES_USED = 0.75  # of such tiles at least
-EVEN_UNALIGNED = 0.85  # as EVEN, of such tiles where SMs have several
-NARROW_BYTES, NARROW_SUMS = (
-    4,
-    64,
-)  # elements below have the words of SHARED_WORDS twice where prefixes are sums
-TREE = 8  # shares of a group, and groups of a block, where many lines run beside each other
-LONE_TREE = 128  # shares of a block where few do: many shares of a line run at the same time, and one look is all they take
-COLUMN_TREE = 16  # the same of columns: a state of each column is read for each share
-FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
+
+# docs/experiments/scans-shares.md:
 BAND = 4  # rows that are shared before the next ones are, where elements are wide and combines one operation or few
 SHARED_REGISTERS = 128  # of a thread then at most, of aligned rows: four programs fit an SM
-LEAST_SHARES, SHARES_AN_SM = (
-    4,
-    120,
-)  # whole ones of a row, and in all, from which on rows are shared that could be walked
+# Whole ones of a row, and of an SM, from which on rows are shared that could be walked.
+LEAST_SHARES, SHARES_AN_SM = 4, 120
 WIDE_COLUMN_BYTES, WIDE_COLUMN_CHUNK = 128, 32  # of a tile of shared columns of two bytes, where many run
 WIDE_COLUMNS_AN_SM = 5  # such tiles
-KEPT_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2
-PAUSE_NS = 0  # before words that are not there are looked at again
+
+# Not measured:
+SHORT = 512  # elements of a line, up to which a program takes several lines at once
+ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
+EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
+EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
+EVEN_UNALIGNED = 0.85  # as EVEN, of columns between vectors where SMs have several tiles
+MOST_STORED = 32  # results of a chunk that are one store
+FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 
 
 @dataclass(frozen=True)

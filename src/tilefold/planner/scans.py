@@ -18,11 +18,11 @@ from tilefold.planner.stages.scans import Work, scan_program, shared_words, stat
 from tilefold.planner.view import View, power_above, view_of
 from tilefold.problem import Dim, Problem, canonical, in_results_order, inputs_apart
 
-ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow
+ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow (docs/experiments/scans-offset.md)
 # Of light states in vectors of more elements, rows that reach no further with what is read beside them have no vectors
 # (docs/experiments/scans-offset.md).
 NARROW_VECTOR, SHORT_REACH = 4, 16
-COSTLY = 4  # operations of a combine, from which on threads are to exchange few states
+COSTLY = 4  # operations of a combine, from which on threads are to exchange few states (not measured)
 
 
 def scan_problem(tensors: Sequence[torch.Tensor], dim: int, guarantee: str) -> Problem:

@@ -20,14 +20,16 @@ from tilefold.planner.stages.segments import Alone, Chunks, Columns, Pieces
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
+# docs/experiments/segments-by-lanes.md:
 STEPS = 8  # vectors of a lane in a tile: 128 bytes of neighbours
 WINDOW = 64  # elements of a lane in a tile, at most: shorter segments are folded after the others
 HELD = 16  # registers of a lane for the states of a tile's runs, where those are kept
 CHUNK = 1 << 14  # elements of a chunk, at most, where positions count
 CHUNK_BYTES = 1 << 15  # of a chunk, at most, else
 SHORT_MEAN = 192  # elements of a segment on average: below, a lane's window has at most WINDOW elements
-PROGRAMS = 32  # an SM has room for
-ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns
+
+PROGRAMS = 32  # an SM has room for, a limit of the hardware
+ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns (not measured)
 
 
 def segmented(tensors: Sequence[torch.Tensor], dim: int, segments: int) -> Problem:

@@ -17,19 +17,27 @@ from tilefold.planner.stages.selections import Gathering, Selection
 from tilefold.planner.view import WARP, power_above
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
+# Definitions:
 MOST = 32  # entries that are selected
 SHORT_PLACES = (1 << 16) - 64  # places that 16 bits hold, with some beyond a row's end
 LONGEST_PART = 1 << 30  # places of a part, counted in 32 bits
+
+# docs/experiments/moves-and-selections.md:
 PROGRAMS = 8  # an SM is given where rows are shared
 WARP_BYTES = 1 << 15  # of a row that one warp walks; a longer one has four
 HELD = {"short": 64, "long": 32, "pair": 32}  # entries of a lane where no groups are made
+COLUMN_UNROLL = 16  # groups of a lane where results are neighbours
+
+# docs/experiments/selections-of-columns.md:
 COLUMNS_EACH = (4, 2, 1)  # columns that a thread holds whole
 EACH_HELD = 32  # entries that it holds at most where several
-COLUMN_UNROLL = 16  # groups of a lane where results are neighbours
+
+# Not measured:
 LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another program begins
 COLUMN_PART = 1 << 12  # places of a part where results are neighbours: a program has many rows
 ENTRIES = 1 << 12  # entries of all parts that one program of the second launch holds
-CACHED = 320 << 20  # below so many bytes read, reads leave the L2 first
+# Below so many bytes read, reads leave the L2 first: of folds that was measured (docs/experiments/evict-first.md).
+CACHED = 320 << 20
 
 
 def selection_problem(x: torch.Tensor, dim: int, k: int) -> Problem:

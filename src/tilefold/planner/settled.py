@@ -10,11 +10,14 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.view import EVICT_FIRST_BELOW, SMALL_AXIS, WARP, View, power_above
 from tilefold.problem import Problem
 
-KEPT_PIECE = 64  # bytes of a row of memory that a warp's load takes: lines of which it takes less are kept
-HEAVY_FIELDS = 3  # from here on, a second launch takes fewer states at a time
-MANY_FIELDS = (
-    5  # from here on, states fill a thread's registers: it takes few elements and partial states at a time
-)
+# Bytes of a row of memory that a warp's load takes: lines of which it takes less are kept
+# (docs/experiments/ordered-folds.md).
+KEPT_PIECE = 64
+# From here on, a second launch takes fewer states at a time (docs/experiments/second-launches.md).
+HEAVY_FIELDS = 3
+# From here on, states fill a thread's registers: it takes few elements and partial states at a time (not measured: so nothing
+# spills).
+MANY_FIELDS = 5
 
 
 def settled(stage: Stage, view: View, program: Program) -> Stage:

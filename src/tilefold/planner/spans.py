@@ -19,26 +19,31 @@ from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Problem
 
 ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
+
+# Limits of the hardware:
 SHARED_BYTES = 46 << 10  # that a program declares at most, beside what Triton uses: 48 KB are any program's
-SPAN_BYTES = 24 << 10  # that a program has of its inputs, at most where it could have fewer
+
+# docs/experiments/maps-spans.md:
 THREADS = 128  # of a program at least
 # Elements of a row that a thread takes: at least where others share the row, at best, and of all inputs at most.
 EACH = (6, 20, 32)
 # Elements of its rows that a thread takes, at least: the second where rows share extra tensors, which it reads once.
 HELD = (16, 20)
 LONGEST_BYTES = 8 << 10  # of a row
-SHARING_BYTES = {
-    2: 384,
-    4: 640,
-}  # of rows beside a weight: eight lanes with vectors of their own are faster then
 WHOLE = 300  # elements of a row of whole vectors, at most: longer ones fill the tiles of other plans as well
-GROUPED = 0.95  # of a program's threads that have columns of groups: more is not better than fewer bytes
+# Words of a bank that a warp's load may take: it is as fast as memory then, with more it is not.
+CONFLICTS = 2
+
+# docs/experiments/maps-groups.md:
+SPAN_BYTES = 24 << 10  # that a program has of its inputs, at most where it could have fewer
+# Of rows beside a weight: eight lanes with vectors of their own are faster then.
+SHARING_BYTES = {2: 384, 4: 640}
 # Of columns whose group is no span: how many a program has, how many of a row's are among them, and bytes of an element.
 PIECE_COLUMNS, PIECE_FILLED, PIECE_ELEMENT = (256, 128, 64, 32), 0.85, 4
 GROUP_LANES = 8  # threads that share a column of a group, at most
-CONFLICTS = (
-    2  # words of a bank that a warp's load may take: it is as fast as memory then, with more it is not
-)
+
+# Of a program's threads that have columns of groups: more is not better than fewer bytes (not measured).
+GROUPED = 0.95
 
 
 def is_flat(problem: Problem, program: Program, results: Dtypes) -> bool:

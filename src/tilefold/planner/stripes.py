@@ -22,26 +22,26 @@ from tilefold.planner.stages.rows import Stripes
 from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
 from tilefold.problem import Problem
 
+# Definitions and limits of the hardware:
 WALKED = 1 << 16  # clusters that walk: as many as run at once, the launch knows
 SM_BYTES = 228 << 10  # of shared memory that an SM's programs have, with 1 KB each for the driver
 DRIVER_BYTES = 1 << 10
 BARRIER_BYTES = 32  # of a meeting, with what aligns its words
-LEAST_LENGTH = 256  # of a column: shorter ones were not measured
-BLOCKS_LENGTH = (
-    4096  # up to which registers hold columns whose states are one word as fast, and fp32 columns faster
-)
 LINE, HALF_LINE = 8, 4  # vectors of a row
+
+# docs/experiments/columns-rings.md:
+# Up to which registers hold columns whose states are one word as fast, and fp32 columns faster.
+BLOCKS_LENGTH = 4096
 UNROLLS = (4, 5, 6)  # rows of a thread and turn
 ALONE = ((128, 6), (128, 5))  # threads, and programs of an SM, where one program holds a stripe
-SHARED = (
-    (3, 8),
-    (2, 8),
-    (3, 16),
-)  # programs of an SM, and how many share a stripe at most: the first that fits
+# Programs of an SM, and how many share a stripe at most: the first that fits.
+SHARED = ((3, 8), (2, 8), (3, 16))
 SHARED_THREADS = 256
 SPLITS = (1, 2, 4, 8, 16)  # programs that share a stripe
 # Of programs that walk, each with a stripe's 1024 rows of a line: what is left of an SM's memory takes later stripes' rows.
 WALKING_UNROLL, WALKING_LENGTH = 8, 1024
+
+LEAST_LENGTH = 256  # of a column: shorter ones were not measured
 
 
 @dataclass(frozen=True)

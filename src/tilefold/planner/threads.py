@@ -20,7 +20,7 @@ from tilefold.planner.stages.gathered import groups_of_geometry
 from tilefold.planner.view import VECTOR_BYTES, WARP
 from tilefold.planner.walk import Walk
 
-DIVIDES = 16  # the greatest power of two that Triton is told to divide a number
+DIVIDES = 16  # by definition the greatest power of two that Triton is told to divide a number
 
 
 @dataclass(frozen=True)

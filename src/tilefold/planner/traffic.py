@@ -21,7 +21,7 @@ from tilefold.planner.threads import Loads, loads_of, widest
 from tilefold.planner.view import WARP
 from tilefold.planner.walk import Walk
 
-BANKS = 32  # of shared memory, a word each
+BANKS = 32  # of shared memory, a word each: a limit of the hardware
 
 Seen = dict[
     tuple[object, ...], tuple[float, float]

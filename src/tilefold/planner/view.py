@@ -10,18 +10,25 @@ import torch
 
 from tilefold.problem import Dim, Problem
 
+# Limits of the hardware, and a definition:
 VECTOR_BYTES = 16
 LINE_BYTES = 128
 WARP = 32
-LOADS = 4  # vectors a thread keeps in flight
 BLOCKS = 128  # programs of one wave on the chips planned for
-ONE_WAVE = 32  # warps of an SM where programs share results: all of them at work at once, whatever registers they take
+
+# Warps of an SM where programs share results: all of them at work at once, whatever registers they take
+# (docs/experiments/walks-of-results.md).
+ONE_WAVE = 32
 LARGE = 100_000_000  # bytes: below, many small programs hide latency better than a few large ones
+SHORT_COLUMN = 512  # elements: up to here one program walks whole columns (docs/experiments/short-columns.md)
+# Bytes read and written: smaller folds leave the L2 to what it holds (docs/experiments/evict-first.md).
+EVICT_FIRST_BELOW = 320_000_000
+
+# No record: set by sweeps on an H200, 2026-11-21, that were not kept.
+LOADS = 4  # vectors a thread keeps in flight
 ONE_LAUNCH_BYTES = 65536  # of one result: below, another launch costs more than it saves
 SMALL_AXIS = 64  # elements: up to here a thread or a few own a row
-SHORT_COLUMN = 512  # elements: up to here one program walks whole columns
 MAX_WARPS = 16
-EVICT_FIRST_BELOW = 320_000_000  # bytes read and written: smaller folds leave the L2 to what it holds
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from tilefold.planner.geometry import Geometry
 from tilefold.planner.plan import Stage
 from tilefold.planner.view import SMALL_AXIS
 
-CONSTANT_TILES = 8  # of a fold whose length is a constant: sixteen of a log-sum-exp took 49 us for 41 (64x2^20 bf16, dim 0)
+# Of a fold whose length is a constant: sixteen of a log-sum-exp took 49 us for 41 (64x2^20 bf16, dim 0;
+# docs/experiments/constant-lengths.md).
+CONSTANT_TILES = 8
 
 
 @dataclass(frozen=True)

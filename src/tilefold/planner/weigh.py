@@ -15,8 +15,8 @@ from tilefold.planner.rules import ruled
 from tilefold.planner.settled import HEAVY_FIELDS
 from tilefold.planner.view import View, alone
 
-BEST_TILES = 5  # of which every variant is weighed
-NOMINAL_RESULTS = 64  # whose plan every batch gets with "batch_invariant"
+BEST_TILES = 5  # of which every variant is weighed (not measured: how far the search goes)
+NOMINAL_RESULTS = 64  # a definition: whose plan every batch gets with "batch_invariant"
 
 
 class Weighed:

@@ -22,7 +22,7 @@ from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
 
-PARTS_TOGETHER = 4096  # states that a program combines at once: a few a thread
+PARTS_TOGETHER = 4096  # states that a program combines at once: a few a thread (not measured)
 
 
 def folding_call(

@@ -16,7 +16,8 @@ from tilefold.planner.folds import NARROW, narrowed
 from tilefold.planner.plan import Launch, Plan
 from tilefold.problem import Dim
 
-COUNTED_DOWN = 8  # tiles of results below each other: each number up to here has a kernel of its own
+# Tiles of results below each other: each number up to here has a kernel of its own (not measured).
+COUNTED_DOWN = 8
 
 
 def product_call(step: Launch, plan: Plan, problem: Contraction, epilogue: Epilogue, interpret: bool) -> Call:

@@ -30,7 +30,7 @@ from tilefold.planner.stages.rows import (
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Problem
 
-WAITS = 4  # for the turns of a row but its last one
+WAITS = 4  # for the turns of a row but its last one (not measured)
 
 
 def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:

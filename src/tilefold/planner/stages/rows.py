@@ -12,9 +12,12 @@ from tilefold.planner.view import (
 )
 from tilefold.problem import Problem
 
+# Definitions and limits of the hardware:
 RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it
 LINE_VECTORS = 8  # of 128 bytes
 BANKS, BANK_BYTES = 32, 4  # of shared memory
+
+# docs/experiments/columns-rings.md:
 EARLY_TURNS = 8  # of a stripe, at most, that are folded one by one as they come
 
 
