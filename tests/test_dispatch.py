@@ -1,133 +1,129 @@
-"""Repeated folds of one tensor on a CPU: answered by what the first call planned, and never otherwise than a first call."""
+"""The path of a call: how many functions a first fold on a GPU passes, and requests lowered without being run.
+
+There is no GPU here: the kernel is not compiled, and its launch is noted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-import tilefold as tf
-from answers import bits_of
-from tilefold import dispatch, fold, monoids
+import tilefold
+from tilefold import dispatch, monoids
+from tilefold.backends.triton import executable as executables
+from tilefold.backends.triton import launch
+from tilefold.fold import requested
+from tilefold.planner.device import H200
+from tilefold.requests import Reduction
 
-X = torch.linspace(-2, 3, 35).view(5, 7)
-PAIR = tf.Monoid(
-    lambda a, b: (a[0] + b[0], tf.math.maximum(a[1], b[1])),
-    (0, -float("inf")),
-    lift=lambda x: (x, x),
-    commutative=True,
-)
-MONOIDS = {
-    "sum": monoids.SUM, "max": monoids.MAX, "argmax": monoids.ARGMAX, "located": monoids.MAX_WITH_INDEX,
-    "pair": PAIR, "logsumexp": monoids.LOGSUMEXP, "moments": monoids.WELFORD, "norm": monoids.NORM(2.0),
-    "or": monoids.BITWISE_OR, "last": monoids.LAST,
-}  # fmt: skip
-DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8)
-LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "plain": lambda x: x, "transposed": lambda x: x.mT, "every other": lambda x: x[:, ::2], "reversed": lambda x: x.flip(0),
-    "expanded": lambda x: x[:1].expand(4, 7), "offset": lambda x: x[1:, 1:],
-}  # fmt: skip
+SRC = Path(tilefold.__file__).parent
+PATH = ("fold.py", "dispatch.py", "requests/", "backends/triton/executable.py", "backends/triton/launch.py")
+MOST = 18
 
 
-@pytest.fixture(autouse=True)
-def _no_executables(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What was launched on an H200 that stands beside the CPU's tensors: (grid, stream, address) of each launch."""
+    found: list[tuple[Any, ...]] = []
+
+    def run(x: int, y: int, z: int, stream: int, function: object, metadata: object, *rest: Any) -> None:
+        found.append(((x, y, z), stream, rest[3][0][0]))  # of the first input
+
+    def compile_for(call: object, architecture: int) -> Any:
+        metadata = SimpleNamespace(shared=0)
+        return SimpleNamespace(
+            run=run, function=1, packed_metadata=(), metadata=metadata, _init_handles=lambda: None
+        )
+
+    def backend_of(request: Reduction, tensors: Sequence[torch.Tensor]) -> str:
+        assert chosen(request, tensors) == "auto"
+        return "triton"
+
+    chosen = dispatch._backend_of
+    monkeypatch.setattr(dispatch, "_backend_of", backend_of)
     monkeypatch.setattr(dispatch, "_executables", {})
+    for module in (dispatch, launch):
+        monkeypatch.setattr(module, "device_of", lambda index: H200)
+    for cache in ("_compiled", "_loaded"):
+        monkeypatch.setattr(launch, cache, {})
+    monkeypatch.setattr(launch.calls, "compile_for", compile_for)
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
+    monkeypatch.setattr(executables, "_empty", lambda shape, strides, dtype: torch.empty(shape, dtype=dtype))
+    return found
 
 
-def parts(made: Any) -> list[torch.Tensor]:
-    return list(made) if isinstance(made, tuple) else [made]
+def functions_of(call: Callable[[], object]) -> list[str]:
+    """The path's functions that a call enters, each once, in the order in which it does."""
+    attributes = {
+        vars(owner)[name].fget.__code__
+        for owner in Reduction.__mro__
+        for name in vars(owner)
+        if isinstance(vars(owner)[name], property)
+    }
+    found: dict[str, None] = {}
 
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if event != "call" or code.co_name.startswith("<") or code in attributes:
+            return
+        file = code.co_filename
+        place = Path(file).relative_to(SRC).as_posix() if file.startswith(str(SRC)) else ""
+        if place.startswith(PATH):
+            found[f"{place}: {code.co_name}"] = None
+        elif file == "<string>" and frame.f_globals.get("empty") is executables._empty:
+            found[f"the plan's function: {code.co_name}"] = None
 
-@pytest.mark.parametrize("layout", list(LAYOUTS))
-@pytest.mark.parametrize("keepdim", [False, True])
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [(n, d) for n in MONOIDS for d in DTYPES if not (n == "or" and d.is_floating_point)],  # bits of integers
-    ids=str,
-)
-def test_a_repeated_fold_has_the_bits_of_the_first(
-    name: str, layout: str, keepdim: bool, dtype: torch.dtype
-) -> None:
-    x, y = (LAYOUTS[layout](values.to(dtype)) for values in (X * 3, X.abs() + 1))
-    for dim in (0, 1, (0, 1)):
-        tf.reduce(x, MONOIDS[name], dim, keepdim)
-        before = len(dispatch._executables)
-        again = parts(tf.reduce(y, MONOIDS[name], dim, keepdim))
-        assert len(dispatch._executables) == before
-        dispatch._executables.clear()
-        first = parts(tf.reduce(y, MONOIDS[name], dim, keepdim))
-        for mine, want in zip(again, first, strict=True):
-            assert (mine.shape, mine.stride(), mine.dtype) == (want.shape, want.stride(), want.dtype)
-            assert torch.equal(bits_of(mine), bits_of(want))
-            assert mine.untyped_storage().data_ptr() != y.untyped_storage().data_ptr()
-
-
-def test_elements_that_float32_does_not_hold_are_folded_again_in_a_repeated_call() -> None:
-    want = tf.std(X, 1)
-    tiny = tf.std(X * 1e-30, 1)
-    torch.testing.assert_close(tiny, (X.double() * 1e-30).std(1).float(), rtol=1e-5, atol=0)
-    assert "float64" in str(tf.last_plan())
-    assert torch.equal(tf.std(X, 1), want)
-    assert "float64" not in str(tf.last_plan())
-
-
-def test_autocast_and_threads_are_seen() -> None:
-    want = tf.logsumexp(X, 1)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(tf.logsumexp(X, 1), want)
-        assert fold._key(X, monoids.SUM, 1) is None
-    before = fold._key(X, monoids.SUM, 1)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(threads + 1)
+    sys.setprofile(note)
     try:
-        assert fold._key(X, monoids.SUM, 1) != before
+        call()
     finally:
-        torch.set_num_threads(threads)
+        sys.setprofile(None)
+    return list(found)
 
 
-def test_a_result_is_new_memory_in_every_call() -> None:
-    first, second = tf.reduce(X, PAIR, 1), tf.reduce(X, PAIR, 1)
-    held = {t.untyped_storage().data_ptr() for t in (*parts(first), *parts(second))}
-    assert len(held) == 4
+def test_a_first_fold_passes_eighteen_functions(launched: list[tuple[Any, ...]]) -> None:
+    """From `reduce` to the launch of the one kernel of a fold that nothing was compiled for yet.
+
+    Counted are the functions and methods of the modules that hand a call on: the public function's (`fold`), `dispatch`,
+    `requests`, `backends.triton.executable` and `launch`, each once; and the function that is written for the plan. A
+    comprehension or a lambda is part of the function that it stands in, and a property of a request is an attribute. Not
+    counted is what these ask on the way: checks (`validate`, `modes`, `switch`), the problem, the planner and its model, and
+    how kernels are written and compiled (`lower` and what stands below it).
+    """
+    x = torch.randn(64, 300)
+    found = functions_of(lambda: tilefold.reduce(x, monoids.SUM, 1))
+    assert [(stream, address) for _, stream, address in launched] == [(7, x.data_ptr())]
+    assert len(found) <= MOST, "\n".join(found)
+    # The counter sees both ends and every module between.
+    assert found[0] == "fold.py: reduce"
+    assert found[-1] == "the plan's function: call"
+    assert all(any(name.startswith(place) for name in found) for place in PATH)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.torch.jit.script. is deprecated:DeprecationWarning"
-)  # torch's own, in jvp
-def test_a_closed_over_tensor_is_folded_inside_a_forward_derivative() -> None:
-    """What has no derivative there stays plain: torch wraps whatever an operation touches."""
-    w = torch.arange(12.0).view(3, 4)
-    value, tangent = torch.func.jvp(lambda y: y * tf.var(w), (torch.ones(2),), (torch.ones(2),))
-    assert value.tolist() == tangent.tolist() == [13.0, 13.0]
+def test_a_repeated_fold_passes_five(launched: list[tuple[Any, ...]]) -> None:
+    x = torch.randn(64, 300)
+    for _ in range(2):
+        found = functions_of(lambda: tilefold.reduce(x, monoids.SUM, 1))
+    assert len(launched) == 2
+    assert [name.split(": ")[1] for name in found] == ["reduce", "fold_tensors", "_key", "known", "call"]
 
 
-def test_a_plan_of_results_folded_again_reads_well() -> None:
-    tf.var(torch.arange(12.0).view(3, 4) * 1e-30, 1)
-    assert str(tf.last_plan()).startswith("cpu: whole, in float64 3 of 3 results")
-
-
-MAPS: dict[str, Callable[[torch.Tensor], Any]] = {
-    "of a user": lambda x: tf.reduce_map(x, tf.monoids.LOGSUMEXP, lambda x, whole: (x - whole, x > whole), 1),
-    "with an extra": lambda x: tf.reduce_map(x, tf.monoids.SUM, lambda x, s, e: x / s + e, 1, extras=x[0]),
-    "watched": lambda x: tf.normalize(x),
-    "of several dims": lambda x: tf.softmax(x, (0, 1)),
-    "in whole": lambda x: tf.softmax(x, 1, guarantee="batch_invariant"),
-}
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25])
-@pytest.mark.parametrize("name", MAPS)
-def test_a_repeated_map_has_the_bits_of_the_first(name: str, scale: float) -> None:
-    x, y = X.float() + 0.25, (X.float() * 0.5 - 1.125) * scale
-    MAPS[name](x)
-    before = len(dispatch._executables)
-    again = parts(MAPS[name](y))
-    assert before == len(dispatch._executables) == 1
-    dispatch._executables.clear()
-    assert all(map(torch.equal, again, parts(MAPS[name](y))))
-    with tf.backend("reference"):
-        want = parts(MAPS[name](y))
-    for mine, definition in zip(again, want, strict=True):
-        torch.testing.assert_close(mine, definition, rtol=1e-5, atol=1e-6, equal_nan=True)
+def test_a_request_is_lowered_without_being_run() -> None:
+    x = torch.empty(1, 1 << 20, device="meta")
+    request, tensors = requested(x, monoids.SUM, 1, "run_to_run", "mine")
+    before = tilefold.last_plan()
+    plan, calls = dispatch.lowered(request, tensors, H200)
+    assert plan == tilefold.explain_plan(x, monoids.SUM, 1)
+    assert [call.kernel for call in calls] == [step.kernel for step in plan.launched]
+    assert len(calls) == 2
+    assert request.call == "mine"
+    assert tilefold.last_plan() is before

@@ -117,6 +117,7 @@ def test_plan_takes_chips_strides_and_guarantees() -> None:
     shown = {
         "h200": run(base).stdout,
         "sm_90": run([*base, "--chip", "sm_90"]).stdout,
+        "h100": run([*base, "--chip", "H100"]).stdout,
         "a100": run([*base, "--chip", "a100"]).stdout,
         "invariant": run([*base, "--guarantee", "batch_invariant"]).stdout,
         "columns": run([*base, "--strides", "1,256"]).stdout,
@@ -124,6 +125,7 @@ def test_plan_takes_chips_strides_and_guarantees() -> None:
     }
     assert shown["h200"] == shown["sm_90"]
     assert "programmatic dependent launch" in shown["h200"]
+    assert "programmatic dependent launch" in shown["h100"]
     assert "programmatic dependent launch" not in shown["a100"]
     assert "columns contiguous" in shown["columns"]
     assert len(set(shown.values())) == len(shown) - 1
@@ -138,7 +140,10 @@ def test_plan_of_two_inputs(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        (["4x4", "--chip", "v100"], "plan: --chip: the target must be one of sm_80, sm_90, sm_100, got 'v100'"),
+        (
+            ["4x4", "--chip", "v100"],
+            "plan: --chip: the target must be one of sm_80, sm_90, sm_100, got 'v100'; take one, or say a100, h200, h100",
+        ),
         (["4x4", "--guarantee", "x"], "plan: --guarantee must be one of run_to_run, batch_invariant, none, got 'x'"),
         (["4x4", "--strides", "1"], r"plan: strides must be as many as dims \(2\), got 1; "),
         (["4x4", "--dim", "0,0"], "plan: each dim may be named once"),

@@ -241,7 +241,9 @@ def test_origins_of_constants() -> None:
     }
 
 
-@pytest.mark.parametrize("path", sorted(PLANNER.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(PLANNER.rglob("*.py")), ids=lambda path: path.relative_to(PLANNER).as_posix()
+)
 def test_a_number_of_the_planner_names_its_experiment(path: Path) -> None:
     """Or says that it is a limit of the hardware, a definition, or not measured."""
     found = origins(path.read_text(encoding="utf-8"))
@@ -253,7 +255,7 @@ def test_a_number_of_the_planner_names_its_experiment(path: Path) -> None:
 def test_numbers_that_were_not_measured_are_listed() -> None:
     unknown = {
         f"{path.stem}.{name}"
-        for path in PLANNER.glob("*.py")
+        for path in PLANNER.rglob("*.py")
         for names, said in origins(path.read_text(encoding="utf-8")).items()
         for name in names.split(", ")
         if said & UNKNOWN
@@ -548,6 +550,32 @@ def test_a_long_function_has_a_reason() -> None:
     }
     assert sorted(long - set(LONG)) == [], "split these, or give a reason in LONG"
     assert sorted(set(LONG) - long) == [], "these are not long any more: take them out of LONG"
+
+
+# ------------------------------------------------------------------------------------------------- backends
+# What backends may import of planners: frozen classes, and functions of what was chosen.
+DECIDED = {
+    "planner.apart", "planner.atomics", "planner.device", "planner.folds", "planner.geometry", "planner.plan",
+    "planner.stages", "planner.threads", "planner.view", "planner.walk",
+    "contract.epilogue", "contract.folded", "contract.functions", "contract.operands", "contract.packing", "contract.plan",
+    "contract.row", "contract.steps", "contract.unchanged",
+}  # fmt: skip
+
+
+def test_every_module_that_chooses_is_forbidden_to_backends() -> None:
+    """A new module of planners is in the contract "No backend plans" of pyproject.toml, or it chooses nothing."""
+    contract = (
+        (ROOT / "pyproject.toml").read_text(encoding="utf-8").split('id = "backends"')[1].split("\n]")[0]
+    )
+    forbidden = re.findall(r'"tilefold\.((?:planner|contract)\.\w+)"', contract)
+    found = {
+        f"{package}.{path.stem}"
+        for package in ("planner", "contract")
+        for path in (ROOT / "src" / "tilefold" / package).iterdir()
+        if path.stem[0] != "_" and path.name != "tables"
+    }
+    assert not DECIDED & set(forbidden)
+    assert sorted([*DECIDED, *forbidden]) == sorted(found)
 
 
 # ------------------------------------------------------------------------------------------------- python's versions

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from layouts import Layout, dims_of, layouts, shapes
 from tilefold.errors import DimError, KindError, RepeatedDimError, ShapeError
-from tilefold.problem import Dim, Problem, broadcast_shape, canonical, normalize_dims
+from tilefold.problem import Dim, Problem, broadcast_shape, canonical, normalize_dims, residue_classes, split
 
 
 @st.composite
@@ -126,6 +126,37 @@ def test_equal_calls_make_equal_problems(call):
     again = canonical([t.view(t.shape) for t in tensors], dims, ordered=ordered)
     assert canonical(tensors, dims, ordered=ordered) == again
     assert hash(canonical(tensors, dims, ordered=ordered)) == hash(again)
+
+
+def places(dims: tuple[Dim, ...], *numbers: int) -> tuple[int, ...]:
+    """Every step of one element: along the inputs, the results and the positions."""
+    by_dim = zip(*(d.steps for d in dims), strict=True)
+    return tuple(sum(n * s for n, s in zip(numbers, steps, strict=True)) for steps in by_dim)
+
+
+@given(size=st.integers(1, 40), modulus=st.integers(1, 12))
+def test_residue_classes_have_every_element_once(size, modulus):
+    dim = Dim("reduce", size, (3, -2, 0), 5, 7)
+    elements, classes = residue_classes(dim, modulus)
+    assert (elements.role, classes.role, classes.size) == ("reduce", "reduce", modulus)
+    whole = (
+        size % modulus or modulus
+    )  # the first classes have as many elements as `elements` says, the others one less
+    found = [
+        (n, places((elements, classes), i, n))
+        for n in range(modulus)
+        for i in range(elements.size - (n >= whole))
+    ]
+    want = [(i % modulus, places((dim,), i)) for i in range(size)]
+    assert sorted(found) == sorted(want)
+
+
+@given(size=st.integers(1, 40), length=st.integers(1, 12))
+def test_parts_of_a_dim_are_runs_of_elements(size, length):
+    dim = Dim("reduce", size, (3, -2), 5, 7)
+    parts, elements = split(dim, length)
+    found = [places((parts, elements), i, n) for i in range(parts.size) for n in range(elements.size)]
+    assert found == [places((dim,), i) for i in range(size // length * length)]
 
 
 @given(calls())

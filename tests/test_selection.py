@@ -15,7 +15,8 @@ from tilefold import errors
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.device import H200, Device
-from tilefold.planner.selections import Selection, choose_selection, selection_problem
+from tilefold.planner.selections import choose_selection, selection_problem
+from tilefold.planner.stages.selections import Selection
 from tilefold.requests import Selected
 from tilefold.xray.machine.counts import global_cost
 from xray.running import run_call, run_plan

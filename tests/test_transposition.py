@@ -11,8 +11,8 @@ from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.lower import calls_of
 from tilefold.planner import moves
 from tilefold.planner.device import H200
-from tilefold.planner.moves import Move
 from tilefold.planner.plan import Launch, LibraryCall, Step
+from tilefold.planner.stages.moves import Move
 from tilefold.requests import Rearrangement
 from tilefold.xray.machine.counts import global_cost, shared_cost
 from xray.running import run_call

@@ -157,13 +157,13 @@ def _trouble(future: Future[str]) -> str:
 
 def executable_of(plan: Plan, drawn: Drawn, x: torch.Tensor) -> tuple[Callable[[], Any], list[Any]]:
     """A call that folds x by this plan, and the compiled kernels. The one place that knows how a plan is run."""
-    from tilefold.backends.triton.executable import Executable, contiguous
+    from tilefold.backends.triton.executable import Executable
     from tilefold.backends.triton.launch import compiled
 
     dims = dims_of(drawn.case)
-    shape = [n for d, n in enumerate(x.shape) if d not in dims]
+    shape = tuple(n for d, n in enumerate(x.shape) if d not in dims)
     calls = calls_of(plan, drawn.problem, drawn.program)
-    outputs = [contiguous(shape, dtype) for dtype in drawn.program.outputs]
+    outputs = [(shape, dtype) for dtype in drawn.program.outputs]
     run = Executable(plan, calls, drawn.program, 1, outputs, x.device.index)
     return (lambda: run([x])), [compiled(call, x.device.index) for call in calls]
 

@@ -24,6 +24,7 @@ from tilefold.requests import Request
 from tilefold.switch import ExplainedError, forced_backend, is_explaining
 
 if TYPE_CHECKING:
+    from tilefold.backends.triton.call import Call
     from tilefold.backends.triton.executable import Executable
     from tilefold.on_cpu import Repeated
     from tilefold.problem import Problem
@@ -128,7 +129,7 @@ def _on_gpu(
             _keep(key, executable)
     _last.plan = executable.plan
     if targets is None:
-        return executable(tensors)
+        return executable.call(*tensors)
     if not all(map(_is_written_at_once, targets)):
         return _copied(executable(tensors), targets)
     torch.autograd.graph.increment_version([t for t in targets if not t.is_inference()])
@@ -143,18 +144,36 @@ def compiled(
     Raises:
         BackendError, DtypeError, ShapeError: the chip cannot run it.
     """
-    from tilefold.backends.triton.call import check_dtypes
-    from tilefold.backends.triton.executable import Executable, contiguous
-    from tilefold.backends.triton.lower import calls_of
+    from tilefold.backends.triton.executable import Executable
 
     index = tensors[0].device.index
     device = device_of(index)
-    check_dtypes(request.dtypes(tensors), device, request.call)
-    problem, plan = planned or request.plan(tensors, device, library=True)
+    plan, calls = lowered(request, tensors, device, planned)
     plan = expected(plan, tensors, request.results, device)
-    calls = calls_of(plan, problem, request.computation)
-    layouts = [contiguous(shape, dtype) for shape, dtype in request.results]
-    return Executable(plan, calls, request.computation, len(tensors), layouts, index)
+    return Executable(plan, calls, request.computation, len(tensors), request.results, index)
+
+
+def lowered(
+    request: Request,
+    tensors: Sequence[Tensor],
+    device: Device,
+    planned: tuple[Problem, Plan] | None = None,
+    *,
+    interpret: bool = False,
+) -> tuple[Plan, list[Call]]:
+    """The plan of a request on a chip and the kernel calls of its launches, in order; nothing is compiled or run.
+
+    Planned, unless a plan of its problem is given. `interpret`: for Triton's interpreter, without torch's own kernels.
+
+    Raises:
+        BackendError, DtypeError, ShapeError: the chip cannot run it.
+    """
+    from tilefold.backends.triton.call import check_dtypes
+    from tilefold.backends.triton.lower import calls_of
+
+    check_dtypes(request.dtypes(tensors), device, request.call)
+    problem, plan = planned or request.plan(tensors, device, library=not interpret)
+    return plan, calls_of(plan, problem, request.computation, interpret=interpret)
 
 
 def _on_cpu(request: Request, tensors: Sequence[Tensor], backend: str, key: Any) -> list[Tensor]:
@@ -174,14 +193,10 @@ def _on_cpu(request: Request, tensors: Sequence[Tensor], backend: str, key: Any)
 
 def _interpreted(request: Request, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The same kernels under Triton's interpreter, on CPU tensors, as an H200 would be planned without cuBLAS."""
-    from tilefold.backends.triton.call import check_dtypes
     from tilefold.backends.triton.executable import interpret
-    from tilefold.backends.triton.lower import calls_of
 
-    check_dtypes(request.dtypes(tensors), INTERPRETED, request.call)
-    problem, plan = request.plan(tensors, INTERPRETED, library=False)
+    plan, calls = lowered(request, tensors, INTERPRETED, interpret=True)
     results = [torch.empty(shape, dtype=dtype, device="cpu") for shape, dtype in request.results]
-    calls = calls_of(plan, problem, request.computation, interpret=True)
     interpret(plan, calls, request.computation, tensors, results)
     _last.plan = plan.on("interpret")
     return results

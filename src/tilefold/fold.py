@@ -176,10 +176,21 @@ def explain_fold(
     device: Any,
 ) -> Plan:
     """`explain_plan` of a monoid."""
-    tensors = as_inputs(inputs, monoid, "explain_plan")
-    check_inputs(tensors, monoid, guarantee, "explain_plan")
-    shape = broadcast_shape(tensors, "explain_plan")
-    dims = normalize_dims(dim, len(shape), "explain_plan")
+    return dispatch.plan_for(*requested(inputs, monoid, dim, guarantee, "explain_plan"), device)
+
+
+def requested(
+    inputs: torch.Tensor | Sequence[torch.Tensor],
+    monoid: Monoid,
+    dim: int | Sequence[int] | None,
+    guarantee: str,
+    call: str,
+) -> tuple[Reduction, list[torch.Tensor]]:
+    """The request of a fold that is not run, and its tensors: validated, of one shape."""
+    tensors = as_inputs(inputs, monoid, call)
+    check_inputs(tensors, monoid, guarantee, call)
+    shape = broadcast_shape(tensors, call)
+    dims = normalize_dims(dim, len(shape), call)
     program = programs.specialize(monoid.total, tuple(t.dtype for t in tensors))
-    request = Reduction(program, dims, guarantee, ())
-    return dispatch.plan_for(request, [t.expand(shape) for t in tensors], device)
+    request = Reduction(program, dims, guarantee, (), call=call)
+    return request, [t.expand(shape) for t in tensors]

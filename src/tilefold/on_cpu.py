@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from tilefold import refold
 from tilefold.algebra.program import Program
 from tilefold.backends import loops, native, reference, row_tiles, scans, segments, selecting, torch_product
+from tilefold.caching import kept_outside_modes
 from tilefold.errors import BackendError
 from tilefold.modes import as_given, check_not_traced
 from tilefold.planner.cpu import cpu_plan, cpu_problem
@@ -294,12 +295,34 @@ def _repeated_scan(request: Scan, tensors: Sequence[Tensor]) -> Repeated | None:
 def _segmented(request: Segments, tensors: Sequence[Tensor], backend: str) -> Made:
     *inputs, offsets = tensors
     check_not_traced(request.call)
-    fold = segments.by_definition if backend == "reference" else segments.fold
-    results = fold(inputs, offsets, request.program, request.dim, request.guarantee)
+    program, dim, guarantee = request.program, request.dim, request.guarantee
+
+    def rows(tensors: Sequence[Tensor], program: Program, dim: int) -> list[Tensor]:
+        layouts = tuple((tuple(t.shape), t.stride(), t.dtype) for t in tensors)
+        return _pieces(program, layouts, dim, guarantee, torch.get_num_threads())(tensors)
+
+    if backend == "reference":
+        results = segments.by_definition(inputs, offsets, program, dim)
+    else:
+        results = segments.fold(inputs, offsets, program, dim, guarantee, rows)
     plan = Plan(
         "reference" if backend == "reference" else "cpu", guarantee=request.guarantee, strategy="segments"
     )
     return results, plan
+
+
+@kept_outside_modes(256)
+def _pieces(
+    program: Program, layouts: Sequence[tuple[Any, Any, torch.dtype]], dim: int, guarantee: str, threads: int
+) -> loops.Executable:
+    """The loop for pieces of some layouts: those of one length come in every call, and several times in one.
+
+    `threads` are torch's, for which it is planned.
+    """
+    tensors = [
+        torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in layouts
+    ]
+    return tiled(tensors, program, (dim,), guarantee, [n for d, n in enumerate(layouts[0][0]) if d != dim])
 
 
 # How each kind of request runs: functions of (request, tensors, backend).

@@ -265,6 +265,22 @@ def split(dim: Dim, length: int) -> tuple[Dim, Dim]:
     return parts, replace(dim, size=length)
 
 
+def residue_classes(dim: Dim, modulus: int) -> tuple[Dim, Dim]:
+    """One dim as two: the elements of a residue class, `modulus` steps apart, and the classes, one step apart.
+
+    Where `modulus` does not divide the size, only the first `size % modulus` classes have as many elements as the first dim
+    says; the others have one less (`Problem.ragged`).
+    """
+    elements = replace(
+        dim,
+        size=math.ceil(dim.size / modulus),
+        strides=tuple(s * modulus for s in dim.strides),
+        output=dim.output * modulus,
+        position=dim.position * modulus,
+    )
+    return elements, replace(dim, size=modulus)
+
+
 def of_input(problem: Problem, number: int) -> Problem:
     """The dims as one input alone has them, of elements that stay what they are: a copy into the results' order."""
     dims = [replace(d, role="map", strides=(d.strides[number],), position=0) for d in problem.dims]

@@ -14,9 +14,10 @@ import torch
 import tilefold
 from tilefold import dispatch, monoids
 from tilefold.algebra import program as programs
+from tilefold.backends.steps import run_steps
 from tilefold.backends.triton import executable as executables
 from tilefold.backends.triton.call import Call
-from tilefold.backends.triton.executable import Executable, contiguous
+from tilefold.backends.triton.executable import Executable
 from tilefold.backends.triton.lower import calls_of
 from tilefold.contract.epilogue import make_epilogue
 from tilefold.contract.operands import canonical_product
@@ -24,6 +25,7 @@ from tilefold.contract.plan import Candidate, Finish, Tile
 from tilefold.contract.steps import product_plan
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
+from tilefold.problem import contiguous_strides
 from tilefold.requests import Product, Reduction, Request, Scan
 from xray.running import run_call
 
@@ -42,7 +44,7 @@ class Machine:
         return tensor
 
     def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> Tensor:
-        assert tuple(strides) == contiguous(shape, dtype)[1]
+        assert tuple(strides) == contiguous_strides(shape)
         return self.hold(torch.empty(tuple(shape), dtype=dtype))
 
     def launcher(self, call: Call, index: int) -> Callable[..., None]:
@@ -71,8 +73,7 @@ def run(
     problem, chosen = request.plan(tensors, H200, library=False)
     plan = plan or chosen
     calls = calls_of(plan, problem, request.computation)
-    layouts = [contiguous(shape, dtype) for shape, dtype in request.results]
-    made = Executable(plan, calls, request.computation, len(tensors), layouts, 0)
+    made = Executable(plan, calls, request.computation, len(tensors), request.results, 0)
     for tensor in tensors:
         machine.hold(tensor)
     return made(tensors, **given)
@@ -184,6 +185,70 @@ def test_a_library_call_stands_among_launches(machine: Machine) -> None:
     torch.testing.assert_close(got, a @ b)
 
 
+NOTHING = torch.empty(4, 0)
+RUNS: dict[str, tuple[Request, list[Tensor]]] = {
+    "one launch": (reduction(torch.empty(6, 300), monoids.SUM, (1,)), [torch.empty(6, 300)]),
+    "two launches": (reduction(torch.empty(1, 1 << 17), monoids.MAX_WITH_INDEX, (1,)), [torch.empty(1, 1 << 17)]),
+    "a fill": (reduction(NOTHING, monoids.SUM, (1,)), [NOTHING]),
+    "a library call": (
+        Scan(programs.specialize(monoids.SUM.total, (torch.int32,)), 1, False, False, 0, True, "run_to_run", (2, 5000)),
+        [torch.empty(2, 5000, dtype=torch.int32)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(RUNS))
+def test_the_plans_function_takes_the_steps_that_are_run_one_by_one(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function that is written for a plan, and `run_steps`: the same steps, on the same buffers."""
+    request, tensors = RUNS[name]
+    taken: list[tuple[str, list[int]]] = []
+    kept: list[Tensor] = []
+
+    def note(what: str, addresses: Sequence[int]) -> None:
+        taken.append((what, list(addresses)))
+
+    def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> Tensor:
+        kept.append(torch.empty(tuple(shape), dtype=dtype))
+        return kept[-1]
+
+    def named(step: str) -> Callable[..., None]:
+        return lambda *tensors: note(step, [t.data_ptr() for t in tensors])
+
+    def in_order() -> list[tuple[str, list[int]]]:
+        """Each buffer by its number, in the order in which steps meet it."""
+        numbers: dict[int, int] = {}
+        found = [
+            (what, [numbers.setdefault(a, len(numbers)) for a in addresses]) for what, addresses in taken
+        ]
+        taken.clear()
+        return found
+
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
+    monkeypatch.setattr(executables, "_empty", empty)
+    monkeypatch.setattr(executables, "fill", lambda computation, writes: named("fill")(*writes))
+    monkeypatch.setattr(
+        executables, "launcher", lambda call, index: lambda stream, *addresses: note(call.kernel, addresses)
+    )
+    library = {function: named(function) for function in executables.LIBRARY}
+    monkeypatch.setattr(executables, "LIBRARY", library)
+
+    problem, plan = request.plan(tensors, H200, library=True)
+    calls = calls_of(plan, problem, request.computation)
+    Executable(plan, calls, request.computation, len(tensors), request.results, 0)(tensors)
+    by_function = in_order()
+    outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in request.results]
+    launches = [
+        lambda reads, writes, call=call: named(call.kernel)(*reads, *writes)  # type: ignore[misc]  # bound early
+        for call in calls
+    ]
+    run_steps(plan, tensors, outputs, launches, library, lambda writes: named("fill")(*writes))
+    assert by_function
+    assert by_function == in_order()
+
+
 def test_the_dispatcher_writes_into_a_target_that_kernels_know_and_copies_to_others(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,9 +257,8 @@ def test_the_dispatcher_writes_into_a_target_that_kernels_know_and_copies_to_oth
 
     def compiled(request: Reduction, tensors: Sequence[Tensor]) -> Executable:
         problem, plan = request.plan(tensors, H200, library=False)
-        layouts = [contiguous(shape, dtype) for shape, dtype in request.results]
         calls = calls_of(plan, problem, request.computation)
-        return Executable(plan, calls, request.computation, len(tensors), layouts, 0)
+        return Executable(plan, calls, request.computation, len(tensors), request.results, 0)
 
     monkeypatch.setattr(dispatch, "compiled", compiled)
     direct = machine.hold(torch.empty(6))

@@ -29,7 +29,7 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.planner import scans
 from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Plan
-from tilefold.planner.scan_tiles import ScanTile, Work
+from tilefold.planner.stages.scans import ScanTile, Work
 from tilefold.problem import Problem
 from tilefold.xray.machine import Outcome, all_programs
 from tilefold.xray.machine.counts import global_cost

@@ -18,7 +18,7 @@ from tilefold.backends.triton.lower import calls_of
 from tilefold.planner.atomics import atomic_of
 from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Launch, Plan
-from tilefold.planner.segments import Chunks
+from tilefold.planner.stages.segments import Chunks
 from tilefold.requests import Reduction, Request, Segments
 from xray.running import run_plan
 

@@ -8,7 +8,7 @@ OPERATIONS = (
     # ----------------------------------------------------------------------------------- layouts and selections
     Mutant(
         "dims without a common step are one dim of a tile",
-        "planner/moves.py",
+        "planner/stages/moves.py",
         "elif steps[-1] == step(d) * d.size:",
         "elif steps[-1] >= step(d) * d.size:",
         ("tests/test_transposition.py::test_layouts",),
@@ -326,7 +326,7 @@ OPERATIONS = (
     ),
     Mutant(
         "rows at a distance from each other are read as a span",
-        "planner/spans.py",
+        "planner/stages/rows.py",
         "inner.strides[i] == inner.output and [d.strides[i] for d in problem.output_dims] == steps",
         "inner.strides[i] == inner.output",
         ("tests/planner/test_spans.py::test_what_is_no_span[rows apart]",),

@@ -20,9 +20,10 @@ from tilefold.bench.layout import Layout
 from tilefold.bench.operations import fold_case, max_subarray
 from tilefold.planner.choose import plan_fold, plan_of
 from tilefold.planner.device import H200
-from tilefold.planner.gathered import Groups, gathered_stage, gathers
+from tilefold.planner.gathered import gathered_stage, gathers
 from tilefold.planner.launched import Launched
 from tilefold.planner.settled import first_stage, settled
+from tilefold.planner.stages.gathered import Groups
 from tilefold.planner.view import view_of
 from tilefold.problem import canonical
 from xray.running import fold, run_plan

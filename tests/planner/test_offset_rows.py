@@ -15,8 +15,9 @@ from tilefold.contract.row import make_row_map
 from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
-from tilefold.planner.offset_rows import OffsetRows, offset_rows
+from tilefold.planner.offset_rows import offset_rows
 from tilefold.planner.plan import Launch, names
+from tilefold.planner.stages.rows import OffsetRows
 from tilefold.requests import RowMap
 from tilefold.xray.machine.races import races
 from xray.running import run_plan

@@ -21,8 +21,9 @@ from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.maps import rows_of
 from tilefold.planner.plan import Launch, Plan, names
-from tilefold.planner.ring_forms import PROGRAM_BYTES, REGISTER_WORDS, SM_REGISTERS, Rings
+from tilefold.planner.ring_forms import PROGRAM_BYTES, REGISTER_WORDS, SM_REGISTERS
 from tilefold.planner.rings import vectors_of
+from tilefold.planner.stages.rows import Rings
 from tilefold.planner.view import view_of
 from tilefold.problem import Problem
 from tilefold.requests import RowMap
@@ -474,8 +475,15 @@ def test_programs_walk_where_all_have_rows(rows: int, whole: bool) -> None:
 def test_no_more_clusters_are_launched_than_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     utils = SimpleNamespace(cuOccupancyMaxActiveClusters=lambda function, shared, cluster: 90 // cluster)
     monkeypatch.setattr(launch, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
-    kernel = SimpleNamespace(metadata=SimpleNamespace(shared=1), function=0)
-    call = calls.Call("map_rings", "", (), (), 120, 4, 1, False, cluster=4, persistent=True)
-    assert launch._clusters(call, kernel) == 22
-    assert launch._clusters(replace(call, grid=40), kernel) == 10
-    assert launch._clusters(replace(call, persistent=False), kernel) == 30
+    launched: list[int] = []
+    kernel = SimpleNamespace(
+        metadata=SimpleNamespace(shared=1),
+        packed_metadata=(),
+        function=0,
+        run=lambda *a: launched.append(a[0]),
+    )
+    monkeypatch.setattr(launch, "compiled", lambda call, index: kernel)
+    call = calls.Call("map_rings", "", (5,), (), 120, 4, 1, False, cluster=4, persistent=True)
+    for one in (call, replace(call, grid=40), replace(call, persistent=False)):
+        launch.launcher(one, 0)(7)
+    assert launched == [22, 10, 30]

@@ -12,7 +12,7 @@ from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.planner import scans
 from tilefold.planner.device import H200
-from tilefold.planner.scan_tiles import ScanTile, Work
+from tilefold.planner.stages.scans import ScanTile, Work
 
 
 def tile_of(

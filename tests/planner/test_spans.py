@@ -15,7 +15,8 @@ from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Launch, Plan, names
-from tilefold.planner.spans import SHARED_BYTES, Spans, conflicts_of, is_flat, spans_of, spans_stage
+from tilefold.planner.spans import SHARED_BYTES, conflicts_of, is_flat, spans_of, spans_stage
+from tilefold.planner.stages.rows import Spans
 from tilefold.requests import RowMap
 from tilefold.xray.machine.races import races
 from xray.running import run_plan

@@ -17,7 +17,7 @@ from tilefold.functional.normalized import _norms, _shares
 from tilefold.mapped import graph_of, kept
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Launch, Plan, names
-from tilefold.planner.stripes import Stripes
+from tilefold.planner.stages.rows import Stripes
 from tilefold.problem import Problem
 from tilefold.requests import RowMap
 from tilefold.xray.machine.races import races

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import triton
 
 from tilefold import xray
 from tilefold.errors import ArgumentError, CompileError
+from tilefold.planner.device import H100, H200
 from tilefold.xray import evidence
-from tilefold.xray.chips import CHIPS, chip_of
+from tilefold.xray.chips import ALL, CHIPS, chip_of, planned_chip
 from tilefold.xray.compile import Resources
 from tilefold.xray.report import from_json
 from tilefold.xray.report.model import Line
@@ -144,7 +146,10 @@ def test_an_unknown_instruction_that_is_not_reached_is_listed(monkeypatch: pytes
         ),
         ({"constants": {}}, "every tl.constexpr of 'add' must have a value, got none for BLOCK"),
         ({"constants": {"BLOCK": 256, "n": 1}}, "--const must name one of add"),
-        ({"target": "sm_70"}, "target must be one of sm_80, sm_90, sm_100"),
+        (
+            {"target": "sm_70"},
+            "target must be one of sm_80, sm_90, sm_100, got 'sm_70'; take one, or say a100, h200, h100, b200",
+        ),
         ({"num_warps": 3}, "power of two up to 32, got 3"),
         ({"num_stages": 0}, "at least 1, got 0"),
         ({"grid": 0}, "one to three positive numbers, got 0"),
@@ -276,6 +281,21 @@ def test_chips_are_what_their_data_sheets_say() -> None:
     """TFLOP/s of dense 16-bit tensor cores: 312, 989 and 2250."""
     rates = [c.sms * c.clock_mhz * c.fp16_per_clock / 1e6 for c in CHIPS.values()]
     assert rates == pytest.approx([312, 989, 2250], rel=0.01)
+
+
+def test_chips_of_one_target() -> None:
+    """sm_90 alone is an H200; an H100 differs by its memory, for the planner too."""
+    h200, h100 = chip_of("sm_90"), chip_of("H100")
+    assert h200 == chip_of("h200")
+    assert (h100.name, h100.gb_per_s) == ("H100", 3350)
+    assert replace(h100, name=h200.name, gb_per_s=h200.gb_per_s) == h200
+    assert planned_chip(h200) == H200
+    assert planned_chip(h100) == H100
+    assert replace(H100, name=H200.name, gb_per_s=H200.gb_per_s) == H200
+    seen = [(planned_chip(c).capability, planned_chip(c).sms, planned_chip(c).gb_per_s) for c in ALL]
+    assert seen == [(c.architecture, c.sms, c.gb_per_s) for c in ALL]
+    assert list(CHIPS) == ["sm_80", "sm_90", "sm_100"]
+    assert set(CHIPS.values()) | {h100} == set(ALL)
 
 
 def test_files_of_kernels(tmp_path: Path) -> None:

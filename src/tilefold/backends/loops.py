@@ -18,9 +18,9 @@ from tilefold.algebra.program import Program
 from tilefold.backends import elementwise, workers
 from tilefold.backends.elementwise import Workspace
 from tilefold.backends.tiles import Inputs, Tile, inputs_of, narrow, tiles_in
-from tilefold.planner.cpu import Tiles, in_parts
 from tilefold.planner.folds import narrowed
 from tilefold.planner.plan import Plan
+from tilefold.planner.stages.cpu import Tiles, in_parts
 from tilefold.problem import Problem
 
 # Elements of one tile, below which the way to it costs more than its operations (not measured).

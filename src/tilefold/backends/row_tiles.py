@@ -14,7 +14,7 @@ from tilefold.backends.elementwise import Builder, Kernel, Workspace
 from tilefold.backends.tiles import Tile, narrow
 from tilefold.caching import kept_outside_modes
 from tilefold.contract.row import Row
-from tilefold.planner.cpu import FEW
+from tilefold.planner.stages.cpu import FEW
 
 SHARE = 1 << 15  # elements of a thread's tile: a few operands of them stay in its cache (not measured)
 Tensor = torch.Tensor

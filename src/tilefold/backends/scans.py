@@ -20,7 +20,7 @@ from tilefold.algebra.program import Program
 from tilefold.algebra.typing import element_dtype
 from tilefold.backends import elementwise, workers
 from tilefold.backends.elementwise import Workspace
-from tilefold.planner.cpu_scans import CpuTile
+from tilefold.planner.stages.cpu import CpuTile
 
 BESIDE = 128  # rows of a tile from which an operation on neighbours in memory takes rows (docs/experiments/cpu-scans.md)
 Tensor = torch.Tensor

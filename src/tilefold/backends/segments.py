@@ -7,9 +7,8 @@ element is read once, and the loops over tiles see rows of one length.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -18,20 +17,18 @@ from tilefold.algebra import typing
 from tilefold.algebra.evaluate import Operand, convert, evaluate_as, stored
 from tilefold.algebra.expression import trace
 from tilefold.algebra.program import Program
-from tilefold.backends import loops, reference
+from tilefold.backends import reference
 from tilefold.caching import kept_outside_modes
-from tilefold.planner.cpu import cpu_plan, cpu_problem
 
 # Not measured:
 TOGETHER = 1 << 20  # elements that are gathered at a time
 APART = 1 << 15  # elements of a piece that is folded where it lies
 Tensor = torch.Tensor
 State = list[Tensor]
+Rows = Callable[[Sequence[Tensor], Program, int], list[Tensor]]  # folds one dim of tensors, as it was planned
 
 
-def by_definition(
-    tensors: Sequence[Tensor], offsets: Tensor, program: Program, dim: int, guarantee: str
-) -> list[Tensor]:
+def by_definition(tensors: Sequence[Tensor], offsets: Tensor, program: Program, dim: int) -> list[Tensor]:
     """One segment after another, one element after another."""
     borders = offsets.tolist()
     folded = [
@@ -45,28 +42,31 @@ def by_definition(
 
 
 def fold(
-    tensors: Sequence[Tensor], offsets: Tensor, program: Program, dim: int, guarantee: str
+    tensors: Sequence[Tensor], offsets: Tensor, program: Program, dim: int, guarantee: str, rows: Rows
 ) -> list[Tensor]:
-    """The results of checked offsets' segments, those in float64 that float32 does not hold."""
+    """The results of checked offsets' segments, those in float64 that float32 does not hold.
+
+    Which lengths the pieces have is in the offsets, so `rows` plans each length, and folds pieces of it.
+    """
     offsets = offsets.long()
     if not refold.is_watched(program):
-        return _folded(tensors, offsets, program, dim, guarantee)
-    *results, trusted = _folded(tensors, offsets, refold.with_trust(program), dim, guarantee)
+        return _folded(tensors, offsets, program, dim, guarantee, rows)
+    *results, trusted = _folded(tensors, offsets, refold.with_trust(program), dim, guarantee, rows)
     if trusted.all():
         return results
-    wide = _folded(tensors, offsets, refold.in_float64(program), dim, guarantee)
+    wide = _folded(tensors, offsets, refold.in_float64(program), dim, guarantee, rows)
     return [torch.where(trusted, r, w) for r, w in zip(results, wide, strict=True)]
 
 
 def _folded(
-    tensors: Sequence[Tensor], offsets: Tensor, program: Program, dim: int, guarantee: str
+    tensors: Sequence[Tensor], offsets: Tensor, program: Program, dim: int, guarantee: str, rows: Rows
 ) -> list[Tensor]:
     begins, lengths = offsets[:-1], offsets.diff()
     count = len(lengths)
     if guarantee != "batch_invariant" and count and lengths[0] > 0 and bool((lengths == lengths[0]).all()):
         length, begin = int(lengths[0]), int(begins[0])
-        rows = [_cut(t.narrow(dim, begin, count * length), dim, length) for t in tensors]
-        return _rows(rows, program, dim + 1, guarantee)
+        cut = [_cut(t.narrow(dim, begin, count * length), dim, length) for t in tensors]
+        return rows(cut, program, dim + 1)
     shape = list(tensors[0].shape)
     shape[dim] = count
     state: State = [_full(n, d, shape) for n, d in zip(program.identity, program.state, strict=True)]
@@ -77,7 +77,7 @@ def _folded(
             together = max(1, TOGETHER >> bit) if 1 << bit < APART else 1
             for at in range(0, len(which), together):
                 some, first = which[at : at + together], ahead[at : at + together]
-                _take(state, tensors, program, dim, some, begins[some], first, 1 << bit, guarantee)
+                _take(state, tensors, program, dim, some, begins[some], first, 1 << bit, rows)
     return reference.finish(state, program, shape)
 
 
@@ -90,43 +90,23 @@ def _take(
     begins: Tensor,
     ahead: Tensor,
     length: int,
-    guarantee: str,
+    rows: Rows,
 ) -> None:
     """Combine segments' states with their next pieces, of one length: `ahead` elements behind their beginnings."""
     if len(which) == 1:
-        rows = [_cut(t.narrow(dim, int(begins + ahead), length), dim, length) for t in tensors]
+        cut = [_cut(t.narrow(dim, int(begins + ahead), length), dim, length) for t in tensors]
     else:
         places = ((begins + ahead)[:, None] + torch.arange(length, device="cpu")).view(-1)
-        rows = [_cut(_gathered(t, dim, places), dim, length) for t in tensors]
+        cut = [_cut(_gathered(t, dim, places), dim, length) for t in tensors]
     if program.algebra.index:
         position = ahead[:, None] + torch.arange(length, device="cpu")
-        rows.append(position.view(*position.shape, *[1] * (rows[0].ndim - dim - 2)).expand(rows[0].shape))
-    piece = [_bits(s) for s in _rows(rows, _of_states(program), dim + 1, guarantee)]
+        cut.append(position.view(*position.shape, *[1] * (cut[0].ndim - dim - 2)).expand(cut[0].shape))
+    piece = [_bits(s) for s in rows(cut, _of_states(program), dim + 1)]
     before = [s.index_select(dim, which) for s in state]
     after: list[Operand] = evaluate_as(program.combine, [*before, *piece], program.state)
     for field, value in zip(state, after, strict=True):
         assert isinstance(value, Tensor)
         field.index_copy_(dim, which, value.to(field.dtype).expand(before[0].shape).contiguous())
-
-
-def _rows(tensors: Sequence[Tensor], program: Program, dim: int, guarantee: str) -> list[Tensor]:
-    """A fold of one dim in a loop over tiles."""
-    layouts = tuple((tuple(t.shape), t.stride(), t.dtype) for t in tensors)
-    return _executable(program, layouts, dim, guarantee, torch.get_num_threads())(tensors)
-
-
-@kept_outside_modes(256)
-def _executable(
-    program: Program, layouts: Sequence[tuple[Any, Any, torch.dtype]], dim: int, guarantee: str, threads: int
-) -> loops.Executable:
-    """The loop for tensors of some layouts: pieces of one length come in every call, and several times in one."""
-    tensors = [
-        torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in layouts
-    ]
-    problem = cpu_problem(tensors, program, (dim,), guarantee)
-    plan = cpu_plan(problem, program, guarantee, threads)
-    shape = [n for d, n in enumerate(layouts[0][0]) if d != dim]
-    return loops.Executable(plan, problem, program, shape)
 
 
 @kept_outside_modes(256)

@@ -12,7 +12,7 @@ from tilefold.algebra.evaluate import convert, stored
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import element_dtype
 from tilefold.backends.elementwise import Workspace
-from tilefold.planner.cpu import Geometry, cut_dim, in_parts
+from tilefold.planner.stages.cpu import Geometry, cut_dim, in_parts
 from tilefold.problem import Dim, Problem
 
 Tensor = torch.Tensor

@@ -16,7 +16,7 @@ from tilefold.dtypes import dtype_of
 from tilefold.errors import ArgumentError
 from tilefold.fold_text import GUARANTEES, FoldText, monoid_named, read_dims, read_numbers, read_shape
 from tilefold.problem import normalize_dims
-from tilefold.xray.chips import CHIPS, chip_of, planned_chip
+from tilefold.xray.chips import ALL, chip_of, planned_chip
 
 
 def parser() -> Parser:
@@ -56,7 +56,7 @@ def parser() -> Parser:
     add("--guarantee", choices=GUARANTEES, default="run_to_run", metavar=one_of(GUARANTEES),
         help="as of tilefold.reduce")  # fmt: skip
     add("--chip", "--target", type=as_type(chip_of), default="h200", metavar="CHIP",
-        help=", ".join(f"{chip.name} ({chip.target})" for chip in CHIPS.values()))  # fmt: skip
+        help=", ".join(f"{chip.name} ({chip.target})" for chip in ALL))  # fmt: skip
     return made
 
 

@@ -64,7 +64,7 @@ def _add_launch(made: Parser) -> None:
         "--target",
         "--chip",
         metavar="CHIP",
-        help="sm_80, sm_90, sm_100, or a100, h200, b200 (default: sm_90)",
+        help="sm_80, sm_90, sm_100, or a100, h200, h100, b200 (default: sm_90, an H200)",
     )
 
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 import torch
 
 from tilefold.planner.plan import Apart
-from tilefold.problem import Dim, Problem, by_stride, merged
+from tilefold.problem import Dim, Problem, by_stride, merged, residue_classes
 
 Places = tuple[tuple[int, ...], tuple[int, ...]]
 NO_PLACES: Places = ((), ())
@@ -34,10 +34,8 @@ def parts_of(problem: Problem, apart: Apart) -> tuple[list[Dim], list[Dim]]:
     kept = [d for n, d in reduced if n in apart.dims]
     folded = [d for n, d in reduced if n not in apart.dims]
     if apart.together > 1:
-        dim, n = folded[-1], apart.together
-        strides = tuple(s * n for s in dim.strides)
-        folded[-1] = replace(dim, size=math.ceil(dim.size / n), strides=strides, position=dim.position * n)
-        kept.append(replace(dim, size=n))
+        folded[-1], classes = residue_classes(folded[-1], apart.together)
+        kept.append(classes)
     return [*problem.output_dims, *kept], folded
 
 

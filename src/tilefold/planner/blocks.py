@@ -7,13 +7,15 @@ instructions an element takes, those of masked lanes included.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
-from tilefold.planner.maps import ROW_WARPS, Dtypes, least_lanes, long_vectors, rows_of, rows_together
-from tilefold.planner.plan import Stage, count
+from tilefold.planner.maps import ROW_WARPS, least_lanes, long_vectors, rows_of, rows_together
+from tilefold.planner.plan import Stage
 from tilefold.planner.settled import MANY_FIELDS, keeps_runs
+from tilefold.planner.stages.maps import Dtypes
+from tilefold.planner.stages.rows import Blocks
 from tilefold.planner.view import EVICT_FIRST_BELOW, WARP, View, alone, power_above, power_below, view_of
 from tilefold.problem import Problem
 
@@ -53,47 +55,6 @@ NARROW_FIELDS = 2  # of a state: with more there are not enough registers
 SHORT_LANES, SHORT_EACH, SHORT_MOST, SHORT_BYTES = 4, 48, 64, 36
 # Of a column at most, by their elements' bytes; the second where rows are of odd width (docs/experiments/maps-groups.md).
 SHORT_LENGTHS = {2: 64, 4: 48}
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """What a launch of `map_blocks` decides: a program, or each of `splits`, holds `tiles` of [run, lanes, block_outputs].
-
-    Only the tiles whose bits are in `masks` have elements beyond a row's ends. A thread has `neighbours` columns (0: a
-    vector of 16 bytes), and `registers` at most (0: as the compiler has it).
-    """
-
-    family: str
-    block_outputs: int
-    lanes: int
-    run: int
-    tiles: int
-    splits: int
-    num_warps: int
-    masks: int = 0
-    align: int = 1
-    evict_first: bool = True
-    neighbours: int = 0
-    registers: int = 0
-
-    @property
-    def step(self) -> int:
-        """Elements of one row that a program holds."""
-        return self.run * self.lanes * self.tiles
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.tiles}"
-        return f"{self.family}:{tile},s{self.splits},w{self.num_warps}"
-
-    def __str__(self) -> str:
-        tile = f"{count(self.block_outputs, 'result')} x {count(self.lanes, 'lane')} x "
-        tile += count(self.run * self.tiles, "element")
-        words = [tile, count(self.splits, "split"), count(self.num_warps, "warp"), "one block"]
-        words += ["aligned"] * (self.align > 1)
-        words += [f"{count(self.neighbours, 'column')} a thread"] * (self.neighbours > 0)
-        return f"{self.family}: {', '.join(words)}"
 
 
 def blocks_stage(

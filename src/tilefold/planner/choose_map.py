@@ -9,30 +9,20 @@ from dataclasses import replace
 import torch
 
 from tilefold.algebra.program import Program
-from tilefold.planner.blocks import Blocks, blocks_stage
+from tilefold.planner.blocks import blocks_stage
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import PORTABLE, Device
 from tilefold.planner.folds import narrowed, partial_dtypes
 from tilefold.planner.geometry import SECTOR
-from tilefold.planner.maps import (
-    Clear,
-    Dtypes,
-    Windows,
-    elements_of,
-    elements_stage,
-    folding,
-    row_blocks,
-    rows_along,
-    whole_stage,
-    windows_stage,
-)
+from tilefold.planner.maps import elements_stage, rows_along, whole_stage, windows_stage
 from tilefold.planner.moves import after_copies
-from tilefold.planner.offset_rows import OffsetRows, offset_stage, small_offset_stage, unalike_stage
+from tilefold.planner.offset_rows import offset_stage, small_offset_stage, unalike_stage
 from tilefold.planner.plan import Buffer, Launch, Plan, Stage, count, names
-from tilefold.planner.ring_forms import Rings
 from tilefold.planner.rings import last_rings, rings_stage
-from tilefold.planner.spans import Spans, fills_tiles, is_flat, spans_stage
-from tilefold.planner.stripes import Stripes, stripes_stage
+from tilefold.planner.spans import fills_tiles, is_flat, spans_stage
+from tilefold.planner.stages.maps import Clear, Dtypes, Windows, elements_of, folding, row_blocks
+from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes
+from tilefold.planner.stripes import stripes_stage
 from tilefold.problem import Problem, in_results_order, inputs_apart
 
 # Bytes of inputs that do not lie in the results' order, and of results, from which on the inputs are copied first: where rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -12,26 +11,8 @@ from tilefold.algebra import catalogue
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.program import Program
 from tilefold.caching import kept_outside_modes
-from tilefold.planner.plan import Launch, Plan, count
-
-
-@dataclass(frozen=True)
-class CpuTile:
-    """A CPU's tile: `lanes` lanes of `steps` neighbours of a row each, `rows` rows at a time; `threads` take tiles each."""
-
-    steps: int
-    lanes: int
-    rows: int
-    threads: int = 1
-
-    def __str__(self) -> str:
-        return f"scan: {count(self.lanes, 'lane')} of {count(self.steps, 'element')}, {count(self.rows, 'row')} at a time"
-
-    @property
-    def note(self) -> str:
-        """In the shortest form."""
-        return f"scan:{self.steps}x{self.lanes},k{self.rows}"
-
+from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.stages.cpu import CpuTile
 
 # Operations take a few us each beside their elements, and a tile's states are to stay in a core's L2: between 2,000 and
 # 16,000 lanes a scan took least time with these. They are no power of two: lanes side by side would share cache lines.

@@ -30,7 +30,9 @@ class Device:
         return self.capability >= 90
 
 
-H200 = Device("NVIDIA H200", 132, 90, 4800.0, 228 * 1024, 16)  # NVIDIA's data sheet: limits of the hardware
+# NVIDIA's data sheets: limits of the hardware.
+H200 = Device("NVIDIA H200", 132, 90, 4800.0, 228 * 1024, 16)
+H100 = Device("NVIDIA H100 80GB HBM3", 132, 90, 3350.0, 228 * 1024, 16)  # the SXM module
 # By definition programs run one after the other there, and none may wait for a later one.
 INTERPRETED = replace(H200, cluster=1)
 NOMINAL = Device("nominal", 128, 80)  # a definition: "batch_invariant" plans for this one everywhere

@@ -7,14 +7,13 @@ Tensors come as one problem: the inputs that are folded, then the extras that ar
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
-from tilefold.planner.geometry import without_positions
-from tilefold.planner.plan import Stage, count
+from tilefold.planner.plan import Stage
 from tilefold.planner.settled import (
     MANY_FIELDS,
     asks_for_first,
@@ -22,6 +21,11 @@ from tilefold.planner.settled import (
     keeps_positions,
     settled,
     whole_splits,
+)
+from tilefold.planner.stages.maps import (
+    Dtypes,
+    Elements,
+    Windows,
 )
 from tilefold.planner.view import (
     EVICT_FIRST_BELOW,
@@ -35,9 +39,8 @@ from tilefold.planner.view import (
     view_of,
     widest_vector,
 )
-from tilefold.problem import Dim, Problem, by_stride, merged
+from tilefold.problem import Problem
 
-Dtypes = tuple[torch.dtype, ...]
 VECTORS = 2  # that a thread of `map_elements` takes of the widest operand (docs/experiments/maps-blocks.md)
 
 # docs/experiments/maps.md:
@@ -64,102 +67,6 @@ FEW_VECTORS = 4  # of 16 bytes that a thread takes of a row, where the row has n
 ROW_WARPS = 4  # of a program that holds several rows
 LEAST_PART_BYTES = 8 << 10
 TRANSPOSED = 32  # results beside each other, at least, where inputs are contiguous along another dim
-
-
-@dataclass(frozen=True)
-class Elements:
-    """What a launch of `map_elements` decides: a program takes a tile of `rows` x `columns` elements."""
-
-    rows: int
-    columns: int
-    num_warps: int
-    evict_first: bool = True
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        return f"elements:{self.rows}x{self.columns},w{self.num_warps}"
-
-    def __str__(self) -> str:
-        return f"elements: {self.rows} x {self.columns} a program, {self.num_warps} warps"
-
-
-@dataclass(frozen=True)
-class Windows:
-    """What a launch of `map_windows` decides: the tiles of its parts, and how many blocks of rows a window has."""
-
-    stage: Stage
-    groups: int
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        return f"{self.stage.note},g{self.groups}"
-
-    def __str__(self) -> str:
-        return f"{self.stage}; {count(self.groups, 'block')} of rows a window"
-
-
-@dataclass(frozen=True)
-class Clear:
-    """What a launch of `clear` decides: how many zeros a program writes."""
-
-    block: int = 1024
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        return "clear"
-
-    def __str__(self) -> str:
-        return f"clear: {self.block} counters a program"
-
-
-def row_steps(problem: Problem) -> dict[Dim, int]:
-    """The step from one row's results to the next row's, along each output dim."""
-    sizes = [d.size for d in problem.output_dims]
-    return {d: math.prod(sizes[i + 1 :]) for i, d in enumerate(problem.output_dims)}
-
-
-def folding(problem: Problem, program: Program, guarantee: str) -> Problem:
-    """The fold of the first inputs of a problem, with results as `row_steps` has them."""
-    n, steps = program.algebra.inputs, row_steps(problem)
-    outer = [replace(d, strides=d.strides[:n], output=steps[d]) for d in problem.output_dims]
-    inner = [replace(d, strides=d.strides[:n], output=0) for d in problem.reduced_dims]
-    commutative = program.algebra.commutative
-    alone = Problem(
-        dims=merged(by_stride(outer)) + merged(by_stride(inner) if commutative else inner),
-        dtypes=problem.dtypes[:n],
-        aligned=problem.aligned[:n],
-        residues=problem.residues[:n],
-    )
-    if commutative and not program.algebra.index:
-        alone = without_positions(alone)
-    return alone.alone() if guarantee == "batch_invariant" else alone
-
-
-def elements_of(problem: Problem, inputs: int, folded: Dtypes) -> Problem:
-    """Every element by itself: operands are the inputs, what their rows fold to, and the extras."""
-    steps, n = row_steps(problem), len(folded)
-
-    def spread(d: Dim) -> Dim:
-        strides = (*d.strides[:inputs], *(steps.get(d, 0),) * n, *d.strides[inputs:])
-        return replace(d, role="map", strides=strides, position=0)
-
-    def among(own: tuple[int, ...], other: int) -> tuple[int, ...]:
-        return (*own[:inputs], *(other,) * n, *own[inputs:])
-
-    return Problem(
-        dims=merged(_by_results(map(spread, problem.dims))),
-        dtypes=(*problem.dtypes[:inputs], *folded, *problem.dtypes[inputs:]),
-        aligned=among(problem.aligned, 16),
-        residues=among(problem.residues, 0),
-    )
-
-
-def _by_results(dims: object) -> list[Dim]:
-    """Dims in the order in which results lie in memory, far strides first."""
-    return sorted(dims, key=lambda d: d.output, reverse=True)  # type: ignore[call-overload, no-any-return]  # of Dims
 
 
 def elements_stage(problem: Problem, results: Dtypes) -> Elements:
@@ -206,12 +113,6 @@ def widens(problem: Problem, program: Program) -> bool:
     """Whether inputs' elements may be seen as float32 at once: none is first rounded to a dtype that is not its own."""
     seen = zip(problem.dtypes, program.elements, strict=False)
     return all(element in (dtype, torch.float32) for dtype, element in seen)
-
-
-def row_blocks(problem: Problem, block_outputs: int) -> int:
-    """How many blocks of so many neighbouring rows there are."""
-    last = problem.output_dims[-1].size if problem.output_dims else 1
-    return problem.outputs // last * math.ceil(last / block_outputs)
 
 
 def whole_stage(

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
+from tilefold.planner.stages.gathered import groups_of_geometry
 from tilefold.planner.threads import Loads, Spread, loads_of, power_of, spread_over
 from tilefold.planner.view import VECTOR_BYTES
 from tilefold.planner.walk import Walk, tiling_of, walk_of

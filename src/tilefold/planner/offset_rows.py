@@ -7,14 +7,14 @@ nothing is moved between threads, and no warp waits for another's.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tilefold.algebra.program import Program
 from tilefold.planner.device import PORTABLE, Device
-from tilefold.planner.maps import Dtypes, rows_of
-from tilefold.planner.plan import count
+from tilefold.planner.maps import rows_of
 from tilefold.planner.ring_forms import PROGRAM_BYTES
 from tilefold.planner.rings import are_copied, vectors_of
+from tilefold.planner.stages.maps import Dtypes
+from tilefold.planner.stages.rows import OffsetRows, span
 from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
 from tilefold.problem import Problem
 
@@ -38,59 +38,6 @@ LEAST_BYTES = 8 << 10  # of a row, each program's at least (not measured)
 # of a program by the bytes it has.
 UNALIKE_BYTES, UNALIKE_LOAD = 4 << 10, 4
 UNALIKE_LANES = {8 << 10: 64, 26 << 10: 128, 64 << 10: 256}
-
-
-@dataclass(frozen=True)
-class OffsetRows:
-    """What a launch of `map_offset` decides: each of `splits` programs holds `share` elements of a row, in `turns` turns.
-
-    A turn is `unroll` times `run` neighbours a thread. `areas` and `result_areas` are where in shared memory each input and
-    each result lies. A thread has `registers` at most.
-    """
-
-    lanes: int
-    run: int
-    unroll: int
-    turns: int
-    splits: int
-    share: int
-    areas: tuple[int, ...]
-    result_areas: tuple[int, ...]
-    shared_bytes: int
-    registers: int
-    block_outputs: int = 1
-
-    @property
-    def num_warps(self) -> int:
-        """Warps of a program."""
-        return self.lanes // WARP
-
-    @property
-    def step(self) -> int:
-        """Elements of one row that a program holds."""
-        return self.run * self.lanes * self.unroll * self.turns
-
-    def vectors(self, itemsize: int) -> int:
-        """Vectors that a thread copies of a tensor."""
-        return math.ceil(span(self.share, itemsize) / (VECTOR_BYTES * self.lanes))
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        return f"offset:l{self.lanes},r{self.run}x{self.unroll},t{self.turns},s{self.splits}"
-
-    def __str__(self) -> str:
-        words = [
-            f"{count(self.lanes, 'lane')} x {count(self.run * self.unroll, 'element')}",
-            count(self.turns, "turn"),
-        ]
-        words += [count(self.splits, "split"), count(self.num_warps, "warp")]
-        return f"offset rows: {', '.join(words)}"
-
-
-def span(elements: int, itemsize: int) -> int:
-    """Bytes of the whole vectors that hold so many elements, wherever they begin."""
-    return (math.ceil(elements * itemsize / VECTOR_BYTES) + 1) * VECTOR_BYTES
 
 
 def small_offset_stage(

@@ -7,18 +7,16 @@ than one that does, until a row is too long for them, or a program keeps a weigh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilefold.planner.device import Device
-from tilefold.planner.plan import count
-from tilefold.planner.view import VECTOR_BYTES, WARP
+from tilefold.planner.stages.rows import LINE_VECTORS, RESERVED_BYTES, Rings
+from tilefold.planner.view import VECTOR_BYTES
 
 # Definitions and limits of the hardware:
-RESERVED_BYTES = 2048  # of a program's dynamic shared memory, for what Triton uses of it
 # Of an SM's shared memory beside a ring: the driver's, and states that are exchanged.
 PROGRAM_BYTES = RESERVED_BYTES + 1024 + 512
 SM_REGISTERS = 65536
-LINE_VECTORS = 8  # of 128 bytes
 
 # Where rows are long and programs walk over none: programs of an SM and their threads, and what of the time these lose; and
 # what each program beyond so many that share a row does, and turns of a vector (docs/experiments/maps-long-rows.md).
@@ -41,70 +39,6 @@ AGAIN_TURNS = 16  # of a row that is longer than a ring
 # Of few rows: programs of an SM at most, threads of one, and its turns (not measured: counted in
 # docs/experiments/maps-few-rows.md).
 FEW_PROGRAMS, FEW_LANES, FEW_TURNS = 3, (256, 512), 16
-
-
-@dataclass(frozen=True)
-class Rings:
-    """What a launch of `map_rings` decides: each of `splits` programs holds `turns` of [unroll, lanes, run] of each row.
-
-    Or a program holds `block_outputs` rows. Its ring has room for `depth` turns, of `inputs` inputs; `held`: and for its
-    share of `extras` extra tensors. `clusters` walk over the rows; where it is 0, there are as many as rows. With `parted`
-    turns are folded as they come, and the last one alone may be short. A thread has `registers` at most (0: as the compiler
-    has it). Words of extra tensors are read so many turns `ahead`; all of them: once, for all rows. A ring of fewer turns
-    than a row has takes the first of them twice.
-    """
-
-    family: str
-    lanes: int
-    run: int
-    unroll: int
-    turns: int
-    depth: int
-    splits: int
-    clusters: int = 0
-    align: int = 1
-    held: bool = False
-    inputs: int = 1
-    extras: int = 0
-    block_outputs: int = 1
-    parted: bool = False
-    registers: int = 0
-    ahead: int = 1
-
-    @property
-    def num_warps(self) -> int:
-        """Warps of a program."""
-        return self.lanes * self.block_outputs // WARP
-
-    @property
-    def step(self) -> int:
-        """Elements of one row that a program holds."""
-        return self.run * self.lanes * self.unroll * self.turns
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of the ring, and of the extra tensors behind it."""
-        turns = self.depth * self.inputs * self.block_outputs + self.turns * self.extras * self.held
-        return turns * self.unroll * self.lanes * VECTOR_BYTES
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        tile = f"k{self.block_outputs},l{self.lanes},r{self.run}x{self.unroll},t{self.turns}/{self.depth}"
-        return (
-            f"{self.family}:{tile},s{self.splits},c{self.clusters}"
-            + ",held" * self.held
-            + f",a{self.ahead}" * (self.ahead > 1)
-        )
-
-    def __str__(self) -> str:
-        elements = count(self.run * self.unroll, "element")
-        tile = f"{count(self.block_outputs, 'result')} x {count(self.lanes, 'lane')} x {elements}"
-        words = [tile, f"{self.turns} of {count(self.depth, 'turn')} a row", count(self.splits, "split")]
-        words += [count(self.num_warps, "warp")]
-        words += [f"{count(self.clusters, 'cluster')} for all rows"] * (self.clusters > 0)
-        words += ["extra tensors held"] * self.held + ["aligned"] * (self.align > 1)
-        return f"{self.family}: {', '.join(words)}"
 
 
 def several(base: Rings, vectors: int, rows: int, device: Device) -> Rings | None:

@@ -14,11 +14,10 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.planner.blocks import LANES_TILE
 from tilefold.planner.device import Device
-from tilefold.planner.maps import LINE_LANES, Dtypes, long_vectors, rows_of, widens
+from tilefold.planner.maps import LINE_LANES, long_vectors, rows_of, widens
 from tilefold.planner.ring_forms import (
     SLICE_BYTES,
     WALKING_LANES,
-    Rings,
     again,
     few,
     fewest,
@@ -28,6 +27,8 @@ from tilefold.planner.ring_forms import (
     several,
 )
 from tilefold.planner.settled import MANY_FIELDS
+from tilefold.planner.stages.maps import Dtypes
+from tilefold.planner.stages.rows import Rings
 from tilefold.planner.view import VECTOR_BYTES, View, view_of
 from tilefold.problem import Problem
 

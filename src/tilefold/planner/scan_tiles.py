@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import SECTOR
-from tilefold.planner.plan import count
+from tilefold.planner.stages.scans import ScanTile
 from tilefold.planner.view import WARP, View, power_above, power_below
 
 # docs/experiments/scans.md; words are 32-bit ones of states that a thread has of a tile. Rows:
@@ -78,83 +78,6 @@ EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
 EVEN_UNALIGNED = 0.85  # as EVEN, of columns between vectors where SMs have several tiles
 MOST_STORED = 32  # results of a chunk that are one store
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a scan has beside its problem: see `requests.Scan`."""
-
-    exclusive: bool = False
-    reverse: bool = False
-    init: bool = False
-    state: bool = False
-
-
-@dataclass(frozen=True)
-class ScanTile:
-    """What one launch of a scan decides: a program owns `lines` lines and reads `length` elements of each at a time.
-
-    `by_rows`: a line's elements are neighbours in memory; else neighbours are other lines. `run` of them are one load.
-    `chunk`: neighbours of a line that a thread combines by itself, and `stored` of them are one store of a row. `shares`: so
-    many programs share a line, a tile each; 0 where a program walks its lines from end to end. `group` and `groups`: how
-    many shares' states are combined in one tree, and how many groups' (see the kernel). `band`: so many rows have their
-    shares taken before the next rows'; 0 where all do. `split`: shares that are whole have code without masks, where not all
-    are. `registers` of a thread at most, 0 where that is left to the compiler. `ahead`: a walk reads a tile before it
-    scans the one before. `pause`: nanoseconds between looks at what others make known. `sums`: a chunk's prefixes are sums.
-    `again`: shares are read again, not kept in registers.
-    `flat`: lines are counted along all their dims as one, so that no program has few. `stored`, of columns whose results are
-    neighbours along a line: those that are one store, too.
-    `align`: tiles count from a multiple of so many elements before each row, so that rows of any length are read in vectors.
-    `shift`: results that begin at a vector are of elements that begin so many behind one, an input; () where none do.
-    """
-
-    lines: int
-    length: int
-    by_rows: bool
-    run: int
-    num_warps: int
-    work: Work = Work()
-    chunk: int = 1
-    stored: int = 1
-    shares: int = 0
-    group: int = 1
-    groups: int = 1
-    ahead: bool = False
-    pause: int = 0
-    sums: bool = False
-    align: int = 1
-    again: bool = False
-    flat: bool = False
-    band: int = 0
-    split: bool = False
-    registers: int = 0
-    shift: tuple[int, ...] = ()
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        kind = "rows" if self.by_rows else "columns"
-        shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
-        tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
-        ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}{',flat' * self.flat}"
-        ways += f"{f',b{self.band}' * (self.band > 0)}{',split' * self.split}{f',n{self.registers}' * (self.registers > 0)}"
-        aligned = f",align{self.align}" if self.align > 1 else ""
-        shifted = f",h{'-'.join(map(str, self.shift))}" if self.shift else ""
-        return f"scan_{kind}:{tile}{shared},w{self.num_warps}{ways}{aligned}{shifted}"
-
-    def __str__(self) -> str:
-        kind = "row" if self.by_rows else "column"
-        words = [
-            f"{count(self.lines, kind)} x {count(self.length, 'element')} a step",
-            count(self.num_warps, "warp"),
-        ]
-        if self.shares:
-            words += [f"{count(self.shares, 'share')} a {kind}"]
-            words += [f"trees of {self.group} shares and {self.groups} groups"]
-        words += ["a tile ahead"] * self.ahead
-        words += ["prefixes as sums"] * self.sums
-        backwards = ["from the end"] * self.work.reverse
-        return f"scan_{'tiles' if self.shares else 'lines'}: {', '.join(words + backwards)}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,11 +10,11 @@ import torch
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.program import Program
 from tilefold.planner.device import NOMINAL, Device
-from tilefold.planner.folds import narrowed
 from tilefold.planner.geometry import SECTOR
 from tilefold.planner.moves import after_copies
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, names
-from tilefold.planner.scan_tiles import SHORT, Load, ScanTile, Work, scan_tile
+from tilefold.planner.scan_tiles import SHORT, Load, scan_tile
+from tilefold.planner.stages.scans import Work, scan_program, shared_words, state_words
 from tilefold.planner.view import View, power_above, view_of
 from tilefold.problem import Dim, Problem, canonical, in_results_order, inputs_apart
 
@@ -114,33 +113,6 @@ def _has_sums(program: Program, work: Work) -> bool:
     """Whether prefixes are sums of terms: of float32, with the element that they end with."""
     floats = all(is_float(e) and e.itemsize <= 4 for e in program.elements)
     return program.algebra.sums is not None and floats and not work.exclusive
-
-
-def scan_program(program: Program, work: Work, length: int) -> Program:
-    """The program with positions of 32 bits, where no state is seen outside, the identity's least of all."""
-    seen = work.init or work.state or work.exclusive
-    return program if seen else narrowed(program, length)
-
-
-def state_words(program: Program) -> int:
-    """32-bit words of a state."""
-    return sum(max(1, d.itemsize // 4) for d in program.state)
-
-
-def line_blocks(problem: Problem, tile: ScanTile) -> tuple[int, int]:
-    """Blocks of neighbouring lines along the last dim of lines, and in all."""
-    sizes = [d.size for d in problem.output_dims] or [1]
-    if tile.flat:
-        return math.prod(sizes[:-1]), math.ceil(math.prod(sizes) / tile.lines)
-    along = math.ceil(sizes[-1] / tile.lines)
-    return along, along * math.prod(sizes[:-1])
-
-
-def shared_words(problem: Problem, tile: ScanTile, words: int) -> int:
-    """64-bit words of the workspace: the counter, and what shares, groups and blocks of groups make known."""
-    groups = math.ceil(tile.shares / tile.group)
-    states = tile.shares + groups + math.ceil(groups / tile.groups)
-    return 1 + states * line_blocks(problem, tile)[1] * tile.lines * words
 
 
 def _vectors(problem: Problem, view: View, light: bool) -> tuple[int, tuple[int, ...]]:

@@ -8,14 +8,12 @@ elements: rising rows cost what others do.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from tilefold.planner.device import Device
-from tilefold.planner.folds import NARROW
 from tilefold.planner.plan import Buffer, Launch, Plan, count
+from tilefold.planner.stages.selections import Gathering, Selection
 from tilefold.planner.view import WARP, power_above
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
@@ -36,74 +34,10 @@ EACH_HELD = 32  # entries that it holds at most where several
 
 # Not measured:
 LEAST_PART = 1 << 13  # a part shorter than that is read sooner than another program begins
-AT_ONCE = 256  # elements of a thread that are loaded without a loop
 COLUMN_PART = 1 << 12  # places of a part where results are neighbours: a program has many rows
 ENTRIES = 1 << 12  # entries of all parts that one program of the second launch holds
 # Below so many bytes read, reads leave the L2 first: of folds that was measured (docs/experiments/evict-first.md).
 CACHED = 320 << 20
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What a launch that selects decides.
-
-    A program owns `rows` rows, or of one of them one of `splits` parts of `part` places. Its tile is [lanes, rows, unroll,
-    run]; a group is the vectors at one lane and unroll of `turns` tiles. `direct`: no groups are made. `pack`,
-    `pack_groups`: an entry is one integer of 32 bits ("short"), of 64 bits ("long"), or a pair. `align`: vectors are read
-    from the multiple of `run` before a row.
-    """
-
-    k: int
-    largest: bool
-    rows: int
-    lanes: int
-    unroll: int
-    run: int
-    turns: int
-    splits: int
-    part: int
-    num_warps: int
-    pack: str
-    pack_groups: str
-    direct: bool
-    align: bool
-    evict_first: bool
-
-    @property
-    def scattered(self) -> bool:
-        """Whether threads load elements one by one, neighbouring threads neighbours: a thread holds whole columns.
-
-        With vectors of several columns' elements a column's would lie in several threads.
-        """
-        return self.run == 1
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        tile = f"k{self.rows},l{self.lanes},u{self.unroll},r{self.run}x{self.turns}"
-        return f"select:{tile},s{self.splits},w{self.num_warps}{',direct' * self.direct}"
-
-    def __str__(self) -> str:
-        groups = "all elements" if self.direct else f"{self.lanes * self.unroll} groups"
-        parts = f", {count(self.splits, 'split')}" if self.splits > 1 else ""
-        return f"select: {count(self.rows, 'row')} x {groups}{parts}, {count(self.num_warps, 'warp')}"
-
-
-@dataclass(frozen=True)
-class Gathering:
-    """What the second launch decides: it holds `entries` of a row, those that all parts have left."""
-
-    k: int
-    entries: int
-    num_warps: int
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        return f"gather:{self.entries},w{self.num_warps}"
-
-    def __str__(self) -> str:
-        return f"gather: {self.entries} entries a row, {count(self.num_warps, 'warp')}"
 
 
 def selection_problem(x: torch.Tensor, dim: int, k: int) -> Problem:
@@ -272,15 +206,3 @@ def _unroll(k: int, vectors: int, run: int, lanes: int, part: int) -> int:
 def _nearest(square: int) -> int:
     """The power of two nearest to a square's root."""
     return 1 << round(math.log2(max(square, 1)) / 2)
-
-
-def reaches_far(problem: Problem, settings: Selection) -> bool:
-    """Whether a place's offset in a part needs 64 bits."""
-    (along,) = problem.reduced_dims
-    places = settings.part + (settings.turns + 2) * settings.lanes * settings.unroll * settings.run
-    return places * max(along.strides[0], 1) > NARROW
-
-
-def rows_walk(dims: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The rows' dims, one of length 1 where there is none."""
-    return tuple(dims) or (Dim("map", 1, (0,)),)

@@ -7,14 +7,14 @@ program's rows are one piece of memory. So are groups of short columns (docs/exp
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
-from tilefold.planner.maps import LINE_LANES, Dtypes, widens
-from tilefold.planner.plan import count
+from tilefold.planner.maps import LINE_LANES, widens
+from tilefold.planner.stages.maps import Dtypes
+from tilefold.planner.stages.rows import BANK_BYTES, BANKS, Spans, dense_tensors, piece_vectors, span_vectors
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Problem
 
@@ -22,7 +22,6 @@ ELEMENTS = (torch.bfloat16, torch.float16, torch.float32)
 
 # Limits of the hardware:
 SHARED_BYTES = 46 << 10  # that a program declares at most, beside what Triton uses: 48 KB are any program's
-BANKS, BANK_BYTES = 32, 4  # of shared memory
 
 # docs/experiments/maps-spans.md:
 THREADS = 128  # of a program at least
@@ -45,80 +44,6 @@ GROUP_LANES = 8  # threads that share a column of a group, at most
 
 # Of a program's threads that have columns of groups: more is not better than fewer bytes (not measured).
 GROUPED = 0.95
-
-
-@dataclass(frozen=True)
-class Spans:
-    """What a launch of `map_spans` decides: a program has `block_outputs` rows, each by `lanes` threads of `each` elements.
-
-    `areas` are where in its shared memory each tensor's span begins that is copied there (-1: one that is not),
-    `result_areas` where each result's does, `shared_bytes` what all take. `aligned`: every program's span begins at a
-    multiple of 16 bytes. `across`: a row is absorbed as one block by all its threads, else each folds its own elements.
-    `inner`: rows that lie beside each other, 1 where one lies after the other; a program has whole groups of them, or with
-    `pieces` some columns of one, a piece of memory for each of their elements.
-    """
-
-    block_outputs: int
-    lanes: int
-    each: int
-    num_warps: int
-    aligned: bool
-    areas: tuple[int, ...]
-    result_areas: tuple[int, ...]
-    shared_bytes: int
-    across: bool = False
-    inner: int = 1
-    pieces: bool = False
-    splits: int = 1
-
-    @property
-    def step(self) -> int:
-        """Elements of one row that a program holds."""
-        return self.lanes * self.each
-
-    def vectors(self, length: int, itemsize: int) -> int:
-        """Vectors that hold a program's span of elements of so many bytes, in rows of so many: those at its ends too."""
-        if self.pieces:
-            return length * self.piece(itemsize)
-        return span_vectors(self.block_outputs * length * itemsize, self.aligned)
-
-    def piece(self, itemsize: int) -> int:
-        """Vectors from one of its pieces to the next; 0 where its span is one."""
-        if not self.pieces:
-            return 0
-        return piece_vectors(self.block_outputs * itemsize, self.lanes, self.aligned)
-
-    def programs(self, outputs: int) -> int:
-        """How many programs so many rows take."""
-        if self.pieces:
-            return outputs // self.inner * math.ceil(self.inner / self.block_outputs)
-        return math.ceil(outputs / self.block_outputs)
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        groups = ",p" if self.pieces else f",i{self.inner}" if self.inner > 1 else ""
-        return f"spans:k{self.block_outputs},l{self.lanes}x{self.each},w{self.num_warps}{groups}"
-
-    def __str__(self) -> str:
-        words = [
-            f"{count(self.block_outputs, 'result')} x {count(self.lanes, 'lane')} x {count(self.each, 'element')}",
-            count(self.num_warps, "warp"),
-            f"{self.shared_bytes} bytes of shared memory",
-        ]
-        groups = "pieces" if self.pieces else f"groups of {count(self.inner, 'column')}"
-        words += [groups] * (self.inner > 1)
-        words += ["one block"] * self.across + ["aligned"] * self.aligned
-        return f"spans: {', '.join(words)}"
-
-
-def dense_tensors(problem: Problem) -> tuple[bool, ...]:
-    """Which tensors' rows lie one after the other, as the results' do."""
-    inner, steps = problem.reduced_dims[-1], [d.output for d in problem.output_dims]
-    return tuple(
-        inner.strides[i] == inner.output and [d.strides[i] for d in problem.output_dims] == steps
-        for i in range(len(problem.dtypes))
-    )
 
 
 def is_flat(problem: Problem, program: Program, results: Dtypes) -> bool:
@@ -256,17 +181,6 @@ def conflicts_of(length: int, lanes: int, size: int) -> int:
         word = (row * length + lane) * size // BANK_BYTES
         words.setdefault(word % BANKS, set()).add(word)
     return max(map(len, words.values()))
-
-
-def span_vectors(size: int, aligned: bool) -> int:
-    """Vectors that hold so many bytes: one more where they may begin between two."""
-    return math.ceil(size / VECTOR_BYTES) + (not aligned)
-
-
-def piece_vectors(size: int, lanes: int, aligned: bool) -> int:
-    """Vectors from one piece of so many bytes to the next: a column's elements lie banks apart where threads share it."""
-    vectors, all_banks = span_vectors(size, aligned), BANKS * BANK_BYTES // VECTOR_BYTES
-    return vectors if lanes == 1 else vectors + (all_banks // lanes - vectors) % all_banks
 
 
 def spans_of(

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.folds import narrowed, partial_dtypes
-from tilefold.planner.maps import Dtypes, row_blocks, rows_of
-from tilefold.planner.plan import count
+from tilefold.planner.maps import rows_of
 from tilefold.planner.ring_forms import BUSY, SM_REGISTERS
 from tilefold.planner.rings import ELEMENTS
 from tilefold.planner.settled import MANY_FIELDS
+from tilefold.planner.stages.maps import Dtypes, row_blocks
+from tilefold.planner.stages.rows import Stripes
 from tilefold.planner.view import VECTOR_BYTES, WARP, view_of
 from tilefold.problem import Problem
 
@@ -29,7 +30,6 @@ BARRIER_BYTES = 32  # of an exchange, with what aligns its words
 LINE, HALF_LINE = 8, 4  # vectors of a row
 
 # docs/experiments/columns-rings.md:
-EARLY_TURNS = 8  # of a stripe, at most, that are folded one by one as they come
 # Up to which registers hold columns whose states are one word as fast, and fp32 columns faster.
 BLOCKS_LENGTH = 4096
 UNROLLS = (4, 5, 6)  # rows of a thread and turn
@@ -76,63 +76,6 @@ class Form:
         state = 4 * words * self.vectors * run
         exchanged = self.splits * (1 + self.persistent) if self.splits > 1 else 0
         return state * (self.threads // WARP + 1 + exchanged) + BARRIER_BYTES
-
-
-@dataclass(frozen=True)
-class Stripes:
-    """What a launch of `map_stripes` decides: each of `splits` programs holds `turns` of [unroll, lanes] rows of a stripe.
-
-    A stripe is `vectors` vectors of `run` columns wide. A program's ring holds `depth` turns. `clusters` persistent clusters
-    take stripes; where it is 0, there are as many as stripes. A thread has `registers` at most (0: as the compiler has it).
-    """
-
-    lanes: int
-    vectors: int
-    run: int
-    unroll: int
-    turns: int
-    depth: int
-    splits: int
-    clusters: int = 0
-    registers: int = 0
-
-    @property
-    def early(self) -> bool:
-        """Whether turns are folded one by one, as they come."""
-        return self.turns <= EARLY_TURNS
-
-    @property
-    def block_outputs(self) -> int:
-        """Columns of a stripe."""
-        return self.vectors * self.run
-
-    @property
-    def num_warps(self) -> int:
-        """Warps of a program."""
-        return self.lanes * self.vectors // WARP
-
-    @property
-    def step(self) -> int:
-        """Elements of a column that a program holds."""
-        return self.lanes * self.unroll * self.turns
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of the ring."""
-        return self.depth * self.unroll * self.lanes * self.vectors * VECTOR_BYTES
-
-    @property
-    def note(self) -> str:
-        """In the shortest form, as a benchmark's results keep it."""
-        tile = f"k{self.block_outputs},l{self.lanes},r{self.unroll},t{self.turns}/{self.depth}"
-        return f"stripe_columns:{tile},s{self.splits},c{self.clusters}"
-
-    def __str__(self) -> str:
-        tile = f"{count(self.block_outputs, 'result')} x {count(self.lanes, 'lane')} x {count(self.unroll, 'element')}"
-        words = [tile, f"{self.turns} of {count(self.depth, 'turn')} a stripe", count(self.splits, "split")]
-        words += [count(self.num_warps, "warp")]
-        words += [f"{count(self.clusters, 'cluster')} for all stripes"] * (self.clusters > 0)
-        return f"stripe_columns: {', '.join(words)}"
 
 
 def fits(problem: Problem, program: Program, results: Dtypes) -> bool:

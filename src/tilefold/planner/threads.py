@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import Geometry, Operand, Steps
 from tilefold.planner.plan import Stage
+from tilefold.planner.stages.gathered import groups_of_geometry
 from tilefold.planner.view import VECTOR_BYTES, WARP
 from tilefold.planner.walk import Walk
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilefold.planner.gathered import groups_of_geometry
 from tilefold.planner.geometry import LINE, SECTOR, Geometry, Operand, Steps, unique_sectors
 from tilefold.planner.plan import Stage
+from tilefold.planner.stages.gathered import groups_of_geometry
 from tilefold.planner.threads import Loads, loads_of, widest
 from tilefold.planner.view import WARP
 from tilefold.planner.walk import Walk

@@ -9,7 +9,7 @@ from tilefold.algebra.program import Program
 from tilefold.planner import scans
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
-from tilefold.planner.scan_tiles import Work
+from tilefold.planner.stages.scans import Work
 from tilefold.problem import Problem
 from tilefold.requests.base import OfMonoid, Result, Tensor
 

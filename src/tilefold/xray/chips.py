@@ -44,38 +44,38 @@ class Chip:
         return self.gb_per_s * 1e9 / (self.sms * self.clock_mhz * 1e6)
 
 
-# Sources: NVIDIA's data sheets of A100 80GB SXM, H200 SXM and B200 (dense rates), and the table of limits by compute
-# capability in the CUDA C++ Programming Guide.
-CHIPS = {
-    chip.target: chip
-    for chip in (
-        Chip("sm_80", "A100", 108, 1410, 2039, 164 * 1024, 163 * 1024, 128, 2048),
-        Chip("sm_90", "H200", 132, 1830, 4800, 228 * 1024, 227 * 1024, 256, 4096),
-        Chip("sm_100", "B200", 148, 1850, 8000, 228 * 1024, 227 * 1024, 256, 8192),
-    )
-}
+# Sources: NVIDIA's data sheets of A100 80GB SXM, H100 80GB SXM, H200 SXM and B200 (dense rates), and the table of limits by
+# compute capability in the CUDA C++ Programming Guide.
+ALL = (
+    Chip("sm_80", "A100", 108, 1410, 2039, 164 * 1024, 163 * 1024, 128, 2048),
+    Chip("sm_90", "H200", 132, 1830, 4800, 228 * 1024, 227 * 1024, 256, 4096),
+    Chip("sm_90", "H100", 132, 1830, 3350, 228 * 1024, 227 * 1024, 256, 4096),
+    Chip("sm_100", "B200", 148, 1850, 8000, 228 * 1024, 227 * 1024, 256, 8192),
+)
+# By target: where several chips share one, the first of them stands for it.
+CHIPS = {target: next(c for c in ALL if c.target == target) for target in ("sm_80", "sm_90", "sm_100")}
+NAMED = {chip.name.lower(): chip for chip in ALL}
 
 
 def chip_of(target: str) -> Chip:
-    """The chip that stands for a target: "sm_90", or the chip's own name in any case of letters, "h200".
+    """The chip that stands for a target, "sm_90", or that of a name in any case of letters, "h100".
 
     Raises:
-        ArgumentError: no such target.
+        ArgumentError: no such target, and no such chip.
     """
-    named = {chip.name.lower(): chip for chip in CHIPS.values()}
-    found = CHIPS.get(target.lower()) or named.get(target.lower())
+    found = CHIPS.get(target.lower()) or NAMED.get(target.lower())
     if found is None:
         raise ArgumentError(
-            f"xray: the target must be one of {', '.join(CHIPS)}, got {target!r}; take one, or say {', '.join(named)}"
+            f"xray: the target must be one of {', '.join(CHIPS)}, got {target!r}; take one, or say {', '.join(NAMED)}"
         )
     return found
 
 
 def planned_chip(chip: Chip) -> Device:
     """A chip as the planner sees it."""
-    from tilefold.planner.device import H200, Device, cluster_of
+    from tilefold.planner.device import H100, H200, Device, cluster_of
 
     if chip.target == "sm_90":
-        return H200
+        return {"H100": H100, "H200": H200}[chip.name]
     cluster = cluster_of(chip.architecture, chip.sms)
     return Device(chip.name, chip.sms, chip.architecture, chip.gb_per_s, chip.shared_bytes, cluster)

@@ -39,7 +39,8 @@ def explain(
         constants: values of the parameters that are `tl.constexpr`; the rest take their defaults.
         grid: programs in up to three dims.
         num_warps, num_stages: as in a launch. options: others of `triton.compile`, like `enable_fp_fusion`.
-        target: sm_80 (A100), sm_90 (H200) or sm_100 (B200, of which nothing that uses its tensor cores is executed).
+        target: sm_80 (A100), sm_90 (H200) or sm_100 (B200, of which nothing that uses its tensor cores is executed), or a
+            chip's name, "h100" among them.
         programs: which programs of the grid to execute; by default the first, a middle and the last.
         run: False for the static part alone.
 

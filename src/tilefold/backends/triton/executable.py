@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,10 @@ from tilefold.backends.triton.call import Call, Pointer
 from tilefold.backends.triton.launch import launcher
 from tilefold.contract.epilogue import Epilogue
 from tilefold.contract.row import Row
-from tilefold.planner.plan import Fill, LibraryCall, Plan, Step, names
+from tilefold.planner.plan import Fill, LibraryCall, Plan, names
 from tilefold.problem import contiguous_strides
 
 Tensor = torch.Tensor
-Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
 # (shape, strides, dtype) to memory on the current CUDA device: what Inductor's code allocates with, in a third of
 # `torch.empty`'s time on the host.
@@ -43,19 +42,30 @@ class Executable:
         calls: Sequence[Call],
         computation: Program | Epilogue | Row,
         inputs: int,
-        outputs: Sequence[Layout],
+        outputs: Sequence[tuple[tuple[int, ...], torch.dtype]],
         index: int,
     ) -> None:
         self.plan = plan
-        steps = _named_steps(plan, [launcher(call, index) for call in calls], computation)
-        layouts = dict(zip(names("output", len(outputs)), outputs, strict=True))
-        layouts |= {buffer.name: contiguous(buffer.shape, buffer.dtype) for buffer in plan.workspaces}
+        results = names("output", len(outputs))
+        buffers = dict(zip(results, outputs, strict=True))
+        buffers |= {buffer.name: (buffer.shape, buffer.dtype) for buffer in plan.workspaces}
+        steps = _steps(plan, [launcher(call, index) for call in calls], computation, buffers)
         scope: dict[str, Any] = {
             "empty": _empty, "current_device": torch._C._cuda_getDevice, "device": torch.cuda.device,
             "current_stream": torch._C._cuda_getCurrentRawStream, "index": index,
         }  # fmt: skip
-        scope |= steps | {f"{name}_layout": layout for name, layout in layouts.items()}
-        exec(_text(plan, inputs, len(outputs)), scope)  # noqa: S102  # fixed names only
+        scope |= {f"step{number}": function for number, (function, _) in enumerate(steps)}
+        for name, (shape, dtype) in buffers.items():
+            scope[f"{name}_layout"] = tuple(shape), contiguous_strides(shape), dtype
+        body = [f"{buffer.name} = empty(*{buffer.name}_layout)" for buffer in plan.workspaces]
+        body += ["stream = current_stream(index)"] * bool(plan.launched) + [line for _, line in steps]
+        text = _FORM.format(
+            inputs=", ".join(names("input", inputs)),
+            outputs=", ".join(results),
+            allocated="\n        ".join(f"{name} = empty(*{name}_layout)" for name in results),
+            body="\n    ".join(body),
+        )
+        exec(text, scope)  # noqa: S102  # fixed names only: of buffers and steps
         self.call: Callable[..., list[Tensor]] = scope["call"]
 
     def __call__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor] | None = None) -> list[Tensor]:
@@ -77,51 +87,32 @@ def call({inputs}, outputs=None):
 """
 
 
-def _named_steps(
-    plan: Plan, launchers: Sequence[Callable[..., None]], computation: Program | Epilogue | Row
-) -> dict[str, Callable[..., Any]]:
-    """What each step of a plan calls: step0, step1 ..."""
+def _steps(
+    plan: Plan,
+    launchers: Sequence[Callable[..., None]],
+    computation: Program | Epilogue | Row,
+    buffers: Collection[str],
+) -> list[tuple[Callable[..., Any], str]]:
+    """What each step of a plan calls, and the line that does so by the names step0, step1 ... and the buffers'.
+
+    `buffers`: those that are allocated for the call.
+    """
     launches = iter(launchers)
-    steps: dict[str, Callable[..., Any]] = {}
+    made: list[tuple[Callable[..., Any], str]] = []
     for number, step in enumerate(plan.steps):
+        name = f"step{number}"
         if isinstance(step, Fill):
-            steps[f"step{number}"] = functools.partial(fill, computation)
+            line = f"{name}([{', '.join(step.writes)}])"
+            made.append((functools.partial(fill, computation), line))
         elif isinstance(step, LibraryCall):
-            steps[f"step{number}"] = LIBRARY[step.function]
+            given = [n for n in step.writes if n in buffers]
+            target = "" if given else f"{step.writes[0]} = "
+            line = f"{target}{name}({', '.join((*step.reads, *given))})"
+            made.append((LIBRARY[step.function], line))
         else:
-            steps[f"step{number}"] = next(launches)
-    return steps
-
-
-def _text(plan: Plan, inputs: int, outputs: int) -> str:
-    """The text of a function that runs a plan: every name in it is a buffer's or a step's."""
-    results, workspaces = names("output", outputs), [buffer.name for buffer in plan.workspaces]
-    body = [f"{name} = empty(*{name}_layout)" for name in workspaces]
-    if plan.launched:
-        body.append("stream = current_stream(index)")
-    for number, step in enumerate(plan.steps):
-        body.append(_step_text(step, f"step{number}", (*results, *workspaces)))
-    return _FORM.format(
-        inputs=", ".join(names("input", inputs)),
-        outputs=", ".join(results),
-        allocated="\n        ".join(f"{name} = empty(*{name}_layout)" for name in results),
-        body="\n    ".join(body),
-    )
-
-
-def _step_text(step: Step, name: str, allocated: Sequence[str]) -> str:
-    if isinstance(step, Fill):
-        return f"{name}([{', '.join(step.writes)}])"
-    if isinstance(step, LibraryCall):
-        given = [target for target in step.writes if target in allocated]
-        made = "" if given else f"{step.writes[0]} = "
-        return f"{made}{name}({', '.join((*step.reads, *given))})"
-    return f"{name}(stream, {', '.join(f'{n}.data_ptr()' for n in (*step.reads, *step.writes))})"
-
-
-def contiguous(shape: Sequence[int], dtype: torch.dtype) -> Layout:
-    """Shape, strides and dtype of a contiguous tensor."""
-    return tuple(shape), contiguous_strides(shape), dtype
+            addresses = ", ".join(f"{n}.data_ptr()" for n in (*step.reads, *step.writes))
+            made.append((next(launches), f"{name}(stream, {addresses})"))
+    return made
 
 
 def fill(computation: Program | Epilogue | Row, results: Sequence[Tensor]) -> None:

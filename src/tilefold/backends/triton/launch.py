@@ -28,9 +28,11 @@ def compiled(call: Call, index: int) -> Any:
         if found is None:
             with torch.cuda.device(index):
                 found = calls.compile_for(call, device_of(index).capability)
-                _demand(found, call.shared_bytes, call.cluster)
+                if call.shared_bytes or call.cluster > 1:
+                    _demand(found, call.shared_bytes, call.cluster)
                 found._init_handles()
-                _permit(found, call.cluster)
+                if call.cluster > PORTABLE:
+                    _permit(found, call.cluster)
             _loaded[key] = found
         _compiled[call, index] = found
     return found
@@ -49,19 +51,15 @@ def _demand(kernel: Any, shared_bytes: int, cluster: int) -> None:
 
 def _permit(kernel: Any, cluster: int) -> None:
     """Allow a loaded kernel's clusters beyond what every chip starts. Triton does so when it is asked how many fit."""
-    if cluster > PORTABLE:
-        shared = kernel.metadata.shared
-        driver.active.utils.cuOccupancyMaxActiveClusters(kernel.function, shared, cluster)
+    shared = kernel.metadata.shared
+    driver.active.utils.cuOccupancyMaxActiveClusters(kernel.function, shared, cluster)
 
 
-def _clusters(call: Call, kernel: Any) -> int:
-    """How many clusters are launched: of persistent programs no more than the device runs at once.
+def _persistent(call: Call, kernel: Any, clusters: int) -> int:
+    """How many clusters are launched of persistent programs: no more than the device runs at once.
 
     That number is the driver's for programs of 128 threads: it holds where shared memory, not threads, decides.
     """
-    clusters = call.grid // call.cluster
-    if not call.persistent:
-        return clusters
     shared = kernel.metadata.shared
     fit: int = driver.active.utils.cuOccupancyMaxActiveClusters(kernel.function, shared, call.cluster)
     return max(1, min(clusters, fit))
@@ -76,7 +74,10 @@ def launcher(call: Call, index: int) -> Callable[..., None]:
     arguments = ", ".join(_layout(a, names) for a in call.arguments)
     constants = ", ".join(repr(value) for _, value in call.constants)
     scope = {"launch": runner, "function": kernel.function, "metadata": kernel.packed_metadata}
-    head = f"launch({_clusters(call, kernel)}, {call.across[0]}, {call.across[1]}, stream, function, "
+    clusters = call.grid // call.cluster
+    if call.persistent:
+        clusters = _persistent(call, kernel, clusters)
+    head = f"launch({clusters}, {call.across[0]}, {call.across[1]}, stream, function, "
     if hasattr(runner, "launch") and not runner.global_scratch_size and not runner.profile_scratch_size:
         scope["launch"] = runner.launch  # past the wrapper that would allocate scratch memory
         head += f"{runner.launch_cooperative_grid!r}, {runner.launch_pdl!r}, None, None, "

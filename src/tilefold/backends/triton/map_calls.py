@@ -14,14 +14,10 @@ from tilefold.backends.triton.emit import emit, emit_apply, emit_blocks, emit_re
 from tilefold.backends.triton.kernels.clusters import exchange
 from tilefold.backends.triton.prelude import prelude
 from tilefold.contract.row import Row
-from tilefold.planner.blocks import Blocks
 from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
-from tilefold.planner.maps import Elements, Windows, elements_of, folding, row_blocks
-from tilefold.planner.offset_rows import OffsetRows
 from tilefold.planner.plan import Launch, Plan, Stage
-from tilefold.planner.ring_forms import Rings
-from tilefold.planner.spans import Spans
-from tilefold.planner.stripes import Stripes
+from tilefold.planner.stages.maps import Elements, Windows, elements_of, folding, row_blocks
+from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes
 from tilefold.planner.view import power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem

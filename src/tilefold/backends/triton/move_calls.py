@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilefold.backends.triton.call import Call, Pointer, launchable
-from tilefold.planner.moves import Move
 from tilefold.planner.plan import Launch, Plan
+from tilefold.planner.stages.moves import Move
 from tilefold.planner.view import power_above
 from tilefold.problem import Problem
 

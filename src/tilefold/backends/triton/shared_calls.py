@@ -16,12 +16,17 @@ from tilefold.backends.triton.kernels.map_rings import ring_of
 from tilefold.backends.triton.map_calls import bits_of, row_arguments, rows_source
 from tilefold.contract.row import Row
 from tilefold.planner.folds import narrowed
-from tilefold.planner.maps import row_blocks
-from tilefold.planner.offset_rows import OffsetRows
 from tilefold.planner.plan import Launch, Plan
-from tilefold.planner.ring_forms import LINE_VECTORS, RESERVED_BYTES, Rings
-from tilefold.planner.spans import Spans, dense_tensors
-from tilefold.planner.stripes import Stripes
+from tilefold.planner.stages.maps import row_blocks
+from tilefold.planner.stages.rows import (
+    LINE_VECTORS,
+    RESERVED_BYTES,
+    OffsetRows,
+    Rings,
+    Spans,
+    Stripes,
+    dense_tensors,
+)
 from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Problem
 

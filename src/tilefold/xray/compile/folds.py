@@ -6,15 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tilefold.algebra import program as programs
+from tilefold import dispatch
 from tilefold.backends.triton import call as calls
 from tilefold.backends.triton.call import Call, Pointer
-from tilefold.backends.triton.lower import calls_of
 from tilefold.errors import ArgumentError
+from tilefold.fold import requested
 from tilefold.fold_text import read_fold
-from tilefold.planner.choose import plan_tensors
-from tilefold.problem import normalize_dims
-from tilefold.validate import check_inputs
 from tilefold.xray.chips import Chip, planned_chip
 from tilefold.xray.compile.arguments import Argument
 from tilefold.xray.compile.job import Job
@@ -33,13 +30,10 @@ def fold_jobs(text: str, chip: Chip) -> list[Job]:
         tensors = fold.tensors()
     except ArgumentError as error:
         raise ArgumentError(f"xray: {error}") from None
-    check_inputs(tensors, fold.monoid, fold.guarantee, "xray")
-    dims = normalize_dims(fold.dims, len(fold.shape), "xray")
-    program = programs.specialize(fold.monoid.total, tuple(t.dtype for t in tensors))
-    problem, plan = plan_tensors(tensors, program, dims, planned_chip(chip), fold.guarantee)
-    if not plan.launched:
+    request, tensors = requested(tensors, fold.monoid, fold.dims, fold.guarantee, "xray")
+    made = dispatch.lowered(request, tensors, planned_chip(chip))[1]
+    if not made:
         raise ArgumentError(f"xray: a fold must have elements, got {text!r}; take sizes from 1 on")
-    made = calls_of(plan, problem, program)
     return [
         job_of(call, f"{text}" + (f", launch {i + 1} of {len(made)}" if len(made) > 1 else ""), chip)
         for i, call in enumerate(made)

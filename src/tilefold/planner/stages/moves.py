@@ -1,0 +1,113 @@
+"""What a launch decides that copies between layouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tilefold.planner.plan import count
+from tilefold.problem import Dim
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a tile: `size` places, walked by several dims (the last one fastest) in the input and in the result.
+
+    `inputs` and `outputs` are (sizes, steps): the sizes of all dims but the first, and the step along each; dims that one
+    step can walk are one dim there.
+    """
+
+    size: int
+    inputs: tuple[tuple[int, ...], tuple[int, ...]]
+    outputs: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a launch that copies between layouts decides: the tile's sides, and the dims that programs walk.
+
+    `group`: so many tiles below each other before those beside them, 0 for all. `spread`: a grid of three axes. The L2 gives
+    up last what was read, and with `keep` what was written: then lines that tiles share are still there, and so is what a
+    next kernel reads first. `aligned`: the largest power of two up to 16 that divides the input's address in bytes; `wide`:
+    offsets need 64 bits. `run`: what a tile has is not elements but runs of so many neighbours, which stay neighbours.
+    """
+
+    rows: Side
+    columns: Side
+    outer: tuple[Dim, ...]
+    block_rows: int
+    block_columns: int
+    group: int
+    num_warps: int
+    dtype: torch.dtype
+    aligned: int
+    wide: bool = False
+    keep: bool = True
+    spread: bool = False
+    run: int = 1
+
+    @property
+    def row_blocks(self) -> int:
+        """Tiles below each other."""
+        return math.ceil(self.rows.size / self.block_rows)
+
+    @property
+    def column_blocks(self) -> int:
+        """Tiles beside each other."""
+        return math.ceil(self.columns.size / self.block_columns)
+
+    @property
+    def places(self) -> int:
+        """Of the outer dims."""
+        return math.prod(d.size for d in self.outer)
+
+    @property
+    def programs(self) -> int:
+        """One for each tile of each place of the outer dims."""
+        return self.places * self.row_blocks * self.column_blocks
+
+    @property
+    def split(self) -> bool:
+        """Whether all tiles but the last have no mask: of one run, whose whole tiles begin and end at vectors."""
+        part = self.columns.size > self.block_columns and self.columns.size % self.block_columns != 0
+        return part and self.places * self.rows.size * self.block_rows == 1
+
+    @property
+    def loads_along(self) -> str:
+        """The side along which neighbours lie side by side in the input, "" if none does."""
+        return "columns" if self.columns.inputs[1][-1] == 1 else ""
+
+    @property
+    def stores_along(self) -> str:
+        """The same in the result."""
+        if self.columns.outputs[1][-1] == 1:
+            return "columns"
+        return "rows" if self.rows.outputs[1][-1] == 1 else ""
+
+    @property
+    def note(self) -> str:
+        """In the shortest form, as a benchmark's results keep it."""
+        runs = f"x{self.run}" * (self.run > 1)
+        return f"move:{self.block_rows}x{self.block_columns}{runs},w{self.num_warps}"
+
+    def __str__(self) -> str:
+        what = f"runs of {self.run} elements" if self.run > 1 else "elements"
+        tile = f"tiles of {self.block_rows} x {self.block_columns} {what}"
+        return f"move: {tile}, {count(self.num_warps, 'warp')}"
+
+
+def walk(dims: Sequence[Dim], step: Callable[[Dim], int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes but the first, and steps, of the fewest dims that walk the same places."""
+    sizes, steps = [1], [0]
+    for d in dims:
+        if sizes == [1]:
+            sizes, steps = [d.size], [step(d)]
+        elif steps[-1] == step(d) * d.size:
+            sizes[-1], steps[-1] = sizes[-1] * d.size, step(d)
+        else:
+            sizes.append(d.size)
+            steps.append(step(d))
+    return tuple(sizes[1:]), tuple(steps)
