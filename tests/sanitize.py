@@ -98,6 +98,10 @@ SCANS = (
     ((13, 60_000), 0),
 )
 
+# Lines that so many programs share that most wait for others which began long before; "look-back" is in their names.
+LOOK_BACK = (("cummax", (1, 41_000_003), 1), ("affine", (1_300_001, 16), 0))
+SHARES = 10_000  # and more: at least four times what a chip runs at a time
+
 
 def run(part: str, only: str) -> None:
     """Under the sanitizer: every family, its name said before it runs."""
@@ -194,6 +198,28 @@ def _scans() -> Calls:
                 f"scans of {'x'.join(map(str, shape))} along {dim}, {dtype}",
                 partial(scans, shape, dim, dtype),
             )
+    for which, shape, dim in LOOK_BACK:
+        yield (
+            f"look-back of {which} of {'x'.join(map(str, shape))} along {dim}",
+            partial(look_back, which, shape, dim),
+        )
+
+
+def look_back(which: str, shape: tuple[int, ...], dim: int) -> None:
+    """One scan that over 10,000 programs share, of a line or of a few columns."""
+    import torch
+
+    import tilefold
+    from backends.triton_cases import framed
+    from tilefold import monoids
+
+    x = framed(torch.randn(shape, device="cuda"))
+    if which == "affine":
+        tilefold.scan((x, x), monoids.AFFINE, dim)
+    else:
+        tilefold.cummax(x, dim)
+    plan: Any = tilefold.last_plan()
+    assert plan.launched[0].settings.shares > SHARES, plan
 
 
 def _maps() -> Calls:

@@ -55,9 +55,14 @@ def dims_of(case: Case) -> tuple[int, ...]:
     return tuple(d % len(case.shape) for d in dims)
 
 
-def problem_of(case: Case, operation: str | None = None, apart: bool = False) -> Drawn:
-    """A case of the bench as the library's problem; `apart`: dims that only positions keep apart are not merged."""
-    monoid, dtype = monoid_of(operation or case.operation), DTYPES[case.dtype]
+def problem_of(
+    case: Case, operation: str | None = None, apart: bool = False, monoid: Monoid | None = None
+) -> Drawn:
+    """A case of the bench as the library's problem; `apart`: dims that only positions keep apart are not merged.
+
+    `operation` or a `monoid` folds its elements in another way.
+    """
+    monoid, dtype = monoid or monoid_of(operation or case.operation), DTYPES[case.dtype]
     x, begin = torch.empty(case.shape, dtype=dtype, device="meta"), 0
     if case.layout is not None:
         x, begin = case.layout.view(case.shape, dtype, "meta"), case.layout.begin * dtype.itemsize

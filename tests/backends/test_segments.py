@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +22,10 @@ from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.stages.segments import Chunks
 from tilefold.requests import Reduction, Request, Segments
+from tilefold.xray.machine import Kernel
+from tilefold.xray.machine.tally import Atomic, tally
+from tilefold.xray.machine.tally import atomic_of as operation_of
+from xray import running
 from xray.running import run_plan
 
 Tensor = torch.Tensor
@@ -210,30 +216,61 @@ def test_an_atomic_operation_is_known_by_its_graph(case: str) -> None:
     assert atomic_of(programs.specialize(monoid.total, (dtype,))) == operation
 
 
-def folded(x: Tensor, monoid: tilefold.Monoid, guarantee: str) -> tuple[Tensor, Plan]:
-    program = programs.specialize(monoid.total, (x.dtype,))
-    (result,), plan = execute(Reduction(program, (1,), guarantee, (x.shape[0],)), [x])
-    return result, plan
+MET = [case for case, (*_, operation) in ATOMIC.items() if operation]
 
 
-@pytest.mark.parametrize("case", ["sum of float32", "max", "and"])
-def test_programs_meet_in_one_atomic_operation_each(case: str) -> None:
-    monoid, dtype, operation = ATOMIC[case]
+def telling(operation: str, dtype: torch.dtype) -> Tensor:
+    """40,000 elements whose result many programs have a part in, and none of them the whole."""
     x = drawn(1, 40000).to(dtype)
-    got, plan = folded(x, monoid, "none")
-    want, ordered = folded(x, monoid, "run_to_run")
-    assert torch.equal(got, want)
-    assert plan.strategy == "atomics"
-    assert [step.kernel for step in plan.launched] == ["fold_atomically"]
-    assert ordered.strategy == "split"
-    problem, _ = Reduction(programs.specialize(monoid.total, (dtype,)), (1,), "none", (1,)).plan(
-        [x], H200, library=False
+    if operation in ("or", "and"):  # bits that one element each has, or lacks
+        bits = 8 * dtype.itemsize - 1
+        x.zero_()
+        x[0, torch.arange(bits) * (40000 // bits)] = 2 ** torch.arange(bits).to(dtype)
+        return x if operation == "or" else ~x
+    if operation in ("max", "min"):
+        x[0, 17_777] = 1000 if operation == "max" else -1000  # neither the first program's nor the last one's
+    return x
+
+
+@pytest.mark.parametrize("case", MET)
+def test_programs_meet_in_one_atomic_operation_each(case: str) -> None:
+    """Executed from PTX: the result, and one relaxed operation of one thread a program, and no store."""
+    monoid, dtype, operation = ATOMIC[case]
+    assert operation is not None
+    x, kernels = telling(operation, dtype), list[Kernel]()
+    program = programs.specialize(monoid.total, (dtype,))
+    problem, plan = Reduction(program, (1,), "none", (1,)).plan([x], H200, library=False)
+    assert (plan.strategy, [step.kernel for step in plan.launched]) == ("atomics", ["fold_atomically"])
+    results = [torch.full((1,), 77).to(dtype)]
+
+    def through(made: Any) -> Kernel:
+        kernels.append(running.kernel_of(made))
+        return kernels[-1]
+
+    outcomes = run_plan(plan, problem, program, [x], results, 90, through)
+    with tilefold.backend("reference"):
+        assert torch.equal(results[0], tilefold.reduce(x, monoid, 1))
+    (kernel,) = kernels
+    (met,) = (t for t in tally(kernel, outcomes) if t.role in ("atomic", "store") and t.global_cost.requests)
+    assert operation_of(met.instruction) == Atomic("relaxed", "gpu", operation)
+    assert met.lanes == len(outcomes) > 2
+
+
+@pytest.mark.parametrize("architecture", [80, 90, 100])
+@pytest.mark.parametrize("case", MET)
+def test_the_one_atomic_instruction(case: str, architecture: int) -> None:
+    monoid, dtype, operation = ATOMIC[case]
+    program = programs.specialize(monoid.total, (dtype,))
+    device = Device("any", 132, architecture)
+    problem, plan = Reduction(program, (1,), "none", (1,)).plan(
+        [torch.empty(1, 40000, dtype=dtype)], device, library=False
     )
-    (call,) = calls_of(plan, problem, programs.specialize(monoid.total, (dtype,)))
-    text = calls.compile_for(call, 90).asm["ptx"]
-    assert (
-        f"relaxed.global.gpu.{operation}" in text or f"gpu.relaxed.{operation}" in text or "relaxed" in text
-    )
+    (call,) = calls_of(plan, problem, program)
+    text = calls.compile_for(call, architecture).asm["ptx"]
+    kind = {"add": "f" if dtype.is_floating_point else "u", "max": "s", "min": "s"}.get(str(operation), "b")
+    bits = 8 * dtype.itemsize
+    found = re.findall(r"\b(?:atom|red|st)\.(?!shared)\S+", text)
+    assert found == [f"atom.global.gpu.relaxed.{operation}.{kind}{bits}"]
 
 
 def test_atomics_are_asked_for_and_not_where_torch_wants_determinism() -> None:

@@ -33,7 +33,7 @@ def _folds(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
 
 def _maps(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
     check = functools.partial(maps.check, backends=backend.split(" and "))
-    return Kind(f"maps by {backend}", folds.folds(**sizes), check, batch, few)
+    return Kind(f"maps by {backend}", maps.maps_of_folds(**sizes), check, batch, few)
 
 
 def _scalars(backend: str, batch: int, few: int) -> Kind:
@@ -77,8 +77,10 @@ CPU = {
         _products("ptx", 6, 10, most=33, depth=100),
         _scans("cpu and auto", 200, 100),
         _scans("interpret", 10, 8, long=(31, 33), most=60),
+        _scans("ptx", 6, 4, long=(31, 65, 130, 300, 700), most=800),
         _moves("cpu and auto and reference", 200, 60),
         _moves("interpret", 20, 4, most=300, longest=200),
+        _moves("ptx", 6, 4, most=1000, longest=700),
         _segments("cpu", 100, 60),
         _segments("interpret", 20, 8, most=200),
         _segments("ptx", 6, 4, most=400),
@@ -102,7 +104,10 @@ CUDA = {
         ),
         Kind("moves by triton", moves.moves(), functools.partial(moves.check, backends=["triton"], device="cuda"), 50, 0),
         Kind("scans by triton", scans.scans(), functools.partial(scans.check, backends=["triton"], device="cuda"), 25, 0),
-        Kind("maps by triton", folds.folds(), functools.partial(maps.check, backends=["triton"], device="cuda"), 25, 0),
+        Kind(
+            "maps by triton", maps.maps_of_folds(),
+            functools.partial(maps.check, backends=["triton"], device="cuda"), 25, 0,
+        ),
         Kind("folds by triton", folds.folds(), functools.partial(folds.check, backends=["triton"], device="cuda"), 25, 0),
         Kind(
             "longer folds by triton", folds.folds(long=folds.MIDDLE, most=40000),

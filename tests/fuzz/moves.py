@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 
 import tilefold
+from asked import by_ptx
 from fuzz.exclusions import lacks
 from fuzz.folds import GUARANTEES, Input, on_device, same_bytes
 from fuzz.monoids import KINDS
 from layouts import layouts
 from tilefold.algebra.typing import FLOAT8, FOLDABLE
+from tilefold.planner.device import H200
 
 Tensor = torch.Tensor
 SIZES = (0, 1, 2, 3, 7, 16, 31, 33, 64, 65, 129)
@@ -33,6 +35,7 @@ class Move:
     second: int
     largest: bool
     guarantee: str
+    few_sms: bool
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -57,7 +60,7 @@ def moves(draw: st.DrawFn, most: int = 4000, longest: int = 1000) -> Move:
     given = Input(dtype, draw(layouts(len(sizes), may_broadcast=False)), draw(st.integers(0, 99)), False)
     return Move(
         given, tuple(sizes), draw(st.sampled_from(("finite", *KINDS))), draw(st.integers(0, 5)), draw(st.integers(0, 40)),
-        draw(st.booleans()), draw(st.sampled_from(GUARANTEES)),
+        draw(st.booleans()), draw(st.sampled_from(GUARANTEES)), draw(st.booleans()),
     )  # fmt: skip
 
 
@@ -70,10 +73,19 @@ def check(move: Move, backends: Sequence[str], device: str = "cpu") -> None:
         if lacks({move.input.dtype, torch.int64}, backend, device):
             continue
         there = x if device == "cpu" else on_device(x, device)
-        with tilefold.backend("auto" if backend == "triton" else backend):
-            moved = tilefold.transpose(there, *move.dims, guarantee=move.guarantee).cpu()
-            best = tilefold.topk(there, move.k, dim, move.largest, guarantee=move.guarantee)
-        values, indices = (t.cpu() for t in best)
+
+        def transpose(there: Tensor = there) -> Tensor:
+            return tilefold.transpose(there, *move.dims, guarantee=move.guarantee)
+
+        def topk(there: Tensor = there) -> Any:
+            return tilefold.topk(there, move.k, dim, move.largest, guarantee=move.guarantee)
+
+        if backend == "ptx":
+            chip = replace(H200, sms=1) if move.few_sms else H200
+            (moved,), (values, indices) = by_ptx(transpose, chip), by_ptx(topk, chip)
+        else:
+            with tilefold.backend("auto" if backend == "triton" else backend):
+                moved, (values, indices) = transpose().cpu(), (t.cpu() for t in topk())
         assert moved.is_contiguous()
         assert same_bytes(moved, x.transpose(*move.dims)), f"{backend}: transpose"
         assert torch.equal(indices, places), f"{backend}: {indices}, not {places}"

@@ -6,19 +6,33 @@ A fold's monoid is drawn so that arithmetic is exact over its dims: so is every 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import torch
 from hypothesis import strategies as st
 
 import tilefold
+from asked import by_ptx
 from fuzz.exclusions import lacks, waits
 from fuzz.folds import Fold, compare, folds, loses_bits
+from fuzz.monoids import Made
+from scanned import leaves
+from tilefold.contract.row import projected
+from tilefold.planner import choose_map, scan_tiles
+from tilefold.planner.device import H200
 
 Tensor = torch.Tensor
 LONG = (31, 64, 65, 127, 513)
+# Sizes so small that lines of some hundred elements are shared by programs in groups of groups, as long ones are on a GPU.
+TINY = {
+    "SHORT": 4, "ONE_TILE": 8, "WALKED_WORDS": 1, "LANE_WORDS": 1, "SHARED_WORDS": 1, "SHARED_WARPS": 1, "LONE_ELEMENTS": 1,
+    "LONE_BYTES": 1, "NARROW_SUMS": 1, "LONE_TREE": 4, "TREE": 2, "COLUMN_TREE": 2, "COLUMN_WARPS": 1, "KEPT_ELEMENTS": 2,
+    "BAND": 2, "LEAST_SHARES": 2, "SHARES_AN_SM": 0, "FEW_BLOCKS": 2,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,12 @@ class Scan:
     exclusive: bool
     reverse: bool
     pieces: int
+    few_sms: bool
+
+    @property
+    def made(self) -> Made:
+        """The monoid, which known faults are told by."""
+        return self.fold.made
 
     @property
     def dim(self) -> int | None:
@@ -41,7 +61,12 @@ def scans(draw: st.DrawFn, long: Sequence[int] = LONG, most: int = 4000) -> Scan
     """Any scan; of pieces, where one is cut off before its end."""
     fold = draw(folds(long=long, most=most))
     return Scan(
-        fold, draw(st.integers(0, 3)), draw(st.booleans()), draw(st.booleans()), draw(st.integers(0, 3))
+        fold,
+        draw(st.integers(0, 3)),
+        draw(st.booleans()),
+        draw(st.booleans()),
+        draw(st.integers(0, 3)),
+        draw(st.booleans()),
     )
 
 
@@ -63,34 +88,63 @@ def check(scan: Scan, backends: Sequence[str], device: str = "cpu") -> None:
     if math.prod(shape) == 0 and not known:
         return
     with tilefold.backend("reference"):
-        want = _leaves(tilefold.scan(tensors, monoid, dim, guarantee=fold.guarantee, **options))
+        want = leaves(tilefold.scan(tensors, monoid, dim, guarantee=fold.guarantee, **options))
     for backend in backends:
         dtypes = {fold.dtype, *(i.dtype for i in fold.inputs), *(w.dtype for w in want)}
-        if waits(fold, backend) or lacks(dtypes, backend, device):
+        if waits(scan, backend) or lacks(dtypes, backend, device):
             continue
         here = [t.to(device) for t in tensors]
         cut = length * scan.pieces // 4
-        with tilefold.backend("auto" if backend == "triton" else backend):
-            if monoid.algebra.index or not 0 < cut < length or scan.pieces == 0:
-                made = tilefold.scan(here, monoid, dim, guarantee=fold.guarantee, **options)
-                got = _leaves(made)
+        with ExitStack() as stack:
+            if backend == "ptx":
+                scans = stack.enter_context(_from_ptx(fold.tiny, scan.few_sms))
             else:
-                got = _in_pieces(here, monoid, dim, cut, shape, {**options, "guarantee": fold.guarantee})
+                scans = tilefold.scan
+                stack.enter_context(tilefold.backend("auto" if backend == "triton" else backend))
+            if monoid.algebra.index or not 0 < cut < length or scan.pieces == 0:
+                got = leaves(scans(here, monoid, dim, guarantee=fold.guarantee, **options))
+            else:
+                options_here = {**options, "guarantee": fold.guarantee}
+                got = _in_pieces(scans, here, monoid, dim, cut, shape, options_here)
         compare(replace(fold, keepdim=False), [g.cpu() for g in got], want, backend)
 
 
+@contextmanager
+def _from_ptx(tiny: bool, few_sms: bool) -> Iterator[Any]:
+    """A `scan` that is planned for a chip, compiled, and executed by the X-ray's machine.
+
+    `tiny`: with constants so small that programs share short lines, and that inputs in another order are copied.
+    """
+    device = replace(H200, sms=1) if few_sms else H200
+
+    def scan(tensors: Sequence[Tensor], monoid: Any, dim: int, **options: Any) -> Any:
+        found = by_ptx(lambda: tilefold.scan(tensors, monoid, dim, **options), device)
+        if not options.get("return_state"):
+            return found
+        results = projected(monoid)
+        return found[:results], found[results : results + len(monoid.algebra.fields)]
+
+    with ExitStack() as sizes:
+        if tiny:
+            sizes.enter_context(mock.patch.multiple(scan_tiles, **TINY))
+            sizes.enter_context(mock.patch.multiple(choose_map, COPIED=0, COPIED_ROWS=0))
+        yield scan
+
+
 def _in_pieces(
-    tensors: Sequence[Tensor], monoid: Any, dim: int, cut: int, shape: Sequence[int], options: dict[str, Any]
+    scans: Any,
+    tensors: Sequence[Tensor],
+    monoid: Any,
+    dim: int,
+    cut: int,
+    shape: Sequence[int],
+    options: dict[str, Any],
 ) -> list[Tensor]:
     """The part that comes first, then the other from its state."""
     whole = [t.expand(shape) for t in tensors]
     parts = [[t.narrow(dim, 0, cut) for t in whole], [t.narrow(dim, cut, shape[dim] - cut) for t in whole]]
     first, second = reversed(parts) if options["reverse"] else parts
-    early, state = tilefold.scan(first, monoid, dim, return_state=True, **options)
-    late = tilefold.scan(second, monoid, dim, init=state, **options)
+    early, state = scans(first, monoid, dim, return_state=True, **options)
+    late = scans(second, monoid, dim, init=state, **options)
     sides = (late, early) if options["reverse"] else (early, late)
-    return [torch.cat(both, dim) for both in zip(*map(_leaves, sides), strict=True)]
-
-
-def _leaves(results: Any) -> list[Tensor]:
-    return [results] if isinstance(results, Tensor) else list(results)
+    return [torch.cat(both, dim) for both in zip(*map(leaves, sides), strict=True)]

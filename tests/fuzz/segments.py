@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from hypothesis import strategies as st
 
 import tilefold
+from asked import by_ptx
 from fuzz import folds
 from fuzz.exclusions import lacks, waits
 from fuzz.folds import Fold, Input
 from fuzz.monoids import KINDS, Made, monoids
 from layouts import layouts
-from tilefold.algebra import program as programs
+from scanned import leaves
 from tilefold.algebra.typing import FLOAT8, FOLDABLE
-from tilefold.planner.device import H200
-from tilefold.requests import Segments
 
 Tensor = torch.Tensor
 LENGTHS = (0, 0, 1, 2, 3, 7, 16, 31, 33, 65, 130, 300)
@@ -33,6 +33,7 @@ class Ragged:
     lead: int
     dim: int
     narrow: bool
+    given: str
 
     @property
     def made(self) -> Made:
@@ -43,6 +44,44 @@ class Ragged:
         """Where segments begin and the last one ends."""
         found = torch.tensor([self.lead, *self.lengths]).cumsum(0)
         return found.int() if self.narrow else found
+
+    def keys(self) -> Tensor:
+        """A key for each position: its segment's number, -1 before the first one, and their number behind the last."""
+        behind = self.fold.shape[self.dim] - self.lead - sum(self.lengths)
+        counts = torch.tensor([self.lead, *self.lengths, behind])
+        found = torch.arange(-1, len(self.lengths) + 1).repeat_interleave(counts)
+        return found.int() if self.narrow else found
+
+    def runs(self) -> Tensor:
+        """The offsets of the runs of equal keys: every position is in one."""
+        return F.pad(torch.unique_consecutive(self.keys(), return_counts=True)[1].cumsum(0), (1, 0))
+
+    @property
+    def turns(self) -> bool:
+        """Whether a plan's results have the segments first, and the call's do not."""
+        return self.given == "jagged"
+
+    def call(self, monoid: tilefold.Monoid, tensors: Sequence[Tensor], **options: Any) -> Any:
+        """The results, segments given as the case has them; of jagged tensors the dim that is cut comes first."""
+        device = tensors[0].device
+        if self.given == "jagged":
+            cut = [t.movedim(self.dim, 0) for t in tensors]
+            offsets = self.offsets().long().to(device)
+            nested = [torch.nested.nested_tensor_from_jagged(t, offsets) for t in cut]
+            made = leaves(tilefold.segment_reduce(nested, monoid, **options))
+            return [m.movedim(0, self.dim) for m in made]
+        if self.given == "offsets":
+            return tilefold.segment_reduce(
+                tensors, monoid, self.offsets().to(device), dim=self.dim, **options
+            )
+        keys, number = self.keys().to(device), len(self.lengths)
+        if self.given == "keys":
+            return tilefold.segment_reduce(
+                tensors, monoid, by=keys, num_segments=number, dim=self.dim, **options
+            )
+        found = tilefold.segment_reduce(tensors, monoid, by=keys, dim=self.dim, **options)
+        assert torch.equal(found.keys.cpu(), torch.unique_consecutive(self.keys()))
+        return found.results
 
 
 @st.composite
@@ -67,50 +106,35 @@ def ragged(draw: st.DrawFn, most: int = 600) -> Ragged:
     made = draw(monoids(dtypes, spans, max(lengths, default=0), kind))
     guarantee = draw(st.sampled_from(folds.GUARANTEES))
     fold = Fold(made, shape, inputs, kind, dim, False, None, False, guarantee, False)
-    return Ragged(fold, tuple(lengths), lead, dim, draw(st.booleans()))
+    whole = not lead and not trail and not any(any(i.layout.broadcast) for i in inputs)
+    given = draw(st.sampled_from(("offsets", "offsets", "keys", "runs", *(["jagged"] * whole))))
+    return Ragged(fold, tuple(lengths), lead, dim, draw(st.booleans()), given)
 
 
 def check(case: Ragged, backends: Sequence[str], device: str = "cpu") -> None:
     """Fold on each backend and compare with the definition."""
-    tensors, offsets = case.fold.tensors(), case.offsets()
+    tensors, offsets = case.fold.tensors(), case.runs() if case.given == "runs" else case.offsets()
     if waits(case, "any") or folds.loses_bits(replace(case.made, check=False).monoid(), tensors, None):
         return
     monoid = case.made.monoid()
-    if monoid.algebra.identity is None and 0 in case.lengths:
+    if monoid.algebra.identity is None and bool((offsets.diff() == 0).any()):
         return
     with tilefold.backend("reference"):
         want = list(tilefold.segment_reduce(tensors, monoid, offsets, dim=case.dim))
     for backend in backends:
         dtypes = {*(i.dtype for i in case.fold.inputs), *(w.dtype for w in want)}
         if not waits(case, backend) and not lacks(dtypes, backend, device):
-            got = _run(case, backend, monoid, tensors, offsets, device)
+            got = _run(case, backend, monoid, tensors, device)
             folds.compare(case.fold, got, want, backend)
 
 
 def _run(
-    case: Ragged, backend: str, monoid: tilefold.Monoid, tensors: list[Tensor], offsets: Tensor, device: str
+    case: Ragged, backend: str, monoid: tilefold.Monoid, tensors: list[Tensor], device: str
 ) -> list[Tensor]:
+    options = {"guarantee": case.fold.guarantee}
     if backend == "ptx":
-        return _by_ptx(case, monoid, tensors, offsets)
+        made = by_ptx(lambda: case.call(monoid, tensors, **options))
+        return [m.movedim(0, case.dim) for m in made] if case.turns else made
     given = tensors if device == "cpu" else [folds.on_device(t, device) for t in tensors]
     with tilefold.backend("auto" if device != "cpu" else backend):
-        got = tilefold.segment_reduce(
-            given, monoid, offsets.to(device), dim=case.dim, guarantee=case.fold.guarantee
-        )
-    return [g.cpu() for g in got]
-
-
-def _by_ptx(case: Ragged, monoid: tilefold.Monoid, tensors: list[Tensor], offsets: Tensor) -> list[Tensor]:
-    """Compiled for sm_90 and executed by the X-ray's machine."""
-    from xray import running
-
-    shape = case.fold.shape
-    seen = [*(t.expand(shape).resolve_neg() for t in tensors), offsets]
-    program = programs.specialize(monoid.total, tuple(t.dtype for t in tensors))
-    sizes = (*shape[: case.dim], len(case.lengths), *shape[case.dim + 1 :])
-    request = Segments(program, case.dim, case.fold.guarantee, sizes)
-    problem, plan = request.plan(seen, H200, library=False)
-    results = [torch.empty(sizes, dtype=d) for d in program.outputs]
-    if math.prod(sizes):
-        running.run_plan(plan, problem, program, seen, results, 90)
-    return results
+        return [g.cpu() for g in leaves(case.call(monoid, given, **options))]

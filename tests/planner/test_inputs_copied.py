@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import pytest
 import torch
 
 import tilefold
+from asked import asked, executed
 from scanned import MATRICES, drawn, leaves, same
 from tilefold import monoids
 from tilefold.algebra import program as programs
-from tilefold.backends.steps import run_steps
-from tilefold.backends.triton.executable import LIBRARY
-from tilefold.backends.triton.lower import calls_of
 from tilefold.planner import choose_map, scans
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
 from tilefold.problem import canonical, in_results_order, inputs_apart, of_input
-from tilefold.requests import Request
-from tilefold.switch import ExplainedError, explaining
-from xray.running import run_call
 
 Tensor = torch.Tensor
-
-
-def asked(call: Any) -> tuple[Request, list[Tensor], Plan]:
-    """What a call asks for, and its plan on an H200."""
-    with pytest.raises(ExplainedError) as found, explaining():
-        call()
-    request, tensors = found.value.request, list(found.value.tensors)
-    return request, tensors, request.plan(tensors, H200, library=True)[1]
-
-
-def executed(call: Any) -> tuple[list[Tensor], Plan]:
-    """The results of a call's kernels, compiled for sm_90 and executed from their PTX."""
-    request, tensors, _ = asked(call)
-    problem, plan = request.plan(tensors, H200, library=True)
-    results = [torch.full(shape, 9).to(dtype) for shape, dtype in request.results]
-    made = calls_of(plan, problem, request.computation)
-    launches = [functools.partial(run_call, one, architecture=90) for one in made]
-    run_steps(plan, tensors, results, launches, LIBRARY, lambda writes: None)  # type: ignore[arg-type]  # outcomes are dropped
-    return results, plan
 
 
 def copies(plan: Plan) -> list[str]:

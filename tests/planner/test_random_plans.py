@@ -1,65 +1,128 @@
 """Random problems and monoids, planned by the rules and by the model: compiled for three chips, and what the X-ray sees.
 
-A few seeds each time; `TILEFOLD_RANDOM_PLANS=200` asks for more, `TILEFOLD_RANDOM_SEED=1000` for others.
+A few seeds each time; `TILEFOLD_RANDOM_PLANS=200` asks for more, `TILEFOLD_RANDOM_SEED=1` for others. Every other problem is
+folded by one of the bench's operations, the rest by monoids that the fuzzer draws.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import random
+from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import problems
 import pytest
+import torch
 from calibrate import FLOATS_ONLY, OPERATIONS
 
+from fuzz.exclusions import waits
+from fuzz.folds import Input
+from fuzz.monoids import KINDS, Made, monoids
+from layouts import Layout
 from planner.executed import RANDOM_PLANS, Launched, executed, launches_of
 from tilefold.backends.triton import call as calls
+from tilefold.bench.cases import DTYPES, Case
+from tilefold.bench.suites.shapes import draw_case
+from tilefold.errors import DtypeError, UnknownInstructionError
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
+from tilefold.planner.settled import state_words
 from tilefold.planner.walk import walk_of
 from tilefold.xray.chips import CHIPS
 from tilefold.xray.compile.folds import job_of
 from tilefold.xray.compile.offline import assemble, compile_job
 
-FIRST = int(os.environ.get("TILEFOLD_RANDOM_SEED", "0"))
+FIRST = 1000 * int(os.environ.get("TILEFOLD_RANDOM_SEED", "0"))  # days may be seeds: they share no problem
 SEEDS = range(FIRST, FIRST + RANDOM_PLANS)
 PLANNERS = ("rules", "model")
+TARGETS = list(CHIPS)
+# 32-bit words of a drawn monoid's state. An ordered one of six words, folded by eight warps, spilled 28 bytes a thread: the
+# planner does not count the registers of larger states yet.
+MOST_WORDS = 5
 
 
+def drawn_monoid(seed: int, dtype: torch.dtype, length: int) -> Made:
+    """The same one each time: the fourth that hypothesis makes of a seed, since its first ones are the simplest."""
+    rng = random.Random(f"random monoid {seed}")
+    made = list[Made]()
+    alone = Input(dtype, Layout((), (), (), 0), 0, False)
+
+    @hypothesis.seed(rng.randrange(1 << 30))
+    @hypothesis.settings(
+        max_examples=4, database=None, deadline=None, phases=[hypothesis.Phase.generate], derandomize=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )  # fmt: skip
+    @hypothesis.given(monoids((dtype,), (alone.span,), length, rng.choice(KINDS)))
+    def draw(found: Made) -> None:
+        made.append(found)
+
+    draw()
+    return made[-1]
+
+
+@functools.cache
 def drawn(seed: int, size: str) -> problems.Drawn:
-    """A problem folded by an operation that need not be the one it was drawn with."""
-    found = problems.draw(seed, size)
-    allowed = [o for o in OPERATIONS if found.problem.dtypes[0].is_floating_point or o not in FLOATS_ONLY]
+    """A problem, folded by an operation that need not be the one it was drawn with, or by a random monoid."""
+    case = draw_case(random.Random(f"planner {seed}"), size, seed)
+    if seed % 2:
+        return problems.problem_of(case, monoid=_lawful(seed, case))
+    floating = DTYPES[case.dtype].is_floating_point
+    allowed = [o for o in OPERATIONS if floating or o not in FLOATS_ONLY]
     return problems.draw(seed, size, random.Random(f"random plans {seed}").choice(allowed))
 
 
-def launches(seed: int, size: str, planner: str, target: str) -> list[Launched]:
+def _lawful(seed: int, case: Case) -> Any:
+    """The first of a seed's monoids that folds the case's dtype and meets no known fault."""
+    dtype = DTYPES[case.dtype]
+    for number in range(100):
+        made = drawn_monoid(1000 * seed + number, dtype, 1 << 20)
+        try:
+            monoid = made.monoid()
+            found = problems.problem_of(case, monoid=monoid)
+        except DtypeError:
+            continue
+        if waits(SimpleNamespace(made=made), "ptx") is None and state_words(found.program) <= MOST_WORDS:
+            return monoid
+    raise AssertionError(f"seed {seed}: no monoid of {dtype}")
+
+
+def launches(seed: int, size: str, target: str) -> list[Launched]:
+    """The launches of both planners' plans, each once."""
     chip, problem = CHIPS[target], drawn(seed, size)
     device = Device(chip.name, chip.sms, chip.architecture, chip.gb_per_s, chip.shared_bytes)
-    plan = plan_fold(problem.problem, problem.program, device, "run_to_run", planner=planner)
-    return launches_of(problem, plan)
+    plans = [
+        plan_fold(problem.problem, problem.program, device, "run_to_run", planner=planner)
+        for planner in PLANNERS
+    ]
+    return [one for plan in {p.stages: p for p in plans}.values() for one in launches_of(problem, plan)]
 
 
-@pytest.mark.parametrize("target", list(CHIPS))
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_spills(seed: int, planner: str, target: str) -> None:
-    for one in launches(seed, "full", planner, target):
+def test_nothing_spills(seed: int, target: str) -> None:
+    for one in launches(seed, "full", target):
         used = assemble(compile_job(job_of(one.call, "random plan", CHIPS[target]))).resources
         assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0), one.stage
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_more_sectors_than_the_model_says(seed: int, planner: str) -> None:
-    for one in launches(seed, "small", planner, "sm_90"):
-        made: Any = calls.compile_for(one.call, 90)
+def test_no_more_sectors_than_the_model_says(seed: int) -> None:
+    """Executed as compiled for one chip a seed, each in turn."""
+    target = TARGETS[seed // 2 % len(TARGETS)]
+    for one in launches(seed, "small", target):
+        made: Any = calls.compile_for(one.call, CHIPS[target].architecture)
         walk = walk_of(one.geometry, one.stage)
         parts = 2 if walk.masks or walk.tail or walk.head else 0  # a warp that a mask splits may ask twice
-        for program, (loads, stores) in zip(
-            one.programs(), executed(one, made.asm["ptx"], made.metadata.shared), strict=True
-        ):
+        try:
+            counted = executed(one, made.asm["ptx"], made.metadata.shared)
+        except UnknownInstructionError as error:
+            if target == "sm_100" and "f32x2" in str(error):
+                pytest.skip(f"the X-ray's machine does not execute pairs of floats: {error}")
+            raise
+        for program, (loads, stores) in zip(one.programs(), counted, strict=True):
             modelled, stored = one.modelled(program)
             assert loads.sectors <= modelled.sectors + parts, one.stage
             assert stores.sectors <= stored.sectors, one.stage

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 
+from sanitize import LOOK_BACK, SHARES
 from scanned import from_behind_a_vector
 from tilefold import monoids
 from tilefold.algebra import program as programs
@@ -197,3 +200,16 @@ def test_which_rows_are_read_from_behind_vectors() -> None:
     assert found((8, 336), 7, beside=3) == (1, 0)  # results begin elsewhere
     assert found((8, 336), 7, beside=8) == (1, 7)
     assert found((8, 336), 7, guarantee="batch_invariant") == (1, 0)
+
+
+@pytest.mark.parametrize(("which", "shape", "dim"), LOOK_BACK, ids=str)
+def test_more_shares_than_a_chip_runs(which: str, shape: tuple[int, ...], dim: int) -> None:
+    """What the sanitizer is given of look-back, on the chips that there are: an H200 runs at most 2112 of four warps."""
+    monoid = monoids.AFFINE if which == "affine" else monoids.CUMMAX
+    tensors = [torch.empty(shape, device="meta")] * monoid.algebra.inputs
+    program = programs.specialize(monoid.total, (torch.float32,) * len(tensors))
+    problem = scans.scan_problem(tensors, dim, "run_to_run")
+    for device in (H200, replace(H200, sms=114), replace(H200, sms=148, capability=100)):
+        (found,) = scans.plan_scan(problem, program, Work(), device, "run_to_run").stages
+        assert isinstance(found, ScanTile)
+        assert found.shares > SHARES

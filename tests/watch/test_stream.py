@@ -7,12 +7,15 @@ import math
 import pytest
 import torch
 
+import tilefold
+from scanned import MATRICES, POSITIONS, P, leaves
 from tilefold import monoids
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.program import Program, as_written
 from tilefold.backends import reference
 from tilefold.watch import scaling
 from tilefold.watch.stream import (
+    bits,
     boundary,
     chunk_sizes,
     identity,
@@ -85,6 +88,47 @@ def test_float_states_are_those_of_the_prefix_within_their_rounding(length: int)
             # a combine rounds its difference, exponential, product and sum: less than 8 units relative to the sum
             bound = 8 * depth * UNIT + UNIT * expected.abs()
             assert ((found.results[0][:, step].double() - expected).abs() <= bound).all(), (size, step)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(
+    ("monoid", "dtype"),
+    [*WHOLE, (monoids.CUMMAX, torch.float32), (MATRICES, torch.int64), (POSITIONS, torch.int32)],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_states_after_chunks_are_prefixes_of_a_scan(monoid: Monoid, dtype: torch.dtype, length: int) -> None:
+    """Whatever the chunks' size: results to the bit, states too, and the last one is the scan's own."""
+    program = program_of(monoid, dtype)
+    rows = elements(monoid, dtype, length)
+    if monoid is MATRICES:
+        rows = [t % P for t in rows]
+    results, state = tilefold.scan(rows, monoid, 1, return_state=True)
+    for size in chunk_sizes(length):
+        found = streamed(program, rows, size)
+        ends = torch.arange(size, length + size, size).clamp(max=length) - 1
+        for got, want in zip(found.results, leaves(results), strict=True):
+            assert (got.dtype, got.shape[1]) == (want.dtype, len(ends) + 1)
+            assert torch.equal(bits(got)[:, 1:], bits(want)[:, ends]), size
+        # a monoid without an identity has one field more here: whether there was an element
+        for got, want in zip(found.after[: len(monoid.algebra.fields)], leaves(state), strict=True):
+            assert got[:, -1].tolist() == want.tolist(), size
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "sum", "welford"])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_states_of_floats_after_chunks_are_prefixes_of_a_scan(name: str, length: int) -> None:
+    """Each within its rounding of the same scan in float64."""
+    monoid = {"logsumexp": monoids.LOGSUMEXP, "sum": monoids.SUM, "welford": monoids.WELFORD}[name]
+    (rows,) = elements(monoid, torch.float32, length)
+    exact = leaves(tilefold.scan(rows.double(), monoid, 1))
+    for size in chunk_sizes(length):
+        found = streamed(program_of(monoid, torch.float32), [rows], size)
+        ends = torch.arange(size, length + size, size).clamp(max=length) - 1
+        depth = math.log2(size) + len(ends)
+        for got, want in zip(found.results, exact, strict=True):
+            # as above; elements and what is summed of them are below 2 in absolute value, squares below 4
+            bound = 8 * depth * UNIT * (1 + 4 * length * (name != "logsumexp")) + UNIT * want[:, ends].abs()
+            assert ((got[:, 1:].double() - want[:, ends]).abs() <= bound).all(), size
 
 
 def test_a_chunks_own_state_is_that_of_its_elements_alone() -> None:

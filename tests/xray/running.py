@@ -197,25 +197,40 @@ def run_call(
     architecture: int,
     through: Through = kernel_of,
 ) -> list[Outcome]:
-    """One kernel call of the library, on tensors of any strides; results are written back."""
+    """One kernel call of the library, on tensors of any strides; results are written back.
+
+    A result that begins where an input does is that input, and lies in the same memory.
+    """
     made, memory = calls.compile_for(call, architecture), Memory()
     if call.shared_bytes > made.metadata.shared:
         made.metadata = made.metadata._replace(shared=call.shared_bytes)
     kernel = through(made)
     tensors = iter(enumerate([*inputs, *outputs]))
     values: list[int] = []
+    begins = {t.data_ptr(): f"t{i}" for i, t in reversed([*enumerate(inputs)])}
+    placed: dict[str, int] = {}
     for leaf in calls.leaves(call.arguments):
         if isinstance(leaf, Pointer):
             i, tensor = next(tensors)
             held, offset = span(tensor)
-            values.append(memory.place(f"t{i}", held) + offset - leaf.before)
+            name = begins.get(tensor.data_ptr(), f"t{i}") if i >= len(inputs) else f"t{i}"
+            if name not in placed:
+                placed[name] = memory.place(name, held)
+            values.append(placed[name] + offset - leaf.before)
         elif leaf != 1:
             values.append(leaf)
     outcomes = run_grid(kernel, memory, values, (call.grid, *call.across), cluster=call.cluster)
     for i, tensor in enumerate(outputs, start=len(inputs)):
-        stored = torch.from_numpy(memory.read(f"t{i}", np.uint8)[: tensor.nbytes])
-        tensor.copy_(stored.view(tensor.dtype).view(tensor.shape))
+        write_back(tensor, memory.read(begins.get(tensor.data_ptr(), f"t{i}"), np.uint8))
     return outcomes
+
+
+def write_back(tensor: torch.Tensor, held: np.ndarray) -> None:
+    """Bytes as `span` gives them, back to where they are from."""
+    storage = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
+    begin = tensor.storage_offset() * tensor.element_size() // 16 * 16
+    there = min(len(held), len(storage) - begin)
+    storage[begin : begin + there] = held[:there]
 
 
 def fold(
