@@ -23,6 +23,7 @@ import torch
 
 import tilefold
 from tilefold.bench import summary
+from tilefold.bench.cpu_operations import OPERATIONS
 from tilefold.bench.results import (
     SCHEMA,
     CaseResult,
@@ -400,7 +401,7 @@ def test_the_table_of_the_cpu_is_the_committed_run() -> None:
     found = {(case.operation, case.shape, case.dim): case for case in run.cases}
     layouts = [((1, 1 << 26), 1), ((8192, 8192), 1), ((8192, 8192), 0), ((1 << 20, 64), 1)]
     rows = tables_of("docs/experiments/cpu-folds.md", "| fold | 1-D | 8192x8192 dim 1")
-    assert len(rows) * len(layouts) == len(run.cases)
+    assert len(rows) * len(layouts) == len([case for case in run.cases if case.operation not in OPERATIONS])
     for name, *cells in rows:
         for (shape, dim), cell in zip(layouts, cells, strict=True):
             case = found[name, shape, dim]

@@ -252,3 +252,24 @@ def test_a_compiled_function_calls_it_without_warnings(name: str) -> None:
         got = torch.compile(lambda x: function(x * 2) + 1, backend="eager")(x)
     assert not [w.message for w in said if not issubclass(w.category, DeprecationWarning)]
     assert torch.equal(got, function(x * 2) + 1)
+
+
+@pytest.mark.parametrize("order", [1, 2, INF], ids=str)
+@pytest.mark.parametrize("shape", [(3, 5), (2, 3, 64), (2, 1024), (2, 1025), (3, 2500), (7,)], ids=str)
+def test_rows_are_normalized_by_torchs_norm(shape: tuple[int, ...], order: float) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    for _ in range(2):  # the second is answered by what the first planned
+        made = tf.normalize(x, order, -1)
+        assert str(tf.last_plan()).startswith("torch: torch.linalg.vector_norm")
+        wide = x.double()
+        want = wide / torch.linalg.vector_norm(wide, order, -1, True)
+        torch.testing.assert_close(made.double(), want, rtol=1e-6, atol=0)
+
+
+def test_norms_that_float32_does_not_hold_are_not_torchs() -> None:
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    for scale in (1.0, 1e-25, 1e25):
+        torch.testing.assert_close(tf.normalize(x * scale, eps=0.0)[0], torch.tensor([0.6, 0.8]))
+    assert not str(tf.last_plan()).startswith("torch")
+    assert tf.normalize(x)[1].tolist() == [0.0, 0.0]
+    assert str(tf.last_plan()).startswith("torch")

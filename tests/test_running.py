@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 import tilefold as tf
 from answers import GUARANTEES, NAME, NOBODY_S
-from tilefold import Monoid, dispatch, fold, monoids
+from tilefold import Monoid, dispatch, monoids, switch
 from tilefold.errors import ArgumentError, BackendError, TilefoldError
 from tilefold.planner.device import H200, Device
 
@@ -340,25 +340,27 @@ def test_other_kinds_of_tensors_fold_or_are_refused_by_name(mode, cpu):
     ids=["bool", "float", "a float among", "tensor", "set", "text", "sparse"],
 )  # fmt: skip
 def test_a_call_that_must_be_checked_is_known_by_no_key(x: torch.Tensor, dim: Any) -> None:
-    assert fold._key(x, monoids.SUM, dim, False, None, None, "run_to_run") is None
+    assert switch.call_key([x], monoids.SUM, dim, (False, None, None, "run_to_run")) is None
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_nested_tensor_is_known_by_no_key() -> None:
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     assert type(nested) is torch.Tensor
-    assert fold._key(nested, monoids.SUM, 0, False, None, None, "run_to_run") is None
+    assert switch.call_key([nested], monoids.SUM, 0, (False, None, None, "run_to_run")) is None
 
 
 def test_a_plain_call_is_known_by_what_its_plan_depends_on() -> None:
     x = torch.ones(4, 6)
     rest = (False, None, None, "run_to_run")
-    key = fold._key(x, monoids.SUM, (0,), *rest)
+    key = switch.call_key([x], monoids.SUM, (0,), rest)
     assert key is not None
-    assert key == fold._key(torch.ones(4, 6), monoids.SUM, [0], *rest)
-    assert key != fold._key(x[:, 1:], monoids.SUM, (0,), *rest)
-    assert key != fold._key(torch.ones(25)[1:].view(4, 6), monoids.SUM, (0,), *rest), "alignment"
-    assert dispatch.known(fold._key(x, monoids.SUM, 0, False, None, None, ["run_to_run"])) is None
+    assert key == switch.call_key([torch.ones(4, 6)], monoids.SUM, [0], rest)
+    assert key != switch.call_key([x[:, 1:]], monoids.SUM, (0,), rest)
+    assert key != switch.call_key([torch.ones(25)[1:].view(4, 6)], monoids.SUM, (0,), rest), "alignment"
+    unhashable = switch.call_key([x], monoids.SUM, 0, (False, None, None, ["run_to_run"]))
+    assert unhashable is not None
+    assert dispatch.repeated(unhashable, x) is None
     seen: list[Any] = []
-    torch.vmap(lambda row: (seen.append(fold._key(row, monoids.SUM, 0, *rest)), row)[1])(x)
+    torch.vmap(lambda row: (seen.append(switch.call_key([row], monoids.SUM, 0, rest)), row)[1])(x)
     assert seen == [None]

@@ -8,19 +8,19 @@ from typing import Any
 import torch
 
 # By these names alone: looking each up in torch costs as much as asking it.
-from torch import Tensor, get_num_threads
+from torch import Tensor
 from torch._C import _is_any_autocast_enabled as _any_autocast
 
 from tilefold import dispatch
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.errors import EmptyError
-from tilefold.modes import as_widened, check_not_recorded
+from tilefold.modes import as_widened, check_not_recorded, is_left
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.planner.plan import Plan
 from tilefold.problem import broadcast_shape, normalize_dims
 from tilefold.requests import Reduction
-from tilefold.switch import layout
+from tilefold.switch import call_key
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import (
     as_dtype,
@@ -110,15 +110,14 @@ def fold_tensors(
         check_keepdim(keepdim, call)  # before calls are compared: 1 == True
     if guarantee == "none" and torch.are_deterministic_algorithms_enabled():
         guarantee = "run_to_run"
-    if _any_autocast() and (wide := as_widened(call, tensors, out, dtype)):
+    autocast = _any_autocast()
+    if autocast and (wide := as_widened(call, tensors, out, dtype)):
         dtype = convert = wide
     key = None
-    if len(tensors) == 1 and out is None and type(x := tensors[0]) is Tensor:
-        key = _key(x, monoid, dim, keepdim, dtype, convert, guarantee)
-        if key is not None and (executable := dispatch.known(key)) is not None:
-            made = executable.call(x)
-            if made is not None:
-                return made
+    if len(tensors) == 1 and out is None and not (autocast and is_left(tensors)):
+        key = call_key(tensors, monoid, dim, (keepdim, dtype, convert, guarantee))
+        if (made := dispatch.repeated(key, *tensors)) is not None:
+            return made
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
@@ -145,27 +144,6 @@ def fold_tensors(
         key = (monoid, layouts, tensors[0].device, dims, keepdim, dtype, convert, guarantee)
     request = Reduction(program, dims, guarantee, tuple(result_shape), call=call)
     return dispatch.run(request, expanded, key, targets)
-
-
-def _key(x: Tensor, monoid: Monoid, dim: Any, *rest: Any) -> tuple[Any, ...] | None:
-    """What a plain call is known by; None where the call must be checked every time.
-
-    Numbers of other kinds may equal a dim (True, 1.0) or change (a tensor), so only ints count.
-    """
-    seen = layout(x)
-    if seen is None:
-        return None
-    if dim is not None and type(dim) is not int:
-        if not isinstance(dim, (tuple, list)):
-            return None
-        for d in dim:
-            if type(d) is not int:
-                return None
-        dim = tuple(dim)
-    if x.is_cuda:
-        return (monoid, seen, dim, rest)
-    # On a CPU plans follow the number of threads, and autocast must be left around each call.
-    return (monoid, seen, dim, rest, get_num_threads()) if x.is_cpu and not _any_autocast() else None
 
 
 def explain_fold(

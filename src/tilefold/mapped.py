@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, get_num_threads
+from torch import Tensor
 from torch._C import _is_any_autocast_enabled as _any_autocast
 
 from tilefold import dispatch
@@ -15,12 +15,12 @@ from tilefold.caching import kept_outside_modes
 from tilefold.contract.functions import Role, Traced, traced
 from tilefold.contract.row import make_row_map, projected
 from tilefold.errors import KindError, ShapeError
-from tilefold.modes import as_widened, check_not_recorded
+from tilefold.modes import as_widened, check_not_recorded, is_left
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.planner.library import LibraryMap
 from tilefold.problem import broadcast_shape, normalize_dims
 from tilefold.requests import RowMap
-from tilefold.switch import layout
+from tilefold.switch import call_key
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import (
     as_dtype,
@@ -133,20 +133,20 @@ def map_tensors(
     library: LibraryMap | None = None,
     call: str = "reduce_map",
     names: Sequence[str | None] | None = None,
+    key: Any = None,
 ) -> list[Tensor]:
     """`reduce_map` of a function that was run: a list of results. `convert` reads every element as that dtype first.
 
-    `names` are what messages call the tensors and the extra ones.
+    `names` are what messages call the tensors and the extra ones; `key` is what the caller knows the call by, if anything.
     """
-    every, key = [*tensors, *extras], None
-    if _any_autocast() and (wide := as_widened(call, tensors, out, convert)):
-        convert, library = wide, None
-    if out is None:
-        key = _key(every, monoid, apply, dim, convert, guarantee, library)
-        if key is not None and (executable := dispatch.known(key)) is not None:
-            made = executable.call(*every)
-            if made is not None:
-                return made
+    every = [*tensors, *extras]
+    autocast = _any_autocast()
+    if autocast and (wide := as_widened(call, tensors, out, convert)):
+        convert, library, key = wide, None, None
+    if key is None and out is None and not (autocast and is_left(every)):
+        key = call_key(every, monoid, dim, (apply, convert, guarantee, library))
+        if (made := dispatch.repeated(key, *every)) is not None:
+            return made
     names = (*[None] * len(tensors), *["extras"] * len(extras)) if names is None else names
     check_inputs(tensors, monoid, guarantee, call, names[: len(tensors)])
     check_tensors(every, call, names=names)
@@ -180,24 +180,6 @@ def _expanded(t: Tensor, shape: tuple[int, ...], call: str) -> Tensor:
             f"{call}: extra tensors must broadcast to the inputs' shape {list(shape)}, got {list(t.shape)}; reshape or "
             "unsqueeze it"
         ) from None
-
-
-def _key(tensors: Sequence[Tensor], monoid: Monoid, apply: Traced, dim: Any, *rest: Any) -> Any:
-    """What a plain call is known by; None where the call must be checked every time."""
-    if (
-        type(dim) is not int
-        and not (type(dim) is tuple and all(type(d) is int for d in dim))
-        and dim is not None
-    ):
-        return None
-    seen = tuple(layout(t) if isinstance(t, Tensor) else None for t in tensors)
-    if None in seen:
-        return None
-    if tensors[0].is_cuda:
-        return (monoid, apply, seen, dim, rest)
-    # As for `reduce`: plans follow the number of threads, and autocast must be left around each call.
-    plain = tensors[0].is_cpu and not _any_autocast()
-    return (monoid, apply, seen, dim, rest, get_num_threads()) if plain else None
 
 
 @kept_outside_modes(256)

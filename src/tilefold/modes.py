@@ -70,6 +70,13 @@ def is_converted(device: torch.device) -> bool:
     return device.type in _CONVERTIBLE and torch.is_autocast_enabled(device.type)
 
 
+def is_left(tensors: Sequence[Any]) -> bool:
+    """Whether torch.autocast is on and must be left around a call of these tensors: of one on a CPU, if any is there."""
+    return torch._C._is_any_autocast_enabled() and any(
+        isinstance(t, torch.Tensor) and t.is_cpu for t in tensors
+    )
+
+
 def is_faked() -> bool:
     """Whether operations give tensors without data, whatever they are given: in a FakeTensorMode."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None

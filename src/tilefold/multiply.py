@@ -51,11 +51,9 @@ def multiply(
     key = None
     if out is None and type(a) is torch.Tensor and a.is_cuda:
         key = _key(a, b, bias, epilogue_args, epilogue, row, out_dtype, precision, guarantee)
-        if key is not None and (executable := dispatch.known(key)) is not None:
-            extras = (() if bias is None else (bias,)) + tuple(epilogue_args)
-            made = executable.call(a, b, *extras)
-            if made is not None:
-                return _packed(made, row)
+        extras = (() if bias is None else (bias,)) + tuple(epilogue_args)
+        if (made := dispatch.repeated(key, a, b, *extras)) is not None:
+            return _packed(made, row)
     request, inputs = _checked(a, b, bias, epilogue, epilogue_args, row, out_dtype, precision, guarantee)
     check_not_recorded("matmul", a.is_cuda)
     check_row_fits(None if row is None else row[0], a, b, request.shape, out, guarantee)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -96,6 +97,20 @@ class Repeated:
         self.plan, self.call = plan, call
 
 
+def _repeated_library(plan: Plan, settled: native.Settled) -> Repeated:
+    def first(*tensors: Tensor) -> list[Tensor] | None:
+        results = settled.make(*tensors)
+        if results is None:
+            return None
+        finished = settled.finish(results)
+        if all(map(operator.is_, finished, results)):
+            again.call = settled.make
+        return finished
+
+    again = Repeated(plan, first)
+    return again
+
+
 def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     """What answers calls like this one by the rule of `run` under "auto": torch's own fold, else a loop over tiles."""
     if isinstance(request, RowMap):
@@ -107,10 +122,11 @@ def repeated(request: Request, tensors: Sequence[Tensor]) -> Repeated | None:
     program, dims, guarantee, shape = request.program, request.dims, request.guarantee, request.shape
     function = library_fold(tensors, program, dims, guarantee)
     if function is not None:
-        return _repeated_library(function, tensors[0], request)
+        plan = library_plan(function, program, guarantee)
+        return _repeated_library(plan, native.settled_fold(function, dims, program, shape))
     if not refold.is_watched(program):
         executable = tiled(tensors, program, dims, guarantee, shape)
-        return Repeated(executable.plan, lambda x: executable((x,)))
+        return Repeated(executable.plan, executable.repeated)
     watching = tiled(tensors, refold.with_trust(program), dims, guarantee, shape)
 
     def call(x: Tensor) -> list[Tensor] | None:
@@ -124,10 +140,8 @@ def _repeated_map(request: RowMap, tensors: Sequence[Tensor]) -> Repeated | None
     """What answers maps like this one: torch's own, else a loop that folds rows and one that maps."""
     known, guarantee = _known_map(request), request.guarantee
     if known is not None:
-        return Repeated(
-            known.plan(len(tensors), guarantee),
-            lambda *tensors: native.map_rows(known.function, tensors, known.arguments),
-        )
+        settled = native.settled_map(known.function, known.arguments)
+        return _repeated_library(known.plan(len(tensors), guarantee), settled)
     program, shape = request.row.program, request.shape
     if 0 in shape:
         return None
@@ -162,19 +176,14 @@ def _then_mapped(plan: Plan) -> Plan:
 
 
 def _known_map(request: RowMap) -> LibraryMap | None:
-    """Torch's function for it, where one row's bits need not be the same beside others."""
-    return request.library if request.guarantee != "batch_invariant" and 0 not in request.shape else None
+    """Torch's function for it, where one row's bits need not be the same beside others.
 
-
-def _repeated_library(function: str, x: Tensor, request: Reduction) -> Repeated:
-    program, dims, shape = request.program, request.dims, request.shape
-    reshaped = shape != tuple(n for d, n in enumerate(x.shape) if d not in dims)
-
-    def call(x: Tensor) -> list[Tensor]:
-        results = native.fold(function, x, dims, program)
-        return [r.reshape(shape) for r in results] if reshaped else results
-
-    return Repeated(library_plan(function, program, request.guarantee), call)
+    A trace would hold what one that asks its results decided for the elements at hand.
+    """
+    library = request.library
+    if library is None or request.guarantee == "batch_invariant" or 0 in request.shape:
+        return None
+    return None if library.asks and torch._C._is_tracing() else library
 
 
 def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
@@ -186,8 +195,9 @@ def _mapped(request: RowMap, tensors: Sequence[Tensor], backend: str) -> Made:
     if backend in ("auto", "torch"):
         known = _known_map(request)
         if known is not None:
-            made = native.map_rows(known.function, tensors, known.arguments)
-            return made, known.plan(len(tensors), guarantee)
+            made = native.settled_map(known.function, known.arguments)(*tensors)
+            if made is not None:
+                return made, known.plan(len(tensors), guarantee)
         if backend == "torch":
             _refuse("function", f"{request.call} over dims {list(request.dims)}", guarantee)
     check_not_traced(request.call)
@@ -250,7 +260,9 @@ def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
     if backend in ("auto", "torch"):
         function = _library_scan(request, inputs)
         if function is not None:
-            return native.scan(function, inputs[0], dim, program), library_plan(function, program, guarantee)
+            made = _settled_scan(function, request)(inputs[0])
+            assert made is not None
+            return made, library_plan(function, program, guarantee)
         if backend == "torch":
             _refuse("scan", f"({', '.join(program.algebra.fields)}) over dim {dim}", guarantee)
     check_not_traced(request.call)
@@ -259,36 +271,48 @@ def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
             inputs, init, program, dim, exclusive=request.exclusive, reverse=request.reverse
         )
         return (results + state if request.state else results), _by_elements(guarantee)
-    plan = cpu_scan(request.shape[dim], math.prod(request.rows), guarantee, torch.get_num_threads())
+    plan = _scan_plan(request)
     return _scanned_by_tiles(request, inputs, init, plan), plan
 
 
+def _scan_plan(request: Scan) -> Plan:
+    inner = math.prod(request.shape[request.dim + 1 :])
+    rows, threads = math.prod(request.rows), torch.get_num_threads()
+    return cpu_scan(request.shape[request.dim], rows, request.guarantee, threads, inner)
+
+
 def _library_scan(request: Scan, inputs: Sequence[Tensor]) -> str | None:
-    """Torch's function for it, which has neither of the options."""
-    plain = not (request.inits or request.exclusive or request.reverse or request.state)
-    return library_scan(inputs, request.program, request.guarantee) if plain else None
+    """Torch's function for it, which takes no state and gives none."""
+    if request.inits or request.state:
+        return None
+    way = {"exclusive": request.exclusive, "reverse": request.reverse}
+    return library_scan(inputs, request.program, request.guarantee, **way)
+
+
+def _settled_scan(function: str, request: Scan) -> native.Settled:
+    return native.settled_scan(
+        function, request.dim, request.program, exclusive=request.exclusive, reverse=request.reverse
+    )
 
 
 def _scanned_by_tiles(
     request: Scan, inputs: Sequence[Tensor], init: Sequence[Tensor], plan: Plan
 ) -> list[Tensor]:
-    results, state = scans.scan(
+    return scans.scan(
         inputs, init, request.program, request.dim, plan.launched[0].settings, exclusive=request.exclusive,
-        reverse=request.reverse, alone=request.guarantee == "batch_invariant",
+        reverse=request.reverse, alone=request.guarantee == "batch_invariant", state=request.state,
     )  # fmt: skip
-    return results + state if request.state else results
 
 
 def _repeated_scan(request: Scan, tensors: Sequence[Tensor]) -> Repeated | None:
     """What answers scans like this one from no state given: torch's own, else the loop over tiles."""
     if request.inits:
         return None
-    program, dim, guarantee = request.program, request.dim, request.guarantee
     function = _library_scan(request, tensors)
     if function is not None:
-        own = library_plan(function, program, guarantee)
-        return Repeated(own, lambda x: native.scan(function, x, dim, program))
-    plan = cpu_scan(request.shape[dim], math.prod(request.rows), guarantee, torch.get_num_threads())
+        own = library_plan(function, request.program, request.guarantee)
+        return _repeated_library(own, _settled_scan(function, request))
+    plan = _scan_plan(request)
     return Repeated(plan, lambda *inputs: _scanned_by_tiles(request, inputs, (), plan))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, get_num_threads
+from torch import Tensor
 from torch._C import _is_any_autocast_enabled as _any_autocast
 
 from tilefold import dispatch
@@ -14,11 +14,11 @@ from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
 from tilefold.errors import EmptyError, KindError
 from tilefold.initial import initial_state
-from tilefold.modes import as_widened, check_not_recorded
+from tilefold.modes import as_widened, check_not_recorded, is_left
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.problem import broadcast_shape, one_dim
 from tilefold.requests import Scan
-from tilefold.switch import layout
+from tilefold.switch import call_key
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import (
     as_dtype,
@@ -91,19 +91,27 @@ def scan(
     Blelloch, "Prefix sums and their applications", 1990; Merrill and Garland, "Single-pass parallel prefix scan with
     decoupled look-back", 2016, from which shared rows differ in that the order of combination is fixed.
     """
+    if type(inputs) is Tensor and out is None and init is None and not overridden(inputs):
+        made = scan_tensors(
+            [inputs], monoid, dim, exclusive=exclusive, reverse=reverse, return_state=return_state, dtype=dtype,
+            guarantee=guarantee,
+        )  # fmt: skip
+        return _packed(made, monoid, return_state)
+    return _scan(
+        inputs, monoid, dim, init=init, exclusive=exclusive, reverse=reverse, return_state=return_state, dtype=dtype,
+        out=out, guarantee=guarantee,
+    )  # fmt: skip
+
+
+def _scan(inputs: Any, monoid: Monoid, dim: Any, *, init: Any, out: Any, **options: Any) -> Any:
+    """`scan` from a state, of several tensors, and of those that may have classes of their own, or into such."""
     tensors = as_inputs(inputs, monoid, "scan")
     before = [] if init is None else _fields_of(init)
     relevant = [*tensors, *(f for f in before if isinstance(f, Tensor) or overridden(f)), *listed(out)]
     if overridden(*relevant):
-        return override(
-            scan, relevant, inputs, monoid, dim, init=init, exclusive=exclusive, reverse=reverse,
-            return_state=return_state, dtype=dtype, out=out, guarantee=guarantee,
-        )  # fmt: skip
-    made = scan_tensors(
-        tensors, monoid, dim, init=None if init is None else before, exclusive=exclusive, reverse=reverse,
-        return_state=return_state, dtype=dtype, out=out, guarantee=guarantee,
-    )  # fmt: skip
-    results = _packed(made, monoid, return_state)
+        return override(scan, relevant, inputs, monoid, dim, init=init, out=out, **options)
+    made = scan_tensors(tensors, monoid, dim, init=None if init is None else before, out=out, **options)
+    results = _packed(made, monoid, options["return_state"])
     return rebuildable(results) if classed(relevant) else results
 
 
@@ -133,21 +141,28 @@ def scan_tensors(
     out: Tensor | Sequence[Tensor] | None = None,
     guarantee: str = "run_to_run",
     call: str = "scan",
+    key: Any = None,
 ) -> list[Tensor]:
-    """`scan` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype."""
-    _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
-    if _any_autocast() and (wide := as_widened(call, tensors, out, dtype)):
-        dtype = convert = wide
-    key = None
-    if out is None and init is None:
-        key = _key(tensors, monoid, dim, exclusive, reverse, return_state, dtype, convert, guarantee)
-        if key is not None and (executable := dispatch.known(key)) is not None:
-            made = executable.call(*tensors)
-            if made is not None:
-                return made
+    """`scan` without packing: the results, then the state's fields if asked for. `convert` reads elements as that dtype.
+
+    `key` is what the caller knows the call by, if anything.
+    """
+    if exclusive is not False or reverse is not False or return_state is not False:
+        _check_flags(call, exclusive=exclusive, reverse=reverse, return_state=return_state)
+    autocast = _any_autocast()
+    if autocast and (wide := as_widened(call, tensors, out, dtype)):
+        dtype, convert, key = wide, wide, None
+    if key is None and out is None and init is None and not (autocast and is_left(tensors)):
+        key = call_key(
+            tensors, monoid, dim, ("scan", exclusive, reverse, return_state, dtype, convert, guarantee)
+        )
+        if (made := dispatch.repeated(key, *tensors)) is not None:
+            return made
     check_inputs(tensors, monoid, guarantee, call)
     dtype, convert = as_dtype(dtype, call), as_dtype(convert, call)
     shape = broadcast_shape(tensors, call)
+    if not shape or monoid.algebra.identity is None or any(t.shape != shape for t in tensors):
+        key = None  # such results are made ready after each call, or such tensors before
     # Prefixes along several dims would need an order among them, which a reshape says.
     axis = one_dim(dim, len(shape), call, fix="flatten several dims first, in the order of the scan")
     program = programs.specialize(monoid.total, tuple(convert or t.dtype for t in tensors), dtype)
@@ -218,23 +233,6 @@ def _run(
             request.guarantee,
         )
     return dispatch.run(request, given, key, targets)
-
-
-def _key(tensors: Sequence[Tensor], monoid: Monoid, dim: Any, *rest: Any) -> Any:
-    """What a plain call is known by; None where the call must be checked every time, or its results made ready."""
-    if type(dim) is not int or monoid.algebra.identity is None:
-        return None
-    seen = tuple(layout(t) if isinstance(t, Tensor) else None for t in tensors)
-    if None in seen or not seen:
-        return None
-    shape = tensors[0].shape
-    if not shape or any(t.shape != shape for t in tensors):
-        return None
-    if tensors[0].is_cuda:
-        return ("scan", monoid, seen, dim, rest)
-    # As for `reduce`: plans follow the number of threads, and autocast must be left around each call.
-    plain = tensors[0].is_cpu and not _any_autocast()
-    return ("scan", monoid, seen, dim, rest, get_num_threads()) if plain else None
 
 
 def _as_asked(

@@ -68,10 +68,8 @@ def topk(
     key = None
     if out is None and type(x) is Tensor and x.is_cuda:
         key = _key(x, k, dim, largest, sorted, guarantee)
-        if key is not None and (executable := dispatch.known(key)) is not None:
-            made = executable.call(x)
-            if made is not None:
-                return torch.return_types.topk(made)  # type: ignore[arg-type]  # two tensors
+        if (made := dispatch.repeated(key, x)) is not None:
+            return torch.return_types.topk(made)  # type: ignore[arg-type]  # two tensors
     pair = _selected(x, k, dim, largest, sorted, out, guarantee, key)
     results = torch.return_types.topk(pair)  # type: ignore[arg-type]  # two tensors
     return rebuildable(results) if classed([x, *listed(out)]) else results

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 # By these names alone: looking each up in torch costs as much as asking it.
-from torch import Tensor
+from torch import Tensor, get_num_threads
 from torch import is_grad_enabled as _is_grad_enabled
-from torch._C import _is_tracing, _len_torch_dispatch_stack
+from torch._C import _is_any_autocast_enabled, _is_tracing, _len_torch_dispatch_stack
 from torch.autograd import forward_ad
 
 from tilefold.errors import ArgumentError
@@ -99,7 +99,7 @@ def layout(t: Tensor) -> tuple[Any, ...] | None:
     That is: where a backend is forced; in modes that record, replace or merely see operations, in torch.jit's trace, and
     where there are forward derivatives; of subclasses, views that negate, and tensors that require grad; of nested, sparse
     and mapped ones, which have no address, of those of functionalize, whose address is 0, and, with them, of those without
-    elements. Modes of functions have been asked before (`overrides`).
+    elements. Modes of functions have been asked before (`overrides`). On a CPU plans also follow the number of threads.
     """
     if (
         type(t) is not Tensor
@@ -113,6 +113,39 @@ def layout(t: Tensor) -> tuple[Any, ...] | None:
         return None
     try:
         address = t.data_ptr()
-        return (t.shape, t.stride(), t.dtype, address & 15, t.device) if address else None
+        if address and t.is_cpu:
+            return (t.shape, t.stride(), t.dtype, address & 15, get_num_threads())
+        return (t.shape, t.stride(), t.dtype, address & 15, t.device) if address and t.is_cuda else None
     except RuntimeError:
         return None
+
+
+def call_key(tensors: Sequence[Tensor], what: Any, dim: Any, rest: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """What a plain call of some tensors is known by; None where it must be checked every time.
+
+    Numbers of other kinds may equal a dim (True, 1.0) or change (a tensor), so only ints count. `rest` are values of which
+    equal ones mean the same.
+    """
+    if type(dim) is not int and dim is not None and (dim := _whole_dims(dim)) is None:
+        return None
+    if len(tensors) == 1:
+        return None if (seen := layout(tensors[0])) is None else (what, seen, dim, rest)
+    layouts = tuple(map(layout, tensors))
+    return None if None in layouts or not layouts else (what, layouts, dim, rest)
+
+
+def named_key(
+    tensors: Sequence[Tensor], name: str, dim: Any, rest: tuple[Any, ...]
+) -> tuple[Any, ...] | None:
+    """`call_key` of a function by its name, of which autocast may change what is computed: None inside of it."""
+    return None if _is_any_autocast_enabled() else call_key(tensors, name, dim, rest)
+
+
+def _whole_dims(dims: Any) -> tuple[int, ...] | None:
+    """Several dims, each an int; None for others."""
+    if not isinstance(dims, (tuple, list)):
+        return None
+    for dim in dims:
+        if type(dim) is not int:
+            return None
+    return tuple(dims)

@@ -58,10 +58,8 @@ def transpose(
     key = None
     if out is None and type(x) is Tensor and x.is_cuda and x.dtype in _MOVED:
         key = _key(x, dim0, dim1, guarantee)
-        if key is not None and (executable := dispatch.known(key)) is not None:
-            made = executable.call(x.transpose(dim0, dim1))
-            if made is not None:
-                return made[0]
+        if key is not None and (made := dispatch.repeated(key, x.transpose(dim0, dim1))) is not None:
+            return made[0]
     return _transposed(x, dim0, dim1, out, guarantee, key)
 
 

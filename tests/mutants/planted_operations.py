@@ -230,16 +230,16 @@ OPERATIONS = (
     ),
     Mutant(
         "an exclusive scan on a CPU begins with the first element",
-        "backends/scans.py",
-        "            t[0].copy_(b)\n            if carry is None:",
-        "            t[0].copy_(f[0])\n            if carry is None:",
+        "backends/scan_tapes.py",
+        "self._copy(before, [t[0] for t in target])",
+        "self._copy([f[0] for f in final], [t[0] for t in target])",
         ("tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[scans-by-cpu-and-auto]",),
     ),
     Mutant(
         "lanes of a scan on a CPU are combined in the wrong order",
-        "backends/scans.py",
-        "pairs = [s[:-reach] for s in state] + [s[reach:] for s in state]",
-        "pairs = [s[reach:] for s in state] + [s[:-reach] for s in state]",
+        "backends/scan_tapes.py",
+        "states = [*self._some(state, 0, left), *self._some(state, reach, left)]",
+        "states = [*self._some(state, reach, left), *self._some(state, 0, left)]",
         ("tests/test_scan.py::test_long_rows",),
     ),
     # ------------------------------------------------------------------------------------------------ maps held as blocks

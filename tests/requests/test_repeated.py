@@ -10,7 +10,7 @@ import torch
 
 import tilefold as tf
 from answers import bits_of
-from tilefold import dispatch, fold, monoids
+from tilefold import dispatch, monoids, switch
 
 X = torch.linspace(-2, 3, 35).view(5, 7)
 PAIR = tf.Monoid(
@@ -74,15 +74,18 @@ def test_elements_that_float32_does_not_hold_are_folded_again_in_a_repeated_call
 
 
 def test_autocast_and_threads_are_seen() -> None:
-    want = tf.logsumexp(X, 1)
+    want, softmax, prefixes = tf.logsumexp(X, 1), tf.softmax(X, 1), tf.scan(X, monoids.SUM, 1)
+    keys = set(dispatch._executables)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(tf.logsumexp(X, 1), want)
-        assert fold._key(X, monoids.SUM, 1) is None
-    before = fold._key(X, monoids.SUM, 1)
+        assert torch.equal(tf.softmax(X, 1), softmax)
+        assert torch.equal(tf.scan(X, monoids.SUM, 1), prefixes)
+    assert keys == set(dispatch._executables), "a call inside autocast is known by no key"
+    before = switch.call_key([X], monoids.SUM, 1, ())
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:
-        assert fold._key(X, monoids.SUM, 1) != before
+        assert switch.call_key([X], monoids.SUM, 1, ()) != before
     finally:
         torch.set_num_threads(threads)
 

@@ -29,16 +29,16 @@ def _is_nan(value: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.ne(value, value, out=out)
 
 
-def _sum(value: Tensor, dims: Sequence[int]) -> Tensor:
-    return value.sum(tuple(dims), keepdim=True, dtype=value.dtype)
+def _sum(value: Tensor, dims: Sequence[int], keepdim: bool = True) -> Tensor:
+    return value.sum(tuple(dims), keepdim, dtype=value.dtype)
 
 
-def _max(value: Tensor, dims: Sequence[int]) -> Tensor:
-    return torch.amax(value, tuple(dims), keepdim=True)
+def _max(value: Tensor, dims: Sequence[int], keepdim: bool = True) -> Tensor:
+    return torch.amax(value, tuple(dims), keepdim)
 
 
-def _min(value: Tensor, dims: Sequence[int]) -> Tensor:
-    return torch.amin(value, tuple(dims), keepdim=True)
+def _min(value: Tensor, dims: Sequence[int], keepdim: bool = True) -> Tensor:
+    return torch.amin(value, tuple(dims), keepdim)
 
 
 def _first(value: Tensor, dims: Sequence[int]) -> Tensor:

@@ -8,7 +8,6 @@ settled, and every step knows the buffer it writes, so that a piece stays in cac
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,14 +23,15 @@ from tilefold.algebra.numbers import float_number, whole_number
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
+from tilefold.backends.reductions import SERIAL, by_results, groups
 from tilefold.caching import kept_outside_modes
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
 Workspace = dict[Any, list[Tensor]]
+Call = tuple[Function, tuple[Tensor, ...], Tensor]  # a function, its operands, and where its result goes
 
 _WIDEST = {bool: torch.bool, int: torch.int64, float: torch.float64}
-_SERIAL = 1 << 14  # elements that torch, by its definition, never shares out among threads
 _VECTOR = 64  # elements: a multiple of every vector length torch is built for, unrolling included
 
 
@@ -52,14 +52,14 @@ def _in_whole_vectors(function: Function) -> Function:
         tensors = [o for o in operands if isinstance(o, Tensor)]
         shape = torch.broadcast_shapes(*(t.shape for t in tensors))  # type: ignore[no-untyped-call]  # torch's own
         flat = [o.expand(shape).reshape(-1) if isinstance(o, Tensor) else o for o in operands]
-        whole = torch.cat([_serially(function, flat, start) for start in range(0, shape.numel(), _SERIAL)])
+        whole = torch.cat([_serially(function, flat, start) for start in range(0, shape.numel(), SERIAL)])
         return whole.view(shape) if out is None else out.copy_(whole.view(shape))
 
     return apply
 
 
 def _serially(function: Function, operands: Sequence[Any], start: int) -> Tensor:
-    cut = [o[start : start + _SERIAL] if isinstance(o, Tensor) else o for o in operands]
+    cut = [o[start : start + SERIAL] if isinstance(o, Tensor) else o for o in operands]
     length = next(o.numel() for o in cut if isinstance(o, Tensor))
     missing = -length % _VECTOR
     if missing:
@@ -238,6 +238,10 @@ class Builder:
         return self._emit(torch.bitwise_xor, (result, sign), dtype) if flip else result
 
 
+def _copied(value: Tensor, out: Tensor) -> Tensor:
+    return out.copy_(value)
+
+
 def _same(value: Tensor) -> Tensor:
     return value
 
@@ -252,50 +256,7 @@ def _with_number(*values: Tensor, out: Tensor | None = None, function: Function,
 
 
 def _block(value: Tensor, whole: Tensor, *, function: Function, axes: tuple[int, ...]) -> Tensor:
-    return _by_results(function, value if value.shape == whole.shape else value.expand(whole.shape), axes)
-
-
-def _by_results(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """A reduction whose every result's bits depend neither on the number of threads nor on how many results there are.
-
-    Axes with another between them would be one long axis where that one has length 1, so they follow one after another;
-    and what the first of them leave is so little that it can be laid out as rows, which torch adds up one by one.
-    """
-    first, *others = _groups(axes)
-    value = _on_one_thread(function, value, first)
-    for some in others:
-        value = _in_rows(function, value, some)
-    return value
-
-
-@kept_outside_modes(256)
-def _groups(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Axes in groups of neighbours, the last group first."""
-    groups = itertools.groupby(enumerate(sorted(axes, reverse=True)), sum)
-    return [tuple(axis for _, axis in group) for _, group in groups]
-
-
-def _in_rows(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
-    order = [a for a in range(value.ndim) if a not in axes] + sorted(axes)
-    rows = value.permute(order).contiguous()
-    folded = _on_one_thread(function, rows, tuple(range(-len(axes), 0)))
-    return folded.permute([order.index(a) for a in range(value.ndim)])
-
-
-def _on_one_thread(function: Function, value: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Torch shares out results among threads, but a single one's elements; so a single one is asked for twice."""
-    if value.numel() < _SERIAL or torch.get_num_threads() == 1 or not _is_single(value, axes):
-        alone: Tensor = function(value, axes)
-        return alone
-    axes = tuple(a % value.ndim for a in axes)
-    twice: Tensor = function(value.expand(2, *value.shape), tuple(a + 1 for a in axes))
-    return twice[0]
-
-
-def _is_single(value: Tensor, axes: tuple[int, ...]) -> bool:
-    """Whether one result is all there is."""
-    inner = {a % value.ndim for a in axes}
-    return all(n == 1 for d, n in enumerate(value.shape) if d not in inner)
+    return by_results(function, value if value.shape == whole.shape else value.expand(whole.shape), axes)
 
 
 def _block_first(value: Tensor, whole: Tensor, *, function: Function, axes: tuple[int, ...]) -> Tensor:
@@ -320,6 +281,7 @@ class Kernel:
     def __init__(self, builder: Builder, inputs: int, outputs: Sequence[int]) -> None:
         self.inputs, self.outputs = inputs, tuple(outputs)
         self._steps = builder.steps
+        self._full = [slot.full for slot in builder.slots]
         self._buffer_dtypes = _assign_buffers(builder, self.outputs)
         written = {step.result for step in builder.steps if step.writes}
         self._direct = [o in written and self.outputs.index(o) == i for i, o in enumerate(self.outputs)]
@@ -342,11 +304,58 @@ class Kernel:
             if not direct:
                 target.copy_(values[output])
 
+    def bound(
+        self, arguments: Sequence[Tensor], targets: Sequence[Tensor], workspace: Workspace
+    ) -> list[Call]:
+        """`run` on these very tensors, of a list without blocks, as calls that may be made again and again."""
+        values = self._bind(arguments, workspace)
+        for output, direct, target in zip(self.outputs, self._direct, targets, strict=True):
+            if direct:
+                values[output] = target
+        calls: list[Call] = []
+        for step in self._steps:
+            operands = tuple(values[a] for a in step.arguments)
+            if step.writes:
+                calls.append((step.function, operands, values[step.result]))
+            else:
+                values[step.result] = step.function(*operands)
+        for output, direct, target in zip(self.outputs, self._direct, targets, strict=True):
+            if not direct:
+                calls.append((_copied, (values[output],), target))
+        return calls
+
     def small(self, arguments: Sequence[Tensor], workspace: Workspace) -> list[Tensor]:
         """Run an absorbing list, whose outputs do not have the piece's shape; the last argument does."""
         values = self._bind(arguments, workspace)
         self._go(values)
         return [values[o] for o in self.outputs]
+
+    def at_once(self, elements: int) -> Callable[[Sequence[Tensor]], list[Tensor]]:
+        """`small` for pieces of so few elements that each call counts: operations allocate what they give.
+
+        A reduction that no other step reads loses the dims that it reduces.
+        """
+        steps = [self._unbuffered(step, elements) for step in self._steps]
+        bound, inputs, outputs = self._bound, self.inputs, self.outputs
+
+        def run(arguments: Sequence[Tensor]) -> list[Tensor]:
+            values = list(bound)
+            values[:inputs] = arguments
+            for function, places, result in steps:
+                values[result] = function(*[values[p] for p in places])
+            return [values[o] for o in outputs]
+
+        return run
+
+    def _unbuffered(self, step: Step, elements: int) -> tuple[Function, tuple[int, ...], int]:
+        """A step without a buffer; a reduction of the whole piece as torch's own call."""
+        named = getattr(step.function, "keywords", {})
+        axes = named.get("axes", ())
+        whole = getattr(step.function, "func", None) in _REDUCED and self._full[step.arguments[0]]
+        if not whole or len(groups(axes)) > 1 or elements >= SERIAL:
+            return step.function, step.arguments, step.result
+        function, kept = named["function"], any(step.result in s.arguments for s in self._steps)
+        return lambda value: function(value, axes, kept), step.arguments[:1], step.result
 
     def is_reduced(self, output: int) -> bool:
         """Whether an output is a block's reduction: new memory, with one value for each result."""

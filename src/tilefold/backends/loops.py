@@ -58,9 +58,13 @@ class Executable:
             _Block(self.loops[0], self.shape) if self.parts == 1 and _is_one_block(self.loops) else None
         )
 
+    def repeated(self, *tensors: Tensor) -> list[Tensor]:
+        """The same of tensors that are known not to negate."""
+        return self(tensors) if self.block is None else self.block(tensors)
+
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Results, contiguous, in the shape that was said."""
-        if self.block is not None and all(map(_is_read_in_place, tensors, self.program.elements)):
+        if self.block is not None and not any(t.is_neg() for t in tensors):
             return self.block(tensors)
         results = [torch.empty(self.shape, dtype=d, device="cpu") for d in self.stored]
         with torch.no_grad():
@@ -93,30 +97,35 @@ def _is_one_block(loops: Sequence[_Loop]) -> bool:
     if len(loops) != 1 or loops[0].way != "blocks":
         return False
     loop = loops[0]
-    plain = loop.project_is_plain and not loop.program.algebra.index
+    as_they_are = all(
+        d == element and d in _AS_THEY_ARE
+        for d, element in zip(loop.problem.dtypes, loop.program.elements, strict=True)
+    )
+    plain = as_they_are and loop.project_is_plain and not loop.program.algebra.index
     return plain and loop.whole and len(loop.turns) == 1 and math.prod(loop.tile) < SMALL
-
-
-def _is_read_in_place(tensor: Tensor, element: torch.dtype) -> bool:
-    return tensor.dtype == element and tensor.dtype in _AS_THEY_ARE and not tensor.is_neg()
 
 
 class _Block:
     """A fold of one tile, for calls so small that each operation of torch's counts: a view, the block, its results."""
 
     def __init__(self, loop: _Loop, shape: Sequence[int]) -> None:
-        self.begin, self.shape = loop.begin, tuple(shape)
         dims = [loop.problem.dims[d] for d in loop.order]
-        self.sizes = [d.size for d in dims]
-        self.strides = [[d.strides[i] for d in dims] for i in range(len(loop.problem.dtypes))]
+        self.shape, self.sizes = tuple(shape), tuple(d.size for d in dims)
+        self.strides = [tuple(d.strides[i] for d in dims) for i in range(len(loop.problem.dtypes))]
+        self.begin = loop.begin.at_once(math.prod(self.sizes))
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The states of the block, which are the results."""
-        views = [
-            t.as_strided(self.sizes, strides, t.storage_offset())
-            for t, strides in zip(tensors, self.strides, strict=True)
+        shape = self.shape
+        return [
+            s if s.shape == shape else s.view(shape)
+            for s in self.begin([*map(self._seen, tensors, self.strides)])
         ]
-        return [state.reshape(self.shape) for state in self.begin.small(views, Workspace())]
+
+    def _seen(self, tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+        if tensor.shape == self.sizes and tensor.stride() == strides:
+            return tensor
+        return tensor.as_strided(self.sizes, strides, tensor.storage_offset())
 
 
 def _fill(program: Program, results: Sequence[Tensor]) -> None:

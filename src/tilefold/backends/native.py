@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +14,29 @@ from tilefold.algebra.program import Program
 
 Tensor = torch.Tensor
 Dims = tuple[int, ...]
+Make = Callable[..., list[Tensor] | None]
+_TOGETHER = (
+    512  # elements of which torch adds up powers in float32, one after another in each part of a vector
+)
+_LEAST, _MOST = 1e-15, 1e18  # norms of which float32 holds the squares
 _HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Torch's function for calls with tensors of one layout, which gives them results of one layout and dtype.
+
+    `make` calls it, and `finish` makes of its results what was asked for: where a first call shows that they are that
+    already, later ones need `make` alone. It gives None for elements that ask for more.
+    """
+
+    make: Make
+    finish: Callable[[Sequence[Tensor]], list[Tensor]]
+
+    def __call__(self, *tensors: Tensor) -> list[Tensor] | None:
+        """What was asked for."""
+        made = self.make(*tensors)
+        return None if made is None else self.finish(made)
 
 
 def fold(function: str, x: Tensor, dims: Dims, program: Program) -> list[Tensor]:
@@ -22,9 +45,22 @@ def fold(function: str, x: Tensor, dims: Dims, program: Program) -> list[Tensor]
     return [as_stored(r, d) for r, d in zip(results, program.outputs, strict=True)]
 
 
+def settled_fold(function: str, dims: Dims, program: Program, shape: Dims) -> Settled:
+    """`fold` for calls with tensors of one layout, with results in `shape`."""
+    own = FUNCTIONS[function]
+
+    def finish(results: Sequence[Tensor]) -> list[Tensor]:
+        made = [as_stored(r, d) for r, d in zip(results, program.outputs, strict=True)]
+        return [r if r.shape == shape else r.reshape(shape) for r in made]
+
+    return Settled(lambda x: [*own(x, dims, program)], finish)
+
+
 def _sum(x: Tensor, dims: Dims, program: Program) -> list[Tensor]:
     wide = torch.float32 if x.dtype in _HALVES and program.outputs != (x.dtype,) else None
-    return [torch.sum(x, dims, dtype=wide)]
+    if wide is not None:
+        return [torch.sum(x, dims, dtype=wide)]
+    return [torch.sum(x) if len(dims) == x.ndim else torch.sum(x, dims[0] if len(dims) == 1 else dims)]
 
 
 def _prod(x: Tensor, dims: Dims, program: Program) -> list[Tensor]:
@@ -74,67 +110,137 @@ FUNCTIONS: dict[str, Callable[[Tensor, Dims, Program], Sequence[Tensor]]] = {
 }
 
 
-def scan(function: str, x: Tensor, dim: int, program: Program) -> list[Tensor]:
+def settled_scan(
+    function: str, dim: int, program: Program, *, exclusive: bool = False, reverse: bool = False
+) -> Settled:
     """Torch's prefixes, in the program's dtypes."""
-    made = SCANS[function](x, dim)
-    results = [made] if isinstance(made, Tensor) else list(made)
-    return [as_stored(r, d).contiguous() for r, d in zip(results, program.outputs, strict=True)]
+    own = SCANS[function]
+
+    def finish(results: Sequence[Tensor]) -> list[Tensor]:
+        return [as_stored(r, d).contiguous() for r, d in zip(results, program.outputs, strict=True)]
+
+    def around(x: Tensor) -> list[Tensor]:
+        x = x.flip(dim) if reverse else x
+        made = _before(own, x, dim, program) if exclusive else own(x, dim)
+        return [made.flip(dim) if reverse else made]
+
+    if exclusive or reverse:
+        return Settled(around, finish)
+    if len(program.outputs) == 1:
+        return Settled(lambda x: [own(x, dim)], finish)
+    return Settled(lambda x: list(own(x, dim)), finish)
 
 
-SCANS: dict[str, Callable[[Tensor, int], Tensor | Sequence[Tensor]]] = {
+def _before(own: Callable[..., Tensor], x: Tensor, dim: int, program: Program) -> Tensor:
+    """Prefixes without their own element: the identity, then those of all elements but the last."""
+    made = own(x.narrow(dim, 0, x.shape[dim] - 1), dim)
+    first = made.new_full((*x.shape[:dim], 1, *x.shape[dim + 1 :]), program.identity[0])
+    return torch.cat((first, made), dim)
+
+
+SCANS: dict[str, Callable[[Tensor, int], Any]] = {
     "torch.cumsum": torch.cumsum,
     "torch.cumprod": torch.cumprod,
+    "torch.cummax().values": lambda x, dim: torch.cummax(x, dim).values,
+    "torch.cummin().values": lambda x, dim: torch.cummin(x, dim).values,
     "torch.cummax": torch.cummax,
     "torch.cummin": torch.cummin,
     "torch.logcumsumexp": torch.logcumsumexp,
 }
 
 
-def map_rows(function: str, tensors: Sequence[Tensor], arguments: tuple[Any, ...]) -> list[Tensor]:
+def settled_map(function: str, arguments: tuple[Any, ...]) -> Settled:
     """Torch's answers for every element of tensors of one shape; extra ones may be as they were before they were expanded."""
-    return [made.contiguous() for made in MAPS[function](tensors, *arguments)]
+    return Settled(MAPS[function](*arguments), lambda results: [made.contiguous() for made in results])
 
 
-def _softmax(
-    function: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int, dtype: Any
-) -> list[Tensor]:
-    return [function(tensors[0], dim, dtype)]
+def _softmax(function: Callable[..., Tensor], dim: int, dtype: Any) -> Make:
+    return lambda x: [function(x, dim, dtype)]
 
 
 def _normalized(
-    function: Callable[..., Tensor],
-    tensors: Sequence[Tensor],
-    dims: int,
-    eps: float,
-    which: tuple[bool, ...],
-    of_sums: bool,
-) -> list[Tensor]:
+    function: Callable[..., Tensor], dims: int, eps: float, which: tuple[bool, ...], of_sums: bool
+) -> Make:
     """Extra tensors come for each of `which`; their elements are those of the first row."""
-    x, extras = tensors[0], tensors[1 + of_sums :]
-    dtype, wide = x.dtype, torch.float32 if of_sums and x.dtype in _HALVES else x.dtype
-    if of_sums:
-        x = x.to(wide) + tensors[1].to(wide)
-    lead = (0,) * (x.ndim - dims)
-    given = iter((t if t.ndim == dims else t[lead]).to(wide) for t in extras)
-    made = function(x, x.shape[x.ndim - dims :], *(next(given) if some else None for some in which), eps)
-    return [made.to(dtype), x.to(dtype)] if of_sums else [made]
+    absent = (None,) * len(which)
+    places = [i for i, some in enumerate(which) if some]
+
+    def beside(extras: Sequence[Tensor], ndim: int, dtype: torch.dtype) -> Sequence[Tensor | None]:
+        if not places:
+            return absent
+        given: list[Tensor | None] = [*absent]
+        lead = (0,) * (ndim - dims)
+        for place, t in zip(places, extras, strict=True):
+            given[place] = (t if t.ndim == dims else t[lead]).to(dtype)
+        return given
+
+    def alone(x: Tensor, *extras: Tensor) -> list[Tensor]:
+        shape = x.shape
+        return [function(x, shape[len(shape) - dims :], *beside(extras, len(shape), x.dtype), eps)]
+
+    def of_sum(x: Tensor, residual: Tensor, *extras: Tensor) -> list[Tensor]:
+        wide = torch.float32 if x.dtype in _HALVES else x.dtype
+        total = x.to(wide) + residual.to(wide)
+        made = function(total, x.shape[x.ndim - dims :], *beside(extras, x.ndim, wide), eps)
+        return [made.to(x.dtype), total.to(x.dtype)]
+
+    return of_sum if of_sums else alone
 
 
-def _grouped(tensors: Sequence[Tensor], groups: int, eps: float, which: tuple[bool, ...]) -> list[Tensor]:
+def _grouped(groups: int, eps: float, which: tuple[bool, ...]) -> Make:
     """Of [N, G, C / G, *]; extra tensors are [.., G, C / G, 1 ...] or as much expanded."""
-    x, *extras = tensors
-    rest = (slice(0, 1),) * (x.ndim - 3)
-    given = iter(
-        (t[0] if t.ndim == x.ndim else t)[(slice(None), slice(None), *rest)].reshape(-1) for t in extras
-    )
-    weight, bias = (next(given) if some else None for some in which)
-    return [torch.nn.functional.group_norm(x.flatten(1, 2), groups, weight, bias, eps).view(x.shape)]
+
+    def make(x: Tensor, *extras: Tensor) -> list[Tensor]:
+        rest = (slice(0, 1),) * (x.ndim - 3)
+        given = iter(
+            (t[0] if t.ndim == x.ndim else t)[(slice(None), slice(None), *rest)].reshape(-1) for t in extras
+        )
+        weight, bias = (next(given) if some else None for some in which)
+        return [torch.nn.functional.group_norm(x.flatten(1, 2), groups, weight, bias, eps).view(x.shape)]
+
+    return make
 
 
-MAPS: dict[str, Callable[..., list[Tensor]]] = {
+def _by_norm(order: float, eps: float) -> Make:
+    """Rows of neighbours by their norm; None where float32 does not hold its squares."""
+
+    def make(x: Tensor) -> list[Tensor] | None:
+        norm = _norm(x, order)
+        if order == 2 and x.dtype == torch.float32 and not _holds(x, norm):
+            return None
+        return [x / norm.clamp_min(eps)]
+
+    return make
+
+
+def _norm(x: Tensor, order: float) -> Tensor:
+    """Torch's norm of each row, of a long row that of the norms of its parts: so few roundings follow one another."""
+    length = x.shape[-1]
+    parts, left = divmod(length, _TOGETHER)
+    if length <= 2 * _TOGETHER or order == float("inf"):
+        alone: Tensor = torch.linalg.vector_norm(x, order, -1, True)
+        return alone
+    whole = x.narrow(-1, 0, length - left).unflatten(-1, (parts, _TOGETHER))  # type: ignore[no-untyped-call]  # torch's own
+    norms: Tensor = torch.linalg.vector_norm(whole, order, -1)
+    if left:
+        rest = torch.linalg.vector_norm(x.narrow(-1, length - left, left), order, -1, True)
+        norms = torch.cat((norms, rest), -1)
+    return _norm(norms, order)
+
+
+def _holds(x: Tensor, norm: Tensor) -> bool:
+    """Whether float32 held each norm's squares: those of a row of zeros too."""
+    least, most = torch.aminmax(norm)
+    if not float(most) <= _MOST:
+        return False
+    return float(least) >= _LEAST or not bool(x[norm.squeeze(-1) < _LEAST].any())
+
+
+MAPS: dict[str, Callable[..., Make]] = {
     "torch.softmax": functools.partial(_softmax, torch.softmax),
     "torch.log_softmax": functools.partial(_softmax, torch.log_softmax),
     "torch.layer_norm": functools.partial(_normalized, torch.nn.functional.layer_norm),
     "torch.rms_norm": functools.partial(_normalized, torch.nn.functional.rms_norm),
     "torch.group_norm": _grouped,
+    "torch.linalg.vector_norm": _by_norm,
 }

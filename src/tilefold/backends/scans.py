@@ -1,32 +1,31 @@
 """Any scan on torch operations: tiles of many lanes that each hold neighbours, in a fixed association. The CPU's backend.
 
-A tile is [steps, lanes, outer, inner]: lane l holds the positions l * steps ... (l + 1) * steps - 1 of each row. Lanes are
-scanned step by step, all at once; what they hold in the end is scanned over the lanes in log2(lanes) levels; and each lane
-is combined with what comes before it. `planner.cpu_scans` says how large a tile is.
+`scan_tapes` has what is computed of a tile, bound to its buffers. Here are the tiles' places in the inputs and results, and
+who takes which. `planner.cpu_scans` says how large a tile is.
 """
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import convert, stored
 from tilefold.algebra.program import Program
-from tilefold.algebra.typing import element_dtype
 from tilefold.backends import elementwise, workers
-from tilefold.backends.elementwise import Workspace
+from tilefold.backends.scan_tapes import Tape
 from tilefold.planner.stages.cpu import CpuTile
 
-BESIDE = 128  # rows of a tile from which an operation on neighbours in memory takes rows (docs/experiments/cpu-scans.md)
 Tensor = torch.Tensor
 State = list[Tensor]
-Slices = list[tuple[State, State]]
-Levels = list[tuple[list[tuple[Tensor, Tensor]], State, State]]
+
+# Walks that no thread uses now, of the latest kinds of scans: their buffers are the next such scan's.
+_walks: collections.OrderedDict[Any, list[_Walk]] = collections.OrderedDict()
+MOST = 8
+KEPT = 1 << 16  # elements of such a scan, at most: 2 MB of buffers or so
 
 
 def scan(
@@ -39,47 +38,61 @@ def scan(
     exclusive: bool,
     reverse: bool,
     alone: bool,
-) -> tuple[list[Tensor], State]:
-    """The projected prefixes along `dim` of tensors of one shape, contiguous, and each row's last state.
+    state: bool,
+) -> list[Tensor]:
+    """The projected prefixes along `dim` of tensors of one shape, contiguous, then with `state` each row's last state.
 
     `init` has a state's fields in the rows' shape, or nothing. `alone`: an element's bits do not depend on its place among
     rows.
     """
     shape = tensors[0].shape
     outer, length, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
+    rows = (outer,) if inner == 1 else (outer, inner)
+    whole = (outer, length) if inner == 1 else (outer, length, inner)
     with torch.no_grad():
+        # The dims before and after `dim` as one each, or none: a view wherever strides allow it.
         inputs = [
-            _folded(_as_bits(t.detach(), e), dim) for t, e in zip(tensors, program.elements, strict=True)
+            _as_bits(t.detach(), e).reshape(whole) for t, e in zip(tensors, program.elements, strict=True)
         ]
-        first = [
-            _as_bits(f.detach(), d).reshape(outer, inner) for f, d in zip(init, program.state, strict=False)
-        ]
-        results = [torch.empty(shape, dtype=stored(d), device="cpu") for d in program.outputs]
-        state = [torch.empty((outer, inner), dtype=stored(d), device="cpu") for d in program.state]
-        targets = [r.view(outer, length, inner) for r in results]
+        first = [_as_bits(f.detach(), d).reshape(rows) for f, d in zip(init, program.state, strict=False)]
+        results = [torch.empty(whole, dtype=stored(d), device="cpu") for d in program.outputs]
+        last = [torch.empty(rows, dtype=stored(d), device="cpu") for d in program.state] if state else []
+        kind = (program, tile, alone, exclusive, reverse, length)
 
         def work(some: Sequence[Rows]) -> None:
-            walk = _Walk(program, tile, alone, exclusive, reverse, length)
-            for rows in some:
-                last = walk.rows(
-                    [_at(x, rows) for x in inputs], [f[rows] for f in first], [_at(t, rows) for t in targets]
+            walk = _taken(kind)
+            for at in some:
+                left = walk.rows(
+                    [_at(x, at) for x in inputs], [f[at] for f in first], [_at(r, at) for r in results]
                 )
-                for whole, part in zip(state, last, strict=True):
-                    whole[rows].copy_(part)
+                for field, part in zip(last, left, strict=False):
+                    field[at].copy_(part)
+            if outer * length * inner <= KEPT:
+                _given_back(kind, walk)
 
         blocks = list(_blocks(outer, inner, tile.rows))
-        count = math.ceil(len(blocks) / tile.threads)
-        workers.each(
-            work, [blocks[i : i + count] for i in range(0, len(blocks), count)], tile.threads, even_one=True
-        )
-    kept = [s.view((*shape[:dim], *shape[dim + 1 :])) for s in state]
-    return _as_declared(results, program.outputs), _as_declared(kept, program.state)
+        if tile.threads == 1:
+            work(blocks)
+        else:
+            count = math.ceil(len(blocks) / tile.threads)
+            shares = [blocks[i : i + count] for i in range(0, len(blocks), count)]
+            workers.each(work, shares, tile.threads, even_one=True)
+    kept = [f.view((*shape[:dim], *shape[dim + 1 :])) for f in last]
+    return _as_declared([r.view(shape) for r in results], program.outputs) + _as_declared(kept, program.state)
 
 
-def _folded(tensor: Tensor, dim: int) -> Tensor:
-    """[outer, length, inner]: the dims before and after `dim` as one each; a view wherever strides allow it."""
-    shape = tensor.shape
-    return tensor.reshape(math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :]))
+def _taken(kind: Any) -> _Walk:
+    """A walk that no other thread has."""
+    try:
+        return _walks[kind].pop()
+    except (KeyError, IndexError):
+        return _Walk(*kind)
+
+
+def _given_back(kind: Any, walk: _Walk) -> None:
+    _walks.setdefault(kind, []).append(walk)
+    while len(_walks) > MOST:
+        _walks.popitem(last=False)
 
 
 def _as_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -87,7 +100,7 @@ def _as_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _as_declared(tensors: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> list[Tensor]:
-    pairs = zip(tensors, dtypes, strict=True)
+    pairs = zip(tensors, dtypes, strict=False)
     return [t.view(torch.uint64) if d == torch.uint64 else t for t, d in pairs]
 
 
@@ -99,7 +112,7 @@ def _backwards(tile: Tensor) -> Tensor:
     return tile.view(_BITS[tile.itemsize]).flip(1).view(tile.dtype)
 
 
-Rows = tuple[slice, slice]
+Rows = tuple[slice, ...]
 
 
 def _blocks(outer: int, inner: int, rows: int) -> Iterator[Rows]:
@@ -107,247 +120,117 @@ def _blocks(outer: int, inner: int, rows: int) -> Iterator[Rows]:
     along = min(inner, rows)
     across = max(1, rows // max(1, inner))
     for o in range(0, outer, across):
-        for i in range(0, inner, along):
-            yield slice(o, min(outer, o + across)), slice(i, min(inner, i + along))
+        these = slice(o, min(outer, o + across))
+        if inner == 1:
+            yield (these,)
+        else:
+            yield from ((these, slice(i, min(inner, i + along))) for i in range(0, inner, along))
 
 
 def _at(tensor: Tensor, rows: Rows) -> Tensor:
-    return tensor[rows[0], :, rows[1]]
+    return tensor[rows[0]] if len(rows) == 1 else tensor[rows[0], :, rows[1]]
 
 
-@dataclass
 class _Walk:
-    """Scans rows tile by tile, in buffers that it reuses."""
+    """Scans rows tile by tile, in buffers that it keeps."""
 
-    program: Program
-    tile: CpuTile
-    alone: bool
-    exclusive: bool
-    reverse: bool
-    length: int
-
-    def __post_init__(self) -> None:
-        self.kernels = elementwise.kernels(self.program, self.alone, False)
-        self.workspace = Workspace()
-        self.slices: dict[Any, Slices] = {}
-        self.levels: dict[Any, Levels] = {}
+    def __init__(
+        self, program: Program, tile: CpuTile, alone: bool, exclusive: bool, reverse: bool, length: int
+    ) -> None:
+        self.program, self.tile, self.length = program, tile, length
+        self.exclusive, self.reverse = exclusive, reverse
+        self.kernels = elementwise.kernels(program, alone, False)
+        self.tapes: dict[Any, Tape] = {}
 
     def rows(self, inputs: Sequence[Tensor], init: State, targets: Sequence[Tensor]) -> State:
-        """Scan [outer, length, inner] inputs into targets of that shape; the last state of each row."""
-        carry = [f.clone() for f in init] or None
-        at = 0
-        for steps, lanes in self._turns():
-            carry = self._turn(at, steps, lanes, inputs, carry, targets)
-            at += steps * lanes
-        assert carry is not None
+        """Scan [outer, length] or [outer, length, inner] inputs into targets of that shape; the last state of each row."""
+        carry: State = init
+        outer, inner = inputs[0].shape[0], math.prod(inputs[0].shape[2:])
+        by_rows = inputs[0].ndim == 2
+        size = self.tile.steps * self.tile.lanes
+        for at in range(0, self.length, size):
+            count = min(size, self.length - at)
+            lanes = math.ceil(count / self.tile.steps)
+            steps = count if lanes == 1 else self.tile.steps
+            key = (steps, lanes, outer, inner, bool(carry), by_rows)
+            if key not in self.tapes:
+                self.tapes[key] = Tape(self.program, self.kernels, *key, exclusive=self.exclusive)
+            carry = self._turn(self.tapes[key], at, count, inputs, carry, targets)
         return carry
-
-    def _turns(self) -> Iterator[tuple[int, int]]:
-        """(steps, lanes) of each tile: whole ones, what is left in whole lanes, and the rest in one lane."""
-        steps, lanes = self.tile.steps, self.tile.lanes
-        whole, left = divmod(self.length, steps * lanes)
-        yield from [(steps, lanes)] * whole
-        if left // steps:
-            yield steps, left // steps
-        if left % steps:
-            yield left % steps, 1
 
     def _turn(
         self,
+        tape: Tape,
         at: int,
-        steps: int,
-        lanes: int,
+        count: int,
         inputs: Sequence[Tensor],
-        carry: State | None,
+        carry: State,
         targets: Sequence[Tensor],
     ) -> State:
-        count = steps * lanes
+        """Scan one tile, `count` positions of each row from `at`; the state after it."""
         start = self.length - at - count if self.reverse else at
-        held = [self._gather(i, x[:, start : start + count], steps) for i, x in enumerate(inputs)]
-        shape = held[0].shape
-        if self.program.algebra.index:
-            held.append(self._positions(start, count, steps).expand(shape))
-        scanned = self._buffers("scanned", shape)
-        lifted = self._lifted(held)
-        self._steps(lifted, scanned)
-        before = self._before([s[-1] for s in scanned], carry)
-        final = self._with(before, scanned, lifted, skipped=0 if carry is not None else 1)
-        last = [f[-1, -1].clone() for f in final]
-        if self.exclusive:
-            other = scanned if final is lifted else lifted
-            final = self._shifted(final, before, carry, other)
-        self._project(final, [t[:, start : start + count] for t in targets], steps)
+        if count < self.length:
+            inputs = [x[:, start : start + count] for x in inputs]
+            targets = [t[:, start : start + count] for t in targets]
+        for which, (x, held) in enumerate(zip(inputs, tape.elements, strict=True)):
+            self._gather(which, x, held, tape)
+        if tape.positions is not None:
+            places = torch.arange(tape.size, dtype=tape.positions.dtype, device="cpu")
+            places = start + count - 1 - places if self.reverse else start + places
+            tape.positions.copy_(places.view(tape.lanes, tape.steps).t())
+        for held, given in zip(tape.carry, carry, strict=True):
+            held.copy_(given)
+        tape.run()
+        last = tape.state_at(count - 1)
+        for which, (target, values) in enumerate(zip(targets, tape.results, strict=True)):
+            self._place(which, target, values, tape)
         return last
 
-    def _lifted(self, held: list[Tensor]) -> State:
-        """Elements as states, in memory of the walk's own: where they are states already, the elements themselves."""
-        if self.kernels.lift.gives_its_inputs and not self.program.algebra.index:
-            return held
-        lifted = self._buffers("lifted", held[0].shape)
-        self.kernels.lift.run(held, lifted, self.workspace)
-        return lifted
+    def _gather(self, which: int, part: Tensor, held: Tensor, tape: Tape) -> None:
+        """[outer, count] or [outer, count, inner] into a tile, in the scan's order; the last element fills the last lane."""
+        count, element = part.shape[1], self.program.elements[which]
+        as_it_is = not self.reverse and part.dtype == held.dtype == stored(element)
+        if tape.by_rows:
+            rows = part
+            if not as_it_is or count < tape.size or not rows.is_contiguous():
+                rows = self._fill(_read(rows, element), tape.staged("in", which, held.dtype))
+            # Torch turns a whole matrix by blocks, into one of the same dtype.
+            tape.turned(held).copy_(rows.view(-1, tape.steps).t())
+            return
+        part = _read(part, element)
+        part = _backwards(part) if self.reverse else part
+        if count < tape.size:
+            part = torch.cat((part, part[:, -1:].expand(-1, tape.size - count, -1)), 1)
+        laned = part.unflatten(1, (tape.lanes, tape.steps))  # type: ignore[no-untyped-call]  # torch's own
+        held.copy_(laned.permute(2, 1, 0, 3))
 
-    def _steps(self, lifted: State, scanned: State) -> None:
-        """Every lane's own prefixes."""
-        for s, x in zip(scanned, lifted, strict=True):
-            s[0].copy_(x[0])
-        combine, workspace = self.kernels.combine, self.workspace
-        for states, target in self._slices("steps", lifted, scanned):
-            combine.run(states, target, workspace)
+    def _fill(self, rows: Tensor, staged: Tensor) -> Tensor:
+        count = rows.shape[1]
+        staged[:, :count].copy_(_backwards(rows) if self.reverse else rows)
+        if count < staged.shape[1]:
+            staged[:, count:].copy_(staged[:, count - 1 : count])
+        return staged
 
-    def _slices(self, use: str, source: State, target: State) -> Slices:
-        """(two states, where their combination goes) for each step, made once for buffers that stay."""
-        key = (use, source[0].shape)
-        if key not in self.slices:
-            steps = range(1, len(source[0]))
-            self.slices[key] = [
-                ([t[m - 1] for t in target] + [x[m] for x in source], [t[m] for t in target]) for m in steps
-            ]
-        return self.slices[key]
-
-    def _before(self, totals: State, carry: State | None) -> State:
-        """What comes before each lane, [lanes, outer, inner]; of the first lane without a carry nothing is said."""
-        prefixes = self._scan_lanes(totals)
-        before = self._buffers("before", totals[0].shape)
-        for b, c in zip(before, carry or [t[0] for t in totals], strict=True):
-            b[0].copy_(c)
-        earlier = [m[:-1] for m in prefixes]
-        if not len(earlier[0]):
-            return before
-        if carry is None:
-            for b, m in zip(before, earlier, strict=True):
-                b[1:].copy_(m)
-        else:
-            self._combine([c.expand(earlier[0].shape) for c in carry], earlier, [b[1:] for b in before])
-        return before
-
-    def _scan_lanes(self, totals: State) -> State:
-        """The scan over lanes: level by level each is combined with the one 1, 2, 4 ... before it."""
-        shape = totals[0].shape
-        state, spare = self._buffers("prefixes", shape), self._buffers("spare", shape)
-        for target, total in zip(state, totals, strict=True):
-            target.copy_(total)
-        for kept, states, targets in self._levels(state, spare):
-            for new, old in kept:
-                new.copy_(old)
-            self.kernels.combine.run(states, targets, self.workspace)
-        return spare if (len(state[0]) - 1).bit_length() % 2 else state
-
-    def _levels(self, state: State, spare: State) -> Levels:
-        key = state[0].shape
-        if key not in self.levels:
-            made, reach = [], 1
-            while reach < len(state[0]):
-                kept = [(new[:reach], old[:reach]) for new, old in zip(spare, state, strict=True)]
-                pairs = [s[:-reach] for s in state] + [s[reach:] for s in state]
-                made.append((kept, pairs, [s[reach:] for s in spare]))
-                state, spare, reach = spare, state, 2 * reach
-            self.levels[key] = made
-        return self.levels[key]
-
-    def _with(self, before: State, scanned: State, target: State, skipped: int) -> State:
-        """Lanes' prefixes combined with what comes before; the first `skipped` lanes have nothing before them."""
-        if skipped == len(before[0]):
-            return scanned
-        for t, s in zip(target, scanned, strict=True):
-            t[:, :skipped].copy_(s[:, :skipped])
-        part = [s[:, skipped:] for s in scanned]
-        self._combine(
-            [b[skipped:].expand(part[0].shape) for b in before], part, [t[:, skipped:] for t in target]
-        )
-        return target
-
-    def _shifted(self, final: State, before: State, carry: State | None, target: State) -> State:
-        """Each position's prefix without its own element."""
-        for number, (t, f, b) in enumerate(zip(target, final, before, strict=True)):
-            t[1:].copy_(f[:-1])
-            t[0].copy_(b)
-            if carry is None:
-                dtype = self.program.state[number]
-                t[0, 0].fill_(_signed(self.program.identity[number], dtype))
-        return target
-
-    def _combine(self, a: State, b: State, targets: State) -> None:
-        self.kernels.combine.run([*a, *b], targets, self.workspace)
-
-    def _project(self, state: State, targets: Sequence[Tensor], steps: int) -> None:
-        """Results of [steps, lanes, outer, inner] states into [outer, count, inner] targets."""
-        shape = state[0].shape
-        values = state
-        if not self.kernels.project.gives_its_inputs:
-            key = ("results", shape)
-            if key not in self.workspace:
-                self.workspace[key] = [_tile(shape, t.dtype) for t in targets]
-            values = self.workspace[key]
-            self.kernels.project.run(state, values, self.workspace)
-        for number, (target, value) in enumerate(zip(targets, values, strict=True)):
-            rows = self._rows(number, value)
-            target.copy_(_backwards(rows) if self.reverse else rows)
-
-    def _rows(self, which: int, value: Tensor) -> Tensor:
-        """[steps, lanes, outer, inner] as [outer, count, inner]."""
-        steps, lanes, outer, inner = value.shape
-        if inner > 1 or outer < BESIDE:
-            return value.permute(2, 1, 0, 3).reshape(outer, steps * lanes, inner)
-        key = ("turned", which, value.shape)
-        if key not in self.workspace:
-            self.workspace[key] = [torch.empty((outer, steps * lanes), dtype=value.dtype, device="cpu")]
-        # Torch turns a whole matrix by blocks, into one of the same dtype.
-        return self.workspace[key][0].copy_(value.transpose(0, 1).view(-1, outer).t())[:, :, None]
-
-    def _gather(self, which: int, part: Tensor, steps: int) -> Tensor:
-        """[outer, count, inner] as [steps, lanes, outer, inner], in the order of the scan."""
-        element = self.program.elements[which]
-        if self.reverse:
-            part = _backwards(part)
-        elif part.shape[0] > 1 and part.shape[2] == 1 and part.stride(1) == 1:
-            part = self._staged(which, part)
-        laned = part.unflatten(1, (-1, steps)).permute(2, 1, 0, 3)  # type: ignore[no-untyped-call]  # torch's own
-        key = ("gather", which, laned.shape)
-        if key not in self.workspace:
-            wide = stored(element_dtype(element))
-            self.workspace[key] = [_tile(laned.shape, wide)]
-        if part.dtype != stored(element):
-            value = convert(laned, element)
-            assert isinstance(value, Tensor)
-            laned = value
-        return self.workspace[key][0].copy_(laned)
-
-    def _staged(self, which: int, part: Tensor) -> Tensor:
-        """The same, contiguous: rows that lie apart share the caches' sets, and turned at once are read again each step."""
-        key = ("staged", which, part.shape)
-        if key not in self.workspace:
-            self.workspace[key] = [torch.empty(part.shape, dtype=part.dtype, device="cpu")]
-        return self.workspace[key][0].copy_(part)
-
-    def _positions(self, start: int, count: int, steps: int) -> Tensor:
-        dtype = self.program.lift.input_dtypes[-1]
-        places = torch.arange(start, start + count, dtype=dtype, device="cpu")
-        if self.reverse:
-            places = places.flip(0)
-        return places.view(-1, steps).t()[:, :, None, None]
-
-    def _buffers(self, use: str, shape: torch.Size) -> State:
-        key = (use, shape)
-        if key not in self.workspace:
-            whole = use in ("lifted", "scanned")
-            self.workspace[key] = [
-                _tile(shape, stored(d)) if whole else torch.empty(shape, dtype=stored(d), device="cpu")
-                for d in self.program.state
-            ]
-        return self.workspace[key]
+    def _place(self, which: int, target: Tensor, values: Tensor, tape: Tape) -> None:
+        """A tile's results into [outer, count] or [outer, count, inner]."""
+        count = target.shape[1]
+        if not tape.by_rows:
+            made = values.permute(2, 1, 0, 3).reshape(tape.outer, tape.size, tape.inner)[:, :count]
+            target.copy_(_backwards(made) if self.reverse else made)
+            return
+        rows, turned = target, tape.turned(values).t()
+        if not self.reverse and rows.dtype == values.dtype and count == tape.size and rows.is_contiguous():
+            rows.view(-1, tape.steps).copy_(turned)
+            return
+        staged = tape.staged("out", which, values.dtype)
+        staged.view(-1, tape.steps).copy_(turned)
+        rows.copy_(_backwards(staged[:, :count]) if self.reverse else staged[:, :count])
 
 
-def _tile(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """Memory of a tile [steps, lanes, outer, inner]: with enough rows beside each other, in the order of positions."""
-    steps, lanes, outer, inner = shape
-    if outer * inner < BESIDE:
-        return torch.empty(shape, dtype=dtype, device="cpu")
-    return torch.empty((lanes, steps, outer, inner), dtype=dtype, device="cpu").transpose(0, 1)
-
-
-def _signed(number: float, dtype: torch.dtype) -> float:
-    """An identity as its stored dtype takes it."""
-    if is_float(dtype) or dtype != torch.uint64:
-        return number
-    return (int(number) + 2**63) % 2**64 - 2**63
+def _read(part: Tensor, element: torch.dtype) -> Tensor:
+    """Elements in the dtype that they are read as."""
+    if part.dtype == stored(element):
+        return part
+    value = convert(part, element)
+    assert isinstance(value, Tensor)
+    return value

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilefold import math
+from tilefold import dispatch, math
 from tilefold.algebra import catalogue
 from tilefold.algebra.dtypes import promote
 from tilefold.algebra.expression import trace
@@ -22,10 +22,12 @@ from tilefold.mapped import graph_of, kept, map_tensors
 from tilefold.overrides import overridden
 from tilefold.planner.library import LibraryMap
 from tilefold.problem import normalize_dims
+from tilefold.switch import named_key
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, check_is_tensor, check_memory, check_out
 
 Result = Tensor | tuple[Tensor, Tensor]
+_PLAIN = (float, int, type(None))  # kinds of numbers of which equal ones mean the same
 
 
 @uncompiled
@@ -79,6 +81,9 @@ def log_softmax(
 
 def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarithm: bool) -> Tensor:
     call = "log_softmax" if logarithm else "softmax"
+    key = named_key([x], call, dim, (dtype, guarantee)) if out is None else None
+    if (made := dispatch.repeated(key, x)) is not None:
+        return made[0]
     check_is_tensor(x, call)
     if dim is None:
         raise KindError(
@@ -93,7 +98,16 @@ def _softmax(x: Any, dim: Any, dtype: Any, out: Any, guarantee: str, *, logarith
     single = len(dims) == 1 and (dtype or x.dtype).itemsize > 1
     library = LibraryMap(f"torch.{call}", (dims[0], dtype)) if single else None
     return map_tensors(
-        [x], monoid, apply, dim, convert=dtype, out=out, guarantee=guarantee, library=library, call=call
+        [x],
+        monoid,
+        apply,
+        dim,
+        convert=dtype,
+        out=out,
+        guarantee=guarantee,
+        library=library,
+        call=call,
+        key=key,
     )[0]
 
 
@@ -191,6 +205,13 @@ def _flat(out: Any) -> Sequence[Any]:
 def _row_norm(
     call: str, x: Any, normalized_shape: Any, weight: Any, bias: Any, eps: Any, residual: Any, out: Any, guarantee: str
 ) -> Result:  # fmt: skip
+    key = None
+    if out is None and type(eps) in _PLAIN:
+        every = [t for t in (x, residual, weight, bias) if t is not None]
+        given = (residual is not None, weight is not None, bias is not None)
+        key = named_key(every, call, normalized_shape, (eps, given, guarantee))
+        if (made := dispatch.repeated(key, *every)) is not None:
+            return _with_sum(made, x, residual, out)
     check_is_tensor(x, call)
     check_memory(x, call)
     sizes = _sizes(normalized_shape, call)
@@ -211,12 +232,18 @@ def _row_norm(
     names = (None, *_named(residual=residual), *_named(weight=weight, bias=bias))
     monoid, apply = kept(_norms, call, numbers.prod(sizes), small, which, residual is not None)
     alike = x.itemsize > 1 and all(t.dtype == x.dtype for t in (*tensors, *extras))
-    given = which if call == "layer_norm" else which[:1]
-    library = LibraryMap(f"torch.{call}", (k, small, given, residual is not None)) if alike else None
+    taken = which if call == "layer_norm" else which[:1]
+    library = LibraryMap(f"torch.{call}", (k, small, taken, residual is not None)) if alike else None
     dims = tuple(range(x.ndim - k, x.ndim))
     made = map_tensors(
-        tensors, monoid, apply, dims, extras=extras, out=out, guarantee=guarantee, library=library, call=call, names=names
+        tensors, monoid, apply, dims, extras=extras, out=out, guarantee=guarantee, library=library, call=call, names=names,
+        key=key,
     )  # fmt: skip
+    return _with_sum(made, x, residual, out)
+
+
+def _with_sum(made: Sequence[Tensor], x: Tensor, residual: Tensor | None, out: Any) -> Result:
+    """A norm's result, and beside it the sum that was normalized, if there is one."""
     if residual is None:
         return made[0]
     # Inside torch.autocast the norm is wider; the sum is what models carry on.
@@ -419,13 +446,39 @@ def normalize(
     """
     if overridden(input, out):
         return redirected(normalize, {}, input, p, dim, eps, out, guarantee)
+    key = None
+    if out is None and type(p) in _PLAIN and type(eps) in _PLAIN:
+        key = named_key([input], "normalize", every(dim), (p, eps, guarantee))
+        if (made := dispatch.repeated(key, input)) is not None:
+            return made[0]
     check_is_tensor(input, "normalize")
     need_float(input.dtype, "normalize")
     order, small = as_number(p), _epsilon(eps, input.dtype, "normalize")
     if order is None:
         raise KindError(f"normalize: `p` must be a real number, got {shown(p)}; 2 is the Euclidean norm")
     monoid, apply = kept(_by_norm, order, small)
-    return map_tensors([input], monoid, apply, every(dim), out=out, guarantee=guarantee, call="normalize")[0]
+    library = _library_norm(input, order, every(dim), small)
+    return map_tensors(
+        [input],
+        monoid,
+        apply,
+        every(dim),
+        out=out,
+        guarantee=guarantee,
+        library=library,
+        call="normalize",
+        key=key,
+    )[0]
+
+
+def _library_norm(x: Tensor, order: float, dim: Any, eps: float) -> LibraryMap | None:
+    """Torch's norm for rows that lie end to end, of which it makes as accurate a one in little more than its time."""
+    plain = x.dtype in (torch.float32, torch.float64) and x.ndim > 0 and x.layout == torch.strided
+    if not plain or type(dim) is not int or dim % x.ndim != x.ndim - 1 or order not in (1, 2, INFINITY):
+        return None
+    return (
+        LibraryMap("torch.linalg.vector_norm", (order, eps), asks=order == 2) if x.is_contiguous() else None
+    )
 
 
 def _by_norm(order: float, eps: float) -> tuple[Monoid, Traced]:

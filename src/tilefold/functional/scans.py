@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
+from tilefold import dispatch
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
 from tilefold.errors import KindError, shown
 from tilefold.functional.arguments import NEEDED, NumpyNames, is_whole, need_float, redirected
 from tilefold.overrides import listed, overridden
 from tilefold.scan import scan_tensors
+from tilefold.switch import named_key
 from tilefold.validate import check_is_tensor
 
 
@@ -92,7 +94,7 @@ def cummax(
     if names or overridden(input, *listed(out)):
         return redirected(cummax, names, input, dim, out, guarantee)
     values, indices = _prefixes(
-        input, catalogue.CUMMAX, _of_any(input, dim), None, None, out, guarantee, "cummax"
+        input, catalogue.CUMMAX, dim, None, None, out, guarantee, "cummax", any_dim=True
     )
     return torch.return_types.cummax((values, indices))
 
@@ -119,7 +121,7 @@ def cummin(
     if names or overridden(input, *listed(out)):
         return redirected(cummin, names, input, dim, out, guarantee)
     values, indices = _prefixes(
-        input, catalogue.CUMMIN, _of_any(input, dim), None, None, out, guarantee, "cummin"
+        input, catalogue.CUMMIN, dim, None, None, out, guarantee, "cummin", any_dim=True
     )
     return torch.return_types.cummin((values, indices))
 
@@ -151,11 +153,6 @@ def logcumsumexp(
     return _prefixes(input, catalogue.LOGSUMEXP, dim, None, None, out, guarantee, "logcumsumexp")[0]
 
 
-def _of_any(x: Any, dim: Any) -> Any:
-    """Torch looks at the dim of cummax and cummin where there are elements only."""
-    return 0 if isinstance(x, Tensor) and not x.numel() and is_whole(dim) else dim
-
-
 def _prefixes(
     x: Tensor,
     monoid: Monoid,
@@ -165,11 +162,18 @@ def _prefixes(
     out: Any,
     guarantee: str,
     call: str,
+    any_dim: bool = False,
 ) -> list[Tensor]:
+    """The scan of a function of torch's; with `any_dim` torch looks at the dim where there are elements only."""
+    key = named_key([x], call, dim, (dtype, guarantee)) if out is None else None
+    if (made := dispatch.repeated(key, x)) is not None:
+        return made
     check_is_tensor(x, call)
+    if any_dim and not x.numel() and is_whole(dim):
+        dim = 0
     if dim is NEEDED or not is_whole(dim):
         got = "none" if dim is NEEDED else shown(dim)
         raise KindError(f"{call}: `dim` must be one int, got {got}; name the dim to scan")
     return scan_tensors(
-        [x], monoid, int(dim), dtype=dtype, convert=convert, out=out, guarantee=guarantee, call=call
+        [x], monoid, int(dim), dtype=dtype, convert=convert, out=out, guarantee=guarantee, call=call, key=key
     )

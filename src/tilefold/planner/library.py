@@ -45,10 +45,14 @@ def library_fold(
 
 @dataclass(frozen=True)
 class LibraryMap:
-    """The name of torch's function that makes the same of each element and its row, and its arguments but the tensors."""
+    """The name of torch's function that makes the same of each element and its row, and its arguments but the tensors.
+
+    One that `asks` its results may find that float32 did not hold what they were made of, and gives none.
+    """
 
     function: str
     arguments: tuple[Any, ...] = ()
+    asks: bool = False
 
     def plan(self, inputs: int, guarantee: str) -> Plan:
         """One call of that function."""

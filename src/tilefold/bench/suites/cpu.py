@@ -1,4 +1,4 @@
-"""Folds on a CPU beside torch's, also as a user would write them who knows no catalogue."""
+"""Folds, maps, scans, top-k and segments on a CPU beside torch's, also as a user writes them who knows no catalogue."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 import tilefold
 from tilefold import math, monoids
 from tilefold.bench.cases import EXACT, Case, Choice, Suite, Tolerance, Variant
+from tilefold.bench.cpu_operations import OPERATIONS, build_operation, operation_case, operation_cases
 from tilefold.bench.layout import Layout
 from tilefold.bench.operations import in_reference, sum_tolerance
 from tilefold.bench.ours import last_plan_note
@@ -108,7 +109,7 @@ def _folds() -> dict[str, Fold]:
 
 
 def cases(size: str = "full") -> tuple[Case, ...]:
-    """One long row, rows, columns and short rows of 2^26 float32 (2^18 where small)."""
+    """Folds of one long row, rows, columns and short rows of 2^26 float32 (2^18 where small), and other operations."""
     elements = ELEMENTS[size]
     side = 1 << (elements.bit_length() - 1) // 2
     layouts = (
@@ -117,7 +118,8 @@ def cases(size: str = "full") -> tuple[Case, ...]:
         ((side, elements // side), 0),
         ((elements // 64, 64), 1),
     )
-    return tuple(_case(fold, shape, dim) for shape, dim in layouts for fold in _folds().values())
+    folds = tuple(_case(fold, shape, dim) for shape, dim in layouts for fold in _folds().values())
+    return folds + operation_cases(size)
 
 
 def _case(fold: Fold, shape: tuple[int, ...], dim: int) -> Case:
@@ -143,11 +145,17 @@ def make_case(
     name: str, dim: int | tuple[int, ...] | None, shape: tuple[int, ...], dtype: str, layout: Layout | None
 ) -> Case | None:
     """A case of another shape, of one dim in float32."""
-    return _case(_folds()[name], shape, dim) if isinstance(dim, int) and dtype == "fp32" else None
+    if dtype != "fp32" or not isinstance(dim, int):
+        return None
+    if name in OPERATIONS:
+        return operation_case(name, shape) if len(shape) == 2 and dim == OPERATIONS[name].dim else None
+    return _case(_folds()[name], shape, dim)
 
 
 def build_ours(case: Case, x: torch.Tensor) -> Sequence[Choice]:
-    """`tilefold.reduce` with the row's monoid and guarantee."""
+    """`tilefold.reduce` with the row's monoid and guarantee, or the operation's call."""
+    if case.operation in OPERATIONS:
+        return build_operation(case)
     fold = _folds()[case.operation]
     monoid = fold.monoid()
     call = functools.partial(tilefold.reduce, monoid=monoid, dim=case.dim, guarantee=fold.guarantee)
