@@ -501,7 +501,7 @@ LONG = {
             "backends.triton.kernels.map_stripes:map_stripes",
             "backends.triton.kernels.moves:move_tiles",
             "backends.triton.kernels.scans:scan_tiles",
-            "backends.triton.kernels.scans:scan_walked",
+            "backends.triton.kernels.scans:scan_lines",
             "backends.triton.kernels.segment_runs:segment_runs",
             "backends.triton.kernels.segments:segment_columns",
             "backends.triton.kernels.segments:segment_rows",

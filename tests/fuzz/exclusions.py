@@ -6,7 +6,6 @@ there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -34,21 +33,10 @@ def _lifts_a_constant_truth(case: Any) -> bool:
     )
 
 
-def _is_one_tiny_row(case: Any) -> bool:
-    """Whether a scan is of a single row, with constants so small that it may be a share."""
-    if not hasattr(case, "few_sms") or not hasattr(case, "fold") or not case.fold.tiny:
-        return False
-    return math.prod(n for d, n in enumerate(case.fold.shape) if d != case.dim) == 1
-
-
 WAITING: tuple[Waiting, ...] = (
     Waiting(
         "Triton 3.6 does not compile some reductions of a constant beside 64-bit integers (triton#11662)",
         lambda case, backend: backend in ("ptx", "triton") and _lifts_a_constant_truth(case),
-    ),
-    Waiting(
-        "a scan of one row that is one share does not compile: kernels/scans.py asks a constant for its dtype",
-        lambda case, backend: backend == "ptx" and _is_one_tiny_row(case),
     ),
 )
 

@@ -232,8 +232,8 @@ def look_back(
     group = share // GROUP
     first_share = block.to(tl.int64) * tiles
     first_group = block.to(tl.int64) * groups
-    stride = (blocks * tiles).to(tl.int64) * LINES
-    carries = (blocks * groups).to(tl.int64) * LINES
+    stride = tl.cast(blocks * tiles, tl.int64) * LINES
+    carries = tl.cast(blocks * groups, tl.int64) * LINES
     of_shares = words_ptr + 1
     carries_at = (stride + carries) * WORD_COUNT
     publish(of_shares, (first_share + share) * LINES + lane, own, keep, stride)
@@ -262,11 +262,11 @@ def look_back_in_trees(
     group = share // GROUP
     big = group // GROUPS
     of_shares = words_ptr + 1
-    stride_shares = (blocks * tiles).to(tl.int64) * LINES
+    stride_shares = tl.cast(blocks * tiles, tl.int64) * LINES
     of_groups = of_shares + stride_shares * WORD_COUNT
-    stride_groups = (blocks * groups).to(tl.int64) * LINES
+    stride_groups = tl.cast(blocks * groups, tl.int64) * LINES
     of_carries = of_groups + stride_groups * WORD_COUNT
-    stride_carries = (blocks * carries).to(tl.int64) * LINES
+    stride_carries = tl.cast(blocks * carries, tl.int64) * LINES
     first_share = block.to(tl.int64) * tiles
     first_group = block.to(tl.int64) * groups
     first_carry = block.to(tl.int64) * carries
