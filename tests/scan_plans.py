@@ -11,7 +11,7 @@ from tilefold.algebra import program as programs
 from tilefold.planner import scans
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan
-from tilefold.planner.scan_tiles import ScanTile, Work
+from tilefold.planner.stages.scans import ScanTile, Work
 from tilefold.problem import Problem
 
 Tensor = torch.Tensor
@@ -26,7 +26,7 @@ def planned(
     reads, writes = plan.launched[0].reads, tuple(w for w in plan.launched[0].writes if w != "words")
     tile = replace(tile, work=work)
     if not tile.shares:
-        return problem, replace(plan, steps=(Launch("scan_walked", tile, reads, writes),), workspaces=())
+        return problem, replace(plan, steps=(Launch("scan_lines", tile, reads, writes),), workspaces=())
     tile = replace(tile, shares=-(-(problem.length + tile.align - 1) // tile.length))
     words = scans.state_words(scans.scan_program(program, work, problem.length))
     buffer = Buffer("words", (scans.shared_words(problem, tile, words),), torch.int64)

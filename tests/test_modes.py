@@ -15,7 +15,7 @@ import tilefold
 from tilefold import modes
 from tilefold.errors import BackendError
 from tilefold.modes import widened
-from tilefold.monoids import MAX_WITH_INDEX, SUM, WELFORD
+from tilefold.monoids import LAST, MAX_WITH_INDEX, SUM, WELFORD
 
 A, B = torch.randn(5, 300), torch.randn(300, 7)
 # What is no operation of a graph: its arguments are more than tensors, names and numbers.
@@ -291,13 +291,14 @@ TRACED: dict[str, Callable[[torch.Tensor], Any]] = {
     "layer_norm": lambda x: tilefold.layer_norm(x, (600,)),
     "cumsum": lambda x: tilefold.cumsum(x, 1),
     "cummax": lambda x: tilefold.cummax(x, 1).values,
+    "scan": lambda x: tilefold.scan(x, SUM, 1, reverse=True),
     "sum": lambda x: tilefold.sum(x, 1),
     "transpose": lambda x: tilefold.transpose(x, 0, 1),
 }
 UNTRACED: dict[str, Callable[[torch.Tensor], Any]] = {
     "topk": lambda x: tilefold.topk(x, 3).values,
     "segment_reduce": lambda x: tilefold.segment_reduce(x, SUM, torch.tensor([0, 1, 4])),
-    "scan": lambda x: tilefold.scan(x, SUM, 1, reverse=True),
+    "scan": lambda x: tilefold.scan(x, LAST, 1),
     "reduce_map": lambda x: tilefold.reduce_map(x, SUM, lambda x, s: x / s, 1),
     "reduce": lambda x: tilefold.reduce(x, WELFORD, 1).mean,
     "transpose": lambda x: tilefold.transpose(x > 0, 0, 1),

@@ -25,12 +25,13 @@ from tilefold.backends.elementwise import Workspace
 from tilefold.on_cpu import by_tiles
 from tilefold.planner import cpu
 from tilefold.planner.folds import narrowed
+from tilefold.planner.stages import cpu as stages
 
 INF, NAN = float("inf"), float("nan")
 U32 = 2.0**-24
 
 # Constants so small that a short test is cut as a long fold is: several parts, tiles, groups, and odd ends everywhere.
-TINY = {"LANES": 8, "BLOCK": 16, "RUN": 2, "STEPS": 2, "ORDERED_ALONE": 4, "PARTS": 4, "PART": 6, "SHORT": 3}
+TINY = {"LANES": 8, "BLOCK": 16, "RUN": 2, "STEPS": 2, "ORDERED_ALONE": 4, "PARTS": 4, "PART": 6}
 
 
 @contextmanager
@@ -38,6 +39,7 @@ def cut(tiny: bool) -> Iterator[None]:
     with ExitStack() as patches:
         if tiny:
             patches.enter_context(mock.patch.multiple(cpu, **TINY))
+            patches.enter_context(mock.patch.object(stages, "SHORT", 3))
             patches.enter_context(mock.patch.object(loops, "LEVEL", 2))
         yield
 

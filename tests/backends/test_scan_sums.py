@@ -16,7 +16,7 @@ from tilefold.algebra import program as programs
 from tilefold.backends.steps import run_steps
 from tilefold.backends.triton.executable import LIBRARY, interpret
 from tilefold.backends.triton.lower import calls_of
-from tilefold.planner.scan_tiles import ScanTile, Work
+from tilefold.planner.stages.scans import ScanTile, Work
 from xray.running import run_call
 
 # numpy, under Triton's interpreter

@@ -24,6 +24,7 @@ from tilefold.algebra.typing import FLOAT8, FOLDABLE, TypedGraph, is_float
 from tilefold.backends import loops
 from tilefold.errors import DtypeError, EmptyError
 from tilefold.planner import cpu
+from tilefold.planner.stages import cpu as stages
 
 Tensor = torch.Tensor
 INF, NAN = float("inf"), float("nan")
@@ -34,7 +35,7 @@ GUARANTEES = ("run_to_run", "batch_invariant", "none")
 SHORT, LONG = (0, 1, 2, 3, 5, 8), (31, 64, 65, 100, 127, 130, 257, 300)
 MIDDLE = (1000, 1024, 2049, 5000)  # on a GPU: several tiles and splits
 # Constants so small that a short fold is cut as a long one is on the CPU.
-TINY = {"LANES": 8, "BLOCK": 16, "RUN": 2, "STEPS": 2, "ORDERED_ALONE": 4, "PARTS": 4, "PART": 6, "SHORT": 3}
+TINY = {"LANES": 8, "BLOCK": 16, "RUN": 2, "STEPS": 2, "ORDERED_ALONE": 4, "PARTS": 4, "PART": 6}
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,7 @@ def _run(
         stack.enter_context(tilefold.backend("auto" if device != "cpu" else backend))
         if fold.tiny and backend == "cpu":
             stack.enter_context(mock.patch.multiple(cpu, **TINY))
+            stack.enter_context(mock.patch.object(stages, "SHORT", 3))
             stack.enter_context(mock.patch.object(loops, "LEVEL", 2))
         given = [t if device == "cpu" else on_device(t, device) for t in tensors]
         out = [torch.empty(w.shape, dtype=w.dtype, device=device) for w in want] if fold.out else None

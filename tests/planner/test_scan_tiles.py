@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+import tilefold
+from asked import asked
 from sanitize import LOOK_BACK, SHARES
 from scanned import from_behind_a_vector
 from tilefold import monoids
@@ -213,3 +216,16 @@ def test_more_shares_than_a_chip_runs(which: str, shape: tuple[int, ...], dim: i
         (found,) = scans.plan_scan(problem, program, Work(), device, "run_to_run").stages
         assert isinstance(found, ScanTile)
         assert found.shares > SHARES
+
+
+@pytest.mark.parametrize("shape", [(31,), (4, 100), (3, 40, 5), (2, 3000, 70), (5, 9000)], ids=str)
+def test_sides_of_tiles_are_powers_of_two_whatever_inputs_have_together(shape: tuple[int, ...]) -> None:
+    """Two inputs of other widths: elements of 3, 5, 6 or 9 bytes together."""
+    total = tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x, commutative=True)
+    widths = (torch.bool, torch.bfloat16, torch.float32, torch.float64)
+    for dtypes in itertools.product(widths, repeat=2):
+        tensors = tuple(torch.empty(shape, dtype=dtype, device="meta") for dtype in dtypes)
+        for dim in range(len(shape)):
+            plan = asked(lambda tensors=tensors, dim=dim: tilefold.scan(tensors, total, dim))[2]
+            sides = [n for tile in plan.stages for n in (tile.lines, tile.length, tile.chunk, tile.stored)]
+            assert [n for n in sides if n & (n - 1)] == [], plan.note

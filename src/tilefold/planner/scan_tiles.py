@@ -130,7 +130,7 @@ def _row_chunk(load: Load, run: int, slots: int, costly: int) -> int:
 
 def _walked_elements(load: Load, chunk: int) -> int:
     """Elements of a row that a thread has where a program walks it: enough bytes of narrow ones are on their way."""
-    least = chunk if load.costly else max(chunk, WALKED_ROW_BYTES // load.bytes)
+    least = chunk if load.costly else max(chunk, power_below(max(1, WALKED_ROW_BYTES // load.bytes)))
     return _lane_elements(load.words, WALKED_WORDS, least)
 
 
@@ -213,7 +213,7 @@ def _tile_across(view: View, load: Load, result_bytes: int, most: int) -> ScanTi
     slots, run = power_above(view.length), view.vector
     chunk = min(slots, max(2 * run, COSTLY_CHUNK if load.costly else 1))
     # Of short rows so many that each thread has a chunk.
-    wide = max(result_bytes // load.result_bytes, most * WARP * chunk // slots)
+    wide = max(power_below(max(1, result_bytes // load.result_bytes)), most * WARP * chunk // slots)
     lines = min(power_above(view.inner), max(1, wide))
     each = _lane_elements(load.words, LANE_WORDS, chunk)
     length = max(chunk, min(slots, most * WARP * each // lines))
@@ -294,7 +294,7 @@ def _grouped_columns(one: ScanTile, view: View, load: Load, device: Device) -> S
 
 def _wide_columns(view: View, load: Load, device: Device) -> ScanTile | None:
     """Shares of columns of two bytes whose rows are whole lines of memory, read again from the L2: half as many wait."""
-    lines = WIDE_COLUMN_BYTES // load.bytes
+    lines = power_below(WIDE_COLUMN_BYTES // load.bytes)
     run, blocks = view.full_vector, math.ceil(view.inner / lines)
     fits = load.light and not load.across and load.bytes == view.element == 2 and view.vector == run
     if not fits or view.inner < LANES_USED * blocks * lines:
@@ -311,7 +311,7 @@ def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> Sca
     each = min(COLUMN_ELEMENTS, power_below(max(run, COLUMN_BYTES // (load.bytes * load.words))))
     most = COSTLY_COLUMN_CHUNK if load.serial else COLUMN_CHUNK
     if not load.costly:
-        most = max(most, CHUNK_BYTES // load.bytes)
+        most = max(most, power_below(max(1, CHUNK_BYTES // load.bytes)))
     chunk = min(slots, most, max(1, each // run))
     number = min(slots // chunk, max(1, WARP * warps * run // lines))
     return ScanTile(lines, number * chunk, False, run, warps, chunk=chunk, ahead=True)
