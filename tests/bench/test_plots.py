@@ -16,7 +16,7 @@ from tilefold.bench import plots
 from tilefold.bench.peers import known_peers
 from tilefold.bench.plot_labels import labels_of, name_of, provenance, style_of, time_label
 from tilefold.bench.plot_maps import draw_fractions, draw_grid
-from tilefold.bench.plot_points import draw_points, draw_problems
+from tilefold.bench.plot_points import draw_points, draw_problems, legend_columns
 from tilefold.bench.results import CaseResult, Measurement, read_results
 from tilefold.bench.suites import load_suite, suite_names
 from tilefold.bench.summary import DRAWN
@@ -227,3 +227,10 @@ def test_cases_are_told_apart_by_what_differs() -> None:
 
 def test_times_in_words() -> None:
     assert [time_label(t) for t in (4.02, 19.96, 133.2, 25_000.0)] == ["4.0 us", "20.0 us", "133 us", "25 ms"]
+
+
+def test_a_legend_is_no_wider_than_its_figure() -> None:
+    assert legend_columns(13.0, ["32x2048x32x128, dim 1,2"] * 16) == 5
+    assert legend_columns(13.0, ["bf16", "fp32"]) == 2
+    assert legend_columns(1.0, ["a name that is wider than the figure"]) == 1
+    assert legend_columns(13.0, []) == 1

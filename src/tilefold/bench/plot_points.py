@@ -84,8 +84,15 @@ def draw_points(
         axes.set_xlim(0, widest)
     # Once for all panels: the panel that shows most names.
     named = max((axes.get_legend_handles_labels() for axes in figure.axes), key=lambda entry: len(entry[1]))
-    figure.legend(*named, loc="outside lower center", ncols=min(len(named[1]), 8), fontsize=9, frameon=False)
+    columns = legend_columns(width, named[1])
+    figure.legend(*named, loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
     return figure
+
+
+def legend_columns(inches: float, labels: Sequence[str]) -> int:
+    """How many names of nine points lie side by side in a figure so wide: a character takes a twelfth of an inch at most."""
+    each = max(map(len, labels), default=0) / 12 + 0.6  # and its mark
+    return max(1, min(len(labels), int(inches / each)))
 
 
 def _rows_of_cases(axes: Any, result: SuiteResult, cases: Sequence[CaseResult], measure: Measure) -> None:
