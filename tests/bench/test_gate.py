@@ -109,6 +109,14 @@ def test_one_element_that_is_no_number_is_found() -> None:
     assert verdict(small_case(), spoiled) == "the error is nan times the bound"
 
 
+def test_an_answer_beyond_the_results_range_is_infinite() -> None:
+    case = small_case("sum", (2, 8), "fp16")
+    x, want = torch.zeros(2, 8, dtype=torch.float16), (torch.tensor([1e6, 1.0], dtype=torch.float64),)
+    assert gate.fault(case, x, torch.tensor([float("inf"), 1.0]).half(), want) is None
+    assert gate.fault(case, x, torch.tensor([float("inf"), float("inf")]).half(), want) is not None
+    assert gate.fault(case, x, torch.tensor([65504.0, 1.0]).half(), want) is not None
+
+
 def test_an_output_kept_from_an_earlier_call_is_found_out() -> None:
     kept: dict[int, torch.Tensor] = {}
     note = verdict(small_case(), lambda x: kept.setdefault(x.data_ptr(), total(x)))
