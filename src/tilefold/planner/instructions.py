@@ -300,10 +300,10 @@ def _walked(geometry: Geometry, stage: Stage, tiling: Tiling, tile: Tile) -> tup
 def _combines(
     stage: Stage, tile: Tile, full: int, tiles: float, masked_tiles: int
 ) -> tuple[float, float, float, float]:
-    """Meetings of a result's states, and of a lane's own runs; how often lanes meet, and how often in the elements' order."""
+    """Combines of a result's states, of a lane's own runs, of lanes, and of lanes in the elements' order."""
     passes = max(1, full + masked_tiles)
     combines, runs, ordered = float(passes), 0.0, tiles if stage.ordered else 0.0
-    if stage.ordered and stage.shares:  # in tiles only a lane's own runs meet
+    if stage.ordered and stage.shares:  # in tiles only a lane's own runs are combined
         combines = ordered = float(min(1, full) + masked_tiles)
         runs = full * tile.states
     own = tile.states / tile.results - 1 + tile.rounds + math.log2(tile.warps)
