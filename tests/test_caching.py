@@ -26,6 +26,7 @@ from test_running import run
 from tilefold import Monoid, dispatch, math, monoids
 from tilefold.algebra import symmetry
 from tilefold.algebra.program import specialize
+from tilefold.backends import scans
 from tilefold.caching import kept_outside_modes
 from tilefold.modes import outside_modes
 
@@ -44,6 +45,7 @@ X, WIDE = torch.linspace(-3, 3, 84).view(4, 21), torch.linspace(-3, 3, 84, dtype
 COUNTS = torch.arange(84).view(4, 21)
 UNSIGNED = (COUNTS * (1 << 58) + 1).view(torch.uint64)
 A, B, BIAS = torch.linspace(-1, 1, 60).view(4, 15), torch.linspace(-2, 1, 105).view(15, 7), torch.ones(7)
+OFFSETS = torch.tensor([0, 3, 3, 21])
 # Constants of every kind: beside elements, chosen between, folded among themselves, of more digits than float32 has.
 TILTED = Monoid(
     lambda a, b: a + b, 0, lift=lambda x: math.where(x > 0.1, 0.1, 1 / 3) * x + math.exp(math.cast(2, torch.float64)),
@@ -108,6 +110,17 @@ FOLDS: dict[str, Callable[[], Any]] = {
     "batch invariant": lambda: tf.reduce(X, TILTED, 0, guarantee="batch_invariant"),
     "made": made,
     "ordered fields": lambda: symmetry.ordered_fields(specialize(monoids.MAX_WITH_INDEX.total, (torch.float32,))),
+    "scan": lambda: tf.scan(X, LAST_LARGE, 1),
+    "scan, reversed": lambda: tf.scan(X, PAIR, 1, reverse=True, exclusive=True, return_state=True),
+    "scan of columns": lambda: tf.scan(X, TILTED, 0, init=0.5),
+    "scan, states": lambda: tf.scan((X, X), monoids.AFFINE, 1),
+    "cumsum": lambda: (tf.cumsum(X.half(), 1), tf.logcumsumexp(X, 0), *tf.cummax(X, 1)),
+    "softmax": lambda: (tf.softmax(X, 1), tf.log_softmax(X.half(), 0)),
+    "norms": lambda: (tf.rms_norm(X, (21,), residual=X), tf.normalize(X, dim=1), tf.layer_norm(X, (21,))),
+    "reduce_map": lambda: tf.reduce_map(X, PAIR, lambda x, m, s: (math.exp(x - m) / s + 0.1, x * 2), 1),
+    "segments": lambda: tf.segment_reduce(X.mT, TILTED, OFFSETS),
+    "topk": lambda: tuple(tf.topk(X, 3, 1)),
+    "transpose": lambda: tf.transpose(X, 0, 1),
     "matmul": lambda: tf.matmul(A, B, bias=BIAS, epilogue="gelu"),
     "matmul, traced": lambda: tf.matmul(A, B, epilogue=lambda x: math.where(x > 0.1, 0.1, 1 / 3) * x),
     "matmul, rows": lambda: tf.matmul(A, B, row=(monoids.LOGSUMEXP, lambda x, total: math.exp(x - total) + 0.1)),
@@ -115,8 +128,19 @@ FOLDS: dict[str, Callable[[], Any]] = {
 CALLS = FOLDS | {
     f"{name}, {backend}": forced(backend, FOLDS[name])
     for backend, names in {
-        "cpu": ["sum", "logsumexp", "any", "unsigned", "describe", "nothing"],
-        "reference": ["sum", "constants", "constants in float64", "nothing"],
+        "cpu": [
+            "sum",
+            "logsumexp",
+            "any",
+            "unsigned",
+            "describe",
+            "nothing",
+            "scan",
+            "cumsum",
+            "softmax",
+            "segments",
+        ],
+        "reference": ["sum", "constants", "constants in float64", "nothing", "scan", "norms", "topk"],
         "interpret": ["matmul"],
     }.items()
     for name in names
@@ -273,6 +297,7 @@ def modules() -> Iterator[types.ModuleType]:
 def forget() -> None:
     """As in a fresh process, but for monoids."""
     dispatch._executables.clear()
+    scans._walks.clear()
     for module in modules():
         for value in list(vars(module).values()):
             if hasattr(value, "cache_clear"):
@@ -357,6 +382,15 @@ def test_the_search_for_kept_tensors_finds_them() -> None:
     assert not kept_tensors()
     tf.reduce(X, TILTED, 1)
     assert 0.1 in [t.item() for t in kept_tensors() if t.dtype == torch.float64 and not t.ndim]
+
+
+def test_scans_keep_the_buffers_of_a_few_kinds() -> None:
+    forget()
+    for rows in range(1, 40):
+        tf.scan(X[:1].repeat(rows, 1), LAST_LARGE, 1)
+    kept = [walk for walks in scans._walks.values() for walk in walks]
+    assert 0 < len(kept) <= scans.MOST * scans.OF_A_KIND
+    assert all(len(walk.tapes) <= 4 for walk in kept)  # a whole tile, a last one, with a state before them or not
 
 
 @pytest.mark.parametrize(

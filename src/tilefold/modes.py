@@ -123,6 +123,17 @@ def is_recorded() -> bool:
     return early is not None or torch._C._get_dispatch_mode(records) is not None
 
 
+def is_plain() -> bool:
+    """Whether tensors made now are what torch alone makes: no mode of dispatch or of functions, no transform, no inference
+    mode. Only those may be kept for later calls."""
+    return not (
+        torch.is_inference_mode_enabled()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._functorch.maybe_current_level() is not None
+    )
+
+
 def is_transformed() -> bool:
     """Whether tensors may carry a forward derivative or a dim of torch.vmap; never while Dynamo traces."""
     if torch.compiler.is_dynamo_compiling():

@@ -17,6 +17,7 @@ from tilefold.algebra.evaluate import convert, stored
 from tilefold.algebra.program import Program
 from tilefold.backends import elementwise, workers
 from tilefold.backends.scan_tapes import Tape
+from tilefold.modes import is_plain
 from tilefold.planner.stages.cpu import CpuTile
 
 Tensor = torch.Tensor
@@ -24,7 +25,8 @@ State = list[Tensor]
 
 # Walks that no thread uses now, of the latest kinds of scans: their buffers are the next such scan's.
 _walks: collections.OrderedDict[Any, list[_Walk]] = collections.OrderedDict()
-MOST = 8
+MOST = 8  # kinds
+OF_A_KIND = 2
 KEPT = 1 << 16  # elements of such a scan, at most: 2 MB of buffers or so
 
 
@@ -58,17 +60,19 @@ def scan(
         results = [torch.empty(whole, dtype=stored(d), device="cpu") for d in program.outputs]
         last = [torch.empty(rows, dtype=stored(d), device="cpu") for d in program.state] if state else []
         kind = (program, tile, alone, exclusive, reverse, length)
+        of_rows = (kind, outer, inner)
 
         def work(some: Sequence[Rows]) -> None:
-            walk = _taken(kind)
+            is_kept = outer * length * inner <= KEPT and is_plain()
+            walk = (is_kept and _taken(of_rows)) or _Walk(*kind)
             for at in some:
                 left = walk.rows(
                     [_at(x, at) for x in inputs], [f[at] for f in first], [_at(r, at) for r in results]
                 )
                 for field, part in zip(last, left, strict=False):
                     field[at].copy_(part)
-            if outer * length * inner <= KEPT:
-                _given_back(kind, walk)
+            if is_kept:
+                _give_back(of_rows, walk)
 
         blocks = list(_blocks(outer, inner, tile.rows))
         if tile.threads == 1:
@@ -81,16 +85,18 @@ def scan(
     return _as_declared([r.view(shape) for r in results], program.outputs) + _as_declared(kept, program.state)
 
 
-def _taken(kind: Any) -> _Walk:
-    """A walk that no other thread has."""
+def _taken(kind: Any) -> _Walk | None:
+    """A walk of this kind that no other thread has, if there is one."""
     try:
         return _walks[kind].pop()
     except (KeyError, IndexError):
-        return _Walk(*kind)
+        return None
 
 
-def _given_back(kind: Any, walk: _Walk) -> None:
-    _walks.setdefault(kind, []).append(walk)
+def _give_back(kind: Any, walk: _Walk) -> None:
+    free = _walks.setdefault(kind, [])
+    if len(free) < OF_A_KIND:
+        free.append(walk)
     while len(_walks) > MOST:
         _walks.popitem(last=False)
 
