@@ -48,6 +48,8 @@ SUMS = {
         16, 64, True, 4, 1, chunk=8, stored=4, shares=1, group=2, groups=1, sums=True, again=True
     ),
     "columns": ScanTile(16, 64, False, 1, 1, chunk=8, ahead=True, sums=True),
+    "chunks of eleven": ScanTile(16, 22, False, 1, 1, chunk=11, ahead=True, sums=True),
+    "a thread's columns of 13": ScanTile(32, 13, False, 1, 1, chunk=13, ahead=True, sums=True),
     "a thread's columns": ScanTile(16, 32, False, 1, 1, chunk=32, ahead=True, sums=True),
     "columns shared": ScanTile(16, 64, False, 1, 1, chunk=8, shares=1, group=2, groups=2, sums=True),
 }

@@ -68,6 +68,9 @@ COLUMNS = {
     "walked": ScanTile(4, 4, False, 1, 1),
     "walked ahead": ScanTile(4, 4, False, 1, 1, chunk=2, ahead=True),
     "walked by each thread": ScanTile(4, 2, False, 1, 1, chunk=2, ahead=True),
+    "chunks of three": ScanTile(4, 3, False, 1, 1, chunk=3, ahead=True),
+    "two chunks of five": ScanTile(4, 10, False, 1, 1, chunk=5, ahead=True),
+    "chunks of three, of all outer dims": ScanTile(4, 6, False, 1, 1, chunk=3, flat=True),
     "walked, of all outer dims": ScanTile(4, 4, False, 1, 1, chunk=2, ahead=True, flat=True),
     "walked, stored along lines": ScanTile(4, 8, False, 1, 1, chunk=4, stored=4, ahead=True),
     "shared": ScanTile(4, 2, False, 1, 1, shares=1, chunk=2, group=2, groups=2),
@@ -79,6 +82,8 @@ COLUMNS = {
 # On the machine, which takes a warp at a time.
 WIDE = {
     "walked": replace(COLUMNS["walked"], lines=32, ahead=True),
+    "chunks of three": replace(COLUMNS["chunks of three"], lines=32),
+    "two chunks of five": replace(COLUMNS["two chunks of five"], lines=32, num_warps=2),
     "shared": replace(COLUMNS["shared"], lines=32),
 }
 WORKS = {

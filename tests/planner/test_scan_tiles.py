@@ -57,12 +57,24 @@ def test_what_columns_that_begin_between_vectors_and_permuted_inputs_take() -> N
 def test_what_short_columns_take() -> None:
     """Four warps of columns that threads hold whole, several where states are small; one where columns are few."""
     wide = tile_of((14, 5, 345_179), 1)
-    assert (wide.lines, wide.length, wide.num_warps, wide.run) == (512, 8, 4, 1)
+    assert (wide.lines, wide.length, wide.num_warps, wide.run) == (512, 5, 4, 1)
     assert tile_of((14, 16, 345_179), 1).lines == 256
     assert (tile_of((14, 8, 345_176), 1).lines, tile_of((14, 8, 345_176), 1).run) == (512, 4)
     assert tile_of((14, 5, 345_179), 1, guarantee="batch_invariant").num_warps == 1
     assert tile_of((2, 5, 3001), 1).num_warps == 1
     assert tile_of((29_031, 8, 47), 1).lines == 32  # lanes would idle
+
+
+def test_whole_columns_are_in_chunks_of_their_length() -> None:
+    """Chunks have any size; of few columns fewer are a thread's, or several threads have chunks of each."""
+    few = tile_of((19, 100_000), 0)
+    assert (few.lines, few.length, few.chunk, few.run, few.shares) == (32, 10, 10, 1, 0)
+    assert tile_of((19, 1_000_000), 0).chunk == 10  # two of a walk
+    assert tile_of((19, 1_000_000), 0).run > 1
+    parted = tile_of((7, 119, 2648), 1)
+    assert (parted.lines, parted.length, parted.chunk, parted.shares) == (16, 120, 15, 0)
+    assert tile_of((300, 20_000), 0).length == 160
+    assert tile_of((119, 20_000), 0, guarantee="batch_invariant").length == 120
 
 
 def test_rows_whose_results_are_neighbours_along_a_far_dim() -> None:
@@ -98,8 +110,9 @@ def test_columns_of_which_few_are_neighbours_are_counted_across_the_groups() -> 
     """A thread has one column, of neither vectors nor rows that are less than a sector."""
     for shape, chunk in (
         ((1_000_000, 8, 4), 8),
-        ((1_000_000, 3, 2), 4),
+        ((1_000_000, 3, 2), 3),
         ((500_000, 8, 5), 8),
+        ((500_000, 11, 5), 11),
         ((300_000, 16, 16), 16),
     ):
         found = tile_of(shape, 1)
@@ -227,5 +240,5 @@ def test_sides_of_tiles_are_powers_of_two_whatever_inputs_have_together(shape: t
         tensors = tuple(torch.empty(shape, dtype=dtype, device="meta") for dtype in dtypes)
         for dim in range(len(shape)):
             plan = asked(lambda tensors=tensors, dim=dim: tilefold.scan(tensors, total, dim))[2]
-            sides = [n for tile in plan.stages for n in (tile.lines, tile.length, tile.chunk, tile.stored)]
+            sides = [n for t in plan.stages for n in (t.lines, t.length // t.chunk, t.run, t.stored)]
             assert [n for n in sides if n & (n - 1)] == [], plan.note

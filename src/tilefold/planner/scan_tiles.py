@@ -57,6 +57,9 @@ NARROW_WARPS_AN_SM = 32  # the same of rows of 16 bits whose states are light
 MOST_SHORT, SHORT_WORDS = 4, 32  # columns that a thread holds whole, and words of their states
 # Elements of a column in groups of a few, at most, and warps of a program.
 GROUPED_LONGEST, GROUPED_WARPS = 16, 4
+# Counted, not timed. Elements of a column that no programs share, however few columns there are; of columns in groups of a
+# few that may be so long: a combine is costly, or this many times as many lanes as have work would be a warp at most.
+HELD_LONGEST, IDLE = 64, 8
 # Of rows whose results are columns: bytes of results beside each other that a program writes at once, and its warps. Of rows
 # that begin between two vectors, so that it reads long runs (not of sums of 32 bits); of states that are light, where each SM
 # has a program; of others.
@@ -113,8 +116,9 @@ def scan_tile(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
         return _rows_across(view, load, device)
     if view.by_rows:
         return _of_rows(view, load, device, alone)
-    tile = _of_columns(view, load, device, alone)
-    return replace(tile, stored=min(tile.chunk, MOST_STORED)) if load.across else tile
+    # Which results are neighbours depends on how many columns there are: chunks of a column by itself do not.
+    tile = _of_columns(view, replace(load, across=load.across and not alone), device, alone)
+    return replace(tile, stored=min(tile.chunk & -tile.chunk, MOST_STORED)) if load.across else tile
 
 
 def _lane_elements(words: int, held: int, least: int) -> int:
@@ -246,6 +250,8 @@ def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile
     if not alone:
         if blocks >= WARPS_AN_SM * device.sms:
             return one
+        if view.length <= HELD_LONGEST and view.inner * view.element >= SECTOR:
+            return _held_columns(view, load, vector, device)
         found = _walked_columns(view, load, vector, device)
         if found is not None:
             return found
@@ -255,8 +261,15 @@ def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile
     lines = COLUMN_LINES if alone else min(lines, COLUMN_LINES)
     tile = replace(_columns(view, load, vector, lines, COLUMN_WARPS), ahead=False)
     if view.length <= tile.length:
-        return tile
+        return _one_tile_of_columns(tile, view, load, device, alone)
     return _shared(tile, view.length, COLUMN_TREE, COLUMN_TREE)
+
+
+def _held_columns(view: View, load: Load, vector: int, device: Device) -> ScanTile:
+    """Columns that a thread walks in a few chunks: fewer a thread, so that there are warps enough, and no states pass."""
+    while vector > 1 and math.ceil(view.inner / (WARP * vector)) * view.outer < WARPS_AN_SM * device.sms:
+        vector //= 2
+    return _columns(view, load, vector, min(power_above(view.inner), WARP * vector), 1)
 
 
 def _short_columns(one: ScanTile, view: View, load: Load, device: Device) -> ScanTile:
@@ -283,13 +296,34 @@ def _grouped_columns(one: ScanTile, view: View, load: Load, device: Device) -> S
 
     docs/experiments/scans-drawn.md
     """
-    slots = power_above(view.length)
-    few = view.outer > 1 and 2 * view.inner <= WARP * one.run and slots <= GROUPED_LONGEST
-    many = view.inner * view.outer >= WARPS_AN_SM * WARP * device.sms
-    if not few or not many or slots * load.words > SHORT_WORDS:
+    few = view.outer > 1 and 2 * view.inner <= WARP * one.run
+    many = view.inner * view.outer >= GROUPED_WARPS * WARP * device.sms
+    held = SHORT_WORDS // load.words
+    lanes = math.ceil(view.inner / one.run) * math.ceil(view.length / one.chunk)
+    long = not load.across and (load.serial or IDLE * lanes <= WARP)
+    longest = HELD_LONGEST if long else min(GROUPED_LONGEST, held)
+    if not few or not many or view.length > longest:
         return None
     lines = GROUPED_WARPS * WARP  # a column a thread, not a vector of them
-    return replace(one, lines=lines, length=slots, chunk=slots, run=1, num_warps=GROUPED_WARPS, flat=True)
+    length = power_above(view.length) if load.across else _even_chunk(view.length, held)
+    return replace(one, lines=lines, length=length, chunk=length, run=1, num_warps=GROUPED_WARPS, flat=True)
+
+
+def _one_tile_of_columns(tile: ScanTile, view: View, load: Load, device: Device, alone: bool) -> ScanTile:
+    """Whole columns, a chunk a thread, of so many that rows are whole sectors; fewer a thread where SMs lack warps."""
+    number = tile.length // tile.chunk
+    chunk = tile.chunk if load.across else math.ceil(view.length / number)
+    run = tile.run
+    while True:
+        columns = max(run, SECTOR // view.element)
+        warps = max(1, min(COLUMN_WARPS, number * columns // (WARP * run)))
+        lines = max(run, WARP * warps * run // number)
+        found = replace(tile, lines=lines, length=number * chunk, chunk=chunk, run=run, num_warps=warps)
+        programs = math.ceil(view.inner / lines) * view.outer
+        narrow = lines * view.element < 2 * SECTOR
+        if alone or run == 1 or narrow or programs * warps >= WARPS_AN_SM * device.sms:
+            return found
+        run //= 2
 
 
 def _wide_columns(view: View, load: Load, device: Device) -> ScanTile | None:
@@ -314,7 +348,14 @@ def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> Sca
         most = max(most, power_below(max(1, CHUNK_BYTES // load.bytes)))
     chunk = min(slots, most, max(1, each // run))
     number = min(slots // chunk, max(1, WARP * warps * run // lines))
+    if not load.across and (number == 1 or view.length < 2 * number * chunk):
+        chunk = _even_chunk(math.ceil(view.length / number), chunk)
     return ScanTile(lines, number * chunk, False, run, warps, chunk=chunk, ahead=True)
+
+
+def _even_chunk(length: int, most: int) -> int:
+    """Elements of each of the fewest chunks, of any size up to `most`, that a line has: a thread has whole ones."""
+    return math.ceil(length / math.ceil(length / most))
 
 
 def _walked_columns(view: View, load: Load, vector: int, device: Device) -> ScanTile | None:
