@@ -54,7 +54,8 @@ def test_a_problem_in_the_results_order_is_that_of_a_contiguous_input() -> None:
     ("shape", "order", "dim", "copied"),
     [
         ((16, 3000, 24), (2, 1, 0), 1, True),
-        ((45, 48, 600), (0, 2, 1), 0, True),
+        ((45, 48, 600), (0, 2, 1), 0, False),  # lines enough to be stored the other way round
+        ((45, 48, 50), (0, 2, 1), 0, True),
         ((40, 3000), (1, 0), 0, False),  # rows whose results are columns
         ((40, 3000), (1, 0), 1, False),  # columns whose results are rows
         ((40, 30, 50), (1, 0, 2), 1, False),

@@ -9,6 +9,7 @@ from tilefold.planner.device import Device
 from tilefold.planner.geometry import SECTOR
 from tilefold.planner.stages.scans import ScanTile
 from tilefold.planner.view import WARP, View, power_above, power_below
+from tilefold.problem import Problem
 
 # docs/experiments/scans.md; words are 32-bit ones of states that a thread has of a tile. Rows:
 LANE_WORDS = 32  # of a row's tile
@@ -65,6 +66,12 @@ HELD_LONGEST, IDLE = 64, 8
 # has a program; of others.
 ACROSS_ODD, ACROSS_LIGHT, ACROSS = (32, 4), (128, 8), (64, 4)
 
+# docs/experiments/inputs-copied.md; counted, not timed. Results beside each other that a program writes at once, of so many
+# neighbours of the elements at most; columns a thread, warps of an SM at least, and elements of all chunks of a thread, where
+# states are one word or sums and where not.
+NEAR_BYTES, NEAR_LAST = 128, 16
+NEAR_EACH, NEAR_WARPS_AN_SM, NEAR_HELD, NEAR_HELD_COSTLY = (4, 2, 1), 8, 48, 32
+
 # docs/experiments/scans-shares.md:
 BAND = 4  # rows that are shared before the next ones are, where elements are wide and combines one operation or few
 SHARED_REGISTERS = 128  # of a thread then at most, of aligned rows: four programs fit an SM
@@ -119,6 +126,25 @@ def scan_tile(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
     # Which results are neighbours depends on how many columns there are: chunks of a column by itself do not.
     tile = _of_columns(view, replace(load, across=load.across and not alone), device, alone)
     return replace(tile, stored=min(tile.chunk & -tile.chunk, MOST_STORED)) if load.across else tile
+
+
+def across_tile(problem: Problem, load: Load, device: Device) -> ScanTile | None:
+    """Columns of two dims, neighbours of the results by neighbours of the elements, which a thread walks; None of too few.
+
+    docs/experiments/inputs-copied.md
+    """
+    near, last = problem.output_dims[-2:]
+    beside = min(power_above(near.size), max(1, NEAR_BYTES // load.result_bytes))
+    lines = beside * min(power_above(last.size), NEAR_LAST)
+    blocks = math.ceil(near.size / beside) * math.ceil(last.size * beside / lines)
+    programs = blocks * math.prod(d.size for d in problem.output_dims[:-2])
+    held = NEAR_HELD if load.words == 1 or load.sums else NEAR_HELD_COSTLY
+    for each in NEAR_EACH:
+        warps = max(1, lines // (WARP * each))
+        if programs * warps >= NEAR_WARPS_AN_SM * device.sms and lines >= WARP * warps:
+            chunk = _even_chunk(problem.length, min(held // each, COLUMN_CHUNK))
+            return ScanTile(lines, chunk, False, 1, warps, chunk=chunk, near=beside)
+    return None
 
 
 def _lane_elements(words: int, held: int, least: int) -> int:

@@ -13,7 +13,7 @@ from tilefold.planner.device import NOMINAL, Device
 from tilefold.planner.geometry import SECTOR
 from tilefold.planner.moves import after_copies
 from tilefold.planner.plan import Buffer, Launch, LibraryCall, Plan, names
-from tilefold.planner.scan_tiles import SHORT, Load, scan_tile
+from tilefold.planner.scan_tiles import SHORT, Load, across_tile, scan_tile
 from tilefold.planner.stages.scans import Work, scan_program, shared_words, state_words
 from tilefold.planner.view import View, power_above, view_of
 from tilefold.problem import Dim, Problem, canonical, in_results_order, inputs_apart
@@ -49,6 +49,16 @@ def _results_last(problem: Problem) -> Problem:
     return replace(problem, dims=(*others, near[0], scanned))
 
 
+def _near_before_last(problem: Problem) -> Problem | None:
+    """The problem with the dim along which results are neighbours before the one along which all inputs' elements are."""
+    near = [d for d in problem.output_dims if d.output == 1]
+    last = problem.output_dims[-1]
+    if not near or near[0] is last or set(last.strides) != {1}:
+        return None
+    others = tuple(d for d in problem.output_dims if d is not near[0] and d is not last)
+    return replace(problem, dims=(*others, near[0], last, *problem.reduced_dims))
+
+
 def planned_scan(
     problem: Problem, program: Program, work: Work, device: Device, guarantee: str
 ) -> tuple[Problem, Plan]:
@@ -56,6 +66,11 @@ def planned_scan(
     copied = copied_inputs(problem, guarantee)
     if not copied:
         return problem, plan_scan(problem, program, work, device, guarantee)
+    turned = _near_before_last(problem)
+    if turned is not None:
+        plan = plan_scan(turned, program, work, device, guarantee, near=True)
+        if plan.launched[0].settings.near:
+            return turned, plan
     ordered = _results_last(in_results_order(problem, copied))
     return ordered, after_copies(
         plan_scan(ordered, program, work, device, guarantee), problem, copied, device
@@ -63,11 +78,19 @@ def planned_scan(
 
 
 def plan_scan(
-    problem: Problem, program: Program, work: Work, device: Device, guarantee: str, *, sums: bool = True
+    problem: Problem,
+    program: Program,
+    work: Work,
+    device: Device,
+    guarantee: str,
+    *,
+    sums: bool = True,
+    near: bool = False,
 ) -> Plan:
     """The steps of a scan of at least one element: one launch, after its counters are zeroed where programs share lines.
 
-    `sums`: prefixes may be sums, where the monoid says how.
+    `sums`: prefixes may be sums, where the monoid says how. `near`: results are neighbours along the dim before the last, and
+    are stored so if there are lines enough.
     """
     alone = guarantee == "batch_invariant"
     view = view_of(problem)
@@ -81,7 +104,8 @@ def plan_scan(
         words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align, sums,
         _is_across(problem, view), min(d.itemsize for d in program.outputs),
     )  # fmt: skip
-    tile = scan_tile(view, load, NOMINAL if alone else device, alone)
+    across = across_tile(problem, load, device) if near else None
+    tile = across or scan_tile(view, load, NOMINAL if alone else device, alone)
     tile = replace(tile, work=work, sums=sums and tile.chunk > 1, shift=shift)
     fields = len(program.state)
     reads = names("input", len(problem.dtypes) + fields * work.init)

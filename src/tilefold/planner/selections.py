@@ -14,7 +14,7 @@ import torch
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Buffer, Launch, Plan, count
 from tilefold.planner.stages.selections import Gathering, Selection
-from tilefold.planner.view import WARP, power_above
+from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
 # Definitions:
@@ -26,7 +26,7 @@ LONGEST_PART = 1 << 30  # places of a part, counted in 32 bits
 PROGRAMS = 8  # an SM is given where rows are shared
 WARP_BYTES = 1 << 15  # of a row that one warp walks; a longer one has four
 HELD = {"short": 64, "long": 32, "pair": 32}  # entries of a lane where no groups are made
-COLUMN_UNROLL = 16  # groups of a lane where results are neighbours
+COLUMN_UNROLL = 16  # groups of a lane where results are neighbours; half as many of 8 bytes, or that begin between vectors
 
 # docs/experiments/selections-of-columns.md:
 COLUMNS_EACH = (4, 2, 1)  # columns that a thread holds whole
@@ -82,6 +82,7 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
     dtype, (along,) = problem.dtypes[0], problem.reduced_dims
     itemsize, step, rows = dtype.itemsize, along.strides[0], problem.outputs
     columns = _by_columns(problem, k)
+    odd = columns and not (step * itemsize % VECTOR_BYTES == 0 and problem.aligned[0] >= VECTOR_BYTES)
     if columns and (whole := _whole_columns(problem, k, largest, device)) is not None:
         return whole
     run = min(16 // itemsize, 16) if step == 1 else 2
@@ -92,14 +93,17 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
     vectors = math.ceil(part / run)
     rows_each, lanes, warps = _shares(rows, part * itemsize, device)
     if columns:  # results are neighbours in memory
-        rows_each, lanes, warps = (16 if k <= 16 and itemsize < 8 else 8), min(power_above(vectors), WARP), 4
+        most = 16 if k <= 16 and itemsize < 8 else 8
+        rows_each, lanes, warps = min(most, power_above(rows)), min(power_above(vectors), WARP), 4
     elif direct:
         lanes = max(1, power_above(vectors * run) // HELD[_pack(dtype, part)])
         rows_each, lanes, warps = max(1, WARP // lanes), min(lanes, power_above(vectors)), 1
     if direct:
         unroll = power_above(math.ceil(vectors / lanes))
-    elif columns:  # entries of 64 bits take two registers
-        unroll = max(1, min(COLUMN_UNROLL // (2 if itemsize == 8 else 1), power_above(vectors) // lanes))
+    elif columns:
+        unroll = max(
+            1, min(COLUMN_UNROLL // (2 if itemsize == 8 or odd else 1), power_above(vectors) // lanes)
+        )
     else:
         unroll = _unroll(k, vectors, run, lanes, part)
     return Selection(
@@ -118,6 +122,7 @@ def choose_selection(problem: Problem, k: int, largest: bool, device: Device) ->
         direct=direct,
         align=align,
         evict_first=problem.bytes_read < CACHED,
+        looped=odd,
     )
 
 

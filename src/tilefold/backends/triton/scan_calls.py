@@ -94,7 +94,6 @@ def _state_steps(lines: Sequence[Dim], scanned: Dim) -> tuple[int, ...]:
 
 
 def _constants(tile: ScanTile, problem: Problem, program: Program, interpret: bool) -> dict[str, Any]:
-    lines = output_dims(problem)[-1].size
     work, length, none = tile.work, problem.length, (0,) * len(problem.dtypes)
     shared = {
         "LINES": tile.lines,
@@ -106,7 +105,7 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, interpret: bo
         "REVERSE": work.reverse,
         "EXCLUSIVE": work.exclusive,
         "HAS_INIT": work.init,
-        "MASK_LINES": (problem.outputs if tile.flat else lines) % tile.lines != 0,
+        "MASK_LINES": _masks_lines(tile, problem),
         "SUMS": tile.sums,
         "ALIGN": tile.align,
         "FLAT": (32 if problem.outputs + tile.lines <= NARROW else 64) if tile.flat else 0,
@@ -115,7 +114,7 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, interpret: bo
     }
     wide = {"WIDE": _reach(problem) + 2 * tile.length * _farthest(problem) > NARROW}
     if not tile.shares:
-        return shared | _edges(tile, length) | wide
+        return shared | _edges(tile, length) | wide | {"NEAR": tile.near}
     trees = {
         "GROUP": tile.group,
         "GROUPS": tile.groups,
@@ -126,6 +125,14 @@ def _constants(tile: ScanTile, problem: Problem, program: Program, interpret: bo
     }
     part = tile.align > 1 or length % tile.length != 0
     return shared | {"PART": part, "SPLIT": part and tile.split} | trees | wide
+
+
+def _masks_lines(tile: ScanTile, problem: Problem) -> bool:
+    """Whether some program has fewer lines than a tile."""
+    sizes = [d.size for d in output_dims(problem)]
+    if tile.near:
+        return sizes[-2] % tile.near != 0 or sizes[-1] % (tile.lines // tile.near) != 0
+    return (problem.outputs if tile.flat else sizes[-1]) % tile.lines != 0
 
 
 def _edges(tile: ScanTile, length: int) -> dict[str, Any]:

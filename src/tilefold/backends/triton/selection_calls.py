@@ -71,7 +71,7 @@ def _constants(step: Launch, problem: Problem, interpret: bool) -> dict[str, Any
         "EDGES": along.strides[0] == 1 and (settings.align or along.size % settings.run != 0),
         "WIDE": reaches_far(problem, settings),
         "PARTIAL": _to_partials(step),
-        "AT_ONCE": settings.turns * settings.unroll * settings.run <= AT_ONCE,
+        "AT_ONCE": not settings.looped and settings.turns * settings.unroll * settings.run <= AT_ONCE,
         "EVICT": "evict_first" if settings.evict_first and settings.direct else "",
         "RELEASE": step.releases,
     }

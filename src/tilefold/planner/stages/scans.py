@@ -36,6 +36,8 @@ class ScanTile:
     `flat`: lines are counted along all their dims as one, so that no program has few. `stored`, of columns whose results are
     neighbours along a line: those that are one store, too.
     `align`: tiles count from a multiple of so many elements before each row, so that rows of any length are read in vectors.
+    `near`: lines are so many places of the dim before the last, along which results are neighbours, by places of the last one,
+    along which elements are; 0: of the last dim alone.
     `shift`: results that begin at a vector are of elements that begin so many behind one, an input; () where none do.
     """
 
@@ -60,6 +62,7 @@ class ScanTile:
     split: bool = False
     registers: int = 0
     shift: tuple[int, ...] = ()
+    near: int = 0
 
     @property
     def note(self) -> str:
@@ -68,6 +71,7 @@ class ScanTile:
         shared = f",s{self.shares},g{self.group}x{self.groups}" if self.shares else ""
         tile = f"{self.lines}x{self.length},c{self.chunk},r{self.run}"
         ways = f"{',a' * self.ahead}{',sums' * self.sums}{',again' * self.again}{',flat' * self.flat}"
+        ways += f",near{self.near}" * (self.near > 0)
         ways += f"{f',b{self.band}' * (self.band > 0)}{',split' * self.split}{f',n{self.registers}' * (self.registers > 0)}"
         aligned = f",align{self.align}" if self.align > 1 else ""
         shifted = f",h{'-'.join(map(str, self.shift))}" if self.shift else ""
@@ -82,6 +86,7 @@ class ScanTile:
         if self.shares:
             words += [f"{count(self.shares, 'share')} a {kind}"]
             words += [f"trees of {self.group} shares and {self.groups} groups"]
+        words += [f"{count(self.near, 'neighbour')} of the results"] * (self.near > 0)
         words += ["a tile ahead"] * self.ahead
         words += ["prefixes as sums"] * self.sums
         backwards = ["from the end"] * self.work.reverse
@@ -104,6 +109,9 @@ def line_blocks(problem: Problem, tile: ScanTile) -> tuple[int, int]:
     sizes = [d.size for d in problem.output_dims] or [1]
     if tile.flat:
         return math.prod(sizes[:-1]), math.ceil(math.prod(sizes) / tile.lines)
+    if tile.near:
+        along = math.ceil(sizes[-1] / (tile.lines // tile.near))
+        return along, along * math.ceil(sizes[-2] / tile.near) * math.prod(sizes[:-2])
     along = math.ceil(sizes[-1] / tile.lines)
     return along, along * math.prod(sizes[:-1])
 

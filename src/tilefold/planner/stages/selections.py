@@ -19,7 +19,7 @@ class Selection:
     A program owns `rows` rows, or of one of them one of `splits` parts of `part` places. Its tile is [lanes, rows, unroll,
     run]; a group is the vectors at one lane and unroll of `turns` tiles. `direct`: no groups are made. `pack`,
     `pack_groups`: an entry is one integer of 32 bits ("short"), of 64 bits ("long"), or a pair. `align`: vectors are read
-    from the multiple of `run` before a row.
+    from the multiple of `run` before a row. `looped`: tiles are read in a loop, however few.
     """
 
     k: int
@@ -37,6 +37,7 @@ class Selection:
     direct: bool
     align: bool
     evict_first: bool
+    looped: bool = False
 
     @property
     def scattered(self) -> bool:
@@ -50,7 +51,9 @@ class Selection:
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
         tile = f"k{self.rows},l{self.lanes},u{self.unroll},r{self.run}x{self.turns}"
-        return f"select:{tile},s{self.splits},w{self.num_warps}{',direct' * self.direct}"
+        return (
+            f"select:{tile},s{self.splits},w{self.num_warps}{',direct' * self.direct}{',loop' * self.looped}"
+        )
 
     def __str__(self) -> str:
         groups = "all elements" if self.direct else f"{self.lanes * self.unroll} groups"

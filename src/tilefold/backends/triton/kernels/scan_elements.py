@@ -54,10 +54,13 @@ def near_lines(LINES: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr):
     return line
 
 
-def lines_of(block, line_blocks, lane, lines, LINES: tl.constexpr, FLAT: tl.constexpr):
+def lines_of(
+    block, line_blocks, outer_sizes, lane, lines, LINES: tl.constexpr, FLAT: tl.constexpr, NEAR: tl.constexpr
+):  # fmt: skip
     """(number along the outer dims, along the last one, is it a line) of a block's lines; FLAT: of all dims as one.
 
-    FLAT is 32 where numbers of lines fit 32 bits: a division of 64 takes hundreds of instructions.
+    FLAT is 32 where numbers of lines fit 32 bits: a division of 64 takes hundreds of instructions. NEAR: so many places of
+    the last outer dim, each with LINES // NEAR of the last one.
     """
     if FLAT:
         number = block * LINES + lane
@@ -65,11 +68,42 @@ def lines_of(block, line_blocks, lane, lines, LINES: tl.constexpr, FLAT: tl.cons
             number = number.to(tl.int32)
         outer, line = number // lines, (number % lines).to(tl.int64)
         keep = outer < line_blocks
+    elif NEAR:
+        place, first, before = near_place(block, line_blocks, outer_sizes, LINES, NEAR)
+        number = place + lane // (LINES // NEAR)
+        line = first + lane % (LINES // NEAR)
+        outer = before * outer_sizes[len(outer_sizes) - 1] + number
+        keep = (number < outer_sizes[len(outer_sizes) - 1]) & (line < lines)
     else:
         outer = block // line_blocks
         line = block % line_blocks * LINES + lane
         keep = line < lines
     return outer, line, keep
+
+
+def near_place(block, line_blocks, outer_sizes, LINES: tl.constexpr, NEAR: tl.constexpr):
+    """(first place of the last outer dim, first of the last one, number along the other outer dims) of a block's lines."""
+    size = outer_sizes[len(outer_sizes) - 1]
+    rest = block // line_blocks
+    blocks = (size + NEAR - 1) // NEAR
+    return rest % blocks * NEAR, block % line_blocks * (LINES // NEAR), rest // blocks
+
+
+def results_begin(
+    block, line_blocks, outer, outer_sizes, line, lines, keep, y_outer, y_line, LINES: tl.constexpr, NEAR: tl.constexpr
+):  # fmt: skip
+    """(where each line's results begin, which lines there are): of [LINES], or where results are neighbours along the last
+    outer dim of [LINES // NEAR, NEAR], so that they are stored as they lie."""
+    if NEAR:
+        size = outer_sizes[len(outer_sizes) - 1]
+        place, first, before = near_place(block, line_blocks, outer_sizes, LINES, NEAR)
+        number = place + tl.arange(0, NEAR)[None, :]
+        along = first + tl.arange(0, LINES // NEAR)[:, None]
+        keep = (number < size) & (along < lines)
+        begin = line_offset(before * size, outer_sizes, y_outer) + number + along * y_line
+    else:
+        begin = line_offset(outer, outer_sizes, y_outer) + line * y_line
+    return begin, keep
 
 
 def line_offset(outer, outer_sizes, steps):
@@ -129,9 +163,9 @@ def lines_begin(inputs, outer, outer_sizes, line, BACK: tl.constexpr):
 
 
 def aligned_rows(
-    inputs, outer, outer_sizes, line, y_begin, length, ALIGN: tl.constexpr, BACK: tl.constexpr
+    inputs, outer, outer_sizes, line, results, length, ALIGN: tl.constexpr, BACK: tl.constexpr
 ):  # fmt: skip
-    """Rows from the multiple of ALIGN elements before each: `lines_begin`, where results begin, and a tile's span.
+    """Rows from the multiple of ALIGN elements before each: `lines_begin`, `results_begin`, and a tile's span.
 
     All inputs and results begin as many elements behind such a multiple, beside what BACK says.
     """
@@ -140,8 +174,8 @@ def aligned_rows(
         x = inputs[i]
         begin = (line_offset(outer, outer_sizes, x[1]) + line * x[2]) // ALIGN * ALIGN
         rows = rows + ((x[0] - BACK[i] + begin, x[3]),)
-    lead = (y_begin % ALIGN).to(tl.int32)
-    return rows, y_begin // ALIGN * ALIGN, (lead, lead + length, ALIGN)
+    lead = (results[0] % ALIGN).to(tl.int32)
+    return rows, (results[0] // ALIGN * ALIGN, results[1]), (lead, lead + length, ALIGN)
 
 
 def states_before(inits, outer, outer_sizes, line, keep, LINES: tl.constexpr, HAS_INIT: tl.constexpr):

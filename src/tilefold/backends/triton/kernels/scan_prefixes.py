@@ -121,20 +121,20 @@ def before_chunks(carry, earlier, NUMBER: tl.constexpr, BY_ROWS: tl.constexpr):
     return given
 
 
-def store_results(
-    y_ptrs, begin, y_begin, y_step, results, keep, span, TURN: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+def store_in_order(
+    y_ptrs, begin, where, y_step, results, span, TURN: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr,
     BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write COUNT results of each chunk, up to that of number TURN, in memory's order where their elements are."""
     FIRST: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN - COUNT + 1
     if BY_ROWS or COUNT > 1:
         at = of_chunks(begin, BY_ROWS)[:, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
-        offset = of_lines(y_begin, BY_ROWS)[:, :, None] + at * y_step
-        keep_lines = of_lines(keep, BY_ROWS)[:, :, None]
+        offset = of_lines(where[0], BY_ROWS)[:, :, None] + at * y_step
+        keep_lines = of_lines(where[1], BY_ROWS)[:, :, None]
     else:
         at = of_chunks(begin, BY_ROWS) + FIRST
-        offset = of_lines(y_begin, BY_ROWS) + at * y_step
-        keep_lines = of_lines(keep, BY_ROWS)
+        offset = of_lines(where[0], BY_ROWS) + at * y_step
+        keep_lines = of_lines(where[1], BY_ROWS)
     for r in tl.static_range(len(y_ptrs)):
         result = joined([turned(x[r]) for x in results], COUNT) if BY_ROWS or COUNT > 1 else turned(results[0][r])
         if MASKED and len(span) > 1:
@@ -154,8 +154,40 @@ def store_results(
             tl.store(y_ptrs[r] + offset, result)
 
 
+def store_turned(
+    y_ptrs, begin, where, y_step, results, span, PLACE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """Write one result of each line where results are neighbours along the other of the lines' two dims."""
+    at = begin[:, None] + PLACE
+    offset = where[0] + at * y_step
+    for r in tl.static_range(len(y_ptrs)):
+        result = tl.trans(tl.reshape(results[0][r], (offset.shape[1], offset.shape[0])))
+        if MASKED and MASK_LINES:
+            tl.store(y_ptrs[r] + offset, result, mask=(at < span[0]) & where[1])
+        elif MASKED:
+            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(at < span[0], offset.shape))
+        elif MASK_LINES:
+            tl.store(y_ptrs[r] + offset, result, mask=where[1])
+        else:
+            tl.store(y_ptrs[r] + offset, result)
+
+
+def store_results(
+    y_ptrs, begin, where, y_step, results, span, TURN: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """Write COUNT results of each chunk, up to that of number TURN, where `results_begin` says: by lines or the other way."""
+    if len(where[0].shape) == 2:
+        PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
+        store_turned(y_ptrs, begin, where, y_step, results, span, PLACE, MASKED, MASK_LINES)
+    else:
+        store_in_order(
+            y_ptrs, begin, where, y_step, results, span, TURN, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
+        )
+
+
 def store_prefixes(
-    found, begin, y_ptrs, y_begin, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    found, begin, y_ptrs, where, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
     BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Walk the chunks from the state before each, and write projected states, COUNT neighbours at once; the state after."""
@@ -169,26 +201,26 @@ def store_prefixes(
         state = after
         if u % COUNT == COUNT - 1:
             store_results(
-                y_ptrs, begin, y_begin, y_step, results, keep, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
+                y_ptrs, begin, where, y_step, results, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
             )
             results = ()
     return state
 
 
 def store_scanned(
-    y_ptrs, begin, y_begin, y_step, keep, span, carry, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
+    y_ptrs, begin, where, y_step, keep, span, carry, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write the projected states of chunks of one element: the state before the tile is combined with each."""
     given = [tl.broadcast_to(over_tile(c, BY_ROWS), state[0].shape) for c in carry]
     shown = [tl.broadcast_to(y, state[0].shape) for y in PROJECT(*COMBINE(*given, *state))]
     store_results(
-        y_ptrs, begin, y_begin, y_step, (shown,), keep, span, 0, 1, 1, BY_ROWS, False, MASKED, MASK_LINES
+        y_ptrs, begin, where, y_step, (shown,), span, 0, 1, 1, BY_ROWS, False, MASKED, MASK_LINES
     )
 
 
 def store_sums(
-    rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
+    rows, sums, begin, y_ptrs, where, y_step, keep, span, state, CHUNK: tl.constexpr, COUNT: tl.constexpr,
     RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr,
 ):  # fmt: skip
@@ -205,7 +237,7 @@ def store_sums(
         near = near | tl.broadcast_to(over_tile(keep, BY_ROWS) == 0, near.shape)
     if tl.reduce(near.to(tl.int32), None, both_bits) == 0:
         store_mixed_sums(
-            rows, base, near, begin, y_ptrs, y_begin, y_step, keep, span, state, start, scale, top, CHUNK,
+            rows, base, near, begin, y_ptrs, where, y_step, keep, span, state, start, scale, top, CHUNK,
             RUN, SHIFT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
         )  # fmt: skip
     else:
@@ -217,14 +249,14 @@ def store_sums(
             row = shown + row if REVERSE else row + shown
             if u % COUNT == COUNT - 1:
                 store_results(
-                    y_ptrs, begin, y_begin, y_step, row, keep, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED,
+                    y_ptrs, begin, where, y_step, row, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED,
                     MASK_LINES,
                 )  # fmt: skip
                 row = ()
 
 
 def store_mixed_sums(
-    rows, base, near, begin, y_ptrs, y_begin, y_step, keep, span, state, start, scale, top, CHUNK: tl.constexpr,
+    rows, base, near, begin, y_ptrs, where, y_step, keep, span, state, start, scale, top, CHUNK: tl.constexpr,
     RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr,
 ):  # fmt: skip
@@ -246,26 +278,26 @@ def store_mixed_sums(
             shown = (EITHER(near, *SHOWN(top, total), *PROJECT(*state)),)
             results = shown + results if REVERSE else results + shown
         store_results(
-            y_ptrs, part, y_begin, y_step, results, keep, span, STEP - 1, STEP, STEP, BY_ROWS, REVERSE, MASKED, MASK_LINES
+            y_ptrs, part, where, y_step, results, span, STEP - 1, STEP, STEP, BY_ROWS, REVERSE, MASKED, MASK_LINES
         )
 
 
 def store_chunks(
-    rows, found, sums, state, earlier, before, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER: tl.constexpr,
+    rows, found, sums, state, earlier, before, begin, y_ptrs, where, y_step, keep, span, NUMBER: tl.constexpr,
     CHUNK: tl.constexpr, COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr,
     REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """Write a tile whose chunks were scanned (`scanned_chunks`), from the state of each line before it."""
     if SUMS:
         store_sums(
-            rows, sums, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS),
+            rows, sums, begin, y_ptrs, where, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS),
             CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
         )  # fmt: skip
     elif CHUNK == 1 and not EXCLUSIVE:
-        store_scanned(y_ptrs, begin, y_begin, y_step, keep, span, before, state, BY_ROWS, MASKED, MASK_LINES)
+        store_scanned(y_ptrs, begin, where, y_step, keep, span, before, state, BY_ROWS, MASKED, MASK_LINES)
     else:
         store_prefixes(
-            found, begin, y_ptrs, y_begin, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS), CHUNK,
+            found, begin, y_ptrs, where, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS), CHUNK,
             COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES,
         )  # fmt: skip
 
@@ -277,7 +309,7 @@ def store_last(s_ptrs, offset, state, keep):
 
 
 def scanned_tile(
-    rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    rows, found, begin, y_ptrs, where, y_step, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
@@ -285,7 +317,7 @@ def scanned_tile(
     if NUMBER == 1 and not SUMS:
         given = AS_STATE(*[tl.broadcast_to(over_tile(c, BY_ROWS), found[0][0].shape) for c in carry])
         after = store_prefixes(
-            found, begin, y_ptrs, y_begin, y_step, keep, span, given, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
+            found, begin, y_ptrs, where, y_step, keep, span, given, CHUNK, COUNT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED,
             MASK_LINES,
         )  # fmt: skip
         carry = last_slots(after, NUMBER, BY_ROWS)
@@ -294,7 +326,7 @@ def scanned_tile(
             found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS
         )
         store_chunks(
-            rows, found, sums, state, earlier, carry, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER, CHUNK, COUNT,
+            rows, found, sums, state, earlier, carry, begin, y_ptrs, where, y_step, keep, span, NUMBER, CHUNK, COUNT,
             RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE, MASKED, MASK_LINES, SUMS,
         )  # fmt: skip
         # The tile's own state is combined with the carry: from tile to tile the chain of dependences is one combine long.
@@ -303,7 +335,7 @@ def scanned_tile(
 
 
 def scanned_place(
-    rows, y_ptrs, y_begin, y_step, base, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    rows, y_ptrs, where, y_step, base, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     EXCLUSIVE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
@@ -311,6 +343,6 @@ def scanned_place(
     begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)
     found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, MASKED, MASK_LINES)
     return scanned_tile(
-        rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
+        rows, found, begin, y_ptrs, where, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
         EXCLUSIVE, MASKED, MASK_LINES, SUMS,
     )  # fmt: skip

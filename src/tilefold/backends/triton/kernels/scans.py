@@ -42,6 +42,7 @@ from tilefold.backends.triton.kernels.scan_elements import (
     lines_begin,
     lines_of,
     near_lines,
+    results_begin,
     states_before,
     tile_elements,
 )
@@ -56,7 +57,7 @@ from tilefold.backends.triton.kernels.scan_prefixes import (
 
 
 def scanned_tiles(
-    rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    rows, y_ptrs, where, y_step, length, keep, span, carry, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
     COUNT: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, BY_ROWS: tl.constexpr, REVERSE: tl.constexpr,
     EXCLUSIVE: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr, PART: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
@@ -77,17 +78,17 @@ def scanned_tiles(
                 edge = edge | (tile == 0)
             if edge:
                 carry = scanned_place(
-                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
+                    rows, y_ptrs, where, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
                     BY_ROWS, REVERSE, EXCLUSIVE, True, MASK_LINES, SUMS,
                 )  # fmt: skip
             else:
                 carry = scanned_place(
-                    rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
+                    rows, y_ptrs, where, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT,
                     BY_ROWS, REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
                 )  # fmt: skip
         else:
             carry = scanned_place(
-                rows, y_ptrs, y_begin, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
+                rows, y_ptrs, where, y_step, tile * LENGTH, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
                 REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
     return carry
@@ -99,6 +100,7 @@ def scan_lines(
     RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr,
     MASK_LINES: tl.constexpr, WHOLE: tl.constexpr, PART: tl.constexpr, AHEAD: tl.constexpr, WIDE: tl.constexpr,
     SUMS: tl.constexpr, ALIGN: tl.constexpr, HEAD: tl.constexpr, FLAT: tl.constexpr, BACK: tl.constexpr,
+    NEAR: tl.constexpr,
 ):  # fmt: skip
     """Scan lines from end to end.
 
@@ -110,19 +112,23 @@ def scan_lines(
     """
     LENGTH: tl.constexpr = NUMBER * CHUNK
     pid = tl.program_id(0).to(tl.int64)
-    outer, line, keep = lines_of(pid, line_blocks, near_lines(LINES, RUN, BY_ROWS), lines, LINES, FLAT)
+    outer, line, keep = lines_of(
+        pid, line_blocks, outer_sizes, near_lines(LINES, RUN, BY_ROWS), lines, LINES, FLAT, NEAR
+    )  # fmt: skip
     rows = lines_begin(inputs, outer, outer_sizes, line, BACK)
-    y_begin = line_offset(outer, outer_sizes, y_outer) + line * y_line
+    where = results_begin(
+        pid, line_blocks, outer, outer_sizes, line, lines, keep, y_outer, y_line, LINES, NEAR
+    )  # fmt: skip
     if WIDE:
         length = length.to(tl.int64)
     if ALIGN > 1:
-        rows, y_begin, span = aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN, BACK)
+        rows, where, span = aligned_rows(inputs, outer, outer_sizes, line, where, length, ALIGN, BACK)
     else:
         span = (length,)
     carry = states_before(inits, outer, outer_sizes, line, keep, LINES, HAS_INIT)
     if WHOLE > 1 and not AHEAD:
         carry = scanned_tiles(
-            rows, y_ptrs, y_begin, y_step, length, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
+            rows, y_ptrs, where, y_step, length, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
             EXCLUSIVE, MASK_LINES, SUMS, PART, HEAD,
         )  # fmt: skip
     else:
@@ -133,12 +139,12 @@ def scan_lines(
             whole = tl.maximum(tl.reduce(span[1], 0, either_bits) // LENGTH * LENGTH, LENGTH)
         if PART and REVERSE:
             carry = scanned_place(
-                rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
+                rows, y_ptrs, where, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
         if HEAD and not REVERSE:
             carry = scanned_place(
-                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
+                rows, y_ptrs, where, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
         if WHOLE > 1 and AHEAD:
@@ -150,23 +156,23 @@ def scan_lines(
                 next_begin = chunks_begin(start + whole - LENGTH - ahead if REVERSE else ahead, NUMBER, CHUNK, REVERSE)
                 later = tile_elements(rows, next_begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, False, MASK_LINES)
                 carry = scanned_tile(
-                    rows, found, begin, y_ptrs, y_begin, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
+                    rows, found, begin, y_ptrs, where, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
                     REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
                 )  # fmt: skip
                 found = later
         elif WHOLE:
             carry = scanned_place(
-                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
+                rows, y_ptrs, where, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, False, MASK_LINES, SUMS,
             )  # fmt: skip
         if HEAD and REVERSE:
             carry = scanned_place(
-                rows, y_ptrs, y_begin, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
+                rows, y_ptrs, where, y_step, 0, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
         if PART and not REVERSE:
             carry = scanned_place(
-                rows, y_ptrs, y_begin, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
+                rows, y_ptrs, where, y_step, whole, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
                 EXCLUSIVE, True, MASK_LINES, SUMS,
             )  # fmt: skip
     if len(s_ptrs) > 0:
@@ -295,7 +301,7 @@ def look_back_in_trees(
 
 
 def scan_share(
-    rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep, span,
+    rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep, span,
     share, block, blocks, tiles,
     LINES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
     RUN: tl.constexpr, SHIFT: tl.constexpr, REVERSE: tl.constexpr, EXCLUSIVE: tl.constexpr, HAS_INIT: tl.constexpr,
@@ -326,7 +332,7 @@ def scan_share(
         if SUMS:
             sums = summed_chunks(found, begin, span, CHUNK, BY_ROWS, REVERSE, PART)[1]
     store_chunks(
-        rows, found, sums, state, earlier, before, begin, y_ptrs, y_begin, y_step, keep, span, NUMBER, CHUNK, COUNT,
+        rows, found, sums, state, earlier, before, begin, y_ptrs, where, y_step, keep, span, NUMBER, CHUNK, COUNT,
         RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS,
     )  # fmt: skip
     if len(s_ptrs) > 0:
@@ -370,16 +376,16 @@ def scan_tiles(
         share = ticket // blocks
         block = ticket % blocks
     lane = near_lines(LINES, RUN, BY_ROWS)
-    outer, line, keep = lines_of(block, line_blocks, lane, lines, LINES, FLAT)
+    outer, line, keep = lines_of(block, line_blocks, outer_sizes, lane, lines, LINES, FLAT, 0)
     rows = lines_begin(inputs, outer, outer_sizes, line, BACK)
-    y_begin = line_offset(outer, outer_sizes, y_outer) + line * y_line
+    where = results_begin(block, line_blocks, outer, outer_sizes, line, lines, keep, y_outer, y_line, LINES, 0)
     if WIDE:
         length = length.to(tl.int64)
         share = share.to(tl.int64)
     else:
         share = share.to(tl.int32)
     if ALIGN > 1:
-        rows, y_begin, span = aligned_rows(inputs, outer, outer_sizes, line, y_begin, length, ALIGN, BACK)
+        rows, where, span = aligned_rows(inputs, outer, outer_sizes, line, where, length, ALIGN, BACK)
     else:
         span = (length,)
     place = tiles - 1 - share if REVERSE else share
@@ -387,19 +393,19 @@ def scan_tiles(
     if SPLIT:
         if whole:
             scan_share(
-                rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
+                rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
                 keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, SHIFT, REVERSE, EXCLUSIVE,
                 HAS_INIT, MASK_LINES, False, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
             )  # fmt: skip
         else:
             scan_share(
-                rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
+                rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_outer, s_line, outer, outer_sizes, line, lane,
                 keep, span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, SHIFT, REVERSE, EXCLUSIVE,
                 HAS_INIT, MASK_LINES, True, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
             )  # fmt: skip
     else:
         scan_share(
-            rows, inits, y_ptrs, s_ptrs, words_ptr, y_begin, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep,
+            rows, inits, y_ptrs, s_ptrs, words_ptr, where, y_step, s_outer, s_line, outer, outer_sizes, line, lane, keep,
             span, share, block, blocks, tiles, LINES, NUMBER, CHUNK, COUNT, BY_ROWS, RUN, SHIFT, REVERSE, EXCLUSIVE, HAS_INIT,
             MASK_LINES, PART, GROUP, GROUPS, WORD_COUNT, WARPS, SUMS, AGAIN,
         )  # fmt: skip
