@@ -36,7 +36,7 @@ class ScanTile:
     `flat`: lines are counted along all their dims as one, so that no program has few. `stored`, of columns whose results are
     neighbours along a line: those that are one store, too.
     `align`: tiles count from a multiple of so many elements before each row, so that rows of any length are read in vectors.
-    `near`: lines are so many places of the dim before the last, along which results are neighbours, by places of the last one,
+    `near`: lines are so many places of the dim before the last, along which results are neighbours, by those of the last,
     along which elements are; 0: of the last dim alone.
     `shift`: results that begin at a vector are of elements that begin so many behind one, an input; () where none do.
     """
