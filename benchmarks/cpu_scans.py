@@ -25,12 +25,11 @@ SHAPES = (
 )
 WAYS: dict[str, dict[str, int]] = {
     "as planned": {},
-    "no row a lane": {"MANY_ROWS": 1 << 30},
-    "1000 rows lanes": {"MANY_ROWS": 1000},
-    "8 steps": {"STEPS": 8},
+    "no levels": {"SOME_ELEMENTS": 0},
     "32 steps": {"STEPS": 32},
-    "4000 lanes": {"MANY_LANES": 4000},
-    "16000 lanes": {"MANY_LANES": 16000},
+    "128 steps": {"STEPS": 128},
+    "8000 lanes": {"MANY_LANES": 8000},
+    "32000 lanes": {"MANY_LANES": 32000},
 }
 
 

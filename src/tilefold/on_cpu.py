@@ -272,7 +272,7 @@ def _scanned(request: Scan, tensors: Sequence[Tensor], backend: str) -> Made:
         )
         return (results + state if request.state else results), _by_elements(guarantee)
     plan = _scan_plan(request)
-    return _scanned_by_tiles(request, inputs, init, plan), plan
+    return _scan_by_tiles(request, inputs, plan)(inputs, init), plan
 
 
 def _scan_plan(request: Scan) -> Plan:
@@ -295,12 +295,11 @@ def _settled_scan(function: str, request: Scan) -> native.Settled:
     )
 
 
-def _scanned_by_tiles(
-    request: Scan, inputs: Sequence[Tensor], init: Sequence[Tensor], plan: Plan
-) -> list[Tensor]:
-    return scans.scan(
-        inputs, init, request.program, request.dim, plan.launched[0].settings, exclusive=request.exclusive,
-        reverse=request.reverse, alone=request.guarantee == "batch_invariant", state=request.state,
+def _scan_by_tiles(request: Scan, inputs: Sequence[Tensor], plan: Plan) -> scans.Settled:
+    return scans.Settled(
+        request.program, request.shape, [t.dtype for t in inputs], request.dim, plan.launched[0].settings,
+        exclusive=request.exclusive, reverse=request.reverse, alone=request.guarantee == "batch_invariant",
+        state=request.state,
     )  # fmt: skip
 
 
@@ -313,7 +312,8 @@ def _repeated_scan(request: Scan, tensors: Sequence[Tensor]) -> Repeated | None:
         own = library_plan(function, request.program, request.guarantee)
         return _repeated_library(own, _settled_scan(function, request))
     plan = _scan_plan(request)
-    return Repeated(plan, lambda *inputs: _scanned_by_tiles(request, inputs, (), plan))
+    settled = _scan_by_tiles(request, tensors, plan)
+    return Repeated(plan, lambda *inputs: settled(inputs))
 
 
 def _segmented(request: Segments, tensors: Sequence[Tensor], backend: str) -> Made:

@@ -231,16 +231,37 @@ OPERATIONS = (
     Mutant(
         "an exclusive scan on a CPU begins with the first element",
         "backends/scan_tapes.py",
-        "self._copy(before, [t[0] for t in target])",
-        "self._copy([f[0] for f in final], [t[0] for t in target])",
-        ("tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[scans-by-cpu-and-auto]",),
+        "self._run(kernel, before, self._steps(values)[0])",
+        "self._run(kernel, self._steps(state)[0], self._steps(values)[0])",
+        ("tests/backends/test_scan_tapes.py::test_any_tile_gives_every_prefix",),
+    ),
+    Mutant(
+        "a level's first half on a CPU is combined with its second",
+        "backends/scan_tapes.py",
+        "self._run(self.kernels.combine, [*given, *states], states)",
+        "self._run(self.kernels.combine, [*states, *given], states)",
+        ("tests/backends/test_scan_tapes.py::test_any_tile_gives_every_prefix",),
+    ),
+    Mutant(
+        "a lane that was folded first goes on without what is before it",
+        "backends/scan_tapes.py",
+        "given = states[(m - 1) % size] if m else before",
+        "given = states[(m - 1) % size]",
+        ("tests/backends/test_scan_tapes.py::test_any_tile_gives_every_prefix",),
+    ),
+    Mutant(
+        "a field is overwritten while others are to be computed from it",
+        "backends/step_lists.py",
+        "if not others:",
+        "if True:",
+        ("tests/backends/test_step_lists.py::test_a_state_is_combined_into_the_second_ones_memory",),
     ),
     Mutant(
         "lanes of a scan on a CPU are combined in the wrong order",
         "backends/scan_tapes.py",
         "states = [*self._some(state, 0, left), *self._some(state, reach, left)]",
         "states = [*self._some(state, reach, left), *self._some(state, 0, left)]",
-        ("tests/test_scan.py::test_long_rows",),
+        ("tests/backends/test_scan_tapes.py::test_any_tile_gives_every_prefix",),
     ),
     # ------------------------------------------------------------------------------------------------ maps held as blocks
     Mutant(

@@ -24,13 +24,15 @@ from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
 from tilefold.backends.reductions import SERIAL, by_results, groups
+from tilefold.backends.step_lists import Slot, Step, Steps, copy
 from tilefold.caching import kept_outside_modes
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
 Workspace = dict[Any, list[Tensor]]
-Call = tuple[Function, tuple[Tensor, ...], Tensor]  # a function, its operands, and where its result goes
+Call = tuple[Function, tuple[Tensor, ...], Any]  # a function, its operands, and where its result goes
 
+_INF = float("inf")
 _WIDEST = {bool: torch.bool, int: torch.int64, float: torch.float64}
 _VECTOR = 64  # elements: a multiple of every vector length torch is built for, unrolling included
 
@@ -66,31 +68,6 @@ def _serially(function: Function, operands: Sequence[Any], start: int) -> Tensor
         cut = [torch.cat([o, o.new_ones(missing)]) if isinstance(o, Tensor) else o for o in cut]
     result: Tensor = function(*(o.contiguous() if isinstance(o, Tensor) else o for o in cut))
     return result[:length]
-
-
-@dataclass
-class Slot:
-    """A value: a constant, an input, or what a step gives. `full` ones have the whole piece's shape.
-
-    A graph's own constant keeps its `number`, which its dtype need not hold.
-    """
-
-    dtype: torch.dtype
-    full: bool
-    constant: Tensor | None = None
-    number: bool | int | float | None = None
-    buffer: int | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """`function(*arguments)` into slot `result`: into a buffer (`writes`), freshly allocated, or a `view`."""
-
-    function: Function
-    arguments: tuple[int, ...]
-    result: int
-    writes: bool
-    view: bool = False
 
 
 class Builder:
@@ -187,8 +164,19 @@ class Builder:
         if operand == torch.uint64 and row.torch.orders:
             return self._ordered(row.torch, values, dtype)
         number = self.slots[values[-1]].constant if row.torch.numbers else None
+        if (
+            row.torch.function is torch.mul
+            and is_float(dtype)
+            and (left := self._times_one(values)) is not None
+        ):
+            return left
         function = self._function(row.torch, operand, None if number is None else number.item())
         return self._emit(function, values if number is None else values[:-1], dtype)
+
+    def _times_one(self, values: Sequence[int]) -> int | None:
+        """The factor that is left where the other is 1."""
+        ones = [c is not None and c.item() == 1 for c in (self.slots[v].constant for v in values)]
+        return values[ones.index(True) - 1] if any(ones) else None
 
     def _compared_with_infinity(self, op: str, values: list[int], operand: torch.dtype) -> int:
         """Whether values are infinite, or finite and no NaN, in buffers, where torch's own functions allocate."""
@@ -221,7 +209,31 @@ class Builder:
         if constant is not None:
             return a if bool(constant) else b
         assert row.torch is not None
-        return self._emit(row.torch.function, (condition, a, b), dtype)
+        function = self._without_infinity(condition, a, b, dtype)
+        return (
+            self._emit(row.torch.function, (condition, a, b), dtype)
+            if function is None
+            else self._emit(function, (b,), dtype)
+        )
+
+    def _without_infinity(
+        self, condition: int, number: int, value: int, dtype: torch.dtype
+    ) -> Function | None:
+        """`where(value == inf, number, value)`, or of -inf, in a tenth of the time: torch compares and selects one by one."""
+        made = next((s for s in self.steps if s.result == condition), None)
+        if (
+            made is None
+            or made.function is not torch.eq
+            or value not in made.arguments
+            or not is_float(dtype)
+        ):
+            return None
+        limit = self.slots[sum(made.arguments) - value].constant
+        put = self.slots[number].constant
+        if limit is None or put is None or not torch.isinf(limit):
+            return None
+        above, below = (put.item(), -_INF) if limit > 0 else (_INF, put.item())
+        return functools.partial(torch.nan_to_num, nan=float("nan"), posinf=above, neginf=below)
 
     def block(self, op: str, place: int, dtype: torch.dtype) -> int:
         """A reduction of the whole piece along its axes."""
@@ -236,10 +248,6 @@ class Builder:
         function = functools.partial(_BLOCKS.get(op, _block), function=row.function, axes=self.axes)
         self.steps.append(Step(function, (place, whole), result, writes=False))
         return self._emit(torch.bitwise_xor, (result, sign), dtype) if flip else result
-
-
-def _copied(value: Tensor, out: Tensor) -> Tensor:
-    return out.copy_(value)
 
 
 def _same(value: Tensor) -> Tensor:
@@ -278,15 +286,20 @@ _REDUCED = (_block,)
 class Kernel:
     """A list of steps ready to run, again and again, on pieces of any shape."""
 
-    def __init__(self, builder: Builder, inputs: int, outputs: Sequence[int]) -> None:
-        self.inputs, self.outputs = inputs, tuple(outputs)
-        self._steps = builder.steps
-        self._full = [slot.full for slot in builder.slots]
-        self._buffer_dtypes = _assign_buffers(builder, self.outputs)
-        written = {step.result for step in builder.steps if step.writes}
-        self._direct = [o in written and self.outputs.index(o) == i for i, o in enumerate(self.outputs)]
-        self._bound: list[Any] = [s.constant for s in builder.slots]
-        self._buffered = [(i, s.buffer) for i, s in enumerate(builder.slots) if s.buffer is not None]
+    def __init__(
+        self, builder: Builder, inputs: int, outputs: Sequence[int], over: Sequence[int] | None = None
+    ) -> None:
+        """`over`: for each output the position of an argument that `bound` may write it over: steps are ordered for that."""
+        made = Steps(builder.slots, builder.steps, tuple(outputs))
+        if over is not None:
+            made.in_place(over)
+        self.inputs, self.outputs = inputs, made.outputs
+        self._steps = made.steps
+        self._full = [slot.full for slot in made.slots]
+        self._buffer_dtypes = made.assign_buffers()
+        self._direct = [i in made.direct for i in range(len(outputs))]
+        self._bound: list[Any] = [s.constant for s in made.slots]
+        self._buffered = [(i, s.buffer) for i, s in enumerate(made.slots) if s.buffer is not None]
 
     @property
     def gives_its_inputs(self) -> bool:
@@ -307,7 +320,10 @@ class Kernel:
     def bound(
         self, arguments: Sequence[Tensor], targets: Sequence[Tensor], workspace: Workspace
     ) -> list[Call]:
-        """`run` on these very tensors, of a list without blocks, as calls that may be made again and again."""
+        """`run` on these very tensors, of a list without blocks, as calls that may be made again and again.
+
+        Where a list was ordered for it, a target may be the argument that it is written over.
+        """
         values = self._bind(arguments, workspace)
         for output, direct, target in zip(self.outputs, self._direct, targets, strict=True):
             if direct:
@@ -320,8 +336,8 @@ class Kernel:
             else:
                 values[step.result] = step.function(*operands)
         for output, direct, target in zip(self.outputs, self._direct, targets, strict=True):
-            if not direct:
-                calls.append((_copied, (values[output],), target))
+            if not direct and values[output] is not target:
+                calls.append((copy, (values[output],), target))
         return calls
 
     def small(self, arguments: Sequence[Tensor], workspace: Workspace) -> list[Tensor]:
@@ -384,35 +400,20 @@ class Kernel:
                 values[step.result] = step.function(*operands)
 
 
-def _assign_buffers(builder: Builder, outputs: Sequence[int]) -> list[torch.dtype]:
-    """Give every written slot but the outputs a buffer; one that no later step reads is free again."""
-    last = {a: number for number, step in enumerate(builder.steps) for a in step.arguments}
-    viewed = {step.arguments[0] for step in builder.steps if step.view}
-    free: dict[torch.dtype, list[int]] = {}
-    dtypes: list[torch.dtype] = []
-    for number, step in enumerate(builder.steps):
-        for argument in set(step.arguments):
-            slot = builder.slots[argument]
-            if last[argument] == number and slot.buffer is not None and argument not in viewed:
-                free.setdefault(stored(slot.dtype), []).append(slot.buffer)
-        slot = builder.slots[step.result]
-        if step.writes and step.result not in outputs:
-            pool = free.setdefault(stored(slot.dtype), [])
-            if not pool:
-                pool.append(len(dtypes))
-                dtypes.append(stored(slot.dtype))
-            slot.buffer = pool.pop()
-    return dtypes
-
-
-def _kernel(builder: Builder, inputs: int, values: Sequence[int], dtypes: Sequence[torch.dtype]) -> Kernel:
-    return Kernel(builder, inputs, [builder.cast(v, d) for v, d in zip(values, dtypes, strict=True)])
+def _kernel(
+    builder: Builder,
+    inputs: int,
+    values: Sequence[int],
+    dtypes: Sequence[torch.dtype],
+    over: Sequence[int] | None = None,
+) -> Kernel:
+    return Kernel(builder, inputs, [builder.cast(v, d) for v, d in zip(values, dtypes, strict=True)], over)
 
 
 @dataclass(frozen=True)
 class Kernels:
     """What a fold runs: `lift` elements (and positions) to states; `step` a state and the elements after it to a state;
-    `combine` two states; `project` a state to the results in their dtypes."""
+    `combine` two states, the result possibly in the second one's memory; `project` a state to the results in their dtypes."""
 
     lift: Kernel
     step: Kernel
@@ -454,7 +455,8 @@ def _step(program: Program, placeless: bool, ascending: bool) -> Kernel:
 def _combine(program: Program, placeless: bool) -> Kernel:
     builder = Builder(placeless=placeless)
     states = builder.inputs((*program.state, *program.state))
-    return _kernel(builder, len(states), builder.inline(program.combine, states), program.state)
+    values = builder.inline(program.combine, states)
+    return _kernel(builder, len(states), values, program.state, states[len(program.state) :])
 
 
 def _project(program: Program, placeless: bool) -> Kernel:

@@ -14,12 +14,16 @@ from tilefold.caching import kept_outside_modes
 from tilefold.planner.plan import Launch, Plan
 from tilefold.planner.stages.cpu import CpuTile
 
-# An operation takes a us beside its elements, and a tile's states are to stay in a core's cache
-# (docs/experiments/cpu-scans.md). Where rows lie apart their number is no power of two: lanes would share cache lines.
-STEPS = 16
-MANY_LANES = 8000
-MANY_ROWS = 2000  # side by side, each is a lane of its own
-MOST_STEPS = 64  # of a row that is one lane
+# An operation takes a us beside its elements (docs/experiments/cpu-folds.md). Where rows lie apart a tile's states are to
+# stay in a core's cache, and their number is no power of two: lanes would share cache lines (docs/experiments/cpu-scans.md).
+STEPS = 64  # of rows of neighbours; half of it where lanes would be few
+FEW_LANES_EACH = 1 << 19  # elements
+MANY_LANES = 16384
+STEPS_APART = 16
+MANY_APART = 8000
+STEPS_ALONE = 16  # for any number of rows
+SOME_ELEMENTS = 1 << 16  # up to here a row is one lane, scanned by levels (docs/experiments/cpu-folds.md)
+SOME_ROWS = 8  # fewer are too few neighbours for an operation
 FEW_ELEMENTS = 16384  # up to here no other thread is woken (not measured)
 MOST_THREADS = 4  # more would wait for Python (docs/experiments/cpu-folds.md)
 
@@ -30,24 +34,29 @@ def cpu_scan(length: int, rows: int, guarantee: str, threads: int = 1, inner: in
     `inner` rows are neighbours in memory.
     """
     alone = guarantee == "batch_invariant"
-    if inner > 1 and not alone:
-        beside = max(1, min(rows, MANY_LANES))
-        steps = max(1, min(STEPS, length, length * beside // MANY_LANES))
-        lanes = max(1, min(math.ceil(length / steps), MANY_LANES // beside))
-    elif rows >= MANY_ROWS and not alone:
-        steps, lanes = min(length, MOST_STEPS), 1
+    elements = length * rows
+    by_levels = not alone and elements <= (SOME_ELEMENTS if rows >= SOME_ROWS else SOME_ELEMENTS // 8)
+    if by_levels:
+        steps, lanes = length, 1
+    elif inner > 1 and not alone:
+        beside = max(1, min(rows, MANY_APART))
+        steps = max(1, min(STEPS_APART, length, length * beside // MANY_APART))
+        lanes = max(1, min(math.ceil(length / steps), MANY_APART // beside))
     else:
-        steps = _steps(length, length * rows <= FEW_ELEMENTS and not alone)
-        lanes = min(math.ceil(length / steps), MANY_LANES)
-    threads = min(threads, MOST_THREADS) if length * rows > FEW_ELEMENTS else 1
+        steps = _steps(length, STEPS_ALONE if alone else STEPS if elements > FEW_LANES_EACH else STEPS // 2)
+        lanes = math.ceil(length / steps)
+        lanes = math.ceil(lanes / math.ceil(lanes / MANY_LANES))
+    threads = min(threads, MOST_THREADS) if elements > FEW_ELEMENTS else 1
     shares = 1 if threads == 1 else 2 * threads if inner == 1 else threads
-    tile = CpuTile(steps, lanes, max(1, min(MANY_LANES // lanes, math.ceil(rows / shares))), threads)
+    together = MANY_APART if inner > 1 else MANY_LANES
+    most = max(1, min(together // lanes, math.ceil(rows / shares)))
+    beside = math.ceil(rows / math.ceil(rows / most)) if rows else 1
+    tile = CpuTile(max(1, steps), lanes, beside, threads, by_levels)
     return Plan("cpu", (Launch("scan", tile, (), ()),), (), (), guarantee, "tiles", "")
 
 
-def _steps(length: int, few: bool) -> int:
+def _steps(length: int, most: int) -> int:
     """Neighbours in a lane: so many that fill each lane, if some do."""
-    most = 4 if few else STEPS
     return min(max(1, length), next((n for n in range(most, 2 * most) if length % n == 0), most))
 
 

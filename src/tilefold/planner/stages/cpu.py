@@ -119,17 +119,22 @@ class Geometry:
 
 @dataclass(frozen=True)
 class CpuTile:
-    """A CPU's tile: `lanes` lanes of `steps` neighbours of a row each, `rows` rows at a time; `threads` take tiles each."""
+    """A CPU's tile: `lanes` lanes of `steps` neighbours of a row each, `rows` rows at a time; `threads` take tiles each.
+
+    A lane is scanned step after step, or `by_levels` of 2, 4, 8 ... neighbours.
+    """
 
     steps: int
     lanes: int
     rows: int
     threads: int = 1
+    by_levels: bool = False
 
     def __str__(self) -> str:
-        return f"scan: {count(self.lanes, 'lane')} of {count(self.steps, 'element')}, {count(self.rows, 'row')} at a time"
+        lanes, way = count(self.lanes, "lane"), " by levels" if self.by_levels else ""
+        return f"scan: {lanes} of {count(self.steps, 'element')}{way}, {count(self.rows, 'row')} at a time"
 
     @property
     def note(self) -> str:
         """In the shortest form."""
-        return f"scan:{self.steps}x{self.lanes},k{self.rows}"
+        return f"scan:{self.steps}x{self.lanes}{'l' if self.by_levels else ''},k{self.rows}"
