@@ -73,6 +73,33 @@ OPERATIONS = (
         ("tests/planner/test_windows.py::test_every_job_comes_once_and_after_what_it_waits_for",),
     ),
     Mutant(
+        "a window's one odd row is stored element by element",
+        "planner/maps.py",
+        "if align == 1 and view.aligns and _stores_singly(view, rows, results, run):",
+        "if False:",
+        (
+            "tests/backends/test_operations_offline.py::test_as_many_sectors_are_moved_as_the_plan_says[windows, odd]",
+        ),
+    ),
+    Mutant(
+        "a plan says that the second launch of a top-k reads whole rows",
+        "planner/expected.py",
+        "if isinstance(settings, Gathering):",
+        "if False:",
+        (
+            "tests/backends/test_operations_offline.py::test_as_many_sectors_are_moved_as_the_plan_says[split selections]",
+        ),
+    ),
+    Mutant(
+        "a plan says that the second launch of segments stores all results",
+        "planner/expected.py",
+        "* min(settings.chunks, segments) // segments",
+        "",
+        (
+            "tests/backends/test_operations_offline.py::test_as_many_sectors_are_moved_as_the_plan_says[columns]",
+        ),
+    ),
+    Mutant(
         "the first parts' states are combined twice",
         "backends/triton/kernels/map_windows.py",
         "for first in range(PARTS, splits, PARTS):",
