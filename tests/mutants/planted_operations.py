@@ -73,6 +73,33 @@ OPERATIONS = (
         ("tests/planner/test_windows.py::test_every_job_comes_once_and_after_what_it_waits_for",),
     ),
     Mutant(
+        "the sum that a norm takes on a CPU is rounded to its dtype first",
+        "backends/native.py",
+        "total = x.to(wide) + residual.to(wide)",
+        "total = (x + residual).to(wide)",
+        (
+            "tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[norms-of-layers-by-cpu-and-auto]",
+        ),
+    ),
+    Mutant(
+        "a group norm's bias alone is taken for its weight",
+        "backends/native.py",
+        "weight, bias = (next(given) if some else None for some in which)",
+        "weight, bias = (next(given) if some else None for some in sorted(which, reverse=True))",
+        (
+            "tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[norms-of-layers-by-cpu-and-auto]",
+        ),
+    ),
+    Mutant(
+        "the least norm is added to the norm",
+        "functional/normalized.py",
+        "x / math.maximum(norm, eps)",
+        "x / (norm + eps)",
+        (
+            "tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[shares-of-rows-by-cpu-and-auto]",
+        ),
+    ),
+    Mutant(
         "a window's one odd row is stored element by element",
         "planner/maps.py",
         "if align == 1 and view.aligns and _stores_singly(view, rows, results, run):",
