@@ -15,6 +15,7 @@ from tilefold.backends.steps import run_steps
 from tilefold.backends.triton.call import Call
 from tilefold.backends.triton.executable import LIBRARY, fill
 from tilefold.backends.triton.lower import calls_of
+from tilefold.dispatch import _is_written_at_once
 from tilefold.planner.device import H200, Device
 from tilefold.planner.plan import Plan
 from tilefold.requests import Request
@@ -52,12 +53,16 @@ def executed(call: Callable[[], Any], device: Device = H200) -> tuple[list[Tenso
 def by_ptx(
     call: Callable[[], Any], device: Device = H200, out: Sequence[Tensor] | None = None
 ) -> list[Tensor]:
-    """A call's results, also of one that needs no kernel."""
+    """A call's results, also of one that needs no kernel; as on a GPU copied into an `out` that kernels do not write to."""
     try:
         with explaining():
             made = call()
     except ExplainedError as found:
-        return run(found.request, list(found.tensors), device, out).results
+        at_once = out is not None and all(map(_is_written_at_once, out))
+        results = run(found.request, list(found.tensors), device, out if at_once else None).results
+        if out is None or at_once:
+            return results
+        return [t.copy_(result.reshape(t.shape)) for t, result in zip(out, results, strict=True)]
     return leaves(made)
 
 

@@ -266,6 +266,14 @@ def test_rows_are_normalized_by_torchs_norm(shape: tuple[int, ...], order: float
         torch.testing.assert_close(made.double(), want, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("asked", [False, True], ids=["of the dtype", "converted"])
+def test_log_softmax_of_halves_is_rounded_once(dtype: torch.dtype, asked: bool) -> None:
+    x = torch.tensor([[3.0, 1.0]]).to(dtype)
+    got = tf.log_softmax(x.float(), 1, dtype) if asked else tf.log_softmax(x, 1)
+    assert torch.equal(got, torch.log_softmax(x.double(), 1).to(dtype))
+
+
 def test_norms_that_float32_does_not_hold_are_not_torchs() -> None:
     x = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     for scale in (1.0, 1e-25, 1e25):

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fuzz import folds, maps, moves, products, scalars, scans, segments
+from fuzz import folds, maps, moves, norms, products, scalars, scans, segments
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,11 @@ def _moves(backend: str, batch: int, few: int, **sizes: Any) -> Kind:
     return Kind(f"moves by {backend}", moves.moves(**sizes), check, batch, few)
 
 
+def _norms(name: str, backend: str, batch: int, few: int, **sizes: Any) -> Kind:
+    check = functools.partial(norms.check, backends=backend.split(" and "))
+    return Kind(f"{name} by {backend}", norms.norms(**sizes), check, batch, few)
+
+
 CPU = {
     kind.name: kind
     for kind in [
@@ -81,6 +86,11 @@ CPU = {
         _moves("cpu and auto and reference", 200, 60),
         _moves("interpret", 20, 4, most=300, longest=200),
         _moves("ptx", 6, 4, most=1000, longest=700),
+        _norms("norms of layers", "cpu and auto", 200, 150, functions=norms.LAYERS),
+        _norms("shares of rows", "cpu and auto", 200, 100, functions=norms.SHARES),
+        _norms("norms", "reference", 50, 16, long=(16, 31), most=120),
+        _norms("norms", "interpret", 20, 8, long=(31, 33, 64, 65, 100), most=200),
+        _norms("norms", "ptx", 8, 6, long=(31, 64, 65, 127, 257, 300), most=600),
         _segments("cpu", 100, 60),
         _segments("interpret", 20, 8, most=200),
         _segments("ptx", 6, 4, most=400),
@@ -103,6 +113,7 @@ CUDA = {
             functools.partial(scalars.check, backends=["triton"], device="cuda"), 25, 0,
         ),
         Kind("moves by triton", moves.moves(), functools.partial(moves.check, backends=["triton"], device="cuda"), 50, 0),
+        Kind("norms by triton", norms.norms(), functools.partial(norms.check, backends=["triton"], device="cuda"), 50, 0),
         Kind("scans by triton", scans.scans(), functools.partial(scans.check, backends=["triton"], device="cuda"), 25, 0),
         Kind(
             "maps by triton", maps.maps_of_folds(),

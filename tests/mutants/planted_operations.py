@@ -73,6 +73,60 @@ OPERATIONS = (
         ("tests/planner/test_windows.py::test_every_job_comes_once_and_after_what_it_waits_for",),
     ),
     Mutant(
+        "the sum that a norm takes on a CPU is rounded to its dtype first",
+        "backends/native.py",
+        "total = x.to(wide) + residual.to(wide)",
+        "total = (x + residual).to(wide)",
+        (
+            "tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[norms-of-layers-by-cpu-and-auto]",
+        ),
+    ),
+    Mutant(
+        "a group norm's bias alone is taken for its weight",
+        "backends/native.py",
+        "weight, bias = (next(given) if some else None for some in which)",
+        "weight, bias = (next(given) if some else None for some in sorted(which, reverse=True))",
+        (
+            "tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[norms-of-layers-by-cpu-and-auto]",
+        ),
+    ),
+    Mutant(
+        "the least norm is added to the norm",
+        "functional/normalized.py",
+        "x / math.maximum(norm, eps)",
+        "x / (norm + eps)",
+        (
+            "tests/fuzz/test_fuzz.py::test_random_cases_agree_with_the_definition[shares-of-rows-by-cpu-and-auto]",
+        ),
+    ),
+    Mutant(
+        "a window's one odd row is stored element by element",
+        "planner/maps.py",
+        "if align == 1 and view.aligns and _stores_singly(view, rows, results, run):",
+        "if False:",
+        (
+            "tests/backends/test_operations_offline.py::test_as_many_sectors_are_moved_as_the_plan_says[windows, odd]",
+        ),
+    ),
+    Mutant(
+        "a plan says that the second launch of a top-k reads whole rows",
+        "planner/expected.py",
+        "if isinstance(settings, Gathering):",
+        "if False:",
+        (
+            "tests/backends/test_operations_offline.py::test_as_many_sectors_are_moved_as_the_plan_says[split selections]",
+        ),
+    ),
+    Mutant(
+        "a plan says that the second launch of segments stores all results",
+        "planner/expected.py",
+        "* min(settings.chunks, segments) // segments",
+        "",
+        (
+            "tests/backends/test_operations_offline.py::test_as_many_sectors_are_moved_as_the_plan_says[columns]",
+        ),
+    ),
+    Mutant(
         "the first parts' states are combined twice",
         "backends/triton/kernels/map_windows.py",
         "for first in range(PARTS, splits, PARTS):",

@@ -50,6 +50,7 @@ WINDOWS = {
     "rows": ((5, 1200), torch.float32, (1,), "run_to_run"),
     "odd rows": ((2, 3301), torch.bfloat16, (1,), "run_to_run"),
     "one row": ((2000,), torch.float32, (0,), "run_to_run"),
+    "one odd row": ((4003,), torch.bfloat16, (0,), "run_to_run"),
     "rows alone": ((3, 1203), torch.float32, (1,), "batch_invariant"),
 }
 

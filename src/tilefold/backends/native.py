@@ -155,7 +155,13 @@ def settled_map(function: str, arguments: tuple[Any, ...]) -> Settled:
 
 
 def _softmax(function: Callable[..., Tensor], dim: int, dtype: Any) -> Make:
-    return lambda x: [function(x, dim, dtype)]
+    def make(x: Tensor) -> list[Tensor]:
+        kind = dtype or x.dtype
+        if kind in _HALVES and function is torch.log_softmax:  # torch rounds to halves on the way
+            return [function(x.to(kind), dim, torch.float32).to(kind)]
+        return [function(x, dim, dtype)]
+
+    return make
 
 
 def _normalized(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -11,7 +11,9 @@ import torch
 from tilefold.planner.cost import FITTED, Constants
 from tilefold.planner.device import Device
 from tilefold.planner.geometry import SECTOR
-from tilefold.planner.plan import Buffer, Fill, Plan
+from tilefold.planner.plan import Buffer, Fill, Plan, Step
+from tilefold.planner.stages.segments import Pieces
+from tilefold.planner.stages.selections import Gathering
 
 # Of what its data sheet says, an H200's memory copies: 4,268 of 4,800 GB/s (docs/experiments/fold-suite.md).
 COPIED = 0.89
@@ -26,18 +28,35 @@ def expected(
 ) -> Plan:
     """The plan with what its steps read and write, each buffer once a step, and the least time of that and the launches.
 
-    What a step reads again, from the L2 as it is planned, does not count.
+    What a step reads again, from the L2 as it is planned, does not count. A second launch of a top-k reads of its rows the
+    elements that it stores, and one of segments has those alone that cross chunks, one a chunk at most.
     """
     sizes = {f"input{number}": read_bytes(t) for number, t in enumerate(tensors)}
     made = [Buffer(f"output{number}", shape, dtype) for number, (shape, dtype) in enumerate(results)]
     sizes |= {b.name: math.prod(b.shape) * b.dtype.itemsize for b in (*made, *plan.outputs, *plan.workspaces)}
-    steps = [
-        ((), step.writes) if isinstance(step, Fill) else (step.reads, step.writes) for step in plan.steps
-    ]
-    moved = sum(sizes.get(name, 0) for reads, writes in steps for name in (*reads, *writes))
+    moved = sum(_moved(step, sizes, tensors, results) for step in plan.steps)
     later_us = constants.overlapped_us if device.overlaps else constants.second_us
     launches_us = constants.launch_us + later_us * (plan.launches - 1) if plan.launches else 0.0
     return replace(plan, moved_bytes=moved, least_us=launches_us + moved / (COPIED * device.gb_per_s) * 1e-3)
+
+
+def _moved(
+    step: Step,
+    sizes: Mapping[str, int],
+    tensors: Sequence[torch.Tensor],
+    results: Sequence[tuple[tuple[int, ...], torch.dtype]],
+) -> int:
+    """Bytes that a step reads and writes."""
+    if isinstance(step, Fill):
+        return sum(sizes.get(name, 0) for name in step.writes)
+    here, settings = dict(sizes), step.settings
+    if isinstance(settings, Gathering):
+        here["input0"] = min(sizes["input0"], math.prod(results[0][0]) * SECTOR)
+    elif isinstance(settings, Pieces):
+        offsets, segments = step.reads[0], tensors[-1].shape[0] - 1
+        here[offsets] = min(sizes[offsets], settings.chunks * SECTOR)
+        here |= {name: sizes[name] * min(settings.chunks, segments) // segments for name in step.writes}
+    return sum(here.get(name, 0) for name in (*step.reads, *step.writes))
 
 
 def read_bytes(t: torch.Tensor) -> int:

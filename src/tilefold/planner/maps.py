@@ -228,6 +228,12 @@ def _aligned_alike(rows: Problem, results: Dtypes, vector: int) -> bool:
     return alike and contiguous and not any(rows.residues) and all(d.itemsize == size for d in results)
 
 
+def _stores_singly(view: View, rows: Problem, results: Dtypes, run: int) -> bool:
+    """Whether a row's last vector is not whole, so that threads store each of their elements by itself, and nothing else is
+    amiss: with the edges apart they store vectors."""
+    return run == view.full_vector and view.length % run > 0 and _aligned_alike(rows, results, run)
+
+
 def _whole_columns(view: View, held: int) -> Stage | None:
     """Neighbouring columns, `COLUMN_BYTES` of each row of them, as many threads down as they need."""
     length = power_above(view.length)
@@ -276,5 +282,7 @@ def windows_stage(
 
 def _long_rows(view: View, rows: Problem, results: Dtypes) -> Stage:
     run, align = long_vectors(view, rows, results)
+    if align == 1 and view.aligns and _stores_singly(view, rows, results, run):
+        align = run
     unroll = FEW_VECTORS * max(1, min(2, view.full_vector // run))
     return Stage("window_rows", 1, WINDOW_WARPS * WARP, run, unroll, 1, WINDOW_WARPS, align=align)
