@@ -19,7 +19,7 @@ BENCH_ARGS ?=
 SECONDS ?= 60
 SEED ?=
 DEVICE ?= cpu
-# How many problems `make plans` draws: about 2.6 s of CPU each, for three chips and both planners. From which seed: one for
+# How many problems `make plans` draws: about 2.7 s of CPU each, for three chips and both planners. From which seed: one for
 # all runs of CI, so that a change fails by its own doing; try others now and then.
 PLANS ?= 200
 PLANS_SEED ?= 20261126
