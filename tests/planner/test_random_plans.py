@@ -9,6 +9,9 @@ from __future__ import annotations
 import functools
 import os
 import random
+import re
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +19,7 @@ import hypothesis
 import problems
 import pytest
 import torch
+import triton
 from calibrate import FLOATS_ONLY, OPERATIONS
 
 from fuzz.exclusions import waits
@@ -26,14 +30,12 @@ from planner.executed import RANDOM_PLANS, Launched, executed, launches_of
 from tilefold.backends.triton import call as calls
 from tilefold.bench.cases import DTYPES, Case
 from tilefold.bench.suites.shapes import draw_case
-from tilefold.errors import DtypeError, UnknownInstructionError
+from tilefold.errors import DtypeError
 from tilefold.planner.choose import plan_fold
 from tilefold.planner.device import Device
 from tilefold.planner.settled import state_words
 from tilefold.planner.walk import walk_of
 from tilefold.xray.chips import CHIPS
-from tilefold.xray.compile.folds import job_of
-from tilefold.xray.compile.offline import assemble, compile_job
 
 FIRST = 1000 * int(os.environ.get("TILEFOLD_RANDOM_SEED", "0"))  # days may be seeds: they share no problem
 SEEDS = range(FIRST, FIRST + RANDOM_PLANS)
@@ -100,25 +102,35 @@ def launches(seed: int, size: str, target: str) -> list[Launched]:
     return [one for plan in {p.stages: p for p in plans}.values() for one in launches_of(problem, plan)]
 
 
-# Random monoids whose plans take too many registers: what is known, of CI's seed, until the planner knows it.
+def stack_bytes(cubin: bytes, folder: Path) -> int:
+    """Of a thread, as Triton assembled the kernel: what spills lies there, too."""
+    (folder / "cubin").write_bytes(cubin)
+    tool = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(folder / "cubin")]
+    said = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"STACK:(\d+)", said)
+    assert found is not None, said
+    return int(found[1])
+
+
+# Of CI's seed; most of them by ptxas's own choice, to keep to registers with which more programs fit an SM
+# (docs/experiments/registers-spilled.md).
 SPILLS = {
-    **{
-        (20261126025, target): "a truth value of 32 elements a thread: 8 bytes of stack, nothing spilled"
-        for target in TARGETS
-    },
-    (20261126045, "sm_90"): "5 words, 16 elements a thread and 16 warps: 44 bytes",
-    (20261126045, "sm_100"): "5 words, 16 elements a thread and 16 warps: 36 bytes",
+    (20261126125, "sm_90"): "3 words, a block of 32 elements, 4 warps, 80 registers: 24 bytes",
+    (20261126125, "sm_100"): "3 words, a block of 32 elements, 4 warps, 80 registers: 24 bytes",
+    (20261126135, "sm_100"): "4 words in order, 32 elements, 8 warps, 80 registers: 4 bytes",
+    (20261126165, "sm_90"): "3 words with a position, 64 elements, read ahead: 52 bytes",
+    (20261126165, "sm_100"): "3 words with a position, 64 elements, read ahead: 40 bytes",
 }
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_spills(seed: int, target: str, request: pytest.FixtureRequest) -> None:
+def test_nothing_spills(seed: int, target: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     if (seed, target) in SPILLS:
         request.applymarker(pytest.mark.xfail(strict=True, reason=SPILLS[seed, target]))
     for one in launches(seed, "full", target):
-        used = assemble(compile_job(job_of(one.call, "random plan", CHIPS[target]))).resources
-        assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0), one.stage
+        made = calls.compile_for(one.call, CHIPS[target].architecture)
+        assert stack_bytes(made.asm["cubin"], tmp_path) == 0, one.stage
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -129,12 +141,7 @@ def test_no_more_sectors_than_the_model_says(seed: int) -> None:
         made: Any = calls.compile_for(one.call, CHIPS[target].architecture)
         walk = walk_of(one.geometry, one.stage)
         parts = 2 if walk.masks or walk.tail or walk.head else 0  # a warp that a mask splits may ask twice
-        try:
-            counted = executed(one, made.asm["ptx"], made.metadata.shared)
-        except UnknownInstructionError as error:
-            if target == "sm_100" and "f32x2" in str(error):
-                pytest.skip(f"the X-ray's machine does not execute pairs of floats: {error}")
-            raise
+        counted = executed(one, made.asm["ptx"], made.metadata.shared)
         for program, (loads, stores) in zip(one.programs(), counted, strict=True):
             modelled, stored = one.modelled(program)
             assert loads.sectors <= modelled.sectors + parts, one.stage

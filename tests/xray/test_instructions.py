@@ -176,6 +176,30 @@ def test_fma_near_a_tie() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "fma", "add.rz", "mul.rn.ftz", "fma.rn.ftz"])
+@few
+@given(data=st.data())
+def test_a_pair_of_floats_is_two(name: str, data: st.DataObject) -> None:
+    """`f32x2` in a 64-bit register, whose lower half is the first: each half as the instruction of one float has it."""
+    opcode, *modifiers = name.split(".")
+    name = ".".join([opcode, *(modifiers or ["rn"])])
+    terms = "{a}, {b}, {c}" if opcode == "fma" else "{a}, {b}"
+    pairs = [data.draw(arrays("u4", 64)).view("f4") for _ in range(terms.count("{"))]
+    got = apply(f"{name}.f32x2 {{d}}, {terms};", *[p.view("u8") for p in pairs], result="u8").view("f4")
+    for half in (0, 1):
+        one = [np.ascontiguousarray(p[half::2]) for p in pairs]
+        same(got[half::2], apply(f"{name}.f32 {{d}}, {terms};", *one, result="f4"))
+
+
+def test_a_pair_of_floats_in_its_order() -> None:
+    pair = np.tile(np.array([1.5, -3.0], "f4"), 32)
+    other = np.tile(np.array([2.0, 10.0], "f4"), 32)
+    got = apply("mul.f32x2 {d}, {a}, {b};", pair.view("u8"), other.view("u8"), result="u8")
+    same(got.view("f4"), np.tile(np.array([3.0, -30.0], "f4"), 32))
+    with pytest.raises(UnknownInstructionError, match="max"):
+        apply("max.f32x2 {d}, {a}, {b};", pair.view("u8"), other.view("u8"), result="u8")
+
+
 @few
 @given(data=st.data())
 def test_fma_of_doubles_rounds_once(data: st.DataObject) -> None:

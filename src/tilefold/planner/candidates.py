@@ -12,7 +12,7 @@ from tilefold.planner.gathered import gathered_stage, gathers
 from tilefold.planner.geometry import Geometry
 from tilefold.planner.in_order import LANE_BYTES, is_known_row
 from tilefold.planner.plan import Stage
-from tilefold.planner.settled import first_stage, settled, state_words, whole_splits
+from tilefold.planner.settled import first_stage, leaner, settled, state_words, whole_splits
 from tilefold.planner.view import SMALL_AXIS, WARP, View, power_above, power_below
 from tilefold.problem import Problem
 
@@ -71,8 +71,10 @@ def variants_of(tile: Stage, wanted: Wanted) -> tuple[Stage, ...]:
     forms = [whole]
     if not tile.ordered and wanted.view.length >= 3 * tile.step:
         loads = tile.block_outputs * tile.step // (tile.num_warps * WARP * _vector(tile, wanted.view))
-        if loads <= 8 and fits_registers(whole, wanted.view, wanted.program):  # the rules' own may not
-            forms.append(whole.but(prefetch=True))
+        ahead = whole.but(prefetch=True)
+        fits = fits_registers(whole, wanted.view, wanted.program)  # the rules' own may not
+        if loads <= 8 and fits and leaner(ahead, wanted.program) == ahead:
+            forms.append(ahead)
         copied = _vector(tile, wanted.view) * wanted.view.element >= 4
         long = wanted.view.length >= COPIED_TILES * tile.step
         if copied and long and 4 <= loads <= 8 and wanted.device.capability >= 80:
@@ -104,7 +106,7 @@ def _vector(tile: Stage, view: View) -> int:
 def _launched(tile: Stage, wanted: Wanted, warps: int) -> Stage:
     """A tile as a first launch of this problem."""
     stage = first_stage(settled(tile, wanted.view, wanted.program), wanted.problem, wanted.program)
-    return _split(stage, wanted, warps)
+    return _split(leaner(stage, wanted.program), wanted, warps)
 
 
 def _split(stage: Stage, wanted: Wanted, warps: int) -> Stage:

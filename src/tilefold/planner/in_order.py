@@ -92,5 +92,6 @@ def partials_in_order(outputs: int, splits: int, words: int) -> Stage:
     together = min(8, power_above(outputs))
     held = words * lanes * steps // WARP  # of one result, were there one warp
     warps = WARPS if held * together <= WARPS * PARTIAL_WORDS else 2 * WARPS
-    together = min(together, power_below(warps * PARTIAL_WORDS // held) if held else together)
+    together = min(together, power_below(max(1, warps * PARTIAL_WORDS // held)) if held else together)
+    steps = min(steps, max(1, power_below(warps * WARP * PARTIAL_WORDS // (words * lanes))))
     return Stage("partials", together, lanes, 1, steps, 1, warps, ordered=True, evict_first=False)

@@ -26,7 +26,7 @@ from tilefold.planner.rows import (
     rows_stage,
     walked_rows_stage,
 )
-from tilefold.planner.settled import MANY_FIELDS, first_stage, settled, state_words, whole_splits
+from tilefold.planner.settled import MANY_FIELDS, first_stage, leaner, settled, state_words, whole_splits
 from tilefold.planner.view import EVICT_FIRST_BELOW, LARGE, ONE_WAVE, View
 
 # For a large fold of few results: about 62 warps an SM on 132 SMs (docs/experiments/walks-of-results.md).
@@ -46,7 +46,7 @@ def ruled(launch: Launched, view: View, chip: Device, invariant: bool) -> Stage:
         first = settled(group_columns(view), view, program)
     if invariant and not view.by_rows and not first.ordered:
         first = one_lane(first, view)
-    first = launch.stage(first_stage(first, problem, program))
+    first = launch.stage(leaner(first_stage(first, problem, program), program))
     return replace(first, splits=_splits(view, first, chip, invariant, problem.ragged > 0))
 
 

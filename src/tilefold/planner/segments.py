@@ -30,6 +30,9 @@ SHORT_MEAN = 192  # elements of a segment on average: below, a lane's window has
 
 PROGRAMS = 32  # an SM has room for, a limit of the hardware
 ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns (not measured)
+# As HELD, before compute capability 9.0, where exchanges between lanes are calls that take registers too (not measured: so
+# nothing spills).
+HELD_BESIDE_CALLS = 8
 
 
 def segmented(tensors: Sequence[torch.Tensor], dim: int, segments: int) -> Problem:
@@ -108,7 +111,8 @@ def _stage(
     if program.algebra.index:
         return _chunks(problem, max(1, min(STEPS, WINDOW // run)), run, CHUNK, offsets, device)
     words = sum(math.ceil(dtype.itemsize / 4) for dtype in partial_dtypes(program))
-    steps = power_above(HELD // words + 1) // 2
+    held = HELD if device.capability >= 90 else HELD_BESIDE_CALLS
+    steps = power_above(held // words + 1) // 2
     if problem.length < SHORT_MEAN * (offsets.shape[0] - 1):
         steps = min(steps, WINDOW // run)
     chunk = CHUNK_BYTES * run // VECTOR_BYTES

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from tilefold.algebra.program import Program
 from tilefold.planner.in_order import partials_in_order
 from tilefold.planner.plan import Stage
@@ -18,6 +20,11 @@ HEAVY_FIELDS = 3
 # From here on, states fill a thread's registers: it takes few elements and partial states at a time (not measured: so nothing
 # spills).
 MANY_FIELDS = 5
+# 32-bit words of states from which on a thread takes no more elements than registers surely hold: so many of a block and of
+# all blocks that an SM's threads absorb, and of others as many as are so many words of states (not measured: so nothing
+# spills).
+LARGE_STATE, LARGE_ABSORBING = 4, 5
+ABSORBED, SM_ABSORBED, LIFTED_WORDS = 32, 4096, 96
 
 
 def settled(stage: Stage, view: View, program: Program) -> Stage:
@@ -112,10 +119,29 @@ def state_words(program: Program) -> int:
     return sum(2 if dtype.itemsize == 8 else 1 for dtype in program.state)
 
 
+def _words_beside(dtype: torch.dtype) -> int:
+    """Registers for a field of a state, and beside it as many again where pairs of them are computed with."""
+    return 4 if dtype.itemsize == 8 else 1
+
+
+def leaner(stage: Stage, program: Program) -> Stage:
+    """The stage with fewer elements a thread where states are so large that registers might not hold what is made of them."""
+    words = state_words(program)
+    if stage.ordered or stage.gathered or words < (LARGE_ABSORBING if stage.absorb else LARGE_STATE):
+        return stage
+    threads = stage.num_warps * WARP
+    elements = stage.block_outputs * stage.step // threads
+    most = min(ABSORBED, SM_ABSORBED // threads) if stage.absorb else LIFTED_WORDS // words
+    if stage.prefetch and 2 * elements > most:
+        stage = stage.but(prefetch=False)
+    fewer = power_above(math.ceil(elements / most))
+    return stage if fewer == 1 else stage.but(unroll=max(1, stage.unroll // fewer))
+
+
 def second_stage(outputs: int, splits: int, program: Program) -> Stage:
     """All splits of some results in one tile where they fit: the stage is a matter of latency."""
     if not program.algebra.commutative:
-        return partials_in_order(outputs, splits, state_words(program))
+        return partials_in_order(outputs, splits, sum(_words_beside(dtype) for dtype in program.state))
     heavy = len(program.state) >= HEAVY_FIELDS
     lanes = max(1, min(1024, power_above(splits) // (2 if heavy else 1)))
     few = 1 if outputs <= SMALL_AXIS else 4

@@ -305,7 +305,7 @@ def _emit_absorb(
         whole, part = (Writer(graph, names, blocks, interpret, masked=masked) for masked in (False, True))
         results = whole.results(program.state, False, "like")
         functions.append(_function(name, names, [*head, *whole.lines], results))
-        tail = ["some = BLOCK_COUNT(mask) != 0"] + ([] if states else [f"old = {empty}"])
+        tail = ["some = ANY_OF(mask)"] + ([] if states else [f"old = {empty}"])
         old = a if states else [f"old[{i}]" for i in range(len(a))]
         results = part.results(program.state, False, "like")
         kept = [f"tl.where(some, {new}, {was})" for new, was in zip(results, old, strict=True)]

@@ -43,6 +43,12 @@ def BLOCK_FIRST_OF(mask, x):
     return tl.reduce(runs, UNROLL_OF_RUNS, FIRST_THAT_COUNTS)[0]
 """,
     "block_count": """\
+# Of numbers, which no compiler packs into bits: LLVM reserves memory of the stack where it does that to half of a vector.
+def ANY_OF(mask):
+    ones = tl.where(mask, 1.0, 0.0)
+    return tl.reduce(tl.reduce(ones, 0, BLOCK_MAX), UNROLL_OF_RUNS, BLOCK_MAX) != 0
+
+
 def BLOCK_COUNT(mask):
     return tl.reduce(tl.reduce(mask.to(tl.int32), 0, BLOCK_SUM), UNROLL_OF_RUNS, BLOCK_SUM)
 """,

@@ -178,8 +178,21 @@ def assemble(compiled: Compiled) -> Machine:
 
     Assembled here again, with Triton's options, from the PTX whose lines are the source's.
     """
-    fusing = bool(dict(compiled.job.options).get("enable_fp_fusion", True))
-    said, code = _assembled(compiled.ptx, compiled.job.chip.architecture, fusing)
+    said, code = _assembled(compiled.ptx, compiled.job.chip.architecture, _fuses(compiled), True)
+    return Machine(_resources(said, compiled), code)
+
+
+def resources(compiled: Compiled) -> Resources:
+    """What the machine code occupies, without the code: to disassemble it takes several times as long as to assemble it."""
+    said, _ = _assembled(compiled.ptx, compiled.job.chip.architecture, _fuses(compiled), False)
+    return _resources(said, compiled)
+
+
+def _fuses(compiled: Compiled) -> bool:
+    return bool(dict(compiled.job.options).get("enable_fp_fusion", True))
+
+
+def _resources(said: str, compiled: Compiled) -> Resources:
     found, registers = _USAGE.search(said), re.search(r"Used (\d+) registers", said)
     static = re.search(
         r"(\d+) bytes smem", said
@@ -188,18 +201,20 @@ def assemble(compiled: Compiled) -> Machine:
         raise CompileError(f"xray: the assembler must report resources, got {said!r}; check triton's ptxas")
     stack, stores, loads = (int(n) for n in found.groups())
     shared = compiled.shared + (int(static[1]) if static else 0)
-    return Machine(Resources(int(registers[1]), stores, loads, stack, shared), code)
+    return Resources(int(registers[1]), stores, loads, stack, shared)
 
 
 @functools.lru_cache(maxsize=64)
-def _assembled(ptx: str, architecture: int, fusing: bool) -> tuple[str, str]:
-    """What the assembler says, and the code as the disassembler writes it."""
+def _assembled(ptx: str, architecture: int, fusing: bool, disassemble: bool) -> tuple[str, str]:
+    """What the assembler says, and the code as the disassembler writes it where that is asked for."""
     target = f"sm_{architecture}{'a' if architecture >= 90 else ''}"
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
         options = ["-v", "-lineinfo", *([] if fusing else ["--fmad=false"]), f"--gpu-name={target}"]
         said = _run([_assembler(architecture), *options, str(source), "-o", str(made)])
+        if not disassemble:
+            return said, ""
         return said, _run([str(triton.knobs.nvidia.nvdisasm.path), "-gi", "-c", str(made)])
 
 

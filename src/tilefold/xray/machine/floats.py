@@ -18,7 +18,7 @@ from tilefold.xray.machine.rounding import (
     two_sum,
     widen,
 )
-from tilefold.xray.machine.types import PACKED, TYPES, Array, Type, halves, joined
+from tilefold.xray.machine.types import PACKED, PAIRED, TYPES, Array, Type, halves, joined
 from tilefold.xray.ptx.syntax import Instruction
 
 Function = Callable[..., Array]
@@ -49,6 +49,7 @@ _EXACT: dict[str, Callable[[Array, Array], tuple[Array, Array]]] = {
     "sub": lambda a, b: two_sum(a, -b),
     "mul": two_product,
 }
+_OF_PAIRS = ("add", "sub", "mul", "fma")
 _APPROXIMATE: dict[str, Function] = {
     "ex2": np.exp2,
     "lg2": np.log2,
@@ -70,17 +71,19 @@ def approximate(instruction: Instruction) -> bool:
 def bind(binder: Binder, instruction: Instruction) -> Step | None:
     """The step of a floating-point instruction; None if this is none."""
     last = instruction.modifiers[-1] if instruction.modifiers else ""
-    packed = last in ("f16x2", "bf16x2")
-    kind = PACKED[last] if packed else TYPES.get(last)
+    packed = last in ("f16x2", "bf16x2", *PAIRED)
+    kind = (PACKED | PAIRED)[last] if packed else TYPES.get(last)
     if kind is None or not kind.floating:
         return None
+    if last in PAIRED and instruction.opcode not in _OF_PAIRS:
+        raise unknown(instruction)
     function = _function(instruction, kind)
     if function is None:
         return None
     function = _flushed(instruction, function)
     count = len(instruction.operands) - 1
     if packed:
-        word = TYPES["b32"]
+        word = TYPES[f"b{2 * kind.bits}"]
         return binder.pure(instruction, _both(function, kind), (word,) * count, word)
     return binder.pure(instruction, function, (kind,) * count, kind)
 
@@ -125,7 +128,7 @@ def _through_float64(function: Function, kind: Type, mode: str) -> Function:
 def _flushed(instruction: Instruction, function: Function) -> Function:
     """Subnormals taken and given as zeros, and results kept in [0, 1], where the modifiers say so."""
     result = function
-    if instruction.has("ftz") and instruction.modifiers[-1] == "f32":
+    if instruction.has("ftz") and instruction.modifiers[-1] in ("f32", *PAIRED):
 
         def result(*values: Array) -> Array:
             return flush(function(*[flush(v) for v in values]))

@@ -43,6 +43,9 @@ TYPES = _table()
 # Two values in one 32-bit register.
 PACKED = {"f16x2": TYPES["f16"], "bf16x2": TYPES["bf16"], "s16x2": TYPES["s16"], "u16x2": TYPES["u16"]}
 
+# Two values in one 64-bit register, from compute capability 10.0 on.
+PAIRED = {"f32x2": TYPES["f32"]}
+
 
 def unsigned(bits: int) -> np.dtype[Any]:
     """The dtype of a register of so many bits."""
@@ -50,13 +53,16 @@ def unsigned(bits: int) -> np.dtype[Any]:
 
 
 def halves(words: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """Lower and upper half of 32-bit words, seen as `dtype`."""
-    low = (words & np.uint32(0xFFFF)).astype(np.uint16)
-    return low.view(dtype), (words >> np.uint32(16)).astype(np.uint16).view(dtype)
+    """Lower and upper half of words of twice as many bits as `dtype` has, seen as that."""
+    half, bits = unsigned(8 * dtype.itemsize), words.dtype.type(8 * dtype.itemsize)
+    low = (words & words.dtype.type(np.iinfo(half).max)).astype(half)
+    return low.view(dtype), (words >> bits).astype(half).view(dtype)
 
 
 def joined(low: Array, high: Array) -> Array:
-    """32-bit words of two 16-bit halves."""
-    lower, upper = low.view(np.uint16).astype(np.uint32), high.view(np.uint16).astype(np.uint32)
-    joined: Array = lower | (upper << np.uint32(16))
+    """Words of two halves of half as many bits each."""
+    bits = 8 * low.dtype.itemsize
+    half, word = unsigned(bits), unsigned(2 * bits)
+    lower, upper = low.view(half).astype(word), high.view(half).astype(word)
+    joined: Array = lower | (upper << word.type(bits))
     return joined

@@ -90,10 +90,11 @@ def map_windows(
         gdc_wait()
     ticket = tl.atomic_add(counters, 1, sem="relaxed")
     maps, group, split = job_of(ticket, groups, splits, window)
+    # Divided before it is widened: a 64-bit division is a call, around which registers are saved.
+    outer = (group // output_blocks).to(tl.int64)
+    output = (group % output_blocks).to(tl.int64) * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     group = group.to(tl.int64)
     split = split.to(tl.int64)
-    outer = group // output_blocks
-    output = group % output_blocks * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
     owned = output < output_size
     done = counters + 1 + group
     if group < groups:

@@ -1,0 +1,67 @@
+"""Tiles that large states make smaller, so that registers hold them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tilefold import monoids
+from tilefold.algebra import program as programs
+from tilefold.algebra.monoid import Monoid
+from tilefold.algebra.program import Program
+from tilefold.planner.in_order import PARTIAL_WORDS, partials_in_order
+from tilefold.planner.plan import Stage
+from tilefold.planner.settled import LIFTED_WORDS, leaner, second_stage, state_words
+
+COLUMNS = Stage("columns", 256, 2, 1, 16, 1, 4, prefetch=True)
+
+
+def of_fields(fields: int, dtype: torch.dtype = torch.float32) -> Program:
+    """Sums of so many fields, in order."""
+    wide = Monoid(
+        lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True)),
+        identity=(0.0,) * fields, lift=lambda x: (x,) * fields, dtypes=(dtype,) * fields, commutative=False,
+    )  # fmt: skip
+    return programs.specialize(wide.total, (torch.float32,))
+
+
+@pytest.mark.parametrize("monoid", [monoids.SUM, monoids.ARGMAX, monoids.LOGSUMEXP, monoids.MINMAX], ids=str)
+def test_small_states_leave_a_tile(monoid: Monoid) -> None:
+    assert leaner(COLUMNS, programs.specialize(monoid.total, (torch.float32,))) == COLUMNS
+
+
+def test_elements_that_become_large_states_are_few() -> None:
+    program = of_fields(4)
+    assert state_words(program) == 4
+    made = leaner(COLUMNS, program)
+    threads = made.num_warps * 32
+    assert not made.prefetch
+    assert made.block_outputs * made.step // threads * 4 <= LIFTED_WORDS
+    assert leaner(made, program) == made
+    one = COLUMNS.but(unroll=1, prefetch=False)
+    assert leaner(one, program) == one, "no tile has less than a run"
+
+
+def test_tiles_in_order_and_absorbed_blocks_are_others() -> None:
+    program = of_fields(4)
+    for stage in (Stage("ordered", 256, 2, 1, 16, 1, 4, ordered=True), COLUMNS.but(absorb=True)):
+        assert leaner(stage, program) == stage
+    wide = of_fields(5)
+    rows = Stage("long_rows", 1, 512, 4, 4, 1, 16, absorb=True)
+    assert leaner(rows, wide) == rows.but(unroll=2)
+
+
+@pytest.mark.parametrize("splits", [1, 3, 200, 1 << 12, 1 << 15, 1 << 20])
+@pytest.mark.parametrize("words", [1, 2, 4, 8])
+def test_partial_states_in_order_fit_registers(splits: int, words: int) -> None:
+    """However many they are: a tile at a time."""
+    stage = partials_in_order(8, splits, words)
+    held = words * stage.block_outputs * stage.step
+    assert held <= PARTIAL_WORDS * 32 * stage.num_warps
+    assert stage.step >= min(splits, 256)
+
+
+def test_fields_of_64_bits_count_twice() -> None:
+    narrow, wide = of_fields(4), of_fields(2, torch.float64)
+    assert state_words(narrow) == state_words(wide)
+    assert second_stage(8, 512, wide).block_outputs < second_stage(8, 512, narrow).block_outputs
