@@ -87,9 +87,17 @@ def device_of(target: str) -> Device:
     return Device(chip.name, chip.sms, chip.architecture, chip.gb_per_s, chip.shared_bytes, cluster)
 
 
+# What is known to spill.
+SPILLS = {
+    ("window of one odd row", "sm_100"): "ptxas takes 80 registers, so that an SM holds three programs, and stores 8 bytes",
+}
+
+
 @pytest.mark.parametrize("target", list(CHIPS))
 @pytest.mark.parametrize("name", list(FAMILIES))
-def test_nothing_spills(name: str, target: str) -> None:
+def test_nothing_spills(name: str, target: str, request: pytest.FixtureRequest) -> None:
+    if (name, target) in SPILLS:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=SPILLS[name, target]))
     kernel, call = FAMILIES[name]
     wanted, tensors, plan = asked(call, device_of(target))
     kernels = [step.kernel for step in plan.launched]
