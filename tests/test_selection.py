@@ -327,3 +327,10 @@ def test_the_plan_follows_the_length() -> None:
     assert chosen(1, 1 << 28).splits > 100
     assert chosen(1, 1 << 28, k=32).splits * 32 <= 4096
     assert chosen(100, 50257).align
+
+
+@pytest.mark.parametrize("row", [[1.0, 1, 1, 0], [3.0, 2, 1, 0]], ids=["ties", "no ties"])
+def test_inside_functionalize_another_tensor_is_selected_from(row: list[float]) -> None:
+    x = torch.tensor([row])
+    apart = torch.func.functionalize(lambda y: y + tilefold.topk(x, 2).indices)(torch.zeros(2))
+    assert apart.tolist() == [[0, 1]]
