@@ -181,6 +181,16 @@ REFUSED = {
     "negative": (lambda: tilefold.topk(X, -1), errors.ShapeError, r"in \[0, 40\], .*got -1"),
     "beyond 32": (lambda: tilefold.topk(X, 33), errors.ArgumentError, r"at most 32, got 33; use torch.topk"),
     "no int": (lambda: tilefold.topk(X, 1.5), errors.KindError, r"`k` must be an int, got 1.5"),
+    "several": (
+        lambda: tilefold.topk(X, torch.tensor([1, 2])),
+        errors.KindError,
+        r"`k` must be an int, got Tensor of shape \[2\]",
+    ),
+    "a truth value": (
+        lambda: tilefold.topk(X, torch.tensor(True)),
+        errors.KindError,
+        r"`k` must be an int, got tensor\(True\)",
+    ),
     "a flag": (
         lambda: tilefold.topk(X, 2, largest=1),
         errors.KindError,

@@ -295,6 +295,11 @@ def _check_target(
             f"{call}: `out` must not require grad, got one that does, and folds have no derivative yet; "
             "use torch.no_grad() or detach()"
         )
+    if target.is_inference() and not torch.is_inference_mode_enabled():
+        raise GradientError(
+            f"{call}: `out` must not be an inference tensor outside of inference mode (torch writes into none there), got one; "
+            "use torch.inference_mode(), or make it outside"
+        )
     if _overlaps_itself(target):
         raise ShapeError(
             f"{call}: `out` must not overlap itself (more than one element refers to a single memory location), got strides "
