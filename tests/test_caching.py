@@ -390,7 +390,9 @@ def test_scans_keep_the_buffers_of_a_few_kinds() -> None:
         tf.scan(X[:1].repeat(rows, 1), LAST_LARGE, 1)
     kept = [walk for walks in scans._walks.values() for walk in walks]
     assert 0 < len(kept) <= scans.MOST * scans.OF_A_KIND
-    assert all(len(walk.tapes) <= 4 for walk in kept)  # a whole tile, a last one, with a state before them or not
+    assert all(
+        len(walk.tapes) <= 4 for walk in kept
+    )  # a whole tile, a last one, with a state before them or not
 
 
 @pytest.mark.parametrize(

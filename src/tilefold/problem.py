@@ -127,7 +127,7 @@ def wrapped_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "reduce
 
 
 def whole_number(value: Any) -> int | None:
-    """A whole number as an int, numpy's and that of a tensor of one element included; None for what is none, truth values too."""
+    """A whole number as an int, numpy's and a tensor's only element included; None for what is none, truth values too."""
     is_truth = isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
     try:
         return None if is_truth else operator.index(value)

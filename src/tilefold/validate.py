@@ -297,8 +297,8 @@ def _check_target(
         )
     if target.is_inference() and not torch.is_inference_mode_enabled():
         raise GradientError(
-            f"{call}: `out` must not be an inference tensor outside of inference mode (torch writes into none there), got one; "
-            "use torch.inference_mode(), or make it outside"
+            f"{call}: `out` must not be an inference tensor outside of inference mode, where torch writes into none, got "
+            "one; use torch.inference_mode(), or make it outside"
         )
     if _overlaps_itself(target):
         raise ShapeError(
