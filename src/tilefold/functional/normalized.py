@@ -346,7 +346,8 @@ def group_norm(
 
     Shapes: [N, C, *] to [N, C, *], weight and bias [C], C a multiple of `num_groups`.
     Dtypes: floats, computed in float32 or float64; the result has the input's dtype.
-    Any strides, read in place; `out` may be the input itself. The same bits from run to run.
+    Any strides, read in place; the result is contiguous, of channels-last inputs too; `out` may be the input itself. The same
+    bits from run to run.
 
     Raises:
         ShapeError: there are no channels, no such groups of them, or not as many weights.
@@ -432,7 +433,8 @@ def normalize(
 
     Shapes: [M, K] to [M, K]; `dim` may be several; None or none of them is all.
     Dtypes: floats, computed in float32 or float64 (also the norm, which torch rounds to the input's dtype).
-    Any strides, read in place; `out` may be the input itself. The same bits from run to run.
+    Any strides, read in place; the result is contiguous, of channels-last inputs too; `out` may be the input itself. The same
+    bits from run to run.
 
     Raises:
         KindError: `p` is no real number.

@@ -16,6 +16,7 @@ from tilefold.functional.arguments import NEEDED, NumpyNames, asked_dtype, is_wh
 from tilefold.overrides import listed, overridden
 from tilefold.scan import scan_tensors
 from tilefold.switch import named_key
+from tilefold.uncompiled import uncompiled
 from tilefold.validate import check_is_tensor
 
 
@@ -155,6 +156,7 @@ def logcumsumexp(
     return _prefixes(input, catalogue.LOGSUMEXP, dim, None, None, out, guarantee, "logcumsumexp")[0]
 
 
+@uncompiled
 def _prefixes(
     x: Tensor,
     monoid: Monoid,
