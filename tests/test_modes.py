@@ -16,6 +16,7 @@ from tilefold import modes
 from tilefold.errors import BackendError
 from tilefold.modes import widened
 from tilefold.monoids import LAST, MAX_WITH_INDEX, SUM, WELFORD
+from tilefold.overrides import listed
 
 A, B = torch.randn(5, 300), torch.randn(300, 7)
 # What is no operation of a graph: its arguments are more than tensors, names and numbers.
@@ -38,6 +39,17 @@ def test_compiled_products(name: str, backend: str) -> None:
     torch._dynamo.reset()
     function = {**UNNAMED, **NAMED}[name]
     assert torch.equal(torch.compile(function, backend=backend)(A, B), function(A, B))
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"])
+def test_a_compiled_function_breaks_once_at_torchs_names(name: str) -> None:
+    """None of what finds a repeated call is traced: its guards would be asked in every call."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    x, function = torch.randn(4, 6), getattr(tilefold, name)
+    got = torch.compile(lambda t: listed(function(t + 1, 1)), backend="eager")(x)
+    assert all(map(torch.equal, got, listed(function(x + 1, 1))))
+    assert len(torch._dynamo.utils.counters["graph_break"]) == 1
 
 
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])

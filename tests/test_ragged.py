@@ -299,6 +299,17 @@ def test_offsets_that_do_not_fit(offsets: Any, error: type[Exception], match: st
         ({"by": torch.arange(10).flip(0), "num_segments": 1}, ArgumentError, "must be sorted"),
         ({"by": torch.arange(10), "num_segments": -1}, ArgumentError, "must not be negative"),
         ({"by": torch.arange(10), "num_segments": 1.5}, KindError, "must be an int"),
+        (
+            {"by": torch.arange(10), "num_segments": torch.ones(2).long()},
+            KindError,
+            r"an int, got Tensor of shape \[2\]",
+        ),
+        (
+            {"by": torch.arange(10), "num_segments": torch.tensor(True)},
+            KindError,
+            r"an int, got tensor\(True\)",
+        ),
+        ({"by": torch.arange(10), "num_segments": 2**63 - 1}, ArgumentError, "or beyond int64"),
         ({"by": torch.arange(10), "num_segments": 2**70}, ArgumentError, "or beyond int64"),
         (
             {"offsets": torch.tensor([0, 4]), "validate": 1},

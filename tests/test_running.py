@@ -128,6 +128,31 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert done.stdout.split() == ["reference", "cpu", "cpu", "0"], done.stderr
 
 
+def test_folds_and_scans_while_python_ends():
+    """A thread that outlives the main one, and functions that run at exit: no pool takes their parts, or can be made."""
+    program = """
+import atexit, threading, time, torch, tilefold as tf
+torch.set_num_threads(2)
+affine, x = tf.monoids.AFFINE, torch.arange(2.0**18).view(64, -1) % 7
+def results():
+    mapped = tf.reduce_map(x, tf.monoids.SUM, lambda x, total: x + total, dim=1)
+    return [mapped, *tf.scan((x / 7, x), affine, 1)]
+def again(name):
+    for threads in (2, 3):
+        torch.set_num_threads(threads)
+        print(name, all(map(torch.equal, results(), want)), flush=True)
+def late():
+    while threading.main_thread().is_alive():
+        time.sleep(0.01)
+    again("late")
+want = results()
+atexit.register(again, "exit")
+threading.Thread(target=late).start()
+"""
+    done = run(program)
+    assert done.stdout.splitlines() == ["late True"] * 2 + ["exit True"] * 2, done.stderr
+
+
 def test_a_wrong_name_in_the_environment_is_said():
     program = "import torch, tilefold as tf; tf.reduce(torch.ones(3), tf.monoids.SUM)"
     last_line = run(program, TILEFOLD_BACKEND="fast").stderr.rstrip().splitlines()[-1]

@@ -426,6 +426,22 @@ def test_torchs_own_scans_go_either_way(name: str, dtype: torch.dtype, dim: int)
             )
 
 
+@pytest.mark.parametrize("flags", FLAGS, ids=str)
+@pytest.mark.parametrize("wide", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("narrow", [torch.float16, torch.bfloat16], ids=str)
+def test_prefixes_of_halves_are_not_rounded_before_they_are_wide(
+    narrow: torch.dtype, wide: torch.dtype, flags: dict[str, bool]
+) -> None:
+    x, factors = torch.full((2, 3000), 100.0, dtype=narrow), torch.full((2, 900), 1.0078125, dtype=narrow)
+    prefixes, *_ = leaves(tilefold.scan(x, monoids.SUM, 1, dtype=wide, **flags))
+    want, *_ = leaves(tilefold.scan(x.double(), monoids.SUM, 1, **flags))
+    assert prefixes.dtype == wide
+    assert torch.equal(prefixes.double(), want), "whole numbers below 2^24"
+    products, *_ = leaves(tilefold.scan(factors, monoids.PROD, 1, dtype=wide, **flags))
+    want, *_ = leaves(tilefold.scan(factors.double(), monoids.PROD, 1, **flags))
+    torch.testing.assert_close(products.double(), want, rtol=900 * 2**-24, atol=0)
+
+
 def test_positions_and_several_fields_are_not_turned_around() -> None:
     x = torch.tensor([1.0, 3.0, 3.0, 2.0])
     assert tilefold.scan(x, monoids.CUMMAX, 0, reverse=True)[1].tolist() == [2, 2, 2, 3]

@@ -181,6 +181,16 @@ REFUSED = {
     "negative": (lambda: tilefold.topk(X, -1), errors.ShapeError, r"in \[0, 40\], .*got -1"),
     "beyond 32": (lambda: tilefold.topk(X, 33), errors.ArgumentError, r"at most 32, got 33; use torch.topk"),
     "no int": (lambda: tilefold.topk(X, 1.5), errors.KindError, r"`k` must be an int, got 1.5"),
+    "several": (
+        lambda: tilefold.topk(X, torch.tensor([1, 2])),
+        errors.KindError,
+        r"`k` must be an int, got Tensor of shape \[2\]",
+    ),
+    "a truth value": (
+        lambda: tilefold.topk(X, torch.tensor(True)),
+        errors.KindError,
+        r"`k` must be an int, got tensor\(True\)",
+    ),
     "a flag": (
         lambda: tilefold.topk(X, 2, largest=1),
         errors.KindError,
@@ -328,3 +338,10 @@ def test_the_plan_follows_the_length() -> None:
     assert chosen(1, 1 << 28).splits > 100
     assert chosen(1, 1 << 28, k=32).splits * 32 <= 4096
     assert chosen(100, 50257).align
+
+
+@pytest.mark.parametrize("row", [[1.0, 1, 1, 0], [3.0, 2, 1, 0]], ids=["ties", "no ties"])
+def test_inside_functionalize_another_tensor_is_selected_from(row: list[float]) -> None:
+    x = torch.tensor([row])
+    apart = torch.func.functionalize(lambda y: y + tilefold.topk(x, 2).indices)(torch.zeros(2))
+    assert apart.tolist() == [[0, 1]]

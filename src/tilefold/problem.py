@@ -126,16 +126,22 @@ def wrapped_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "reduce
     return [_wrapped(d, ndim, call) for d in (range(ndim) if dim is None else _numbers(dim, call))]
 
 
+def whole_number(value: Any) -> int | None:
+    """A whole number as an int, numpy's and a tensor's only element included; None for what is none, truth values too."""
+    is_truth = isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
+    try:
+        return None if is_truth else operator.index(value)
+    except TypeError:  # a tensor of several, or of floats, has __index__, too
+        return None
+
+
 def one_dim(dim: Any, ndim: int, call: str, name: str = "dim", fix: str = "name one dim") -> int:
     """One dim as a non-negative number; `name` is the argument's and `fix` what to do instead, for messages.
 
     Raises:
         DimError, KindError: it is no dim of so many, or none at all.
     """
-    try:
-        number = None if isinstance(dim, bool) else operator.index(dim)
-    except TypeError:  # a tensor of several has __index__, too
-        number = None
+    number = whole_number(dim)
     if number is None:
         raise KindError(f"{call}: `{name}` must be one int, got {shown(dim)}; {fix}")
     return _wrapped(number, ndim, call, name)
@@ -152,15 +158,14 @@ def _wrapped(dim: int, ndim: int, call: str, name: str = "dim") -> int:
 
 
 def _numbers(dim: int | Sequence[int], call: str) -> tuple[int, ...]:
-    several = tuple(dim) if isinstance(dim, Sequence) else (dim,)
-    try:
-        if not any(isinstance(d, bool) for d in several):
-            return tuple(map(operator.index, several))
-    except TypeError:  # no whole number; a tensor of several has __index__, too
-        pass
-    raise KindError(
-        f"{call}: `dim` must be an int, a sequence of ints or None, got {shown(dim)}; count dims from 0, or from -1 backwards"
-    )
+    numbers = tuple(map(whole_number, dim if isinstance(dim, Sequence) else (dim,)))
+    whole = tuple(n for n in numbers if n is not None)
+    if len(whole) < len(numbers):
+        raise KindError(
+            f"{call}: `dim` must be an int, a sequence of ints or None, got {shown(dim)}; count dims from 0, or from -1 "
+            "backwards"
+        )
+    return whole
 
 
 def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError, shown
 from tilefold.modes import as_given, check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
-from tilefold.problem import broadcast_shape, one_dim
+from tilefold.problem import broadcast_shape, one_dim, whole_number
 from tilefold.requests import Segments
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import (
@@ -214,12 +213,12 @@ def _of_keys(
 
 
 def _number_of(num_segments: Any) -> int:
-    if isinstance(num_segments, bool) or not hasattr(type(num_segments), "__index__"):
+    number = whole_number(num_segments)
+    if number is None:
         raise KindError(
             f"{CALL}: `num_segments` must be an int, got {shown(num_segments)}; pass how many keys there are"
         )
-    number = operator.index(num_segments)
-    if not 0 <= number < 2**63:
+    if not 0 <= number < 2**63 - 1:  # there is one more offset
         raise ArgumentError(
             f"{CALL}: `num_segments` must not be negative or beyond int64, got {number}; pass how many keys there are"
         )

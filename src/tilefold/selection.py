@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from tilefold.errors import ArgumentError, KindError, ShapeError, shown
 from tilefold.modes import check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.planner.selections import MOST
-from tilefold.problem import one_dim
+from tilefold.problem import one_dim, whole_number
 from tilefold.requests import Selected
 from tilefold.switch import layout
 from tilefold.uncompiled import uncompiled
@@ -78,7 +77,7 @@ def topk(
 def _selected(
     x: Any, k: Any, dim: Any, largest: Any, ordered: Any, out: Any, guarantee: str, key: Any
 ) -> Sequence[Tensor]:
-    along = _checked(x, k, dim, largest, ordered, guarantee)
+    along, k = _checked(x, k, dim, largest, ordered, guarantee)
     shape = tuple(k if d == along else n for d, n in enumerate(x.shape))
     dtypes = (x.dtype, torch.int64)
     targets = check_out(out, dtypes, shape, [x], "topk")
@@ -94,8 +93,8 @@ def _selected(
     return dispatch.run(request, [seen], key, targets)
 
 
-def _checked(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: str) -> int:
-    """The dim, of a call that may run."""
+def _checked(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: str) -> tuple[int, int]:
+    """The dim and k, of a call that may run."""
     check_is_tensor(x, "topk")
     check_tensors([x], "topk")
     check_guarantee(guarantee, "topk")
@@ -103,17 +102,17 @@ def _checked(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: st
         if not isinstance(value, bool):
             raise KindError(f"topk: `{name}` must be True or False, got {shown(value)}; write bool(...)")
     along = one_dim(dim, x.ndim, "topk")
-    if isinstance(k, bool) or not hasattr(k, "__index__"):
+    number, length = whole_number(k), x.shape[along] if x.ndim else 1
+    if number is None:
         raise KindError(f"topk: `k` must be an int, got {shown(k)}; say how many elements to take")
-    k, length = operator.index(k), x.shape[along] if x.ndim else 1
-    if not 0 <= k <= length:
+    if not 0 <= number <= length:
         raise ShapeError(
-            f"topk: `k` must be in [0, {length}], the length of dim {along}, got {k} (selected index k out of range); "
+            f"topk: `k` must be in [0, {length}], the length of dim {along}, got {number} (selected index k out of range); "
             "choose one of these"
         )
-    if k > MOST:
-        raise ArgumentError(f"topk: `k` must be at most {MOST}, got {k}; use torch.topk for more")
-    return along
+    if number > MOST:
+        raise ArgumentError(f"topk: `k` must be at most {MOST}, got {number}; use torch.topk for more")
+    return along, number
 
 
 def _key(x: Tensor, k: Any, dim: Any, *rest: Any) -> tuple[Any, ...] | None:

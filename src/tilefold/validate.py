@@ -295,6 +295,7 @@ def _check_target(
             f"{call}: `out` must not require grad, got one that does, and folds have no derivative yet; "
             "use torch.no_grad() or detach()"
         )
+    _check_mode(target, call)
     if _overlaps_itself(target):
         raise ShapeError(
             f"{call}: `out` must not overlap itself (more than one element refers to a single memory location), got strides "
@@ -304,6 +305,14 @@ def _check_target(
         but = " other than exactly" if in_place else ""
         raise ShapeError(
             f"{call}: `out` must not overlap an input{but}, got memory of one; use a fresh tensor"
+        )
+
+
+def _check_mode(target: torch.Tensor, call: str) -> None:
+    if target.is_inference() and not torch.is_inference_mode_enabled():
+        raise GradientError(
+            f"{call}: `out` must not be an inference tensor outside of inference mode, where torch writes into none, got "
+            "one; use torch.inference_mode(), or make it outside"
         )
 
 

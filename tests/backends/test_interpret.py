@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -115,6 +116,18 @@ WHOLE = [
     torch.uint32,
     torch.bool,
 ]
+
+
+def test_threads_interpret_one_after_another() -> None:
+    """The interpreter changes modules of Triton's while a kernel runs."""
+    x = torch.arange(12.0).view(3, 4)
+
+    def sums(_: int) -> list[float]:
+        with tilefold.backend("interpret"):
+            return [tilefold.cumsum(x, 1)[:, -1].tolist() for _ in range(3)]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(sums, range(4))) == [[[6, 22, 38]] * 3] * 4
 
 
 @pytest.mark.parametrize("divide", [operator.floordiv, operator.mod], ids=lambda f: f.__name__)

@@ -383,6 +383,40 @@ def test_numpys_names_beside_every_other_argument():
     assert torch.equal(tf.max(x, axis=torch.tensor(1)).values, x[:, 1])
 
 
+WRITTEN = [
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+]
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.float32, torch.uint8, torch.int32, torch.bool], ids=str
+)
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "cumsum", "cumprod"])
+def test_an_out_says_the_dtype_where_none_is_given(name, dtype):
+    """As in torch: elements are converted first, so 300 and more wrap, and fractions are cut off."""
+    x = torch.tensor([1.5, 2.5, 60.0, 3.0]).to(dtype)
+    for written in WRITTEN:
+        pair = []
+        for module in (tf, torch):
+            out = torch.empty(4 if name.startswith("cum") else (), dtype=written)
+            try:
+                assert getattr(module, name)(x, 0, out=out) is out
+            except RuntimeError:
+                out = None
+            pair.append(out)
+        assert (pair[0] is None) == (pair[1] is None), written
+        if pair[0] is not None:
+            rtol = 4 * torch.finfo(written).eps if written.is_floating_point else 0
+            torch.testing.assert_close(*pair, rtol=rtol, atol=0)
+
+
 def test_keepdim_needs_a_dim():
     with pytest.raises(TypeError, match="keepdim"):
         tf.sum(torch.ones(2), keepdim=True)

@@ -6,7 +6,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tilefold as tf
-from refusals.making import Case, Wrapper, X, dual, overlapping, reduced, with_backend
+from refusals.making import Case, Wrapper, X, dual, made_in_inference_mode, overlapping, reduced, with_backend
 from tilefold import monoids
 from tilefold.errors import (
     ArgumentError,
@@ -143,6 +143,12 @@ CASES = [
         lambda: tf.any(X.byte(), out=3),
         KindError,
         r"any: `out` must be a tensor.*, got int; pass",
+    ),
+    Case(
+        "out of inference mode",
+        lambda: tf.softmax(X, 1, out=made_in_inference_mode(2, 3)),
+        GradientError,
+        r"softmax: `out` must not be an inference tensor outside .*, got one; use torch.inference_mode",
     ),
     Case(
         "out requires grad",

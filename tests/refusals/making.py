@@ -82,6 +82,11 @@ def multiplied(*operands: Any, **options: Any) -> Callable[[], object]:
     return lambda: tf.matmul(*(operands or (A, B)), **options)
 
 
+def made_in_inference_mode(*shape: int) -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.empty(shape)
+
+
 def overlapping() -> object:
     x = torch.ones(3, 3)
     return tf.reduce(x, monoids.SUM, 1, out=x[0])

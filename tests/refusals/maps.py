@@ -143,6 +143,12 @@ CASES = [
         r"`normalized_shape` must be a sequence of ints, got 3",
     ),
     Case(
+        "layer_norm of a fraction",
+        lambda: tf.layer_norm(X, (torch.tensor(3.0),)),
+        KindError,
+        r"`normalized_shape` must be a sequence of ints, got \(tensor\(3\.\),\)",
+    ),
+    Case(
         "layer_norm of a short weight",
         lambda: tf.layer_norm(X, (3,), torch.ones(2)),
         ShapeError,

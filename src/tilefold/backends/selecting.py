@@ -19,10 +19,10 @@ def select(x: Tensor, dim: int, k: int, largest: bool) -> list[Tensor]:
     if one_more > k:
         # Where the next element is another, torch had no choice.
         open_rows = _same(values[:, k - 1], values[:, k]).nonzero()[:, 0]
-        values, places = values[:, :k], places[:, :k].clone()
+        values, places = values[:, :k], places[:, :k]
         if len(open_rows):
             some = (t.index_select(0, open_rows) for t in (values, places))
-            places.index_copy_(0, open_rows, _settled(flat, open_rows, *some))
+            places = places.index_copy(0, open_rows, _settled(flat, open_rows, *some))
     places = _ordered(flat, places, largest).view(*rows.shape[:-1], k).movedim(-1, dim).contiguous()
     return [_taken(x, dim, places), places]
 
@@ -62,7 +62,7 @@ def _settled(flat: Tensor, rows: Tensor, values: Tensor, places: Tensor) -> Tens
         found = (begin + tail).clamp(min=0, max=max(len(place) - 1, 0))
         if len(place):
             settled = torch.where(tail < 0, mine, place.index_select(0, found.view(-1)).view(found.shape))
-            places.index_copy_(0, left, torch.where(enough[:, None], settled, mine))
+            places = places.index_copy(0, left, torch.where(enough[:, None], settled, mine))
         left = left[~enough]
         length *= 16
     return places

@@ -7,6 +7,8 @@ cannot afford. So few cores are given parts, and many share operations (`planner
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -39,7 +41,25 @@ def each(
 
     if threads == 1 or (len(parts) == 1 and not even_one):
         return [run(part) for part in parts]
-    return list(_pool(threads).map(run, parts))
+    given = _given(run, parts, threads)
+    try:
+        return [*(future.result() for future in given), *map(run, parts[len(given) :])]
+    finally:
+        for future in given:
+            future.cancel()
+
+
+def _given(
+    run: Callable[[Part], Result], parts: Sequence[Part], threads: int
+) -> list[concurrent.futures.Future[Result]]:
+    """The first parts, given to threads: all, but where Python ends and starts no more threads (at exit, and in threads that
+    outlive the main one). The caller's thread takes what is left."""
+    given: list[concurrent.futures.Future[Result]] = []
+    with contextlib.suppress(RuntimeError):
+        pool = _pool(threads)
+        for part in parts:
+            given.append(pool.submit(run, part))  # noqa: PERF401  # what was given before an error stays
+    return given
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:
@@ -53,8 +73,12 @@ def _started(threads: int) -> ThreadPoolExecutor:
     """A pool whose threads have all begun: what they set for themselves also changes what later threads begin with."""
     begun = threading.Barrier(threads + 1)
     pool = ThreadPoolExecutor(threads, "tilefold", _work_alone)
-    for _ in range(threads):
-        pool.submit(begun.wait)
+    try:
+        for _ in range(threads):
+            pool.submit(begun.wait)
+    except RuntimeError:
+        begun.abort()  # who waits already is let go
+        raise
     begun.wait()
     torch.set_num_threads(threads)  # so this puts it back; the caller's own number never changed
     return pool

@@ -10,6 +10,7 @@ from typing import Any, TypedDict, TypeVar
 import torch
 from torch import Tensor
 
+from tilefold.algebra.typing import FOLDABLE
 from tilefold.errors import DtypeError, EmptyError, KindError, shown
 from tilefold.overrides import listed, overridden, override
 from tilefold.problem import wrapped_dims
@@ -116,6 +117,13 @@ def is_whole(number: Any) -> bool:
             number.dtype != torch.bool
         )
     return hasattr(number, "__index__") and not isinstance(number, bool)
+
+
+def asked_dtype(dtype: Any, out: Any) -> Any:
+    """The dtype that a call asks for: its `dtype`, or without one its `out`'s, as in torch."""
+    if dtype is None and isinstance(out, Tensor) and out.dtype in FOLDABLE:
+        return out.dtype
+    return dtype
 
 
 def as_number(value: Any) -> float | None:

@@ -21,7 +21,7 @@ from tilefold.functional.arguments import INFINITY, Dims, as_number, every, is_w
 from tilefold.mapped import graph_of, kept, map_tensors
 from tilefold.overrides import overridden
 from tilefold.planner.library import LibraryMap
-from tilefold.problem import normalize_dims
+from tilefold.problem import normalize_dims, whole_number
 from tilefold.switch import named_key
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, check_is_tensor, check_memory, check_out
@@ -266,12 +266,10 @@ def _named(**tensors: Tensor | None) -> list[str]:
 
 
 def _sizes(shape: Any, call: str) -> tuple[int, ...]:
-    if (
-        isinstance(shape, Sequence)
-        and not isinstance(shape, str)
-        and all(hasattr(n, "__index__") for n in shape)
-    ):
-        return tuple(int(n) for n in shape)
+    numbers = tuple(map(whole_number, shape)) if isinstance(shape, Sequence) else (None,)
+    sizes = tuple(n for n in numbers if n is not None)
+    if len(sizes) == len(numbers):
+        return sizes
     raise KindError(
         f"{call}: `normalized_shape` must be a sequence of ints, got {shown(shape)}; write (n,) for the last dim"
     )
@@ -348,7 +346,8 @@ def group_norm(
 
     Shapes: [N, C, *] to [N, C, *], weight and bias [C], C a multiple of `num_groups`.
     Dtypes: floats, computed in float32 or float64; the result has the input's dtype.
-    Any strides, read in place; `out` may be the input itself. The same bits from run to run.
+    Any strides, read in place; the result is contiguous, of channels-last inputs too; `out` may be the input itself. The same
+    bits from run to run.
 
     Raises:
         ShapeError: there are no channels, no such groups of them, or not as many weights.
@@ -434,7 +433,8 @@ def normalize(
 
     Shapes: [M, K] to [M, K]; `dim` may be several; None or none of them is all.
     Dtypes: floats, computed in float32 or float64 (also the norm, which torch rounds to the input's dtype).
-    Any strides, read in place; `out` may be the input itself. The same bits from run to run.
+    Any strides, read in place; the result is contiguous, of channels-last inputs too; `out` may be the input itself. The same
+    bits from run to run.
 
     Raises:
         KindError: `p` is no real number.

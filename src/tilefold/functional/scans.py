@@ -12,10 +12,11 @@ from tilefold import dispatch
 from tilefold.algebra import catalogue
 from tilefold.algebra.monoid import Monoid
 from tilefold.errors import KindError, shown
-from tilefold.functional.arguments import NEEDED, NumpyNames, is_whole, need_float, redirected
+from tilefold.functional.arguments import NEEDED, NumpyNames, asked_dtype, is_whole, need_float, redirected
 from tilefold.overrides import listed, overridden
 from tilefold.scan import scan_tensors
 from tilefold.switch import named_key
+from tilefold.uncompiled import uncompiled
 from tilefold.validate import check_is_tensor
 
 
@@ -28,8 +29,8 @@ def cumsum(
         y[m, p] = sum over q <= p of x[m, q]
 
     Shapes: [M, K] to [M, K]; an empty dim gives an empty result.
-    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
-    each element first and is the result's.
+    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype`, or
+    without it `out`'s, converts each element first and is the result's.
     Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row; with guarantee
     "batch_invariant" a row's bits do not depend on how many rows there are.
 
@@ -43,6 +44,7 @@ def cumsum(
     """
     if names or overridden(input, out):
         return redirected(cumsum, names, input, dim, dtype, out, guarantee)
+    dtype = asked_dtype(dtype, out)
     return _prefixes(input, catalogue.SUM, dim, dtype, dtype, out, guarantee, "cumsum")[0]
 
 
@@ -55,8 +57,8 @@ def cumprod(
         y[m, p] = product over q <= p of x[m, q]
 
     Shapes: [M, K] to [M, K]; an empty dim gives an empty result.
-    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
-    each element first and is the result's.
+    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype`, or
+    without it `out`'s, converts each element first and is the result's.
     Any strides, read in place on a GPU. Same bits from run to run, however many programs share a row; with guarantee
     "batch_invariant" a row's bits do not depend on how many rows there are.
 
@@ -69,6 +71,7 @@ def cumprod(
     """
     if names or overridden(input, out):
         return redirected(cumprod, names, input, dim, dtype, out, guarantee)
+    dtype = asked_dtype(dtype, out)
     return _prefixes(input, catalogue.PROD, dim, dtype, dtype, out, guarantee, "cumprod")[0]
 
 
@@ -153,6 +156,7 @@ def logcumsumexp(
     return _prefixes(input, catalogue.LOGSUMEXP, dim, None, None, out, guarantee, "logcumsumexp")[0]
 
 
+@uncompiled
 def _prefixes(
     x: Tensor,
     monoid: Monoid,

@@ -15,6 +15,7 @@ from tilefold.functional.arguments import (
     UNSET,
     Dims,
     NumpyNames,
+    asked_dtype,
     every,
     given,
     is_whole,
@@ -34,8 +35,8 @@ def sum(
         y[k] = sum over p of x[k, p]
 
     Shapes: [M, K] to [M]. Nothing sums to 0.
-    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
-    each element first, as torch does, and is the result's.
+    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype`, or
+    without it `out`'s, converts each element first, as in torch, and is the result's.
     Any strides, read in place. Integers are exact; floats have the same bits from run to run and the bound of `sum` in
     docs/guarantees.md.
 
@@ -52,6 +53,7 @@ def sum(
     if dim is UNSET:
         no_dim(keepdim, "sum")
         dim = None
+    dtype = asked_dtype(dtype, out)
     return fold_tensors(
         [input], catalogue.SUM, every(dim), given(keepdim), dtype=dtype, convert=dtype, out=out, call="sum"
     )[0]
@@ -66,8 +68,8 @@ def prod(
         y[k] = product over p of x[k, p]
 
     Shapes: [M, K] to [M]; to fold all dims leave `dim` out. Nothing multiplies to 1.
-    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype` converts
-    each element first and is the result's.
+    Dtypes: floats as they came, accumulated in float32 or float64; integers and bool give int64 and wrap. `dtype`, or
+    without it `out`'s, converts each element first and is the result's.
     Any strides, read in place. Integers are exact; floats have the same bits from run to run and the bound of `prod` in
     docs/guarantees.md.
 
@@ -86,6 +88,7 @@ def prod(
         dim = None
     elif not is_whole(dim):
         raise KindError(f"prod: `dim` must be one int, got {shown(dim)}; leave it out to fold all dims")
+    dtype = asked_dtype(dtype, out)
     return fold_tensors(
         [input], catalogue.PROD, dim, given(keepdim), dtype=dtype, convert=dtype, out=out, call="prod"
     )[0]
@@ -100,9 +103,9 @@ def mean(
         y[k] = (sum over p of x[k, p]) / n
 
     Shapes: [M, K] to [M]. The mean of nothing is NaN.
-    Dtypes: floats as they came; `dtype` converts each element first and is the result's. The sum is kept in float32 or
-    float64 and divided there, so that halves do not overflow. Dividing the (small) result costs a launch on a GPU; a
-    projection that knew the length would cost a compilation for each length.
+    Dtypes: floats as they came; `dtype`, or without it `out`'s, converts each element first and is the result's. The sum is
+    kept in float32 or float64 and divided there, so that halves do not overflow. Dividing the (small) result costs a launch
+    on a GPU; a projection that knew the length would cost a compilation for each length.
     Any strides, read in place. Same bits from run to run; the bound of `mean` in docs/guarantees.md.
 
     Raises:
@@ -119,7 +122,7 @@ def mean(
     if dim is UNSET:
         no_dim(keepdim, "mean")
         dim = None
-    dtype = as_dtype(dtype, "mean")
+    dtype = as_dtype(asked_dtype(dtype, out) if input.is_floating_point() else dtype, "mean")
     result = dtype or input.dtype
     if not result.is_floating_point:
         raise DtypeError(

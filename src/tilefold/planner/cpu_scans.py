@@ -60,7 +60,9 @@ def _steps(length: int, most: int) -> int:
     return min(max(1, length), next((n for n in range(most, 2 * most) if length % n == 0), most))
 
 
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_HALVES = (torch.float16, torch.bfloat16)
+_FLOATS = (*_HALVES, torch.float32, torch.float64)
+_ROUNDED = ("torch.cumsum", "torch.cumprod")
 _SIGNED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -79,7 +81,11 @@ def library_scan(
     if (reverse and program.algebra.index) or (exclusive and len(program.state) > 1):
         return None
     function, dtypes = found
-    return function if tensors[0].dtype in dtypes else None
+    x = tensors[0]
+    # Torch rounds each prefix to the elements' dtype.
+    if function in _ROUNDED and x.dtype in _HALVES and program.outputs != (x.dtype,):
+        return None
+    return function if x.dtype in dtypes else None
 
 
 @kept_outside_modes(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -143,6 +144,10 @@ def interpret(
     run_steps(plan, inputs, outputs, launches, LIBRARY, functools.partial(fill, computation))
 
 
+# One call at a time: the interpreter replaces what modules of Triton's hold while a kernel runs.
+_interpreter = threading.Lock()
+
+
 def interpret_call(call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
     """One kernel call under the interpreter; bool tensors are seen as bytes.
 
@@ -150,7 +155,7 @@ def interpret_call(call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tenso
     """
     kernel = instantiate.kernel(call.kernel, call.source, True)
     tensors = [t.view(torch.uint8) if t.dtype == torch.bool else t for t in (*inputs, *outputs)]
-    with np.errstate(all="ignore"):
+    with _interpreter, np.errstate(all="ignore"):
         kernel[(call.grid, *call.across)](
             *_with_tensors(call.arguments, iter(tensors)), **dict(call.constants)
         )
