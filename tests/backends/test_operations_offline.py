@@ -89,7 +89,10 @@ def device_of(target: str) -> Device:
 
 # What is known to spill.
 SPILLS = {
-    ("window of one odd row", "sm_100"): "ptxas takes 80 registers, so that an SM holds three programs, and stores 8 bytes",
+    (
+        "window of one odd row",
+        "sm_100",
+    ): "ptxas takes 80 registers, so that an SM holds three programs, and stores 8 bytes",
 }
 
 

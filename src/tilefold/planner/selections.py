@@ -79,31 +79,24 @@ def plan_selection(problem: Problem, k: int, largest: bool, device: Device, guar
 
 def choose_selection(problem: Problem, k: int, largest: bool, device: Device) -> Selection:
     """The tile by the length of a row; parts where there are too few rows for the chip."""
-    dtype, (along,) = problem.dtypes[0], problem.reduced_dims
-    itemsize, step, rows = dtype.itemsize, along.strides[0], problem.outputs
+    dtype, (along,), rows = problem.dtypes[0], problem.reduced_dims, problem.outputs
+    itemsize, step = dtype.itemsize, along.strides[0]
     columns = _by_columns(problem, k)
-    odd = columns and not (step * itemsize % VECTOR_BYTES == 0 and problem.aligned[0] >= VECTOR_BYTES)
-    if columns and (whole := _whole_columns(problem, k, largest, device)) is not None:
+    whole = _whole_columns(problem, k, largest, device) if columns else None
+    if whole is not None:
         return whole
-    run = min(16 // itemsize, 16) if step == 1 else 2
+    run = min(VECTOR_BYTES // itemsize, 16) if step == 1 else 2
     align = step == 1 and not _is_aligned(problem, run)
     span = along.size + (run - 1) * align
     direct = math.ceil(span / run) <= 2 * k
     splits, part = (1, span) if direct else _parts(rows, span, run, k, device, columns)
     vectors = math.ceil(part / run)
-    rows_each, lanes, warps = _shares(rows, part * itemsize, device)
-    if columns:  # results are neighbours in memory
-        most = 16 if k <= 16 and itemsize < 8 else 8
-        rows_each, lanes, warps = min(most, power_above(rows)), min(power_above(vectors), WARP), 4
-    elif direct:
-        lanes = max(1, power_above(vectors * run) // HELD[_pack(dtype, part)])
-        rows_each, lanes, warps = max(1, WARP // lanes), min(lanes, power_above(vectors)), 1
+    odd = columns and not direct and not _begin_at_vectors(problem)
+    rows_each, lanes, warps = _lanes(problem, k, part, vectors, device, columns, direct)
     if direct:
         unroll = power_above(math.ceil(vectors / lanes))
     elif columns:
-        unroll = max(
-            1, min(COLUMN_UNROLL // (2 if itemsize == 8 or odd else 1), power_above(vectors) // lanes)
-        )
+        unroll = _column_unroll(vectors, lanes, itemsize == 8 or odd)
     else:
         unroll = _unroll(k, vectors, run, lanes, part)
     return Selection(
@@ -164,6 +157,13 @@ def _whole_columns(problem: Problem, k: int, largest: bool, device: Device) -> S
     )
 
 
+def _begin_at_vectors(problem: Problem) -> bool:
+    """Whether each place of neighbouring rows begins at a vector of memory if the first one does, and it does."""
+    (along,) = problem.reduced_dims
+    whole = along.strides[0] * problem.dtypes[0].itemsize % VECTOR_BYTES == 0
+    return whole and problem.aligned[0] >= VECTOR_BYTES
+
+
 def _is_aligned(problem: Problem, run: int) -> bool:
     """Whether every row begins at a whole vector."""
     starts = (d.strides[0] % run for d in problem.output_dims)
@@ -186,6 +186,20 @@ def _parts(rows: int, span: int, run: int, k: int, device: Device, columns: bool
     return math.ceil(span / part), part
 
 
+def _lanes(
+    problem: Problem, k: int, part: int, vectors: int, device: Device, columns: bool, direct: bool
+) -> tuple[int, int, int]:
+    """Rows a program, lanes a row, warps."""
+    dtype, rows = problem.dtypes[0], problem.outputs
+    if columns:  # results are neighbours in memory
+        each = min(16 if k <= 16 and dtype.itemsize < 8 else 8, power_above(rows))
+        return each, min(power_above(vectors), WARP), 4
+    if direct:
+        lanes = max(1, power_above(part) // HELD[_pack(dtype, part)])
+        return max(1, WARP // lanes), min(lanes, power_above(vectors)), 1
+    return _shares(rows, part * dtype.itemsize, device)
+
+
 def _shares(rows: int, part_bytes: int, device: Device) -> tuple[int, int, int]:
     """Rows a program, lanes a row, warps: a warp for several short rows or for a middling one, four for a long one."""
     for most, rows_each in ((1 << 10, 4), (1 << 12, 2)):
@@ -206,6 +220,11 @@ def _unroll(k: int, vectors: int, run: int, lanes: int, part: int) -> int:
         return few, idle, lanes * unroll + power_above(k) * turns * run, -unroll
 
     return min((u for u in (1, 2, 4, 8, 16) if u == 1 or lanes * u <= power_above(vectors)), key=entries)
+
+
+def _column_unroll(vectors: int, lanes: int, few: bool) -> int:
+    """Groups of a lane where results are neighbours."""
+    return max(1, min(COLUMN_UNROLL // (2 if few else 1), power_above(vectors) // lanes))
 
 
 def _nearest(square: int) -> int:
