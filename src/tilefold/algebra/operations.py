@@ -41,6 +41,11 @@ def _min(value: Tensor, dims: Sequence[int], keepdim: bool = True) -> Tensor:
     return torch.amin(value, tuple(dims), keepdim)
 
 
+DROPS_DIMS = frozenset(
+    {_sum, _max, _min}
+)  # reductions that give results without the dims where they are asked to
+
+
 def _first(value: Tensor, dims: Sequence[int]) -> Tensor:
     for dim in dims:
         value = value.narrow(dim, 0, 1)

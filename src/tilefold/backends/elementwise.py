@@ -20,7 +20,7 @@ from tilefold.algebra.derive import by_field
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import stored
 from tilefold.algebra.numbers import float_number, whole_number
-from tilefold.algebra.operations import OPS
+from tilefold.algebra.operations import DROPS_DIMS, OPS
 from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
 from tilefold.backends.reductions import SERIAL, by_results, groups
@@ -371,7 +371,10 @@ class Kernel:
         if not whole or len(groups(axes)) > 1 or elements >= SERIAL:
             return step.function, step.arguments, step.result
         function, kept = named["function"], any(step.result in s.arguments for s in self._steps)
-        return lambda value: function(value, axes, kept), step.arguments[:1], step.result
+        if function in DROPS_DIMS:
+            return lambda value: function(value, axes, kept), step.arguments[:1], step.result
+        reduced = function if kept else lambda value, dims: function(value, dims).squeeze(tuple(dims))
+        return lambda value: reduced(value, axes), step.arguments[:1], step.result
 
     def is_reduced(self, output: int) -> bool:
         """Whether an output is a block's reduction: new memory, with one value for each result."""
