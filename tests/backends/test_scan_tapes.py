@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -132,3 +133,16 @@ def test_a_long_row_is_folded_first(length: int, flags: dict[str, bool]) -> None
         want = torch.cat((torch.tensor([-float("inf")]), want[:-1]))
     want = want.flip(0) if flags["reverse"] else want
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_scans_of_as_many_rows_in_other_shapes_share_buffers_alone() -> None:
+    """One kind of walk serves them: each result has the shape of its input."""
+    shapes = [(6, 4), (2, 3, 4), (3, 2, 4), (1, 6, 4), (6, 1, 4), (6, 4, 1)]
+    for shape in [*shapes, (1, 1, 1), (1, 1), (1,), *shapes]:
+        x = torch.arange(math.prod(shape), dtype=torch.float32).view(shape)
+        dim = shape.index(4) if 4 in shape else len(shape) - 1
+        got = tilefold.scan(x, PEAK, dim)
+        with tilefold.backend("reference"):
+            want = tilefold.scan(x, PEAK, dim)
+        assert got.shape == want.shape == x.shape
+        assert torch.equal(got, want)

@@ -526,4 +526,20 @@ OPERATIONS = (
         "r",
         ("tests/planner/test_inputs_copied.py::test_scans_of_copies",),
     ),
+    Mutant(
+        "a scan's buffers are seen in the shape of an earlier scan",
+        "backends/scans.py",
+        "self.viewed != (tuple(shape), dim)",
+        "self.viewed == (tuple(shape),)",
+        (
+            "tests/backends/test_scan_tapes.py::test_scans_of_as_many_rows_in_other_shapes_share_buffers_alone",
+        ),
+    ),
+    Mutant(
+        "results are neighbours along the elements' dim",
+        "backends/triton/kernels/scan_elements.py",
+        "line_offset(before * size, outer_sizes, y_outer) + number + along * y_line",
+        "line_offset(before * size, outer_sizes, y_outer) + along + number * y_line",
+        ("tests/backends/test_scans_across.py::test_orders_directions_and_states",),
+    ),
 )

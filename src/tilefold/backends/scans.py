@@ -211,12 +211,13 @@ class _Walk:
         self.tapes: dict[Any, Tape] = {}
         self.memory = Memory()
         self.views: tuple[list[Tensor], list[tuple[Tensor, Tensor]], list[Tensor]] | None = None
+        self.viewed: tuple[tuple[int, ...], int] | None = None  # the shape and dim that they are of
 
     def at_once(self, inputs: Sequence[Tensor], shape: Sequence[int], dim: int) -> list[Tensor]:
         """Scan inputs that are one lane's tile, from no state."""
         tape = self._tape(self.length, 1, self.kind.outer, self.kind.inner or 1, False)
-        if self.views is None:
-            self.views = self._views(tape, shape, dim)
+        if self.views is None or self.viewed != (tuple(shape), dim):
+            self.views, self.viewed = self._views(tape, shape, dim), (tuple(shape), dim)
         entries, edges, exits = self.views
         for entry, x in zip(entries, inputs, strict=True):
             entry.copy_(x)
