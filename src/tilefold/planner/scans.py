@@ -40,23 +40,18 @@ def _results_last(problem: Problem) -> Problem:
     Rows then lie anywhere without more sectors, and a program has rows whose results are neighbours.
     """
     (scanned,) = problem.reduced_dims
-    near = [d for d in problem.output_dims if d.output == 1]
+    near = problem.nearest
     smallest = min(d.itemsize for d in problem.dtypes)
     apart = set(scanned.strides) == {1} and scanned.size * smallest >= SECTOR
-    if not apart or not near or near[0] is problem.output_dims[-1] or near[0].size * smallest < SECTOR:
+    if not apart or near in (scanned, *problem.output_dims[-1:]) or near.size * smallest < SECTOR:
         return problem
-    others = tuple(d for d in problem.output_dims if d is not near[0])
-    return replace(problem, dims=(*others, near[0], scanned))
+    return _with_last(problem, near)
 
 
-def _near_before_last(problem: Problem) -> Problem | None:
-    """The problem with the dim along which results are neighbours before the one along which all inputs' elements are."""
-    near = [d for d in problem.output_dims if d.output == 1]
-    last = problem.output_dims[-1]
-    if not near or near[0] is last or set(last.strides) != {1}:
-        return None
-    others = tuple(d for d in problem.output_dims if d is not near[0] and d is not last)
-    return replace(problem, dims=(*others, near[0], last, *problem.reduced_dims))
+def _with_last(problem: Problem, *last: Dim) -> Problem:
+    """The problem with these output dims behind the others."""
+    others = (d for d in problem.output_dims if d not in last)
+    return replace(problem, dims=(*others, *last, *problem.reduced_dims))
 
 
 def planned_scan(
@@ -66,8 +61,9 @@ def planned_scan(
     copied = copied_inputs(problem, guarantee)
     if not copied:
         return problem, plan_scan(problem, program, work, device, guarantee)
-    turned = _near_before_last(problem)
-    if turned is not None:
+    last = problem.output_dims[-1]
+    if set(last.strides) == {1}:
+        turned = _with_last(problem, problem.nearest, last)
         plan = plan_scan(turned, program, work, device, guarantee, near=True)
         if plan.launched[0].settings.near:
             return turned, plan
