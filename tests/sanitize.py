@@ -43,6 +43,7 @@ SELECTIONS = (
     ((5000, 64), 0),
     ((8, 50_001), 0),
     ((40, 30_000), 0),
+    ((3000, 4097), 0),
 )
 PRODUCTS = (
     (1, 7168, 256),
@@ -96,7 +97,11 @@ SCANS = (
     ((3000, 8192), 0),
     ((7, 100_001), 0),
     ((13, 60_000), 0),
+    ((40, 19, 641), 1),
 )
+
+# The same, of inputs whose dims lie in memory the other way round, so that results are stored the other way round.
+TURNED = (((13, 11, 13_375), 1), ((2, 131, 37, 1033), 2))
 
 # Lines that so many programs share that most wait for others which began long before; "look-back" is in their names.
 LOOK_BACK = (("cummax", (1, 41_000_003), 1), ("affine", (1_300_001, 16), 0))
@@ -181,6 +186,12 @@ def _scans() -> Calls:
     from backends.triton_cases import framed
     from tilefold import monoids
 
+    def turned(shape: tuple[int, ...], dim: int, dtype: torch.dtype) -> None:
+        x = framed(torch.randn(shape[::-1], device="cuda", dtype=dtype)).permute(*reversed(range(len(shape))))
+        tilefold.logcumsumexp(x, dim)
+        tilefold.cummax(x, dim)
+        tilefold.scan((x, x), monoids.AFFINE, dim, reverse=True, exclusive=True, return_state=True)
+
     def scans(shape: tuple[int, ...], dim: int, dtype: torch.dtype) -> None:
         x = framed(torch.randn(shape, device="cuda", dtype=dtype))
         tilefold.cumsum(x, dim)
@@ -197,6 +208,12 @@ def _scans() -> Calls:
             yield (
                 f"scans of {'x'.join(map(str, shape))} along {dim}, {dtype}",
                 partial(scans, shape, dim, dtype),
+            )
+    for shape, dim in TURNED:
+        for dtype in (torch.float32, torch.bfloat16):
+            yield (
+                f"scans of {'x'.join(map(str, shape))} along {dim}, {dtype}, stored the other way round",
+                partial(turned, shape, dim, dtype),
             )
     for which, shape, dim in LOOK_BACK:
         yield (

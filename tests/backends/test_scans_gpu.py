@@ -78,6 +78,36 @@ def test_odd_widths_and_permuted_inputs(
     assert torch.equal(got, flipped)
 
 
+ACROSS = [((13, 11, 13_375), 1), ((2, 131, 37, 1033), 2), ((40, 65, 3001), 1), ((300, 16, 129), 0)]
+
+
+@pytest.mark.parametrize(("shape", "dim"), ACROSS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("flags", [{}, {"reverse": True}, {"exclusive": True, "reverse": True}], ids=str)
+def test_results_that_lie_the_other_way_round(
+    shape: tuple[int, ...], dim: int, dtype: torch.dtype, flags: dict[str, bool]
+) -> None:
+    """Results are neighbours along another dim than elements: stored the other way round by the launch that scans."""
+    x = torch.randint(-2, 3, shape[::-1], device="cuda").to(dtype).permute(*reversed(range(len(shape))))
+    (want,) = leaves(tilefold.scan(x.contiguous(), monoids.SUM, dim, **flags))
+    a = (x > 0).to(dtype)
+    pairs = scanned("cpu", [a.cpu(), x.cpu()], monoids.AFFINE, dim, return_state=True, **flags)
+    for _ in range(2):
+        assert torch.equal(tilefold.scan(x, monoids.SUM, dim, **flags), want)
+        same(
+            [t.cpu() for t in leaves(tilefold.scan((a, x), monoids.AFFINE, dim, return_state=True, **flags))],
+            pairs,
+        )
+    highest = x.contiguous().cummax(dim)
+    got = tilefold.cummax(x, dim)
+    assert torch.equal(got.values, highest.values)
+    assert torch.equal(got.indices.cpu(), x.cpu().cummax(dim).indices)
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        tilefold.logcumsumexp(x, dim).double(), x.double().logcumsumexp(dim), rtol=4 * eps, atol=4 * eps
+    )
+
+
 @pytest.mark.parametrize("length", [3, 16, 300])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_slices_of_short_rows(length: int, dtype: torch.dtype) -> None:
