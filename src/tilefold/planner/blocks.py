@@ -29,6 +29,7 @@ MANY_ELEMENTS, ALIGNED_ELEMENTS = 64, 56  # the second where rows begin between 
 SEVERAL_WARPS = {4: 64, 2: 128}
 LANES_TILE = 8192  # elements of a program of a cluster whose lanes fold their own
 FEW_ELEMENTS = 32  # of a row that one program holds: more of them take longer than they save
+FEW_BYTES = 64  # of such a row whose threads are less than a warp: the same
 HELD_BYTES = 72 << 10  # of elements, by an SM's programs together: with fewer, memory waits
 FULL_SPEED = 27  # instructions an element of 2 bytes, read and written, in the time that memory takes
 SHARED_LANES = 128  # at least, of each program that shares one; twice as many beside extra tensors
@@ -166,7 +167,8 @@ def _time(
     held = resident * threads * elements * size * vectors / places
     once = 30 + 10 * min(5, lanes.bit_length()) + 40 * (lanes > WARP) + 70 * (programs > 1)
     each = (8 + 2 * (places != vectors)) * elements * words + once
-    late = 0.25 * (programs == 1) * max(0, elements / FEW_ELEMENTS - 1)
+    few = min(FEW_ELEMENTS, FEW_BYTES // size) if lanes < WARP else FEW_ELEMENTS
+    late = 0.25 * (programs == 1) * max(0, elements / few - 1)
     return late + max(1.0, HELD_BYTES / held) + programs * lanes * each / (vectors * run * words) / FULL_SPEED
 
 

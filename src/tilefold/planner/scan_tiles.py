@@ -18,7 +18,7 @@ SHARED_WORDS = (
 )
 LONE_ELEMENTS = 64  # that a thread has at least where few rows are shared (docs/experiments/scans-shares.md)
 SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
-SUMS_WARPS = 16  # of a program that walks columns, then
+SUMS_WARPS = 8  # of a program that walks columns, then (docs/experiments/scans-columns.md)
 # Of a row that a thread has at least where a program walks it and a combine is not costly.
 WALKED_ROW_BYTES = 64
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
@@ -42,6 +42,7 @@ WALKING_WARPS = 8  # of a program that walks columns
 COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
 WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
 COSTLY_BYTES = (128, 64)
+SUMS_BYTES = (64,)  # of narrow elements
 UNALIGNED_BYTES = (512, 256)  # the same of columns between vectors, if one of them does
 LANES_USED = 0.75  # of such tiles at least
 PACKED_WORDS, PACKED_WARPS = 16, 4  # of columns whose rows are less than a sector: of a thread, of a program
@@ -60,15 +61,18 @@ MOST_SHORT, SHORT_WORDS = 4, 32  # columns that a thread holds whole, and words 
 GROUPED_LONGEST, GROUPED_WARPS = 16, 4
 # Counted, not timed. Elements of a column that no programs share, however few columns there are; of columns in groups of a
 # few that may be so long: a combine is costly, or this many times as many lanes as have work would be a warp at most.
-HELD_LONGEST, IDLE = 64, 8
+HELD_LONGEST, IDLE = 64, 16
+HELD_WARPS_AN_SM = 8
+# Tiles of a column, up to which they are all as long.
+EVEN_TILES, EVEN_TILES_COSTLY = 1, 3
 # Of rows whose results are columns: bytes of results beside each other that a program writes at once, and its warps. Of rows
 # that begin between two vectors, so that it reads long runs (not of sums of 32 bits); of states that are light, where each SM
 # has a program; of others.
 ACROSS_ODD, ACROSS_LIGHT, ACROSS = (32, 4), (128, 8), (64, 4)
 
 # docs/experiments/inputs-copied.md; counted, not timed. Results beside each other that a program writes at once, of so many
-# neighbours of the elements at most; columns a thread, warps of an SM at least, and elements of all chunks of a thread, where
-# states are one word or sums and where not.
+# neighbours of the elements at most; columns a thread, warps of an SM at least where a chunk is a whole
+# column, and elements of all chunks of a thread, where states are one word or sums and where not.
 NEAR_BYTES, NEAR_LAST = 128, 16
 NEAR_EACH, NEAR_WARPS_AN_SM, NEAR_HELD, NEAR_HELD_COSTLY = (4, 2, 1), 8, 48, 32
 
@@ -85,7 +89,11 @@ SHORT = 512  # elements of a line, up to which a program takes several lines at 
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
 EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
+# The same where no tile of them is as even: the least that walks may use before programs share columns, and of costly combines
+# (docs/experiments/scans-columns.md).
+EVEN_ALONE, EVEN_COSTLY = 0.6, 0.5
 EVEN_UNALIGNED = 0.85  # as EVEN, of columns between vectors where SMs have several tiles
+STORED = 8
 MOST_STORED = 32  # results of a chunk that are one store
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 
@@ -125,7 +133,7 @@ def scan_tile(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
         return _of_rows(view, load, device, alone)
     # Which results are neighbours depends on how many columns there are: chunks of a column by itself do not.
     tile = _of_columns(view, replace(load, across=load.across and not alone), device, alone)
-    return replace(tile, stored=min(tile.chunk & -tile.chunk, MOST_STORED)) if load.across else tile
+    return replace(tile, stored=min(tile.chunk & -tile.chunk, MOST_STORED if load.across else STORED))
 
 
 def across_tile(problem: Problem, load: Load, device: Device) -> ScanTile | None:
@@ -134,6 +142,9 @@ def across_tile(problem: Problem, load: Load, device: Device) -> ScanTile | None
     docs/experiments/inputs-copied.md
     """
     near, last = problem.output_dims[-2:]
+    together = near.size * (last.size if last.output == near.size else 1)
+    if together * load.result_bytes < SECTOR:
+        return None
     beside = min(power_above(near.size), max(1, NEAR_BYTES // load.result_bytes))
     lines = beside * min(power_above(last.size), NEAR_LAST)
     blocks = math.ceil(near.size / beside) * math.ceil(last.size * beside / lines)
@@ -141,8 +152,9 @@ def across_tile(problem: Problem, load: Load, device: Device) -> ScanTile | None
     held = NEAR_HELD if load.words == 1 or load.sums else NEAR_HELD_COSTLY
     for each in NEAR_EACH:
         warps = max(1, lines // (WARP * each))
-        if programs * warps >= NEAR_WARPS_AN_SM * device.sms and lines >= WARP * warps:
-            chunk = _even_chunk(problem.length, min(held // each, COLUMN_CHUNK))
+        chunk = _even_chunk(problem.length, min(held // each, COLUMN_CHUNK))
+        wanted = NEAR_WARPS_AN_SM if chunk == problem.length else WARPS_AN_SM
+        if programs * warps >= wanted * device.sms and lines >= WARP * warps:
             return ScanTile(lines, chunk, False, 1, warps, chunk=chunk, near=beside)
     return None
 
@@ -210,7 +222,7 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
     each = _lane_elements(load.words, SHARED_WORDS, chunk)
     if load.sums and load.bytes < NARROW_BYTES:
         chunk, each = min(slots, SUMS_CHUNK), NARROW_SUMS
-    if lone and not load.costly:
+    if lone and (load.sums or not load.costly):
         each = max(chunk, LONE_ELEMENTS)
     tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
     tile = replace(tile, again=each > REGISTER_ELEMENTS)
@@ -220,7 +232,7 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
         tile = replace(tile, split=True, registers=registers)
     if load.light and load.bytes >= NARROW_BYTES and not lone:
         return replace(_shared(tile, length, LONE_TREE, 1), band=BAND)
-    one = lone or (load.costly and not load.sums)
+    one = lone or load.costly
     return _shared(tile, length, LONE_TREE, 1) if one else _shared(tile, length, TREE, TREE)
 
 
@@ -293,7 +305,7 @@ def _of_columns(view: View, load: Load, device: Device, alone: bool) -> ScanTile
 
 def _held_columns(view: View, load: Load, vector: int, device: Device) -> ScanTile:
     """Columns that a thread walks in a few chunks: fewer a thread, so that there are warps enough, and no states pass."""
-    while vector > 1 and math.ceil(view.inner / (WARP * vector)) * view.outer < WARPS_AN_SM * device.sms:
+    while vector > 1 and math.ceil(view.inner / (WARP * vector)) * view.outer < HELD_WARPS_AN_SM * device.sms:
         vector //= 2
     return _columns(view, load, vector, min(power_above(view.inner), WARP * vector), 1)
 
@@ -374,7 +386,8 @@ def _columns(view: View, load: Load, vector: int, lines: int, warps: int) -> Sca
         most = max(most, power_below(max(1, CHUNK_BYTES // load.bytes)))
     chunk = min(slots, most, max(1, each // run))
     number = min(slots // chunk, max(1, WARP * warps * run // lines))
-    if not load.across and (number == 1 or view.length < 2 * number * chunk):
+    tiles = math.ceil(view.length / (number * chunk))
+    if not load.across and tiles <= (EVEN_TILES_COSTLY if load.costly else EVEN_TILES):
         chunk = _even_chunk(math.ceil(view.length / number), chunk)
     return ScanTile(lines, number * chunk, False, run, warps, chunk=chunk, ahead=True)
 
@@ -390,17 +403,26 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
         found = _unaligned_columns(view, load, device)
         if found is not None:
             return found
-    for wide in COSTLY_BYTES if load.costly else WALKED_BYTES:
-        lines = max(vector, min(wide // view.element, power_above(view.inner)))
-        programs = math.ceil(view.inner / lines) * view.outer
-        most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
-        warps = _walking_warps(programs, device, most, EVEN_COLUMNS)
-        if warps and WARP * warps * vector >= lines:
-            tile = _columns(view, load, vector, lines, warps)
-            if tile.length * lines == WARP * warps * vector * tile.chunk:
-                # Of sums a tile ahead is more code than time: x 1.04 of the time, x 1.6 of the compiler's.
-                return _packed(replace(tile, ahead=not load.sums), view, load, PACKED_WARPS)
+    for even in (EVEN_COLUMNS, EVEN_COSTLY if load.costly else EVEN_ALONE):
+        for wide in _walked_bytes(load):
+            lines = max(vector, min(wide // view.element, power_above(view.inner)))
+            programs = math.ceil(view.inner / lines) * view.outer
+            most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
+            warps = _walking_warps(programs, device, most, even)
+            if warps and WARP * warps * vector >= lines:
+                tile = _columns(view, load, vector, lines, warps)
+                if tile.length * lines == WARP * warps * vector * tile.chunk:
+                    # Of sums it is more code: x 1.6 of the compiler's time.
+                    ahead = not load.sums or load.bytes < NARROW_BYTES or programs <= device.sms
+                    return _packed(replace(tile, ahead=ahead), view, load, PACKED_WARPS)
     return None
+
+
+def _walked_bytes(load: Load) -> tuple[int, ...]:
+    """Bytes of a row that a walk of columns reads at once, in the order in which they are tried."""
+    if load.sums and load.bytes < NARROW_BYTES:
+        return SUMS_BYTES
+    return COSTLY_BYTES if load.costly else WALKED_BYTES
 
 
 def _packed(tile: ScanTile, view: View, load: Load, warps: int) -> ScanTile:

@@ -25,8 +25,9 @@ SHARED_BYTES = 46 << 10  # that a program declares at most, beside what Triton u
 
 # docs/experiments/maps-spans.md:
 THREADS = 128  # of a program at least
-# Elements of a row that a thread takes: at least where others share the row, at best, and of all inputs at most.
-EACH = (6, 20, 32)
+# Elements of a row that a thread takes: at least where others share the row, at best (of all inputs where elements have so
+# many bytes: docs/experiments/maps-short-rows.md), and of all inputs at most.
+EACH, NARROW = (6, 20, 32), 2
 # Elements of its rows that a thread takes, at least: the second where rows share extra tensors, which it reads once.
 HELD = (16, 20)
 LONGEST_BYTES = 8 << 10  # of a row
@@ -169,7 +170,8 @@ def lanes_of(length: int, size: int, inputs: int, beside: bool) -> int:
         each = math.ceil(length / lanes)
         if each * inputs <= most and (each >= least or lanes == 1):
             conflicts = max(CONFLICTS, conflicts_of(length, lanes, size))
-            found.append((conflicts, each > best and (beside or lanes < WARP), lanes))
+            several = inputs if size <= NARROW and lanes < WARP else 1
+            found.append((conflicts, each * several > best and (beside or lanes < WARP), lanes))
     return min(found)[2] if found else power_above(math.ceil(length * inputs / most))
 
 
