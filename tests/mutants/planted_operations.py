@@ -529,10 +529,10 @@ OPERATIONS = (
     Mutant(
         "a scan's buffers are seen in the shape of an earlier scan",
         "backends/scans.py",
-        "self.viewed != (tuple(shape), dim)",
-        "self.viewed == (tuple(shape),)",
+        "self._parts = (program, tile, shape, dim, alone, exclusive, reverse)",
+        "self._parts = (program, tile, self.outer, self.length, self.inner, alone, exclusive, reverse)",
         (
-            "tests/backends/test_scan_tapes.py::test_scans_of_as_many_rows_in_other_shapes_share_buffers_alone",
+            "tests/backends/test_scan_tapes.py::test_scans_of_as_many_rows_in_other_shapes_have_results_of_their_own_shape",
         ),
     ),
     Mutant(

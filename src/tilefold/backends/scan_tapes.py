@@ -83,7 +83,7 @@ class Tape:
         self.calls: list[Call] = []
         self.workspace, self._memory, self._tiles = memory.workspace, memory, 0
         self.elements = [self._tile(stored(element_dtype(e))) for e in program.elements]
-        self.carry = [self._of_rows(d) for d in program.state] if carried else []
+        self.carry = [self._of_rows(stored(d)) for d in program.state] if carried else []
         self.positions: Tensor | None = None
         held = list(self.elements)
         if program.algebra.index:
@@ -203,7 +203,7 @@ class Tape:
         if self.lanes == 1 and self.carried:
             self._combine(self._beside_lanes(self.carry), steps[0])
         if by_levels:
-            self._by_levels(state, 0)
+            self._by_levels(state)
         else:
             for before, after in itertools.pairwise(steps):
                 self._combine(before, after)
@@ -282,23 +282,21 @@ class Tape:
 
         return fold
 
-    def _by_levels(self, state: State, axis: int) -> None:
-        """Scan along an axis in place: of 2, 4, 8 ... neighbours the second half is combined with the first half's last.
+    def _by_levels(self, state: State) -> None:
+        """Scan along the steps in place: of 2, 4, 8 ... neighbours the second half is combined with the first half's last.
 
         Sklansky, "Conditional-sum addition logic", 1960.
         """
-        size, reach = state[0].shape[axis], 1
-        while reach < size:
-            blocks, left = divmod(size, 2 * reach)
+        reach = 1
+        while reach < self.steps:
+            blocks, left = divmod(self.steps, 2 * reach)
             if blocks:
-                whole = self._cut(state, axis, 0, blocks * 2 * reach)
-                pairs = [t.unflatten(axis, (blocks, 2 * reach)) for t in whole]  # type: ignore[no-untyped-call]  # torch's own
-                self._combine(
-                    self._cut(pairs, axis + 1, reach - 1, 1), self._cut(pairs, axis + 1, reach, reach)
-                )
+                whole = self._cut(state, 0, 0, blocks * 2 * reach)
+                pairs = [t.unflatten(0, (blocks, 2 * reach)) for t in whole]  # type: ignore[no-untyped-call]  # torch's own
+                self._combine(self._cut(pairs, 1, reach - 1, 1), self._cut(pairs, 1, reach, reach))
             if left > reach:
-                last = self._cut(state, axis, size - left, left)
-                self._combine(self._cut(last, axis, reach - 1, 1), self._cut(last, axis, reach, left - reach))
+                last = self._cut(state, 0, self.steps - left, left)
+                self._combine(self._cut(last, 0, reach - 1, 1), self._cut(last, 0, reach, left - reach))
             reach *= 2
 
     def _nothing(self) -> State:
@@ -371,7 +369,7 @@ class Tape:
 
 
 def in_whole_levels(steps: int) -> int:
-    """So many steps or a few more, that each level has only whole pairs of halves: 4, 5 or 6 times a power of two."""
+    """So many steps or a few more, that each level is one operation: 4, 5 or 6 times a power of two, or fewer than 4."""
     unit = 1 << max(0, (steps - 1).bit_length() - 3)
     made = -(-steps // unit) * unit
     return made + unit if made == 7 * unit else made
