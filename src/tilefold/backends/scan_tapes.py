@@ -31,10 +31,10 @@ State = list[Tensor]
 
 
 class Memory:
-    """The tiles of tapes that run one after another."""
+    """The tiles of tapes that run one after another, which may lie in the same memory: none needs what another left."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """No tile yet."""
         self.workspace = Workspace()
         self._tensors: dict[Any, Tensor] = {}
 
@@ -54,7 +54,8 @@ class Memory:
 class Tape:
     """The operations on one tile of a scan, from its `elements` (and `positions`, and the `carry`) to its `results`.
 
-    `carried`: a state comes before the tile. Positions behind a row's end may hold anything: nothing before them sees it.
+    `count`: positions of a row that it has elements for. `carried`: a state comes before the tile. Positions behind a row's
+    end may hold anything: nothing before them sees it.
     """
 
     def __init__(
@@ -209,7 +210,7 @@ class Tape:
                 self._combine(before, after)
         if self.lanes > 1:
             before = self._before(steps[-1])
-            self._with(before, state)
+            self._combine_lanes(before, state)
             return state, before
         return state, self._beside_lanes(self.carry) if self.carried else self._nothing() if exclusive else []
 
@@ -312,7 +313,7 @@ class Tape:
         before = [self._of_lanes(stored(d)) for d in self.program.state]
         first = self._beside_lanes(self.carry) if self.carried else self._nothing()
         self._copy(first, self._some(before, 0, 1))
-        earlier = self._some(self._met(totals), 0, self.lanes - 1)
+        earlier = self._some(self._over_lanes(totals), 0, self.lanes - 1)
         rest = self._some(before, 1, self.lanes - 1)
         if self.carried:
             self._run(self.kernels.combine, [*(c.expand(earlier[0].shape) for c in first), *earlier], rest)
@@ -320,7 +321,7 @@ class Tape:
             self._copy(earlier, rest)
         return before
 
-    def _met(self, totals: State) -> State:
+    def _over_lanes(self, totals: State) -> State:
         """The scan over lanes: level by level each is combined with the one 1, 2, 4 ... before it."""
         state, reach = totals, 1
         spares = [[self._of_lanes(stored(d)) for d in self.program.state] for _ in range(2)]
@@ -333,7 +334,7 @@ class Tape:
             state, spares, reach = target, spares[::-1], 2 * reach
         return state
 
-    def _with(self, before: State, state: State) -> None:
+    def _combine_lanes(self, before: State, state: State) -> None:
         """Lanes' prefixes combined with what comes before; without a carry the first lane has nothing before it."""
         skipped = 0 if self.carried else 1
         count = self.lanes - skipped

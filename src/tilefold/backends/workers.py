@@ -29,7 +29,7 @@ def each(
 ) -> list[Result]:
     """`[function(part) for part in parts]` on so many threads, each operation on one.
 
-    A single part runs on the caller's thread, where torch shares out what is large; `even_one`: not that one either.
+    A single part runs on the caller's thread, where torch shares out what is large; with `even_one` as each of several does.
 
     Without gradients, and with inference mode as the caller has it. An exception of a part is raised here.
     """
