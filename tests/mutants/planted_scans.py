@@ -74,7 +74,7 @@ SCANS = (
         "scan.py",
         "if targets is None or any(overlap(target, t) for target in targets for t in tensors):",
         "if targets is None:",
-        ("tests/test_scan_in_place.py::test_in_place_is_by_memory_of_its_own",),
+        ("tests/backends/test_scans_in_place.py::test_in_place_is_by_memory_of_its_own",),
     ),
     Mutant(
         "groups of shares are combined before what came before them",
@@ -176,6 +176,6 @@ SCANS = (
         "switch.py",
         "return (t.shape, t.stride(), t.dtype, address & 15, get_num_threads())",
         "return (t.shape, t.stride(), t.dtype, address & 15)",
-        ("tests/test_scan_on_cpu.py::test_a_repeated_scan_is_planned_for_its_threads",),
+        ("tests/backends/test_scans_on_cpu.py::test_a_repeated_scan_is_planned_for_its_threads",),
     ),
 )
