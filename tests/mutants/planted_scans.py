@@ -164,6 +164,13 @@ SCANS = (
         ),
     ),
     Mutant(
+        "a scan on a few of a caller's threads leaves it no others",
+        "backends/workers.py",
+        "torch.set_num_threads(callers)",
+        "torch.set_num_threads(threads)",
+        ("tests/backends/test_loops.py::test_the_callers_number_of_threads_stays",),
+    ),
+    Mutant(
         "a state of unsigned numbers goes on as others do",
         "backends/scan_tapes.py",
         "self._of_rows(stored(d)) for d in program.state] if carried",

@@ -71,6 +71,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 def _started(threads: int) -> ThreadPoolExecutor:
     """A pool whose threads have all begun: what they set for themselves also changes what later threads begin with."""
+    callers = torch.get_num_threads()  # of which `threads` may be a few
     begun = threading.Barrier(threads + 1)
     pool = ThreadPoolExecutor(threads, "tilefold", _work_alone)
     try:
@@ -80,7 +81,7 @@ def _started(threads: int) -> ThreadPoolExecutor:
         begun.abort()  # who waits already is let go
         raise
     begun.wait()
-    torch.set_num_threads(threads)  # so this puts it back; the caller's own number never changed
+    torch.set_num_threads(callers)  # so this puts it back; the caller's own number never changed
     return pool
 
 
