@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 import tilefold
 from tilefold import monoids
 
+FLAGS = [dict(zip(("exclusive", "reverse", "return_state"), flags, strict=True)) for flags in
+         itertools.product((False, True), repeat=3)]  # fmt: skip
 P = 97
 MATRICES = tilefold.Monoid(
     lambda p, q: (

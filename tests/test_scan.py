@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,12 +11,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tilefold
-from scanned import MATRICES, ORDERED, POSITIONS, drawn, leaves, same, scanned
-from tilefold import dispatch, monoids
-from tilefold.errors import EmptyError, GradientError, KindError, ShapeError
+from scanned import FLAGS, MATRICES, ORDERED, POSITIONS, drawn, leaves, same, scanned
+from tilefold import monoids
+from tilefold.errors import EmptyError
 
-FLAGS = [dict(zip(("exclusive", "reverse", "return_state"), flags, strict=True)) for flags in
-         itertools.product((False, True), repeat=3)]  # fmt: skip
 AROUND = (1, 2, 15, 16, 17, 63, 64, 65)
 LONG = (1999, 2000, 2001, 31999, 32000, 32001)
 SPLIT = {"two": 2, "middle": 40, "end": 99, "nothing": 0}
@@ -220,114 +215,6 @@ def test_a_monoid_without_identity() -> None:
         tilefold.scan(x, monoids.FIRST, 1, exclusive=True)
 
 
-def test_results_go_where_they_are_wanted() -> None:
-    x = torch.randint(0, 9, (4, 33))
-    out, strided = torch.empty(4, 33, dtype=torch.int64), torch.empty(33, 4, dtype=torch.int64).t()
-    for target in (out, strided):
-        assert tilefold.scan(x, monoids.SUM, 1, out=target) is target
-        assert torch.equal(target, x.cumsum(1))
-        result, state = tilefold.scan(x, monoids.SUM, 1, out=target, return_state=True, reverse=True)
-        assert result is target
-        assert torch.equal(state, x.sum(1))
-    pair = torch.empty(4, 33), torch.empty(4, 33, dtype=torch.int64)
-    got = tilefold.cummax(x.float(), 1, out=pair)
-    assert got.values is pair[0]
-    assert torch.equal(pair[1], x.cummax(1).indices)
-
-
-IN_PLACE = {
-    "rows": ((5, 33), 1), "columns": ((33, 5), 0), "long rows": ((2, 9000), 1), "long columns": ((9000, 2), 0),
-    "a middle dim": ((3, 40, 7), 1), "one line": ((70,), 0), "short rows": ((300, 3), 1), "no dims": ((), 0),
-}  # fmt: skip
-CALLS: dict[str, Callable[..., Any]] = {
-    "sum": functools.partial(tilefold.scan, monoid=monoids.SUM),
-    "sum backwards": functools.partial(tilefold.scan, monoid=monoids.SUM, reverse=True),
-    "sum before": functools.partial(tilefold.scan, monoid=monoids.SUM, exclusive=True),
-    "sum behind": functools.partial(tilefold.scan, monoid=monoids.SUM, exclusive=True, reverse=True),
-    "first": functools.partial(tilefold.scan, monoid=monoids.FIRST),
-    "cumsum": tilefold.cumsum,
-    "cumprod": tilefold.cumprod,
-}
-
-
-@pytest.mark.parametrize("name", list(CALLS))
-@pytest.mark.parametrize(
-    ("backend", "layout"),
-    [
-        *itertools.product(("auto", "cpu", "reference"), IN_PLACE),
-        ("interpret", "rows"),
-        ("interpret", "columns"),
-    ],
-)
-def test_in_place(backend: str, layout: str, name: str) -> None:
-    """Into the input itself, whatever its strides: what is written is what another tensor would hold."""
-    (shape, dim), call = IN_PLACE[layout], CALLS[name]
-    if backend == "reference":  # an element after another
-        shape = tuple(min(n, 300) for n in shape)
-    x = torch.randint(1, 3, shape, generator=torch.Generator().manual_seed(1))
-    buffer = torch.full((*shape, 2), -7)
-    with tilefold.backend(backend):
-        for own in (
-            x.clone(),
-            buffer.select(-1, 1).copy_(x),
-            x.clone().t().contiguous().t() if x.ndim == 2 else x.clone(),
-        ):
-            want = call(own, dim=dim)
-            assert call(own, dim=dim, out=own) is own
-            assert torch.equal(own, want)
-    assert (buffer.select(-1, 0) == -7).all()
-
-
-@pytest.mark.parametrize("backend", ["auto", "cpu", "reference", "interpret"])
-def test_several_results_in_place(backend: str) -> None:
-    """Each result into one input, in either order, or into none; one tensor may be both inputs."""
-    drawn_pairs = [drawn(monoids.AFFINE, (4, 50), seed) for seed in range(4)]
-    with tilefold.backend(backend):
-        for order, (a, b) in zip(((0, 1), (1, 0), (0, None), (None, 1)), drawn_pairs, strict=True):
-            want = tilefold.scan((a, b), monoids.AFFINE, 1, reverse=True)
-            out = [torch.empty_like(a) if n is None else (a, b)[n] for n in order]
-            slope, h = tilefold.scan((a, b), monoids.AFFINE, 1, reverse=True, out=out)
-            assert (slope is out[0], h is out[1]) == (True, True)
-            same([slope, h], list(want))
-        (a, _) = drawn(monoids.AFFINE, (4, 50), 9)
-        want = tilefold.scan((a, a), monoids.AFFINE, 1)
-        other = torch.empty_like(a)
-        same(leaves(tilefold.scan((a, a), monoids.AFFINE, 1, out=(other, a))), list(want))
-        x = torch.tensor([[3, 9, 2, 9]])
-        values, places = tilefold.cummax(x, 1, out=(torch.empty_like(x), x))
-        assert (values.tolist(), places.tolist()) == ([[3, 9, 9, 9]], [[0, 1, 1, 3]])
-        z = torch.arange(12.0).view(3, 4)
-        result, state = tilefold.scan(z, monoids.SUM, 1, init=1.0, out=z, return_state=True)
-        assert (result is z, z[0].tolist(), state.tolist()) == (True, [1, 2, 4, 7], [7, 23, 39])
-
-
-def test_in_place_is_by_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No kernel is given the input's memory to write into; one beside it in a buffer is written at once."""
-    given, run = [], dispatch.run
-
-    def noted(request: Any, tensors: Any, key: Any = None, targets: Any = None) -> Any:
-        given.append(targets)
-        return run(request, tensors, key, targets)
-
-    monkeypatch.setattr(dispatch, "run", noted)
-    buffer = torch.ones(4, 8)
-    tilefold.cumsum(buffer[:2], 1, out=buffer[:2])
-    tilefold.cumsum(buffer[:2], 1, out=buffer[2:])
-    assert given[0] is None
-    assert given[1][0].data_ptr() == buffer[2:].data_ptr()
-    assert buffer[0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert buffer[3].tolist() == [1, 3, 6, 10, 15, 21, 28, 36]
-
-
-def test_a_refused_scan_leaves_its_input() -> None:
-    x = torch.arange(8.0)
-    with pytest.raises(ShapeError, match="overlap an input other than exactly"):
-        tilefold.cumsum(x[:7], 0, out=x[1:])
-    with pytest.raises(ShapeError, match="overlap an input other than exactly"):
-        tilefold.cumsum(x[::2], 0, out=x[:4])
-    assert x.tolist() == list(range(8))
-
-
 def test_tensors_without_data_and_classes() -> None:
     meta = tilefold.scan(torch.empty(3, 5, device="meta"), monoids.AFFINE.__class__(lambda a, b: a + b, 0), 1)
     assert (meta.device.type, meta.shape) == ("meta", (3, 5))
@@ -375,129 +262,3 @@ def test_a_state_that_reads_no_element() -> None:
         prefixes, state = tilefold.scan(x, ones, 1, return_state=True)
     assert prefixes.tolist() == [[1, 1, 1]] * 2
     assert state.tolist() == [1, 1]
-
-
-def test_a_repeated_scan_is_planned_for_its_threads() -> None:
-    x, before = torch.randn(300, 400), torch.get_num_threads()
-    mine = tilefold.Monoid(lambda a, b: a + b, 0.0, check=False, name="mine")
-    try:
-        plans = []
-        for threads in (1, 2, 1):
-            torch.set_num_threads(threads)
-            for _ in range(2):
-                torch.testing.assert_close(tilefold.scan(x, mine, 1), x.cumsum(1), atol=1e-4, rtol=1e-5)
-            plans.append(tilefold.last_plan())
-        assert plans[0] == plans[2] != plans[1]
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_a_repeated_scan_is_checked_where_something_else_is_asked() -> None:
-    x = torch.randn(8, 8)
-    for _ in range(3):
-        assert torch.equal(tilefold.cumsum(x, 1), x.cumsum(1))
-    with pytest.raises(GradientError, match="grad"):
-        tilefold.cumsum(x.clone().requires_grad_(), 1)
-    with tilefold.backend("reference"):
-        tilefold.cumsum(x, 1)
-        plan = tilefold.last_plan()
-        assert plan is not None
-        assert plan.backend == "reference"
-    with pytest.raises(KindError, match="`dim` must be one int"):
-        tilefold.scan(x, monoids.SUM, (1,))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("dim", [0, 1])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.float16, torch.bool], ids=str)
-@pytest.mark.parametrize("name", ["SUM", "PROD", "MAX", "MIN"])
-def test_torchs_own_scans_go_either_way(name: str, dtype: torch.dtype, dim: int) -> None:
-    x = (torch.arange(35.0).view(5, 7) % 4 - 1.5).to(dtype)
-    monoid = getattr(monoids, name)
-    for exclusive, reverse in itertools.product((False, True), repeat=2):
-        for _ in range(2):  # the second is answered by what the first planned
-            got = tilefold.scan(x, monoid, dim, exclusive=exclusive, reverse=reverse)
-            plan = tilefold.last_plan()
-            assert plan is not None
-            assert plan.strategy.startswith("torch.cum")
-            want = scanned("reference", (x,), monoid, dim, exclusive=exclusive, reverse=reverse)
-            assert got.is_contiguous()
-            torch.testing.assert_close(
-                got, leaves(want)[0], rtol=1e-2 if dtype == torch.float16 else 1e-6, atol=0
-            )
-
-
-@pytest.mark.parametrize("flags", FLAGS, ids=str)
-@pytest.mark.parametrize("wide", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("narrow", [torch.float16, torch.bfloat16], ids=str)
-def test_prefixes_of_halves_are_not_rounded_before_they_are_wide(
-    narrow: torch.dtype, wide: torch.dtype, flags: dict[str, bool]
-) -> None:
-    x, factors = torch.full((2, 3000), 100.0, dtype=narrow), torch.full((2, 900), 1.0078125, dtype=narrow)
-    prefixes, *_ = leaves(tilefold.scan(x, monoids.SUM, 1, dtype=wide, **flags))
-    want, *_ = leaves(tilefold.scan(x.double(), monoids.SUM, 1, **flags))
-    assert prefixes.dtype == wide
-    assert torch.equal(prefixes.double(), want), "whole numbers below 2^24"
-    products, *_ = leaves(tilefold.scan(factors, monoids.PROD, 1, dtype=wide, **flags))
-    want, *_ = leaves(tilefold.scan(factors.double(), monoids.PROD, 1, **flags))
-    torch.testing.assert_close(products.double(), want, rtol=900 * 2**-24, atol=0)
-
-
-def test_positions_and_several_fields_are_not_turned_around() -> None:
-    x = torch.tensor([1.0, 3.0, 3.0, 2.0])
-    assert tilefold.scan(x, monoids.CUMMAX, 0, reverse=True)[1].tolist() == [2, 2, 2, 3]
-    assert str(tilefold.last_plan()).startswith("cpu")
-    tilefold.scan(x, monoids.LOGSUMEXP, 0, exclusive=True)
-    assert str(tilefold.last_plan()).startswith("cpu")
-
-
-@pytest.mark.parametrize("flags", FLAGS, ids=str)
-@pytest.mark.parametrize("shape", [(2003, 3), (2003, 70), (2100, 131), (9, 1001), (1, 130001)], ids=str)
-def test_many_rows_are_a_lane_each_and_long_ones_go_on(
-    shape: tuple[int, int], flags: dict[str, bool]
-) -> None:
-    """Whole numbers and factors of two are exact, so that every association gives the same."""
-    b = torch.arange(shape[0] * shape[1], dtype=torch.float64).view(shape) % 7 - 3
-    a = torch.where(b > 0, 1.0, -1.0).double()
-    got = leaves(tilefold.scan((a, b), monoids.AFFINE, 1, **flags))
-    with tilefold.backend("cpu"):
-        again = leaves(tilefold.scan((a.t().contiguous(), b.t().contiguous()), monoids.AFFINE, 0, **flags))
-    for field, other in zip(got, again, strict=True):
-        assert torch.equal(field, other.t() if other.ndim == 2 else other)
-
-
-@pytest.mark.parametrize("length", [5, 100, 1001, 40000])
-def test_invariant_bits_follow_neither_the_number_of_rows_nor_where_they_lie(length: int) -> None:
-    a, b = torch.rand(2, length, 3).unbind(0)
-    invariant = {"guarantee": "batch_invariant"}
-    whole = leaves(tilefold.scan((a, b), monoids.AFFINE, 0, **invariant))
-    rows = leaves(tilefold.scan((a.t().contiguous(), b.t().contiguous()), monoids.AFFINE, 1, **invariant))
-    alone = leaves(
-        tilefold.scan((a[:, 1].contiguous(), b[:, 1].contiguous()), monoids.AFFINE, 0, **invariant)
-    )
-    for field, turned, one in zip(whole, rows, alone, strict=True):
-        assert torch.equal(field, turned.t())
-        assert torch.equal(field[:, 1], one)
-
-
-def test_bits_do_not_follow_the_number_of_threads() -> None:
-    a, b = torch.rand(300, 257), torch.randn(300, 257)
-    threads, found = torch.get_num_threads(), []
-    try:
-        for number in (1, 2, 3):
-            torch.set_num_threads(number)
-            found.append(leaves(tilefold.scan((a, b), monoids.AFFINE, 1)))
-    finally:
-        torch.set_num_threads(threads)
-    for other in found[1:]:
-        assert all(map(torch.equal, found[0], other))
-
-
-def test_threads_of_a_caller_may_scan_alike_at_once() -> None:
-    inputs = [(torch.rand(16, 65), torch.randn(16, 65)) for _ in range(4)]
-    want = [leaves(tilefold.scan(pair, monoids.AFFINE, 1)) for pair in inputs]
-    with ThreadPoolExecutor(4) as pool:
-        for _ in range(20):
-            for fields, made in zip(
-                want, pool.map(lambda p: tilefold.scan(p, monoids.AFFINE, 1), inputs), strict=True
-            ):
-                assert all(map(torch.equal, fields, leaves(made)))

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import tilefold as tf
-from test_caching import Echo
+from in_modes import Echo
 from test_running import run
 from tilefold import dispatch, fold, monoids, switch
 from tilefold import multiply as products

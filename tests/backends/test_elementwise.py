@@ -13,7 +13,7 @@ from tilefold.algebra.evaluate import evaluate, evaluate_as
 from tilefold.algebra.expression import apply, trace
 from tilefold.algebra.operations import OPS
 from tilefold.algebra.program import specialize
-from tilefold.backends import elementwise
+from tilefold.backends import elementwise, step_builder
 
 INF, NAN = float("inf"), float("nan")
 MONOIDS = [
@@ -26,7 +26,7 @@ FLOAT_OPS = sorted(name for name, op in OPS.items() if op.kind in ("arithmetic",
 def kernel_of(op: str, dtype: torch.dtype, placeless: bool = False):
     arity = OPS[op].arity
     typed = typing.infer(trace(lambda *v: apply(op, *v), arity), [dtype] * arity)
-    builder = elementwise.Builder(placeless=placeless)
+    builder = step_builder.Builder(placeless=placeless)
     outputs = builder.inline(typed, builder.inputs([dtype] * arity))
     return elementwise.Kernel(builder, arity, outputs), typed
 
@@ -55,7 +55,7 @@ def test_the_bits_of_uint64_seen_as_int64_stay_while_they_are_read():
         return (x ^ 3) + (x ^ 9), seen * 2 + seen
 
     typed = typing.infer(trace(function, 1), [torch.uint64])
-    builder = elementwise.Builder()
+    builder = step_builder.Builder()
     kernel = elementwise.Kernel(builder, 1, builder.inline(typed, builder.inputs([torch.uint64])))
     x = torch.arange(100)
     got = [torch.empty(100, dtype=torch.int64) for _ in range(2)]

@@ -380,15 +380,25 @@ def test_large_folds_have_the_same_bits_on_any_number_of_threads(name, shape, gu
         assert all(torch.equal(bits_of(a), bits_of(b)) for a, b in zip(run, runs[0], strict=True))
 
 
-def test_the_callers_number_of_threads_stays():
-    with threads(4), mock.patch.dict(workers._pools, clear=True):
+@pytest.mark.parametrize("callers", [4, 8])
+def test_the_callers_number_of_threads_stays(callers: int):
+    """Also where a few of them are given parts, as of scans."""
+    with threads(callers), mock.patch.dict(workers._pools, clear=True):
         workers.each(lambda part: part, [1, 2, 3], 4)
-        assert torch.get_num_threads() == 4
+        assert torch.get_num_threads() == callers
         seen: list[int] = []
         later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
         later.start()
         later.join()
-        assert seen == [4]
+        assert seen == [callers]
+
+
+def test_a_scan_leaves_the_callers_number_of_threads():
+    with threads(8), mock.patch.dict(workers._pools, clear=True):
+        x = torch.ones(300, 400)
+        tilefold.scan((x, x), monoids.AFFINE, 1)
+        assert workers._pools
+        assert torch.get_num_threads() == 8
 
 
 def test_each_part_runs_on_one_thread_and_in_order():

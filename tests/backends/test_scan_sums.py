@@ -44,9 +44,7 @@ STEEP = {
 SUMS = {
     "rows": ScanTile(16, 64, True, 4, 1, chunk=8, stored=8, sums=True),
     "rows aligned": ScanTile(16, 256, True, 4, 1, chunk=8, stored=8, align=4, sums=True),
-    "rows shared": ScanTile(
-        16, 64, True, 4, 1, chunk=8, stored=4, shares=1, group=2, groups=1, sums=True, again=True
-    ),
+    "rows shared": ScanTile(16, 64, True, 4, 1, chunk=8, stored=4, shares=1, group=2, groups=1, sums=True),
     "columns": ScanTile(16, 64, False, 1, 1, chunk=8, ahead=True, sums=True),
     "chunks of eleven": ScanTile(16, 22, False, 1, 1, chunk=11, ahead=True, sums=True),
     "a thread's columns of 13": ScanTile(32, 13, False, 1, 1, chunk=13, ahead=True, sums=True),

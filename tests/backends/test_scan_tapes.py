@@ -101,7 +101,21 @@ def test_any_tile_goes_on_from_a_state(name: str, tile: CpuTile) -> None:
         same(on_tile(inputs, monoid, 1, tile, init, state=True, **flags), want)
 
 
-def test_a_tile_of_no_places_too_many_has_whole_levels() -> None:
+@pytest.mark.parametrize("monoid", [monoids.MAX, monoids.BITWISE_XOR], ids=["largest", "exclusive or"])
+def test_a_state_of_unsigned_numbers_goes_on(monoid: Any) -> None:
+    """Into the next tile of long columns, and from a state that is given."""
+    x = drawn(monoid, (9001, 5))[0].view(torch.uint64)  # negative ones are beyond 2^63
+    with tilefold.backend("reference"):
+        want = leaves(tilefold.scan(x, monoid, 0, return_state=True))
+    flags = {"exclusive": False, "reverse": False, "state": True}
+    same(on_tile([x], monoid, 0, CpuTile(4, 1500, 5), **flags), want)
+    same(leaves(tilefold.scan(x, monoid, 0, return_state=True)), want)
+    _, state = tilefold.scan(x[:7], monoid, 0, return_state=True)
+    later = tilefold.scan(x[7:], monoid, 0, init=state, return_state=True)
+    same(leaves(later), [want[0][7:], *want[1:]])
+
+
+def test_a_tile_of_no_places_too_many_is_one_operation_a_level() -> None:
     for steps in range(1, 200):
         made, reach = scan_tapes.in_whole_levels(steps), 1
         assert steps <= made <= max(steps + 1, 4 / 3 * steps)
@@ -135,8 +149,7 @@ def test_a_long_row_is_folded_first(length: int, flags: dict[str, bool]) -> None
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
 
 
-def test_scans_of_as_many_rows_in_other_shapes_share_buffers_alone() -> None:
-    """One kind of walk serves them: each result has the shape of its input."""
+def test_scans_of_as_many_rows_in_other_shapes_have_results_of_their_own_shape() -> None:
     shapes = [(6, 4), (2, 3, 4), (3, 2, 4), (1, 6, 4), (6, 1, 4), (6, 4, 1)]
     for shape in [*shapes, (1, 1, 1), (1, 1), (1,), *shapes]:
         x = torch.arange(math.prod(shape), dtype=torch.float32).view(shape)

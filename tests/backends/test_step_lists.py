@@ -13,7 +13,7 @@ from tilefold import monoids
 from tilefold.algebra import typing
 from tilefold.algebra.expression import trace
 from tilefold.algebra.program import specialize
-from tilefold.backends import elementwise
+from tilefold.backends import elementwise, step_builder
 
 INF = float("inf")
 CROSSED = tilefold.Monoid(
@@ -41,7 +41,7 @@ def test_a_state_is_combined_into_the_second_ones_memory(name: str, dtype: torch
     program = specialize(algebra, (dtype,) * algebra.inputs)
     kernel, generator = elementwise.kernels(program).combine, torch.Generator().manual_seed(0)
     first, second = (
-        [torch.randint(1, 9, (50,), generator=generator).to(elementwise.stored(d)) for d in program.state]
+        [torch.randint(1, 9, (50,), generator=generator).to(step_builder.stored(d)) for d in program.state]
         for _ in range(2)
     )
     want = [torch.empty_like(t) for t in second]
@@ -54,7 +54,7 @@ def test_a_state_is_combined_into_the_second_ones_memory(name: str, dtype: torch
 
 def run(function: Any, *values: torch.Tensor) -> tuple[list[torch.Tensor], list[Any]]:
     typed = typing.infer(trace(function, len(values)), [v.dtype for v in values])
-    builder = elementwise.Builder()
+    builder = step_builder.Builder()
     outputs = builder.inline(typed, builder.inputs([v.dtype for v in values]))
     kernel = elementwise.Kernel(builder, len(values), outputs)
     targets = [torch.empty_like(values[0]) for _ in outputs]

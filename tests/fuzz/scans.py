@@ -30,7 +30,7 @@ LONG = (31, 64, 65, 127, 513)
 # Sizes so small that lines of some hundred elements are shared by programs in groups of groups, as long ones are on a GPU.
 TINY = {
     "SHORT": 4, "ONE_TILE": 8, "WALKED_WORDS": 1, "LANE_WORDS": 1, "SHARED_WORDS": 1, "SHARED_WARPS": 1, "LONE_ELEMENTS": 1,
-    "NARROW_SUMS": 1, "LONE_TREE": 4, "TREE": 2, "COLUMN_TREE": 2, "COLUMN_WARPS": 1, "REGISTER_ELEMENTS": 2,
+    "NARROW_SUMS": 1, "LONE_TREE": 4, "TREE": 2, "COLUMN_TREE": 2, "COLUMN_WARPS": 1,
     "BAND": 2, "LEAST_SHARES": 2, "SHARES_AN_SM": 0, "FEW_BLOCKS": 2,
 }  # fmt: skip
 

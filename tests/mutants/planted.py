@@ -7,7 +7,9 @@ in its name.
 from __future__ import annotations
 
 from mutants.mutant import Mutant
+from mutants.planted_maps import MAPS
 from mutants.planted_operations import OPERATIONS
+from mutants.planted_scans import SCANS
 from mutants.planted_tools import TOOLS
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -35,77 +37,6 @@ MUTANTS = (
         "mask = mask & (run >= lead - begin)",
         "mask = mask & (run >= -begin)",
         ("tests/backends/test_in_order.py::test_rows_on_the_machine",),
-    ),
-    # -------------------------------------------------------------------------------------------------- scans
-    Mutant(
-        "a chunk's first state lacks what is before the tile",
-        "backends/triton/kernels/scan_prefixes.py",
-        "given = SELECT(first, *given, *COMBINE(*given, *earlier))",
-        "given = SELECT(first, *given, *earlier)",
-        ("tests/backends/test_scans.py::test_rows",),
-    ),
-    Mutant(
-        "a reverse scan combines a chunk's elements forwards",
-        "backends/triton/kernels/scan_elements.py",
-        "PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN\n    xs = found[PLACE]",
-        "PLACE: tl.constexpr = TURN\n    xs = found[PLACE]",
-        ("tests/backends/test_scans.py::test_rows",),
-    ),
-    Mutant(
-        "programs take shares by their own numbers",
-        "backends/triton/kernels/scans.py",
-        'ticket = tl.atomic_add(words_ptr, 1, sem="relaxed")',
-        "ticket = tl.program_id(0).to(tl.int64)",
-        ("tests/backends/test_scans.py::test_tickets_give_the_order_whichever_program_begins_first",),
-    ),
-    Mutant(
-        "rows of later bands are the first band's",
-        "backends/triton/kernels/scans.py",
-        "block = band * BAND + ticket % beside",
-        "block = ticket % beside",
-        ("tests/backends/test_scans.py::test_rows[aligned, shared in bands-exclusive]",),
-    ),
-    Mutant(
-        "the first share of a row that begins between vectors is taken for whole",
-        "backends/triton/kernels/scans.py",
-        "& ((place > 0) | (ALIGN == 1))",
-        "& ((place >= 0) | (ALIGN == 1))",
-        ("tests/backends/test_scans.py::test_rows[aligned, shared in bands-backward]",),
-    ),
-    Mutant(
-        "a carry of one look forgets the groups before it",
-        "backends/triton/kernels/scans.py",
-        "* LINES + lane, beyond, keep, carries)",
-        "* LINES + lane, own, keep, carries)",
-        ("tests/backends/test_scans.py::test_rows[shared, one look-backward]",),
-    ),
-    Mutant(
-        "prefixes far below their chunk's base are taken for sums",
-        "backends/triton/kernels/scan_prefixes.py",
-        "if tl.reduce(near.to(tl.int32), None, both_bits) == 0:",
-        "if tl.reduce(near.to(tl.int32), None, both_bits) < 0:",
-        ("tests/backends/test_scan_sums.py::test_sums_of_exponentials[rows]",),
-    ),
-    Mutant(
-        "positions of an aligned row count from the vector before it",
-        "backends/triton/kernels/scan_elements.py",
-        "place = at if len(span) == 1 else at - over_tile(span[0], BY_ROWS)",
-        "place = at",
-        ("tests/backends/test_scans.py::test_rows_that_begin_anywhere_between_vectors[33]",),
-    ),
-    Mutant(
-        "a row's first element is not stored where its vector begins before it",
-        "backends/triton/kernels/scan_elements.py",
-        "return (vector >= begin) & (vector + span[2] <= end), at >= begin, at < end",
-        "return (vector >= begin) & (vector + span[2] <= end), at > begin, at < end",
-        ("tests/backends/test_scans.py::test_rows_that_begin_anywhere_between_vectors[33]",),
-    ),
-    Mutant(
-        "another thread count answers a repeated scan",
-        "switch.py",
-        "return (t.shape, t.stride(), t.dtype, address & 15, get_num_threads())",
-        "return (t.shape, t.stride(), t.dtype, address & 15)",
-        ("tests/test_scan.py::test_a_repeated_scan_is_planned_for_its_threads",),
     ),
     # ------------------------------------------------------------------------------------------------ algebra
     Mutant(
@@ -527,6 +458,8 @@ MUTANTS = (
         "return dtype == torch.float16 or setting == precision",
         ("tests/contract/test_plan.py::test_cublas_multiplies_as_torch_is_set",),
     ),
+    *SCANS,
+    *MAPS,
     *OPERATIONS,
     *TOOLS,
 )

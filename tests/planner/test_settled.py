@@ -42,6 +42,11 @@ def test_elements_that_become_large_states_are_few() -> None:
     assert leaner(one, program) == one, "no tile has less than a run"
 
 
+@pytest.mark.parametrize("fields", [LIFTED_WORDS, LIFTED_WORDS + 1, 3 * LIFTED_WORDS])
+def test_states_of_more_words_than_a_thread_is_to_have_leave_it_one_run(fields: int) -> None:
+    assert leaner(COLUMNS, of_fields(fields)) == COLUMNS.but(unroll=1, prefetch=False)
+
+
 def test_tiles_in_order_and_absorbed_blocks_are_others() -> None:
     program = of_fields(4)
     for stage in (Stage("ordered", 256, 2, 1, 16, 1, 4, ordered=True), COLUMNS.but(absorb=True)):

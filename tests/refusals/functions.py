@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 import tilefold as tf
@@ -85,6 +86,24 @@ CASES = [
         lambda: tf.argmax(X, (0, 1)),
         KindError,
         r"argmax: `dim` must be one int, got \(0, 1\); fold",
+    ),
+    Case(
+        "a running sum of an array of a half",
+        lambda: tf.cumsum(X, np.array(0.5)),
+        KindError,
+        r"cumsum: `dim` must be one int, got .*0\.5.*; name",
+    ),
+    Case(
+        "a running maximum of an array of truth",
+        lambda: tf.cummax(X, np.array(True)),
+        KindError,
+        r"cummax: `dim` must be one int, got .*True.*; name",
+    ),
+    Case(
+        "groups that are an array",
+        lambda: tf.group_norm(torch.ones(2, 4, 3), np.array([2])),
+        KindError,
+        r"group_norm: `num_groups` must be an int, got ndarray of shape \[1\]; say",
     ),
     Case(
         "argmax of true",

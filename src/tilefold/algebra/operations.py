@@ -2,7 +2,7 @@
 
 Each row says of an operation what it is in Python, torch and Triton, how dtypes follow, and what it costs (`columns`). All
 that runs a graph reads it: tracing folds constants by the Python column, `typing` gives dtypes by the rule, `evaluate` (the
-definition) and `backends.elementwise` (the CPU's loop) call the torch column, each in its own way, `backends.triton.emit`
+definition) and `backends.step_builder` (the CPU's loop) call the torch column, each in its own way, `backends.triton.emit`
 writes the Triton column, and `tilefold.math` has a function for each row. What proofs know of an operation (`terms`,
 `cases`, `symmetry`) stands with the proofs: of one that they have not heard of they show nothing.
 """
@@ -41,9 +41,8 @@ def _min(value: Tensor, dims: Sequence[int], keepdim: bool = True) -> Tensor:
     return torch.amin(value, tuple(dims), keepdim)
 
 
-DROPS_DIMS = frozenset(
-    {_sum, _max, _min}
-)  # reductions that give results without the dims where they are asked to
+# Reductions that give results without the dims where they are asked to.
+DROPS_DIMS = frozenset({_sum, _max, _min})
 
 
 def _first(value: Tensor, dims: Sequence[int]) -> Tensor:

@@ -10,7 +10,8 @@ import torch
 from tilefold.algebra.evaluate import evaluate_as, stored
 from tilefold.algebra.typing import compute_dtype, element_dtype
 from tilefold.backends import reference, workers
-from tilefold.backends.elementwise import Builder, Kernel, Workspace
+from tilefold.backends.elementwise import Kernel, Workspace
+from tilefold.backends.step_builder import Builder
 from tilefold.backends.tiles import Tile, narrow
 from tilefold.caching import kept_outside_modes
 from tilefold.contract.row import Row

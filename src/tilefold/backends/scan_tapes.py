@@ -31,10 +31,10 @@ State = list[Tensor]
 
 
 class Memory:
-    """The tiles of tapes that run one after another."""
+    """The tiles of tapes that run one after another, which may lie in the same memory: none needs what another left."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """No tile yet."""
         self.workspace = Workspace()
         self._tensors: dict[Any, Tensor] = {}
 
@@ -54,7 +54,8 @@ class Memory:
 class Tape:
     """The operations on one tile of a scan, from its `elements` (and `positions`, and the `carry`) to its `results`.
 
-    `carried`: a state comes before the tile. Positions behind a row's end may hold anything: nothing before them sees it.
+    `count`: positions of a row that it has elements for. `carried`: a state comes before the tile. Positions behind a row's
+    end may hold anything: nothing before them sees it.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Tape:
         self.calls: list[Call] = []
         self.workspace, self._memory, self._tiles = memory.workspace, memory, 0
         self.elements = [self._tile(stored(element_dtype(e))) for e in program.elements]
-        self.carry = [self._of_rows(d) for d in program.state] if carried else []
+        self.carry = [self._of_rows(stored(d)) for d in program.state] if carried else []
         self.positions: Tensor | None = None
         held = list(self.elements)
         if program.algebra.index:
@@ -203,13 +204,13 @@ class Tape:
         if self.lanes == 1 and self.carried:
             self._combine(self._beside_lanes(self.carry), steps[0])
         if by_levels:
-            self._by_levels(state, 0)
+            self._by_levels(state)
         else:
             for before, after in itertools.pairwise(steps):
                 self._combine(before, after)
         if self.lanes > 1:
             before = self._before(steps[-1])
-            self._with(before, state)
+            self._combine_lanes(before, state)
             return state, before
         return state, self._beside_lanes(self.carry) if self.carried else self._nothing() if exclusive else []
 
@@ -282,23 +283,21 @@ class Tape:
 
         return fold
 
-    def _by_levels(self, state: State, axis: int) -> None:
-        """Scan along an axis in place: of 2, 4, 8 ... neighbours the second half is combined with the first half's last.
+    def _by_levels(self, state: State) -> None:
+        """Scan along the steps in place: of 2, 4, 8 ... neighbours the second half is combined with the first half's last.
 
         Sklansky, "Conditional-sum addition logic", 1960.
         """
-        size, reach = state[0].shape[axis], 1
-        while reach < size:
-            blocks, left = divmod(size, 2 * reach)
+        reach = 1
+        while reach < self.steps:
+            blocks, left = divmod(self.steps, 2 * reach)
             if blocks:
-                whole = self._cut(state, axis, 0, blocks * 2 * reach)
-                pairs = [t.unflatten(axis, (blocks, 2 * reach)) for t in whole]  # type: ignore[no-untyped-call]  # torch's own
-                self._combine(
-                    self._cut(pairs, axis + 1, reach - 1, 1), self._cut(pairs, axis + 1, reach, reach)
-                )
+                whole = self._cut(state, 0, 0, blocks * 2 * reach)
+                pairs = [t.unflatten(0, (blocks, 2 * reach)) for t in whole]  # type: ignore[no-untyped-call]  # torch's own
+                self._combine(self._cut(pairs, 1, reach - 1, 1), self._cut(pairs, 1, reach, reach))
             if left > reach:
-                last = self._cut(state, axis, size - left, left)
-                self._combine(self._cut(last, axis, reach - 1, 1), self._cut(last, axis, reach, left - reach))
+                last = self._cut(state, 0, self.steps - left, left)
+                self._combine(self._cut(last, 0, reach - 1, 1), self._cut(last, 0, reach, left - reach))
             reach *= 2
 
     def _nothing(self) -> State:
@@ -314,7 +313,7 @@ class Tape:
         before = [self._of_lanes(stored(d)) for d in self.program.state]
         first = self._beside_lanes(self.carry) if self.carried else self._nothing()
         self._copy(first, self._some(before, 0, 1))
-        earlier = self._some(self._met(totals), 0, self.lanes - 1)
+        earlier = self._some(self._over_lanes(totals), 0, self.lanes - 1)
         rest = self._some(before, 1, self.lanes - 1)
         if self.carried:
             self._run(self.kernels.combine, [*(c.expand(earlier[0].shape) for c in first), *earlier], rest)
@@ -322,7 +321,7 @@ class Tape:
             self._copy(earlier, rest)
         return before
 
-    def _met(self, totals: State) -> State:
+    def _over_lanes(self, totals: State) -> State:
         """The scan over lanes: level by level each is combined with the one 1, 2, 4 ... before it."""
         state, reach = totals, 1
         spares = [[self._of_lanes(stored(d)) for d in self.program.state] for _ in range(2)]
@@ -335,7 +334,7 @@ class Tape:
             state, spares, reach = target, spares[::-1], 2 * reach
         return state
 
-    def _with(self, before: State, state: State) -> None:
+    def _combine_lanes(self, before: State, state: State) -> None:
         """Lanes' prefixes combined with what comes before; without a carry the first lane has nothing before it."""
         skipped = 0 if self.carried else 1
         count = self.lanes - skipped
@@ -371,7 +370,7 @@ class Tape:
 
 
 def in_whole_levels(steps: int) -> int:
-    """So many steps or a few more, that each level has only whole pairs of halves: 4, 5 or 6 times a power of two."""
+    """So many steps or a few more, that each level is one operation: 4, 5 or 6 times a power of two, or fewer than 4."""
     unit = 1 << max(0, (steps - 1).bit_length() - 3)
     made = -(-steps // unit) * unit
     return made + unit if made == 7 * unit else made

@@ -50,22 +50,21 @@ class Settled:
         alone: bool,
         state: bool,
     ) -> None:
-        self.program, self.shape, self.dim, self.tile, self.state = program, shape, dim, tile, state
-        outer, length, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
+        self.kind = kind = _Kind(program, tile, tuple(shape), dim, alone, exclusive, reverse)
+        self.state = state
         # The dims before and after `dim` as one each, or none: a view wherever strides allow it.
-        self.rows = (outer,) if inner == 1 else (outer, inner)
-        self.whole = (outer, length) if inner == 1 else (outer, length, inner)
-        self.blocks = list(_blocks(outer, inner, tile.rows))
-        as_they_are = all(
-            d == stored(e) != torch.uint64 for d, e in zip(dtypes, program.elements, strict=True)
-        ) and all(stored(d) == d for d in program.outputs)
+        self.rows = (kind.outer,) if kind.inner == 1 else (kind.outer, kind.inner)
+        self.whole = (kind.outer, kind.length, *self.rows[1:])
+        self.blocks = list(_blocks(kind.outer, kind.inner, tile.rows))
+        as_they_are = all(d == stored(e) for d, e in zip(dtypes, program.elements, strict=True)) and all(
+            stored(d) == d for d in program.outputs
+        )
         self.is_one_tile = (
             as_they_are
             and not state
             and tile.threads == tile.lanes == len(self.blocks) == 1
-            and tile.steps >= length
+            and tile.steps >= kind.length
         )
-        self.kind = _Kind(program, tile, alone, exclusive, reverse, *self.whole)
 
     def __call__(self, tensors: Sequence[Tensor], init: Sequence[Tensor] = ()) -> list[Tensor]:
         """The projected prefixes, contiguous, then with `state` each row's last state.
@@ -75,13 +74,14 @@ class Settled:
         if self.is_one_tile and not init and is_plain():
             walk = _taken(self.kind) or _Walk(self.kind)
             with torch.no_grad():
-                made = walk.at_once(tensors, self.shape, self.dim)
+                made = walk.at_once(tensors)
             _give_back(self.kind, walk)
             return made
         return self._by_tiles(tensors, init)
 
     def _by_tiles(self, tensors: Sequence[Tensor], init: Sequence[Tensor]) -> list[Tensor]:
-        program, shape, dim, whole, rows = self.program, self.shape, self.dim, self.whole, self.rows
+        kind, whole, rows = self.kind, self.whole, self.rows
+        program = kind.program
         with torch.no_grad():
             inputs = [
                 _as_bits(t.detach(), e).reshape(whole) for t, e in zip(tensors, program.elements, strict=True)
@@ -93,7 +93,7 @@ class Settled:
             is_kept = is_plain()
 
             def work(some: Sequence[Rows]) -> None:
-                walk = (is_kept and _taken(self.kind)) or _Walk(self.kind)
+                walk = (is_kept and _taken(kind)) or _Walk(kind)
                 for at in some:
                     left = walk.rows(
                         [_at(x, at) for x in inputs], [f[at] for f in first], [_at(r, at) for r in results]
@@ -101,16 +101,16 @@ class Settled:
                     for field, part in zip(last, left, strict=False):
                         field[at].copy_(part)
                 if is_kept:
-                    _give_back(self.kind, walk)
+                    _give_back(kind, walk)
 
             self._shared_out(work)
-        kept = [f.view((*shape[:dim], *shape[dim + 1 :])) for f in last]
-        return _as_declared([r.view(shape) for r in results], program.outputs) + _as_declared(
-            kept, program.state
+        after = [f.view(kind.rest) for f in last]
+        return _as_declared([r.view(kind.shape) for r in results], program.outputs) + _as_declared(
+            after, program.state
         )
 
     def _shared_out(self, work: Callable[[Sequence[Rows]], None]) -> None:
-        blocks, threads = self.blocks, self.tile.threads
+        blocks, threads = self.blocks, self.kind.tile.threads
         if threads == 1:
             work(blocks)
         else:
@@ -126,24 +126,19 @@ class _Kind:
         self,
         program: Program,
         tile: CpuTile,
+        shape: tuple[int, ...],
+        dim: int,
         alone: bool,
         exclusive: bool,
         reverse: bool,
-        outer: int,
-        length: int,
-        inner: int | None = None,
     ) -> None:
-        self.program, self.tile, self.alone, self.exclusive, self.reverse = (
-            program,
-            tile,
-            alone,
-            exclusive,
-            reverse,
-        )
-        self.outer, self.length, self.inner = outer, length, inner
-        self._parts = (program, tile, alone, exclusive, reverse, outer, length, inner)
+        self.program, self.tile, self.shape, self.dim = program, tile, shape, dim
+        self.alone, self.exclusive, self.reverse = alone, exclusive, reverse
+        self.outer, self.length, self.inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
+        self._parts = (program, tile, shape, dim, alone, exclusive, reverse)
         self._hash = hash(self._parts)
-        self.is_small = outer * length * (inner or 1) <= SMALL
+        self.rest = (*shape[:dim], *shape[dim + 1 :])
+        self.is_small = math.prod(shape) <= SMALL
 
     def __hash__(self) -> int:
         return self._hash
@@ -170,8 +165,8 @@ def _give_back(kind: _Kind, walk: _Walk) -> None:
     free = _walks.setdefault(kind, [])
     if len(free) < OF_A_KIND:
         free.append(walk)
-    if len(_walks) > MOST:
-        _walks.pop(list(_walks)[0], None)  # noqa: RUF015  # other threads change it meanwhile
+    for oldest in list(_walks)[:-MOST]:  # other threads change it meanwhile
+        _walks.pop(oldest, None)
 
 
 def _as_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -211,13 +206,12 @@ class _Walk:
         self.tapes: dict[Any, Tape] = {}
         self.memory = Memory()
         self.views: tuple[list[Tensor], list[tuple[Tensor, Tensor]], list[Tensor]] | None = None
-        self.viewed: tuple[tuple[int, ...], int] | None = None  # the shape and dim that they are of
 
-    def at_once(self, inputs: Sequence[Tensor], shape: Sequence[int], dim: int) -> list[Tensor]:
+    def at_once(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Scan inputs that are one lane's tile, from no state."""
-        tape = self._tape(self.length, 1, self.kind.outer, self.kind.inner or 1, False)
-        if self.views is None or self.viewed != (tuple(shape), dim):
-            self.views, self.viewed = self._views(tape, shape, dim), (tuple(shape), dim)
+        tape = self._tape(self.length, 1, self.kind.outer, self.kind.inner, False)
+        if self.views is None:
+            self.views = self._views(tape)
         entries, edges, exits = self.views
         for entry, x in zip(entries, inputs, strict=True):
             entry.copy_(x)
@@ -226,15 +220,13 @@ class _Walk:
         tape.run()
         return [e.clone(memory_format=torch.contiguous_format) for e in exits]
 
-    def _views(
-        self, tape: Tape, shape: Sequence[int], dim: int
-    ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]], list[Tensor]]:
+    def _views(self, tape: Tape) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]], list[Tensor]]:
         """Of a tile of one lane in the inputs' shape: elements; those that it has too many, with their values; results."""
-        length, rest = self.length, (*shape[:dim], *shape[dim + 1 :])
+        length = self.length
         self._number(tape, 0, length)
 
         def seen(tile: Tensor) -> Tensor:
-            return tape.of_one_lane(tile, length).view(length, *rest).movedim(0, dim)
+            return tape.of_one_lane(tile, length).view(length, *self.kind.rest).movedim(0, self.kind.dim)
 
         beyond = tape.size - length
         edges = [tape.edge(tile, length) for tile in tape.elements] if beyond else []
@@ -256,7 +248,7 @@ class _Walk:
         steps = self.tile.steps
         if lanes == 1:
             steps = in_whole_levels(count) if self.tile.by_levels else count
-        key = (count, steps, lanes, outer, inner, carried, self.kind.inner is None)
+        key = (count, steps, lanes, outer, inner, carried, self.kind.inner == 1)
         if key not in self.tapes:
             self.tapes[key] = Tape(
                 self.program, self.kernels, *key, exclusive=self.kind.exclusive, reverse=self.kind.reverse,
@@ -334,7 +326,7 @@ class _Walk:
                 target.copy_(made.reshape(tape.outer, tape.size, tape.inner)[:, here])
             return
         turned = tape.turned(values).t()
-        if target.dtype == values.dtype and count == tape.size and target.is_contiguous():
+        if count == tape.size and target.is_contiguous():
             target.view(-1, tape.steps).copy_(turned)
             return
         staged = tape.staged("out", which, values.dtype)

@@ -29,7 +29,7 @@ def each(
 ) -> list[Result]:
     """`[function(part) for part in parts]` on so many threads, each operation on one.
 
-    A single part runs on the caller's thread, where torch shares out what is large; `even_one`: not that one either.
+    A single part runs on the caller's thread, where torch shares out what is large; with `even_one` as each of several does.
 
     Without gradients, and with inference mode as the caller has it. An exception of a part is raised here.
     """
@@ -71,6 +71,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 def _started(threads: int) -> ThreadPoolExecutor:
     """A pool whose threads have all begun: what they set for themselves also changes what later threads begin with."""
+    callers = torch.get_num_threads()  # of which `threads` may be a few
     begun = threading.Barrier(threads + 1)
     pool = ThreadPoolExecutor(threads, "tilefold", _work_alone)
     try:
@@ -80,7 +81,7 @@ def _started(threads: int) -> ThreadPoolExecutor:
         begun.abort()  # who waits already is let go
         raise
     begun.wait()
-    torch.set_num_threads(threads)  # so this puts it back; the caller's own number never changed
+    torch.set_num_threads(callers)  # so this puts it back; the caller's own number never changed
     return pool
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from tilefold.algebra.typing import FOLDABLE
 from tilefold.errors import DtypeError, EmptyError, KindError, shown
 from tilefold.overrides import listed, overridden, override
-from tilefold.problem import wrapped_dims
+from tilefold.problem import whole_number, wrapped_dims
 from tilefold.uncompiled import uncompiled
 
 Result = TypeVar("Result")
@@ -112,11 +112,8 @@ def given(keepdim: bool) -> bool:
 
 def is_whole(number: Any) -> bool:
     """An int, numpy's and others' included, and a 0-d tensor of one; True and False are none."""
-    if isinstance(number, Tensor):
-        return not (number.ndim or number.is_floating_point() or number.is_complex()) and (
-            number.dtype != torch.bool
-        )
-    return hasattr(number, "__index__") and not isinstance(number, bool)
+    several = isinstance(number, Tensor) and number.ndim > 0
+    return not several and whole_number(number) is not None
 
 
 def asked_dtype(dtype: Any, out: Any) -> Any:

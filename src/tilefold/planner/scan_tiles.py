@@ -27,7 +27,6 @@ MOST_WARPS = 16  # of one program that walks
 SHARED_WARPS = 4  # of a program that shares rows
 # Bytes of the narrowest wide elements; words of a thread of narrower ones where programs share rows and prefixes are sums.
 NARROW_BYTES, NARROW_SUMS = 4, 64
-REGISTER_ELEMENTS = 64  # of a share that a thread keeps in registers; of more it reads all again from the L2
 TREE = 8  # shares of a group, and groups of a block, where many lines run beside each other
 LONE_TREE = 128  # shares of a block where few do: many shares of a line run at the same time, and one look is all they take
 PAUSE_NS = 0  # before words that are not there are looked at again
@@ -102,7 +101,8 @@ FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 class Load:
     """What a thread carries: words of a state, bytes of an element of every input, results; is a combine costly.
 
-    `across`: neighbouring results lie along the other axis than neighbouring elements of the largest input.
+    `align`: as of the tile. `sums`: prefixes may be sums. `across`: neighbouring results lie along the other axis than
+    neighbouring elements of the largest input. `result_bytes`: of the narrowest result.
     """
 
     words: int
@@ -225,10 +225,9 @@ def _shared_rows(row: ScanTile, view: View, load: Load, rows: int, alone: bool) 
     if lone and (load.sums or not load.costly):
         each = max(chunk, LONE_ELEMENTS)
     tile = replace(row, length=SHARED_WARPS * WARP * each, num_warps=SHARED_WARPS, chunk=chunk, stored=chunk)
-    tile = replace(tile, again=each > REGISTER_ELEMENTS)
     part = load.align > 1 or view.length % tile.length != 0
     if load.light and part and run == view.full_vector:
-        registers = SHARED_REGISTERS if load.align > 1 and not tile.again else 0
+        registers = SHARED_REGISTERS if load.align > 1 else 0
         tile = replace(tile, split=True, registers=registers)
     if load.light and load.bytes >= NARROW_BYTES and not lone:
         return replace(_shared(tile, length, LONE_TREE, 1), band=BAND)

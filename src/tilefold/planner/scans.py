@@ -80,13 +80,11 @@ def plan_scan(
     device: Device,
     guarantee: str,
     *,
-    sums: bool = True,
     near: bool = False,
 ) -> Plan:
     """The steps of a scan of at least one element: one launch, after its counters are zeroed where programs share lines.
 
-    `sums`: prefixes may be sums, where the monoid says how. `near`: results are neighbours along the dim before the last, and
-    are stored so if there are lines enough.
+    `near`: results are neighbours along the dim before the last, and are stored so if there are lines enough.
     """
     alone = guarantee == "batch_invariant"
     view = view_of(problem)
@@ -95,7 +93,7 @@ def plan_scan(
     align, shift = (1, ()) if alone else _vectors(problem, view, light)
     if shift:
         view = replace(view, vector=view.full_vector)
-    sums = sums and _has_sums(program, work)
+    sums = _has_sums(program, work)
     load = Load(
         words, sum(d.itemsize for d in problem.dtypes), len(program.outputs), _is_costly(program), align, sums,
         _is_across(problem, view), min(d.itemsize for d in program.outputs),

@@ -131,7 +131,7 @@ def leaner(stage: Stage, program: Program) -> Stage:
         return stage
     threads = stage.num_warps * WARP
     elements = stage.block_outputs * stage.step // threads
-    most = min(ABSORBED, SM_ABSORBED // threads) if stage.absorb else LIFTED_WORDS // words
+    most = min(ABSORBED, SM_ABSORBED // threads) if stage.absorb else max(1, LIFTED_WORDS // words)
     if stage.prefetch and 2 * elements > most:
         stage = stage.but(prefetch=False)
     fewer = power_above(math.ceil(elements / most))

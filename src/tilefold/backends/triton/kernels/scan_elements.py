@@ -46,6 +46,18 @@ def whole_vectors(at, span, BY_ROWS: tl.constexpr):
     return (vector >= begin) & (vector + span[2] <= end), at >= begin, at < end
 
 
+def mask_of(at, end, lines, offsets, MASKED: tl.constexpr, MASK_LINES: tl.constexpr):
+    """The mask of an access: places before `end` (where MASKED) of the lines that there are (where MASK_LINES), or none."""
+    mask = None
+    if MASKED and MASK_LINES:
+        mask = (at < end) & lines
+    elif MASKED:
+        mask = tl.broadcast_to(at < end, offsets.shape)
+    elif MASK_LINES:
+        mask = tl.broadcast_to(lines, offsets.shape)
+    return mask
+
+
 def near_lines(LINES: tl.constexpr, RUN: tl.constexpr, BY_ROWS: tl.constexpr):
     """Numbers of a program's lines; of columns a thread takes RUN neighbours, and then has all of their elements."""
     line = tl.arange(0, LINES)
@@ -229,21 +241,10 @@ def row_vectors(
 ):  # fmt: skip
     """The vectors at places `at` of an input's rows. One that is the line's in part is read whole."""
     pointers = of_lines(row[0], BY_ROWS)[:, :, None] + at * row[1]
-    if MASKED:
-        if len(span) > 1:
-            mask = at // RUN * RUN < of_lines(span[1], BY_ROWS)[:, :, None] + SHIFT
-        elif SHIFT:
-            mask = tl.broadcast_to(at // RUN * RUN < span[0] + SHIFT, pointers.shape)
-        else:
-            mask = tl.broadcast_to(at < span[0], pointers.shape)
-        if MASK_LINES:
-            mask = mask & of_lines(keep, BY_ROWS)[:, :, None]
-        x = tl.load(pointers, mask=mask)
-    elif MASK_LINES:
-        x = tl.load(pointers, mask=tl.broadcast_to(of_lines(keep, BY_ROWS)[:, :, None], pointers.shape))
-    else:
-        x = tl.load(pointers)
-    return x
+    end = of_lines(span[1], BY_ROWS)[:, :, None] if len(span) > 1 else span[0]
+    first = at // RUN * RUN if len(span) > 1 or SHIFT else at
+    lines = of_lines(keep, BY_ROWS)[:, :, None]
+    return tl.load(pointers, mask=mask_of(first, end + SHIFT, lines, pointers, MASKED, MASK_LINES))
 
 
 def tile_elements(
@@ -279,15 +280,8 @@ def tile_elements(
             xs = ()
             for i in tl.static_range(len(rows)):
                 pointers = of_lines(rows[i][0], BY_ROWS) + at * rows[i][1]
-                if MASKED and MASK_LINES:
-                    x = tl.load(pointers, mask=(at < span[0]) & of_lines(keep, BY_ROWS))
-                elif MASKED:
-                    x = tl.load(pointers, mask=tl.broadcast_to(at < span[0], pointers.shape))
-                elif MASK_LINES:
-                    x = tl.load(pointers, mask=tl.broadcast_to(of_lines(keep, BY_ROWS), pointers.shape))
-                else:
-                    x = tl.load(pointers)
-                xs = xs + (turned(x),)
+                mask = mask_of(at, span[0], of_lines(keep, BY_ROWS), pointers, MASKED, MASK_LINES)
+                xs = xs + (turned(tl.load(pointers, mask=mask)),)
             found = found + (xs,)
     return found
 

@@ -11,6 +11,7 @@ from tilefold.backends.triton.kernels.scan_elements import (
     joined,
     last_slots,
     lifted,
+    mask_of,
     of_chunks,
     of_line,
     of_lines,
@@ -122,11 +123,10 @@ def before_chunks(carry, earlier, NUMBER: tl.constexpr, BY_ROWS: tl.constexpr):
 
 
 def store_in_order(
-    y_ptrs, begin, where, y_step, results, span, TURN: tl.constexpr, CHUNK: tl.constexpr, COUNT: tl.constexpr,
-    BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+    y_ptrs, begin, where, y_step, results, span, FIRST: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
-    """Write COUNT results of each chunk, up to that of number TURN, in memory's order where their elements are."""
-    FIRST: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN - COUNT + 1
+    """Write COUNT results of each chunk, of its places from FIRST on, in memory's order where their elements are."""
     if BY_ROWS or COUNT > 1:
         at = of_chunks(begin, BY_ROWS)[:, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
         offset = of_lines(where[0], BY_ROWS)[:, :, None] + at * y_step
@@ -144,14 +144,9 @@ def store_in_order(
                 whole = whole & keep_lines
             tl.store(y_ptrs[r] + offset, result, mask=whole)
             tl.store(y_ptrs[r] + offset, result, mask=begun & unended & (whole == 0))
-        elif MASKED and MASK_LINES:
-            tl.store(y_ptrs[r] + offset, result, mask=(at < span[0]) & keep_lines)
-        elif MASKED:
-            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(at < span[0], offset.shape))
-        elif MASK_LINES:
-            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(keep_lines, offset.shape))
         else:
-            tl.store(y_ptrs[r] + offset, result)
+            mask = mask_of(at, span[0], keep_lines, offset, MASKED, MASK_LINES)
+            tl.store(y_ptrs[r] + offset, result, mask=mask)
 
 
 def store_turned(
@@ -160,16 +155,10 @@ def store_turned(
     """Write one result of each line where results are neighbours along the other of the lines' two dims."""
     at = begin[:, None] + PLACE
     offset = where[0] + at * y_step
+    mask = mask_of(at, span[0], where[1], offset, MASKED, MASK_LINES)
     for r in tl.static_range(len(y_ptrs)):
         result = tl.trans(tl.reshape(results[0][r], (offset.shape[1], offset.shape[0])))
-        if MASKED and MASK_LINES:
-            tl.store(y_ptrs[r] + offset, result, mask=(at < span[0]) & where[1])
-        elif MASKED:
-            tl.store(y_ptrs[r] + offset, result, mask=tl.broadcast_to(at < span[0], offset.shape))
-        elif MASK_LINES:
-            tl.store(y_ptrs[r] + offset, result, mask=where[1])
-        else:
-            tl.store(y_ptrs[r] + offset, result)
+        tl.store(y_ptrs[r] + offset, result, mask=mask)
 
 
 def store_results(
@@ -177,13 +166,11 @@ def store_results(
     BY_ROWS: tl.constexpr, REVERSE: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write COUNT results of each chunk, up to that of number TURN, where `results_begin` says: by lines or the other way."""
+    FIRST: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN - COUNT + 1
     if len(where[0].shape) == 2:
-        PLACE: tl.constexpr = CHUNK - 1 - TURN if REVERSE else TURN
-        store_turned(y_ptrs, begin, where, y_step, results, span, PLACE, MASKED, MASK_LINES)
+        store_turned(y_ptrs, begin, where, y_step, results, span, FIRST, MASKED, MASK_LINES)
     else:
-        store_in_order(
-            y_ptrs, begin, where, y_step, results, span, TURN, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
-        )
+        store_in_order(y_ptrs, begin, where, y_step, results, span, FIRST, COUNT, BY_ROWS, MASKED, MASK_LINES)
 
 
 def store_prefixes(
@@ -208,7 +195,7 @@ def store_prefixes(
 
 
 def store_scanned(
-    y_ptrs, begin, where, y_step, keep, span, carry, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
+    y_ptrs, begin, where, y_step, span, carry, state, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
     MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write the projected states of chunks of one element: the state before the tile is combined with each."""
@@ -294,7 +281,7 @@ def store_chunks(
             CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE, MASKED, MASK_LINES,
         )  # fmt: skip
     elif CHUNK == 1 and not EXCLUSIVE:
-        store_scanned(y_ptrs, begin, where, y_step, keep, span, before, state, BY_ROWS, MASKED, MASK_LINES)
+        store_scanned(y_ptrs, begin, where, y_step, span, before, state, BY_ROWS, MASKED, MASK_LINES)
     else:
         store_prefixes(
             found, begin, y_ptrs, where, y_step, keep, span, before_chunks(before, earlier, NUMBER, BY_ROWS), CHUNK,

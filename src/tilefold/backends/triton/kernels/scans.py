@@ -52,7 +52,6 @@ from tilefold.backends.triton.kernels.scan_prefixes import (
     scanned_tile,
     store_chunks,
     store_last,
-    summed_chunks,
 )
 
 
@@ -329,8 +328,6 @@ def scan_share(
         )
     if AGAIN:
         found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, PART, MASK_LINES)
-        if SUMS:
-            sums = summed_chunks(found, begin, span, CHUNK, BY_ROWS, REVERSE, PART)[1]
     store_chunks(
         rows, found, sums, state, earlier, before, begin, y_ptrs, where, y_step, keep, span, NUMBER, CHUNK, COUNT,
         RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS,
