@@ -54,7 +54,10 @@ def test_a_problem_in_the_results_order_is_that_of_a_contiguous_input() -> None:
     ("shape", "order", "dim", "copied"),
     [
         ((16, 3000, 24), (2, 1, 0), 1, True),
-        ((45, 48, 600), (0, 2, 1), 0, False),  # lines enough to be stored the other way round
+        ((45, 48, 1200), (0, 2, 1), 0, False),  # lines enough to be stored the other way round
+        ((45, 48, 600), (0, 2, 1), 0, True),
+        ((15, 48, 600), (0, 2, 1), 0, False),  # columns that threads hold whole
+        ((4, 272, 8, 1587), (1, 3, 2, 0), 0, True),  # stores would be less than a sector
         ((45, 48, 50), (0, 2, 1), 0, True),
         ((40, 3000), (1, 0), 0, False),  # rows whose results are columns
         ((40, 3000), (1, 0), 1, False),  # columns whose results are rows

@@ -22,11 +22,15 @@ from tilefold.planner.stages.scans import ScanTile, Work
 
 
 def tile_of(
-    shape: tuple[int, ...], dim: int, dims: tuple[int, ...] | None = None, guarantee: str = "run_to_run"
+    shape: tuple[int, ...],
+    dim: int,
+    dims: tuple[int, ...] | None = None,
+    guarantee: str = "run_to_run",
+    monoid: Monoid = monoids.SUM,
 ) -> ScanTile:
-    """The planner's tile of a sum over `dim` of float32 elements, permuted to `dims`."""
+    """The planner's tile of a scan over `dim` of float32 elements, permuted to `dims`."""
     x = torch.empty(shape, device="meta").permute(dims or tuple(range(len(shape))))
-    program = programs.specialize(monoids.SUM.total, (torch.float32,))
+    program = programs.specialize(monoid.total, (torch.float32,))
     plan = scans.plan_scan(scans.scan_problem([x], dim, guarantee), program, Work(), H200, guarantee)
     tile = plan.launched[0].settings
     assert isinstance(tile, ScanTile)
@@ -43,7 +47,8 @@ def test_what_columns_that_begin_between_vectors_and_permuted_inputs_take() -> N
     assert tile_of((64, 3001, 129), 1).flat  # a third of the lanes would be idle
     assert not tile_of((64, 3001, 128), 1).flat
     assert tile_of((5000, 70, 120), 2, (1, 2, 0)).stored == 16
-    assert tile_of((5000, 70, 120), 0).stored == 1
+    assert tile_of((5000, 70, 120), 0).stored == 4
+    assert tile_of((3, 700, 120), 0).stored == 2
     beside = tile_of((60, 128, 5000), 1, (0, 2, 1))
     assert (beside.by_rows, beside.lines, beside.num_warps, beside.shares) == (True, 32, 8, 0)
     odd = tile_of((60, 128, 5001), 1, (0, 2, 1))
@@ -68,12 +73,13 @@ def test_what_short_columns_take() -> None:
 def test_whole_columns_are_in_chunks_of_their_length() -> None:
     """Chunks have any size; of few columns fewer are a thread's, or several threads have chunks of each."""
     few = tile_of((19, 100_000), 0)
-    assert (few.lines, few.length, few.chunk, few.run, few.shares) == (32, 10, 10, 1, 0)
-    assert tile_of((19, 1_000_000), 0).chunk == 10  # two of a walk
-    assert tile_of((19, 1_000_000), 0).run > 1
+    assert (few.lines, few.length, few.chunk, few.run, few.shares) == (64, 16, 16, 2, 0)
+    assert tile_of((19, 1_000_000), 0).chunk == 16  # a whole one and one in part
+    assert tile_of((33, 1_000_000), 0, monoid=monoids.CUMMAX).chunk == 11  # three of a walk
+    assert tile_of((99, 1_000_000), 0, monoid=monoids.CUMMAX).chunk == 16
     parted = tile_of((7, 119, 2648), 1)
     assert (parted.lines, parted.length, parted.chunk, parted.shares) == (16, 120, 15, 0)
-    assert tile_of((300, 20_000), 0).length == 160
+    assert tile_of((140, 20_000), 0).length == 144
     assert tile_of((119, 20_000), 0, guarantee="batch_invariant").length == 120
 
 
@@ -165,7 +171,18 @@ def test_what_shared_rows_and_columns_take() -> None:
     assert tile(1 << 20, 56, torch.bfloat16, dim=0).lines == 64
     assert tile(1 << 20, 40, torch.bfloat16, dim=0).lines == 16  # lanes would idle
     assert tile(20_000, 64, torch.bfloat16, dim=0).lines == 16  # few shares
-    assert not tile(4096, 4096, monoid=monoids.LOGSUMEXP, dim=0).ahead
+    sums = tile(4096, 4096, monoid=monoids.LOGSUMEXP, dim=0)
+    assert (sums.lines, sums.num_warps, sums.ahead) == (32, 8, True)  # one program on each SM
+    assert not tile(4096, 8192, monoid=monoids.LOGSUMEXP, dim=0).ahead
+    narrow = tile(4096, 8192, torch.bfloat16, monoid=monoids.LOGSUMEXP, dim=0)
+    assert (narrow.lines, narrow.num_warps, narrow.ahead) == (32, 8, True)
+    assert tile(7000, 3000, monoid=monoids.LOGSUMEXP, dim=0).shares == 0  # 94 programs for 132 SMs
+    assert tile(7000, 3000, torch.bfloat16, dim=0).shares == 0
+    assert tile(7000, 1500, monoid=monoids.LOGSUMEXP, dim=0).lines == 16
+    assert tile(7000, 900, monoid=monoids.LOGSUMEXP, dim=0).shares > 0
+    few = tile(5, 4_000_000, monoid=monoids.LOGSUMEXP)
+    assert (few.length, few.chunk, few.group) == (8192, 16, 128)
+    assert tile(64, 1 << 18, torch.bfloat16, monoid=monoids.LOGSUMEXP).group == 128
 
 
 def test_what_is_planned_as_sums_and_what_is_aligned() -> None:

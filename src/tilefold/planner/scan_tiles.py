@@ -41,7 +41,7 @@ WALKING_WARPS = 8  # of a program that walks columns
 COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
 WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
 COSTLY_BYTES = (128, 64)
-SUMS_BYTES = (64,)  # of narrow elements
+SUMS_BYTES = (64,)  # of narrow elements whose prefixes are sums (docs/experiments/scans-columns.md)
 UNALIGNED_BYTES = (512, 256)  # the same of columns between vectors, if one of them does
 LANES_USED = 0.75  # of such tiles at least
 PACKED_WORDS, PACKED_WARPS = 16, 4  # of columns whose rows are less than a sector: of a thread, of a program
@@ -62,7 +62,7 @@ GROUPED_LONGEST, GROUPED_WARPS = 16, 4
 # few that may be so long: a combine is costly, or this many times as many lanes as have work would be a warp at most.
 HELD_LONGEST, IDLE = 64, 16
 HELD_WARPS_AN_SM = 8
-# Tiles of a column, up to which they are all as long.
+# Tiles of a column, up to which they are all as long; the second where a combine is costly.
 EVEN_TILES, EVEN_TILES_COSTLY = 1, 3
 # Of rows whose results are columns: bytes of results beside each other that a program writes at once, and its warps. Of rows
 # that begin between two vectors, so that it reads long runs (not of sums of 32 bits); of states that are light, where each SM
@@ -88,11 +88,10 @@ SHORT = 512  # elements of a line, up to which a program takes several lines at 
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
 EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
-# The same where no tile of them is as even: the least that walks may use before programs share columns, and of costly combines
-# (docs/experiments/scans-columns.md).
+# The same where no tile of them is as even; the second of costly combines (docs/experiments/scans-columns.md).
 EVEN_ALONE, EVEN_COSTLY = 0.6, 0.5
 EVEN_UNALIGNED = 0.85  # as EVEN, of columns between vectors where SMs have several tiles
-STORED = 8
+STORED = 4  # results of a chunk of columns, that are one store to Triton's compiler (docs/experiments/scans-columns.md)
 MOST_STORED = 32  # results of a chunk that are one store
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 
@@ -133,7 +132,8 @@ def scan_tile(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
         return _of_rows(view, load, device, alone)
     # Which results are neighbours depends on how many columns there are: chunks of a column by itself do not.
     tile = _of_columns(view, replace(load, across=load.across and not alone), device, alone)
-    return replace(tile, stored=min(tile.chunk & -tile.chunk, MOST_STORED if load.across else STORED))
+    most = min(tile.chunk & -tile.chunk, MOST_STORED) if load.across else power_below(min(tile.chunk, STORED))
+    return replace(tile, stored=most)
 
 
 def across_tile(problem: Problem, load: Load, device: Device) -> ScanTile | None:

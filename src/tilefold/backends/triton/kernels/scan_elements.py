@@ -30,6 +30,17 @@ def turned(x):
     return x if LANES_LAST else tl.trans(x)
 
 
+def over_places(x, BY_ROWS: tl.constexpr):
+    """A tile as it is read and written, over neighbours of each chunk that are one access: a thread has all of them."""
+    return x[None, :, :] if LANES_LAST and not BY_ROWS else x[:, :, None]
+
+
+def places(COUNT: tl.constexpr, BY_ROWS: tl.constexpr):
+    """The numbers of these neighbours."""
+    number = tl.arange(0, COUNT)
+    return number[:, None, None] if LANES_LAST and not BY_ROWS else number[None, None, :]
+
+
 def of_line(at, span, BY_ROWS: tl.constexpr):
     """Whether places of a tile are of the line, which begins at span[0] of them where it need not begin at the first."""
     if len(span) == 1:
@@ -247,6 +258,37 @@ def row_vectors(
     return tl.load(pointers, mask=mask_of(first, end + SHIFT, lines, pointers, MASKED, MASK_LINES))
 
 
+def column_places(
+    row, begin, keep, span, FIRST: tl.constexpr, COUNT: tl.constexpr, BY_ROWS: tl.constexpr, MASKED: tl.constexpr,
+    MASK_LINES: tl.constexpr,
+):  # fmt: skip
+    """An input's elements at COUNT places of each chunk of columns from FIRST on, by one load."""
+    first = of_chunks(begin, BY_ROWS) + FIRST
+    pointers = over_places(of_lines(row[0], BY_ROWS) + first * row[1], BY_ROWS) + places(COUNT, BY_ROWS) * row[1]
+    at = over_places(first, BY_ROWS) + places(COUNT, BY_ROWS)
+    lines = over_places(of_lines(keep, BY_ROWS), BY_ROWS)
+    x = tl.load(pointers, mask=mask_of(at, span[0], lines, pointers, MASKED, MASK_LINES))
+    return in_halves(tl.trans(x, (1, 2, 0)) if LANES_LAST else x, COUNT)
+
+
+def column_elements(
+    row, begin, keep, span, BY_ROWS: tl.constexpr, CHUNK: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr
+):  # fmt: skip
+    """An input's elements of a tile of columns: of each place in a chunk a tensor, four places a load, or two, or one.
+
+    Triton's compiler takes the square of how many loads and stores there are; with more places in one their pointers, which
+    are computed first, take more registers (docs/experiments/scans-columns.md).
+    """
+    found = ()
+    for k in tl.static_range(CHUNK // 4):
+        found = found + column_places(row, begin, keep, span, 4 * k, 4, BY_ROWS, MASKED, MASK_LINES)
+    if CHUNK % 4 >= 2:
+        found = found + column_places(row, begin, keep, span, CHUNK // 4 * 4, 2, BY_ROWS, MASKED, MASK_LINES)
+    if CHUNK % 2:
+        found = found + column_places(row, begin, keep, span, CHUNK - 1, 1, BY_ROWS, MASKED, MASK_LINES)
+    return found
+
+
 def tile_elements(
     rows, begin, keep, span, BY_ROWS: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, CHUNK: tl.constexpr,
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
@@ -275,13 +317,13 @@ def tile_elements(
                 xs = xs + (turned(loaded[(j + SHIFT[i]) // RUN][i][(j + SHIFT[i]) % RUN]),)
             found = found + (xs,)
     else:
-        for k in tl.static_range(CHUNK):
-            at = of_chunks(begin, BY_ROWS) + k
+        loaded = ()
+        for i in tl.static_range(len(rows)):
+            loaded = loaded + (column_elements(rows[i], begin, keep, span, BY_ROWS, CHUNK, MASKED, MASK_LINES),)
+        for j in tl.static_range(CHUNK):
             xs = ()
             for i in tl.static_range(len(rows)):
-                pointers = of_lines(rows[i][0], BY_ROWS) + at * rows[i][1]
-                mask = mask_of(at, span[0], of_lines(keep, BY_ROWS), pointers, MASKED, MASK_LINES)
-                xs = xs + (turned(tl.load(pointers, mask=mask)),)
+                xs = xs + (turned(loaded[i][j]),)
             found = found + (xs,)
     return found
 

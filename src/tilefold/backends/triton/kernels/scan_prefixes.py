@@ -15,7 +15,9 @@ from tilefold.backends.triton.kernels.scan_elements import (
     of_chunks,
     of_line,
     of_lines,
+    over_places,
     over_tile,
+    places,
     tile_elements,
     turned,
     whole_vectors,
@@ -127,16 +129,14 @@ def store_in_order(
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write COUNT results of each chunk, of its places from FIRST on, in memory's order where their elements are."""
-    if BY_ROWS or COUNT > 1:
-        at = of_chunks(begin, BY_ROWS)[:, :, None] + FIRST + tl.arange(0, COUNT)[None, None, :]
-        offset = of_lines(where[0], BY_ROWS)[:, :, None] + at * y_step
-        keep_lines = of_lines(where[1], BY_ROWS)[:, :, None]
-    else:
-        at = of_chunks(begin, BY_ROWS) + FIRST
-        offset = of_lines(where[0], BY_ROWS) + at * y_step
-        keep_lines = of_lines(where[1], BY_ROWS)
+    first = of_chunks(begin, BY_ROWS) + FIRST
+    at = over_places(first, BY_ROWS) + places(COUNT, BY_ROWS)
+    offset = over_places(of_lines(where[0], BY_ROWS) + first * y_step, BY_ROWS) + places(COUNT, BY_ROWS) * y_step
+    keep_lines = over_places(of_lines(where[1], BY_ROWS), BY_ROWS)
     for r in tl.static_range(len(y_ptrs)):
-        result = joined([turned(x[r]) for x in results], COUNT) if BY_ROWS or COUNT > 1 else turned(results[0][r])
+        result = joined([turned(x[r]) for x in results], COUNT)
+        if LANES_LAST and not BY_ROWS:
+            result = tl.trans(result, (2, 0, 1))
         if MASKED and len(span) > 1:
             whole, begun, unended = whole_vectors(at, span, BY_ROWS)
             if MASK_LINES:
@@ -170,7 +170,12 @@ def store_results(
     if len(where[0].shape) == 2:
         store_turned(y_ptrs, begin, where, y_step, results, span, FIRST, MASKED, MASK_LINES)
     else:
-        store_in_order(y_ptrs, begin, where, y_step, results, span, FIRST, COUNT, BY_ROWS, MASKED, MASK_LINES)
+        for level in tl.static_range(6):  # as many as a power of two has at once
+            if (COUNT >> level) % 2:
+                store_in_order(
+                    y_ptrs, begin, where, y_step, results[COUNT % (1 << level) : COUNT % (2 << level)], span,
+                    FIRST + COUNT % (1 << level), 1 << level, BY_ROWS, MASKED, MASK_LINES,
+                )  # fmt: skip
 
 
 def store_prefixes(
@@ -186,10 +191,11 @@ def store_prefixes(
         shown = [tl.broadcast_to(y, element[0].shape) for y in shown]
         results = (shown,) + results if REVERSE else results + (shown,)
         state = after
-        if u % COUNT == COUNT - 1:
+        if u % COUNT == COUNT - 1 or u == CHUNK - 1:
             store_results(
-                y_ptrs, begin, where, y_step, results, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED, MASK_LINES
-            )
+                y_ptrs, begin, where, y_step, results, span, u, CHUNK, u % COUNT + 1, BY_ROWS, REVERSE, MASKED,
+                MASK_LINES,
+            )  # fmt: skip
             results = ()
     return state
 
@@ -234,9 +240,9 @@ def store_sums(
             total = total + scale * terms[u]
             shown = (SHOWN(top, total),)
             row = shown + row if REVERSE else row + shown
-            if u % COUNT == COUNT - 1:
+            if u % COUNT == COUNT - 1 or u == CHUNK - 1:
                 store_results(
-                    y_ptrs, begin, where, y_step, row, span, u, CHUNK, COUNT, BY_ROWS, REVERSE, MASKED,
+                    y_ptrs, begin, where, y_step, row, span, u, CHUNK, u % COUNT + 1, BY_ROWS, REVERSE, MASKED,
                     MASK_LINES,
                 )  # fmt: skip
                 row = ()
