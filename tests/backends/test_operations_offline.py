@@ -160,6 +160,7 @@ SMALL: dict[str, Small] = {
     "spans, odd": Small("map_spans", lambda: tilefold.softmax(drawn(70, 33), 1), again=1.01, why=EDGES),
     "rows": Small("map_rows", lambda: tilefold.normalize(drawn(9, 1000), dim=1)),
     "rows, odd": Small("map_rows", lambda: tilefold.normalize(drawn(5, 4099, dtype=BF16), dim=1), again=1.18, why=EDGES),
+    "one odd row": Small("map_rows", lambda: tilefold.normalize(drawn(1, 4099, dtype=BF16), dim=1, **HOLDS)),
     "blocks": Small("map_blocks", lambda: tilefold.softmax(drawn(9, 1000), 1)),
     "blocks, odd": Small("map_blocks", lambda: tilefold.softmax(drawn(5, 4099), 1), again=1.04, why=EDGES),
     "blocks of columns": Small("map_blocks", lambda: tilefold.softmax(drawn(512, 8), 0)),

@@ -84,7 +84,7 @@ def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: b
     """Arguments and constants of `map_rows`."""
     stage: Stage = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = row_arguments(stage, problem, row, interpret)
+    arguments = row_arguments(stage, problem, row, plan.guarantee)
     words = len(program.state)
     constants: dict[str, Any] = _row_constants(stage, problem, row) | {
         "MASK_LENGTH": stage.step * stage.splits != problem.length or stage.align > 1,
@@ -106,7 +106,7 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     """Arguments and constants of `map_blocks`."""
     stage: Blocks = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = row_arguments(stage, problem, row, interpret)
+    arguments = row_arguments(stage, problem, row, plan.guarantee)
     words = len(program.state) * stage.block_outputs
     alone = stage.splits == 1 and stage.align == 1
     rebased = row.rebase is not None and not alone and (stage.block_outputs == 1 or stage.neighbours > 0)
@@ -150,7 +150,7 @@ def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     windows: Windows = step.settings
     stage = windows.stage
     program = narrowed(row.program, problem.length)
-    inputs, extras, results, *steps = row_arguments(stage, problem, row, interpret)
+    inputs, extras, results, *steps = row_arguments(stage, problem, row, plan.guarantee)
     blocks = steps[-1]
     *_, last = problem.output_dims or (_none(problem),)
     groups = problem.outputs // last.size * blocks
@@ -218,9 +218,15 @@ def _none(problem: Problem) -> Dim:
 
 
 def row_arguments(
-    stage: Stage | Blocks | OffsetRows | Rings | Spans | Stripes, problem: Problem, row: Row, interpret: bool
+    stage: Stage | Blocks | OffsetRows | Rings | Spans | Stripes, problem: Problem, row: Row, guarantee: str
 ) -> tuple[Any, ...]:
-    """Inputs, extras, results, sizes: whole rows of a problem."""
+    """Inputs, extras, results, sizes: whole rows of a problem.
+
+    With "batch_invariant" results are aligned as rows end to end are, as `Problem.alone` has the inputs: of a single row the
+    compiler would see vectors of results, give threads other elements, and combine them in another order.
+    """
+    invariant = guarantee == "batch_invariant"
+    aligned = [math.gcd(VECTOR_BYTES, problem.length * d.itemsize if invariant else 0) for d in row.results]
     *outer, last = problem.output_dims or (_none(problem),)
     *deep, inner = problem.reduced_dims or (replace(_none(problem), role="reduce"),)
     records = tuple(
@@ -238,7 +244,7 @@ def row_arguments(
     return (
         records[:n],
         records[n:],
-        tuple(Pointer(dtype, 16) for dtype in row.results),
+        tuple(Pointer(dtype, a) for dtype, a in zip(row.results, aligned, strict=True)),
         tuple(d.output for d in outer),
         last.output,
         tuple(d.output for d in deep),
