@@ -63,6 +63,7 @@ FAMILIES: dict[str, tuple[str, Call]] = {
     "window of one odd row": ("map_windows", lambda: tilefold.softmax(empty(1, (1 << 23) + 1, dtype=BF16), 1)),
     "elements": ("map_elements", lambda: tilefold.softmax(empty(1 << 20, 8), 0)),
     "elements, odd": ("map_elements", lambda: tilefold.softmax(empty(4099, 333, dtype=BF16), 0, **HOLDS)),
+    "elements, many odd columns": ("map_elements", lambda: tilefold.softmax(empty(9000, 4099), 0, **HOLDS)),
     "moves": ("move_tiles", lambda: tilefold.transpose(empty(16384, 8192, dtype=BF16), 0, 1)),
     "moves, odd": ("move_tiles", lambda: tilefold.transpose(empty(4099, 777), 0, 1)),
     "moves of runs": ("move_tiles", lambda: tilefold.transpose(empty(8, 1296, 859, 8, dtype=BF16), 1, 2)),
@@ -72,6 +73,9 @@ FAMILIES: dict[str, tuple[str, Call]] = {
     "positions": ("segment_rows", lambda: segments(empty(1 << 24), monoids.ARGMAX, 1 << 16)),
     "columns": ("segment_columns", lambda: segments(empty(1 << 20, 64), monoids.SUM, 1 << 16)),
     "columns, odd": ("segment_columns", lambda: segments(empty(1 << 20, 65, dtype=BF16), monoids.LOGSUMEXP, 999)),
+    "columns, few odd": ("segment_columns", lambda: segments(empty(1 << 20, 7), monoids.LOGSUMEXP, 999)),
+    "columns, many odd": ("segment_columns", lambda: segments(empty(1 << 18, 1001, dtype=BF16), monoids.SUM, 999)),
+    "columns, odd, of moments": ("segment_columns", lambda: segments(empty(1 << 18, 1001), monoids.WELFORD, 999)),
     "whole segments": ("segment_whole", lambda: segments(empty(1 << 24), monoids.SUM, 1 << 16, **HOLDS)),
     "atomics": ("fold_atomically", lambda: tilefold.reduce(empty(1, 1 << 28), monoids.SUM, 1, guarantee="none")),
     "atomics, odd": (
@@ -156,6 +160,7 @@ SMALL: dict[str, Small] = {
     "spans, odd": Small("map_spans", lambda: tilefold.softmax(drawn(70, 33), 1), again=1.01, why=EDGES),
     "rows": Small("map_rows", lambda: tilefold.normalize(drawn(9, 1000), dim=1)),
     "rows, odd": Small("map_rows", lambda: tilefold.normalize(drawn(5, 4099, dtype=BF16), dim=1), again=1.18, why=EDGES),
+    "one odd row": Small("map_rows", lambda: tilefold.normalize(drawn(1, 4099, dtype=BF16), dim=1, **HOLDS)),
     "blocks": Small("map_blocks", lambda: tilefold.softmax(drawn(9, 1000), 1)),
     "blocks, odd": Small("map_blocks", lambda: tilefold.softmax(drawn(5, 4099), 1), again=1.04, why=EDGES),
     "blocks of columns": Small("map_blocks", lambda: tilefold.softmax(drawn(512, 8), 0)),
@@ -176,7 +181,11 @@ SMALL: dict[str, Small] = {
         "fold_lanes + map_elements", lambda: tilefold.softmax(drawn(64, 512), 0, **HOLDS), again=1.32, why=SHARED
     ),
     "elements, odd": Small(
-        "fold_lanes + map_elements", lambda: tilefold.softmax(drawn(65, 133), 0, **HOLDS), again=1.63, why=SHARED
+        "fold_lanes + map_elements", lambda: tilefold.softmax(drawn(65, 133), 0, **HOLDS), again=1.4, why=EDGES
+    ),
+    "elements, many odd columns": Small(
+        "fold_lanes + map_elements", lambda: tilefold.softmax(drawn(16, 4099, dtype=BF16), 0, **HOLDS),
+        again=1.7, why=EDGES,
     ),
     "moves": Small("move_tiles", lambda: tilefold.transpose(drawn(128, 64, dtype=BF16), 0, 1)),
     "moves, odd": Small("move_tiles", lambda: tilefold.transpose(drawn(129, 65), 0, 1), again=1.41, why=EDGES),
@@ -199,7 +208,11 @@ SMALL: dict[str, Small] = {
     ),
     "columns, odd": Small(
         "segment_columns + segment_pieces", lambda: cut(drawn(515, 65), monoids.SUM, 33),
-        beside=(100, 0), again=3.97, why=SINGLY,
+        beside=(100, 0), again=1.53, why=EDGES,
+    ),
+    "columns, few odd": Small(
+        "segment_columns + segment_pieces", lambda: cut(drawn(2000, 7, dtype=BF16), monoids.LOGSUMEXP, 32),
+        beside=(100, 0), again=2.3, why=EDGES,
     ),
     "whole segments": Small(
         "segment_whole", lambda: cut(drawn(8192), monoids.SUM, 64, **HOLDS), again=1.4, why=SOUGHT

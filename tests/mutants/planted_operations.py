@@ -7,6 +7,23 @@ from mutants.mutant import Mutant
 OPERATIONS = (
     # ----------------------------------------------------------------------------------------- layouts and selections
     Mutant(
+        "with batch_invariant a single odd row is promised to be stored in vectors",
+        "backends/triton/map_calls.py",
+        "problem.length * d.itemsize if invariant else 0",
+        "0",
+        (
+            "tests/planner/test_batches.py::test_bits_of_a_single_odd_row[held]",
+            "tests/planner/test_batches.py::test_bits_of_a_single_odd_row[in windows]",
+        ),
+    ),
+    Mutant(
+        "lanes of segments' rows in order take neighbouring ones",
+        "planner/segments.py",
+        "lanes > 1 and program.algebra.commutative",
+        "lanes > 1",
+        ("tests/planner/test_odd_columns.py::test_segments_of_odd_columns[7-in order]",),
+    ),
+    Mutant(
         "dims without a common step are one dim of a tile",
         "planner/stages/moves.py",
         "elif steps[-1] == step(d) * d.size:",

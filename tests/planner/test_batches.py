@@ -13,7 +13,9 @@ import pytest
 import torch
 
 import batches
+import tilefold
 from asked import asked, executed
+from tilefold import monoids
 from tilefold.planner.device import H200
 from tilefold.planner.plan import Plan
 
@@ -91,3 +93,21 @@ def test_bits_of_a_column_beside_others(operation: Operation) -> None:
     for columns in (1, 5):
         part, _ = executed(lambda: operation(y[:, :columns]))  # noqa: B023  # called at once
         assert torch.equal(part[0], every[0][:, :columns]), columns
+
+
+def share(x: torch.Tensor) -> torch.Tensor:
+    return tilefold.reduce_map(x, monoids.SUM, lambda x, total: x * 0 + total, dim=1, **batches.HOLDS)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "columns"), [("map_rows", 4099), ("map_windows", 140_003)], ids=["held", "in windows"]
+)
+def test_bits_of_a_single_odd_row(kernel: str, columns: int) -> None:
+    """Its results begin with a whole vector, those of a next row would not: threads have the same elements all the same."""
+    x = torch.randn(8, columns, generator=torch.Generator().manual_seed(0)).exp()
+    (every,), plan = executed(lambda: share(x))
+    assert plan.launched[-1].kernel == kernel
+    for row, want in zip(x, every, strict=True):
+        (one,), alone = executed(lambda: share(row[None].clone()))  # noqa: B023  # called at once
+        assert alone.launched[-1].kernel == kernel
+        assert torch.equal(one[0], want)

@@ -13,6 +13,7 @@ import torch
 
 from tilefold.algebra.program import Program
 from tilefold.planner.folds import narrowed, partial_dtypes
+from tilefold.planner.odd_columns import columns_together, narrow_run
 from tilefold.planner.plan import Stage
 from tilefold.planner.settled import (
     MANY_FIELDS,
@@ -76,10 +77,28 @@ def elements_stage(problem: Problem, results: Dtypes) -> Elements:
     warps = 4
     most = warps * WARP * VECTORS * max(1, VECTOR_BYTES // widest)
     apart = bool(problem.dims) and problem.dims[-1].strides[0] > 1
+    run = 0 if apart else _elements_run(problem, results)
     columns = min(power_above(sizes[-1]), TRANSPOSED if apart else most)
+    if run:
+        columns = columns_together(sizes[-1], run, warps * WARP * run)
     rows = min(power_above(sizes[-2]), max(1, most // columns))
     moved = problem.bytes_read + math.prod(sizes) * sum(d.itemsize for d in results)
-    return Elements(rows, columns, warps, moved <= EVICT_FIRST_BELOW)
+    return Elements(rows, columns, warps, moved <= EVICT_FIRST_BELOW, run)
+
+
+def _elements_run(problem: Problem, results: Dtypes) -> int:
+    """`narrow_run` of operands and results whose columns are neighbours; 0 of a single dim."""
+    if len(problem.dims) < 2:
+        return 0
+    *over, last = problem.dims
+    operands = [
+        (dtype.itemsize, aligned, [d.strides[i] for d in over])
+        for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
+        if last.strides[i] == 1
+    ]
+    if last.output == 1:
+        operands += [(dtype.itemsize, VECTOR_BYTES, [d.output for d in over]) for dtype in results]
+    return narrow_run(operands, last.size)
 
 
 def rows_of(problem: Problem, inputs: int) -> Problem:

@@ -15,9 +15,11 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.planner.device import Device
 from tilefold.planner.folds import partial_dtypes
+from tilefold.planner.odd_columns import columns_together, loaded_run
 from tilefold.planner.plan import Buffer, Fill, Launch, Plan, count, names
+from tilefold.planner.settled import MANY_FIELDS
 from tilefold.planner.stages.segments import Alone, Chunks, Columns, Pieces
-from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
+from tilefold.planner.view import VECTOR_BYTES, WARP, power_above, power_below
 from tilefold.problem import Dim, Problem, alignment, by_stride, contiguous_strides, merged
 
 # docs/experiments/segments-by-lanes.md:
@@ -27,6 +29,10 @@ HELD = 16  # registers of a lane for the states of a tile's runs, where those ar
 CHUNK = 1 << 14  # elements of a chunk, at most, where positions count
 CHUNK_BYTES = 1 << 15  # of a chunk, at most, else
 SHORT_MEAN = 192  # elements of a segment on average: below, a lane's window has at most WINDOW elements
+
+# docs/experiments/odd-columns.md:
+ODD_LOADS = 2  # of a row by a thread, where rows begin between vectors
+ODD_WORDS = 2  # of a thread's results there, where it combines pieces: it has TAILS of each
 
 PROGRAMS = 32  # an SM has room for, a limit of the hardware
 ROWS, MOST_ROWS = 64, 4096  # of a chunk of columns (not measured)
@@ -80,6 +86,9 @@ def plan_segments(
     partials = names("partial", len(dtypes))
     between = (*partials, "closing")
     together = min(power_above(problem.outputs), 4 * WARP)
+    if isinstance(stage, Columns) and stage.run:
+        words = sum(math.ceil(dtype.itemsize / 4) for dtype in dtypes)
+        together = min(together, power_below(ODD_WORDS * WARP // words))
     lanes = max(1, WARP // together)
     lead = stage.lead if isinstance(stage, Chunks) else 0
     pieces = Pieces(stage.chunks, stage.chunk, offsets.dtype, lead, lanes, together, lanes)
@@ -107,7 +116,7 @@ def _stage(
     *outer, inner = problem.dims
     near = max((abs(s) for s in inner.strides), default=0)
     if outer and max(map(abs, outer[-1].strides)) < near:
-        return _columns(problem, run, offsets, device)
+        return _columns(problem, program, run, offsets, device)
     if program.algebra.index:
         return _chunks(problem, max(1, min(STEPS, WINDOW // run)), run, CHUNK, offsets, device)
     words = sum(math.ceil(dtype.itemsize / 4) for dtype in partial_dtypes(program))
@@ -119,18 +128,34 @@ def _stage(
     return _chunks(problem, max(2, steps), run, chunk, offsets, device, _lead(problem, run))
 
 
-def _columns(problem: Problem, run: int, offsets: torch.Tensor, device: Device) -> Columns:
+def _columns(problem: Problem, program: Program, run: int, offsets: torch.Tensor, device: Device) -> Columns:
     """A warp's vectors of neighbours, and as many rows as give the chip's programs an equal share."""
     last = problem.dims[-2]
     columns = min(power_above(last.size), WARP * run)
+    allowed = _columns_run(problem)
+    narrow = allowed if allowed < run else 0
+    if narrow:
+        most = WARP * narrow * (ODD_LOADS if len(program.state) < MANY_FIELDS else 1)
+        columns, run = columns_together(last.size, narrow, most), narrow
     lanes = max(1, min(WARP, WARP * run // columns))
     tile = lanes * STEPS
     blocks = math.ceil(last.size / columns) * (problem.outputs // last.size)
     share = power_above(problem.length * blocks // (PROGRAMS * device.sms))
     chunk = min(max(tile, ROWS, share), MOST_ROWS)
-    return Columns(
-        columns, lanes, STEPS, chunk, math.ceil(problem.length / chunk), offsets.shape[0] - 1, offsets.dtype
-    )
+    chunks, segments = math.ceil(problem.length / chunk), offsets.shape[0] - 1
+    across = narrow > 0 and lanes > 1 and program.algebra.commutative
+    return Columns(columns, lanes, STEPS, chunk, chunks, segments, offsets.dtype, narrow, across)
+
+
+def _columns_run(problem: Problem) -> int:
+    """`loaded_run` of inputs whose columns are neighbours."""
+    *outer, last, inner = problem.dims
+    operands = [
+        (dtype.itemsize, aligned, [d.strides[i] for d in (*outer, inner)])
+        for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
+        if last.strides[i] == 1
+    ]
+    return loaded_run(operands, last.size)
 
 
 def _chunks(

@@ -18,7 +18,7 @@ from tilefold.planner.folds import NARROW, narrowed, partial_dtypes
 from tilefold.planner.plan import Launch, Plan, Stage
 from tilefold.planner.stages.maps import Elements, Windows, elements_of, folding, row_blocks
 from tilefold.planner.stages.rows import Blocks, OffsetRows, Rings, Spans, Stripes
-from tilefold.planner.view import power_above
+from tilefold.planner.view import VECTOR_BYTES, power_above
 from tilefold.planner.walk import chunk_of, edges
 from tilefold.problem import Dim, Problem
 
@@ -46,10 +46,11 @@ def elements_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpre
     row_blocks, column_blocks = math.ceil(rows.size / stage.rows), math.ceil(columns.size / stage.columns)
     arguments = (
         tuple(
-            (Pointer(dtype, aligned), tuple(d.strides[i] for d in outer), rows.strides[i], columns.strides[i])
+            (Pointer(dtype, _promised(dtype, aligned, stage)), tuple(d.strides[i] for d in outer), rows.strides[i],
+             columns.strides[i])
             for i, (dtype, aligned) in enumerate(zip(problem.dtypes, problem.aligned, strict=True))
         ),
-        tuple(Pointer(dtype, 16) for dtype in row.results),
+        tuple(Pointer(dtype, _promised(dtype, VECTOR_BYTES, stage)) for dtype in row.results),
         tuple(d.output for d in outer),
         rows.output,
         columns.output,
@@ -58,7 +59,7 @@ def elements_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpre
         columns.size,
         row_blocks,
         column_blocks,
-    )
+    )  # fmt: skip
     constants: dict[str, Any] = {
         "ROWS": stage.rows,
         "COLUMNS": stage.columns,
@@ -74,11 +75,16 @@ def elements_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpre
     return Call("map_elements", source, arguments, tuple(constants.items()), grid, stage.num_warps, 1, False)
 
 
+def _promised(dtype: torch.dtype, aligned: int, stage: Elements) -> int:
+    """What the compiler is told of an address: of a wider vector than the stage's it would give a thread more neighbours."""
+    return min(aligned, stage.run * dtype.itemsize) if stage.run else aligned
+
+
 def rows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: bool) -> Call:
     """Arguments and constants of `map_rows`."""
     stage: Stage = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = row_arguments(stage, problem, row, interpret)
+    arguments = row_arguments(stage, problem, row, plan.guarantee)
     words = len(program.state)
     constants: dict[str, Any] = _row_constants(stage, problem, row) | {
         "MASK_LENGTH": stage.step * stage.splits != problem.length or stage.align > 1,
@@ -100,7 +106,7 @@ def blocks_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     """Arguments and constants of `map_blocks`."""
     stage: Blocks = step.settings
     program = narrowed(row.program, problem.length)
-    arguments = row_arguments(stage, problem, row, interpret)
+    arguments = row_arguments(stage, problem, row, plan.guarantee)
     words = len(program.state) * stage.block_outputs
     alone = stage.splits == 1 and stage.align == 1
     rebased = row.rebase is not None and not alone and (stage.block_outputs == 1 or stage.neighbours > 0)
@@ -144,7 +150,7 @@ def windows_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     windows: Windows = step.settings
     stage = windows.stage
     program = narrowed(row.program, problem.length)
-    inputs, extras, results, *steps = row_arguments(stage, problem, row, interpret)
+    inputs, extras, results, *steps = row_arguments(stage, problem, row, plan.guarantee)
     blocks = steps[-1]
     *_, last = problem.output_dims or (_none(problem),)
     groups = problem.outputs // last.size * blocks
@@ -212,9 +218,15 @@ def _none(problem: Problem) -> Dim:
 
 
 def row_arguments(
-    stage: Stage | Blocks | OffsetRows | Rings | Spans | Stripes, problem: Problem, row: Row, interpret: bool
+    stage: Stage | Blocks | OffsetRows | Rings | Spans | Stripes, problem: Problem, row: Row, guarantee: str
 ) -> tuple[Any, ...]:
-    """Inputs, extras, results, sizes: whole rows of a problem."""
+    """Inputs, extras, results, sizes: whole rows of a problem.
+
+    With "batch_invariant" results are aligned as rows end to end are, as `Problem.alone` has the inputs: of a single row the
+    compiler would see vectors of results, give threads other elements, and combine them in another order.
+    """
+    invariant = guarantee == "batch_invariant"
+    aligned = [math.gcd(VECTOR_BYTES, problem.length * d.itemsize if invariant else 0) for d in row.results]
     *outer, last = problem.output_dims or (_none(problem),)
     *deep, inner = problem.reduced_dims or (replace(_none(problem), role="reduce"),)
     records = tuple(
@@ -232,7 +244,7 @@ def row_arguments(
     return (
         records[:n],
         records[n:],
-        tuple(Pointer(dtype, 16) for dtype in row.results),
+        tuple(Pointer(dtype, a) for dtype, a in zip(row.results, aligned, strict=True)),
         tuple(d.output for d in outer),
         last.output,
         tuple(d.output for d in deep),

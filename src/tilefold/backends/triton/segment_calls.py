@@ -78,6 +78,7 @@ def _of_columns(step: Launch, program: Program, problem: Problem, offsets: Point
     arguments = (inputs, offsets, _results(program), *between, *_results_place(rows), *counts)
     constants |= {
         "COLUMNS": stage.columns, "LANES": stage.lanes, "STEPS": stage.steps, "CHUNK": stage.chunk, "LOOKED": WARP,
+        "NARROW": stage.run > 0, "ACROSS": stage.across,
     }  # fmt: skip
     return arguments, constants, problem.outputs // last.size * blocks * stage.chunks
 

@@ -37,7 +37,7 @@ def rings_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     """Arguments and constants of `map_rings`."""
     stage: Rings = step.settings
     program = narrowed(row.program, problem.length)
-    inputs, extras, results, *steps = row_arguments(stage, problem, row, interpret)
+    inputs, extras, results, *steps = row_arguments(stage, problem, row, plan.guarantee)
     y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
     arguments = (
         inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length, problem.outputs
@@ -59,7 +59,7 @@ def stripes_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret
     """Arguments and constants of `map_stripes`."""
     stage: Stripes = step.settings
     program = narrowed(row.program, problem.length)
-    inputs, _, results, *steps = row_arguments(stage, problem, row, interpret)
+    inputs, _, results, *steps = row_arguments(stage, problem, row, plan.guarantee)
     y_outer, _, _, y_step, _, _, outer_sizes, _, inner, _, length, blocks = steps
     stripes = row_blocks(problem, stage.block_outputs)
     words = len(program.state) * stage.block_outputs
@@ -132,7 +132,7 @@ def offset_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret:
     """Arguments and constants of `map_offset`."""
     stage: OffsetRows = step.settings
     program = narrowed(row.program, problem.length)
-    inputs, extras, results, *steps = row_arguments(stage, problem, row, interpret)
+    inputs, extras, results, *steps = row_arguments(stage, problem, row, plan.guarantee)
     y_outer, y_output, _, _, _, _, outer_sizes, _, output_size, _, length, _ = steps
     arguments = (inputs, extras, results, y_outer, y_output, outer_sizes, output_size, length)
     constants = {
@@ -164,7 +164,7 @@ def spans_call(step: Launch, plan: Plan, problem: Problem, row: Row, interpret: 
     stage: Spans = step.settings
     program = narrowed(row.program, problem.length)
     inputs, extras, results, *_, outer_sizes, _, output_size, _, length, _ = row_arguments(
-        stage, problem, row, interpret
+        stage, problem, row, plan.guarantee
     )
     constants = _span_constants(stage, problem, row)
     if stage.across:

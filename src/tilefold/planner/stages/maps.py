@@ -10,6 +10,7 @@ import torch
 from tilefold.algebra.program import Program
 from tilefold.planner.geometry import without_positions
 from tilefold.planner.plan import Stage, count
+from tilefold.planner.view import VECTOR_BYTES
 from tilefold.problem import Dim, Problem, by_stride, merged
 
 Dtypes = tuple[torch.dtype, ...]
@@ -17,20 +18,26 @@ Dtypes = tuple[torch.dtype, ...]
 
 @dataclass(frozen=True)
 class Elements:
-    """What a launch of `map_elements` decides: a program takes a tile of `rows` x `columns` elements."""
+    """What a launch of `map_elements` decides: a program takes a tile of `rows` x `columns` elements.
+
+    `run`: neighbours that a thread has of every operand, where those of some are no whole vectors; 0: what each allows.
+    """
 
     rows: int
     columns: int
     num_warps: int
     evict_first: bool = True
+    run: int = 0
 
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"elements:{self.rows}x{self.columns},w{self.num_warps}"
+        run = f",r{self.run}" if self.run else ""
+        return f"elements:{self.rows}x{self.columns}{run},w{self.num_warps}"
 
     def __str__(self) -> str:
-        return f"elements: {self.rows} x {self.columns} a program, {self.num_warps} warps"
+        run = f", {count(self.run, 'neighbour')} a thread" if self.run else ""
+        return f"elements: {self.rows} x {self.columns} a program{run}, {count(self.num_warps, 'warp')}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,10 @@ def folding(problem: Problem, program: Program, guarantee: str) -> Problem:
 
 
 def elements_of(problem: Problem, inputs: int, folded: Dtypes) -> Problem:
-    """Every element by itself: operands are the inputs, what their rows fold to, and the extras."""
+    """Every element by itself: operands are the inputs, what their rows fold to, and the extras.
+
+    Addresses are aligned as they are, with any guarantee: no element depends on others here.
+    """
     steps, n = row_steps(problem), len(folded)
 
     def spread(d: Dim) -> Dim:
@@ -101,7 +111,7 @@ def elements_of(problem: Problem, inputs: int, folded: Dtypes) -> Problem:
     return Problem(
         dims=merged(_by_results(map(spread, problem.dims))),
         dtypes=(*problem.dtypes[:inputs], *folded, *problem.dtypes[inputs:]),
-        aligned=among(problem.aligned, 16),
+        aligned=among(tuple(math.gcd(VECTOR_BYTES, r) for r in problem.residues), VECTOR_BYTES),
         residues=among(problem.residues, 0),
     )
 

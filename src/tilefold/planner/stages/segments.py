@@ -55,7 +55,11 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Columns:
-    """A launch that shares columns by rows: `chunk` rows of `columns` neighbours, in tiles of `lanes` x `steps` rows."""
+    """A launch that shares columns by rows: `chunk` rows of `columns` neighbours, in tiles of `lanes` x `steps` rows.
+
+    `run`: neighbours that a thread can load at once, where those are no whole vectors; else 0. `across`: a lane's rows are
+    `lanes` apart, so that lanes load neighbouring ones; else a lane's are neighbours.
+    """
 
     columns: int
     lanes: int
@@ -64,16 +68,21 @@ class Columns:
     chunks: int
     segments: int
     offsets: torch.dtype
+    run: int = 0
+    across: bool = False
     num_warps: int = 1
     num_stages: int = 1
 
     @property
     def note(self) -> str:
         """In the shortest form, as a benchmark's results keep it."""
-        return f"columns:k{self.columns},l{self.lanes}x{self.steps},c{self.chunks},w{self.num_warps}"
+        run = f",r{self.run}" if self.run else ""
+        return f"columns:k{self.columns}{run},l{self.lanes}x{self.steps},c{self.chunks},w{self.num_warps}"
 
     def __str__(self) -> str:
         tile = f"{count(self.lanes * self.steps, 'row')} x {count(self.columns, 'column')}"
+        tile += f", {count(self.run, 'neighbour')} a thread" if self.run else ""
+        tile += ", lanes across rows" if self.across else ""
         chunks = f"{count(self.chunks, 'chunk')} of {count(self.chunk, 'row')}"
         return f"{chunks}, tiles of {tile}, {count(self.num_warps, 'warp')}"
 

@@ -312,14 +312,25 @@ def segment_pieces(
 
 
 def fold_rows(
-    rows, begin, end, origin, keep, COLUMNS: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr
-):
-    """Rows [begin, end) of some columns as one state a column. In a tile a lane takes STEPS rows, one after another."""
+    rows, begin, end, origin, keep,
+    COLUMNS: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr, NARROW: tl.constexpr, ACROSS: tl.constexpr,
+):  # fmt: skip
+    """Rows [begin, end) of some columns as one state a column.
+
+    In a tile a lane takes STEPS rows, one after another; with ACROSS rows that are LANES apart, in another order than theirs.
+    """
     state = IDENTITY((COLUMNS,))
-    for at in range(begin, end, LANES * STEPS):
+    # Of a loop that begins where another one ended, Triton believes that every place is one of whole vectors, and gives
+    # threads as many neighbours. Where rows allow fewer, places are counted from 0.
+    base = begin if NARROW else 0
+    for passed in range(begin - base, end - base, LANES * STEPS):
+        at = base + passed
         lanes = IDENTITY((LANES, COLUMNS))
         for step in tl.static_range(STEPS):
-            place = (at + tl.arange(0, LANES) * STEPS + step)[:, None]
+            if ACROSS:
+                place = (at + tl.arange(0, LANES) + step * LANES)[:, None]
+            else:
+                place = (at + tl.arange(0, LANES) * STEPS + step)[:, None]
             there = (place < end) & keep
             xs = [tl.load(row[0] + place * row[1], mask=there) for row in rows]
             lifted = LIFT(*xs, tl.broadcast_to(TO_INDEX(place - origin), xs[0].shape))
@@ -348,12 +359,13 @@ def store_nothing(
 def segment_columns(
     inputs, offsets_ptr, y_ptrs, partial_ptrs, closing_ptrs, y_outer, y_step, outer_sizes, y_column, columns, size, segments,
     chunks, outputs, blocks, COLUMNS: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr, CHUNK: tl.constexpr,
-    LOOKED: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
+    LOOKED: tl.constexpr, NARROW: tl.constexpr, ACROSS: tl.constexpr, SPLIT: tl.constexpr, RELEASE: tl.constexpr,
 ):  # fmt: skip
     """Fold the segments of COLUMNS neighbouring columns by equal shares of their rows.
 
     A program owns rows [chunk * CHUNK, (chunk + 1) * CHUNK) of its columns and walks them from border to border. `inputs`
-    have the step from column to column at their end. Writes as `segment_rows` does.
+    have the step from column to column at their end. NARROW: rows begin between vectors. ACROSS: as in `fold_rows`. Writes as
+    `segment_rows` does.
     """
     if RELEASE:
         gdc_launch_dependents()
@@ -388,7 +400,7 @@ def segment_columns(
         closes = (place <= segments) & (offset <= stop)
         # Beyond `at` in any case: offsets that do not ascend must not keep the program from its end.
         end = tl.maximum(tl.where(closes, offset, stop), at + 1)
-        state = fold_rows(rows, at, end, origin, keep, COLUMNS, LANES, STEPS)
+        state = fold_rows(rows, at, end, origin, keep, COLUMNS, LANES, STEPS, NARROW, ACROSS)
         store_results(y_ptrs, y_base + segment * y_step, mask & closes & (segment >= first), state, False)
         if SPLIT:
             store_state(partial_ptrs, chunk * outputs + output, mask & closes & (segment < first), state)

@@ -1,0 +1,62 @@
+"""Neighbouring columns where rows begin between vectors: how many of them a thread has, and how many a program.
+
+Elements are then loaded and stored one by one, or a few at a time. Neighbours belong to neighbouring threads: what a warp
+loads at once is in as few sectors as its bytes are, and one or two more. A thread that had a vector's neighbours would touch
+all the sectors of its warp again with each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
+
+# docs/experiments/odd-columns.md:
+NEIGHBOURS = (
+    True  # belong to neighbouring threads; False: to one, as many as are a vector where rows allow one
+)
+PADDED = 1.25  # times as many columns as there are, at most, where a program may have fewer
+
+
+# Bytes of an element, the power of two of which the first address is a multiple, and the steps of the dims but the columns',
+# that of rows last. Along columns elements are neighbours.
+Operand = tuple[int, int, Sequence[int]]
+
+
+def run_of(size: int, aligned: int, steps: Sequence[int]) -> int:
+    """Neighbours in an access that is aligned in every row."""
+    return max(1, math.gcd(VECTOR_BYTES, aligned, *(step * size for step in steps)) // size)
+
+
+def columns_together(columns: int, run: int, most: int) -> int:
+    """Columns of a program: up to `most`, fewer where too many of them would be none; a warp's `run` a thread at least."""
+    widths = [most]
+    while widths[-1] > WARP * run:
+        widths.append(widths[-1] // 2)
+    padded = [math.ceil(columns / width) * width for width in widths]
+    least = next((i for i, n in enumerate(padded) if n <= PADDED * columns), padded.index(min(padded)))
+    return min(power_above(columns), widths[least])
+
+
+def narrow_run(operands: Sequence[Operand], columns: int) -> int:
+    """Neighbours that a thread can have of every operand with a step along rows, where some allow no whole vectors; else 0.
+
+    0 also where no operand is loaded once for many rows, and none allows more.
+    """
+    allowed = [run_of(*operand) for operand in operands]
+    own = [
+        (math.gcd(n, columns), VECTOR_BYTES // size)
+        for n, (size, _, steps) in zip(allowed, operands, strict=True)
+        if steps[-1]
+    ]
+    run = min((n for n, _ in own), default=0)
+    whole = all(n >= vector for n, vector in own)
+    return run if NEIGHBOURS and not whole and (len(own) < len(operands) or max(allowed) > run) else 0
+
+
+def loaded_run(operands: Sequence[Operand], columns: int) -> int:
+    """Neighbours that a thread can load at once of every operand."""
+    if not NEIGHBOURS:
+        return VECTOR_BYTES
+    return min((math.gcd(columns, run_of(*operand)) for operand in operands), default=VECTOR_BYTES)
