@@ -131,7 +131,10 @@ def store_in_order(
     """Write COUNT results of each chunk, of its places from FIRST on, in memory's order where their elements are."""
     first = of_chunks(begin, BY_ROWS) + FIRST
     at = over_places(first, BY_ROWS) + places(COUNT, BY_ROWS)
-    offset = over_places(of_lines(where[0], BY_ROWS) + first * y_step, BY_ROWS) + places(COUNT, BY_ROWS) * y_step
+    if BY_ROWS:
+        offset = over_places(of_lines(where[0], BY_ROWS), BY_ROWS) + at * y_step
+    else:  # what all places have in common is computed once
+        offset = over_places(of_lines(where[0], BY_ROWS) + first * y_step, BY_ROWS) + places(COUNT, BY_ROWS) * y_step
     keep_lines = over_places(of_lines(where[1], BY_ROWS), BY_ROWS)
     for r in tl.static_range(len(y_ptrs)):
         result = joined([turned(x[r]) for x in results], COUNT)
