@@ -18,7 +18,9 @@ SHARED_WORDS = (
 )
 LONE_ELEMENTS = 64  # that a thread has at least where few rows are shared (docs/experiments/scans-shares.md)
 SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
-SUMS_WARPS = 8  # of a program that walks columns, then (docs/experiments/scans-columns.md)
+# The same of a program that walks columns; and results of a chunk that are one store to Triton's compiler
+# (docs/experiments/scans-columns.md).
+SUMS_WARPS, SUMS_STORED = 8, 4
 # Of a row that a thread has at least where a program walks it and a combine is not costly.
 WALKED_ROW_BYTES = 64
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
@@ -41,7 +43,6 @@ WALKING_WARPS = 8  # of a program that walks columns
 COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
 WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
 COSTLY_BYTES = (128, 64)
-SUMS_BYTES = (64,)  # of narrow elements whose prefixes are sums (docs/experiments/scans-columns.md)
 UNALIGNED_BYTES = (512, 256)  # the same of columns between vectors, if one of them does
 LANES_USED = 0.75  # of such tiles at least
 PACKED_WORDS, PACKED_WARPS = 16, 4  # of columns whose rows are less than a sector: of a thread, of a program
@@ -91,7 +92,6 @@ EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
 # The same where no tile of them is as even; the second of costly combines (docs/experiments/scans-columns.md).
 EVEN_ALONE, EVEN_COSTLY = 0.6, 0.5
 EVEN_UNALIGNED = 0.85  # as EVEN, of columns between vectors where SMs have several tiles
-STORED = 4  # results of a chunk of columns, that are one store to Triton's compiler (docs/experiments/scans-columns.md)
 MOST_STORED = 32  # results of a chunk that are one store
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 
@@ -132,8 +132,9 @@ def scan_tile(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
         return _of_rows(view, load, device, alone)
     # Which results are neighbours depends on how many columns there are: chunks of a column by itself do not.
     tile = _of_columns(view, replace(load, across=load.across and not alone), device, alone)
-    most = min(tile.chunk & -tile.chunk, MOST_STORED) if load.across else power_below(min(tile.chunk, STORED))
-    return replace(tile, stored=most)
+    if load.across:
+        return replace(tile, stored=min(tile.chunk & -tile.chunk, MOST_STORED))
+    return replace(tile, stored=power_below(min(tile.chunk, SUMS_STORED))) if load.sums else tile
 
 
 def across_tile(problem: Problem, load: Load, device: Device) -> ScanTile | None:
@@ -402,26 +403,23 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
         found = _unaligned_columns(view, load, device)
         if found is not None:
             return found
+    narrow = load.sums and load.bytes < NARROW_BYTES
+    most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
+    widths = COSTLY_BYTES if load.costly else WALKED_BYTES
     for even in (EVEN_COLUMNS, EVEN_COSTLY if load.costly else EVEN_ALONE):
-        for wide in _walked_bytes(load):
+        for wide in widths:
             lines = max(vector, min(wide // view.element, power_above(view.inner)))
             programs = math.ceil(view.inner / lines) * view.outer
-            most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
             warps = _walking_warps(programs, device, most, even)
+            if narrow and wide > widths[-1] and programs <= device.sms:
+                continue  # two programs of an SM compute by turns
             if warps and WARP * warps * vector >= lines:
                 tile = _columns(view, load, vector, lines, warps)
                 if tile.length * lines == WARP * warps * vector * tile.chunk:
-                    # Of sums it is more code: x 1.6 of the compiler's time.
-                    ahead = not load.sums or load.bytes < NARROW_BYTES or programs <= device.sms
+                    # Of sums it is more code, x 1.6 of the compiler's time, and faster where SMs have one program, or two.
+                    ahead = not load.sums or programs <= (1 + narrow) * device.sms
                     return _packed(replace(tile, ahead=ahead), view, load, PACKED_WARPS)
     return None
-
-
-def _walked_bytes(load: Load) -> tuple[int, ...]:
-    """Bytes of a row that a walk of columns reads at once, in the order in which they are tried."""
-    if load.sums and load.bytes < NARROW_BYTES:
-        return SUMS_BYTES
-    return COSTLY_BYTES if load.costly else WALKED_BYTES
 
 
 def _packed(tile: ScanTile, view: View, load: Load, warps: int) -> ScanTile:
