@@ -59,22 +59,25 @@ NARROW_WARPS_AN_SM = 32  # the same of rows of 16 bits whose states are light
 MOST_SHORT, SHORT_WORDS = 4, 32  # columns that a thread holds whole, and words of their states
 # Elements of a column in groups of a few, at most, and warps of a program.
 GROUPED_LONGEST, GROUPED_WARPS = 16, 4
-# Counted, not timed. Elements of a column that no programs share, however few columns there are; of columns in groups of a
-# few that may be so long: a combine is costly, or this many times as many lanes as have work would be a warp at most.
-HELD_LONGEST, IDLE = 64, 16
-HELD_WARPS_AN_SM = 8
-# Tiles of a column, up to which they are all as long; the second where a combine is costly.
+# Elements of a column that no programs share, however few columns there are, and warps of an SM that they then have at
+# least; of columns in groups of a few that may be so long: a combine is costly, or this many times as many lanes as have work
+# would be a warp at most. Tiles of a column, up to which they are all as long; the second where a combine is costly.
+HELD_LONGEST, HELD_WARPS_AN_SM, IDLE = 64, 8, 16
 EVEN_TILES, EVEN_TILES_COSTLY = 1, 3
 # Of rows whose results are columns: bytes of results beside each other that a program writes at once, and its warps. Of rows
 # that begin between two vectors, so that it reads long runs (not of sums of 32 bits); of states that are light, where each SM
 # has a program; of others.
 ACROSS_ODD, ACROSS_LIGHT, ACROSS = (32, 4), (128, 8), (64, 4)
 
-# docs/experiments/inputs-copied.md; counted, not timed. Results beside each other that a program writes at once, of so many
-# neighbours of the elements at most; columns a thread, warps of an SM at least where a chunk is a whole
-# column, and elements of all chunks of a thread, where states are one word or sums and where not.
+# docs/experiments/inputs-copied.md. Results beside each other that a program writes at once, of so many neighbours of the
+# elements at most; columns a thread, warps of an SM at least where a chunk is a whole column, and elements of all chunks of a
+# thread, where states are one word or sums and where not.
 NEAR_BYTES, NEAR_LAST = 128, 16
 NEAR_EACH, NEAR_WARPS_AN_SM, NEAR_HELD, NEAR_HELD_COSTLY = (4, 2, 1), 8, 48, 32
+
+# docs/experiments/scans-columns.md. Of the SMs' time that walks of columns may use at least where no tile of them is as even
+# as EVEN_COLUMNS; the second of costly combines.
+EVEN_ALONE, EVEN_COSTLY = 0.6, 0.5
 
 # docs/experiments/scans-shares.md:
 BAND = 4  # rows that are shared before the next ones are, where elements are wide and combines one operation or few
@@ -89,8 +92,6 @@ SHORT = 512  # elements of a line, up to which a program takes several lines at 
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
 EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
-# The same where no tile of them is as even; the second of costly combines (docs/experiments/scans-columns.md).
-EVEN_ALONE, EVEN_COSTLY = 0.6, 0.5
 EVEN_UNALIGNED = 0.85  # as EVEN, of columns between vectors where SMs have several tiles
 MOST_STORED = 32  # results of a chunk that are one store
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
