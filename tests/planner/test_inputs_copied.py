@@ -59,6 +59,9 @@ def test_a_problem_in_the_results_order_is_that_of_a_contiguous_input() -> None:
         ((15, 48, 600), (0, 2, 1), 0, False),  # columns that threads hold whole
         ((4, 272, 8, 1587), (1, 3, 2, 0), 0, True),  # stores would be less than a sector
         ((45, 48, 50), (0, 2, 1), 0, True),
+        ((3, 144, 16_000), (2, 1, 0), 2, True),  # a line's results are 12 bytes
+        ((8, 144, 16_000), (2, 1, 0), 2, False),
+        ((3, 144, 1600), (2, 1, 0), 2, False),  # small
         ((40, 3000), (1, 0), 0, False),  # rows whose results are columns
         ((40, 3000), (1, 0), 1, False),  # columns whose results are rows
         ((40, 30, 50), (1, 0, 2), 1, False),

@@ -18,7 +18,9 @@ SHARED_WORDS = (
 )
 LONE_ELEMENTS = 64  # that a thread has at least where few rows are shared (docs/experiments/scans-shares.md)
 SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
-SUMS_WARPS = 8  # of a program that walks columns, then (docs/experiments/scans-columns.md)
+# The same of a program that walks columns; and results of a chunk that are one store to Triton's compiler
+# (docs/experiments/scans-columns.md).
+SUMS_WARPS, SUMS_STORED = 8, 4
 # Of a row that a thread has at least where a program walks it and a combine is not costly.
 WALKED_ROW_BYTES = 64
 WALKED_STATES = (
@@ -44,7 +46,6 @@ WALKING_WARPS = 8  # of a program that walks columns
 COSTLY_WARPS = 4  # the same where a combine is costly: more threads would have too few registers each
 WALKED_BYTES = (256, 128, 64)  # of a row that a walk reads at once: the widest that keeps the SMs busy
 COSTLY_BYTES = (128, 64)
-SUMS_BYTES = (64,)  # of narrow elements whose prefixes are sums (docs/experiments/scans-columns.md)
 UNALIGNED_BYTES = (512, 256)  # the same of columns between vectors, if one of them does
 LANES_USED = 0.75  # of such tiles at least
 PACKED_WORDS, PACKED_WARPS = 16, 4  # of columns whose rows are less than a sector: of a thread, of a program
@@ -61,22 +62,25 @@ NARROW_WARPS_AN_SM = 32  # the same of rows of 16 bits whose states are light
 MOST_SHORT, SHORT_WORDS = 4, 32  # columns that a thread holds whole, and words of their states
 # Elements of a column in groups of a few, at most, and warps of a program.
 GROUPED_LONGEST, GROUPED_WARPS = 16, 4
-# Counted, not timed. Elements of a column that no programs share, however few columns there are; of columns in groups of a
-# few that may be so long: a combine is costly, or this many times as many lanes as have work would be a warp at most.
-HELD_LONGEST, IDLE = 64, 16
-HELD_WARPS_AN_SM = 8
-# Tiles of a column, up to which they are all as long; the second where a combine is costly.
+# Elements of a column that no programs share, however few columns there are, and warps of an SM that they then have at
+# least; of columns in groups of a few that may be so long: a combine is costly, or this many times as many lanes as have work
+# would be a warp at most. Tiles of a column, up to which they are all as long; the second where a combine is costly.
+HELD_LONGEST, HELD_WARPS_AN_SM, IDLE = 64, 8, 16
 EVEN_TILES, EVEN_TILES_COSTLY = 1, 3
 # Of rows whose results are columns: bytes of results beside each other that a program writes at once, and its warps. Of rows
 # that begin between two vectors, so that it reads long runs (not of sums of 32 bits); of states that are light, where each SM
 # has a program; of others.
 ACROSS_ODD, ACROSS_LIGHT, ACROSS = (32, 4), (128, 8), (64, 4)
 
-# docs/experiments/inputs-copied.md; counted, not timed. Results beside each other that a program writes at once, of so many
-# neighbours of the elements at most; columns a thread, warps of an SM at least where a chunk is a whole
-# column, and elements of all chunks of a thread, where states are one word or sums and where not.
+# docs/experiments/inputs-copied.md. Results beside each other that a program writes at once, of so many neighbours of the
+# elements at most; columns a thread, warps of an SM at least where a chunk is a whole column, and elements of all chunks of a
+# thread, where states are one word or sums and where not.
 NEAR_BYTES, NEAR_LAST = 128, 16
 NEAR_EACH, NEAR_WARPS_AN_SM, NEAR_HELD, NEAR_HELD_COSTLY = (4, 2, 1), 8, 48, 32
+
+# docs/experiments/scans-columns.md. Of the SMs' time that walks of columns may use at least where no tile of them is as even
+# as EVEN_COLUMNS; the second of costly combines.
+EVEN_ALONE, EVEN_COSTLY = 0.6, 0.5
 
 # docs/experiments/scans-shares.md:
 BAND = 4  # rows that are shared before the next ones are, where elements are wide and combines one operation or few
@@ -91,10 +95,7 @@ SHORT = 512  # elements of a line, up to which a program takes several lines at 
 ONE_TILE = 4096  # elements of a line, up to which it is one tile where lines are few
 EVEN = 0.9  # of the SMs' time that walks may use at least where each SM has few of them
 EVEN_COLUMNS = 0.75  # as EVEN, of columns: shares of them wait for each other
-# The same where no tile of them is as even; the second of costly combines (docs/experiments/scans-columns.md).
-EVEN_ALONE, EVEN_COSTLY = 0.6, 0.5
 EVEN_UNALIGNED = 0.85  # as EVEN, of columns between vectors where SMs have several tiles
-STORED = 4  # results of a chunk of columns, that are one store to Triton's compiler (docs/experiments/scans-columns.md)
 MOST_STORED = 32  # results of a chunk that are one store
 FEW_BLOCKS = 32  # below, shares that wait for each other run at the same time
 
@@ -135,8 +136,9 @@ def scan_tile(view: View, load: Load, device: Device, alone: bool) -> ScanTile:
         return _of_rows(view, load, device, alone)
     # Which results are neighbours depends on how many columns there are: chunks of a column by itself do not.
     tile = _of_columns(view, replace(load, across=load.across and not alone), device, alone)
-    most = min(tile.chunk & -tile.chunk, MOST_STORED) if load.across else power_below(min(tile.chunk, STORED))
-    return replace(tile, stored=most)
+    if load.across:
+        return replace(tile, stored=min(tile.chunk & -tile.chunk, MOST_STORED))
+    return replace(tile, stored=power_below(min(tile.chunk, SUMS_STORED))) if load.sums else tile
 
 
 def across_tile(problem: Problem, load: Load, device: Device) -> ScanTile | None:
@@ -406,26 +408,23 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
         found = _unaligned_columns(view, load, device)
         if found is not None:
             return found
+    narrow = load.sums and load.bytes < NARROW_BYTES
+    most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
+    widths = COSTLY_BYTES if load.costly else WALKED_BYTES
     for even in (EVEN_COLUMNS, EVEN_COSTLY if load.costly else EVEN_ALONE):
-        for wide in _walked_bytes(load):
+        for wide in widths:
             lines = max(vector, min(wide // view.element, power_above(view.inner)))
             programs = math.ceil(view.inner / lines) * view.outer
-            most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
             warps = _walking_warps(programs, device, most, even)
+            if narrow and wide > widths[-1] and programs <= device.sms:
+                continue  # two programs of an SM compute by turns
             if warps and WARP * warps * vector >= lines:
                 tile = _columns(view, load, vector, lines, warps)
                 if tile.length * lines == WARP * warps * vector * tile.chunk:
-                    # Of sums it is more code: x 1.6 of the compiler's time.
-                    ahead = not load.sums or load.bytes < NARROW_BYTES or programs <= device.sms
+                    # Of sums it is more code, x 1.6 of the compiler's time, and faster where SMs have one program, or two.
+                    ahead = not load.sums or programs <= (1 + narrow) * device.sms
                     return _packed(replace(tile, ahead=ahead), view, load, PACKED_WARPS)
     return None
-
-
-def _walked_bytes(load: Load) -> tuple[int, ...]:
-    """Bytes of a row that a walk of columns reads at once, in the order in which they are tried."""
-    if load.sums and load.bytes < NARROW_BYTES:
-        return SUMS_BYTES
-    return COSTLY_BYTES if load.costly else WALKED_BYTES
 
 
 def _packed(tile: ScanTile, view: View, load: Load, warps: int) -> ScanTile:

@@ -22,6 +22,8 @@ ALIGN_BELOW = 8  # bytes of the vectors that rows as they are allow (docs/experi
 # Of light states in vectors of more elements, rows that reach no further with what is read beside them have no vectors
 # (docs/experiments/scans-offset.md).
 NARROW_VECTOR, SHORT_REACH = 4, 16
+# Bytes of inputs, from which on they are copied where a line's results are less than a sector (not measured).
+COPIED_LINES = 12 << 20
 COSTLY = 4  # operations of a combine, from which on threads are to exchange few states (not measured)
 
 
@@ -62,7 +64,7 @@ def planned_scan(
     if not copied:
         return problem, plan_scan(problem, program, work, device, guarantee)
     last = problem.output_dims[-1]
-    if set(last.strides) == {1}:
+    if set(last.strides) == {1} and problem.nearest in problem.output_dims:
         turned = _with_last(problem, problem.nearest, last)
         plan = plan_scan(turned, program, work, device, guarantee, near=True)
         if plan.launched[0].settings.near:
@@ -118,13 +120,16 @@ def plan_scan(
 
 def copied_inputs(problem: Problem, guarantee: str) -> tuple[int, ...]:
     """The inputs that are copied into the results' order first: neighbours of results are neither neighbours of elements,
-    nor elements of a line (docs/experiments/inputs-copied.md).
+    nor elements of a line; nor whole sectors of such, where inputs are large (docs/experiments/inputs-copied.md).
     """
     (scanned,) = problem.reduced_dims
-    last = problem.output_dims[-1] if problem.output_dims else scanned
-    return (
-        () if guarantee == "batch_invariant" or problem.nearest in (scanned, last) else inputs_apart(problem)
-    )
+    if guarantee == "batch_invariant" or not problem.output_dims:
+        return ()
+    near = problem.nearest
+    large = problem.bytes_read >= COPIED_LINES
+    if near is scanned and large and scanned.size * min(d.itemsize for d in problem.dtypes) < SECTOR:
+        near = min(problem.output_dims, key=lambda d: d.output)
+    return () if near in (scanned, problem.output_dims[-1]) else inputs_apart(problem)
 
 
 def _has_sums(program: Program, work: Work) -> bool:

@@ -263,35 +263,44 @@ def column_places(
     MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """An input's elements at COUNT places of each chunk of columns from FIRST on, by one load."""
-    first = of_chunks(begin, BY_ROWS) + FIRST
-    pointers = over_places(of_lines(row[0], BY_ROWS) + first * row[1], BY_ROWS) + places(COUNT, BY_ROWS) * row[1]
-    at = over_places(first, BY_ROWS) + places(COUNT, BY_ROWS)
-    lines = over_places(of_lines(keep, BY_ROWS), BY_ROWS)
-    x = tl.load(pointers, mask=mask_of(at, span[0], lines, pointers, MASKED, MASK_LINES))
-    return in_halves(tl.trans(x, (1, 2, 0)) if LANES_LAST else x, COUNT)
+    at = of_chunks(begin, BY_ROWS) + FIRST
+    pointers = of_lines(row[0], BY_ROWS) + at * row[1]
+    lines = of_lines(keep, BY_ROWS)
+    if COUNT == 1:
+        found = (tl.load(pointers, mask=mask_of(at, span[0], lines, pointers, MASKED, MASK_LINES)),)
+    else:
+        at = over_places(at, BY_ROWS) + places(COUNT, BY_ROWS)
+        pointers = over_places(pointers, BY_ROWS) + places(COUNT, BY_ROWS) * row[1]
+        lines = over_places(lines, BY_ROWS)
+        x = tl.load(pointers, mask=mask_of(at, span[0], lines, pointers, MASKED, MASK_LINES))
+        found = in_halves(tl.trans(x, (1, 2, 0)) if LANES_LAST else x, COUNT)
+    return found
 
 
 def column_elements(
-    row, begin, keep, span, BY_ROWS: tl.constexpr, CHUNK: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr
+    row, begin, keep, span, BY_ROWS: tl.constexpr, CHUNK: tl.constexpr, MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+    SUMS: tl.constexpr,
 ):  # fmt: skip
-    """An input's elements of a tile of columns: of each place in a chunk a tensor, four places a load, or two, or one.
+    """An input's elements of a tile of columns: of each place in a chunk a tensor.
 
-    Triton's compiler takes the square of how many loads and stores there are; with more places in one their pointers, which
-    are computed first, take more registers (docs/experiments/scans-columns.md).
+    Of sums, whose code is long, four places are one load, or two, or one: Triton's compiler takes the time of the square of
+    how many loads and stores there are. Pointers of one load are computed first, so others have registers for less
+    (docs/experiments/scans-columns.md).
     """
+    TOGETHER: tl.constexpr = 4 if SUMS else 1
     found = ()
-    for k in tl.static_range(CHUNK // 4):
-        found = found + column_places(row, begin, keep, span, 4 * k, 4, BY_ROWS, MASKED, MASK_LINES)
-    if CHUNK % 4 >= 2:
+    for k in tl.static_range(CHUNK // TOGETHER):
+        found = found + column_places(row, begin, keep, span, TOGETHER * k, TOGETHER, BY_ROWS, MASKED, MASK_LINES)
+    if CHUNK % TOGETHER >= 2:
         found = found + column_places(row, begin, keep, span, CHUNK // 4 * 4, 2, BY_ROWS, MASKED, MASK_LINES)
-    if CHUNK % 2:
+    if CHUNK % TOGETHER % 2:
         found = found + column_places(row, begin, keep, span, CHUNK - 1, 1, BY_ROWS, MASKED, MASK_LINES)
     return found
 
 
 def tile_elements(
     rows, begin, keep, span, BY_ROWS: tl.constexpr, RUN: tl.constexpr, SHIFT: tl.constexpr, CHUNK: tl.constexpr,
-    MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
+    MASKED: tl.constexpr, MASK_LINES: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """A tile's elements: of each place in a chunk, in memory's order, a tensor of chunks an input.
 
@@ -319,7 +328,7 @@ def tile_elements(
     else:
         loaded = ()
         for i in tl.static_range(len(rows)):
-            loaded = loaded + (column_elements(rows[i], begin, keep, span, BY_ROWS, CHUNK, MASKED, MASK_LINES),)
+            loaded = loaded + (column_elements(rows[i], begin, keep, span, BY_ROWS, CHUNK, MASKED, MASK_LINES, SUMS),)
         for j in tl.static_range(CHUNK):
             xs = ()
             for i in tl.static_range(len(rows)):

@@ -129,13 +129,22 @@ def store_in_order(
     MASKED: tl.constexpr, MASK_LINES: tl.constexpr,
 ):  # fmt: skip
     """Write COUNT results of each chunk, of its places from FIRST on, in memory's order where their elements are."""
-    first = of_chunks(begin, BY_ROWS) + FIRST
-    at = over_places(first, BY_ROWS) + places(COUNT, BY_ROWS)
-    offset = over_places(of_lines(where[0], BY_ROWS) + first * y_step, BY_ROWS) + places(COUNT, BY_ROWS) * y_step
-    keep_lines = over_places(of_lines(where[1], BY_ROWS), BY_ROWS)
+    at = of_chunks(begin, BY_ROWS) + FIRST
+    offset = of_lines(where[0], BY_ROWS)
+    keep_lines = of_lines(where[1], BY_ROWS)
+    if BY_ROWS:
+        at = over_places(at, BY_ROWS) + places(COUNT, BY_ROWS)
+        offset = over_places(offset, BY_ROWS) + at * y_step
+        keep_lines = over_places(keep_lines, BY_ROWS)
+    elif COUNT > 1:  # what all places have in common is computed once
+        offset = over_places(offset + at * y_step, BY_ROWS) + places(COUNT, BY_ROWS) * y_step
+        at = over_places(at, BY_ROWS) + places(COUNT, BY_ROWS)
+        keep_lines = over_places(keep_lines, BY_ROWS)
+    else:
+        offset = offset + at * y_step
     for r in tl.static_range(len(y_ptrs)):
-        result = joined([turned(x[r]) for x in results], COUNT)
-        if LANES_LAST and not BY_ROWS:
+        result = joined([turned(x[r]) for x in results], COUNT) if BY_ROWS or COUNT > 1 else turned(results[0][r])
+        if LANES_LAST and COUNT > 1 and not BY_ROWS:
             result = tl.trans(result, (2, 0, 1))
         if MASKED and len(span) > 1:
             whole, begun, unended = whole_vectors(at, span, BY_ROWS)
@@ -262,7 +271,7 @@ def store_mixed_sums(
     total = start
     for k in range(0, CHUNK, STEP):
         part = begin + (CHUNK - STEP - k if REVERSE else k)
-        found = tile_elements(rows, part, keep, span, BY_ROWS, RUN, SHIFT, STEP, MASKED, MASK_LINES)
+        found = tile_elements(rows, part, keep, span, BY_ROWS, RUN, SHIFT, STEP, MASKED, MASK_LINES, True)
         results = ()
         for u in tl.static_range(STEP):
             total = total + scale * chunk_term(found, base, part, span, u, STEP, BY_ROWS, REVERSE, MASKED)
@@ -334,7 +343,7 @@ def scanned_place(
 ):  # fmt: skip
     """Read, scan and write the tile that begins at `base`; the state after it."""
     begin = chunks_begin(base, NUMBER, CHUNK, REVERSE)
-    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, MASKED, MASK_LINES)
+    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, MASKED, MASK_LINES, SUMS)
     return scanned_tile(
         rows, found, begin, y_ptrs, where, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS, REVERSE,
         EXCLUSIVE, MASKED, MASK_LINES, SUMS,

@@ -148,12 +148,12 @@ def scan_lines(
             )  # fmt: skip
         if WHOLE > 1 and AHEAD:
             begin = chunks_begin(whole - LENGTH if REVERSE else start, NUMBER, CHUNK, REVERSE)
-            found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, False, MASK_LINES)
+            found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, False, MASK_LINES, SUMS)
             for k in range(start, whole, LENGTH):
                 begin = chunks_begin(start + whole - LENGTH - k if REVERSE else k, NUMBER, CHUNK, REVERSE)
                 ahead = tl.minimum(k + LENGTH, whole - LENGTH)
                 next_begin = chunks_begin(start + whole - LENGTH - ahead if REVERSE else ahead, NUMBER, CHUNK, REVERSE)
-                later = tile_elements(rows, next_begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, False, MASK_LINES)
+                later = tile_elements(rows, next_begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, False, MASK_LINES, SUMS)
                 carry = scanned_tile(
                     rows, found, begin, y_ptrs, where, y_step, keep, span, carry, NUMBER, CHUNK, COUNT, RUN, SHIFT, BY_ROWS,
                     REVERSE, EXCLUSIVE, False, MASK_LINES, SUMS,
@@ -309,7 +309,7 @@ def scan_share(
 ):  # fmt: skip
     """Read a share, combine it with what is before it, and write it. PART: not all of its elements need be of the line."""
     begin = chunks_begin((tiles - 1 - share if REVERSE else share) * NUMBER * CHUNK, NUMBER, CHUNK, REVERSE)
-    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, PART, MASK_LINES)
+    found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, PART, MASK_LINES, SUMS)
     state, earlier, sums = scanned_chunks(
         found, begin, keep, span, NUMBER, CHUNK, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS
     )
@@ -327,7 +327,7 @@ def scan_share(
             own, start, words_ptr, block, blocks, share, tiles, lane, keep, GROUP, GROUPS, LINES, WORD_COUNT, WARPS
         )
     if AGAIN:
-        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, PART, MASK_LINES)
+        found = tile_elements(rows, begin, keep, span, BY_ROWS, RUN, SHIFT, CHUNK, PART, MASK_LINES, SUMS)
     store_chunks(
         rows, found, sums, state, earlier, before, begin, y_ptrs, where, y_step, keep, span, NUMBER, CHUNK, COUNT,
         RUN, SHIFT, BY_ROWS, REVERSE, EXCLUSIVE, PART, MASK_LINES, SUMS,
