@@ -426,6 +426,16 @@ SCANS = {
 }
 
 
+def stack_bytes(cubin: bytes, folder: Path) -> int:
+    """Of a thread: what spills lies there."""
+    (folder / "cubin").write_bytes(cubin)
+    tool = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(folder / "cubin")]
+    usage = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"STACK:(\d+)", usage)
+    assert found is not None
+    return int(found[1])
+
+
 @pytest.mark.parametrize("architecture", [80, 90, 100] if MUCH else [90])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", list(SCANS))
@@ -439,17 +449,24 @@ def test_nothing_spills(name: str, dtype: torch.dtype, architecture: int, tmp_pa
             plan = scans.plan_scan(problem, program, work, Device("any", 132, architecture), "run_to_run")
             for call in calls_of(plan, problem, program):
                 compiled = calls.compile_for(call, architecture)
-                (tmp_path / "cubin").write_bytes(compiled.asm["cubin"])
-                tool = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(tmp_path / "cubin")]
-                usage = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
-                found = re.search(r"STACK:(\d+)", usage)
-                assert found is not None
-                assert int(found[1]) == 0, (shape, work, str(plan))
+                assert stack_bytes(compiled.asm["cubin"], tmp_path) == 0, (shape, work, str(plan))
                 if plan.launched[
                     0
                 ].settings.by_rows:  # in both directions; and warps read whole rows of columns
                     loads = re.findall(r"ld\.global\S*", compiled.asm["ptx"])
                     assert all(".v4" in load or ".v2" in load or "volatile" in load for load in loads), loads
+
+
+@pytest.mark.parametrize("shape", [(200_000, 7), (30_000, 172), (3000, 11168)], ids=str)
+@pytest.mark.parametrize("monoid", [monoids.SUM, POSITIONS], ids=["sum", "positions"])
+def test_no_states_of_narrow_elements_spill(monoid: Monoid, shape: tuple[int, int], tmp_path: Path) -> None:
+    """Elements of one byte are many of a thread: their states of two words, or four, are not to be."""
+    program = programs.specialize(monoid.total, (torch.int8,))
+    problem = scans.scan_problem([torch.empty(shape, dtype=torch.int8, device="meta")], 1, "run_to_run")
+    work = Work(exclusive=True, reverse=True, state=True)
+    plan = scans.plan_scan(problem, program, work, H200, "run_to_run")
+    (call,) = calls_of(plan, problem, program)
+    assert stack_bytes(calls.compile_for(call, 90).asm["cubin"], tmp_path) == 0, str(plan)
 
 
 @pytest.mark.parametrize("length", [101, 9001])

@@ -12,7 +12,7 @@ import torch
 import tilefold
 from asked import asked
 from sanitize import LOOK_BACK, SHARES
-from scanned import from_behind_a_vector
+from scanned import POSITIONS, from_behind_a_vector
 from tilefold import monoids
 from tilefold.algebra import program as programs
 from tilefold.algebra.monoid import Monoid
@@ -106,6 +106,13 @@ def test_short_odd_rows_are_none_of_vectors_where_those_would_double_the_tile() 
 
     for length, align in ((9, 1), (13, 1), (23, 8), (27, 1), (45, 8), (63, 1), (600, 1), (601, 8)):
         assert tile(length, torch.bfloat16).align == align, length
+    for dtype, monoid, lines in (
+        (torch.int8, monoids.SUM, 512),  # two words a state
+        (torch.int8, monoids.MAX, 1024),
+        (torch.int16, monoids.SUM, 512),
+        (torch.int16, POSITIONS, 256),
+    ):
+        assert tile(7, dtype, monoid).lines == lines
     for length, align in ((5, 4), (7, 1), (13, 4), (37, 4), (63, 1)):
         assert tile(length, torch.float32).align == align, length
     assert tile(9, torch.bfloat16, monoids.MAX_WITH_INDEX).align == 8

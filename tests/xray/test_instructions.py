@@ -200,6 +200,21 @@ def test_a_pair_of_floats_in_its_order() -> None:
         apply("max.f32x2 {d}, {a}, {b};", pair.view("u8"), other.view("u8"), result="u8")
 
 
+@pytest.mark.parametrize("name", ["add.f32", "sub.rn.f32", "sub.rz.f32", "fma.rn.f32"])
+@pytest.mark.parametrize("half", ["bf16", "f16"])
+@few
+@given(data=st.data())
+def test_operands_of_sixteen_bits_are_taken_as_floats(name: str, half: str, data: st.DataObject) -> None:
+    """`sub.f32.bf16`, which code for sm_100 has: all operands but the last one are of 16 bits, the result is none."""
+    halves = [data.draw(words("u2")) for _ in range(2 if name.startswith("fma") else 1)]
+    last = data.draw(words("f4"))
+    terms = "{a}, {b}, {c}" if len(halves) == 2 else "{a}, {b}"
+    got = apply(f"{name}.{half} {{d}}, {terms};", *halves, last, result="f4")
+    dtype = torch.bfloat16 if half == "bf16" else torch.float16
+    wide = [torch.from_numpy(h.view("i2").copy()).view(dtype).float().numpy() for h in halves]
+    same(got, apply(f"{name} {{d}}, {terms};", *wide, last, result="f4"))
+
+
 @few
 @given(data=st.data())
 def test_fma_of_doubles_rounds_once(data: st.DataObject) -> None:
@@ -232,6 +247,21 @@ def test_minimum_and_maximum(a: np.ndarray, b: np.ndarray) -> None:
     assert np.array_equal(got, want, equal_nan=True)
     got = apply("min.NaN.f32 {d}, {a}, {b};", a, b, result="f4")
     assert np.array_equal(got, torch.minimum(x, y).numpy(), equal_nan=True)
+
+
+@few
+@given(a=words("f4"), b=words("f4"), c=words("f4"))
+def test_extremes_of_three(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    """Which code for sm_100 has."""
+    x, y, z = map(torch.from_numpy, (a, b, c))
+    got = apply("max.f32 {d}, {a}, {b}, {c};", a, b, c, result="f4")
+    assert np.array_equal(got, torch.fmax(torch.fmax(x, y), z).numpy(), equal_nan=True)
+    got = apply("min.NaN.f32 {d}, {a}, {b}, {c};", a, b, c, result="f4")
+    assert np.array_equal(got, torch.minimum(torch.minimum(x, y), z).numpy(), equal_nan=True)
+    with pytest.raises(UnknownInstructionError, match="max"):
+        apply("max.xorsign.abs.f32 {d}, {a}, {b}, {c};", a, b, c, result="f4")
+    with pytest.raises(UnknownInstructionError, match="max"):
+        apply("max.f64 {d}, {a}, {b}, {c};", *(v.astype("f8") for v in (a, b, c)), result="f8")
 
 
 def test_signed_zeros_have_an_order() -> None:

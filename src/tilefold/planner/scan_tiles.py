@@ -23,6 +23,9 @@ SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
 SUMS_WARPS, SUMS_STORED = 8, 4
 # Of a row that a thread has at least where a program walks it and a combine is not costly.
 WALKED_ROW_BYTES = 64
+WALKED_STATES = (
+    96  # words of their states at most: of more, registers spill (docs/experiments/registers-spilled.md)
+)
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
 COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
 MOST_WARPS = 16  # of one program that walks
@@ -174,7 +177,8 @@ def _row_chunk(load: Load, run: int, slots: int, costly: int) -> int:
 
 def _walked_elements(load: Load, chunk: int) -> int:
     """Elements of a row that a thread has where a program walks it: enough bytes of narrow ones are on their way."""
-    least = chunk if load.costly else max(chunk, power_below(max(1, WALKED_ROW_BYTES // load.bytes)))
+    most = min(WALKED_ROW_BYTES // load.bytes, WALKED_STATES // load.words)
+    least = chunk if load.costly else max(chunk, power_below(max(1, most)))
     return _lane_elements(load.words, WALKED_WORDS, least)
 
 

@@ -50,6 +50,7 @@ _EXACT: dict[str, Callable[[Array, Array], tuple[Array, Array]]] = {
     "mul": two_product,
 }
 _OF_PAIRS = ("add", "sub", "mul", "fma")
+_OF_HALVES = ("add", "sub", "fma")
 _APPROXIMATE: dict[str, Function] = {
     "ex2": np.exp2,
     "lg2": np.log2,
@@ -77,6 +78,8 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
         return None
     if last in PAIRED and instruction.opcode not in _OF_PAIRS:
         raise unknown(instruction)
+    if kind.bits == 16 and instruction.opcode in _OF_HALVES and instruction.has("f32"):
+        return _of_halves(binder, instruction, kind)
     function = _function(instruction, kind)
     if function is None:
         return None
@@ -88,15 +91,36 @@ def bind(binder: Binder, instruction: Instruction) -> Step | None:
     return binder.pure(instruction, function, (kind,) * count, kind)
 
 
+def _of_halves(binder: Binder, instruction: Instruction, kind: Type) -> Step:
+    """`add.f32.bf16` and its like, from compute capability 10.0 on: operands of 16 bits, but for the last one, as float32."""
+    single = TYPES["f32"]
+    function = _function(instruction, single)
+    assert function is not None
+    function = _flushed(instruction, function)
+
+    def of_halves(*values: Array) -> Array:
+        return function(*[widen(v, kind).astype(np.float32) for v in values[:-1]], values[-1])
+
+    sources = (*(kind,) * (len(instruction.operands) - 2), single)
+    return binder.pure(instruction, of_halves, sources, single)
+
+
 def _function(instruction: Instruction, kind: Type) -> Function | None:
     opcode = instruction.opcode
     mode = next((m for m in instruction.modifiers if m in MODES), "rn")
     if opcode in ("neg", "abs"):
         return _sign(opcode, kind)
     if opcode in ("min", "max"):
-        if len(instruction.operands) != 3 or instruction.has("abs") != instruction.has("xorsign"):
+        three = len(instruction.operands) == 4 and kind.kind == "f" and kind.bits == 32
+        if not (three or len(instruction.operands) == 3) or instruction.has("abs") != instruction.has(
+            "xorsign"
+        ):
             raise unknown(instruction)
         extreme = _extreme(opcode, kind, instruction.has("NaN"))
+        if three:  # from compute capability 10.0 on
+            if instruction.has("xorsign"):
+                raise unknown(instruction)
+            return lambda a, b, c: extreme(extreme(a, b), c)
         return _of_sizes(extreme, kind) if instruction.has("xorsign") else extreme
     if set(instruction.modifiers) & {"relu", "oob"}:
         raise unknown(instruction)
