@@ -23,9 +23,8 @@ SUMS_CHUNK = 32  # the same where a program walks its rows and prefixes are sums
 SUMS_WARPS, SUMS_STORED = 8, 4
 # Of a row that a thread has at least where a program walks it and a combine is not costly.
 WALKED_ROW_BYTES = 64
-WALKED_STATES = (
-    96  # words of their states at most: of more, registers spill (docs/experiments/registers-spilled.md)
-)
+# Words of their states at most: of more, registers spill (docs/experiments/registers-spilled.md).
+WALKED_STATES = 96
 WALKED_WORDS = 16  # the same where a program walks its rows, so that more programs fit an SM
 COSTLY_CHUNK = 16  # elements of a row that a thread then combines by itself
 MOST_WARPS = 16  # of one program that walks
