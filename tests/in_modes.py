@@ -173,6 +173,17 @@ def within(mode: Callable[[], contextlib.AbstractContextManager[Any]]) -> Inside
 
 
 @contextlib.contextmanager
+def threads(number: int) -> Iterator[None]:
+    """So many of torch's threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tilefold
 from answers import bits_of
+from in_modes import threads
 from layouts import dims_of, layouts, shapes
 from tilefold import math as tm
 from tilefold import monoids
@@ -42,16 +43,6 @@ def cut(tiny: bool) -> Iterator[None]:
             patches.enter_context(mock.patch.object(stages, "SHORT", 3))
             patches.enter_context(mock.patch.object(loops, "LEVEL", 2))
         yield
-
-
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def pieces_in_one(tensors, program):

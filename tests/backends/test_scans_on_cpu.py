@@ -9,24 +9,21 @@ import pytest
 import torch
 
 import tilefold
+from in_modes import threads
 from scanned import FLAGS, leaves, scanned
 from tilefold import monoids
 from tilefold.errors import GradientError, KindError
 
 
 def test_a_repeated_scan_is_planned_for_its_threads() -> None:
-    x, before = torch.randn(300, 400), torch.get_num_threads()
+    x, plans = torch.randn(300, 400), []
     mine = tilefold.Monoid(lambda a, b: a + b, 0.0, check=False, name="mine")
-    try:
-        plans = []
-        for threads in (1, 2, 1):
-            torch.set_num_threads(threads)
+    for number in (1, 2, 1):
+        with threads(number):
             for _ in range(2):
                 torch.testing.assert_close(tilefold.scan(x, mine, 1), x.cumsum(1), atol=1e-4, rtol=1e-5)
             plans.append(tilefold.last_plan())
-        assert plans[0] == plans[2] != plans[1]
-    finally:
-        torch.set_num_threads(before)
+    assert plans[0] == plans[2] != plans[1]
 
 
 def test_a_repeated_scan_is_checked_where_something_else_is_asked() -> None:
@@ -41,7 +38,7 @@ def test_a_repeated_scan_is_checked_where_something_else_is_asked() -> None:
         assert plan is not None
         assert plan.backend == "reference"
     with pytest.raises(KindError, match="`dim` must be one int"):
-        tilefold.scan(x, monoids.SUM, (1,))  # type: ignore[arg-type]
+        tilefold.scan(x, monoids.SUM, (1,))  # type: ignore[arg-type]  # what is refused
 
 
 @pytest.mark.parametrize("dim", [0, 1])
@@ -118,13 +115,10 @@ def test_invariant_bits_follow_neither_the_number_of_rows_nor_where_they_lie(len
 
 def test_bits_do_not_follow_the_number_of_threads() -> None:
     a, b = torch.rand(300, 257), torch.randn(300, 257)
-    threads, found = torch.get_num_threads(), []
-    try:
-        for number in (1, 2, 3):
-            torch.set_num_threads(number)
+    found = []
+    for number in (1, 2, 3):
+        with threads(number):
             found.append(leaves(tilefold.scan((a, b), monoids.AFFINE, 1)))
-    finally:
-        torch.set_num_threads(threads)
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
 

@@ -10,23 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilefold.planner.view import VECTOR_BYTES, WARP, power_above
+from tilefold.planner.view import VECTOR_BYTES, WARP, power_above, run_of
 
-# docs/experiments/odd-columns.md:
-NEIGHBOURS = (
-    True  # belong to neighbouring threads; False: to one, as many as are a vector where rows allow one
-)
+# docs/experiments/odd-columns.md. Neighbours belong to neighbouring threads; False: to one, as many as are a vector where
+# rows allow one.
+NEIGHBOURS = True
 PADDED = 1.25  # times as many columns as there are, at most, where a program may have fewer
 
 
 # Bytes of an element, the power of two of which the first address is a multiple, and the steps of the dims but the columns',
 # that of rows last. Along columns elements are neighbours.
 Operand = tuple[int, int, Sequence[int]]
-
-
-def run_of(size: int, aligned: int, steps: Sequence[int]) -> int:
-    """Neighbours in an access that is aligned in every row."""
-    return max(1, math.gcd(VECTOR_BYTES, aligned, *(step * size for step in steps)) // size)
 
 
 def columns_together(columns: int, run: int, most: int) -> int:

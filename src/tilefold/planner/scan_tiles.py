@@ -407,23 +407,31 @@ def _walked_columns(view: View, load: Load, vector: int, device: Device) -> Scan
         found = _unaligned_columns(view, load, device)
         if found is not None:
             return found
-    narrow = load.sums and load.bytes < NARROW_BYTES
-    most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
-    widths = COSTLY_BYTES if load.costly else WALKED_BYTES
     for even in (EVEN_COLUMNS, EVEN_COSTLY if load.costly else EVEN_ALONE):
-        for wide in widths:
-            lines = max(vector, min(wide // view.element, power_above(view.inner)))
-            programs = math.ceil(view.inner / lines) * view.outer
-            warps = _walking_warps(programs, device, most, even)
-            if narrow and wide > widths[-1] and programs <= device.sms:
-                continue  # two programs of an SM compute by turns
-            if warps and WARP * warps * vector >= lines:
-                tile = _columns(view, load, vector, lines, warps)
-                if tile.length * lines == WARP * warps * vector * tile.chunk:
-                    # Of sums it is more code, x 1.6 of the compiler's time, and faster where SMs have one program, or two.
-                    ahead = not load.sums or programs <= (1 + narrow) * device.sms
-                    return _packed(replace(tile, ahead=ahead), view, load, PACKED_WARPS)
+        for wide in COSTLY_BYTES if load.costly else WALKED_BYTES:
+            tile = _walk(view, load, vector, wide, even, device)
+            if tile is not None:
+                return tile
     return None
+
+
+def _walk(view: View, load: Load, vector: int, wide: int, even: float, device: Device) -> ScanTile | None:
+    """The tile of a walk that reads so many bytes of a row at once; None where it is not as even, or not whole."""
+    lines = max(vector, min(wide // view.element, power_above(view.inner)))
+    programs = math.ceil(view.inner / lines) * view.outer
+    most = SUMS_WARPS if load.sums else COSTLY_WARPS if load.costly else WALKING_WARPS
+    warps = _walking_warps(programs, device, most, even)
+    narrow = load.sums and load.bytes < NARROW_BYTES
+    if narrow and wide > COSTLY_BYTES[-1] and programs <= device.sms:
+        return None  # two programs of an SM, of fewer columns each, compute by turns
+    if not warps or WARP * warps * vector < lines:
+        return None
+    tile = _columns(view, load, vector, lines, warps)
+    if tile.length * lines != WARP * warps * vector * tile.chunk:
+        return None
+    # Of sums it is more code, x 1.6 of the compiler's time, and faster where SMs have one program, or two.
+    ahead = not load.sums or programs <= (1 + narrow) * device.sms
+    return _packed(replace(tile, ahead=ahead), view, load, PACKED_WARPS)
 
 
 def _packed(tile: ScanTile, view: View, load: Load, warps: int) -> ScanTile:

@@ -148,8 +148,12 @@ def _vector_along(
     own = next((step for d, step in steps if run_dims and d is run_dims[-1]), 0)
     if own != 1:
         return min(own, 1)
-    others = [step * size for d, step in steps if d is not run_dims[-1]]
-    return max(1, math.gcd(VECTOR_BYTES, aligned, *others) // size)
+    return run_of(size, aligned, [step for d, step in steps if d is not run_dims[-1]])
+
+
+def run_of(size: int, aligned: int, steps: Sequence[int]) -> int:
+    """Neighbours of `size` bytes in an access that is aligned whatever the places along the other dims, of these steps."""
+    return max(1, math.gcd(VECTOR_BYTES, aligned, *(step * size for step in steps)) // size)
 
 
 def power_above(n: int) -> int:

@@ -292,7 +292,7 @@ def column_elements(
     for k in tl.static_range(CHUNK // TOGETHER):
         found = found + column_places(row, begin, keep, span, TOGETHER * k, TOGETHER, BY_ROWS, MASKED, MASK_LINES)
     if CHUNK % TOGETHER >= 2:
-        found = found + column_places(row, begin, keep, span, CHUNK // 4 * 4, 2, BY_ROWS, MASKED, MASK_LINES)
+        found = found + column_places(row, begin, keep, span, CHUNK // TOGETHER * TOGETHER, 2, BY_ROWS, MASKED, MASK_LINES)
     if CHUNK % TOGETHER % 2:
         found = found + column_places(row, begin, keep, span, CHUNK - 1, 1, BY_ROWS, MASKED, MASK_LINES)
     return found
