@@ -22,7 +22,7 @@ def written(folder: Path, text: str, name: str = "cases.py") -> Path:
     [
         (
             "x = 1\nimport no_such_module\n",
-            r"must import, got ModuleNotFoundError: .* in broken.py:2; run it",
+            r"must import, got ModuleNotFoundError: .* in broken.py:2; install it for .* no_such_module",
         ),
         (
             "x = 1\n\ny = 1 / 0\n",
