@@ -18,11 +18,11 @@ _NUMBERS = itertools.count()
 @pytest.fixture
 def top() -> Iterator[str]:
     """A name of a package that no other test has; what is imported and put on the path goes again."""
-    held, path = set(sys.modules), list(sys.path)
-    yield f"tilefold_made_{next(_NUMBERS)}"
+    path, name = list(sys.path), f"tilefold_made_{next(_NUMBERS)}"
+    yield name
     sys.path[:] = path
-    for name in set(sys.modules) - held:
-        del sys.modules[name]
+    for held in [held for held in sys.modules if held.startswith(name)]:
+        del sys.modules[held]
 
 
 def made(folder: Path, files: Mapping[str, str]) -> Path:
