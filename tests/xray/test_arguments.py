@@ -11,6 +11,7 @@ import torch
 
 from tilefold.errors import ArgumentError
 from tilefold.xray.compile import Argument, argument
+from tilefold.xray.compile.arguments import arguments
 from tilefold.xray.execution import bits_of
 
 
@@ -105,3 +106,44 @@ def test_bits() -> None:
     assert bits_of(argument("a", "bf16:1.0")) == 0x3F80
     assert bits_of(argument("a", "fp16:1.0")) == 0x3C00
     assert bits_of(argument("a", "i32:-1")) == 0xFFFFFFFF
+
+
+def test_views_of_one_storage_are_known() -> None:
+    x = torch.zeros(16)
+    first, whole, halves, other, bits = (
+        argument("a", t) for t in (x, x[3:], x.view(2, 8).t(), torch.zeros(16), x.view(torch.int32)[1:])
+    )
+    assert first.storage == whole.storage == halves.storage == bits.storage
+    assert first.storage != other.storage
+    held = np.zeros(16, np.float32)
+    views = [
+        argument("a", v) for v in (held, held[3:], held[::-1], held.reshape(2, 8).T, held.view(np.int32)[4:])
+    ]
+    assert {v.storage for v in views} == {views[0].storage}
+    assert [v.before for v in views] == [0, 3, 15, 0, 4]
+    assert [v.divisor for v in views] == [16, 1, 1, 16, 16]
+    assert argument("a", torch.from_numpy(held)).storage == views[0].storage
+    assert argument("a", held.copy()).storage != views[0].storage
+    on_meta = torch.zeros(16, device="meta")
+    assert argument("a", on_meta).storage == argument("a", on_meta[4:]).storage
+    assert argument("a", on_meta).storage != argument("a", torch.zeros(16, device="meta")).storage
+
+
+def test_elements_of_a_strided_array_are_where_they_lie() -> None:
+    held = np.arange(12, dtype=np.float32).reshape(3, 4)
+    turned = argument("a", held.T[1:])
+    assert (turned.size, turned.before, turned.divisor) == (11, 1, 1)
+    assert turned.data is not None
+    assert turned.data.tolist() == list(range(12))
+
+
+def test_another_argument_s_memory() -> None:
+    x, y, n = arguments({"x": "*fp32[100]", "y": "&x", "n": 5})
+    assert (y.name, y.signature, y.size, y.storage) == ("y", "*fp32", 100, x.storage)
+    assert x.storage is not None
+    assert n.storage is None
+    for wrong in ("&z", "&n", "&y", "&"):
+        with pytest.raises(
+            ArgumentError, match=r"must share the memory of another pointer, got &.*; name one of x"
+        ):
+            arguments({"x": "*fp32", "y": wrong, "n": 5})

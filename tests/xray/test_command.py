@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,8 @@ def test_cuda(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--fold", "sum 0x8 fp32"], "a fold must have elements"),
         ([*SOFTMAX, "--program", "7"], "must lie in the grid"),
         ([*SOFTMAX, "--target", "sm_70"], "must be one of sm_80"),
-        ([*SOFTMAX, "--case", "x"], "--case brings its own arguments"),
+        ([*SOFTMAX, "--case", "x"], "--case needs a file with a function xray_cases()"),
+        ([*SOFTMAX, "--const", "BLOCK=1<<10"], "--const must be a literal"),
         ([*SOFTMAX, "--const", "BLOCK=1000"], "must compile for sm_90"),
         (["--fold", "sum dim=0 8 fp32", "--grid", "8"], "--fold plans its own kernels, got also grid"),
         ([*SOFTMAX, "--static", "--json", "/nowhere/x.json"], "a file that can be written"),
@@ -164,12 +166,110 @@ def test_the_texts_that_a_report_cites(
     assert capsys.readouterr().out.splitlines() == rows
 
 
-def test_infinities_are_constants() -> None:
-    from tilefold.cli.xray import _constant
+CASES = """
+import triton
+import triton.language as tl
 
-    assert [_constant(text) for text in ("-inf", "inf", "1.5", "words")] == [
-        float("-inf"),
-        float("inf"),
-        1.5,
-        "words",
+
+@triton.jit
+def twice(x):
+    return x + x
+
+
+@triton.autotune([triton.Config({}, num_warps=2)], key=["n"])
+@triton.jit
+def scaled(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr, TWICE: tl.constexpr = False):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n) * factor
+    if TWICE:
+        x = twice(x)
+    tl.store(y_ptr + offs, x, mask=offs < n)
+
+
+def xray_cases():
+    return {
+        "small": dict(
+            kernel=scaled, args={"x_ptr": "*fp32[100]", "y_ptr": "*fp32[100]", "n": 100, "factor": 2.0},
+            constants={"BLOCK": 32}, grid=lambda meta: triton.cdiv(meta["n"], meta["BLOCK"]),
+        ),
+        "fixed": dict(kernel=scaled, args={"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 64, "factor": 2.0},
+                      constants={"BLOCK": 64}, num_warps=1),
+        "none": 7,
+    }
+"""
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> str:
+    path = tmp_path / "cases_of_scaled.py"
+    path.write_text(CASES)
+    return str(path)
+
+
+def test_a_file_alone_lists_its_kernels_and_cases(cases: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([cases]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"kernels of {cases}:",
+        "  twice(x)  (called by scaled)",
+        "  scaled(x_ptr, y_ptr, n, factor, BLOCK: const, TWICE: const = False)",
+        "cases:",
+        "  small: scaled x_ptr=*fp32[100] y_ptr=*fp32[100] n=100 factor=2.0 BLOCK=32 grid=by the launch",
+        "  fixed: scaled x_ptr=*fp32 y_ptr=*fp32 n=64 factor=2.0 BLOCK=64 num_warps=1",
+        "  none: no case: a int",
     ]
+    assert main([FILE]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "no cases: the file has no xray_cases()"
+
+
+def report_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main([*arguments, "--json", "-"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)["reports"][0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments", "constants", "grid"),
+    [
+        ([], ["n=i32:100", "factor=fp32:2"], ["BLOCK=32", "TWICE=False"], 4),
+        (["--arg", "n=i32:77"], ["n=i32:77", "factor=fp32:2"], ["BLOCK=32", "TWICE=False"], 3),
+        (["--arg", "n=77", "--arg", "factor=0.5"], ["n=i32:77", "factor=fp32:0.5"], ["BLOCK=32", "TWICE=False"], 3),
+        (["--const", "TWICE=True", "--const", "BLOCK=16"], ["n=i32:100", "factor=fp32:2"], ["BLOCK=16", "TWICE=True"], 7),
+        (["--grid", "2"], ["n=i32:100", "factor=fp32:2"], ["BLOCK=32", "TWICE=False"], 2),
+    ],
+)  # fmt: skip
+def test_what_is_given_beside_a_case_goes_before_it(
+    given: list[str], arguments: list[str], constants: list[str], grid: int, cases: str, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    found = report_of([cases, "--case", "small", *given, "--static"], capsys)
+    assert [a for a in found["arguments"] if a[0] in "nf"] == arguments
+    assert (found["constants"], found["grid"]) == (constants, [grid, 1, 1])
+
+
+def test_what_is_given_beside_a_case_must_be_of_the_kernel(
+    cases: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([cases, "--case", "small", "--arg", "m=i32:1"]) == 2
+    assert "--arg must name one of scaled's parameters" in capsys.readouterr().err
+
+
+def test_quick_tries_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilefold.xray.compile import offline
+
+    def recompiled(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(offline, "recompile", recompiled)
+    found = report_of([*SOFTMAX, "--quick"], capsys)
+    assert found["totals"]["sectors"] > 0
+    assert [o["code"] for o in found["observations"]] == ["approximate-math"] * 2
+    assert [note.partition(":")[0] for note in found["notes"]] == ["No trials were asked for"]
+
+
+def test_progress_says_where_the_seconds_went(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SOFTMAX, "--json", "-", "--progress"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert all(re.match(r"xray: softmax: [a-z ]+( x\d+)? \(\d+\.\d s\)$", line) for line in lines[:-1])
+    assert re.match(r"xray: softmax: \d+\.\d s: .*compiling trials( x\d+)? \d", lines[-1])
+    for silent in ([], ["--no-progress"]):  # stderr is no terminal here
+        assert main([*SOFTMAX, "--static", "--json", "-", *silent]) == 0
+        assert capsys.readouterr().err == ""

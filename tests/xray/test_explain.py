@@ -18,7 +18,10 @@ from tilefold.errors import ArgumentError, CompileError
 from tilefold.planner.device import H100, H200
 from tilefold.xray import evidence
 from tilefold.xray.chips import ALL, CHIPS, chip_of, planned_chip
-from tilefold.xray.compile import Resources
+from tilefold.xray.compile import Resources, offline
+from tilefold.xray.execution import Execution, execute
+from tilefold.xray.explain import explain, make_job
+from tilefold.xray.ptx import parse
 from tilefold.xray.report import from_json
 from tilefold.xray.report.model import Line
 from tilefold.xray.report.occupancy import occupancy
@@ -322,3 +325,39 @@ def test_files_of_kernels(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("x = 1\n")
     with pytest.raises(ArgumentError, match=r"a function xray_cases\(\)"):
         xray.explain_file(str(tmp_path / "plain.py"), "x")
+
+
+def shared(x: Any, y: Any, n: int, programs: int) -> tuple[Execution, dict[str, int]]:
+    """y[i] = x[n - 1 - i], a program a tile of 32, executed one after the other."""
+    job = make_job(
+        kernels.reverse, {"x_ptr": x, "y_ptr": y, "n": n}, {"BLOCK": 32}, grid=programs, num_warps=1
+    )
+    compiled = offline.compile_job(job)
+    done = execute(compiled, parse(compiled.ptx), [(i, 0, 0) for i in range(programs)])
+    return done, dict(zip([a.name for a in done.arguments], done.addresses, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy"])
+def test_arguments_of_one_storage_share_their_memory(kind: str) -> None:
+    held = torch.arange(64, dtype=torch.float32)
+    base: Any = held if kind == "torch" else held.numpy()
+    done, at = shared(base[63:], base, 64, 2)
+    assert at["x_ptr"] - at["y_ptr"] == 63 * 4
+    stored = done.memory.read("0:x_ptr", np.float32)
+    assert stored.tolist() == [*range(63, 31, -1), *range(32, 64)]
+    assert done.named(at["y_ptr"] + 8) == ("x_ptr", 2 - 63)
+    assert [(b.name, b.end - b.base) for b in done.bounds] == [("x_ptr", 256)]
+    done, at = shared(base[63:], base.clone() if kind == "torch" else base.copy(), 64, 2)
+    assert done.memory.read("1:y_ptr", np.float32).tolist() == [*range(63, -1, -1)]
+
+
+def test_arguments_that_are_said_to_share_memory_do() -> None:
+    _, at = shared("*fp32", "&x_ptr", 64, 1)
+    assert at["x_ptr"] == at["y_ptr"]
+    report = explain(
+        kernels.reverse, {"x_ptr": "*fp32[64]", "y_ptr": "&x_ptr", "n": 64}, {"BLOCK": 32}, run=False
+    )
+    assert "x_ptr and y_ptr share their memory." in report.notes
+    on_meta = torch.empty(128, device="meta")
+    _, at = shared(on_meta[64:], on_meta, 64, 1)
+    assert at["x_ptr"] - at["y_ptr"] == 256

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
 import shlex
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilefold.cli.parser import EXIT_CODES, Parser, count, numbers
 from tilefold.errors import ArgumentError
-from tilefold.output import complain
+from tilefold.output import complain, printable
 from tilefold.xray.report.model import SCHEMA, Report, from_json
 
 if TYPE_CHECKING:
@@ -33,7 +32,8 @@ def parser() -> Parser:
         "What the compiler made of a Triton kernel, line by line, on a machine with no GPU.",
         examples={
             "xray kernels.py::softmax --arg x_ptr=*fp32 --arg n=i32:1000 --const BLOCK=1024": "a kernel of a file",
-            "xray kernels.py --case softmax --target sm_80": "arguments from the file's xray_cases()",
+            "xray kernels.py": "the file's kernels and cases",
+            "xray kernels.py --case softmax --arg n=i32:77 --target sm_80": "a case of xray_cases(), one argument another",
             "xray --fold 'logsumexp dim=1 16384x8192 bf16'": "the library's own kernels",
             "xray --fold 'mine.py::top2 dim=0,2 64x256x56x56 fp32'": "those of a monoid of yours, any dims",
             "xray diff A.json B.json": "two reports side by side; xray diff --help has more",
@@ -49,11 +49,15 @@ def parser() -> Parser:
 def _add_launch(made: Parser) -> None:
     """The kernel, its arguments, and the chip that it is compiled for."""
     add = made.add_argument
-    add("kernel", nargs="?", metavar="FILE.py::kernel", help="the kernel; its file is imported")
+    add("kernel", nargs="?", metavar="FILE.py::kernel",
+        help="the kernel; its file is imported. FILE.py alone lists its kernels and cases")  # fmt: skip
     add("--arg", action="append", default=[], metavar="NAME=TYPE",
-        help="*fp32, *fp32[1000], @rows.npy, i32:1000, fp32:1e-6; !div16 behind it says what divides it")  # fmt: skip
-    add("--const", action="append", default=[], metavar="NAME=VALUE", help="a tl.constexpr parameter")
-    add("--case", metavar="NAME", help="a case that the file's xray_cases() offers")
+        help="*fp32, *fp32[1000], @rows.npy, &other (its memory), i32:1000, fp32:1e-6, None; "
+        "!div16 behind it says what divides it")  # fmt: skip
+    add("--const", action="append", default=[], metavar="NAME=VALUE",
+        help="a tl.constexpr parameter: a literal, float(\"-inf\"), tl.float32, a tuple of these, or a word")  # fmt: skip
+    add("--case", metavar="NAME",
+        help="a case that the file's xray_cases() offers; what is given beside it goes before what it says")  # fmt: skip
     add("--fold", metavar="TEXT",
         help="a fold of the library: MONOID SHAPE DTYPE dim=D[,D...]|all, and strides=, offset=, guarantee= as of plan; "
         "MONOID is a name of tilefold.monoids or FILE.py::name")  # fmt: skip
@@ -74,6 +78,13 @@ def _add_report(made: Parser) -> None:
     add("--program", type=numbers, action="append", metavar="X[,Y[,Z]]",
         help="execute this program, again for more; the first, a middle and the last without")  # fmt: skip
     add("--static", action="store_true", help="execute nothing")
+    add(
+        "--quick",
+        action="store_true",
+        help="no trials: nothing is compiled again to show that a change helps",
+    )
+    add("--progress", action=argparse.BooleanOptionalAction,
+        help="a line on stderr about what is done, and where the seconds went (default: on a terminal)")  # fmt: skip
     add("--all", action="store_true", dest="everything", help="also observations with nothing to do about")
     add(
         "--fail-on",
@@ -114,6 +125,9 @@ def run(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] == "diff":
         return _diff(arguments[1:])
     options = parser().parse_args(arguments)
+    if _names_a_file_alone(options, arguments):
+        _list(options.kernel)
+        return 0
     jobs = _jobs(options)
     if options.cuda is not None:
         _write_cuda(options.cuda, jobs)
@@ -178,21 +192,51 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
     }
     if options.grid is not None:
         given["grid"] = options.grid
-    if options.case is not None:
-        if options.arg or options.const:
-            raise ArgumentError(
-                "xray: --case brings its own arguments, got --arg or --const as well; leave one out"
-            )
-        return [file_job(options.kernel, options.case, **given)]
-    constants = {n: _constant(v) for n, v in map(_named, options.const)}
-    return [file_job(options.kernel, args=dict(map(_named, options.arg)), constants=constants, **given)]
+    given |= {"args": dict(map(_named, options.arg)), "constants": _constants(options.const)}
+    return [file_job(options.kernel, options.case, **given)]
+
+
+def _constants(texts: Sequence[str]) -> dict[str, Any]:
+    from tilefold.xray.compile.constants import constant
+
+    return {name: constant(text) for name, text in map(_named, texts)}
+
+
+def _names_a_file_alone(options: argparse.Namespace, arguments: Sequence[str]) -> bool:
+    return len(arguments) == 1 and options.kernel is not None and "::" not in options.kernel
+
+
+def _list(file: str) -> None:
+    """The kernels and cases of a file: what to give `tilefold xray`."""
+    from tilefold.xray.compile import source
+
+    module = source.load_file(Path(file))
+    kernels = source.kernels_of(module)
+    callers = source.called_by(kernels)
+    lines = [f"kernels of {file}:" if kernels else f"{file} has no kernels"]
+    for name, kernel in kernels.items():
+        called = f"  (called by {', '.join(callers[name])})" if name in callers else ""
+        lines.append(f"  {name}({', '.join(source.parameters_of(kernel))}){called}")
+    cases = source.cases_of(module)
+    lines.append("no cases: the file has no xray_cases()" if cases is None else "cases:")
+    lines += [f"  {name}: {source.case_line(case)}" for name, case in (cases or {}).items()]
+    sys.stdout.write("\n".join(map(printable, lines)) + "\n")
 
 
 def _reports(jobs: Sequence[Job], options: argparse.Namespace) -> list[Report]:
     from tilefold.xray.examine import examine
+    from tilefold.xray.stages import Stages
 
     programs = [(*place, 0, 0)[:3] for place in options.program] if options.program else None
-    return [examine(job, programs, run=not options.static) for job in jobs]
+    shown = sys.stderr.isatty() if options.progress is None else options.progress
+    reports = []
+    for job in jobs:
+        stages = Stages(job.name, sys.stderr if shown else None)
+        reports.append(
+            examine(job, programs, run=not options.static, trials=not options.quick, stages=stages)
+        )
+        stages.end()
+    return reports
 
 
 def _refuse_with_fold(options: argparse.Namespace) -> None:
@@ -211,23 +255,6 @@ def _named(text: str) -> tuple[str, str]:
     if not equals or not name.isidentifier():
         raise ArgumentError(f"xray: an argument must be written NAME=..., got {text!r}; like n=i32:1000")
     return name, value
-
-
-def _constant(text: str) -> Any:
-    """A Python literal, inf or nan, a name of triton.language, or text."""
-    if text.startswith("tl."):
-        import triton.language as tl
-
-        found = getattr(tl, text[3:], None)
-        if found is None:
-            raise ArgumentError(f"xray: --const must be a literal or a name of triton.language, got {text!r}")
-        return found
-    if text in ("inf", "-inf", "nan"):
-        return float(text)
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
 
 
 def _write(path: str, text: str) -> None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from tilefold.errors import TilefoldError
 from tilefold.xray.compile import offline
-from tilefold.xray.compile.arguments import held
+from tilefold.xray.compile.arguments import Storage, held
 from tilefold.xray.compile.job import Compiled, Machine
 from tilefold.xray.execution import Execution, Program, execute
 from tilefold.xray.ir import Function, read
 from tilefold.xray.machine import Kernel
 from tilefold.xray.ptx import Entry, Module, parse
 from tilefold.xray.report.static import Lines
+from tilefold.xray.stages import Stages
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,26 +32,29 @@ class Evidence:
     execution: Execution | None
 
 
-def gather(compiled: Compiled, programs: Sequence[Program], *, run: bool) -> tuple[Evidence, list[str]]:
+def gather(
+    compiled: Compiled, programs: Sequence[Program], *, run: bool, stages: Stages
+) -> tuple[Evidence, list[str]]:
     """Read a kernel's texts and (if `run`) execute programs of it; notes say what could not be done."""
-    module = parse(compiled.ptx)
-    execution, notes = None, _promises(compiled)
+    execution, notes = None, [*_promises(compiled), *_shared(compiled)]
     with ThreadPoolExecutor(1) as pool:
         machine = pool.submit(offline.assemble, compiled)  # other programs, which run while this one executes
+        with stages.stage("reading"):
+            module = parse(compiled.ptx)
         if run:
             try:
-                execution = execute(compiled, module, programs)
+                with stages.stage("executing"):
+                    execution = execute(compiled, module, programs)
                 notes += _unreached(execution.kernel)
                 notes += [f"Not all executed: {execution.stopped}"] if execution.stopped else []
             except TilefoldError as error:
                 notes.append(f"Not executed: {str(error).removeprefix('xray: ')}")
         (entry,) = module.entries
-        ttir, ttgir, places = (
-            read(compiled.ttir),
-            read(compiled.ttgir),
-            Lines(module, compiled.ptx, compiled.ttir),
-        )
-        return Evidence(compiled, module, entry, places, ttir, ttgir, machine.result(), execution), notes
+        with stages.stage("reading"):
+            ttir, ttgir = read(compiled.ttir), read(compiled.ttgir)
+            places = Lines(module, compiled.ptx, compiled.ttir)
+        with stages.stage("assembling"):
+            return Evidence(compiled, module, entry, places, ttir, ttgir, machine.result(), execution), notes
 
 
 def _promises(compiled: Compiled) -> list[str]:
@@ -60,6 +64,15 @@ def _promises(compiled: Compiled) -> list[str]:
         for a in compiled.parameters
         if not a.pointer and isinstance(a.value, int) and a.value % a.divisor
     ]
+
+
+def _shared(compiled: Compiled) -> list[str]:
+    """A note on arguments that point to the same memory."""
+    named: dict[Storage, list[str]] = {}
+    for a in compiled.parameters:
+        if a.pointer and a.storage is not None:
+            named.setdefault(a.storage, []).append(a.name)
+    return [f"{' and '.join(names)} share their memory." for names in named.values() if len(names) > 1]
 
 
 def _unreached(kernel: Kernel) -> list[str]:

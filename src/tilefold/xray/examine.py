@@ -12,17 +12,35 @@ from tilefold.xray.execution import Program, chosen_programs
 from tilefold.xray.observe.observe import observe
 from tilefold.xray.report.build import build
 from tilefold.xray.report.model import Report
+from tilefold.xray.stages import Stages
+
+_UNTRIED = (
+    "No trials were asked for: scalar-access, races of reads and what a wrong fill makes of the results are shown by "
+    "trials alone."
+)
 
 
-def examine(job: Job, programs: Sequence[Program] | None = None, *, run: bool = True) -> Report:
-    """Compile a job, execute programs of it (if `run`), and report.
+def examine(
+    job: Job,
+    programs: Sequence[Program] | None = None,
+    *,
+    run: bool = True,
+    trials: bool = True,
+    stages: Stages | None = None,
+) -> Report:
+    """Compile a job, execute programs of it (if `run`), try changes (if `trials`), and report; `stages` follows along.
 
     Raises:
         CompileError: the kernel does not compile.
         ArgumentError: a program outside the grid.
     """
-    compiled = offline.compile_job(job)
-    evidence, notes = gather(compiled, chosen_programs(job.grid, programs), run=run)
-    report = build(evidence, notes)
-    observations, more = observe(report, evidence)
-    return replace(report, observations=observations, notes=(*report.notes, *more))
+    stages = stages or Stages()
+    with stages.stage("compiling"):
+        compiled = offline.compile_job(job)
+    evidence, notes = gather(compiled, chosen_programs(job.grid, programs), run=run, stages=stages)
+    with stages.stage("counting"):
+        report = build(evidence, notes)
+    with stages.stage("observing"):
+        observations, more = observe(report, evidence, stages if trials else None)
+    untried = () if trials else (_UNTRIED,)
+    return replace(report, observations=observations, notes=(*report.notes, *more, *untried))

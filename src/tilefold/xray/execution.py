@@ -12,7 +12,7 @@ import numpy as np
 
 from tilefold.errors import ArgumentError, ExecutionError, UnknownInstructionError
 from tilefold.xray import machine
-from tilefold.xray.compile.arguments import TYPES, Argument
+from tilefold.xray.compile.arguments import TYPES, Argument, Storage
 from tilefold.xray.compile.job import Compiled
 from tilefold.xray.machine import Access, Kernel, Memory, Outcome, Transfer, load
 from tilefold.xray.machine.programs import neighbours
@@ -153,11 +153,15 @@ def execute(
         )
     memory, bounds = Memory(sign=sign), []
     values: list[int | bytes] = []
+    begins: dict[Storage, int] = {}  # where memory begins that several arguments may share
     for number, argument in enumerate(compiled.parameters):
         if argument.pointer:
-            address, bound = _placed(memory, f"{number}:{argument.name}", argument)
-            values.append(address)
-            bounds += [] if bound is None else [bound]
+            first = begins.get(argument.storage) if argument.storage else None
+            if first is None:
+                first = _placed(memory, f"{number}:{argument.name}", _longest(argument, compiled.parameters))
+                begins |= {argument.storage: first} if argument.storage else {}
+                bounds += [] if argument.size is None else [_bound(argument, first)]
+            values.append(first + argument.before * argument.itemsize)
         else:
             values.append(bits_of(argument))
     # What Triton adds behind the kernel's own parameters: memory that it allocates for it.
@@ -187,17 +191,28 @@ def _next(outcomes: list[Outcome], run: Callable[..., tuple[Outcome, ...]], prog
     return ""
 
 
-def _placed(memory: Memory, key: str, argument: Argument) -> tuple[int, Bound | None]:
-    """A pointer's address: as divisible as promised and no more."""
+def _longest(argument: Argument, among: Sequence[Argument]) -> Argument:
+    """Of the arguments that share an argument's memory the one that was given most bytes of it: itself, but for odd bytes."""
+    shared = [a for a in among if a.storage == argument.storage and a.data is not None]
+    return (
+        max(shared, key=lambda a: 0 if a.data is None else a.data.nbytes)
+        if argument.storage and shared
+        else argument
+    )
+
+
+def _placed(memory: Memory, key: str, argument: Argument) -> int:
+    """The first byte of a pointer's memory: as divisible as promised and no more."""
     if argument.data is None:
         kind = _KINDS.get(argument.type, TYPES[argument.type])
-        first = base = memory.place_open(key, kind) + argument.shift
-    else:
-        first = memory.place(key, np.ascontiguousarray(argument.data), before=argument.shift)
-        base = first + argument.before * argument.itemsize
-    if argument.size is None:
-        return base, None
-    return base, Bound(argument.name, first, base + argument.size * argument.itemsize)
+        return memory.place_open(key, kind) + argument.shift
+    return memory.place(key, np.ascontiguousarray(argument.data), before=argument.shift)
+
+
+def _bound(argument: Argument, first: int) -> Bound:
+    """Where a pointer's elements lie, the memory of which begins at `first`."""
+    assert argument.size is not None, "somebody said how many there are"
+    return Bound(argument.name, first, first + (argument.before + argument.size) * argument.itemsize)
 
 
 def bits_of(argument: Argument) -> int:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tilefold.errors import ArgumentError
 from tilefold.xray.chips import chip_of
-from tilefold.xray.compile.arguments import argument
+from tilefold.xray.compile.arguments import arguments as as_written
 from tilefold.xray.compile.job import Job
 from tilefold.xray.report.model import Report
 
-Grid = int | Sequence[int]
+Grid = int | Sequence[int] | Callable[[Mapping[str, Any]], Any]
 
 
 def explain(
@@ -27,22 +27,25 @@ def explain(
     programs: Sequence[tuple[int, int, int]] | None = None,
     options: Mapping[str, Any] | None = None,
     run: bool = True,
+    trials: bool = True,
 ) -> Report:
     """What Triton's compiler made of a kernel, and what executing it shows, on a machine with no GPU.
 
     Args:
         kernel: a function decorated with `triton.jit` (decorators that choose configurations are looked through).
         args: its arguments by name. A pointer is "*fp32", "*fp32[1000]" (elements; then accesses out of bounds are
-            reported), "@rows.npy", a numpy array or a tensor; a number is "i32:1000", "fp32:1e-6", an int (i32, or i64
+            reported), "@rows.npy", "&other" (where another argument points), a numpy array or a tensor, of which views
+            share their memory; a number is "i32:1000", "fp32:1e-6", an int (i32, or i64
             where it must be), a float (fp32) or None. "!div16" behind a text promises what divides an address or a number;
             otherwise addresses are multiples of 16 bytes and numbers speak for themselves, as Triton specialises them.
         constants: values of the parameters that are `tl.constexpr`; the rest take their defaults.
-        grid: programs in up to three dims.
+        grid: programs in up to three dims; or, as in a launch, a function of the constants and numbers by name.
         num_warps, num_stages: as in a launch. options: others of `triton.compile`, like `enable_fp_fusion`.
         target: sm_80 (A100), sm_90 (H200) or sm_100 (B200, of which nothing that uses its tensor cores is executed), or a
             chip's name, "h100" among them.
         programs: which programs of the grid to execute; by default the first, a middle and the last.
         run: False for the static part alone.
+        trials: False to compile and execute nothing again, to show a fault or that a change helps; much faster.
 
     Returns:
         The report: frozen, plain values. Pointers without data read random bytes. What could not be executed is said in
@@ -62,7 +65,7 @@ def explain(
     job = make_job(
         kernel, args, constants, grid=grid, num_warps=num_warps, num_stages=num_stages, target=target, options=options
     )  # fmt: skip
-    return examine(job, programs, run=run)
+    return examine(job, programs, run=run, trials=trials)
 
 
 def make_job(
@@ -86,9 +89,9 @@ def make_job(
     chip = chip_of(target)
     _check_launch(num_warps, num_stages)
     function = offline.jitted(kernel)
-    arguments, fixed = offline.complete_constants(
-        function, [argument(name, given) for name, given in args.items()], dict(constants or {})
-    )
+    arguments, fixed = offline.complete_constants(function, as_written(args), dict(constants or {}))
+    if callable(grid):
+        grid = grid({**{a.name: a.value for a in arguments if not a.pointer}, **fixed})
     return Job(
         function, function.__name__, arguments, tuple(fixed.items()), chip, _grid(grid), num_warps, num_stages,
         tuple((options or {}).items()),
@@ -101,6 +104,7 @@ def explain_file(
     *,
     programs: Sequence[tuple[int, int, int]] | None = None,
     run: bool = True,
+    trials: bool = True,
     **given: Any,
 ) -> Report:
     """The kernel of "FILE.py::kernel", with arguments as of `explain`, or with those of a case that the file offers.
@@ -112,18 +116,22 @@ def explain_file(
     """
     from tilefold.xray.examine import examine
 
-    return examine(file_job(file, case, **given), programs, run=run)
+    return examine(file_job(file, case, **given), programs, run=run, trials=trials)
 
 
 def file_job(file: str, case: str | None = None, **given: Any) -> Job:
-    """What `explain_file` compiles; what is given goes before what a case says."""
+    """What `explain_file` compiles; what is given goes before what a case says, of `args` and `constants` name by name."""
     from tilefold.xray.compile import source
 
     path, name = source.split_target(file)
     module = source.load_file(Path(path))
     if case is None:
         return make_job(source.find_kernel(module, name), given.pop("args", {}), **given)
-    merged = {**source.find_case(module, case), **given}
+    offered = source.find_case(module, case)
+    merged: dict[str, Any] = {**offered, **given}
+    merged |= {
+        kind: {**(offered.get(kind) or {}), **(given.get(kind) or {})} for kind in ("args", "constants")
+    }
     kernel = merged.pop("kernel", None)
     return make_job(source.find_kernel(module, name) if name else kernel, merged.pop("args"), **merged)
 
@@ -134,6 +142,7 @@ def explain_fold(
     target: str = "sm_90",
     programs: Sequence[tuple[int, int, int]] | None = None,
     run: bool = True,
+    trials: bool = True,
 ) -> list[Report]:
     """The library's own kernels of a fold like "logsumexp dim=1 16384x8192 bf16": a report a launch, in their order.
 
@@ -143,13 +152,13 @@ def explain_fold(
     from tilefold.xray.compile.folds import fold_jobs
     from tilefold.xray.examine import examine
 
-    return [examine(job, programs, run=run) for job in fold_jobs(text, chip_of(target))]
+    return [examine(job, programs, run=run, trials=trials) for job in fold_jobs(text, chip_of(target))]
 
 
 _MOST_X, _MOST_YZ = 2**31 - 1, 65535
 
 
-def _grid(given: Grid) -> tuple[int, int, int]:
+def _grid(given: Any) -> tuple[int, int, int]:
     sizes = (given,) if isinstance(given, int) else tuple(given)
     if not 1 <= len(sizes) <= 3 or any(type(n) is not int or n < 1 for n in sizes):
         raise ArgumentError(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import struct
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,15 @@ _OF_DTYPE = {
     "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8",
 }  # fmt: skip
 _WRITTEN = re.compile(r"^(\*?)([\w.]+)(?:\[(\d+)\])?(?::([^!]+))?(?:!div(\d+))?$")
-_FORM = (
-    "write *fp32, *fp32[1000], i32:1000, fp32:1e-6 or @file.npy, with !div16 behind it for what divides it"
-)
+_FORM = "write *fp32, *fp32[1000], &other, i32:1000, fp32:1e-6 or @file.npy, with !div16 behind it for what divides it"
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Memory that arguments may share: equal where it is the same. It is held, so that nothing else takes its place."""
+
+    key: tuple[Any, ...]
+    held: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -36,8 +44,9 @@ class Argument:
 
     `type` is Triton's name of the element or number; a pointer has `pointer` set, and `size` elements where somebody said
     how many. `value` is a number's. `divisor` is what is promised to divide the number or the address. `data` holds the
-    elements of a pointer that were given, of which `before` lie before its address. What is None has the type "none"; what
-    the kernel declares `do_not_specialize` is not `special`.
+    elements of a pointer that were given, of which `before` lie before its address. Pointers of one `storage` share their
+    memory: a tensor's storage, an array's base, or the name of the argument whose memory this one is said to be. What is
+    None has the type "none"; what the kernel declares `do_not_specialize` is not `special`.
     """
 
     name: str
@@ -49,6 +58,7 @@ class Argument:
     special: bool = True
     before: int = 0
     data: Array | None = field(default=None, compare=False, repr=False)
+    storage: Storage | None = field(default=None, compare=False, repr=False)
 
     @property
     def itemsize(self) -> int:
@@ -81,6 +91,27 @@ class Argument:
         )
 
 
+def arguments(given: Mapping[str, Any]) -> list[Argument]:
+    """Arguments by name, each as of `argument`; "&other" is a pointer to where another one points.
+
+    Raises:
+        ArgumentError: a text is none of the forms, or names no other pointer.
+    """
+    named = {n: v[1:].strip() for n, v in given.items() if isinstance(v, str) and v.startswith("&")}
+    made = {n: argument(n, v) for n, v in given.items() if n not in named}
+    for name, other in named.items():
+        held = made.get(other)
+        if held is None or not held.pointer or other in named:
+            pointers = ", ".join(n for n, a in made.items() if a.pointer and n not in named)
+            raise ArgumentError(
+                f"xray: argument {name!r} must share the memory of another pointer, got &{other}; "
+                f"name one of {pointers or '(none)'}"
+            )
+        made[other] = held if held.storage else replace(held, storage=Storage((other,)))
+        made[name] = replace(made[other], name=name)
+    return [made[n] for n in given]
+
+
 def argument(name: str, given: Any) -> Argument:
     """An argument from text, a number, a numpy array, a tensor or None (of which Triton makes a constant).
 
@@ -110,6 +141,9 @@ def argument(name: str, given: Any) -> Argument:
 
 
 def _from_text(name: str, text: str) -> Argument:
+    plain = _plain(text.strip())
+    if not isinstance(plain, str):
+        return argument(name, plain)
     found = _WRITTEN.match(text.strip())
     kind = _OF_DTYPE.get(dtype_name(found[2]) or "") if found else None
     if found is None or kind is None or (found[1] and found[4]) or (found[3] and not found[1]):
@@ -119,6 +153,15 @@ def _from_text(name: str, text: str) -> Argument:
         size = int(found[3]) if found[3] else None
         return Argument(name, kind, pointer=True, size=size, divisor=divisor or 16)
     return _number(name, kind, None if found[4] is None else _value(name, kind, found[4]), divisor)
+
+
+def _plain(text: str) -> Any:
+    """None, True, False or a number as Python writes them, else the text."""
+    try:
+        value = ast.literal_eval(text)
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return text
+    return value if value is None or isinstance(value, bool | int | float) else text
 
 
 def _promised(name: str, text: str) -> int:
@@ -168,26 +211,48 @@ def _from_file(name: str, text: str) -> Argument:
         raise ArgumentError(
             f"xray: elements of {path!r} must be of a type that Triton has, got {data.dtype}; convert them"
         )
-    found = _from_array(name, _OF_DTYPE[data.dtype.name], data)
-    return Argument(name, found.type, True, size=found.size, divisor=promised, data=found.data)
+    found = _of_numpy(name, _OF_DTYPE[data.dtype.name], np.ascontiguousarray(data))
+    return replace(found, divisor=promised, storage=None)
 
 
 def _from_array(name: str, kind: str, given: Any) -> Argument:
-    """An array's elements as they lie; of a tensor on "meta" only the size."""
+    """A tensor's or an array's elements as they lie in its storage; of a tensor on "meta" only their number."""
     if isinstance(given, np.ndarray):
-        held = np.ascontiguousarray(given).ravel()
-        return Argument(name, kind, True, size=held.size, divisor=16, data=held)
-    size = int(given.untyped_storage().nbytes()) // given.element_size() - given.storage_offset()
-    divisor = _divisor(given.storage_offset() * given.element_size())
+        return _of_numpy(name, kind, given)
+    storage, before = given.untyped_storage(), given.storage_offset()
+    key = (storage.data_ptr(),) if storage.data_ptr() else (storage._cdata, "without data")
+    size = int(storage.nbytes()) // given.element_size() - before
+    divisor = _divisor(before * given.element_size())
+    made = Argument(
+        name, kind, True, size=size, divisor=divisor, before=before, storage=Storage(key, storage)
+    )
     if given.device.type == "meta":
-        return Argument(name, kind, True, size=size, divisor=divisor)
+        return made
     import torch
 
     # A view may be walked backwards: what lies before it in its storage is there, too.
-    before = given.storage_offset()
     flat = torch.as_strided(given.detach(), (before + size,), (1,), 0).cpu().clone()
-    data = flat.view(torch.uint8).numpy()
-    return Argument(name, kind, True, size=size, divisor=divisor, before=before, data=data)
+    return replace(made, data=flat.view(torch.uint8).numpy())
+
+
+def _of_numpy(name: str, kind: str, given: Array) -> Argument:
+    """An array with the rest of its base; a copy of its elements where these do not lie in one run that divides so."""
+    base = given
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    at, offset = _address(base), _address(given) - _address(base)
+    if base.flags.forc and given.size and base.nbytes % given.itemsize == 0 and offset % given.itemsize == 0:
+        held, storage = base.ravel(order="K").view(np.uint8).view(given.dtype), Storage((at,), base)
+    else:
+        held, offset, storage = np.ascontiguousarray(given).ravel(), 0, Storage((id(given), "copied"), given)
+    before = offset // given.itemsize
+    return Argument(
+        name, kind, True, size=held.size - before, divisor=_divisor(offset), before=before, data=held, storage=storage
+    )  # fmt: skip
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def _divisor(offset: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +22,7 @@ def find_kernel(module: ModuleType, name: str) -> Any:
         ArgumentError: it has none of that name.
     """
     if not name or not hasattr(module, name):
-        known = sorted(n for n, v in vars(module).items() if type(v).__name__ in _DECORATED)
+        known = [*kernels_of(module)]
         raise ArgumentError(
             f"xray: FILE.py::kernel must name a kernel of the file, got {name!r}; it has {', '.join(known) or 'none'}"
         )
@@ -30,6 +32,66 @@ def find_kernel(module: ModuleType, name: str) -> Any:
 _DECORATED = ("JITFunction", "Autotuner", "Heuristics")
 
 
+def kernels_of(module: ModuleType) -> dict[str, Any]:
+    """What a module has of Triton's functions, by name: its own, and those that it imports where it has none."""
+    found = {n: v for n, v in vars(module).items() if type(v).__name__ in _DECORATED}
+    own = {n: v for n, v in found.items() if _written_in(v) == module.__name__}
+    return own or dict(sorted(found.items()))
+
+
+def _written_in(kernel: Any) -> str:
+    """The module of a kernel, under the decorators that choose configurations."""
+    while type(kernel).__name__ in _DECORATED and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return str(getattr(kernel, "__module__", ""))
+
+
+def called_by(kernels: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Which of them others of them call, each with these."""
+    used = {name: _names(kernel) for name, kernel in kernels.items()}
+    callers = {name: [n for n, names in used.items() if name in names and n != name] for name in kernels}
+    return {name: found for name, found in callers.items() if found}
+
+
+def parameters_of(kernel: Any) -> list[str]:
+    """A kernel's parameters as one reads them: `n`, `BLOCK: const`, `EVEN: const = False`."""
+    while not hasattr(kernel, "params") and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return [
+        f"{p.name}{': const' if p.is_constexpr else ''}{f' = {p.default!r}' if p.has_default else ''}"
+        for p in kernel.params
+    ]
+
+
+def case_line(case: Any) -> str:
+    """A case in one line: its kernel, and what it is launched with."""
+    if not isinstance(case, Mapping):
+        return f"no case: a {type(case).__name__}"
+    kernel = case.get("kernel")
+    while kernel is not None and not hasattr(kernel, "__name__") and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    given = {**dict(case.get("args") or {}), **dict(case.get("constants") or {})}
+    given |= {k: v for k, v in case.items() if k not in ("kernel", "args", "constants")}
+    return f"{getattr(kernel, '__name__', '?')} " + " ".join(f"{k}={_short(v)}" for k, v in given.items())
+
+
+def _short(value: Any) -> str:
+    """A value of a case: of arrays and tensors what they hold, of the rest the text."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{str(value.dtype).removeprefix('torch.')}{[*value.shape]}"
+    if callable(value):
+        return "by the launch"
+    return value if isinstance(value, str) else repr(value)
+
+
+def _names(kernel: Any) -> set[str]:
+    """Names that a kernel's text reads."""
+    while not hasattr(kernel, "src") and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    tree = ast.parse(textwrap.dedent(getattr(kernel, "src", "")))
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
 def find_case(module: ModuleType, name: str) -> Mapping[str, Any]:
     """What a file's `xray_cases()` says under a name: keyword arguments of `explain`, `kernel` among them.
 
@@ -37,16 +99,11 @@ def find_case(module: ModuleType, name: str) -> Mapping[str, Any]:
         ArgumentError: the file offers no cases, or none of that name, or one that is no case.
         CompileError: `xray_cases()` raises; its message follows.
     """
-    offered = getattr(module, "xray_cases", None)
-    if offered is None:
+    cases = cases_of(module)
+    if cases is None:
         raise ArgumentError(
             f"xray: --case needs a file with a function xray_cases(), got {module.__file__!r}; give --arg and --const"
         )
-    try:
-        cases: Mapping[str, Mapping[str, Any]] = offered()
-    except Exception as error:
-        got = said(error, Path(module.__file__ or "").resolve())
-        raise CompileError(f"xray: xray_cases() must return cases, got {got}; call it with python") from error
     if name not in cases:
         raise ArgumentError(
             f"xray: --case must be one of {', '.join(cases) or '(none)'}, got {name!r}; take one of these"
@@ -57,3 +114,22 @@ def find_case(module: ModuleType, name: str) -> Mapping[str, Any]:
             "dict(kernel=..., args=..., constants=...)"
         )
     return cases[name]
+
+
+def cases_of(module: ModuleType) -> Mapping[str, Any] | None:
+    """What a file's `xray_cases()` returns; None where it has none.
+
+    Raises:
+        CompileError: `xray_cases()` raises, or returns no mapping; its message follows.
+    """
+    offered = getattr(module, "xray_cases", None)
+    if offered is None:
+        return None
+    try:
+        cases = offered()
+        if not isinstance(cases, Mapping):
+            raise TypeError(f"a {type(cases).__name__} and no mapping of names to cases")
+    except Exception as error:
+        got = said(error, Path(module.__file__ or "").resolve())
+        raise CompileError(f"xray: xray_cases() must return cases, got {got}; call it with python") from error
+    return cases

@@ -30,6 +30,7 @@ from tilefold.xray.observe.stakes import clocks, least_clocks, weighed
 from tilefold.xray.observe.trials import Trials
 from tilefold.xray.observe.values import StoppedError
 from tilefold.xray.report.model import Observation, Report
+from tilefold.xray.stages import Stages
 
 _FINDERS = (
     racing.race, bounds.out_of_bounds, offsets.offset_overflow, memory.wasted_sectors, conflicts.bank_conflict,
@@ -42,10 +43,12 @@ _TRYING = (masked.wrong_fill, vectors.scalar_access, orders.race_of_reads, boxes
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
 
-def observe(report: Report, evidence: Evidence) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
+def observe(
+    report: Report, evidence: Evidence, stages: Stages | None
+) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
     """What every finder finds: errors, then warnings, then notes; within these the costliest first. And, as notes of the
-    report, which finders stopped at a bound."""
-    trials = Trials(evidence.compiled, evidence.execution)
+    report, which finders stopped at a bound. `stages` follows the trials; None: there are none."""
+    trials = Trials(evidence.compiled, evidence.execution, stages)
     found: list[Observation] = []
     started = [finder(report, evidence) for finder in _FINDERS]
     started += [finder(report, evidence, trials) for finder in _TRYING]

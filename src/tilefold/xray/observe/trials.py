@@ -19,6 +19,7 @@ from tilefold.xray.machine.memory import Allocation, Memory
 from tilefold.xray.machine.run import Turns
 from tilefold.xray.machine.types import Array
 from tilefold.xray.ptx import parse
+from tilefold.xray.stages import Stages
 
 STEPS = 150_000  # instructions of a warp, times the trials
 TRIALS = 24
@@ -52,8 +53,9 @@ class Difference:
 class Trials:
     """Variants of one compiled kernel, executed. The first execution is what they are compared with."""
 
-    def __init__(self, compiled: Compiled, execution: Execution | None) -> None:
-        self.compiled, self.execution = compiled, execution
+    def __init__(self, compiled: Compiled, execution: Execution | None, stages: Stages | None) -> None:
+        """`stages` follows them; None: nothing is tried."""
+        self.compiled, self.execution, self._stages = compiled, execution, stages
         self._left, self._done = STEPS, TRIALS
         self._compiled: dict[str, Compiled] = {}
         self._kept: dict[tuple[str, tuple[Program, ...], int, Turns], Memory] = {}
@@ -79,11 +81,14 @@ class Trials:
         return self._made(lambda: offline.compile_job(job))
 
     def _made(self, make: Callable[[], Compiled]) -> Compiled:
+        if self._stages is None:
+            raise UntriedError("no trials were asked for")
         self._done -= 1
         if self._done < 0:
             raise UntriedError(f"more than {TRIALS} trials")
         try:
-            return make()
+            with self._stages.stage("compiling trials"):
+                return make()
         except TilefoldError as error:
             raise UntriedError(f"does not compile: {str(error).splitlines()[0]}") from None
 
@@ -128,6 +133,8 @@ class Trials:
         self, compiled: Compiled, programs: tuple[Program, ...], sign: int, turns: Turns = "together"
     ) -> Execution:
         assert self.execution is not None
+        if self._stages is None:
+            raise UntriedError("no trials were asked for")
         done = [o.instructions // max(o.issued.shape[1], 1) for o in self.execution.outcomes]
         self._left -= (
             max(done, default=0) * len(programs) * (1 if turns == "together" else compiled.num_warps)
@@ -137,7 +144,8 @@ class Trials:
         # A block has an instruction at least; a variant that goes on for many more than the kernel is not waited for.
         steps = _LONGER * max((o.instructions for o in self.execution.outcomes), default=0) + _FEWEST
         try:
-            return execute(compiled, parse(compiled.ptx), programs, sign=sign, steps=steps, turns=turns)
+            with self._stages.stage("executing trials"):
+                return execute(compiled, parse(compiled.ptx), programs, sign=sign, steps=steps, turns=turns)
         except TilefoldError as error:
             said = str(error).removeprefix("xray: ")
             kind = EndlessError if said.startswith("a program must end") else UntriedError
