@@ -1,7 +1,7 @@
 """The one place of the X-ray that calls Triton: kernels compiled for a chip that need not be there.
 
-What is private to Triton and used here: `ASTSource` and `triton.compile`, which assembler it takes, the disassembler and
-the cache in `triton.knobs`, and names of metadata. Everything else is read from text.
+What is private to Triton and used here: `ASTSource` and `triton.compile`, which assembler it takes, the disassembler, the
+cache and the hook on stages in `triton.knobs`, and names of metadata. Everything else is read from text.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _compile(job: Job, source: Any) -> Compiled:
     fixed = {"num_warps": job.num_warps, "num_stages": job.num_stages, "enable_fp_fusion": True}
     options = fixed | dict(job.options)
     try:
-        with _cache_of(job):
+        with _cache_of(job), _without_machine_code():
             made = triton.compile(
                 source, target=GPUTarget("cuda", job.chip.architecture, 32), options=options
             )
@@ -149,6 +149,26 @@ def _cache_of(job: Job) -> Iterator[None]:
         part = hashlib.sha256(os.path.abspath(file).encode()).hexdigest()[:16]
         triton.knobs.cache.dir = os.path.join(triton.knobs.cache.dir, f"xray-{part}")
         yield
+
+
+@contextlib.contextmanager
+def _without_machine_code() -> Iterator[None]:
+    """Triton stops at the PTX: `assemble` makes the machine code, and what is only compared needs none."""
+    held = triton.knobs.runtime.add_stages_inspection_hook
+    triton.knobs.runtime.add_stages_inspection_hook = _stop_at_ptx
+    try:
+        yield
+    finally:
+        triton.knobs.runtime.add_stages_inspection_hook = held
+
+
+def _stop_at_ptx(*given: Any) -> tuple[str, str] | None:
+    """Triton's hook on its stages: without arguments (since 3.7) what it adds to the key of the cache."""
+    if not given:
+        return "without machine code", "without machine code"
+    stages: dict[str, Any] = given[1]
+    stages["cubin"] = lambda source, metadata: b""
+    return None
 
 
 def _said(error: Exception) -> str:

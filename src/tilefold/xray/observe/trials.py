@@ -13,7 +13,7 @@ import numpy as np
 
 from tilefold.errors import TilefoldError
 from tilefold.xray.compile import offline
-from tilefold.xray.compile.job import Compiled
+from tilefold.xray.compile.job import Compiled, Job
 from tilefold.xray.execution import Execution, Program, execute
 from tilefold.xray.machine.memory import Allocation, Memory
 from tilefold.xray.machine.run import Turns
@@ -58,7 +58,9 @@ class Trials:
         self.compiled, self.execution, self._stages = compiled, execution, stages
         self._left, self._done = STEPS, TRIALS
         self._compiled: dict[str, Compiled] = {}
+        self._launched: dict[Job, Compiled] = {}
         self._kept: dict[tuple[str, tuple[Program, ...], int, Turns], Memory] = {}
+        self._last: tuple[Compiled, Execution] | None = None
 
     def compile(self, ttir: str) -> Compiled:
         """What the compiler makes of another TTIR.
@@ -78,7 +80,9 @@ class Trials:
         """
         job = self.compiled.job
         job = replace(job, num_warps=warps or job.num_warps, num_stages=stages or job.num_stages)
-        return self._made(lambda: offline.compile_job(job))
+        if job not in self._launched:
+            self._launched[job] = self._made(lambda: offline.compile_job(job))
+        return self._launched[job]
 
     def _made(self, make: Callable[[], Compiled]) -> Compiled:
         if self._stages is None:
@@ -98,7 +102,11 @@ class Trials:
         Raises:
             UntriedError: it cannot be executed, or takes too many steps.
         """
-        return self._run(compiled, self._programs(programs), 0)
+        chosen = self._programs(programs)
+        if self._last is None or self._last[0] is not compiled or self._last[1].programs != chosen:
+            self._last = (compiled, self._run(compiled, chosen, 0))
+            self._kept[compiled.ptx, chosen, 0, "together"] = self._last[1].memory
+        return self._last[1]
 
     def memory(
         self, compiled: Compiled, programs: Sequence[Program] | None = None, sign: int = 0, turns: Turns = "together"

@@ -146,37 +146,45 @@ def _power(n: int) -> int:
 
 
 class Causes:
-    """What keeps accesses narrow. Each experiment compiles the kernel's TTIR again: without masks, with promises."""
+    """What keeps accesses narrow. Each experiment compiles the kernel's TTIR again: without masks, with promises.
+
+    An access depends on few of the arguments, so one experiment is made of arguments of which no access depends on two.
+    """
 
     def __init__(self, evidence: Evidence, trials: Trials, widths: Mapping[Place, int]) -> None:
         self._evidence, self._trials, self._widths = evidence, trials, widths
         self._without_masks = self._widths_of(_unmasked(evidence, set(widths)))
-        self._names = _unpromised(evidence, set(widths))
-        self._promised = self._widths_of(self._promise(self._names)) if self._names else {}
+        self._of = {place: _unpromised(evidence, {place}) for place in widths}
+        names = [*dict.fromkeys(n for listed in self._of.values() for n in listed)]
+        self._promised = self._widths_of(self._promise(names)) if names else {}
+        # Of each argument the accesses that depend on it, as they are with it promised alone, and with all but it.
         self._alone: dict[str, dict[Place, int]] = {}
         self._without: dict[str, dict[Place, int]] = {}
-        if any(self._gains(self._promised, p) for p in widths):
-            self._alone = self._each(lambda name: [name])
-            if not all(any(self._gains(w, p) for w in self._alone.values()) for p in widths):
-                self._without = self._each(lambda name: [n for n in self._names if n != name])
+        open_ = {p for p in widths if self._gains(self._promised, p)}
+        for together in _apart([self._of[p] for p in open_]):
+            self._alone |= self._each(together, together)
+        open_ -= {p for p in open_ if any(self._gains(self._alone.get(n, {}), p) for n in self._of[p])}
+        for together in _apart([self._of[p] for p in open_]):
+            self._without |= self._each(together, [n for n in names if n not in together])
 
-    def _each(self, promised: Callable[[str], list[str]]) -> dict[str, dict[Place, int]]:
-        if len(self._names) == 1:
-            return {self._names[0]: self._promised}
-        return {name: self._widths_of(self._promise(promised(name))) for name in self._names}
+    def _each(self, names: list[str], promised: list[str]) -> dict[str, dict[Place, int]]:
+        """Widths of the accesses that depend on each name; none where the experiment was not made."""
+        found = self._widths_of(self._promise(promised))
+        return {n: {p: w for p, w in found.items() if n in self._of.get(p, ())} for n in names} if found else {}
 
     def of(self, place: Place) -> Cause | None:
         """The cause of a narrow access; None where no experiment helps."""
         masked = self._gains(self._without_masks, place)
-        enough = [n for n, widths in self._alone.items() if self._gains(widths, place)]
+        enough = [n for n in self._of[place] if self._gains(self._alone.get(n, {}), place)]
         if enough or self._gains(self._promised, place):
-            needed = [n for n, widths in self._without.items() if not self._gains(widths, place)]
-            shown = enough[0] if enough else " and ".join(needed) or " or ".join(self._names)
+            tried = all(n in self._without for n in self._of[place])
+            needed = [n for n in self._of[place] if not (tried and self._gains(self._without[n], place))]
+            shown = enough[0] if enough else " and ".join(needed) or " or ".join(self._of[place])
             width = self._alone[enough[0]][place] if enough else self._promised[place]
             through = "the mask may end inside a vector" if masked else "the pointer may not be aligned"
             return Cause(
                 f"divisibility: with {shown} a multiple of 16 it is {width} bytes (compiled so); as it is, {through}",
-                self._divided(enough[:1] or needed or self._names, masked=masked),
+                self._divided(enough[:1] or needed or self._of[place], masked=masked),
                 width,
             )
         if masked:
@@ -218,6 +226,19 @@ class Causes:
             return narrowest(self._trials.compile(ttir))
         except UntriedError:
             return {}
+
+
+def _apart(sets: list[list[str]]) -> list[list[str]]:
+    """All names in groups, no two of a group in one of the sets: as few as come of taking the first that fits."""
+    groups: list[list[str]] = []
+    for name in dict.fromkeys(n for names in sets for n in names):
+        beside = {n for names in sets if name in names for n in names}
+        fitting = next((group for group in groups if not beside & set(group)), None)
+        if fitting is None:
+            groups.append([name])
+        else:
+            fitting.append(name)
+    return groups
 
 
 def narrowest(compiled: Compiled) -> dict[Place, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tilefold.errors import PtxError
 
@@ -25,8 +25,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """A piece of text: `kind` names the group of the grammar above."""
 
     kind: str
@@ -38,13 +37,16 @@ def tokens_of(text: str) -> list[Token]:
     """All tokens of a PTX text but spaces and comments; the comments around inline assembly stay."""
     found: list[Token] = []
     line, position = 1, 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise PtxError(f"parse: PTX must be made of known tokens, got {text[position]!r} in line {line}")
-        kind = match.lastgroup or ""
-        if kind not in ("space", "newline", "comment"):
+    for match in _TOKEN.finditer(text):
+        if match.start() != position:
+            break
+        position, kind = match.end(), match.lastgroup or ""
+        if kind == "newline":
+            line += 1
+        elif kind == "comment":
+            line += match[0].count("\n")
+        elif kind != "space":
             found.append(Token(kind, match[0], line))
-        line += match[0].count("\n")
-        position = match.end()
+    if position < len(text):
+        raise PtxError(f"parse: PTX must be made of known tokens, got {text[position]!r} in line {line}")
     return found

@@ -16,9 +16,11 @@ class Stream:
         self._settle()
 
     def _settle(self) -> None:
-        while self._next < len(self._tokens) and self._tokens[self._next].kind == "inline":
-            self.inline = "begin" in self._tokens[self._next].text
-            self._next += 1
+        tokens, place = self._tokens, self._next
+        while place < len(tokens) and tokens[place].kind == "inline":
+            self.inline = "begin" in tokens[place].text
+            place += 1
+        self._next = place
 
     @property
     def ended(self) -> bool:
@@ -51,10 +53,11 @@ class Stream:
 
     def accept(self, text: str) -> bool:
         """Past the next token if it reads so."""
-        if not self.ended and self.peek().text == text:
-            self.take()
-            return True
-        return False
+        if self._next >= len(self._tokens) or self._tokens[self._next].text != text:
+            return False
+        self._next += 1
+        self._settle()
+        return True
 
     def expect(self, text: str) -> None:
         """Past the next token, which must read so."""
