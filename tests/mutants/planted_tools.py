@@ -137,6 +137,27 @@ TOOLS = (
         "return not len(values) and",
         ("tests/xray/observe/test_rewrites.py::test_a_window_beside_another_is_not_the_same_tile",),
     ),
+    Mutant(
+        "arguments of one storage have memory of their own",
+        "xray/execution.py",
+        "first = begins.get(argument.storage) if argument.storage else None",
+        "first = None",
+        ("tests/xray/test_explain.py::test_arguments_of_one_storage_share_their_memory",),
+    ),
+    Mutant(
+        "a file's relative imports end at its own packages",
+        "python_files.py",
+        "return above[: max(count, _levels(path))][::-1]",
+        "return above[:count][::-1]",
+        ("tests/test_python_files.py::test_a_file_is_a_module_of_its_package",),
+    ),
+    Mutant(
+        "an argument that was not tried is needed",
+        "xray/observe/vectors.py",
+        "if not (tried and self._gains(self._without[n], place))]",
+        "if not self._gains(self._without.get(n, {}), place)] + list(self._without)",
+        ("tests/xray/observe/test_vectors.py::test_where_trials_end_all_arguments_are_named_and_no_others",),
+    ),
     # ------------------------------------------------------------------------------------------------ the page of watch
     Mutant(
         "chunks are combined out of order",

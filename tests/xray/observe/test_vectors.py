@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import pytest
 import triton
 import triton.language as tl
 
 from tilefold import xray
+from tilefold.xray.compile import offline
+from tilefold.xray.observe import trials
+from tilefold.xray.observe.vectors import _apart
 from tilefold.xray.report.model import Observation
 
 
@@ -60,6 +65,53 @@ def test_two_arguments_that_matter_together_are_both_named() -> None:
     assert [r.partition(" a multiple")[0] for r in reasons] == [
         "divisibility: with n",
         "divisibility: with n and stride_x",
+    ]
+
+
+@triton.jit
+def sums_of_rows(
+    a_ptr, b_ptr, c_ptr, y_ptr, plane_a, row_a, plane_b, row_b, plane_c, row_c, BLOCK: tl.constexpr
+):
+    """Accesses that depend on two arguments each, of their own."""
+    row, plane, offs = tl.program_id(0), tl.program_id(1), tl.arange(0, BLOCK)
+    a = tl.load(a_ptr + plane * plane_a + row * row_a + offs)
+    b = tl.load(b_ptr + plane * plane_b + row * row_b + offs)
+    c = tl.load(c_ptr + plane * plane_c + row * row_c + offs)
+    tl.store(y_ptr + (plane * BLOCK + row) * BLOCK + offs, a + b + c)
+
+
+def test_an_access_is_tried_with_its_own_arguments_and_several_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    real = offline.recompile
+    monkeypatch.setattr(offline, "recompile", lambda *a: made.append(a[1]) or real(*a))
+    pointers = {f"{name}_ptr": "*fp32" for name in "abcy"}
+    strides = {f"{kind}_{name}": 1001 for name in "abc" for kind in ("plane", "row")}
+    found = narrow(sums_of_rows, pointers | strides, {"BLOCK": 1024}, grid=(4, 4))
+    reasons = sorted(o.reason.partition(" a multiple")[0] for o in found)
+    assert reasons == [f"divisibility: with plane_{name} and row_{name}" for name in "abc"]
+    # All are promised, then one or the other of each access. There are no masks to be left out.
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_arguments_that_no_access_shares_go_together(seed: int) -> None:
+    drawn = random.Random(seed)
+    sets = [drawn.sample("abcdefghij", drawn.randint(0, 4)) for _ in range(drawn.randint(0, 6))]
+    groups = _apart(sets)
+    assert sorted(n for group in groups for n in group) == sorted({n for names in sets for n in names})
+    assert all(len(set(group) & set(names)) <= 1 for group in groups for names in sets)
+
+
+def test_where_trials_end_all_arguments_are_named_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not tried is not said to be needed by an access that does not depend on it."""
+    monkeypatch.setattr(trials, "TRIALS", 3)
+    args = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": 1001, "stride_x": 1025, "stride_y": 1023, "unused": 7}
+    reasons = sorted(o.reason for o in narrow(rows, args, {"BLOCK": 1024}, grid=3))
+    assert [r.partition(" a multiple")[0] for r in reasons] == [
+        "divisibility: with n and stride_x",
+        "divisibility: with n and stride_y",
     ]
 
 

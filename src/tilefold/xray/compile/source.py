@@ -108,12 +108,13 @@ def find_case(module: ModuleType, name: str) -> Mapping[str, Any]:
         raise ArgumentError(
             f"xray: --case must be one of {', '.join(cases) or '(none)'}, got {name!r}; take one of these"
         )
-    if not isinstance(cases[name], Mapping) or "args" not in cases[name]:
+    case = cases[name]
+    if not isinstance(case, Mapping) or "args" not in case:
         raise ArgumentError(
-            f"xray: a case must be a mapping with 'args', got {type(cases[name]).__name__} for {name!r}; write "
+            f"xray: a case must be a mapping with 'args', got {type(case).__name__} for {name!r}; write "
             "dict(kernel=..., args=..., constants=...)"
         )
-    return cases[name]
+    return case
 
 
 def cases_of(module: ModuleType) -> Mapping[str, Any] | None:

@@ -57,7 +57,7 @@ class Trials:
         """`stages` follows them; None: nothing is tried."""
         self.compiled, self.execution, self._stages = compiled, execution, stages
         self._left, self._done = STEPS, TRIALS
-        self._compiled: dict[str, Compiled] = {}
+        self._compiled = {compiled.ttir.strip(): compiled}
         self._launched: dict[Job, Compiled] = {}
         self._kept: dict[tuple[str, tuple[Program, ...], int, Turns], Memory] = {}
         self._last: tuple[Compiled, Execution] | None = None
@@ -68,9 +68,10 @@ class Trials:
         Raises:
             UntriedError: it does not compile, or there were too many trials.
         """
-        if ttir not in self._compiled:
-            self._compiled[ttir] = self._made(lambda: offline.recompile(self.compiled, ttir))
-        return self._compiled[ttir]
+        key = ttir.strip()
+        if key not in self._compiled:
+            self._compiled[key] = self._made(lambda: offline.recompile(self.compiled, ttir))
+        return self._compiled[key]
 
     def launch(self, *, warps: int | None = None, stages: int | None = None) -> Compiled:
         """The kernel for a launch with other warps or stages.

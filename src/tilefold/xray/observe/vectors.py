@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilefold.xray.compile.job import Compiled
@@ -170,7 +170,9 @@ class Causes:
     def _each(self, names: list[str], promised: list[str]) -> dict[str, dict[Place, int]]:
         """Widths of the accesses that depend on each name; none where the experiment was not made."""
         found = self._widths_of(self._promise(promised))
-        return {n: {p: w for p, w in found.items() if n in self._of.get(p, ())} for n in names} if found else {}
+        return (
+            {n: {p: w for p, w in found.items() if n in self._of.get(p, ())} for n in names} if found else {}
+        )
 
     def of(self, place: Place) -> Cause | None:
         """The cause of a narrow access; None where no experiment helps."""
