@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilefold.errors import ArgumentError, CompileError
-from tilefold.xray.compile.source import find_case, load_file
+from tilefold.xray.compile.source import find_case, find_kernel, kernels_of, load_file
 from tilefold.xray.explain import explain_file
 
 
@@ -51,3 +51,20 @@ def test_a_case_without_arguments(tmp_path: Path, case: str) -> None:
     module = load_file(written(tmp_path, f"def xray_cases():\n    return {{'a': {case}}}\n", "wanting.py"))
     with pytest.raises(ArgumentError, match="a case must be a mapping with 'args'"):
         find_case(module, "a")
+
+
+def test_kernels_that_are_static_methods(tmp_path: Path) -> None:
+    text = (
+        "import triton\nimport triton.language as tl\nfrom triton.language import sum as total\n\n\nclass Twice:\n"
+        "    @staticmethod\n    @triton.jit\n    def of(x):\n        return x + x\n\n"
+        "    @staticmethod\n    @triton.jit\n    def forward(x_ptr, BLOCK: tl.constexpr):\n"
+        "        at = x_ptr + tl.arange(0, BLOCK)\n        tl.store(at, tl.load(at))\n"
+    )
+    module = load_file(written(tmp_path, text, "in_a_class.py"))
+    assert [*kernels_of(module)] == ["Twice.of", "Twice.forward"]
+    report = explain_file(
+        f"{tmp_path / 'in_a_class.py'}::Twice.forward", args={"x_ptr": "*fp32"}, constants={"BLOCK": 32}
+    )
+    assert report.executed
+    with pytest.raises(ArgumentError, match=r"got 'Twice.x'; it has Twice.of, Twice.forward"):
+        find_kernel(module, "Twice.x")

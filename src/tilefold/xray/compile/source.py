@@ -21,20 +21,26 @@ def find_kernel(module: ModuleType, name: str) -> Any:
     Raises:
         ArgumentError: it has none of that name.
     """
-    if not name or not hasattr(module, name):
+    found = kernels_of(module).get(name, getattr(module, name, None) if name else None)
+    if found is None:
         known = [*kernels_of(module)]
         raise ArgumentError(
             f"xray: FILE.py::kernel must name a kernel of the file, got {name!r}; it has {', '.join(known) or 'none'}"
         )
-    return getattr(module, name)
+    return found
 
 
 _DECORATED = ("JITFunction", "Autotuner", "Heuristics")
 
 
 def kernels_of(module: ModuleType) -> dict[str, Any]:
-    """What a module has of Triton's functions, by name: its own, and those that it imports where it has none."""
-    found = {n: v for n, v in vars(module).items() if type(v).__name__ in _DECORATED}
+    """What a module has of Triton's functions, by name: its own, and those that it imports where it has none. A static method
+    is named `Class.name`."""
+    held = dict(vars(module))
+    for name, kind in vars(module).items():
+        if isinstance(kind, type) and kind.__module__ == module.__name__:
+            held |= {f"{name}.{n}": getattr(v, "__func__", v) for n, v in vars(kind).items()}
+    found = {n: v for n, v in held.items() if type(v).__name__ in _DECORATED}
     own = {n: v for n, v in found.items() if _written_in(v) == module.__name__}
     return own or dict(sorted(found.items()))
 
@@ -89,7 +95,10 @@ def _names(kernel: Any) -> set[str]:
     while not hasattr(kernel, "src") and hasattr(kernel, "fn"):
         kernel = kernel.fn
     tree = ast.parse(textwrap.dedent(getattr(kernel, "src", "")))
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    nodes = [*ast.walk(tree)]
+    return {n.id for n in nodes if isinstance(n, ast.Name)} | {
+        n.attr for n in nodes if isinstance(n, ast.Attribute)
+    }
 
 
 def find_case(module: ModuleType, name: str) -> Mapping[str, Any]:
