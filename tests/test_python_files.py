@@ -80,6 +80,19 @@ def test_a_file_is_a_module_of_its_package(project: str, tmp_path: Path, top: st
     assert load_file(path) is module
 
 
+def test_files_beside_it_do_not_pass_for_packages_that_are_missing(tmp_path: Path, top: str) -> None:
+    """As `python -m` has it: a package's folder is not where others are looked for."""
+    files = {
+        "TOP/__init__.py": "",
+        "TOP/TOP_missing.py": "from .k import N",
+        "TOP/tools.py": "import TOP_missing",
+    }
+    path = made(tmp_path, {p.replace("TOP", top): t.replace("TOP", top) for p, t in files.items()})
+    (path.parent / "k.py").write_text("N = 7\nfrom . import tools\n")
+    with pytest.raises(CompileError, match=f"No module named '{top}_missing' in tools.py:1; install it for"):
+        load_file(path.parent / "k.py")
+
+
 def test_a_file_and_its_package_are_imported_once(tmp_path: Path, top: str) -> None:
     path = made(tmp_path, {f"{top}/__init__.py": "from .k import Kind", f"{top}/k.py": "class Kind: ..."})
     assert load_file(path) is sys.modules[f"{top}.k"]

@@ -29,8 +29,9 @@ def load_file(path: Path, call: str = "xray", what: str = "kernel") -> ModuleTyp
     """Import a file, once a process, as the module of its package that it is.
 
     Its packages are the folders above it that have an `__init__.py`, and as many more as its relative imports go up. A
-    package whose `__init__.py` raises is taken without it; stderr has a line about that. The folder above the packages and
-    the file's own are put behind all others of `sys.path`. `call` is the command that asks and `what` is sought in the file:
+    package whose `__init__.py` raises is taken without it; stderr has a line about that. The folder above the packages is
+    put behind all others of `sys.path`, and the file's own where it is in no package, or imports a file beside it by its bare
+    name. `call` is the command that asks and `what` is sought in the file:
     both for messages.
 
     Raises:
@@ -43,9 +44,9 @@ def load_file(path: Path, call: str = "xray", what: str = "kernel") -> ModuleTyp
     if path.suffix not in importlib.machinery.SOURCE_SUFFIXES:
         raise ArgumentError(f"{call}: a {what}'s file must be Python, got {str(path)!r}; name a .py file")
     folders = _packages(path)
-    for folder in (folders[0].parent, path.parent) if folders else (path.parent,):
-        if str(folder) not in sys.path:
-            sys.path.append(str(folder))
+    at_hand = [folders[0].parent] if folders else []
+    at_hand += [path.parent] if not folders or _imports_beside(path) else []
+    sys.path += [str(folder) for folder in at_hand if str(folder) not in sys.path]
     linecache.checkcache(str(path))
     lacking: list[str] = []
     try:
@@ -70,11 +71,30 @@ def _packages(path: Path) -> list[Path]:
 
 def _levels(path: Path) -> int:
     """How many folders the relative imports of a file go up; 1 is its own."""
+    return max((node.level for node in _imports(path) if isinstance(node, ast.ImportFrom)), default=0)
+
+
+def _imports_beside(path: Path) -> bool:
+    """Whether a file imports one of its folder as if it were in no package, and nothing else has the name."""
+    named = {
+        name.partition(".")[0]
+        for node in _imports(path)
+        for name in (
+            [a.name for a in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""] * (not node.level)
+        )
+    }
+    beside = [name for name in named if (path.parent / f"{name}.py").is_file()]
+    return any(importlib.machinery.PathFinder.find_spec(name) is None for name in beside)
+
+
+def _imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):  # importing it says what is wrong
-        return 0
-    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def _imported(path: Path, folders: Sequence[Path], lacking: list[str]) -> ModuleType:
