@@ -137,12 +137,7 @@ def execute(
         ExecutionError: the first program did what no chip defines, took too many steps, or does not fit into the chip.
         ArgumentError: a number has no value.
     """
-    for argument in compiled.parameters:
-        if not argument.pointer and argument.value is None:
-            raise ArgumentError(
-                f"xray: executing needs a value for every number, got none for {argument.name!r}; "
-                f"write {argument.name}={argument.type}:1000"
-            )
+    _refuse_without_values(compiled.parameters)
     chip, kernel = compiled.job.chip, load(module, shared=compiled.shared)
     if (
         kernel.shared > chip.shared_bytes_block
@@ -151,19 +146,8 @@ def execute(
             f"xray: a program must fit into {chip.shared_bytes_block} bytes of shared memory ({chip.name}), "
             f"got {kernel.shared}; take fewer stages or a smaller tile"
         )
-    memory, bounds = Memory(sign=sign), []
-    values: list[int | bytes] = []
-    begins: dict[Storage, int] = {}  # where memory begins that several arguments may share
-    for number, argument in enumerate(compiled.parameters):
-        if argument.pointer:
-            first = begins.get(argument.storage) if argument.storage else None
-            if first is None:
-                first = _placed(memory, f"{number}:{argument.name}", _longest(argument, compiled.parameters))
-                begins |= {argument.storage: first} if argument.storage else {}
-                bounds += [] if argument.size is None else [_bound(argument, first)]
-            values.append(first + argument.before * argument.itemsize)
-        else:
-            values.append(bits_of(argument))
+    memory = Memory(sign=sign)
+    values, bounds = _laid_out(memory, compiled.parameters)
     # What Triton adds behind the kernel's own parameters: memory that it allocates for it.
     rest = len(kernel.entry.parameters) - len(values)
     values += [memory.place_open(f"scratch {i}") for i in range(rest)]
@@ -178,6 +162,33 @@ def execute(
     return Execution(
         kernel, tuple(programs)[: len(outcomes)], tuple(outcomes), tuple(bounds), memory, compiled.parameters, places, stopped
     )  # fmt: skip
+
+
+def _refuse_without_values(arguments: Sequence[Argument]) -> None:
+    for argument in arguments:
+        if not argument.pointer and argument.value is None:
+            raise ArgumentError(
+                f"xray: executing needs a value for every number, got none for {argument.name!r}; "
+                f"write {argument.name}={argument.type}:1000"
+            )
+
+
+def _laid_out(memory: Memory, arguments: Sequence[Argument]) -> tuple[list[int | bytes], list[Bound]]:
+    """What a launch passes for each argument, with memory for the pointers; and where those end whose size is known."""
+    values: list[int | bytes] = []
+    bounds: list[Bound] = []
+    begins: dict[Storage, int] = {}  # where memory begins that several arguments may share
+    for number, argument in enumerate(arguments):
+        if not argument.pointer:
+            values.append(bits_of(argument))
+            continue
+        first = begins.get(argument.storage) if argument.storage else None
+        if first is None:
+            first = _placed(memory, f"{number}:{argument.name}", _longest(argument, arguments))
+            begins |= {argument.storage: first} if argument.storage else {}
+            bounds += [] if argument.size is None else [_bound(argument, first)]
+        values.append(first + argument.before * argument.itemsize)
+    return values, bounds
 
 
 def _next(outcomes: list[Outcome], run: Callable[..., tuple[Outcome, ...]], programs: list[Program]) -> str:
