@@ -179,7 +179,7 @@ def _describe_one(name: str, load: Load, device: torch.device | str) -> TensorRe
         return _described(name, load(), device)
     except TilefoldError as error:
         reason = str(error).removeprefix(f"describe: {printable(name)}: ")
-    except (MemoryError, RuntimeError) as error:  # of the device or its driver
+    except (MemoryError, OSError, RuntimeError) as error:  # of the device, its driver or the system
         elsewhere = "use a machine with more" if str(device) == "cpu" else "try --device cpu"
         if is_out_of_memory(error):
             reason = f"the tensor must fit into the memory of {device}, got one too large; {elsewhere}"

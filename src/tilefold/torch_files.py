@@ -63,9 +63,9 @@ def entries(path: Path) -> Entries:
         if structure is None:
             yield from _entries_of_whole(path, mapped=archive.all_stored)
             return
-        archive.expect({archive.view_of(found) for _, found in tensors_in(structure)})
-        for name, found in tensors_in(structure):
-            view = archive.view_of(found)
+        listed = [(name, found, archive.view_of(found)) for name, found in tensors_in(structure)]
+        archive.expect({view for _, _, view in listed})
+        for name, found, view in listed:
             yield name, Load(partial(archive.read, found, view), view or id(found))
 
 

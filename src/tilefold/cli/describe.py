@@ -121,14 +121,14 @@ def _describe_all(
     outcome = _Outcome()
     tasks = _find_all(arguments, outcome)
     sizes = [0 if task.failure else payload_bytes(task.path) for task in tasks]
-    for number, task in enumerate(tasks):
+    for place, task in enumerate(tasks):
         path = task.path
         if task.failure is not None:
             outcome.fail(path, task.failure)
             continue
         try:
-            bar = _progress(path.name, sum(sizes[:number]), sum(sizes))
-            with bar as follow, bounded_memory(sizes[number], device):
+            bar = _progress(path.name, sum(sizes[:place]), sum(sizes))
+            with bar as follow, bounded_memory(sizes[place], device):
                 report = describe_file(path, device, follow)
         except TilefoldError as error:
             outcome.fail(path, error)
