@@ -300,6 +300,31 @@ def test_no_memory_is_no_damage(
     assert not any("whole" in line or "damaged" in line for line in said)
 
 
+@pytest.mark.parametrize("how", ["deflated", "big-deflated"])
+def test_a_record_is_decoded_once(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where views of several records take turns; with room for one alone, again each time."""
+    a, b = torch.randn(1000), torch.randn(1000)
+    views = [t[i:] for i in range(5) for t in (a, b)]
+    (tmp_path / "a.pt").write_bytes(PACKINGS[how](views))
+    inflated, own = list[str](), torch_files._Archive._bytes
+    streamed, chunks = list[object](), torch_files._Archive._chunks
+
+    def counted(self: Any, name: str) -> torch.UntypedStorage:
+        inflated.append(name)
+        return own(self, name)
+
+    monkeypatch.setattr(torch_files._Archive, "_bytes", counted)
+    monkeypatch.setattr(
+        torch_files._Archive, "_chunks", lambda self, view: streamed.append(view) or chunks(self, view)
+    )
+    for room, times, last in ((1 << 20, 1, 0), (4000, 4, 1)):  # one last view is read in chunks
+        monkeypatch.setattr(torch_files, "INFLATED", room)
+        inflated.clear()
+        assert not describe_file(tmp_path / "a.pt").refused
+        assert len(streamed) == last
+        assert [inflated.count(f"data/{i}") for i in range(2)] == [times] * 2
+
+
 def test_an_order_of_bytes_that_is_none(tmp_path: Path) -> None:
     data = repacked(
         packed(torch.ones(2), "stored"), lambda name, b: b"middle" if name.endswith("order") else b

@@ -288,7 +288,8 @@ class _Archive:
     def _make(self, view: _View) -> Loaded:
         deflated = self._members[view.record].compress_type != zipfile.ZIP_STORED
         swapped = self._swapped and view.dtype.itemsize > 1
-        alone = self._uses[view.record] == 1 or self._members[view.record].file_size > INFLATED
+        held = any(record == view.record for record, _ in self._held)
+        alone = not held and (self._uses[view.record] == 1 or self._members[view.record].file_size > INFLATED)
         if deflated and alone and view.is_dense:
             chunks = self._chunks(view)
             for change in [in_order] * swapped + [negated] * view.negative:
