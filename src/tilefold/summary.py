@@ -112,7 +112,7 @@ def parts_of(tensor: torch.Tensor, length: int) -> Iterator[torch.Tensor]:
         yield tensor
         return
     d = max(range(tensor.ndim), key=lambda d: (tensor.shape[d] > 1, tensor.stride(d)))
-    for part in tensor.split(max(1, tensor.shape[d] * length // tensor.numel()), d):
+    for part in tensor.split(max(1, tensor.shape[d] * length // tensor.numel()), d):  # type: ignore[no-untyped-call]  # torch's own
         yield from parts_of(part, length)
 
 
