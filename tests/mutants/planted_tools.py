@@ -52,7 +52,7 @@ TOOLS = (
         "a decoded record is held for no other view",
         "torch_files.py",
         "if self._uses[record] > 0:",
-        "if self._uses[record] > 0 and not swapped and record is None:",
+        "if self._uses[record] < 0:",
         ("tests/test_torch_files.py::test_a_record_is_decoded_once",),
     ),
     Mutant(
