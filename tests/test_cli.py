@@ -266,6 +266,59 @@ def test_json_has_no_nan(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- exit codes
 
 
+def test_a_finite_weight_above_a_limit(tmp_path: Path, good: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([-5.0, 3.0, NAN, float("inf")]))
+    np.save(tmp_path / "nan.npy", np.array([NAN, float("inf")]))
+    path, missing = str(tmp_path / "a.npy"), str(tmp_path / "none.pt")
+    cases = {
+        ("4.5",): 1,
+        ("5",): 0,
+        ("0",): 1,
+        ("4", "--json"): 1,
+        ("4", missing): 2,
+        ("-1",): 2,
+        ("nan",): 2,
+        ("x",): 2,
+    }
+    assert {case: run(["describe", path, "--fail-above", *case]).exit_code for case in cases} == cases
+    assert run(["describe", str(tmp_path / "nan.npy"), "--fail-above", "1"]).exit_code == 0
+    assert run(["describe", path, "--fail-above", "9", "--fail-on-nan"]).exit_code == 1
+    said = " ".join(run(["describe", path, "--fail-above", "4"]).stdout.split())
+    assert "! absmax above 4 in 1 of 1 tensor: a: 5" in said
+
+
+def test_what_was_refused_is_counted_where_tensors_are(tmp_path: Path) -> None:
+    none = torch.zeros(1, dtype=torch.complex64)
+    save_file({"a": torch.ones(2), "b": none, "c\x1b[2J": none.clone()}, tmp_path / "a.safetensors")
+    text = run(["describe", str(tmp_path / "a.safetensors")]).stdout
+    assert re.search(r"^1 tensor, 2 refused ", text, re.MULTILINE)
+    assert "No NaN, no inf in 1 tensor." in text
+    assert "! 2 refused, without statistics:\n  b\n  c\\x1b[2J" in text
+    for width in (30, 60, 90):
+        assert (
+            "2 refused, without"
+            in run(["describe", str(tmp_path / "a.safetensors")], COLUMNS=str(width)).stdout
+        )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_paths_of_any_bytes_on_the_terminal(tmp_path: Path) -> None:
+    directory = tmp_path / "d\x1b[31m\n"
+    directory.mkdir()
+    for name in ("a\udcff.npy", "b\x1b]0;t\x07.npy"):
+        with (directory / name).open("wb") as file:
+            np.save(file, np.ones(2))
+    (directory / "c\x1b[2J.pt").write_bytes(b"?")
+    (directory / "d\x9b.txt").write_bytes(b"?")
+    (directory / "e\x1b.index.json").write_text("{")
+    result = process("describe", directory, f"{directory}/*.none", directory / "none\x1b")
+    assert result.returncode == 2
+    shown = result.stdout + result.stderr
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert shown.count("d\\x1b[31m\\n/") >= 5
+    assert "a\\udcff" in result.stdout
+
+
 def test_exit_codes(tmp_path: Path, good: Path, bad: Path) -> None:
     missing = str(tmp_path / "none.pt")
     cases = {

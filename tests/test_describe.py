@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
 import tilefold.describe
 from tilefold.describe import FileReport, describe_file, describe_tensor, totals
-from tilefold.errors import DtypeError, FileError
+from tilefold.errors import DtypeError, FileError, printable
 from tilefold.tensor_files import payload_bytes, tensors_of
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -51,6 +51,23 @@ def test_statistics() -> None:
 def test_nothing_finite_and_nothing_at_all() -> None:
     assert describe_tensor("x", torch.tensor([NAN])).mean is None
     assert describe_tensor("x", torch.empty(0, 3)).count == 0
+
+
+def test_powers_of_two() -> None:
+    codes = torch.tensor([0, 127, 130, 254, 255], dtype=torch.uint8)
+    report = describe_tensor("x", codes.view(torch.float8_e8m0fnu))
+    assert (report.count, report.nans, report.infs, report.zeros) == (5, 1, 0, 0)
+    assert (report.min, report.max) == (2.0**-127, 2.0**127)
+    assert report.std == pytest.approx(2.0**126, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["float4_e2m1fn_x2", "bits1x8", "bits4x2"])
+def test_bytes_of_several_numbers(name: str) -> None:
+    if not hasattr(torch, name):
+        pytest.skip(f"this torch has no {name}")
+    packed = torch.zeros(4, dtype=torch.uint8).view(getattr(torch, name))
+    with pytest.raises(DtypeError, match=rf"got torch.{name}; an element is several numbers: view it as"):
+        describe_tensor("x", packed)
 
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"] + [
@@ -465,6 +482,53 @@ def test_one_tensor_at_a_time_is_in_memory(tmp_path: Path, monkeypatch: pytest.M
         before = private_bytes()
         describe_file(tmp_path / name)
     assert max(held) < 3.5 * each * 4  # of 8
+
+
+def test_what_is_above(tmp_path: Path) -> None:
+    tensors = {
+        "low": torch.tensor([2.0, -3.0]),
+        "high": torch.tensor([1.0, -4.0, INFINITY]),
+        "none": torch.tensor([NAN]),
+    }
+    save_file(tensors, tmp_path / "a.safetensors")
+    report = describe_file(tmp_path / "a.safetensors")
+    assert [t.name for t in report.above(3.0)] == ["high"]  # not what equals the limit
+    assert {t.name for t in report.above(2.9)} == {"low", "high"}
+    assert report.above(4.0) == []
+
+
+HOSTILE = ["\udcff\udcfe", "a\x1b[31m", "a\nb\r", "\u202e\x85\x9b2J", "\x1b]0;x\x07", "a b.npy"]
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_paths_of_any_bytes(tmp_path: Path, name: str, suffix: str) -> None:
+    path = tmp_path / (name + suffix)
+    writers: dict[str, Callable[[Any], object]] = {
+        ".safetensors": lambda file: file.write(
+            save({"x": torch.ones(3), "c": torch.ones(1, dtype=torch.complex64)})
+        ),
+        ".npy": lambda file: np.save(file, np.ones(3)),
+        ".npz": lambda file: np.savez(file, x=np.ones(3)),
+        ".pt": lambda file: torch.save({"x": torch.ones(3)}, file),
+    }
+    with path.open("wb") as file:
+        writers[suffix](file)
+    assert describe_file(path).tensors[0].mean == 1.0
+    path.write_bytes(path.read_bytes()[:-9])
+    for bad in (path, tmp_path / name, path / "x"):  # cut, missing, below a file
+        with pytest.raises(FileError) as caught:
+            describe_file(bad)
+        assert str(caught.value).isprintable()
+        assert str(caught.value).startswith(f"describe: {printable(str(bad))}: the ")
+
+
+def test_a_name_reaches_no_terminal_through_an_error() -> None:
+    for tensor in (torch.zeros(1, dtype=torch.complex64), torch.zeros(2, 2).to_sparse()):
+        with pytest.raises(DtypeError) as caught:
+            describe_tensor("a\x1b[2J\n", tensor)
+        assert str(caught.value).isprintable()
+        assert str(caught.value).startswith("describe: a\\x1b[2J\\n: ")
 
 
 def test_totals(good: Path) -> None:

@@ -34,7 +34,8 @@ def test_names_that_others_show_are_taken() -> None:
     for name in SPELLINGS:
         if name not in ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
             assert dtype_name(short_dtype(name).replace("f8_", "f8")) == name
-    assert {_OF_DTYPE[dtype_name(kind) or ""] for kind in TYPES} == set(TYPES)
+    kinds = set(TYPES) - {"fp8e4b15"}  # what the library's kernels call powers of two: nobody's spelling
+    assert {_OF_DTYPE[dtype_name(kind) or ""] for kind in kinds} == kinds
 
 
 @pytest.mark.parametrize("text", ["fp33", "", "torch", "tensor", "float128", "torch.nn"])

@@ -379,3 +379,42 @@ def test_numbers_may_stand_anywhere(cpu):
     assert got.c.tolist() == [7, 7]
     seven = Monoid(lambda a, b: a + b, 0, project=lambda s: 7)
     assert tf.reduce(torch.zeros(2, 5), seven, 1).tolist() == [7, 7]
+
+
+POWERS = {
+    "sum": lambda x: tf.sum(x, 1),
+    "mean": tf.mean,
+    "amax": lambda x: tf.amax(x, 0),
+    "argmax": lambda x: tf.argmax(x, 1),
+    "any": lambda x: tf.any(x, 1),
+    "cumsum": lambda x: tf.cumsum(x, 1),
+    "softmax": lambda x: tf.softmax(x, 1),
+    "layer_norm": lambda x: tf.layer_norm(x, (20,)),
+    "group_norm": lambda x: tf.group_norm(x, 2),
+    "segment_reduce": lambda x: tf.segment_reduce(x, monoids.SUM, torch.tensor([0, 1, 4])),
+    "topk": lambda x: tuple(tf.topk(x, 3)),
+    "topk-smallest": lambda x: tuple(tf.topk(x, 3, 0, largest=False)),
+}
+
+
+@pytest.mark.parametrize("backend", ["auto", "cpu", "reference"])
+@pytest.mark.parametrize("name", list(POWERS))
+def test_powers_of_two_are_read_as_the_floats_that_they_are(name: str, backend: str) -> None:
+    codes = torch.randint(118, 136, (4, 20), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
+    codes[1, 7] = 255
+    x = codes.view(torch.float8_e8m0fnu)
+    with tf.backend(backend):
+        got, want = (POWERS[name](t) for t in (x, x.float()))
+    for g, w in zip(got, want, strict=True) if isinstance(got, tuple) else [(got, want)]:
+        assert g.dtype == (w.dtype if g.dtype != x.dtype else torch.float8_e8m0fnu)
+        torch.testing.assert_close(g.to(w.dtype), w, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def test_no_fold_gives_powers_of_two() -> None:
+    x = torch.ones(3).to(torch.float8_e8m0fnu)
+    with pytest.raises(DtypeError, match=r"`dtype` must be a real or bool dtype, got torch.float8_e8m0fnu"):
+        tf.sum(x, dtype=x.dtype)
+    with pytest.raises(DtypeError, match=r"`out` must have the result's dtype torch.float32"):
+        tf.sum(x, out=torch.empty((), dtype=x.dtype))
+    with pytest.raises(DtypeError, match=r"a field dtype must be of real numbers or bool"):
+        tf.Monoid(lambda a, b: a + b, 0, dtypes=x.dtype)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
+import torch
 
-from tilefold.memory import bounded_memory
+from tilefold.memory import bounded_memory, is_out_of_memory
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -33,3 +34,28 @@ def test_a_gpu_s_driver_maps_what_it_likes() -> None:
     before = limit()
     with bounded_memory(0, "cuda"):
         assert limit() == before
+
+
+@pytest.mark.parametrize(
+    ("error", "scarce"),
+    [
+        (MemoryError(), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"), True),
+        (RuntimeError("unable to mmap 9 bytes from file <x>: Cannot allocate memory (12)"), True),
+        (Exception("I/O error: Cannot allocate memory (os error 12)"), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB"), True),
+        (OSError(5, "Input/output error"), False),
+        (RuntimeError("CUDA error: no kernel image"), False),
+        (ValueError("the header is too large"), False),
+    ],
+    ids=lambda v: str(v)[:30],
+)
+def test_whose_error_it_is_does_not_matter(error: Exception, scarce: bool) -> None:
+    assert is_out_of_memory(error) == scarce
+
+
+def test_what_torch_says_where_no_memory_is() -> None:
+    with pytest.raises(RuntimeError) as caught, bounded_memory(0, "cpu"):
+        torch.empty(1 << 42)
+    assert is_out_of_memory(caught.value)

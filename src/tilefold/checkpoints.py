@@ -152,6 +152,10 @@ def _weight_map(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except FileError:
         raise
+    except MemoryError as error:
+        raise FileError(
+            "the index must fit into memory, got no more of it; name the files themselves"
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise FileError(f"the index must be JSON, got {reason_of(error)}; download it again") from error
     found = content.get("weight_map") if isinstance(content, dict) else None

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from tilefold.algebra.typing import check_foldable
-from tilefold.errors import DtypeError, FileError, TilefoldError
+from tilefold.errors import DtypeError, FileError, TilefoldError, printable
 from tilefold.file_kinds import reason_of
-from tilefold.streams import Load, Stream
+from tilefold.memory import is_out_of_memory
+from tilefold.streams import Load, Loaded, Stream
 from tilefold.summary import Summary, summarize, summarize_chunks
 from tilefold.tensor_files import tensors_of
 
 SCHEMA = 1
 COUNTS = ("count", "nans", "infs", "zeros")
 Progress = Callable[[str, int], None]
-Known = WeakTensorKeyDictionary  # reports of tensors that occur again under another name
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,10 @@ class FileReport:
         """Whether no tensor holds NaN or an infinity."""
         return all(t.finite for t in self.tensors)
 
+    def above(self, limit: float) -> list[TensorReport]:
+        """The tensors with a finite element that is greater than `limit` in magnitude."""
+        return [t for t in self.tensors if t.absmax is not None and t.absmax > limit]
+
     @property
     def names(self) -> set[str]:
         """The names of all tensors, described or not."""
@@ -104,15 +107,16 @@ def describe_tensor(name: str, tensor: torch.Tensor, device: torch.device | str 
         >>> describe_tensor("x", torch.tensor([1.0, 3.0, float("nan")])).mean
         2.0
     """
-    check_foldable(tensor.dtype, f"describe: {name}")
+    what = f"describe: {printable(name)}"
+    check_foldable(tensor.dtype, what)
     if tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
         strided = "no data (meta)" if tensor.layout == torch.strided else f"layout {tensor.layout}"
         kind = "a nested tensor" if tensor.is_nested else strided
-        raise DtypeError(f"describe: {name}: elements must be dense (strided), got {kind}; save it dense")
+        raise DtypeError(f"{what}: elements must be dense (strided), got {kind}; save it dense")
     try:
         found = summarize(tensor, device)
     except DtypeError as error:
-        raise DtypeError(f"describe: {name}: {error}") from error
+        raise DtypeError(f"{what}: {error}") from error
     return _report(name, tensor.dtype, tuple(tensor.shape), found)
 
 
@@ -150,12 +154,15 @@ def describe_file(
         FileError: the file is missing, unreadable, truncated, of another format, or needs code to be read.
     """
     reports, refused, done = [], [], 0
-    known: Known = WeakTensorKeyDictionary()
+    known: dict[Hashable, TensorReport | Refusal] = {}  # tensors that occur again under another name
     try:
         for name, load in tensors_of(path):
             if progress is not None:
                 progress(name, done)
-            outcome = _describe_one(name, load, device, known)
+            outcome = known.get(load.place) or _describe_one(name, load, device)
+            if load.place is not None:
+                known[load.place] = outcome
+            outcome = replace(outcome, name=name)
             if isinstance(outcome, Refusal):
                 refused.append(outcome)
             else:
@@ -166,21 +173,27 @@ def describe_file(
     return FileReport(str(path), tuple(reports), tuple(refused))
 
 
-def _describe_one(name: str, load: Load, device: torch.device | str, known: Known) -> TensorReport | Refusal:
+def _describe_one(name: str, load: Load, device: torch.device | str) -> TensorReport | Refusal:
     """A report, or why there is none: one tensor's trouble does not keep the others from being described."""
     try:
-        loaded = load()
-        if isinstance(loaded, Stream):
-            check_foldable(loaded.dtype, f"describe: {name}")
-            return _report(name, loaded.dtype, loaded.shape, summarize_chunks(loaded.chunks, device))
-        report: TensorReport | None = known.get(loaded)  # type: ignore[no-untyped-call]  # torch's own
-        if report is None:
-            report = known[loaded] = describe_tensor(name, loaded, device)
-        return replace(report, name=name)
+        return _described(name, load(), device)
     except TilefoldError as error:
-        return Refusal(name, str(error).removeprefix(f"describe: {name}: "))
-    except (MemoryError, torch.OutOfMemoryError):
-        reason = f"the tensor must fit into the memory of {device}, got one too large; try --device cpu"
-    except RuntimeError as error:  # of the device or its driver
-        reason = f"{device} must be able to fold the tensor, got {reason_of(error)}; try --device cpu"
+        reason = str(error).removeprefix(f"describe: {printable(name)}: ")
+    except (MemoryError, OSError, RuntimeError) as error:  # of the device, its driver or the system
+        elsewhere = "use a machine with more" if str(device) == "cpu" else "try --device cpu"
+        if is_out_of_memory(error):
+            reason = f"the tensor must fit into the memory of {device}, got one too large; {elsewhere}"
+        else:
+            reason = f"{device} must be able to fold the tensor, got {reason_of(error)}; {elsewhere}"
     return Refusal(name, reason)
+
+
+def _described(name: str, loaded: Loaded, device: torch.device | str) -> TensorReport:
+    if isinstance(loaded, torch.Tensor):
+        return describe_tensor(name, loaded, device)
+    if isinstance(loaded, Stream):
+        check_foldable(loaded.dtype, f"describe: {printable(name)}")
+        return _report(name, loaded.dtype, loaded.shape, summarize_chunks(loaded.chunks, device))
+    view = loaded.view
+    check_foldable(view.dtype, f"describe: {printable(name)}")
+    return _report(name, view.dtype, tuple(view.shape), summarize(view, device, loaded.decode))

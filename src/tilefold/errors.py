@@ -33,6 +33,11 @@ from __future__ import annotations
 from typing import Any
 
 
+def printable(text: str) -> str:
+    """Text from a file or of a path made safe for a terminal: control characters are shown, not obeyed."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def shown(value: Any) -> str:
     """A value as messages name it, on one line: of an array its shape."""
     shape = getattr(value, "shape", ())
@@ -108,7 +113,11 @@ class BackendError(TilefoldError, RuntimeError):
 
 
 class FileError(TilefoldError, OSError):
-    """A file cannot be read as tensors."""
+    """A file cannot be read as tensors. Its message holds names that files and paths have, made `printable`."""
+
+    def __init__(self, message: str) -> None:
+        """One line, whatever is in a name."""
+        super().__init__(printable(message))
 
 
 class XrayError(TilefoldError):

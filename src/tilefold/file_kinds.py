@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from tilefold.errors import FileError
+from tilefold.errors import FileError, printable
 
 SAFETENSORS, NPY, NPZ, TORCH, LEGACY, INDEX = "safetensors", "npy", "npz", "torch", "legacy torch", "index"
 WORDS = {
@@ -126,13 +126,13 @@ def check_readable(path: Path) -> None:
         ) from error
     except ValueError as error:
         raise FileError(
-            "the path must be one of this system, got a null character in it; check the path"
+            "the path must be one of this system, got a character that no name has in it; check the path"
         ) from error
 
 
 def reason_of(error: BaseException) -> str:
     """A foreign error in a few words on one line; of errors that are no sentence, what they mean here."""
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     if len(text.split()) < 3:
         text = "its content contradicts itself"
     return text if len(text) <= 120 else text[:119].rstrip() + "…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,24 @@ from pathlib import Path
 PAYLOADS = 8  # times a file's tensors
 SPARE = 4 << 30  # bytes besides: what torch, its threads and their arenas take
 SPARE_PER_CORE = 256 << 20
+# What libraries say that have no MemoryError: torch, C++ and Rust's.
+_WORDS = (
+    "not enough memory",
+    "defaultcpuallocator",
+    "cannot allocate memory",
+    "out of memory",
+    "outofmemory",
+    "bad_alloc",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, whichever library says it: that tells nothing of the file at hand."""
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or any(word in str(error).lower() for word in _WORDS)
+    )
 
 
 @contextlib.contextmanager

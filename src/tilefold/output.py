@@ -7,6 +7,8 @@ import signal
 import sys
 from collections.abc import Callable
 
+from tilefold.errors import printable as printable
+
 
 def run_command(command: Callable[[], object]) -> None:
     """Run a command as a process of its own: what it returns is the exit code, as `sys.exit` takes it.
@@ -41,8 +43,3 @@ def run_command(command: Callable[[], object]) -> None:
 def complain(line: str) -> None:
     """One line on stderr, whatever its length and whatever a file put into it."""
     print(printable(line), file=sys.stderr, flush=True)
-
-
-def printable(text: str) -> str:
-    """Text from a file made safe for a terminal: control characters are shown, not obeyed."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tilefold import dispatch
+from tilefold.algebra.dtypes import E8M0
 from tilefold.errors import ArgumentError, KindError, ShapeError, shown
 from tilefold.modes import check_not_recorded
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
@@ -89,6 +90,11 @@ def _selected(
         return [torch.empty(shape, dtype=d, device=x.device) for d in dtypes] if targets is None else targets
     seen = plain(x).resolve_neg() if x.is_neg() else plain(x)
     seen = seen if seen.ndim else seen.view(1)
+    if x.dtype == E8M0:  # ordered as its codes are, NaN last
+        codes = None if targets is None else [targets[0].view(torch.uint8), targets[1]]
+        request = Selected(k, along, largest, torch.uint8, guarantee, shape)
+        values, places = dispatch.run(request, [seen.view(torch.uint8)], None, codes)
+        return [values.view(x.dtype), places] if targets is None else targets
     request = Selected(k, along, largest, x.dtype, guarantee, shape)
     return dispatch.run(request, [seen], key, targets)
 

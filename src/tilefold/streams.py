@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from tilefold.errors import FileError
 from tilefold.file_kinds import reason_of
+from tilefold.memory import is_out_of_memory
 
 CHUNK = 1 << 24  # bytes
 
@@ -24,8 +26,43 @@ class Stream:
     chunks: Iterator[torch.Tensor]
 
 
-Load = Callable[[], torch.Tensor | Stream]
+@dataclass(frozen=True)
+class Coded:
+    """A view of memory that holds its elements in another form; `decode` gives those of any part of it."""
+
+    view: torch.Tensor
+    decode: Callable[[torch.Tensor], torch.Tensor]
+
+
+Loaded = torch.Tensor | Stream | Coded
+
+
+@dataclass(frozen=True)
+class Load:
+    """Reads a tensor. Two of equal `place`, if it is not None, read the same elements."""
+
+    read: Callable[[], Loaded]
+    place: Hashable = None
+
+    def __call__(self) -> Loaded:
+        """The tensor, its chunks, or its memory."""
+        return self.read()
+
+
 Entries = Iterator[tuple[str, Load]]
+
+
+@contextlib.contextmanager
+def named_in_utf8(path: Path) -> Iterator[str]:
+    """A name of a file for libraries that take no others: its own, or that of an open descriptor of it."""
+    try:
+        name = str(path)
+        name.encode()
+    except UnicodeEncodeError:
+        with path.open("rb") as file:
+            yield f"/dev/fd/{file.fileno()}"
+    else:
+        yield name
 
 
 def check_apart(archive: zipfile.ZipFile) -> None:
@@ -49,9 +86,11 @@ def whole_array() -> Iterator[None]:
     try:
         with numpy_refusals():
             yield
-    except (FileError, MemoryError):
+    except FileError:
         raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise MemoryError from error
         raise FileError(
             f"the array must be whole, got a damaged one ({reason_of(error)}); save it again"
         ) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,6 +28,7 @@ LEAST_STD = {
 }  # from here on no square that counts underflows
 OVERLAPPING = 1 << 25  # elements of memory whose places are counted at most: 16 bytes each
 CHUNK = 1 << 20
+Decode = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -74,20 +75,45 @@ class Summary:
         return Summary(count, nans, infs, zeros, self.least, self.most, self.mean, std)
 
 
-def summarize(tensor: torch.Tensor, device: torch.device | str = "cpu") -> Summary:
+def summarize(
+    tensor: torch.Tensor, device: torch.device | str = "cpu", decode: Decode | None = None
+) -> Summary:
     """The statistics of one dense tensor of any strides, folded on `device` with DESCRIBE.
 
-    Memory for `OVERLAPPING` elements is needed at most, beside the tensor's own.
+    `decode` makes the elements of a part of the tensor out of what its memory holds: they are folded part by part. So are
+    those of a view that negates. Memory for `OVERLAPPING` elements is needed at most, beside the tensor's own.
 
     Raises:
         DtypeError: dims overlap so that more than `OVERLAPPING` elements of memory stand at more places than there are.
     """
-    tensor, copies = _without_copies(tensor.detach().resolve_neg())
+    tensor, copies = _without_copies(tensor.detach())
+    if tensor.is_neg() and decode is None:
+        tensor, decode = torch._neg_view(tensor), negated
     if not tensor.numel():
         return Summary()
     reached = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    found = _weighted(tensor, reached) if tensor.numel() > reached else _folded(tensor.to(device))
+    if tensor.numel() > reached:
+        found = _weighted(tensor, reached, decode or (lambda part: part))
+    elif decode is None:
+        found = _folded(tensor.to(device))
+    else:
+        found = summarize_chunks((decode(part) for part in parts_of(tensor, CHUNK)), device)
     return found.times(copies) if copies > 1 else found
+
+
+def negated(part: torch.Tensor) -> torch.Tensor:
+    """Torch negates no float of 8 bits."""
+    return -(part.float() if part.is_floating_point() and part.itemsize == 1 else part)
+
+
+def parts_of(tensor: torch.Tensor, length: int) -> Iterator[torch.Tensor]:
+    """Views of at most so many elements that make up a tensor."""
+    if tensor.numel() <= length:
+        yield tensor
+        return
+    d = max(range(tensor.ndim), key=lambda d: (tensor.shape[d] > 1, tensor.stride(d)))
+    for part in tensor.split(max(1, tensor.shape[d] * length // tensor.numel()), d):  # type: ignore[no-untyped-call]  # torch's own
+        yield from parts_of(part, length)
 
 
 def summarize_chunks(chunks: Iterable[torch.Tensor], device: torch.device | str = "cpu") -> Summary:
@@ -147,7 +173,7 @@ def _describe_scaled(scale: float) -> Monoid:
     return catalogue.describe_of(lambda x: x * scale, f"describe(x * {scale:g})")
 
 
-def _weighted(tensor: torch.Tensor, reached: int) -> Summary:
+def _weighted(tensor: torch.Tensor, reached: int, decode: Decode) -> Summary:
     """Every element of memory that the view reaches, as often as it stands there; in float64, on the CPU."""
     if reached > OVERLAPPING:
         raise DtypeError(
@@ -157,7 +183,8 @@ def _weighted(tensor: torch.Tensor, reached: int) -> Summary:
     memory = tensor.as_strided([reached], [1], tensor.storage_offset())
     places = _places(tensor, reached)
     parts = zip(_chunks(memory), _chunks(places), strict=True)
-    return functools.reduce(lambda sofar, part: sofar + _weighted_chunk(*part), parts, Summary())
+    found = (_weighted_chunk(decode(elements), places) for elements, places in parts)
+    return functools.reduce(Summary.__add__, found, Summary())
 
 
 def _chunks(elements: torch.Tensor) -> list[torch.Tensor]:

@@ -22,26 +22,28 @@ LISTED = 10
 SHORT_DTYPES = {"bfloat16": "bf16", "bool": "bool"}
 
 
-def render_report(report: FileReport, width: int | None) -> RenderableType:
-    """A file's report: its path, a row a tensor, totals, and the tensors with NaN or inf by name.
+def render_report(report: FileReport, width: int | None, limit: float | None = None) -> RenderableType:
+    """A file's report: its path, a row a tensor, totals, and by name the tensors with NaN or inf, or beyond a limit.
 
     `width` is the terminal's; None (a pipe, a file) keeps all columns, whole names and one line a tensor.
     """
-    heads, rows = fit(report.tensors, width)
+    heads, rows = fit(report.tensors, width, len(report.refused))
     parts: list[RenderableType] = [Text(printable(report.path), style="bold", overflow="fold")]
-    parts += [render_table(heads, rows, report.tensors), *render_verdict(report)]
+    parts += [render_table(heads, rows, report.tensors), *render_verdict(report, limit)]
     dropped = [head for head in HEADS if head not in heads]
     if dropped:
         parts.append(Text(f"Not shown at this width (--json has all): {', '.join(dropped)}.", style="dim"))
     return Group(*parts)
 
 
-def fit(tensors: Sequence[TensorReport], width: int | None) -> tuple[list[str], list[list[str]]]:
+def fit(
+    tensors: Sequence[TensorReport], width: int | None, refused: int = 0
+) -> tuple[list[str], list[list[str]]]:
     """The columns that fit and the rows' texts, the totals last. Digits go before columns, columns before the name."""
     heads = list(HEADS)
-    rows = _all_cells(tensors, exact=True)
+    rows = _all_cells(tensors, True, refused)
     if width is not None and _room(heads, rows, width) < _longest(rows):
-        rows = _all_cells(tensors, exact=False)
+        rows = _all_cells(tensors, False, refused)
         wanted = min(_longest(rows), NAME_WIDTH)
         for head in DROPPED_FIRST:
             if _room(heads, rows, width) >= wanted:
@@ -51,13 +53,13 @@ def fit(tensors: Sequence[TensorReport], width: int | None) -> tuple[list[str], 
     return heads, [[row[head] for head in heads] for row in rows]
 
 
-def _all_cells(tensors: Sequence[TensorReport], exact: bool) -> list[dict[str, str]]:
+def _all_cells(tensors: Sequence[TensorReport], exact: bool, refused: int) -> list[dict[str, str]]:
     """Every row's texts; where a tensor is marked, the others' names are indented alike."""
     rows = [cells(t, exact) for t in tensors]
     if not all(t.finite for t in tensors):
         for row, t in zip(rows, tensors, strict=True):
             row["tensor"] = ("  " if t.finite else "! ") + row["tensor"]
-    return [*rows, total_cells(tensors, exact)]
+    return [*rows, total_cells(tensors, exact, refused)]
 
 
 def _shorten_names(rows: Sequence[dict[str, str]], room: int) -> None:
@@ -95,13 +97,13 @@ def _counts(tensor: TensorReport) -> tuple[int, int, int, int]:
     return tensor.count, tensor.nans, tensor.infs, tensor.zeros
 
 
-def total_cells(tensors: Sequence[TensorReport], exact: bool) -> dict[str, str]:
-    """The last row."""
+def total_cells(tensors: Sequence[TensorReport], exact: bool, refused: int = 0) -> dict[str, str]:
+    """The last row, which also counts the tensors that have none."""
     sums = totals(tensors)
     texts = dict.fromkeys(HEADS, "")
     for head, key in (("count", "count"), ("nan", "nans"), ("inf", "infs"), ("zero", "zeros")):
         texts[head] = count_text(sums[key], exact, marked=head in ("nan", "inf"))
-    texts["tensor"] = plural(len(tensors), "tensor")
+    texts["tensor"] = plural(len(tensors), "tensor") + (f", {refused} refused" if refused else "")
     texts["shape"] = bytes_text(sums["bytes"])
     return texts
 
@@ -128,20 +130,34 @@ def _styled(text: str, head: str, tensor: TensorReport) -> Text:
     return Text(text, style="dim" if text in ("0", "-") else "")
 
 
-def render_verdict(report: FileReport) -> Iterator[Text]:
-    """In words: whether all is finite, and what is not by its whole name."""
+def render_verdict(report: FileReport, limit: float | None = None) -> Iterator[Text]:
+    """In words: whether all is finite and was looked at, and what is not by its whole name."""
+    tensors, refused = plural(len(report.tensors), "tensor"), len(report.refused)
     bad = [t for t in report.tensors if not t.finite]
     if report.tensors and not bad:
-        yield Text("No NaN, no inf.", style="green")
+        yield Text(f"No NaN, no inf{f' in {tensors}' if refused else ''}.", style="" if refused else "green")
     if bad:
-        yield Text(
-            f"! NaN or inf in {len(bad)} of {plural(len(report.tensors), 'tensor')}:", style="bold red"
-        )
+        yield Text(f"! NaN or inf in {len(bad)} of {tensors}:", style="bold red")
     for t in bad[:LISTED]:
         found = [f"{n} {word}" for n, word in ((t.nans, "NaN"), (t.infs, "inf")) if n]
         yield Text(f"  {printable(t.name)}: {' and '.join(found)} of {plural(t.count, 'element')}")
-    if len(bad) > LISTED:
-        yield Text(f"  and {len(bad) - LISTED} more")
+    yield from _more(bad)
+    above = [] if limit is None else report.above(limit)
+    if above:
+        yield Text(f"! absmax above {limit:g} in {len(above)} of {tensors}:", style="bold red")
+    for t in above[:LISTED]:
+        yield Text(f"  {printable(t.name)}: {number_text(t.absmax, 9)}")
+    yield from _more(above)
+    if refused:
+        yield Text(f"! {refused} refused, without statistics:", style="bold red")
+    for r in report.refused[:LISTED]:
+        yield Text(f"  {printable(r.name)}")
+    yield from _more(report.refused)
+
+
+def _more(listed: Sequence[object]) -> Iterator[Text]:
+    if len(listed) > LISTED:
+        yield Text(f"  and {len(listed) - LISTED} more")
 
 
 def shorten(name: str, width: int) -> str:

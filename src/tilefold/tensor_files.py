@@ -11,6 +11,7 @@ import math
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,18 @@ import torch
 from tilefold import torch_files
 from tilefold.errors import FileError
 from tilefold.file_kinds import LEGACY, NPY, NPZ, SAFETENSORS, TORCH, WORDS, kind_of, reason_of
-from tilefold.streams import CHUNK, Entries, Stream, check_apart, numpy_refusals, python_objects, whole_array
+from tilefold.memory import is_out_of_memory
+from tilefold.streams import (
+    CHUNK,
+    Entries,
+    Load,
+    Stream,
+    check_apart,
+    named_in_utf8,
+    numpy_refusals,
+    python_objects,
+    whole_array,
+)
 
 
 def tensors_of(path: str | Path) -> Entries:
@@ -39,15 +51,15 @@ def tensors_of(path: str | Path) -> Entries:
         yield from READERS[kind](path)
     except (FileError, GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
-    except MemoryError as error:
-        raise FileError(
-            "the file must fit into memory, got no more of it; use a machine with more"
-        ) from error
     except (
         BaseException
     ) as error:  # every reader has its own kinds, panics of Rust among them; one line for all
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
+        if is_out_of_memory(error):
+            raise FileError(
+                "the file must fit into memory, got no more of it; use a machine with more"
+            ) from error
         raise FileError(
             f"the file must be a whole {WORDS[kind]}, got one that cannot be read ({reason_of(error)}); "
             "download or save it again"
@@ -73,15 +85,17 @@ def _safetensors(path: Path) -> Entries:
         raise FileError(
             "the package safetensors must be there to read this file, got none; pip install 'tilefold[cli]'"
         ) from None
-    with safe_open(str(path), framework="pt") as file:
+    with named_in_utf8(path) as readable, safe_open(readable, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118  # not a dict: keys() is its only listing
-            yield name, lambda name=name: _safetensor(file, name)  # type: ignore[misc]  # the default binds the name
+            yield name, Load(partial(_safetensor, file, name))
 
 
 def _safetensor(file: Any, name: str) -> torch.Tensor:
     try:
         tensor: torch.Tensor = file.get_tensor(name)
     except Exception as error:  # a dtype that this torch lacks, say
+        if is_out_of_memory(error):
+            raise MemoryError from error
         raise FileError(
             f"the tensor must have a dtype that torch {torch.__version__} reads, got {reason_of(error)}; convert it"
         ) from error
@@ -94,7 +108,7 @@ def _npy(path: Path) -> Entries:
     with _quietly(), numpy_refusals():
         # Not np.load, which would try other formats, pickle among them.
         array = np.lib.format.open_memmap(path, mode="r")  # type: ignore[no-untyped-call]  # numpy has no types for it
-    yield path.stem, lambda: Stream(array.shape, _torch_dtype(array.dtype), _chunks_of(array))
+    yield path.stem, Load(lambda: Stream(array.shape, _torch_dtype(array.dtype), _chunks_of(array)))
 
 
 def _chunks_of(array: Any) -> Iterator[torch.Tensor]:
@@ -111,7 +125,7 @@ def _npz(path: Path) -> Entries:
         check_apart(archive)
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
-            yield name, lambda member=member: _npz_member(archive, member)  # type: ignore[misc]  # the default binds it
+            yield name, Load(partial(_npz_member, archive, member))
 
 
 def _npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Stream:

@@ -2,13 +2,14 @@
 
 A pickle says what there is, the archive beside it holds the bytes. The pickle is loaded with `weights_only` onto the device
 "meta", which allocates nothing, from an archive of our own that holds the pickle and empty records: where torch looks for a
-storage's record tells its name. Sizes are then checked against the file's own records, stored ones are mapped and deflated
-ones are inflated in chunks. So memory does not follow from what a pickle claims. Files from before torch 1.6 are one stream
-and are read as a whole.
+storage's record tells its name. Sizes are then checked against the file's own records. Stored ones are mapped; deflated ones
+are inflated in chunks, or once for all of their views. Bytes in another order are put in order part by part. So memory does
+not follow from what a pickle claims. Files from before torch 1.6 are one stream and are read as a whole.
 """
 
 from __future__ import annotations
 
+import collections
 import io
 import math
 import mmap
@@ -16,8 +17,9 @@ import pickle
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +27,25 @@ import torch
 
 from tilefold.errors import FileError
 from tilefold.file_kinds import LEGACY, kind_of
-from tilefold.streams import CHUNK, Entries, Stream, check_apart, whole_array
-
-INFLATED = 1 << 28  # bytes of a deflated record that are held at once, at most
-NAME = 1000  # characters of a tensor's name, at most
-AGAIN = 64  # times that a file's bytes may be looked at, on average, by views that share them
-_HEADER = 30  # bytes of a local header before its name
-_SIZED = (
-    b"cbuiltins\nbytearray\n",
-    b"c__builtin__\nbytearray\n",
-    b"hex_codec",
-    b"base64_codec",
-    b"\x03hex",
-    b"\x06base64",
+from tilefold.pickles import check_pickles
+from tilefold.streams import (
+    CHUNK,
+    Coded,
+    Entries,
+    Load,
+    Loaded,
+    Stream,
+    check_apart,
+    named_in_utf8,
+    whole_array,
 )
+from tilefold.summary import negated
+
+INFLATED = 1 << 28  # bytes of decoded records that are held at once, at most
+NAME = 1000  # characters of a tensor's name, at most
+AGAIN = 1024  # times that a file's bytes may be looked at, on average, by views that share them
+_HEADER = 30  # bytes of a local header before its name
+Found = torch.Tensor | torch.TypedStorage | torch.UntypedStorage
 
 
 def entries(path: Path) -> Entries:
@@ -56,13 +63,15 @@ def entries(path: Path) -> Entries:
         if structure is None:
             yield from _entries_of_whole(path, mapped=archive.all_stored)
             return
-        for name, found in tensors_in(structure):
-            yield name, lambda found=found: archive.read(found)  # type: ignore[misc]  # the default binds it
+        listed = [(name, found, archive.view_of(found)) for name, found in tensors_in(structure)]
+        archive.expect({view for _, _, view in listed})
+        for name, found, view in listed:
+            yield name, Load(partial(archive.read, found, view), view or id(found))
 
 
 def _entries_of_stream(path: Path) -> Entries:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        _check_pickle(content)
+        check_pickles(content, 5)  # a magic number, versions, the structure, and the storages that come after
     yield from _entries_of_whole(path, mapped=False)
 
 
@@ -78,14 +87,16 @@ def _entries_of_whole(path: Path, mapped: bool) -> Entries:
         if tensor.layout == torch.strided and not tensor.is_nested:
             if tensor.untyped_storage().nbytes() > size:
                 raise _not_whole()
-            looked.add(tensor.numel() * tensor.element_size())
+            looked.add(distinct(tensor.shape, tensor.stride()) * tensor.element_size())
         return tensor
 
-    for name, found in tensors_in(_load(path, "cpu", mmap=mapped)):
+    with named_in_utf8(path) as file:
+        content = _load(file, "cpu", mmap=mapped)
+    for name, found in tensors_in(content):
         tensor = found
         if isinstance(found, torch.TypedStorage):
             tensor = torch.tensor([], dtype=found.dtype).set_(found._untyped_storage)
-        yield name, lambda tensor=tensor: checked(tensor)  # type: ignore[misc]  # the default binds it
+        yield name, Load(partial(checked, tensor), id(found))
 
 
 def _load(file: Any, device: str, **options: Any) -> Any:
@@ -106,14 +117,6 @@ def _refused_global(text: str) -> str:
     """The name that `weights_only` refused, from torch's message."""
     words = text.partition("GLOBAL ")[2].split()
     return repr(words[0][:100]) if words else "another object"
-
-
-def _check_pickle(content: Any) -> None:
-    """Refuse pickles that make much of little: a few bytes of them may ask for any number of zeros, or double a text."""
-    if any(content.find(text) >= 0 for text in _SIZED):
-        raise FileError(
-            "the file must hold tensors and plain containers only, got a bytearray or a codec; save its tensors alone"
-        )
 
 
 class Looked:
@@ -149,13 +152,30 @@ class _View:
     @property
     def reached(self) -> int:
         """Elements of the record up to the view's last."""
-        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
+        return self.offset + _reach(self.shape, self.stride)
 
     @property
     def is_dense(self) -> bool:
         """Whether the view is all of the elements between its first and its last, each once."""
         dims = sorted((s, n) for n, s in zip(self.shape, self.stride, strict=True) if n != 1)
         return all(s == math.prod(n for _, n in dims[:i]) for i, (s, _) in enumerate(dims))
+
+
+def _storage_of(found: Found) -> torch.UntypedStorage:
+    if isinstance(found, torch.UntypedStorage):
+        return found
+    return found._untyped_storage if isinstance(found, torch.TypedStorage) else found.untyped_storage()
+
+
+def _reach(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements of memory from a view's first to its last."""
+    return 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+
+
+def distinct(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """How many elements of memory a view is of, at most: those that it names again do not count."""
+    once = math.prod(n for n, s in zip(shape, stride, strict=True) if s)
+    return min(once, _reach(shape, stride)) if 0 not in shape else 0
 
 
 class _Archive:
@@ -172,13 +192,25 @@ class _Archive:
                 "the file must hold tensors and plain containers only, got a TorchScript program, which is code; "
                 "save its state_dict()"
             )
+        if len(self._members) < len(members):
+            raise FileError(
+                "the records of a file must have names of their own, got one twice; save it again"
+            )
         self._size = path.stat().st_size
-        self._mapped = torch.UntypedStorage.from_file(str(path), False, self._size)
+        with named_in_utf8(path) as name:
+            self._mapped = torch.UntypedStorage.from_file(name, False, self._size)
         self._records: dict[int, str] = {}
-        self._made: dict[_View, torch.Tensor] = {}
+        self._held: dict[
+            tuple[str, int], torch.UntypedStorage
+        ] = {}  # decoded records, the one used last at the end
+        self._uses = collections.Counter[str]()
         self._looked = Looked(self._size)
         order = bytes(self._bytes("byteorder")) if "byteorder" in self._members else b"little"
-        self._swapped = order.decode("latin-1") != sys.byteorder
+        if order not in (b"little", b"big"):
+            raise FileError(
+                f"the order of bytes must be little or big, got {order[:20]!r}; save the file again"
+            )
+        self._swapped = order.decode() != sys.byteorder
 
     @property
     def all_stored(self) -> bool:
@@ -188,7 +220,7 @@ class _Archive:
     def structure(self) -> Any:
         """What the pickle holds, its tensors without data; None where some cannot be without."""
         content = bytes(self._bytes("data.pkl"))
-        _check_pickle(content)
+        check_pickles(content)
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as ours:
             ours.writestr("archive/data.pkl", content)
@@ -206,57 +238,86 @@ class _Archive:
         except NotImplementedError:
             return None
 
-    def read(self, found: torch.Tensor | torch.TypedStorage) -> torch.Tensor | Stream:
-        """A tensor or a storage with its data. Equal views are one tensor.
+    def view_of(self, found: Found) -> _View | None:
+        """The place of a tensor or a storage; None where its elements lie in no record."""
+        if isinstance(found, torch.Tensor) and (found.layout != torch.strided or found.is_nested):
+            return None
+        storage = _storage_of(found)
+        record = self._records.get(getattr(storage, "_checkpoint_offset", None))  # type: ignore[arg-type]  # torch's own mark
+        if record is None:
+            return None
+        dtype = torch.uint8 if isinstance(found, torch.UntypedStorage) else found.dtype
+        if isinstance(found, torch.Tensor):
+            place = (tuple(found.shape), tuple(found.stride()), int(found.storage_offset()), found.is_neg())
+        else:
+            place = ((storage.nbytes() // dtype.itemsize,), (1,), 0, False)
+        return _View(record, dtype, *place)
+
+    def expect(self, views: Iterable[_View | None]) -> None:
+        """How many views will be read of each record: one of several is inflated once, and held until the last."""
+        self._uses.update(view.record for view in views if view is not None)
+
+    def read(self, found: Found, view: _View | None) -> Loaded:
+        """A tensor or a storage with its data, at `view`.
 
         Raises:
             FileError: its record is missing, damaged or shorter than the view.
         """
-        if isinstance(found, torch.Tensor) and (found.layout != torch.strided or found.is_nested):
-            return found
-        storage = found._untyped_storage if isinstance(found, torch.TypedStorage) else found.untyped_storage()
-        record = self._records.get(getattr(storage, "_checkpoint_offset", None))  # type: ignore[arg-type]  # torch's own mark
-        if record is None:
-            return found if isinstance(found, torch.Tensor) else torch.empty(0, dtype=found.dtype)
-        if isinstance(found, torch.Tensor):
-            place = (tuple(found.shape), tuple(found.stride()), int(found.storage_offset()), found.is_neg())
-        else:
-            place = ((storage.nbytes() // found.dtype.itemsize,), (1,), 0, False)
-        view = _View(record, found.dtype, *place)
+        if view is None:
+            return self._without_record(found)
         if 0 in view.shape:
             return torch.empty(view.shape, dtype=view.dtype)
-        if view not in self._made:
-            if view.reached * view.dtype.itemsize > self._members[record].file_size:
-                raise _not_whole()
-            with whole_array():
-                made = self._make(view)
-            if isinstance(made, Stream):
-                return made
-            self._made[view] = made
-        return self._made[view]
+        if view.reached * view.dtype.itemsize > self._members[view.record].file_size:
+            raise _not_whole()
+        if view.dtype.is_complex:
+            return torch.empty(view.shape, dtype=view.dtype, device="meta")  # has no statistics
+        self._looked.add(distinct(view.shape, view.stride) * view.dtype.itemsize)
+        with whole_array():
+            return self._make(view)
 
-    def _make(self, view: _View) -> torch.Tensor | Stream:
-        member = self._members[view.record]
-        if not view.dtype.is_complex:
-            once = math.prod(n for n, s in zip(view.shape, view.stride, strict=True) if s)
-            deflated = member.compress_type != zipfile.ZIP_STORED
-            self._looked.add(member.file_size if deflated else once * view.dtype.itemsize)
-        if (
-            member.compress_type != zipfile.ZIP_STORED
-            and view.is_dense
-            and not self._swapped
-            and not view.negative
+    def _without_record(self, found: Found) -> torch.Tensor:
+        """What the pickle made by itself: without data, or of a length that it names."""
+        if isinstance(found, torch.Tensor) and (
+            found.layout != torch.strided or found.is_nested or found.is_meta
         ):
-            return Stream(view.shape, view.dtype, self._chunks(view))
-        storage = self._bytes(view.record)
-        if self._swapped:
-            storage = storage.clone()  # type: ignore[no-untyped-call]  # torch's own
-            storage.byteswap(view.dtype)
-        made = torch.empty(0, dtype=view.dtype)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # quantized tensors are deprecated
-            made.set_(storage, view.offset, view.shape, view.stride)
-        return made.neg() if view.negative else made
+            return found
+        if _storage_of(found).nbytes() > self._size:
+            raise _not_whole()
+        return found if isinstance(found, torch.Tensor) else torch.empty(0, dtype=torch.uint8)
+
+    def _make(self, view: _View) -> Loaded:
+        deflated = self._members[view.record].compress_type != zipfile.ZIP_STORED
+        swapped = self._swapped and view.dtype.itemsize > 1
+        held = any(record == view.record for record, _ in self._held)
+        alone = not held and (self._uses[view.record] == 1 or self._members[view.record].file_size > INFLATED)
+        if deflated and alone and view.is_dense:
+            chunks = self._chunks(view)
+            for change in [in_order] * swapped + [negated] * view.negative:
+                chunks = map(change, chunks)
+            return Stream(view.shape, view.dtype, chunks)
+        whole = deflated or (swapped and not alone)
+        storage = self._decoded(view.record, view.dtype, swapped) if whole else self._bytes(view.record)
+        made = torch.empty(0, dtype=view.dtype).set_(storage, view.offset, view.shape, view.stride)
+        made = torch._neg_view(made) if view.negative else made
+        return made if whole or not swapped else Coded(made, in_order)
+
+    def _decoded(self, record: str, dtype: torch.dtype, swapped: bool) -> torch.UntypedStorage:
+        """A record inflated and its bytes put in order, held until its last view was read or others need the room."""
+        key = record, dtype.itemsize if swapped else 1
+        storage = self._held.pop(key, None)
+        if storage is None:
+            size = self._members[record].file_size
+            while self._held and size + sum(held.nbytes() for held in self._held.values()) > INFLATED:
+                self._held.pop(next(iter(self._held)))
+            storage = self._bytes(record)
+            if swapped:
+                self._looked.add(size)
+                storage = storage.clone()  # type: ignore[no-untyped-call]  # torch's own
+                storage.byteswap(dtype)
+        self._uses[record] -= 1
+        if self._uses[record] > 0:
+            self._held[key] = storage
+        return storage
 
     def _bytes(self, name: str) -> torch.UntypedStorage:
         """A record: mapped where it is stored, else inflated, up to a bound."""
@@ -265,7 +326,7 @@ class _Archive:
             start = member.header_offset + _HEADER
             lengths = bytes(self._mapped[start - 4 : start])
             start += int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-            if start + member.file_size > self._size:
+            if start + member.file_size > self._size or member.compress_size != member.file_size:
                 raise _not_whole()
             return self._mapped[start : start + member.file_size]  # type: ignore[no-any-return]  # torch's own
         if member.file_size > INFLATED:
@@ -273,12 +334,17 @@ class _Archive:
                 f"a deflated record that is not read in order must have at most {INFLATED} bytes, got {member.file_size}; "
                 "save it with torch.save"
             )
-        return torch.frombuffer(bytearray(self._zipped.read(member)), dtype=torch.uint8).untyped_storage()
+        self._looked.add(member.file_size)
+        data = self._zipped.read(member)
+        if len(data) != member.file_size:
+            raise _not_whole()
+        return _as_tensor(data, torch.uint8).untyped_storage()
 
     def _chunks(self, view: _View) -> Iterator[torch.Tensor]:
         """The elements of a view without gaps, inflated a chunk at a time."""
         size = view.dtype.itemsize
         left = (view.reached - view.offset) * size
+        self._looked.add(view.offset * size)
         with whole_array():
             file = self._zipped.open(self._members[view.record])
             file.seek(view.offset * size)
@@ -289,7 +355,20 @@ class _Archive:
                 if not data or len(data) % size:
                     raise _not_whole()
                 left -= len(data)
-                yield torch.frombuffer(bytearray(data), dtype=view.dtype)
+                yield _as_tensor(data, view.dtype)
+
+
+def _as_tensor(data: bytes, dtype: torch.dtype) -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it must not be written
+        return torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+
+
+def in_order(part: torch.Tensor) -> torch.Tensor:
+    """The elements that memory holds with their bytes in the other order, negated where the view negates."""
+    own = (torch._neg_view(part) if part.is_neg() else part).clone(memory_format=torch.contiguous_format)
+    own.untyped_storage().byteswap(own.dtype)  # type: ignore[no-untyped-call]  # torch's own
+    return negated(own) if part.is_neg() else own
 
 
 def _not_whole() -> FileError:

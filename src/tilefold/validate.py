@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
 
 from tilefold.algebra.monoid import Monoid
-from tilefold.algebra.typing import FOLDABLE, check_foldable
+from tilefold.algebra.typing import FOLDABLE, GIVEN, check_foldable
 from tilefold.errors import ArgumentError, DeviceError, DtypeError, GradientError, KindError, ShapeError
 from tilefold.modes import is_faked
 from tilefold.switch import is_explaining
@@ -173,7 +173,7 @@ def as_dtype(dtype: Any, call: str, name: str = "dtype") -> torch.dtype | None:
             f"{call}: `{name}` must be a torch.dtype, one of Python's bool, int and float, or None, got {dtype!r}; "
             "pass torch.float32, say"
         )
-    if meant not in FOLDABLE:
+    if meant not in GIVEN:
         raise DtypeError(
             f"{call}: `{name}` must be a real or bool dtype, got {meant}; convert the result instead"
         )

@@ -73,7 +73,7 @@ def test_integers(case: Case, name: str, dtype: torch.dtype) -> None:
     compare(monoid, tilefold.reduce(inputs, monoid, case.dims), inputs, case.dims)
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu])
 def test_float8(dtype: torch.dtype) -> None:
     inputs = LARGE[1].make(monoids.SUM, dtype, "cuda")
     compare(monoids.SUM, tilefold.reduce(inputs, monoids.SUM, 1, dtype=torch.float32), inputs, (1,))

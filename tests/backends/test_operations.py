@@ -340,6 +340,28 @@ def test_float8_e4m3fn_ends_as_the_installed_torch_s_does(
     torch.testing.assert_close(got.float(), torch.tensor([448.0, 448.0, 448.0, *last]), equal_nan=True)
 
 
+POWERS = torch.arange(256, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+@pytest.mark.parametrize("target", [torch.float32, torch.float64, torch.bfloat16, torch.bool], ids=str)
+def test_powers_of_two(backend: str, target: torch.dtype) -> None:
+    """All 256 codes, 2^-127 and NaN among them; without an own result dtype they give float32."""
+    want = torch.tensor([math.ldexp(1.0, code - 127) for code in range(255)] + [NAN], dtype=torch.float64)
+    (got,) = run(backend, lifting(lambda x: x, [POWERS.dtype], [target]), [POWERS[:, None]])
+    assert got.dtype == target
+    torch.testing.assert_close(got.double(), want.to(target).double(), rtol=0, atol=0, equal_nan=True)
+    assert lifting(lambda x: x, [POWERS.dtype], ["compute"]).outputs == (torch.float32,)
+
+
+@pytest.mark.parametrize("architecture", [80, 100])
+def test_powers_of_two_on_other_chips(architecture: int) -> None:
+    program = lifting(lambda x: x, [POWERS.dtype], [torch.float32])
+    (got,) = fold([POWERS[:, None]], program, (1,), architecture, ordered=False)[0]
+    assert torch.equal(got[:255], 2.0 ** torch.arange(-127.0, 128.0, dtype=torch.float64).float())
+    assert got[255].isnan()
+
+
 def test_float8_e5m2_on_a_chip_without_the_instruction() -> None:
     """What Triton writes for sm_80 loses NaN and rounds ties otherwise."""
     program = lifting(lambda x: x, [torch.float32], [torch.float8_e5m2])

@@ -48,6 +48,27 @@ TOOLS = (
         'for key in ("count", *COUNTS)}',
         ("tests/test_describe.py::test_totals",),
     ),
+    Mutant(
+        "a decoded record is held for no other view",
+        "torch_files.py",
+        "if self._uses[record] > 0:",
+        "if self._uses[record] < 0:",
+        ("tests/test_torch_files.py::test_a_record_is_decoded_once",),
+    ),
+    Mutant(
+        "a pickle's text may name a codec where a function is called",
+        "pickles.py",
+        '_CODECS = ("latin1", "latin-1")',
+        '_CODECS = ("latin1", "latin-1", "hex")',
+        ("tests/test_pickles.py::test_calls_that_make_much_of_little",),
+    ),
+    Mutant(
+        "the NaN of a power of two is infinite on a GPU",
+        "backends/triton/kernels/scalars.py",
+        "tl.where(code == 255, 0x7FC00000, bits)",
+        "tl.where(code == 255, 0x7F800000, bits)",
+        ("tests/backends/test_operations.py::test_powers_of_two_on_other_chips",),
+    ),
     # ------------------------------------------------------------------------------------------------ X-ray
     Mutant(
         "a program that has ended may still be written into",

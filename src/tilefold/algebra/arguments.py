@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tilefold.algebra.algebra import FieldDtype
-from tilefold.algebra.dtypes import FOLDABLE, carried_dtype, concrete
+from tilefold.algebra.dtypes import GIVEN, carried_dtype, concrete
 from tilefold.algebra.expression import Graph
 from tilefold.algebra.numbers import Number, fits_a_float, plain_number, short_text
 from tilefold.errors import ArityError, DtypeError, MonoidError
@@ -119,7 +119,7 @@ def field_dtypes(
                 f'{monoid}: a field dtype must be "compute", "input", "index" or a torch dtype, got {dtype!r}; '
                 "choose one of them"
             )
-        if isinstance(dtype, torch.dtype) and dtype not in FOLDABLE:
+        if isinstance(dtype, torch.dtype) and dtype not in GIVEN:
             fix = "carry real and imaginary parts in two fields" if dtype.is_complex else "choose another"
             raise DtypeError(f"{monoid}: a field dtype must be of real numbers or bool, got {dtype}; {fix}")
     return each

@@ -13,25 +13,36 @@ from tilefold.errors import DtypeError
 
 CARRIED = (torch.bool, torch.int32, torch.int64, torch.uint64, torch.float32, torch.float64)
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
-FLOAT8 = tuple(
-    getattr(torch, name)
-    for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
-    if hasattr(torch, name)
-)
+E8M0 = torch.float8_e8m0fnu
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, E8M0)
 FOLDABLE = (
     torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16,
     torch.uint32, torch.int32, torch.uint64, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64, *FLOAT8,
 )  # fmt: skip
+# What a fold may give. Powers of two, without sign and zero, are read alone: what is computed of them is float32.
+GIVEN = tuple(dtype for dtype in FOLDABLE if dtype != E8M0)
+_PACKED = tuple(
+    getattr(torch, name)
+    for name in ("float4_e2m1fn_x2", "quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2")
+    if hasattr(torch, name)
+)
 
 
 def check_foldable(dtype: torch.dtype, where: str) -> None:
     """Refuse dtypes no fold takes (complex, quantized) with a clear error."""
     if dtype not in FOLDABLE:
         fix = "fold torch.view_as_real(x)" if dtype.is_complex else "convert the tensor first"
+        if dtype in _PACKED:
+            fix = "an element is several numbers: view it as torch.uint8 and unpack them first"
         raise DtypeError(
             f"{where}: folds are not implemented for elements other than real numbers or bool, got {dtype}; {fix}"
         )
+
+
+def result_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of results that would have this one: itself, or float32 where no fold gives it."""
+    return dtype if dtype in GIVEN else torch.float32
 
 
 def is_float(dtype: torch.dtype) -> bool:

@@ -11,6 +11,7 @@ import torch
 from tilefold.algebra.columns import Op
 from tilefold.algebra.dtypes import FLOAT8 as FLOAT8  # the rest of the library asks here for what dtypes are
 from tilefold.algebra.dtypes import FOLDABLE as FOLDABLE
+from tilefold.algebra.dtypes import GIVEN as GIVEN
 from tilefold.algebra.dtypes import carried_dtype, category, number_category, promote
 from tilefold.algebra.dtypes import check_foldable as check_foldable
 from tilefold.algebra.dtypes import compute_dtype as compute_dtype
@@ -18,6 +19,7 @@ from tilefold.algebra.dtypes import concrete as concrete
 from tilefold.algebra.dtypes import element_dtype as element_dtype
 from tilefold.algebra.dtypes import integer_limits as integer_limits
 from tilefold.algebra.dtypes import is_float as is_float
+from tilefold.algebra.dtypes import result_dtype as result_dtype
 from tilefold.algebra.expression import Graph, Node
 from tilefold.algebra.operations import OPS
 from tilefold.errors import DtypeError

@@ -13,7 +13,7 @@ import torch
 from tilefold.algebra import fields, typing
 from tilefold.algebra.algebra import Algebra, FieldDtype
 from tilefold.algebra.dtypes import (
-    FOLDABLE,
+    GIVEN,
     carried_dtype,
     check_foldable,
     concrete,
@@ -21,6 +21,7 @@ from tilefold.algebra.dtypes import (
     integer_limits,
     is_float,
     promote,
+    result_dtype,
 )
 from tilefold.algebra.expression import Graph, Value, apply, trace
 from tilefold.algebra.narrow import without_infinities, wrapped
@@ -197,7 +198,10 @@ def _outputs(
     common: torch.dtype,
     requested: torch.dtype | None,
 ) -> list[torch.dtype]:
-    """Floats computed from float inputs come back in the inputs' dtype, or in the one asked for; the rest as declared."""
+    """Floats computed from float inputs come back in the inputs' dtype, or in the one asked for; the rest as declared.
+
+    A dtype that no fold gives is float32.
+    """
     results = []
     for position, produced in enumerate(project.output_dtypes):
         sources = project.graph.reads(position)
@@ -216,13 +220,13 @@ def _outputs(
             result = declared[next(iter(sources))]
         else:
             result = produced
-        results.append(result)
+        results.append(result_dtype(result))
     return results
 
 
 def check_convertible(requested: torch.dtype | None) -> None:
     """Refuse result dtypes no fold can give."""
-    if requested is not None and requested not in FOLDABLE:
+    if requested is not None and requested not in GIVEN:
         raise DtypeError(
             f"monoid: `dtype` must be a real or bool dtype, got {requested}; convert the result instead"
         )

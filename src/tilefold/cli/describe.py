@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilefold.cli.parser import EXIT_CODES, Parser, known_device, needed
-from tilefold.errors import TilefoldError
+from tilefold.cli.parser import EXIT_CODES, Parser, known_device, needed, number
+from tilefold.errors import TilefoldError, printable
 from tilefold.output import complain
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def parser() -> Parser:
         },
         exit_codes={
             **EXIT_CODES,
-            1: "--fail-on-nan was given and a tensor holds NaN or inf",
+            1: "a tensor holds NaN or inf and --fail-on-nan was given, or goes beyond --fail-above",
             2: "a file or tensor could not be described: one line each on stderr, all others are still done",
         },
     )
@@ -44,6 +44,9 @@ def parser() -> Parser:
         "--device", default="cpu", metavar="DEVICE", help="where to fold: cpu, cuda, cuda:1 ..."
     )
     made.add_argument("--fail-on-nan", action="store_true", help="exit with 1 if any tensor holds NaN or inf")
+    made.add_argument(
+        "--fail-above", type=number(0.0), metavar="X", help="exit with 1 if any finite absmax is above X"
+    )
     return made
 
 
@@ -53,12 +56,15 @@ def run(arguments: Sequence[str]) -> int:
     device = known_device(options.device, "describe")
     if not options.as_json:
         needed("rich", "describe", "tables", ", or take --json")
-    outcome = _describe_all(options.files, device, shown=not options.as_json)
+    limit: float | None = options.fail_above
+    show = None if options.as_json else lambda report: _show(report, limit)
+    outcome = _describe_all(options.files, device, show)
     if options.as_json:
         _print_json(outcome)
     if outcome.errors or any(report.refused for report in outcome.reports):
         return 2
-    return int(options.fail_on_nan and not all(report.finite for report in outcome.reports))
+    not_finite = options.fail_on_nan and not all(report.finite for report in outcome.reports)
+    return int(not_finite or (limit is not None and any(report.above(limit) for report in outcome.reports)))
 
 
 @dataclass
@@ -71,7 +77,7 @@ class _Outcome:
 
     def fail(self, path: object, error: object) -> None:
         """One line now, and the reason in the JSON."""
-        reason = str(error).removeprefix(f"describe: {path}: ")
+        reason = str(error).removeprefix(f"describe: {printable(str(path))}: ")
         complain(f"describe: {path}: {reason}")
         self.errors.append({"path": str(path), "reason": reason})
 
@@ -104,7 +110,9 @@ def _find_all(arguments: Sequence[str], outcome: _Outcome) -> list[_Task]:
     return tasks
 
 
-def _describe_all(arguments: Sequence[str], device: str, shown: bool) -> _Outcome:
+def _describe_all(
+    arguments: Sequence[str], device: str, show: Callable[[FileReport], None] | None
+) -> _Outcome:
     """Describe file after file, showing each report when it is there, and go on after a bad file."""
     from tilefold.describe import describe_file
     from tilefold.memory import bounded_memory
@@ -113,21 +121,21 @@ def _describe_all(arguments: Sequence[str], device: str, shown: bool) -> _Outcom
     outcome = _Outcome()
     tasks = _find_all(arguments, outcome)
     sizes = [0 if task.failure else payload_bytes(task.path) for task in tasks]
-    for number, task in enumerate(tasks):
+    for place, task in enumerate(tasks):
         path = task.path
         if task.failure is not None:
             outcome.fail(path, task.failure)
             continue
         try:
-            bar = _progress(path.name, sum(sizes[:number]), sum(sizes))
-            with bar as follow, bounded_memory(sizes[number], device):
+            bar = _progress(path.name, sum(sizes[:place]), sum(sizes))
+            with bar as follow, bounded_memory(sizes[place], device):
                 report = describe_file(path, device, follow)
         except TilefoldError as error:
             outcome.fail(path, error)
             continue
         outcome.reports.append(report)
-        if shown:
-            _show(report)
+        if show is not None:
+            show(report)
         for refusal in report.refused:
             complain(f"describe: {path}: {refusal.name}: {refusal.reason}")
         missing = sorted(set(task.promised) - report.names)
@@ -138,7 +146,7 @@ def _describe_all(arguments: Sequence[str], device: str, shown: bool) -> _Outcom
     return outcome
 
 
-def _show(report: FileReport) -> None:
+def _show(report: FileReport, limit: float | None) -> None:
     from rich.console import Console
 
     from tilefold.tables import render_report
@@ -147,7 +155,7 @@ def _show(report: FileReport) -> None:
     known = console.is_terminal or "COLUMNS" in os.environ
     if not known:
         console = Console(width=100_000)  # a pipe or a file: whole names, every column, one line a tensor
-    console.print(render_report(report, console.width if known else None))
+    console.print(render_report(report, console.width if known else None, limit))
 
 
 Follow = Callable[[str, int], None]

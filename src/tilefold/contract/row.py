@@ -112,7 +112,7 @@ def make_row_map(
     """
     folding = program.specialize(algebra, elements)
     row = _typed(replace(folding, outputs=folding.project.output_dtypes), apply.graph, extras)
-    common = functools.reduce(promote, elements)
+    common = typing.result_dtype(functools.reduce(promote, elements))
     results = tuple(_stored(d, common, dtype) for d in row.apply.output_dtypes)
     if apply.rebase is None:
         return replace(row, results=results)

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, TypeVar
 import torch
 from torch import Tensor
 
-from tilefold.algebra.typing import FOLDABLE
+from tilefold.algebra.typing import GIVEN
 from tilefold.errors import DtypeError, EmptyError, KindError, shown
 from tilefold.overrides import listed, overridden, override
 from tilefold.problem import whole_number, wrapped_dims
@@ -118,7 +118,7 @@ def is_whole(number: Any) -> bool:
 
 def asked_dtype(dtype: Any, out: Any) -> Any:
     """The dtype that a call asks for: its `dtype`, or without one its `out`'s, as in torch."""
-    if dtype is None and isinstance(out, Tensor) and out.dtype in FOLDABLE:
+    if dtype is None and isinstance(out, Tensor) and out.dtype in GIVEN:
         return out.dtype
     return dtype
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tilefold import dispatch, math
 from tilefold.algebra import catalogue
-from tilefold.algebra.dtypes import promote
+from tilefold.algebra.dtypes import promote, result_dtype
 from tilefold.algebra.expression import trace
 from tilefold.algebra.monoid import Monoid
 from tilefold.contract.functions import Traced
@@ -247,7 +247,7 @@ def _with_sum(made: Sequence[Tensor], x: Tensor, residual: Tensor | None, out: A
     if residual is None:
         return made[0]
     # Inside torch.autocast the norm is wider; the sum is what models carry on.
-    return made[0], made[1] if out is not None else made[1].to(promote(x.dtype, residual.dtype))
+    return made[0], made[1] if out is not None else made[1].to(result_dtype(promote(x.dtype, residual.dtype)))
 
 
 def _check_beside(t: Any, name: str, shape: Sequence[int], rule: str, call: str) -> None:
@@ -376,7 +376,7 @@ def group_norm(
     alike = input.itemsize > 1 and all(t.dtype == input.dtype for t in extras)
     library = LibraryMap("torch.group_norm", (groups, small, which)) if alike else None
     lengths = (groups, input.shape[1] // groups, *[1] * (input.ndim - 2))
-    targets = check_out(out, [input.dtype], input.shape, [input], "group_norm", in_place=True)
+    targets = check_out(out, [result_dtype(input.dtype)], input.shape, [input], "group_norm", in_place=True)
     made = map_tensors(
         [_grouped(input, groups)],
         monoid,

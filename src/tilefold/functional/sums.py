@@ -7,6 +7,7 @@ from torch import Tensor
 from typing_extensions import Unpack  # torch depends on it
 
 from tilefold.algebra import catalogue
+from tilefold.algebra.dtypes import result_dtype
 from tilefold.errors import DtypeError, KindError, shown
 from tilefold.fold import fold_tensors
 from tilefold.functional.arguments import (
@@ -123,7 +124,7 @@ def mean(
         no_dim(keepdim, "mean")
         dim = None
     dtype = as_dtype(asked_dtype(dtype, out) if input.is_floating_point() else dtype, "mean")
-    result = dtype or input.dtype
+    result = dtype or result_dtype(input.dtype)
     if not result.is_floating_point:
         raise DtypeError(
             f"mean: could not infer output dtype, elements must be floating point, got {result}; pass a float dtype="

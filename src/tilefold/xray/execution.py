@@ -22,7 +22,7 @@ from tilefold.xray.ptx import Module
 
 Program = tuple[int, int, int]
 # Numbers that memory without data is filled with; bytes at random for all others.
-_KINDS = {"bf16": "bf16", "fp8e5": "bytes", "fp8e4nv": "bytes"}
+_KINDS = {"bf16": "bf16", "fp8e5": "bytes", "fp8e4nv": "bytes", "fp8e4b15": "bytes"}
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from tilefold.problem import Dim, Problem
 _POINTERS = {
     "tl.uint8": "*u8", "tl.int8": "*i8", "tl.uint16": "*u16", "tl.int16": "*i16", "tl.uint32": "*u32", "tl.int32": "*i32",
     "tl.uint64": "*u64", "tl.int64": "*i64", "tl.float16": "*fp16", "tl.bfloat16": "*bf16", "tl.float32": "*fp32",
-    "tl.float64": "*fp64", "tl.float8e4nv": "*fp8e4nv", "tl.float8e5": "*fp8e5",
+    "tl.float64": "*fp64", "tl.float8e4nv": "*fp8e4nv", "tl.float8e5": "*fp8e5", "tl.float8e4b15": "*fp8e4b15",
 }  # fmt: skip
 
 

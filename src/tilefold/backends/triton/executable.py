@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton
+import triton.language as tl
 
+from tilefold.algebra.dtypes import E8M0
 from tilefold.algebra.evaluate import convert, stored
 from tilefold.algebra.program import Program
 from tilefold.backends.reference import finish
@@ -149,16 +152,22 @@ _interpreter = threading.Lock()
 
 
 def interpret_call(call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-    """One kernel call under the interpreter; bool tensors are seen as bytes.
+    """One kernel call under the interpreter; bool tensors are seen as bytes, powers of two as what `words` calls them.
 
     As on a GPU no arithmetic warns: not inf - inf, nor what lanes beyond a row's end make of bytes that are no one's.
     """
     kernel = instantiate.kernel(call.kernel, call.source, True)
-    tensors = [t.view(torch.uint8) if t.dtype == torch.bool else t for t in (*inputs, *outputs)]
+    tensors = [_seen(t) for t in (*inputs, *outputs)]
     with _interpreter, np.errstate(all="ignore"):
         kernel[(call.grid, *call.across)](
             *_with_tensors(call.arguments, iter(tensors)), **dict(call.constants)
         )
+
+
+def _seen(t: Tensor) -> Any:
+    if t.dtype == E8M0:
+        return triton.reinterpret(t.view(torch.uint8), tl.float8e4b15)
+    return t.view(torch.uint8) if t.dtype == torch.bool else t
 
 
 def _with_tensors(argument: Any, tensors: Any) -> Any:

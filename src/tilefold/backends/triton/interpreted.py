@@ -19,7 +19,10 @@ from tilefold.algebra import arithmetic
 Array = Any
 
 # Floats that numpy holds as codes.
-_CODED = {tl.bfloat16: torch.bfloat16, tl.float8e5: torch.float8_e5m2, tl.float8e4nv: torch.float8_e4m3fn}
+_CODED = {
+    tl.bfloat16: torch.bfloat16, tl.float8e5: torch.float8_e5m2, tl.float8e4nv: torch.float8_e4m3fn,
+    tl.float8e4b15: torch.float8_e8m0fnu,
+}  # fmt: skip
 _FLOATS = {tl.float16: torch.float16, tl.float32: torch.float32, tl.float64: torch.float64, **_CODED}
 _WHOLE = {
     tl.int8: torch.int8, tl.uint8: torch.uint8, tl.int16: torch.int16, tl.uint16: torch.uint16, tl.int32: torch.int32,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from tilefold.algebra.columns import Op
-from tilefold.algebra.dtypes import integer_limits, is_float
+from tilefold.algebra.dtypes import E8M0, integer_limits, is_float
 from tilefold.algebra.numbers import Number, float_number, whole_number
 
 TL_DTYPES = {
@@ -19,6 +19,8 @@ STORED_DTYPES = {
     **TL_DTYPES, torch.bool: "tl.uint8", torch.uint8: "tl.uint8", torch.int8: "tl.int8", torch.uint16: "tl.uint16",
     torch.int16: "tl.int16", torch.uint32: "tl.uint32", torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16",
     torch.float8_e4m3fn: "tl.float8e4nv", torch.float8_e5m2: "tl.float8e5",
+    # Triton has no name for powers of two. This one, which no dtype of torch's has, tells `convert` what the bytes are.
+    E8M0: "tl.float8e4b15",
 }  # fmt: skip
 
 _LEAST_NORMAL = 2.0**-126
@@ -61,7 +63,7 @@ def converted(text: str, source: torch.dtype, target: torch.dtype, *, stored: bo
     if not is_float(target):
         own = not is_float(source)
     elif target.itemsize >= 4:
-        own = source.itemsize >= 4 or not (is_float(source) and interpret)
+        own = source.itemsize >= 4 or not (is_float(source) and (interpret or source == E8M0))
     else:
         own = source == torch.float32 and target.itemsize == 2 and not interpret
     return f"{text}.to({name})" if own else f"convert({text}, {name})"

@@ -19,7 +19,7 @@ from tilefold.xray.machine.types import Array
 # Triton's name of a type: bytes of an element and the numpy dtype of its bits.
 TYPES = {
     "fp64": "f8", "fp32": "f4", "fp16": "f2", "bf16": "u2", "fp8e5": "u1", "fp8e4nv": "u1", "i64": "i8", "i32": "i4",
-    "i16": "i2", "i8": "i1", "i1": "u1", "u64": "u8", "u32": "u4", "u16": "u2", "u8": "u1",
+    "i16": "i2", "i8": "i1", "i1": "u1", "u64": "u8", "u32": "u4", "u16": "u2", "u8": "u1", "fp8e4b15": "u1",
 }  # fmt: skip
 _OF_DTYPE = {
     "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e5m2": "fp8e5",

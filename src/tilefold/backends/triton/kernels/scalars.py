@@ -119,7 +119,9 @@ def shift_right_unsigned(a, count, BITS: tl.constexpr):
 
 
 def convert(x, TYPE: tl.constexpr):
-    """X in another dtype: see `whole` and `narrow`; any other cast is Triton's."""
+    """X in another dtype: see `powers_of_two`, `whole` and `narrow`; any other cast is Triton's."""
+    if x.dtype == tl.float8e4b15 and TYPE != tl.float8e4b15:
+        x = powers_of_two(x)
     if x.dtype == TYPE:
         result = x
     elif x.dtype.is_floating() and TYPE.is_int():
@@ -131,6 +133,13 @@ def convert(x, TYPE: tl.constexpr):
     else:
         result = x.to(TYPE)
     return result
+
+
+def powers_of_two(x):
+    """The float32 of torch's float8_e8m0fnu: 2^(code - 127), the least one below the normal numbers, and NaN of 255."""
+    code = x.to(tl.uint8, bitcast=True).to(tl.int32)
+    bits = tl.where(code == 0, 0x400000, code << 23)
+    return tl.where(code == 255, 0x7FC00000, bits).to(tl.float32, bitcast=True)
 
 
 def is_nonzero(x):
