@@ -208,10 +208,13 @@ def test_lengths_given_as_offsets_are_refused() -> None:
 def test_keys_and_jagged_rows_may_leave_elements_out() -> None:
     x = drawn(6)
     by = torch.tensor([-1, 0, 0, 1, 5, 5])
-    assert tilefold.segment_reduce(x, monoids.SUM, by=by, num_segments=2).tolist() == [int(x[1:3].sum()), int(x[3])]
+    assert tilefold.segment_reduce(x, monoids.SUM, by=by, num_segments=2).tolist() == [
+        int(x[1:3].sum()),
+        int(x[3]),
+    ]
     jagged = torch.nested.nested_tensor_from_jagged(x, torch.tensor([1, 3, 5]))
     assert tilefold.segment_reduce(jagged, monoids.SUM).tolist() == [int(x[1:3].sum()), int(x[3:5].sum())]
-    with pytest.raises(ArgumentError, match="must come without .* got lengths"):
+    with pytest.raises(ArgumentError, match=r"must come without .* got lengths"):
         tilefold.segment_reduce(jagged, monoids.SUM, lengths=torch.tensor([2, 2]))
 
 
@@ -373,8 +376,16 @@ def test_offsets_that_do_not_fit(offsets: Any, error: type[Exception], match: st
             r"an int, got tensor\(True\)",
         ),
         ({"by": torch.arange(10), "num_segments": 2**63 - 1}, ArgumentError, "or beyond int64"),
-        ({"by": torch.arange(10), "num_segments": 2**62}, ArgumentError, "fit in memory, got 4611686018427387904"),
-        ({"by": torch.arange(10), "num_segments": 2**50}, ArgumentError, "fit in memory, got 1125899906842624"),
+        (
+            {"by": torch.arange(10), "num_segments": 2**62},
+            ArgumentError,
+            "fit in memory, got 4611686018427387904",
+        ),
+        (
+            {"by": torch.arange(10), "num_segments": 2**50},
+            ArgumentError,
+            "fit in memory, got 1125899906842624",
+        ),
         ({"by": torch.arange(10), "num_segments": 2**70}, ArgumentError, "or beyond int64"),
         (
             {"offsets": torch.tensor([0, 4]), "validate": 1},
@@ -388,16 +399,48 @@ def test_offsets_that_do_not_fit(offsets: Any, error: type[Exception], match: st
         ),
         ({"offsets": torch.tensor([0, 10]), "lengths": torch.tensor([10])}, ArgumentError, "got both"),
         ({"lengths": torch.tensor([10]), "by": torch.zeros(10)}, ArgumentError, "got both"),
-        ({"lengths": torch.tensor([10]), "num_segments": 1}, ArgumentError, "`by`, got lengths, which have 1"),
+        (
+            {"lengths": torch.tensor([10]), "num_segments": 1},
+            ArgumentError,
+            "`by`, got lengths, which have 1",
+        ),
         ({"lengths": torch.tensor([4.0])}, DtypeError, "`lengths` must be int32 or int64, got torch.float32"),
-        ({"lengths": torch.tensor([[4, 6]])}, ShapeError, r"`lengths` must have the shape \[S\] .*, got \[1, 2\]"),
+        (
+            {"lengths": torch.tensor([[4, 6]])},
+            ShapeError,
+            r"`lengths` must have the shape \[S\] .*, got \[1, 2\]",
+        ),
         ({"lengths": torch.tensor(4)}, ShapeError, r"`lengths` must have the shape \[S\] .*, got \[\]"),
-        ({"lengths": torch.tensor([4, -1, 7])}, ArgumentError, r"each of `lengths` must be in \[0, 10\], got -1"),
-        ({"lengths": torch.tensor([2**62] * 4)}, ArgumentError, r"each of `lengths` must be in \[0, 10\], got 46"),
-        ({"lengths": torch.tensor([4, 7])}, ArgumentError, "must sum to the dim's length 10, got 11; give every segment's$"),
-        ({"lengths": torch.tensor([4, 5])}, ArgumentError, "`lengths` must sum to the dim's length 10, got 9"),
-        ({"lengths": torch.tensor([], dtype=torch.int32)}, ArgumentError, "must sum to the dim's length 10, got 0"),
-        ({"lengths": torch.tensor([4, 6], device="meta")}, DeviceError, "`lengths` must be on the input's device"),
+        (
+            {"lengths": torch.tensor([4, -1, 7])},
+            ArgumentError,
+            r"each of `lengths` must be in \[0, 10\], got -1",
+        ),
+        (
+            {"lengths": torch.tensor([2**62] * 4)},
+            ArgumentError,
+            r"each of `lengths` must be in \[0, 10\], got 46",
+        ),
+        (
+            {"lengths": torch.tensor([4, 7])},
+            ArgumentError,
+            "must sum to the dim's length 10, got 11; give every segment's$",
+        ),
+        (
+            {"lengths": torch.tensor([4, 5])},
+            ArgumentError,
+            "`lengths` must sum to the dim's length 10, got 9",
+        ),
+        (
+            {"lengths": torch.tensor([], dtype=torch.int32)},
+            ArgumentError,
+            "must sum to the dim's length 10, got 0",
+        ),
+        (
+            {"lengths": torch.tensor([4, 6], device="meta")},
+            DeviceError,
+            "`lengths` must be on the input's device",
+        ),
         ({"offsets": torch.tensor([0, 4]), "dim": (0,)}, KindError, "must be one int"),
         ({"offsets": torch.tensor([0, 4]), "dim": 1}, IndexError, "must be in"),
         ({"offsets": torch.tensor([0, 4]), "guarantee": "fast"}, ArgumentError, "must be one of"),

@@ -37,7 +37,7 @@ def run(request: Request, tensors: Sequence[Tensor], backend: str) -> Made:
 
 
 def _multiplied(request: Product, tensors: Sequence[Tensor], backend: str) -> Made:
-    """torch's product and tiles of rows; under "reference" one product of two elements after another, and so with rows."""
+    """Torch's product and tiles of rows; under "reference" one product of two elements after another, and so with rows."""
     a, b, *extras = tensors
     guarantee, defined = request.guarantee, backend == "reference"
     product = torch_product.by_elements if defined else torch_product.product_of(guarantee)

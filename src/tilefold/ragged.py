@@ -115,7 +115,16 @@ def segment_reduce(
     relevant = [*tensors, *(t for value in given.values() for t in listed(value)), *listed(out)]
     if overridden(*relevant):
         return override(
-            segment_reduce, relevant, inputs, monoid, offsets, lengths=lengths, by=by, dim=dim, out=out, **options
+            segment_reduce,
+            relevant,
+            inputs,
+            monoid,
+            offsets,
+            lengths=lengths,
+            by=by,
+            dim=dim,
+            out=out,
+            **options,
         )
     check_count(tensors, monoid, CALL)
     for name, value in (("partial", partial), ("validate", validate)):
@@ -174,7 +183,12 @@ def _dim_of(dim: Any, ndim: int) -> int:
 
 
 def _borders(
-    tensors: Sequence[Tensor], given: dict[str, Any], num_segments: Any, dim: Any, partial: bool, validate: bool
+    tensors: Sequence[Tensor],
+    given: dict[str, Any],
+    num_segments: Any,
+    dim: Any,
+    partial: bool,
+    validate: bool,
 ) -> tuple[Tensor | None, Tensor]:
     """The offsets, given or made of lengths or keys, and the keys where they are a result."""
     names = [name for name, value in given.items() if value is not None]
@@ -187,7 +201,9 @@ def _borders(
     if name == "by":
         return _of_keys(tensors, given["by"], num_segments, dim, validate)
     _check_whole(tensors, given[name], name, num_segments)
-    return None, given[name] if name == "offsets" else _of_lengths(tensors, given[name], dim, partial, validate)
+    return None, given[name] if name == "offsets" else _of_lengths(
+        tensors, given[name], dim, partial, validate
+    )
 
 
 def _check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segments: Any) -> None:
@@ -230,7 +246,11 @@ def _of_lengths(
     if _are_looked_at(lengths, validate):
         total = int(offsets[-1])
         if total > length or (total < length and not partial):
-            fix = "" if total > length else ", or pass partial=True where the elements behind belong to no segment"
+            fix = (
+                ""
+                if total > length
+                else ", or pass partial=True where the elements behind belong to no segment"
+            )
             raise ArgumentError(
                 f"{CALL}: `lengths` must sum to the dim's length {length}, got {total}; give every segment's{fix}"
             )
@@ -319,8 +339,8 @@ def _check_offsets(offsets: Tensor, length: int, monoid: Monoid, whole: bool) ->
     if whole and (low > 0 or high < length):
         raise ArgumentError(
             f"{CALL}: `offsets` must begin at 0 and end at the dim's length {length}, got {low} and {high}"
-            f"{_as_lengths(offsets, length) or '; add these ends'}, or pass partial=True where elements outside of them belong "
-            "to no segment"
+            f"{_as_lengths(offsets, length) or '; add these ends'}, or pass partial=True where elements outside belong to "
+            "no segment"
         )
     if monoid.algebra.identity is None and bool((lengths == 0).any()):
         at = int((lengths == 0).nonzero()[0])

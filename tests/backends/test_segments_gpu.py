@@ -32,7 +32,9 @@ def test_beside_the_cpu(
     x = drawn(int(offsets[-1]) + 77, *columns)
     want = tilefold.segment_reduce(x, monoid, offsets, partial=True)
     for borders in (offsets, offsets.int()):
-        got = tilefold.segment_reduce(x.cuda(), monoid, borders.cuda(), guarantee=guarantee)  # nobody looks at them
+        got = tilefold.segment_reduce(
+            x.cuda(), monoid, borders.cuda(), guarantee=guarantee
+        )  # nobody looks at them
         for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (got, want)), strict=True):
             assert torch.equal(a.cpu(), b)
 

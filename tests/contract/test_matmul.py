@@ -348,7 +348,9 @@ def test_the_reference_adds_one_product_after_another() -> None:
     with tilefold.backend("reference"):
         assert tilefold.matmul(rows, ones).view(-1).tolist() == [0.0, 1.0]
         assert tilefold.matmul(rows[:, :0], ones[:0]).view(-1).tolist() == [0.0, 0.0]
-        whole = tilefold.matmul(torch.full((1, 3), 100, dtype=torch.int8), torch.full((3, 1), 100, dtype=torch.int8))
+        whole = tilefold.matmul(
+            torch.full((1, 3), 100, dtype=torch.int8), torch.full((3, 1), 100, dtype=torch.int8)
+        )
     assert whole.tolist() == [[30000]]
 
 

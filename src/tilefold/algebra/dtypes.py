@@ -28,7 +28,8 @@ FOLDABLE = (
 def check_foldable(dtype: torch.dtype, where: str) -> None:
     """Refuse dtypes no fold takes (complex, quantized) with a clear error."""
     if dtype not in FOLDABLE:
-        fix = "fold torch.view_as_real(x)" if dtype.is_complex else "convert the tensor first"
+        real = "fold torch.view_as_real(x), its real and imaginary parts, or x.abs(), its magnitudes"
+        fix = real if dtype.is_complex else "convert the tensor first"
         raise DtypeError(
             f"{where}: folds are not implemented for elements other than real numbers or bool, got {dtype}; {fix}"
         )

@@ -44,7 +44,7 @@ def multiply(
 
 
 def product_of(guarantee: str) -> Product:
-    """torch's product, of each row by itself where a row's bits may know nothing of others."""
+    """Torch's product, of each row by itself where a row's bits may know nothing of others."""
 
     def product(a: Tensor, b: Tensor, accumulator: torch.dtype) -> Tensor:
         if not accumulator.is_floating_point:
