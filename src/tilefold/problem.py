@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeGuard
 import torch
 
 from tilefold.errors import DimError, KindError, RepeatedDimError, ShapeError, shown
+from tilefold.validate import is_beyond_memory
 
 Role = Literal["map", "reduce", "scan", "segment", "shard"]
 
@@ -182,7 +183,7 @@ def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tu
         raise ShapeError(
             f"{call}: inputs folded together must broadcast, got shapes {shapes}; reshape or unsqueeze one"
         ) from None
-    if len(tensors) > 1 and math.prod(shape) >= 2**63:
+    if len(tensors) > 1 and is_beyond_memory(shape):
         raise ShapeError(
             f"{call}: inputs must broadcast to fewer than 2**63 elements, got the shape {list(shape)}; fold one of them first"
         )

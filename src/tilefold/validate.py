@@ -256,7 +256,7 @@ def check_out(
             nothing could hold these.
     """
     if out is None:
-        if any(math.prod(shape) * dtype.itemsize >= 2**63 for dtype in dtypes):
+        if any(is_beyond_memory(shape, dtype.itemsize) for dtype in dtypes):
             raise ShapeError(
                 f"{call}: a result must have fewer than 2**63 bytes, got the shape {list(shape)}; call it for parts"
             )
@@ -280,6 +280,11 @@ def check_out(
             f"{call}: the tensors of `out` must not overlap, got memory of both; use a fresh tensor for each"
         )
     return targets
+
+
+def is_beyond_memory(shape: Sequence[int], itemsize: int = 1) -> bool:
+    """Whether so many elements have addresses beyond int64. Sizes that torch.jit or torch.export record are not asked."""
+    return all(type(n) is int for n in shape) and math.prod(shape) * itemsize >= 2**63
 
 
 def check_apart(targets: Sequence[torch.Tensor] | None, others: Sequence[Any], name: str, call: str) -> None:

@@ -94,7 +94,7 @@ CPU = {
         _segments("cpu", 100, 60),
         _segments("interpret", 20, 8, most=200),
         _segments("ptx", 6, 4, most=400),
-        Kind("calls with wrong arguments", calls.calls(), calls.check, 2000, 400),
+        Kind("calls with wrong arguments", calls.calls(), calls.check, 2000, 200),
         _folds("ptx", 8, 14, long=(31, 64, 65, 127, 257, 300), most=600),
     ]
 }
