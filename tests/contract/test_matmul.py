@@ -342,11 +342,14 @@ def test_products_run_on_every_backend_of_a_cpu(name: str) -> None:
 
 
 def test_the_reference_adds_one_product_after_another() -> None:
-    """2^24 + 1 is 2^24 in float32: of 1, 2^24, -2^24 in this order nothing is left, of 2^24, -2^24, 1 there is."""
+    """2^24 + 1 is 2^24 in float32: of 1, 2^24, -2^24 in this order nothing is left, of 2^24, -2^24, 1 there is; and of ones
+    after 2^24 none counts, which they would together."""
     big = 2.0**24
+    ahead = torch.cat([torch.tensor([big]), torch.ones(255)])
     rows, ones = torch.tensor([[1.0, big, -big], [big, -big, 1.0]]), torch.ones(3, 1)
     with tilefold.backend("reference"):
         assert tilefold.matmul(rows, ones).view(-1).tolist() == [0.0, 1.0]
+        assert tilefold.matmul(ahead, torch.ones(256)) == big  # torch adds up lanes
         assert tilefold.matmul(rows[:, :0], ones[:0]).view(-1).tolist() == [0.0, 0.0]
         whole = tilefold.matmul(
             torch.full((1, 3), 100, dtype=torch.int8), torch.full((3, 1), 100, dtype=torch.int8)
