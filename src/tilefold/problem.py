@@ -157,8 +157,8 @@ def _wrapped(dim: int, ndim: int, call: str, name: str = "dim") -> int:
     limit = max(ndim, 1)
     if not -limit <= dim < limit:
         raise DimError(
-            f"{call}: `{name}` must be in [{-limit}, {limit - 1}] for a {ndim}-D tensor, got {dim} (Dimension out of range); "
-            "count dims from 0, or from -1 backwards"
+            f"{call}: `{name}` must be in [{-limit}, {limit - 1}] for a {ndim}-D tensor, got {shown(dim)} (Dimension out of "
+            "range); count dims from 0, or from -1 backwards"
         )
     return dim % limit
 

@@ -295,7 +295,7 @@ def _number_of(num_segments: Any) -> int:
         )
     if not 0 <= number < 2**63 - 1:  # there is one more offset
         raise ArgumentError(
-            f"{CALL}: `num_segments` must not be negative or beyond int64, got {number}; pass how many keys there are"
+            f"{CALL}: `num_segments` must not be negative or beyond int64, got {shown(number)}; pass how many keys there are"
         )
     return number
 
@@ -316,7 +316,7 @@ def _bisected(by: Tensor, number: int, validate: bool) -> Tensor:
         wanted = torch.arange(number + 1, dtype=torch.int64, device=by.device)
     except RuntimeError:  # so does torch say that there is no such memory
         raise ArgumentError(
-            f"{CALL}: `num_segments` offsets must fit in memory, got {number}; pass how many keys there are"
+            f"{CALL}: `num_segments` offsets must fit in memory, got {shown(number)}; pass how many keys there are"
         ) from None
     return torch.searchsorted(keys, wanted ^ _LEAST if by.dtype == torch.uint64 else wanted)
 

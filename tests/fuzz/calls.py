@@ -66,6 +66,8 @@ VALUES: dict[str, Callable[[], Any]] = {
             torch.quint8, np.float32, np.int64(1), np.float64("nan"), np.bool_(True), Decimal(1), Fraction(1, 2),
         )
     },
+    "more digits than Python writes": lambda: 10**5000,
+    "several of these": lambda: (-(10**5000),),
     "{0}": lambda: {0},
     "iterator": lambda: iter([0]),
     "object": object,

@@ -78,6 +78,7 @@ CPU = {
         _scalars("interpret", 50, 40),
         _scalars("ptx", 8, 12),
         _products("torch", 100, 150),
+        _products("reference", 100, 10, most=20, depth=100),
         _products("interpret", 20, 14, most=20, depth=100),
         _products("ptx", 6, 10, most=33, depth=100),
         _scans("cpu and auto", 200, 100),

@@ -219,7 +219,7 @@ def _row_norm(
     if not k or tuple(x.shape[x.ndim - k :]) != sizes or k > x.ndim:
         raise ShapeError(
             f"{call}: `normalized_shape` must be the last dims of the input's {list(x.shape)}, one at least, got "
-            f"{list(sizes)}; name these"
+            f"{shown(list(sizes))}; name these"
         )
     for name, t in (("weight", weight), ("bias", bias)):
         _check_beside(t, name, sizes, f"the shape `normalized_shape` {list(sizes)}", call)
@@ -410,7 +410,7 @@ def _check_groups(x: Tensor, groups: Any, weight: Any, bias: Any) -> int:
     channels, number = x.shape[1], int(groups)
     if number < 1 or channels % number:
         raise ShapeError(
-            f"group_norm: `num_groups` must divide the input's {channels} channels, got {number}; take a divisor"
+            f"group_norm: `num_groups` must divide the input's {channels} channels, got {shown(number)}; take a divisor"
         )
     if x.shape[0] * channels // number * numbers.prod(x.shape[2:]) == 1:
         raise ArgumentError(
