@@ -73,7 +73,9 @@ def recurrence(x: Tensor) -> tuple[Tensor, ...]:
 def segments(x: Tensor) -> Tensor:
     """A segment for each row, its borders up to four elements before the row's."""
     rows = torch.arange(x.shape[0] + 1, device=x.device)
-    return tilefold.segment_reduce(x.reshape(-1), monoids.SUM, rows * x.shape[1] - rows % 5, **HOLDS)
+    return tilefold.segment_reduce(
+        x.reshape(-1), monoids.SUM, rows * x.shape[1] - rows % 5, partial=True, **HOLDS
+    )
 
 
 def selected(x: Tensor) -> tuple[Tensor, ...]:

@@ -68,10 +68,11 @@ def equal(got: Any, want: Any) -> None:
 
 
 def compare(backend: str, x: Tensor, monoid: tilefold.Monoid, offsets: Tensor, **options: Any) -> None:
+    """Of some of the elements too."""
     with tilefold.backend("reference"):
-        want = tilefold.segment_reduce(x, monoid, offsets, dim=options.get("dim", 0))
+        want = tilefold.segment_reduce(x, monoid, offsets, dim=options.get("dim", 0), partial=True)
     with tilefold.backend(backend):
-        equal(tilefold.segment_reduce(x, monoid, offsets, **options), want)
+        equal(tilefold.segment_reduce(x, monoid, offsets, partial=True, **options), want)
 
 
 @pytest.mark.parametrize("lengths", list(LENGTHS))
@@ -169,6 +170,66 @@ def test_layouts() -> None:
         for backend in ("cpu", "interpret"):
             compare(backend, x, AFFINE, offsets)
     compare("cpu", wide[:, 0], AFFINE, torch.stack([offsets, offsets], 1)[:, 0])
+
+
+# ------------------------------------------------------------------------------------------------ lengths, parts
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("dim", [0, -1])
+def test_lengths_are_segments_end_to_end(dim: int, dtype: torch.dtype) -> None:
+    for name, lengths in LENGTHS.items():
+        x = drawn(sum(lengths), 2).movedim(0, dim)
+        given = torch.tensor(lengths, dtype=dtype)
+        want = tilefold.segment_reduce(x, AFFINE, offsets_of(lengths), dim=dim)
+        equal(tilefold.segment_reduce(x, AFFINE, lengths=given, dim=dim), want)
+        longer = torch.cat([x, x], dim)
+        equal(tilefold.segment_reduce(longer, AFFINE, lengths=given, dim=dim, partial=True), want)
+        if sum(lengths):
+            with pytest.raises(ArgumentError, match=r"must sum to the dim's length"):
+                tilefold.segment_reduce(longer, AFFINE, lengths=given, dim=dim)
+            assert name != "none"
+
+
+def test_lengths_given_as_offsets_are_refused() -> None:
+    """They would lose most elements: of any lengths that sum to the dim's length, but those that are offsets as well."""
+    for lengths in itertools.product(range(4), repeat=3):
+        x, given = torch.ones(sum(lengths)), torch.tensor(lengths)
+        if lengths in ((0, 0, 0),):
+            continue
+        if sorted(lengths) == list(lengths) and lengths[0] == 0 and lengths[-1] == sum(lengths):
+            assert tilefold.segment_reduce(x, monoids.SUM, given).sum() == sum(lengths)
+            continue
+        with pytest.raises(ArgumentError, match=r"these look like lengths: pass lengths="):
+            tilefold.segment_reduce(x, monoids.SUM, given)
+        assert tilefold.segment_reduce(x, monoids.SUM, lengths=given).tolist() == list(lengths)
+
+
+def test_keys_and_jagged_rows_may_leave_elements_out() -> None:
+    x = drawn(6)
+    by = torch.tensor([-1, 0, 0, 1, 5, 5])
+    assert tilefold.segment_reduce(x, monoids.SUM, by=by, num_segments=2).tolist() == [
+        int(x[1:3].sum()),
+        int(x[3]),
+    ]
+    jagged = torch.nested.nested_tensor_from_jagged(x, torch.tensor([1, 3, 5]))
+    assert tilefold.segment_reduce(jagged, monoids.SUM).tolist() == [int(x[1:3].sum()), int(x[3:5].sum())]
+    with pytest.raises(ArgumentError, match=r"must come without .* got lengths"):
+        tilefold.segment_reduce(jagged, monoids.SUM, lengths=torch.tensor([2, 2]))
+
+
+def test_lengths_without_data_classes_and_plans() -> None:
+    x, lengths = drawn(10), torch.tensor([4, 6])
+    meta = tilefold.segment_reduce(x.to("meta"), monoids.SUM, lengths=lengths.to("meta"))
+    assert (meta.shape, meta.device.type) == ((2,), "meta")
+    plan = tilefold.explain_plan(
+        x.to("meta"), tilefold.segment_reduce, monoid=monoids.SUM, lengths=lengths.to("meta")
+    )
+    assert plan.backend == "triton"
+    assert torch.equal(
+        tilefold.segment_reduce(x, monoids.SUM, lengths=torch.nn.Buffer(lengths)),
+        tilefold.segment_reduce(x, monoids.SUM, lengths=lengths),
+    )
 
 
 # ------------------------------------------------------------------------------------------------ keys, jagged tensors
@@ -272,7 +333,12 @@ def test_several_inputs_broadcast() -> None:
 @pytest.mark.parametrize(
     ("offsets", "error", "match"),
     [
-        (torch.tensor([0, 5, 3, 10]), ArgumentError, "`offsets` must ascend"),
+        (torch.tensor([0, 5, 3, 10]), ArgumentError, "`offsets` must ascend, .*; sort them"),
+        (torch.tensor([0, 6, 1, 3]), ArgumentError, "must ascend, got 6 before 1 .*; these look like lengths: pass lengths="),
+        (torch.tensor([1, 2, 3, 4]), ArgumentError, r"begin at 0 and end at .* 10, got 1 and 4; these look like lengths"),
+        (torch.tensor([1, 4, 10]), ArgumentError, "must begin at 0 .*, got 1 and 10; add these ends, or pass partial=True"),
+        (torch.tensor([0, 4, 9], dtype=torch.int32), ArgumentError, "must begin at 0 and end at .*, got 0 and 9; add"),
+        (torch.tensor([0]), ArgumentError, "must begin at 0 and end at the dim's length 10, got 0 and 0"),
         (torch.tensor([0, 11]), ArgumentError, r"must be in \[0, 10\], got 11"),
         (torch.tensor([-1, 4]), ArgumentError, r"must be in \[0, 10\], got -1"),
         (torch.tensor([0.0, 4.0]), DtypeError, "must be int32 or int64"),
@@ -310,11 +376,70 @@ def test_offsets_that_do_not_fit(offsets: Any, error: type[Exception], match: st
             r"an int, got tensor\(True\)",
         ),
         ({"by": torch.arange(10), "num_segments": 2**63 - 1}, ArgumentError, "or beyond int64"),
+        (
+            {"by": torch.arange(10), "num_segments": 2**62},
+            ArgumentError,
+            "fit in memory, got 4611686018427387904",
+        ),
+        (
+            {"by": torch.arange(10), "num_segments": 2**50},
+            ArgumentError,
+            "fit in memory, got 1125899906842624",
+        ),
         ({"by": torch.arange(10), "num_segments": 2**70}, ArgumentError, "or beyond int64"),
         (
             {"offsets": torch.tensor([0, 4]), "validate": 1},
             KindError,
             "`validate` must be True or False, got 1",
+        ),
+        (
+            {"offsets": torch.tensor([0, 4]), "partial": 1},
+            KindError,
+            "`partial` must be True or False, got 1",
+        ),
+        ({"offsets": torch.tensor([0, 10]), "lengths": torch.tensor([10])}, ArgumentError, "got both"),
+        ({"lengths": torch.tensor([10]), "by": torch.zeros(10)}, ArgumentError, "got both"),
+        (
+            {"lengths": torch.tensor([10]), "num_segments": 1},
+            ArgumentError,
+            "`by`, got lengths, which have 1",
+        ),
+        ({"lengths": torch.tensor([4.0])}, DtypeError, "`lengths` must be int32 or int64, got torch.float32"),
+        (
+            {"lengths": torch.tensor([[4, 6]])},
+            ShapeError,
+            r"`lengths` must have the shape \[S\] .*, got \[1, 2\]",
+        ),
+        ({"lengths": torch.tensor(4)}, ShapeError, r"`lengths` must have the shape \[S\] .*, got \[\]"),
+        (
+            {"lengths": torch.tensor([4, -1, 7])},
+            ArgumentError,
+            r"each of `lengths` must be in \[0, 10\], got -1",
+        ),
+        (
+            {"lengths": torch.tensor([2**62] * 4)},
+            ArgumentError,
+            r"each of `lengths` must be in \[0, 10\], got 46",
+        ),
+        (
+            {"lengths": torch.tensor([4, 7])},
+            ArgumentError,
+            "must sum to the dim's length 10, got 11; give every segment's$",
+        ),
+        (
+            {"lengths": torch.tensor([4, 5])},
+            ArgumentError,
+            "`lengths` must sum to the dim's length 10, got 9",
+        ),
+        (
+            {"lengths": torch.tensor([], dtype=torch.int32)},
+            ArgumentError,
+            "must sum to the dim's length 10, got 0",
+        ),
+        (
+            {"lengths": torch.tensor([4, 6], device="meta")},
+            DeviceError,
+            "`lengths` must be on the input's device",
         ),
         ({"offsets": torch.tensor([0, 4]), "dim": (0,)}, KindError, "must be one int"),
         ({"offsets": torch.tensor([0, 4]), "dim": 1}, IndexError, "must be in"),
@@ -328,7 +453,7 @@ def test_arguments_that_do_not_fit(options: dict[str, Any], error: type[Exceptio
 
 
 def test_other_refusals() -> None:
-    offsets = torch.tensor([0, 2, 2])
+    offsets = torch.tensor([0, 4, 4])
     with pytest.raises(EmptyError, match="got the empty segment 1"):
         tilefold.segment_reduce(drawn(4), monoids.FIRST, offsets)
     with pytest.raises(ShapeError, match="must have a dim"):
@@ -349,7 +474,7 @@ def test_other_refusals() -> None:
         tilefold.segment_reduce(meta, monoids.SUM, by=meta)
 
 
-@pytest.mark.parametrize("name", ["offsets", "by"])
+@pytest.mark.parametrize("name", ["offsets", "lengths", "by"])
 def test_what_gives_the_segments_is_named_where_it_is_no_tensor(name: str) -> None:
     with pytest.raises(KindError, match=f"`{name}` must be a tensor, got list"):
         tilefold.segment_reduce(torch.randn(4), monoids.SUM, **{name: [0, 4]})

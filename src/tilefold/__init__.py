@@ -6,6 +6,7 @@ from types import ModuleType as _ModuleType
 from tilefold import math, monoids, nn
 from tilefold.algebra.monoid import Monoid
 from tilefold.dispatch import last_plan
+from tilefold.errors import unknown_name as _unknown_name
 from tilefold.explain import explain_plan
 from tilefold.fold import reduce
 from tilefold.functional import (
@@ -107,9 +108,15 @@ __all__ = [
 ]
 
 _LATER = ("inductor", "xray")  # with much to import, which most programs do without
+_SKIPPING = "tilefold.reduce with a monoid that skips NaN, as docs/algebra.md has it"
 
 
 def __getattr__(name: str) -> _ModuleType:
     if name in _LATER:
         return _import_module(f"tilefold.{name}")
-    raise AttributeError(f"module 'tilefold' has no attribute {name!r}")
+    elsewhere = {n: f"{m.__name__}.{n}" for m in (math, nn, monoids) for n in m.__all__}
+    lower = {n.replace("_", "").lower(): where for n, where in elsewhere.items()}
+    nan = dict.fromkeys(("nansum", "nanmean", "nanmax", "nanmin", "nanargmax", "nanargmin"), _SKIPPING)
+    raise _unknown_name(
+        "tilefold", name, [*__all__, *_LATER], {**lower, **elsewhere, **nan, "fold": "reduce"}
+    )

@@ -30,7 +30,9 @@ written against torch catches the same errors here.
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 
 def printable(text: str) -> str:
@@ -39,9 +41,55 @@ def printable(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as messages name it, on one line: of an array its shape."""
-    shape = getattr(value, "shape", ())
-    return f"{type(value).__name__} of shape {list(shape)}" if shape else repr(value)
+    """A value as messages name it, on one line of at most 80 characters: of an array its shape."""
+    try:
+        shape = () if isinstance(value, type) else getattr(value, "shape", ())
+        if isinstance(shape, tuple) and shape:
+            return f"{type(value).__name__} of shape {list(shape)}"
+        text = " ".join(repr(value).split())
+    except Exception:  # what a class of the caller's, or a nested tensor, says where it has none
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def is_one_of(value: Any, names: Collection[str]) -> bool:
+    """Whether a value is one of some names; what is no text is compared with none."""
+    return isinstance(value, str) and value in names
+
+
+def is_function(value: Any) -> bool:
+    """Whether a value may be run on traced values: no class, unless it makes tuples of them, as a named tuple's does."""
+    return callable(value) and (not isinstance(value, type) or issubclass(value, tuple))
+
+
+def nearest(name: str, names: Collection[str], aliases: Mapping[str, str] | None = None) -> str | None:
+    """What a name that is none may stand for: another case of one, an alias, or one that is spelt much like it.
+
+    `aliases` are in lower case without underscores, or exact.
+    """
+    also, plain = aliases or {}, name.replace("_", "").lower()
+    folded = {known.replace("_", "").lower(): known for known in names}
+    known = also.get(name) or folded.get(plain) or also.get(plain)
+    if known is not None:
+        return known
+    import difflib  # a tenth of this package's own import
+
+    close = difflib.get_close_matches(plain, [*folded, *also], n=1, cutoff=0.7)
+    return (folded.get(close[0]) or also[close[0]]) if close else None
+
+
+def unknown_name(
+    module: str, name: str, names: Collection[str] | None = None, aliases: Mapping[str, str] | None = None
+) -> MemberError:
+    """What a module says of a name that it does not have. `names` are those that it has, without them all public ones."""
+    if name.startswith("__"):  # Python asks for these
+        return MemberError(f"module {module!r} has no attribute {name!r}")
+    if names is None:
+        names = [n for n in vars(sys.modules[module]) if not n.startswith("_")]
+    meant = nearest(name, names, aliases)
+    fix = "dir() lists what is" if meant is None else f"use {meant if '.' in meant else f'{module}.{meant}'}"
+    where = module.rpartition(".")[2]
+    return MemberError(f"{where}: a name must be one of the module's, got {name!r}; {fix}")
 
 
 class TilefoldError(Exception):
@@ -57,7 +105,7 @@ class TraceError(MonoidError, TypeError):
 
 
 class MemberError(TraceError, AttributeError):
-    """A traced value, a state or `tilefold.math` has no attribute of that name."""
+    """A traced value, a state or a module of tilefold's has no attribute of that name."""
 
 
 class ArityError(MonoidError, TypeError):
@@ -138,3 +186,9 @@ class UnknownInstructionError(XrayError, NotImplementedError):
 
 class ExecutionError(XrayError, RuntimeError):
     """A program did something that no chip defines: divergent shuffles, deadlocks, misaligned accesses."""
+
+
+if not TYPE_CHECKING:  # a checker knows the classes
+
+    def __getattr__(name: str) -> Any:
+        raise unknown_name(__name__, name)

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
+from tilefold import monoids
 from tilefold.algebra.monoid import Monoid
 from tilefold.dispatch import plan_for
-from tilefold.errors import ArgumentError, KindError
+from tilefold.errors import ArgumentError, KindError, shown
 from tilefold.fold import explain_fold
+from tilefold.instead import monoid_meant
 from tilefold.multiply import explain_product
 from tilefold.planner.device import Device
 from tilefold.planner.plan import Plan
@@ -70,8 +72,8 @@ def explain_plan(
     """
     if device is not None and not isinstance(device, Device):
         raise KindError(
-            f"explain_plan: `device` must be a tilefold.planner.device.Device, got {device!r}; take planner.device.H200, or "
-            "leave it out"
+            f"explain_plan: `device` must be a tilefold.planner.device.Device, got {shown(device)}; take "
+            "planner.device.H200, or leave it out"
         )
     if isinstance(operation, Monoid):
         if options:
@@ -96,12 +98,16 @@ def explain_call(
     inputs: Any, operation: Any, dim: Any, guarantee: str, device: Device | None, options: dict[str, Any]
 ) -> Plan:
     """`explain_plan` of a function: it is called, and asked for its request where it would be planned."""
-    if not callable(operation):
+    if (
+        not callable(operation)
+        or isinstance(operation, type)
+        or getattr(monoids, name_of(operation), 0) is operation
+    ):
         raise KindError(
             "explain_plan: `operation` must be a monoid or a function of tilefold's, got "
-            f"{type(operation).__name__}; take tilefold.monoids.SUM or tilefold.softmax"
+            f"{monoid_meant(operation)}, or a function: tilefold.softmax, say"
         )
-    name = getattr(operation, "__name__", type(operation).__name__)
+    name = name_of(operation)
     given = dict(options) if dim is None else {"dim": dim, **options}
     if guarantee != "run_to_run":
         given["guarantee"] = guarantee
@@ -118,6 +124,11 @@ def explain_call(
         f"explain_plan: `operation` must run on a GPU, got {name}, which ran nothing of tilefold's; take a "
         "function of tilefold's"
     )
+
+
+def name_of(operation: Any) -> str:
+    """What a function is called, or what it is."""
+    return str(getattr(operation, "__name__", type(operation).__name__))
 
 
 def _check_arguments(inputs: Any, operation: Any, name: str, given: dict[str, Any]) -> None:

@@ -108,7 +108,7 @@ def fold_tensors(
     """`reduce` without packing: a list of result tensors. `convert` reads every element as that dtype first."""
     if keepdim is not True and keepdim is not False:
         check_keepdim(keepdim, call)  # before calls are compared: 1 == True
-    if guarantee == "none" and torch.are_deterministic_algorithms_enabled():
+    if type(guarantee) is str and guarantee == "none" and torch.are_deterministic_algorithms_enabled():
         guarantee = "run_to_run"
     autocast = _any_autocast()
     if autocast and (wide := as_widened(call, tensors, out, dtype)):

@@ -11,14 +11,14 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tilefold import registered
 from tilefold.contract import cublas
 from tilefold.contract.epilogue import IN_TORCH, accumulator_dtype
-from tilefold.errors import BackendError
+from tilefold.errors import BackendError, unknown_name
 from tilefold.multiply import explain_product
 from tilefold.registered import own_matmul as own_matmul
 from tilefold.registered import recorded_matmul
@@ -322,3 +322,9 @@ def _finished(x: Tensor, bias: Tensor | None, epilogue: str | None) -> Tensor:
     """A product with its bias and epilogue."""
     x = x if bias is None else x + bias
     return x if epilogue is None else IN_TORCH[epilogue](x)
+
+
+if not TYPE_CHECKING:  # a checker knows what is here
+
+    def __getattr__(name: str) -> Any:
+        raise unknown_name(__name__, name)

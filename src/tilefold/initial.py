@@ -15,7 +15,7 @@ from tilefold.algebra.fields import declared_dtypes
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.numbers import short_text
 from tilefold.algebra.program import Program
-from tilefold.errors import ArgumentError, DeviceError, DtypeError, KindError, ShapeError
+from tilefold.errors import ArgumentError, DeviceError, DtypeError, KindError, ShapeError, shown
 from tilefold.switch import is_explaining
 from tilefold.validate import check_tensors, is_abstract, plain
 
@@ -71,7 +71,7 @@ def _field(value: Any, name: str, dtype: torch.dtype, like: Tensor, call: str) -
             f"{call}: `init` must be a number or a tensor for each field, got {type(value).__name__} for {name}; "
             "use torch.as_tensor"
         )
-    _check_whole(isinstance(number, float), repr(number), name, dtype, call)
+    _check_whole(isinstance(number, float), shown(number), name, dtype, call)
     _check_held(number, name, dtype, call)
     return like.new_full((), float(number) if is_float(dtype) else number, dtype=dtype)
 

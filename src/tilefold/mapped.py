@@ -14,7 +14,7 @@ from tilefold.algebra.monoid import Monoid
 from tilefold.caching import kept_outside_modes
 from tilefold.contract.functions import Role, Traced, traced
 from tilefold.contract.row import make_row_map, projected
-from tilefold.errors import KindError, ShapeError
+from tilefold.errors import KindError, ShapeError, is_function
 from tilefold.modes import as_widened, check_not_recorded, is_left
 from tilefold.overrides import classed, listed, overridden, override, rebuildable
 from tilefold.planner.library import LibraryMap
@@ -89,7 +89,7 @@ def reduce_map(
     if overridden(*relevant):
         named = {"extras": extras, "out": out, "guarantee": guarantee}
         return override(reduce_map, relevant, inputs, monoid, apply, dim, **named)
-    if not isinstance(apply, Traced) and not callable(apply):
+    if not isinstance(apply, Traced) and not is_function(apply):
         raise KindError(
             f"reduce_map: `apply` must be a function, got {type(apply).__name__}; write one of an element, the fold's "
             "results and the extra tensors' elements"

@@ -15,7 +15,7 @@ from tilefold.algebra.advice import instead_of
 from tilefold.algebra.dtypes import CARRIED
 from tilefold.algebra.expression import apply
 from tilefold.algebra.operations import OPS
-from tilefold.errors import MemberError, TraceError
+from tilefold.errors import MemberError, TraceError, shown
 
 __all__ = [
     "abs", "block_count", "block_first", "block_max", "block_min", "block_sum", "cast", "ceil", "cos", "erf", "exp", "exp2",
@@ -149,10 +149,10 @@ def cast(x: Any, dtype: torch.dtype) -> Any:
 
     A float's fraction is cut off; beyond a whole dtype's limits it is the limit, and NaN is 0.
     """
-    if dtype not in CARRIED:
+    if not isinstance(dtype, torch.dtype) or dtype not in CARRIED:
         names = ", ".join(str(d).removeprefix("torch.") for d in CARRIED)
         raise TraceError(
-            f"cast: the dtype must be one that a register holds ({names}), got {dtype!r}; results are rounded to "
+            f"cast: the dtype must be one that a register holds ({names}), got {shown(dtype)}; results are rounded to "
             "narrower dtypes once, at the end"
         )
     return apply("cast", x, value=dtype)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tilefold.contract.epilogue import NAMED
 from tilefold.contract.operands import as_autocast
-from tilefold.errors import ArgumentError
+from tilefold.errors import ArgumentError, DtypeError, KindError, is_one_of, shown, unknown_name
 from tilefold.modes import is_transformed
+from tilefold.problem import whole_number
 from tilefold.product import matmul
+from tilefold.validate import as_dtype
+
+__all__ = ["Linear"]
 
 Tensor = torch.Tensor
 
@@ -71,11 +75,12 @@ class Linear(torch.nn.Linear):
         guarantee: str = "run_to_run",
     ) -> None:
         """Make the parameters as torch.nn.Linear does."""
-        if activation is not None and activation not in NAMED:
+        if activation is not None and not is_one_of(activation, NAMED):
             raise ArgumentError(
-                f"Linear: `activation` must be one of {', '.join(NAMED)} or None, got {activation!r}; take one of these, or "
-                "apply another one to the result"
+                f"Linear: `activation` must be one of {', '.join(NAMED)} or None, got {shown(activation)}; take one of "
+                "these, or apply another one to the result"
             )
+        _check_parameters(bias, device, dtype, in_features=in_features, out_features=out_features)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation, self.precision, self.guarantee = activation, precision, guarantee
 
@@ -85,7 +90,7 @@ class Linear(torch.nn.Linear):
         bias: Tensor | None = self.bias
         input, weight, bias, precision = as_autocast(input, weight, bias, self.precision)
         options = (self.activation, precision, self.guarantee)
-        needed = [t for t in (input, weight, bias) if t is not None and t.requires_grad]
+        needed = [t for t in (input, weight, bias) if isinstance(t, Tensor) and t.requires_grad]
         if (torch.is_grad_enabled() and needed) or is_transformed():
             return _layer(input, weight, bias, *options)
         return _multiply(input, weight, bias, *options)
@@ -96,6 +101,25 @@ class Linear(torch.nn.Linear):
         said = "".join(f", {name}={value}" for name, value in options.items() if value is not None)
         promised = "" if self.guarantee == "run_to_run" else f", guarantee={self.guarantee}"
         return f"{super().extra_repr()}{said}{promised}"
+
+
+def _check_parameters(bias: Any, device: Any, dtype: Any, **features: Any) -> None:
+    """Refuse what is no number of features, no truth, no device and no dtype of a parameter."""
+    for name, value in features.items():
+        number = whole_number(value)
+        if number is None or not 0 <= number < 2**31:
+            kind = KindError if number is None else ArgumentError
+            raise kind(
+                f"Linear: `{name}` must be an int from 0 to 2**31 - 1, got {shown(value)}; say how many there are"
+            )
+    if bias is not None and not isinstance(bias, int):  # torch takes these
+        raise KindError(f"Linear: `bias` must be True or False, got {shown(bias)}; write bool(...)")
+    if device is not None and (isinstance(device, bool) or not isinstance(device, str | int | torch.device)):
+        raise KindError(
+            f'Linear: `device` must be a torch.device, its name or None, got {shown(device)}; pass "cuda", say'
+        )
+    if (made := as_dtype(dtype, "Linear")) is not None and not made.is_floating_point:
+        raise DtypeError(f"Linear: `dtype` must be of floats, got {made}; parameters are trained")
 
 
 def _multiply(
@@ -214,3 +238,9 @@ def _layer(x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Ten
     function = _Transformed if is_transformed() else _Differentiable
     made: Tensor = function.apply(x, weight, bias, *options)  # type: ignore[no-untyped-call]  # torch's own
     return made
+
+
+if not TYPE_CHECKING:  # a checker knows what is here
+
+    def __getattr__(name: str) -> Any:
+        raise unknown_name(__name__, name, __all__)

@@ -37,17 +37,23 @@ def run(request: Request, tensors: Sequence[Tensor], backend: str) -> Made:
 
 
 def _multiplied(request: Product, tensors: Sequence[Tensor], backend: str) -> Made:
+    """Torch's product and tiles of rows; under "reference" one product of two elements after another, and so with rows."""
     a, b, *extras = tensors
-    guarantee, inputs = request.guarantee, names("input", len(tensors))
-    reason = "each row by itself" if guarantee == "batch_invariant" else "then the epilogue"
-    step = LibraryCall("torch.matmul", inputs, names("output", len(request.results)))
-    plan = Plan("torch", (step,), guarantee=guarantee, strategy="torch.matmul", reason=reason)
+    guarantee, defined = request.guarantee, backend == "reference"
+    product = torch_product.by_elements if defined else torch_product.product_of(guarantee)
 
     def fold_rows(value: Tensor, program: Program) -> list[Tensor]:
         check_not_traced(request.call)
-        return by_tiles([value], program, (value.ndim - 1,), guarantee)[0]
+        fold = _by_definition if defined else by_tiles
+        return fold([value], program, (value.ndim - 1,), guarantee)[0]
 
-    return torch_product.multiply(a, b, extras, request.ending, guarantee, request.shape, fold_rows), plan
+    made = torch_product.multiply(a, b, extras, request.ending, request.shape, product, fold_rows)
+    if defined:
+        return made, _by_elements(guarantee)
+    reason = "each row by itself" if guarantee == "batch_invariant" else "then the epilogue"
+    step = LibraryCall("torch.matmul", names("input", len(tensors)), names("output", len(request.results)))
+    on = "cpu" if backend == "cpu" else "torch"
+    return made, Plan(on, (step,), guarantee=guarantee, strategy="torch.matmul", reason=reason)
 
 
 def _reduced(request: Reduction, tensors: Sequence[Tensor], backend: str) -> Made:

@@ -15,11 +15,12 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 
 from tilefold.errors import DimError, KindError, RepeatedDimError, ShapeError, shown
+from tilefold.validate import is_beyond_memory
 
 Role = Literal["map", "reduce", "scan", "segment", "shard"]
 
@@ -115,7 +116,7 @@ def normalize_dims(dim: int | Sequence[int] | None, ndim: int, call: str = "redu
     result = wrapped_dims(dim, ndim, call)
     if len(set(result)) != len(result):
         raise RepeatedDimError(
-            f"{call}: each dim may be named once, got {dim}; "
+            f"{call}: each dim may be named once, got {shown(dim)}; "
             f"dim {next(d for d in result if result.count(d) > 1)} appears multiple times in the list of dims"
         )
     return tuple(sorted(result)) if ndim else ()
@@ -131,8 +132,13 @@ def whole_number(value: Any) -> int | None:
     is_truth = isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
     try:
         return None if is_truth else operator.index(value)
-    except TypeError:  # a tensor of several, or of floats, has __index__, too
+    except Exception:  # of a tensor of several, of floats, or without data; of a class of the caller's
         return None
+
+
+def is_listed(value: Any) -> TypeGuard[Sequence[Any]]:
+    """Whether a value is a sequence of things; text and bytes are none."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
 
 
 def one_dim(dim: Any, ndim: int, call: str, name: str = "dim", fix: str = "name one dim") -> int:
@@ -151,14 +157,14 @@ def _wrapped(dim: int, ndim: int, call: str, name: str = "dim") -> int:
     limit = max(ndim, 1)
     if not -limit <= dim < limit:
         raise DimError(
-            f"{call}: `{name}` must be in [{-limit}, {limit - 1}] for a {ndim}-D tensor, got {dim} (Dimension out of range); "
-            "count dims from 0, or from -1 backwards"
+            f"{call}: `{name}` must be in [{-limit}, {limit - 1}] for a {ndim}-D tensor, got {shown(dim)} (Dimension out of "
+            "range); count dims from 0, or from -1 backwards"
         )
     return dim % limit
 
 
 def _numbers(dim: int | Sequence[int], call: str) -> tuple[int, ...]:
-    numbers = tuple(map(whole_number, dim if isinstance(dim, Sequence) else (dim,)))
+    numbers = tuple(map(whole_number, dim if is_listed(dim) else (dim,)))
     whole = tuple(n for n in numbers if n is not None)
     if len(whole) < len(numbers):
         raise KindError(
@@ -171,12 +177,17 @@ def _numbers(dim: int | Sequence[int], call: str) -> tuple[int, ...]:
 def broadcast_shape(tensors: Sequence[torch.Tensor], call: str = "reduce") -> tuple[int, ...]:
     """The common shape of inputs that are folded together."""
     try:
-        return tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))  # type: ignore[no-untyped-call]  # torch's own
+        shape = tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))  # type: ignore[no-untyped-call]  # torch's own
     except RuntimeError:
         shapes = " and ".join(str(list(t.shape)) for t in tensors)
         raise ShapeError(
             f"{call}: inputs folded together must broadcast, got shapes {shapes}; reshape or unsqueeze one"
         ) from None
+    if len(tensors) > 1 and is_beyond_memory(shape):
+        raise ShapeError(
+            f"{call}: inputs must broadcast to fewer than 2**63 elements, got the shape {list(shape)}; fold one of them first"
+        )
+    return shape
 
 
 def canonical(

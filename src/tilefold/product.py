@@ -73,7 +73,7 @@ def matmul(
 
     Raises:
         ArgumentError, ArityError, DeviceError, DtypeError, KindError, ShapeError, TraceError: the call does not fit.
-        BackendError: the backend in force has no products: "auto", "torch", "triton" and "interpret" do.
+        BackendError: "triton" is forced for tensors on a CPU.
         EmptyError: rows have no columns and their monoid has no identity.
         GradientError: an input requires grad outside `torch.no_grad()`: products have no derivative yet.
 

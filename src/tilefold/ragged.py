@@ -49,11 +49,13 @@ def segment_reduce(
     monoid: Monoid,
     offsets: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     by: Tensor | None = None,
     num_segments: int | None = None,
     dim: int = 0,
     dtype: torch.dtype | None = None,
     out: Tensor | Sequence[Tensor] | None = None,
+    partial: bool = False,
     validate: bool = False,
     guarantee: str = "run_to_run",
 ) -> Any:
@@ -65,16 +67,19 @@ def segment_reduce(
         inputs: a tensor [.., N, ..], or tensors that broadcast against each other; any strides, read in place. Or jagged
             tensors of torch.nested that share their offsets: rows of the ragged dim are folded.
         monoid: what to fold with. Combined in order unless it is commutative; positions count from the segment's beginning.
-        offsets: S + 1 ascending positions, int32 or int64, copied if they are not contiguous. Elements before the first and
-            from the last on belong to no segment. An empty segment gives the projected identity.
+        offsets: S + 1 ascending positions, int32 or int64, copied if they are not contiguous: the first is 0, the last is N.
+            An empty segment gives the projected identity.
+        lengths: instead of offsets, how many elements each of S segments has, int32 or int64: N in all.
         by: instead of offsets, a key for each position [N]. Without `num_segments` each run of equal keys is a segment.
         num_segments: with `by`: keys are sorted numbers, and segment s holds those equal to s in [0, num_segments).
         dim: which dim is cut. Others stay: each of their places is a fold of its own.
         dtype: the dtype of computed results, as in `reduce`.
         out: tensor(s) to write the results into, of the results' shape and dtype.
-        validate: have offsets (and keys) looked at on a GPU as well, which waits for it. They always are on a CPU.
+        partial: offsets may begin after 0 and end before N, and lengths sum to less: elements outside belong to no segment.
+            Without it that is an error, since lengths given as offsets would lose most elements in silence.
+        validate: have offsets, lengths and keys looked at on a GPU as well, which waits for it. They always are on a CPU.
             Without it, on a GPU, offsets are clamped to [0, N]: nothing outside of a tensor is read or written; where
-            they do not ascend, results are unspecified.
+            they do not ascend (lengths are negative), results are unspecified, and `partial` is as if it were True.
         guarantee: as in `reduce`. With "batch_invariant" a segment's bits depend on its own elements alone; on a GPU a
             segment is then folded by one program, however long.
 
@@ -84,7 +89,7 @@ def segment_reduce(
 
     Raises:
         DimError, ShapeError, DtypeError, DeviceError, ArgumentError, KindError: the call does not fit, or offsets that are
-            looked at do not ascend in [0, N].
+            looked at do not ascend from 0 to N (with `partial` in [0, N]).
         EmptyError: a segment that is looked at is empty, and the monoid has no identity. On a GPU, without `validate`,
             such a segment's result is unspecified.
         GradientError: an input requires grad outside `torch.no_grad()`.
@@ -93,23 +98,41 @@ def segment_reduce(
         >>> x = torch.tensor([3, 5, 8, 1])
         >>> tilefold.segment_reduce(x, tilefold.monoids.SUM, torch.tensor([0, 2, 2, 4]))
         tensor([8, 0, 9])
+        >>> tilefold.segment_reduce(x, tilefold.monoids.SUM, lengths=torch.tensor([2, 0, 2]))
+        tensor([8, 0, 9])
 
     Source of the sharing of work by elements: D. Merrill, M. Garland, "Merge-based parallel sparse matrix-vector
     multiplication", SC 2016.
     """
-    options = {"num_segments": num_segments, "dtype": dtype, "validate": validate, "guarantee": guarantee}
+    options = {
+        "num_segments": num_segments, "dtype": dtype, "partial": partial, "validate": validate, "guarantee": guarantee
+    }  # fmt: skip
+    given = {"offsets": offsets, "lengths": lengths, "by": by}
     ragged = [t for t in listed(inputs) if isinstance(t, Tensor) and t.is_nested]
     if ragged:
-        return _of_jagged(listed(inputs), monoid, offsets, by, dim, out, options)
+        return _of_jagged(listed(inputs), monoid, given, dim, out, options)
     tensors = as_inputs(inputs, monoid, CALL)
-    relevant = [*tensors, *listed(offsets), *listed(by), *listed(out)]
+    relevant = [*tensors, *(t for value in given.values() for t in listed(value)), *listed(out)]
     if overridden(*relevant):
-        return override(segment_reduce, relevant, inputs, monoid, offsets, by=by, dim=dim, out=out, **options)
+        return override(
+            segment_reduce,
+            relevant,
+            inputs,
+            monoid,
+            offsets,
+            lengths=lengths,
+            by=by,
+            dim=dim,
+            out=out,
+            **options,
+        )
     check_count(tensors, monoid, CALL)
-    if not isinstance(validate, bool):
-        raise KindError(f"{CALL}: `validate` must be True or False, got {shown(validate)}; write bool(...)")
-    keys, borders = _borders(tensors, offsets, by, num_segments, dim, validate)
-    results = monoid.pack(_fold(tensors, monoid, borders, dim, dtype, out, validate, guarantee))
+    for name, value in (("partial", partial), ("validate", validate)):
+        if not isinstance(value, bool):
+            raise KindError(f"{CALL}: `{name}` must be True or False, got {shown(value)}; write bool(...)")
+    keys, borders = _borders(tensors, given, num_segments, dim, partial, validate)
+    whole = by is None and not partial  # keys say themselves which elements they name
+    results = monoid.pack(_fold(tensors, monoid, borders, dim, dtype, out, whole, validate, guarantee))
     results = rebuildable(results) if classed(relevant) else results
     return results if keys is None else Keyed(keys, results)
 
@@ -121,10 +144,11 @@ def _fold(
     dim: int,
     dtype: Any,
     out: Any,
+    whole: bool,
     validate: bool,
     guarantee: str,
 ) -> list[Tensor]:
-    """Results of checked arguments' segments, unpacked."""
+    """Results of checked arguments' segments, unpacked. `whole`: every element must belong to one."""
     check_inputs(tensors, monoid, guarantee, CALL)
     check_tensors([tensors[0], offsets], CALL, names=(None, "offsets"))
     dtype = as_dtype(dtype, CALL)
@@ -138,8 +162,8 @@ def _fold(
     if abstract is not None:
         empty = [abstract.new_empty(result_shape, dtype=d) for d in program.outputs]
         return empty if targets is None else list(targets)
-    if (validate or not offsets.is_cuda) and not offsets.is_meta:
-        _check_offsets(offsets, shape[place], monoid)
+    if _are_looked_at(offsets, validate):
+        _check_offsets(offsets, shape[place], monoid, whole)
     given = [plain(t.expand(shape)).resolve_neg() for t in tensors]
     given.append(plain(offsets).contiguous())
     key = None
@@ -159,32 +183,83 @@ def _dim_of(dim: Any, ndim: int) -> int:
 
 
 def _borders(
-    tensors: Sequence[Tensor], offsets: Any, by: Any, num_segments: Any, dim: Any, validate: bool
+    tensors: Sequence[Tensor],
+    given: dict[str, Any],
+    num_segments: Any,
+    dim: Any,
+    partial: bool,
+    validate: bool,
 ) -> tuple[Tensor | None, Tensor]:
-    """The offsets, given or made of keys, and the keys where they are a result."""
-    if (offsets is None) == (by is None):
-        got = "neither" if by is None else "both"
+    """The offsets, given or made of lengths or keys, and the keys where they are a result."""
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) != 1:
+        got = {0: "neither", 2: "both"}.get(len(names), "all")
         raise ArgumentError(
-            f"{CALL}: segments must be given by `offsets` or by `by`, got {got}; pass one of them"
+            f"{CALL}: segments must be given by `offsets`, by `lengths` or by `by`, got {got}; pass one of them"
         )
-    if offsets is not None:
-        check_is_tensor(offsets, CALL, "`offsets`")
-        check_memory(offsets, CALL, "offsets")
-        if num_segments is not None:
+    (name,) = names
+    if name == "by":
+        return _of_keys(tensors, given["by"], num_segments, dim, validate)
+    _check_whole(tensors, given[name], name, num_segments)
+    return None, given[name] if name == "offsets" else _of_lengths(
+        tensors, given[name], dim, partial, validate
+    )
+
+
+def _check_whole(tensors: Sequence[Tensor], numbers: Any, name: str, num_segments: Any) -> None:
+    """Refuse offsets or lengths that are no vector of whole numbers."""
+    check_is_tensor(numbers, CALL, f"`{name}`")
+    check_memory(numbers, CALL, name)
+    beyond = name == "offsets"
+    if num_segments is not None:
+        raise ArgumentError(
+            f"{CALL}: `num_segments` must come with `by`, got {name}, which have {numbers.numel() - beyond}; leave it out"
+        )
+    if numbers.dtype not in (torch.int32, torch.int64):
+        raise DtypeError(
+            f"{CALL}: `{name}` must be int32 or int64, got {numbers.dtype}; convert with .to(torch.int64)"
+        )
+    if numbers.ndim != 1 or numbers.shape[0] < beyond:
+        size = "S + 1" if beyond else "S"
+        fix = "flatten it" + (", and let it begin with the first segment's beginning" if beyond else "")
+        raise ShapeError(
+            f"{CALL}: `{name}` must have the shape [{size}] for S segments, got {list(numbers.shape)}; {fix}"
+        )
+
+
+def _of_lengths(
+    tensors: Sequence[Tensor], lengths: Tensor, dim: Any, partial: bool, validate: bool
+) -> Tensor:
+    """The offsets of segments of these lengths. Where these are looked at, they are in [0, N], so that no sum wraps."""
+    check_tensors([*tensors, lengths], CALL, names=(*[None] * len(tensors), "lengths"))
+    shape = broadcast_shape(tensors, CALL)
+    length, lengths = shape[_dim_of(dim, len(shape))], plain(lengths)
+    with torch.no_grad(), as_given(lengths.device):
+        offsets = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int64), (1, 0))
+    if _are_looked_at(lengths, validate) and lengths.numel():
+        low, high = (int(v) for v in lengths.aminmax())
+        if low < 0 or high > length:
             raise ArgumentError(
-                f"{CALL}: `num_segments` must come with `by`, got offsets, which have {offsets.numel() - 1}; leave it out"
+                f"{CALL}: each of `lengths` must be in [0, {length}], got {low if low < 0 else high}; count the elements of "
+                "each segment"
             )
-        if offsets.dtype not in (torch.int32, torch.int64):
-            raise DtypeError(
-                f"{CALL}: `offsets` must be int32 or int64, got {offsets.dtype}; convert with .to(torch.int64)"
+    if _are_looked_at(lengths, validate):
+        total = int(offsets[-1])
+        if total > length or (total < length and not partial):
+            fix = (
+                ""
+                if total > length
+                else ", or pass partial=True where the elements behind belong to no segment"
             )
-        if offsets.ndim != 1 or offsets.shape[0] < 1:
-            raise ShapeError(
-                f"{CALL}: `offsets` must have the shape [S + 1] for S segments, got {list(offsets.shape)}; flatten it, and "
-                "let it begin with the first segment's beginning"
+            raise ArgumentError(
+                f"{CALL}: `lengths` must sum to the dim's length {length}, got {total}; give every segment's{fix}"
             )
-        return None, offsets
-    return _of_keys(tensors, by, num_segments, dim, validate)
+    return offsets
+
+
+def _are_looked_at(numbers: Tensor, validate: bool) -> bool:
+    """Whether the values of offsets, lengths or keys are checked: on a GPU, where that waits for it, if asked to."""
+    return (validate or not numbers.is_cuda) and not (is_abstract(numbers) or numbers.is_meta)
 
 
 def _of_keys(
@@ -220,7 +295,7 @@ def _number_of(num_segments: Any) -> int:
         )
     if not 0 <= number < 2**63 - 1:  # there is one more offset
         raise ArgumentError(
-            f"{CALL}: `num_segments` must not be negative or beyond int64, got {number}; pass how many keys there are"
+            f"{CALL}: `num_segments` must not be negative or beyond int64, got {shown(number)}; pass how many keys there are"
         )
     return number
 
@@ -231,22 +306,24 @@ def _bisected(by: Tensor, number: int, validate: bool) -> Tensor:
             f"{CALL}: with num_segments, `by` must hold whole numbers, got {by.dtype}; convert it, or leave num_segments out"
         )
     keys = by.view(torch.int64) ^ _LEAST if by.dtype == torch.uint64 else by.to(torch.int64)
-    if (
-        (validate or not by.is_cuda)
-        and not (is_abstract(by) or by.is_meta)
-        and bool((keys[1:] < keys[:-1]).any())
-    ):
+    if _are_looked_at(by, validate) and bool((keys[1:] < keys[:-1]).any()):
         at = int((keys[1:] < keys[:-1]).nonzero()[0])
         raise ArgumentError(
             f"{CALL}: with num_segments, `by` must be sorted, got {by[at].tolist()} before {by[at + 1].tolist()} at position "
             f"{at}; sort the keys, and the inputs by them"
         )
-    wanted = torch.arange(number + 1, dtype=torch.int64, device=by.device)
+    try:
+        wanted = torch.arange(number + 1, dtype=torch.int64, device=by.device)
+    except RuntimeError:  # so does torch say that there is no such memory
+        raise ArgumentError(
+            f"{CALL}: `num_segments` offsets must fit in memory, got {shown(number)}; pass how many keys there are"
+        ) from None
     return torch.searchsorted(keys, wanted ^ _LEAST if by.dtype == torch.uint64 else wanted)
 
 
-def _check_offsets(offsets: Tensor, length: int, monoid: Monoid) -> None:
-    """Refuse offsets that do not ascend inside the dim, and empty segments of what has no identity."""
+def _check_offsets(offsets: Tensor, length: int, monoid: Monoid, whole: bool) -> None:
+    """Refuse offsets that do not ascend inside the dim (`whole`: from its begin to its end), and empty segments of what has
+    no identity."""
     low, high = (int(v) for v in offsets.aminmax())
     if low < 0 or high > length:
         raise ArgumentError(
@@ -256,7 +333,14 @@ def _check_offsets(offsets: Tensor, length: int, monoid: Monoid) -> None:
     if bool((lengths < 0).any()):
         at = int((lengths < 0).nonzero()[0])
         raise ArgumentError(
-            f"{CALL}: `offsets` must ascend, got {int(offsets[at])} before {int(offsets[at + 1])} at position {at}; sort them"
+            f"{CALL}: `offsets` must ascend, got {int(offsets[at])} before {int(offsets[at + 1])} at position {at}"
+            f"{_as_lengths(offsets, length) or '; sort them'}"
+        )
+    if whole and (low > 0 or high < length):
+        raise ArgumentError(
+            f"{CALL}: `offsets` must begin at 0 and end at the dim's length {length}, got {low} and {high}"
+            f"{_as_lengths(offsets, length) or '; add these ends'}, or pass partial=True where elements outside belong to "
+            "no segment"
         )
     if monoid.algebra.identity is None and bool((lengths == 0).any()):
         at = int((lengths == 0).nonzero()[0])
@@ -266,18 +350,25 @@ def _check_offsets(offsets: Tensor, length: int, monoid: Monoid) -> None:
         )
 
 
+def _as_lengths(offsets: Tensor, length: int) -> str:
+    """The fix for what would do as lengths."""
+    return "; these look like lengths: pass lengths=" if int(offsets.sum()) == length else ""
+
+
 # ------------------------------------------------------------------------------------------------ torch.nested
 
 
 def _of_jagged(
-    tensors: list[Any], monoid: Monoid, offsets: Any, by: Any, dim: Any, out: Any, options: dict[str, Any]
+    tensors: list[Any], monoid: Monoid, given: dict[str, Any], dim: Any, out: Any, options: dict[str, Any]
 ) -> Any:
     """A fold of the rows of jagged tensors: of their values, at their offsets."""
-    if offsets is not None or by is not None:
-        got = " and ".join(name for name, value in (("offsets", offsets), ("by", by)) if value is not None)
+    names = [name for name, value in given.items() if value is not None]
+    if names:
         raise ArgumentError(
-            f"{CALL}: jagged inputs must come without `offsets` and `by`, got {got}; fold values() to use others"
+            f"{CALL}: jagged inputs must come without `offsets`, `lengths` and `by`, got {' and '.join(names)}; fold "
+            "values() to use others"
         )
+    options = {**options, "partial": True}  # rows may be some of the values
     first = tensors[0]
     for t in tensors:
         if not isinstance(t, Tensor) or not t.is_nested or t.layout != torch.jagged:

@@ -52,7 +52,8 @@ def scan(
 
         result[r, p] = project(init combined with lift(x[r, 0], ...), then lift(x[r, 1], ...), ... lift(x[r, p], ...))
 
-    `exclusive` leaves out the element p itself; `reverse` goes from the last element to p.
+    `exclusive` leaves out the element p itself; `reverse` goes from the last element to p, so that the later of two is
+    `combine`'s first argument.
 
     Args:
         inputs: a tensor, or tensors that broadcast against each other; any strides, read in place (a CPU gathers tiles of

@@ -113,8 +113,8 @@ def _checked(x: Any, k: Any, dim: Any, largest: Any, ordered: Any, guarantee: st
         raise KindError(f"topk: `k` must be an int, got {shown(k)}; say how many elements to take")
     if not 0 <= number <= length:
         raise ShapeError(
-            f"topk: `k` must be in [0, {length}], the length of dim {along}, got {number} (selected index k out of range); "
-            "choose one of these"
+            f"topk: `k` must be in [0, {length}], the length of dim {along}, got {shown(number)} (selected index k out of "
+            "range); choose one of these"
         )
     if number > MOST:
         raise ArgumentError(f"topk: `k` must be at most {MOST}, got {number}; use torch.topk for more")

@@ -14,7 +14,7 @@ from torch import is_grad_enabled as _is_grad_enabled
 from torch._C import _is_any_autocast_enabled, _is_tracing, _len_torch_dispatch_stack
 from torch.autograd import forward_ad
 
-from tilefold.errors import ArgumentError
+from tilefold.errors import ArgumentError, is_one_of, shown
 
 BACKENDS = ("auto", "torch", "cpu", "reference", "interpret", "triton")
 ALIASES = {"lanes": "cpu"}
@@ -80,12 +80,13 @@ def is_explaining() -> bool:
 
 
 def _known_backend(name: str, where: str) -> str:
-    name = ALIASES.get(name, name)
-    if name not in BACKENDS:
-        raise ArgumentError(
-            f"{where}: the name must be one of {', '.join(BACKENDS)}, got {name!r}; take one of these"
-        )
-    return name
+    if is_one_of(name, BACKENDS):
+        return name
+    if is_one_of(name, ALIASES):
+        return ALIASES[name]
+    raise ArgumentError(
+        f"{where}: the name must be one of {', '.join(BACKENDS)}, got {shown(name)}; take one of these"
+    )
 
 
 def forced_backend() -> str:

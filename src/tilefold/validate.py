@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -12,7 +13,17 @@ from torch.overrides import has_torch_function
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import FOLDABLE, GIVEN, check_foldable
-from tilefold.errors import ArgumentError, DeviceError, DtypeError, GradientError, KindError, ShapeError
+from tilefold.errors import (
+    ArgumentError,
+    DeviceError,
+    DtypeError,
+    GradientError,
+    KindError,
+    ShapeError,
+    is_one_of,
+    shown,
+)
+from tilefold.instead import monoid_meant, of_complex, of_nested, torchs_own, where_gradients_are
 from tilefold.modes import is_faked
 from tilefold.switch import is_explaining
 
@@ -31,11 +42,7 @@ def as_inputs(inputs: Any, monoid: Monoid, call: str) -> list[torch.Tensor]:
     Raises:
         KindError: something else was given, or what folds is no monoid.
     """
-    if not isinstance(monoid, Monoid):
-        raise KindError(
-            f"{call}: a tensor is folded with a tilefold.Monoid, got {type(monoid).__name__}; "
-            "take one of tilefold.monoids or make one"
-        )
+    check_monoid(monoid, call)
     if isinstance(inputs, torch.Tensor) or has_torch_function((inputs,)):
         return [inputs]
     if not isinstance(inputs, Sequence) or isinstance(inputs, str):
@@ -59,8 +66,18 @@ def check_inputs(
         ArgumentError, DeviceError, DtypeError, GradientError: a rule is broken; the message says which.
     """
     check_count(tensors, monoid, call)
-    check_tensors(tensors, call, names=names)
+    check_tensors(tensors, call, names=names, monoid=monoid)
     check_guarantee(guarantee, call)
+
+
+def check_monoid(monoid: Any, call: str) -> None:
+    """Refuse what is no monoid, and name the one that may be meant.
+
+    Raises:
+        KindError: it is none.
+    """
+    if not isinstance(monoid, Monoid):
+        raise KindError(f"{call}: a tensor is folded with a tilefold.Monoid, got {monoid_meant(monoid)}")
 
 
 def check_count(tensors: Sequence[torch.Tensor], monoid: Monoid, call: str) -> None:
@@ -69,6 +86,7 @@ def check_count(tensors: Sequence[torch.Tensor], monoid: Monoid, call: str) -> N
     Raises:
         ArgumentError: there are others than `lift` takes elements.
     """
+    check_monoid(monoid, call)
     if len(tensors) != monoid.algebra.inputs:
         raise ArgumentError(
             f"{call}: {monoid.name} folds {monoid.algebra.inputs} input tensor(s), got {len(tensors)}; "
@@ -77,11 +95,16 @@ def check_count(tensors: Sequence[torch.Tensor], monoid: Monoid, call: str) -> N
 
 
 def check_tensors(
-    tensors: Sequence[torch.Tensor], call: str, *, any_dtype: bool = False, names: Sequence[str | None] = ()
+    tensors: Sequence[torch.Tensor],
+    call: str,
+    *,
+    any_dtype: bool = False,
+    names: Sequence[str | None] = (),
+    monoid: Monoid | None = None,
 ) -> None:
     """Refuse what is no plain tensor of real numbers (of any, with `any_dtype`) with memory of its own, and several devices.
 
-    `names` are those of the arguments, for messages; an input has none.
+    `names` are those of the arguments, for messages; an input has none. So is `monoid`, what they are folded with.
 
     Raises:
         DeviceError, DtypeError, GradientError, KindError, ShapeError: a rule is broken; the message says which.
@@ -95,7 +118,7 @@ def check_tensors(
         check_memory(t, call, name)
         if not any_dtype:
             _check_numbers(t.dtype, call, name)
-        _check_transforms(t, call, name)
+        _check_transforms(t, call, name, monoid)
 
 
 def _refuse_device(t: torch.Tensor, device: torch.device, name: str | None, call: str) -> NoReturn:
@@ -115,9 +138,7 @@ def check_memory(t: torch.Tensor, call: str, name: str | None = None) -> None:
     what, whose = ("inputs", "their") if name is None else (f"`{name}`", "its")
     if t.layout != torch.strided or t.is_nested:
         got = (
-            "a nested tensor; fold what unbind() gives"
-            if t.is_nested
-            else f"layout {t.layout}; call to_dense()"
+            f"a nested tensor; {of_nested(t, call)}" if t.is_nested else f"layout {t.layout}; call to_dense()"
         )
         raise DtypeError(f"{call}: {what} must be dense (strided), got {got}")
     if _is_wrapper(t):
@@ -135,7 +156,8 @@ def _check_numbers(dtype: torch.dtype, call: str, name: str | None) -> None:
     if name is None:
         check_foldable(dtype, call)
     elif dtype not in FOLDABLE:
-        raise DtypeError(f"{call}: `{name}` must hold real numbers or bool, got {dtype}; convert it")
+        fix = of_complex() if dtype.is_complex else "convert it"
+        raise DtypeError(f"{call}: `{name}` must hold real numbers or bool, got {dtype}; {fix}")
 
 
 def check_guarantee(guarantee: str, call: str) -> None:
@@ -144,9 +166,9 @@ def check_guarantee(guarantee: str, call: str) -> None:
     Raises:
         ArgumentError: it is none of `GUARANTEES`.
     """
-    if guarantee not in GUARANTEES:
+    if not is_one_of(guarantee, GUARANTEES):
         raise ArgumentError(
-            f"{call}: `guarantee` must be one of {', '.join(GUARANTEES)}, got {guarantee!r}; take one of these"
+            f"{call}: `guarantee` must be one of {', '.join(GUARANTEES)}, got {shown(guarantee)}; take one of these"
         )
 
 
@@ -170,7 +192,7 @@ def as_dtype(dtype: Any, call: str, name: str = "dtype") -> torch.dtype | None:
     meant = _PYTHON_DTYPES.get(dtype, dtype) if isinstance(dtype, type) else dtype
     if not isinstance(meant, torch.dtype):
         raise KindError(
-            f"{call}: `{name}` must be a torch.dtype, one of Python's bool, int and float, or None, got {dtype!r}; "
+            f"{call}: `{name}` must be a torch.dtype, one of Python's bool, int and float, or None, got {shown(dtype)}; "
             "pass torch.float32, say"
         )
     if meant not in GIVEN:
@@ -192,23 +214,29 @@ def check_keepdim(keepdim: Any, call: str) -> None:
         )
 
 
-def _check_transforms(t: torch.Tensor, call: str, name: str | None) -> None:
-    """Folds have no derivative and no batching rule yet: say so rather than lose one."""
+def _check_transforms(t: torch.Tensor, call: str, name: str | None, monoid: Monoid | None) -> None:
+    """Folds have no derivative and no batching rule yet: say so, and what has one, rather than lose one."""
     what = "an input" if name is None else f"`{name}`"
     if t.requires_grad and torch.is_grad_enabled():
         raise GradientError(
             f"{call}: {what} must not require grad, got one that does, and folds have no derivative yet; "
-            "use torch.no_grad() or detach()"
+            f"{where_gradients_are(call, monoid)}"
         )
-    if torch._C._functorch.is_functorch_wrapped_tensor(t):
-        raise GradientError(
-            f"{call}: {what} must be a plain tensor, got one inside torch.func (vmap, grad, jvp), which has no rule for "
-            "folds yet; fold a dim of the whole tensor instead"
-        )
+    own = torchs_own(call, monoid)
+    has = f", or use {own} which has one" if own else ""
+    _check_mapped(t, what, call, has)
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(t).tangent is not None:  # type: ignore[no-untyped-call]  # torch's own
         raise GradientError(
             f"{call}: {what} must not carry a forward derivative, got a dual tensor, and folds have no derivative yet; "
-            "use forward_ad.unpack_dual(x).primal"
+            f"use forward_ad.unpack_dual(x).primal where none is needed{has}"
+        )
+
+
+def _check_mapped(t: torch.Tensor, what: str, call: str, has: str = "") -> None:
+    if torch._C._functorch.is_functorch_wrapped_tensor(t):
+        raise GradientError(
+            f"{call}: {what} must be a plain tensor, got one inside torch.func (vmap, grad, jvp), which has no rule for "
+            f"folds yet; fold a dim of the whole tensor instead{has}"
         )
 
 
@@ -224,11 +252,17 @@ def check_out(
     """The tensors to write into, one for each result, or None. `in_place`: one may be an input, exactly.
 
     Raises:
-        ArgumentError, KindError, DtypeError, ShapeError, DeviceError, GradientError: they are not what the results need.
+        ArgumentError, KindError, DtypeError, ShapeError, DeviceError, GradientError: they are not what the results need, or
+            nothing could hold these.
     """
     if out is None:
+        if any(is_beyond_memory(shape, dtype.itemsize) for dtype in dtypes):
+            raise ShapeError(
+                f"{call}: a result must have fewer than 2**63 bytes, got the shape {list(shape)}; call it for parts"
+            )
         return None
-    targets = [out] if isinstance(out, torch.Tensor) else list(out) if isinstance(out, Sequence) else [out]
+    several = isinstance(out, Sequence) and not isinstance(out, torch.Tensor | str | bytes)
+    targets: list[Any] = list(out) if several else [out]
     for target in targets:
         if not isinstance(target, torch.Tensor):
             raise KindError(
@@ -246,6 +280,11 @@ def check_out(
             f"{call}: the tensors of `out` must not overlap, got memory of both; use a fresh tensor for each"
         )
     return targets
+
+
+def is_beyond_memory(shape: Sequence[int], itemsize: int = 1) -> bool:
+    """Whether so many elements have addresses beyond int64. Sizes that torch.jit or torch.export record are not asked."""
+    return all(type(n) is int for n in shape) and math.prod(shape) * itemsize >= 2**63
 
 
 def check_apart(targets: Sequence[torch.Tensor] | None, others: Sequence[Any], name: str, call: str) -> None:
@@ -267,6 +306,7 @@ def _check_target(
     call: str,
     in_place: bool,
 ) -> None:
+    _check_mapped(target, "`out`", call)
     if target.layout != torch.strided or target.is_nested or _is_wrapper(target):
         kind = type(target).__name__ if target.layout == torch.strided else f"layout {target.layout}"
         raise KindError(
@@ -293,7 +333,7 @@ def _check_target(
     if target.requires_grad and torch.is_grad_enabled():
         raise GradientError(
             f"{call}: `out` must not require grad, got one that does, and folds have no derivative yet; "
-            "use torch.no_grad() or detach()"
+            "use torch.no_grad(), or leave `out` out"
         )
     _check_mode(target, call)
     if _overlaps_itself(target):

@@ -30,26 +30,36 @@ def test_beside_the_cpu(
     given = LENGTHS[lengths] if not columns else LENGTHS[lengths][:4000]
     offsets = offsets_of(given, 5)
     x = drawn(int(offsets[-1]) + 77, *columns)
-    want = tilefold.segment_reduce(x, monoid, offsets)
+    want = tilefold.segment_reduce(x, monoid, offsets, partial=True)
     for borders in (offsets, offsets.int()):
-        got = tilefold.segment_reduce(x.cuda(), monoid, borders.cuda(), guarantee=guarantee)
+        got = tilefold.segment_reduce(
+            x.cuda(), monoid, borders.cuda(), guarantee=guarantee
+        )  # nobody looks at them
         for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (got, want)), strict=True):
             assert torch.equal(a.cpu(), b)
 
 
 def test_bits_repeat_and_nobody_waits() -> None:
     x, offsets = torch.randn(1 << 22, device="cuda"), offsets_of([64] * (1 << 16)).cuda()
+    lengths = offsets.diff()
     tilefold.segment_reduce(x, monoids.SUM, offsets)
+    tilefold.segment_reduce(x, monoids.SUM, lengths=lengths)
     torch.cuda.synchronize()
     try:
         with warnings.catch_warnings(action="ignore"):  # of a prototype
             torch.cuda.set_sync_debug_mode("error")
         first, again = (tilefold.segment_reduce(x, monoids.SUM, offsets) for _ in range(2))
+        counted = tilefold.segment_reduce(x, monoids.SUM, lengths=lengths)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert torch.equal(first, again)
+    assert torch.equal(first, counted)
     with pytest.raises(ValueError, match="`offsets` must ascend"):
         tilefold.segment_reduce(x, monoids.SUM, offsets.flip(0), validate=True)
+    with pytest.raises(ValueError, match="`offsets` must begin at 0 and end"):
+        tilefold.segment_reduce(x, monoids.SUM, offsets[:-1], validate=True)
+    with pytest.raises(ValueError, match="`lengths` must sum to"):
+        tilefold.segment_reduce(x, monoids.SUM, lengths=lengths[1:], validate=True)
     tilefold.segment_reduce(x, monoids.SUM, offsets.flip(0))
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilefold
-from tilefold import math, switch
+from test_running import run
+from tilefold import math, monoids, switch
 from tilefold.requests import Product
 
 Tensor = torch.Tensor
@@ -109,7 +110,7 @@ def test_int8_is_exact(depth: int) -> None:
 WHOLE = [torch.uint8, torch.int16, torch.int32, torch.int64]
 # On a GPU and so under the interpreter.
 DEVICE = [torch.uint8, torch.int16]
-RAN = [*((d, "auto") for d in WHOLE), *((d, "interpret") for d in DEVICE)]
+RAN = [*((d, b) for d in WHOLE for b in ("auto", "reference")), *((d, "interpret") for d in DEVICE)]
 interpreted = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Triton's own
 
 
@@ -310,17 +311,59 @@ def test_out_and_tensors_without_data() -> None:
     assert tilefold.last_plan().backend == "torch"
 
 
-@pytest.mark.parametrize("name", ["cpu", "reference"])
-def test_a_backend_that_products_do_not_have(name: str) -> None:
-    """The error names those that they have, and each of these is one."""
-    a, b = torch.randn(3, 4), torch.randn(4, 5)
-    layer = tilefold.nn.Linear(4, 2)
-    for call in (lambda: tilefold.matmul(a, b), lambda: layer(a), lambda: tilefold.inductor.own_matmul(a, b)):
-        with (
-            tilefold.backend(name),
-            pytest.raises(tilefold.errors.BackendError, match=f'got "{name}"') as caught,
-        ):
-            call()
-        for other in ("auto", "torch", "triton", "interpret"):
-            assert f'"{other}"' in str(caught.value)
-    assert set(Product.backends) < set(switch.BACKENDS)
+@pytest.mark.parametrize("name", ["torch", "cpu", "reference", pytest.param("interpret", marks=interpreted)])
+def test_products_run_on_every_backend_of_a_cpu(name: str) -> None:
+    """Also a layer's, those of a graph, with an epilogue, a row's fold and vectors; none falls back to another backend."""
+    f = torch.float32
+    a, b, bias = filled((2, 3, 40), f), filled((40, 5), f, 1), filled((5,), f, 2)
+    layer = tilefold.nn.Linear(40, 5, activation="relu")
+    want = a.double() @ b.double() + bias
+    with tilefold.backend(name):
+        close = torch.testing.assert_close
+        close(tilefold.matmul(a, b, bias=bias).double(), want, rtol=1e-5, atol=1e-5)
+        assert tilefold.last_plan().backend == name
+        for guarantee in ("run_to_run", "batch_invariant"):
+            made, top = tilefold.matmul(
+                a, b, bias=bias, row=(monoids.MAX_WITH_INDEX, None), guarantee=guarantee
+            )
+            assert torch.equal(top.indices, want.argmax(-1))
+        doubled = tilefold.matmul(a, b, epilogue=lambda x, r: 2 * x + r, epilogue_args=(bias,))
+        close(doubled.double(), 2 * want - bias, rtol=1e-5, atol=1e-5)
+        close(tilefold.matmul(a[0, 0], b).double(), want[0, 0] - bias, rtol=1e-5, atol=1e-5)
+        close(tilefold.matmul(a, b[:, 0]).double(), (want - bias)[..., 0], rtol=1e-5, atol=1e-5)
+        close(tilefold.matmul(a[0, 0], b[:, 0]).double(), (want - bias)[0, 0, 0], rtol=1e-5, atol=1e-5)
+        x = filled((4, 40), f, 3).requires_grad_()
+        plain = torch.nn.functional.linear(x, layer.weight, layer.bias).relu()
+        close(layer(x), plain, rtol=1e-5, atol=1e-5)
+        (got,), (given,) = (torch.autograd.grad(y.sum(), x) for y in (layer(x), plain))
+        close(got, given, rtol=1e-5, atol=1e-5)
+        close(tilefold.inductor.own_matmul(a[0], b), made[0] - bias, rtol=1e-5, atol=1e-5)
+    assert set(Product.backends) == set(switch.BACKENDS)
+
+
+def test_the_reference_adds_one_product_after_another() -> None:
+    """2^24 + 1 is 2^24 in float32: of 1, 2^24, -2^24 in this order nothing is left, of 2^24, -2^24, 1 there is; and of ones
+    after 2^24 none counts, which they would together."""
+    big = 2.0**24
+    ahead = torch.cat([torch.tensor([big]), torch.ones(255)])
+    rows, ones = torch.tensor([[1.0, big, -big], [big, -big, 1.0]]), torch.ones(3, 1)
+    with tilefold.backend("reference"):
+        assert tilefold.matmul(rows, ones).view(-1).tolist() == [0.0, 1.0]
+        assert tilefold.matmul(ahead, torch.ones(256)) == big  # torch adds up lanes
+        assert tilefold.matmul(rows[:, :0], ones[:0]).view(-1).tolist() == [0.0, 0.0]
+        whole = tilefold.matmul(
+            torch.full((1, 3), 100, dtype=torch.int8), torch.full((3, 1), 100, dtype=torch.int8)
+        )
+    assert whole.tolist() == [[30000]]
+
+
+def test_a_process_whose_environment_names_the_cpu_multiplies() -> None:
+    program = """
+import torch, tilefold
+a, b = torch.randn(3, 4), torch.randn(4, 5)
+torch.testing.assert_close(tilefold.matmul(a, b), a @ b)
+assert tilefold.last_plan().backend == "cpu"
+tilefold.nn.Linear(4, 2)(a).sum().backward()
+"""
+    done = run(program, TILEFOLD_BACKEND="cpu")
+    assert done.returncode == 0, done.stderr

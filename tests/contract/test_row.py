@@ -35,7 +35,7 @@ PLANS = {
 
 
 def backends() -> list[Any]:
-    return [pytest.param("torch", id="torch"), pytest.param("interpret", id="interpret", marks=interpreted)]
+    return ["torch", "cpu", "reference", pytest.param("interpret", marks=interpreted)]
 
 
 @pytest.mark.parametrize("backend", backends())
@@ -102,7 +102,7 @@ def test_neighbours_meet_in_order() -> None:
     assert not last.commutative
     a, b = filled((9, 40)), filled((40, 21), seed=1)
     want = [next(float(v) for v in reversed(line) if v > 0) for line in a @ b]
-    for backend in ("torch", "interpret"):
+    for backend in ("torch", "reference", "interpret"):
         with tilefold.backend(backend):
             _, got = tilefold.matmul(a, b, row=(last, None))
         torch.testing.assert_close(got, torch.tensor(want), rtol=1e-5, atol=1e-5)

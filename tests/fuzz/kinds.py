@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fuzz import folds, maps, moves, norms, products, scalars, scans, segments
+from fuzz import calls, folds, maps, moves, norms, products, scalars, scans, segments
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ CPU = {
         _scalars("interpret", 50, 40),
         _scalars("ptx", 8, 12),
         _products("torch", 100, 150),
+        _products("reference", 100, 10, most=20, depth=100),
         _products("interpret", 20, 14, most=20, depth=100),
         _products("ptx", 6, 10, most=33, depth=100),
         _scans("cpu and auto", 200, 100),
@@ -94,6 +95,7 @@ CPU = {
         _segments("cpu", 100, 60),
         _segments("interpret", 20, 8, most=200),
         _segments("ptx", 6, 4, most=400),
+        Kind("calls with wrong arguments", calls.calls(), calls.check, 2000, 200),
         _folds("ptx", 8, 14, long=(31, 64, 65, 127, 257, 300), most=600),
     ]
 }

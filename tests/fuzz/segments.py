@@ -70,10 +70,11 @@ class Ragged:
             nested = [torch.nested.nested_tensor_from_jagged(t, offsets) for t in cut]
             made = leaves(tilefold.segment_reduce(nested, monoid, **options))
             return [m.movedim(0, self.dim) for m in made]
-        if self.given == "offsets":
-            return tilefold.segment_reduce(
-                tensors, monoid, self.offsets().to(device), dim=self.dim, **options
-            )
+        if self.given in ("offsets", "lengths"):
+            own = self.offsets() if self.given == "offsets" else self.offsets().diff()
+            behind = self.fold.shape[self.dim] - int(self.offsets()[-1])
+            options |= {self.given: own.to(device), "partial": self.lead + behind > 0}
+            return tilefold.segment_reduce(tensors, monoid, dim=self.dim, **options)
         keys, number = self.keys().to(device), len(self.lengths)
         if self.given == "keys":
             return tilefold.segment_reduce(
@@ -107,7 +108,8 @@ def ragged(draw: st.DrawFn, most: int = 600) -> Ragged:
     guarantee = draw(st.sampled_from(folds.GUARANTEES))
     fold = Fold(made, shape, inputs, kind, dim, False, None, False, guarantee, False)
     whole = not lead and not trail and not any(any(i.layout.broadcast) for i in inputs)
-    given = draw(st.sampled_from(("offsets", "offsets", "keys", "runs", *(["jagged"] * whole))))
+    ways = ("offsets", "offsets", "keys", "runs", *(["lengths"] * (not lead)), *(["jagged"] * whole))
+    given = draw(st.sampled_from(ways))
     return Ragged(fold, tuple(lengths), lead, dim, draw(st.booleans()), given)
 
 
@@ -120,7 +122,7 @@ def check(case: Ragged, backends: Sequence[str], device: str = "cpu") -> None:
     if monoid.algebra.identity is None and bool((offsets.diff() == 0).any()):
         return
     with tilefold.backend("reference"):
-        want = list(tilefold.segment_reduce(tensors, monoid, offsets, dim=case.dim))
+        want = list(tilefold.segment_reduce(tensors, monoid, offsets, dim=case.dim, partial=True))
     for backend in backends:
         dtypes = {*(i.dtype for i in case.fold.inputs), *(w.dtype for w in want)}
         if not waits(case, backend) and not lacks(dtypes, backend, device):

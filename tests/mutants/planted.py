@@ -16,6 +16,28 @@ __all__ = ["MUTANTS", "Mutant"]
 
 SIZES = "tests/backends/test_products.py::test_sizes_and_strides"
 MUTANTS = (
+    # ------------------------------------------------------------------------------------------------- calls
+    Mutant(
+        "offsets that end before the last element lose the rest",
+        "ragged.py",
+        "if whole and (low > 0 or high < length):",
+        "if whole and low > 0:",
+        ("tests/test_ragged.py::test_offsets_that_do_not_fit",),
+    ),
+    Mutant(
+        "a product under the reference is torch's",
+        "on_cpu.py",
+        "torch_product.by_elements if defined else ",
+        "",
+        ("tests/contract/test_matmul.py::test_the_reference_adds_one_product_after_another",),
+    ),
+    Mutant(
+        "an out of torch.vmap is written to",
+        "validate.py",
+        '    _check_mapped(target, "`out`", call)\n',
+        "",
+        ("tests/test_errors.py::test_rule_and_form",),
+    ),
     # ------------------------------------------------------------------------------------------------- in order
     Mutant(
         "a lane's part of all tiles is as long as its part of one",

@@ -21,6 +21,18 @@ from tilefold.errors import (
 )
 
 CASES = [
+    Case(
+        "name of another kind",
+        made(name=X),
+        MonoidError,
+        r"`name` must be text or None, got Tensor of shape \[2, 3\]; write",
+    ),
+    Case(
+        "a class for a function",
+        made(combine=bool),
+        MonoidError,
+        r"combine must be a function, got <class 'bool'>; give",
+    ),
     # math.py and algebra/expression.py
     Case(
         "cast",

@@ -22,6 +22,7 @@ from tilefold.errors import (
 )
 from tilefold.problem import normalize_dims
 
+ONE = torch.ones(1)
 CASES = [
     # fold.py
     Case("backend", with_backend("fast"), ArgumentError, r"backend: .*one of auto, torch, cpu.*got 'fast'"),
@@ -60,6 +61,31 @@ CASES = [
         GradientError,
         r"torch.func .*; fold",
     ),
+    Case(
+        "out inside vmap",
+        lambda: torch.vmap(lambda o: tf.sum(X, 1, out=o))(torch.ones(4, 2)),
+        GradientError,
+        r"sum: `out` must be a plain tensor, got one inside torch.func .*; fold",
+    ),
+    Case(
+        "inputs that broadcast beyond int64",
+        reduced((ONE.expand(2**40, 1), ONE.expand(1, 2**40)), monoids.AFFINE),
+        ShapeError,
+        r"fewer than 2\*\*63 elements, got the shape \[1099511627776, 1099511627776\]; fold",
+    ),
+    Case(
+        "results beyond any memory",
+        reduced(ONE.expand(2**31, 2**31), monoids.SUM, ()),
+        ShapeError,
+        r"fewer than 2\*\*63 bytes, got the shape \[2147483648, 2147483648\]; call",
+    ),
+    Case(
+        "text for dims",
+        lambda: tf.sum(X, ""),
+        KindError,
+        r"an int, a sequence of ints or None, got ''; count",
+    ),
+    Case("text for out", lambda: tf.sum(X, out=""), KindError, r"`out` must be a tensor, .*, got str; pass"),
     Case("dual", dual, GradientError, r"forward derivative, got a dual tensor.*; use"),
     Case(
         "out overlaps itself in part",

@@ -16,6 +16,7 @@ from tilefold.errors import (
     DtypeError,
     EmptyError,
     KindError,
+    MemberError,
     OrderError,
     ShapeError,
 )
@@ -47,6 +48,8 @@ def on(backend: str, call: Callable[[], object]) -> Callable[[], object]:
 
 
 CASES = [
+    Case("no function", lambda: tf.functional.sum_up, MemberError, r"one of the module's, got 'sum_up'; "),
+    Case("no layer", lambda: tf.nn.Lineaar, MemberError, r"got 'Lineaar'; use tilefold.nn.Linear"),
     *(
         Case(
             f"{name} of a rare float",

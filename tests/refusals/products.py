@@ -10,7 +10,6 @@ from tilefold import math, monoids
 from tilefold.errors import (
     ArgumentError,
     ArityError,
-    BackendError,
     DtypeError,
     EmptyError,
     KindError,
@@ -253,9 +252,39 @@ CASES = [
         r"sees one element, got block_max, .*; fold each row with `row`",
     ),
     Case(
-        "product backend",
-        multiplied(),
-        BackendError,
-        r'in force must be one that it has \("auto", "torch", "triton", "interpret"\), got "cpu"; run it under one of these',
+        "layer of no number",
+        lambda: tf.nn.Linear(None, 2),
+        KindError,
+        r"`in_features` must be an int .*, got None; say",
+    ),
+    Case(
+        "layer of fewer than none",
+        lambda: tf.nn.Linear(2, -1),
+        ArgumentError,
+        r"`out_features` must be an int from 0 .*, got -1; say",
+    ),
+    Case(
+        "layer's bias",
+        lambda: tf.nn.Linear(2, 2, X),
+        KindError,
+        r"`bias` must be True or False, got Tensor of .*; write",
+    ),
+    Case(
+        "layer's device",
+        lambda: tf.nn.Linear(2, 2, device=True),
+        KindError,
+        r"`device` must be a torch.device, .*, got True; pass",
+    ),
+    Case(
+        "layer of whole numbers",
+        lambda: tf.nn.Linear(2, 2, dtype=torch.int32),
+        DtypeError,
+        r"`dtype` must be of floats, got torch.int32; parameters",
+    ),
+    Case(
+        "row by NORM",
+        multiplied(row=(monoids.NORM, None)),
+        KindError,
+        r"got the function NORM, which makes one; call it",
     ),
 ]

@@ -51,6 +51,9 @@ _INSTEAD = {
     "log10": "use tilefold.math.log(x) / tilefold.math.log(10)",
     "absolute": "use tilefold.math.abs(x)",
     "power": "use x ** y",
+    **dict.fromkeys(
+        ("popcount", "popc", "bit_count", "bitcount"), "add up bits by shifts and masks, as docs/algebra.md does"
+    ),
     "tan": "use tilefold.math.sin(x) / tilefold.math.cos(x)",
 }  # fmt: skip
 _COMPOSED = ("sigmoid", "sign")  # of tilefold.math, and no rows
@@ -59,6 +62,7 @@ _ARGUMENTS = {1: "x", 2: "a, b", 3: "condition, a, b"}
 
 def instead_of(name: str) -> str:
     """What a monoid's function should say where it says `.name`, or calls a function of that name of another library."""
+    name = name if name in OPS or name in _COMPOSED else name.lower()
     if name in _INSTEAD:
         return _INSTEAD[name]
     if name in _OPERATORS:

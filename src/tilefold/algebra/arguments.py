@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from tilefold.algebra.algebra import FieldDtype
 from tilefold.algebra.dtypes import GIVEN, carried_dtype, concrete
 from tilefold.algebra.expression import Graph
 from tilefold.algebra.numbers import Number, fits_a_float, plain_number, short_text
-from tilefold.errors import ArityError, DtypeError, MonoidError
+from tilefold.errors import ArityError, DtypeError, MonoidError, is_function, is_one_of, shown
 
 _NAME = re.compile(r"[A-Za-z]\w{0,63}\Z", re.ASCII)
 
@@ -30,24 +30,31 @@ def check_kinds(
 ) -> None:
     """Refuse what is no function, or no truth, where one belongs."""
     for role, function in (("combine", combine), ("lift", lift), ("project", project)):
-        if not callable(function) and (function is not None or role == "combine"):
+        if not is_function(function) and (function is not None or role == "combine"):
             raise MonoidError(
-                f"{monoid}: {role} must be a function, got {function!r}; give one of Python, a lambda say"
+                f"{monoid}: {role} must be a function, got {shown(function)}; give one of Python, a lambda say"
             )
     functions = absorb if isinstance(absorb, tuple) and len(absorb) == 2 else (absorb,)
-    if absorb is not None and absorb is not False and not all(map(callable, functions)):
+    if absorb is not None and absorb is not False and not all(map(is_function, functions)):
         raise MonoidError(
-            f"{monoid}: absorb must be a function, a pair of them, None or False, got {absorb!r}; "
+            f"{monoid}: absorb must be a function, a pair of them, None or False, got {shown(absorb)}; "
             "leave it out to have it derived"
         )
     for name, truth in truths.items():
         if not isinstance(truth, bool):
             fix = "True passes positions to lift" if name == "index" else "False skips the laws"
-            raise MonoidError(f"{monoid}: {name} must be True or False, got {truth!r}; {fix}")
+            raise MonoidError(f"{monoid}: {name} must be True or False, got {shown(truth)}; {fix}")
     if commutative is not None and not isinstance(commutative, bool):
         raise MonoidError(
-            f"{monoid}: commutative must be True, False or None, got {commutative!r}; leave it out to have it found"
+            f"{monoid}: commutative must be True, False or None, got {shown(commutative)}; leave it out to have it found"
         )
+
+
+def checked_name(name: object, combine: object) -> str:
+    """What messages call a monoid: its name, or without one its combine's."""
+    if name is not None and not isinstance(name, str):
+        raise MonoidError(f'Monoid: `name` must be text or None, got {shown(name)}; write name="..."')
+    return str(name or getattr(combine, "__name__", "monoid")).strip("<>")
 
 
 def state_shape(
@@ -67,18 +74,30 @@ def _field_names(monoid: str, fields: Sequence[str] | None, count: int) -> tuple
         names = ("value",) if count == 1 else tuple(f"field{i}" for i in range(count))
     elif isinstance(fields, str):
         names = (fields,)
-    elif isinstance(fields, Iterable):
-        names = tuple(fields)
     else:
-        raise MonoidError(f"{monoid}: fields must be a sequence of names, got {fields!r}; name each field")
+        listed = _listed(fields)
+        if listed is None:
+            raise MonoidError(
+                f"{monoid}: fields must be a sequence of names, got {shown(fields)}; name each field"
+            )
+        names = listed
     for name in names:
         if not isinstance(name, str) or not _NAME.match(name) or keyword.iskeyword(name):
             raise MonoidError(
-                f"{monoid}: a field name must match [A-Za-z][A-Za-z0-9_]{{0,63}} and be no keyword, got {name!r}; rename it"
+                f"{monoid}: a field name must match [A-Za-z][A-Za-z0-9_]{{0,63}} and be no keyword, got {shown(name)}; "
+                "rename it"
             )
     if not names or len(set(names)) != len(names):
         raise MonoidError(f"{monoid}: fields must be distinct and at least one, got {names}; name each once")
     return names
+
+
+def _listed(values: Any) -> tuple[Any, ...] | None:
+    """What is iterated over; None for what is not."""
+    try:
+        return tuple(values)
+    except Exception:  # of a class of the caller's, too
+        return None
 
 
 def _identities(monoid: str, given: tuple[Any, ...], names: tuple[str, ...]) -> tuple[Number, ...]:
@@ -106,17 +125,17 @@ def field_dtypes(
     monoid: str, dtypes: FieldDtype | Sequence[FieldDtype], names: Sequence[str]
 ) -> tuple[FieldDtype, ...]:
     """One dtype rule a field."""
-    one = isinstance(dtypes, str | torch.dtype) or not isinstance(dtypes, Iterable)
-    each: tuple[Any, ...] = (dtypes,) * len(names) if one else tuple(dtypes)  # type: ignore[arg-type]  # see `one`
+    several = None if isinstance(dtypes, str | torch.dtype) else _listed(dtypes)
+    each: tuple[Any, ...] = (dtypes,) * len(names) if several is None else several
     if len(each) != len(names):
         raise ArityError(
             f"{monoid}: dtypes must be one for all or one for each of the fields {tuple(names)}, got {len(each)}; "
             "give as many"
         )
     for dtype in each:
-        if not isinstance(dtype, torch.dtype) and dtype not in ("compute", "input", "index"):
+        if not isinstance(dtype, torch.dtype) and not is_one_of(dtype, ("compute", "input", "index")):
             raise MonoidError(
-                f'{monoid}: a field dtype must be "compute", "input", "index" or a torch dtype, got {dtype!r}; '
+                f'{monoid}: a field dtype must be "compute", "input", "index" or a torch dtype, got {shown(dtype)}; '
                 "choose one of them"
             )
         if isinstance(dtype, torch.dtype) and dtype not in GIVEN:
@@ -147,8 +166,8 @@ def positional_count(monoid: str, role: str, function: Callable[..., Any]) -> in
         parameters = inspect.signature(function).parameters.values()
     except ValueError:
         raise ArityError(
-            f"{monoid}: {role} must tell its arguments so that they can be counted, got {function!r} without a signature; "
-            "write it as a lambda"
+            f"{monoid}: {role} must tell its arguments so that they can be counted, got {shown(function)} without a "
+            "signature; write it as a lambda"
         ) from None
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
         raise ArityError(

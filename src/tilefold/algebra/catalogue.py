@@ -14,7 +14,7 @@ from tilefold.algebra import expression
 from tilefold.algebra.algebra import Sums
 from tilefold.algebra.monoid import Monoid
 from tilefold.caching import kept_outside_modes
-from tilefold.errors import OrderError
+from tilefold.errors import OrderError, shown
 
 __all__ = [
     "AFFINE", "ALL", "ANY", "ARGMAX", "ARGMIN", "BITWISE_AND", "BITWISE_OR", "BITWISE_XOR", "COUNT_NONZERO",
@@ -348,9 +348,13 @@ WELFORD = _monoid(
 
 def NORM(p: float = 2.0) -> Monoid:  # noqa: N802  # a catalogue entry among constants
     """The monoid of the p-norm (p = 0 counts non-zeros, p = inf and -inf are the largest and least magnitude)."""
-    if not isinstance(p, numbers.Real):
-        raise OrderError(f"NORM: the order must be a real number, got {p!r}; 2 is the Euclidean norm")
-    return _norm(float(p))
+    try:
+        order = float(p) if isinstance(p, numbers.Real) else None
+    except OverflowError:
+        order = None
+    if order is None:
+        raise OrderError(f"NORM: the order must be a real number, got {shown(p)}; 2 is the Euclidean norm")
+    return _norm(order)
 
 
 def _powers_hold(total: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tilefold.errors import MonoidError
+from tilefold.errors import MonoidError, shown
 
 INFINITY = math.inf
 _LEAST, _MOST = 5e-324, torch.finfo(torch.float64).max  # the least positive float, and the greatest
@@ -93,7 +93,7 @@ def _range(monoid: str, one: Any) -> Range:
     close = difflib.get_close_matches(one, NAMES, n=1) if isinstance(one, str) else []
     raise MonoidError(
         f"{monoid}: a domain must be (low, high) with low <= high, None for no end, or one of {', '.join(NAMES)}, "
-        f"got {one!r}; {f'write {close[0]!r}' if close else 'write (0, None) for what is never negative'}"
+        f"got {shown(one)}; {f'write {close[0]!r}' if close else 'write (0, None) for what is never negative'}"
     )
 
 

@@ -32,7 +32,9 @@ _PACKED = tuple(
 def check_foldable(dtype: torch.dtype, where: str) -> None:
     """Refuse dtypes no fold takes (complex, quantized) with a clear error."""
     if dtype not in FOLDABLE:
-        fix = "fold torch.view_as_real(x)" if dtype.is_complex else "convert the tensor first"
+        fix = "convert the tensor first"
+        if dtype.is_complex:
+            fix = "fold torch.view_as_real(x), its real and imaginary parts, or x.abs(), its magnitudes"
         if dtype in _PACKED:
             fix = "an element is several numbers: view it as torch.uint8 and unpack them first"
         raise DtypeError(

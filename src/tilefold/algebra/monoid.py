@@ -17,6 +17,7 @@ from tilefold.algebra.arguments import (
     check_identity_fits,
     check_kinds,
     check_returns,
+    checked_name,
     count_inputs,
     expect_arguments,
     field_dtypes,
@@ -106,7 +107,7 @@ class Monoid:
         check: bool = True,
     ) -> None:
         self._by_name: tuple[Callable[[str], Monoid], tuple[str]] | None = None  # how it is pickled
-        self.name = str(name or getattr(combine, "__name__", "monoid").strip("<>"))
+        self.name = checked_name(name, combine)
         check_kinds(self.name, combine, lift, project, absorb, commutative, index=index, check=check)
         names, identities = state_shape(self.name, identity, fields)
         scalar = fields is None and not isinstance(identity, tuple | list)

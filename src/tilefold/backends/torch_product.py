@@ -12,10 +12,11 @@ from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
 from tilefold.backends.reference import read
 from tilefold.contract.epilogue import Epilogue, accumulator_dtype
-from tilefold.contract.operands import EXACT_IN_FLOAT64
+from tilefold.contract.operands import EXACT_IN_FLOAT64, as_matrices, result_shape
 from tilefold.validate import shares
 
 Tensor = torch.Tensor
+Product = Callable[[Tensor, Tensor, torch.dtype], Tensor]  # of operands, in an accumulator's dtype
 
 
 def multiply(
@@ -23,28 +24,44 @@ def multiply(
     b: Tensor,
     extras: Sequence[Tensor],
     epilogue: Epilogue,
-    guarantee: str,
     shape: Sequence[int],
+    product: Product,
     fold_rows: Callable[[Tensor, Program], list[Tensor]],
 ) -> list[Tensor]:
     """epilogue(a @ b, *extras), accumulated as `accumulator_dtype` says and rounded once, at the end.
 
-    After it what rows fold to: `fold_rows` folds the last dim of a tensor.
+    After it what rows fold to: `product` multiplies operands in an accumulator's dtype, `fold_rows` folds the last dim of a
+    tensor.
     """
-    accumulator = accumulator_dtype(a.dtype)
-    if not accumulator.is_floating_point:
-        product = _whole_numbers(a, b).to(accumulator)
-    elif guarantee == "batch_invariant":
-        product = _row_by_row(a.to(accumulator), b.to(accumulator))
-    else:
-        product = torch.matmul(a.to(accumulator), b.to(accumulator))
-    value = _evaluated(epilogue.typed, [product, *map(read, extras)])
+    accumulated = product(a, b, accumulator_dtype(a.dtype))
+    value = _evaluated(epilogue.typed, [accumulated, *map(read, extras)])
     folded: list[Tensor] = []
     if epilogue.row is not None:
         value = value.to(epilogue.value).expand(shape)
         folded = fold_rows(value, epilogue.row.program)
         value = _evaluated(epilogue.row.apply, [value, *(read(f)[..., None] for f in folded)])
     return [_own(as_stored(value, epilogue.result), (a, b, *extras, *folded), shape), *folded]
+
+
+def product_of(guarantee: str) -> Product:
+    """Torch's product, of each row by itself where a row's bits may know nothing of others."""
+
+    def product(a: Tensor, b: Tensor, accumulator: torch.dtype) -> Tensor:
+        if not accumulator.is_floating_point:
+            return _whole_numbers(a, b).to(accumulator)
+        multiplied = _row_by_row if guarantee == "batch_invariant" else torch.matmul
+        return multiplied(a.to(accumulator), b.to(accumulator))
+
+    return product
+
+
+def by_elements(a: Tensor, b: Tensor, accumulator: torch.dtype) -> Tensor:
+    """The product as it is defined: each sum over k takes one product of two elements after another."""
+    left, right = (t.to(accumulator) for t in as_matrices(a, b))
+    total = left.new_zeros(result_shape(left, right))
+    for column, row in zip(left.unbind(-1), right.unbind(-2), strict=True):
+        total += column[..., None] * row[..., None, :]
+    return total.view(result_shape(a, b))
 
 
 def _whole_numbers(a: Tensor, b: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from tilefold.caching import kept_outside_modes
 from tilefold.contract.functions import Role, Traced, traced
 from tilefold.contract.operands import EXACT_IN_FLOAT64
 from tilefold.contract.row import Row, check_row, make_row, traced_apply
-from tilefold.errors import ArgumentError, KindError
+from tilefold.errors import ArgumentError, KindError, is_function, shown
 
 
 def _gelu(x: Any) -> Any:
@@ -134,7 +134,7 @@ def traced_ending(epilogue: Any, extras: int, row: Any) -> tuple[Traced | None, 
         return epilogue, pair
     if isinstance(epilogue, str):
         return _named(str.__str__(epilogue), extras), pair
-    if not callable(epilogue):
+    if not is_function(epilogue):
         raise KindError(
             f"matmul: `epilogue` must be a name, a function or None, got {type(epilogue).__name__}; "
             "write a function of the accumulator and the extra tensors' elements"
@@ -146,7 +146,7 @@ def traced_ending(epilogue: Any, extras: int, row: Any) -> tuple[Traced | None, 
 def _named(name: str, extras: int) -> Traced:
     if name not in NAMED:
         raise ArgumentError(
-            f"matmul: a named `epilogue` must be one of {', '.join(NAMED)}, got {name!r}; take one of these, or "
+            f"matmul: a named `epilogue` must be one of {', '.join(NAMED)}, got {shown(name)}; take one of these, or "
             "write a function with tilefold.math"
         )
     return traced(NAMED[name], extras, _ROLE, name)

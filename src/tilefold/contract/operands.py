@@ -13,7 +13,7 @@ import torch
 
 from tilefold.algebra.monoid import Monoid
 from tilefold.algebra.typing import FLOAT8
-from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError
+from tilefold.errors import ArgumentError, DtypeError, EmptyError, KindError, ShapeError, is_one_of, shown
 from tilefold.modes import converted, is_converted
 from tilefold.planner.view import VECTOR_BYTES
 from tilefold.problem import Dim, Problem, alignment, merged
@@ -133,7 +133,7 @@ def as_autocast(a: Any, b: Any, bias: Any, precision: str | None) -> tuple[Any, 
     if not isinstance(a, torch.Tensor) or not is_converted(a.device):
         return a, b, bias, precision
     made = [converted(t) if isinstance(t, torch.Tensor) else t for t in (a, b, bias)]
-    narrowed = made[0] is not a and a.dtype == torch.float32 and precision in PRECISIONS
+    narrowed = made[0] is not a and a.dtype == torch.float32 and is_one_of(precision, PRECISIONS)
     return made[0], made[1], made[2], None if narrowed else precision
 
 
@@ -176,9 +176,9 @@ def check_precision(precision: str | None, dtype: torch.dtype) -> str:
     Raises:
         ArgumentError: it has another name, or other products than those of float32 are asked to be rounded.
     """
-    if precision is not None and precision not in PRECISIONS:
+    if precision is not None and not is_one_of(precision, PRECISIONS):
         raise ArgumentError(
-            f"matmul: `precision` must be one of {', '.join(PRECISIONS)} or None, got {precision!r}; take one of these"
+            f"matmul: `precision` must be one of {', '.join(PRECISIONS)} or None, got {shown(precision)}; take one of these"
         )
     if precision == "tf32" and dtype != torch.float32:
         raise ArgumentError(

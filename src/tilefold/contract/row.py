@@ -21,7 +21,8 @@ from tilefold.algebra.program import Program
 from tilefold.algebra.typing import TypedGraph
 from tilefold.caching import kept_outside_modes
 from tilefold.contract.functions import Role, Traced, traced
-from tilefold.errors import ArgumentError, KindError
+from tilefold.errors import ArgumentError, KindError, is_function
+from tilefold.instead import monoid_meant
 
 _ROLE = Role(
     "a row's function",
@@ -65,16 +66,13 @@ def check_row(row: Any) -> tuple[Monoid, Any] | None:
         )
     monoid, apply = row
     if not isinstance(monoid, Monoid):
-        raise KindError(
-            f"matmul: a row is folded with a tilefold.Monoid, got {type(monoid).__name__}; take one of tilefold.monoids "
-            "or make one"
-        )
+        raise KindError(f"matmul: a row is folded with a tilefold.Monoid, got {monoid_meant(monoid)}")
     if monoid.algebra.inputs != 1:
         raise ArgumentError(
             f"matmul: a row's monoid must fold one value an element, got {monoid.name} of {monoid.algebra.inputs}; "
             "give it a lift of one"
         )
-    if apply is not None and type(apply) is not Traced and not callable(apply):
+    if apply is not None and type(apply) is not Traced and not is_function(apply):
         raise KindError(
             f"matmul: a row's second part must be a function or None, got {type(apply).__name__}; write a function of an "
             "element and the fold's results"

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from tilefold.algebra.typing import GIVEN
 from tilefold.errors import DtypeError, EmptyError, KindError, shown
+from tilefold.instead import of_complex
 from tilefold.overrides import listed, overridden, override
-from tilefold.problem import whole_number, wrapped_dims
+from tilefold.problem import is_listed, whole_number, wrapped_dims
 from tilefold.uncompiled import uncompiled
 
 Result = TypeVar("Result")
@@ -80,7 +81,7 @@ def every(dim: Dims) -> Dims:
     """Torch's reading of an empty `dim`: all dims."""
     if dim is None or type(dim) is int:
         return dim
-    return None if (type(dim) is tuple or isinstance(dim, Sequence)) and not dim else dim
+    return None if (type(dim) is tuple or is_listed(dim)) and not dim else dim
 
 
 def need_elements(x: Tensor, dim: Dims, call: str) -> None:
@@ -101,7 +102,7 @@ def no_dim(keepdim: bool, call: str) -> None:
     """The default `dim` was left: torch has no such overload with `keepdim`."""
     if keepdim is not LEFT:
         raise KindError(
-            f"{call}: `keepdim` needs a `dim`, got keepdim={keepdim} alone; pass the dims to fold"
+            f"{call}: `keepdim` needs a `dim`, got keepdim={shown(keepdim)} alone; pass the dims to fold"
         )
 
 
@@ -126,15 +127,18 @@ def asked_dtype(dtype: Any, out: Any) -> Any:
 def as_number(value: Any) -> float | None:
     """A real number, where torch takes one: Python's, numpy's, or that of a 0-d tensor; None for what is none."""
     if isinstance(value, Tensor):
-        takes = value.ndim == 0 and not value.requires_grad and not value.is_complex()
-        return float(value) if takes else None
+        takes = not value.is_nested and value.ndim == 0 and not value.requires_grad and not value.is_complex()
+        if not takes:
+            return None
     # numpy's bool is a number to torch, and none to `numbers`.
-    if not isinstance(value, numbers.Real) and type(value).__name__ not in ("bool", "bool_"):
+    elif not isinstance(value, numbers.Real) and type(value).__name__ not in ("bool", "bool_"):
         return None
     try:
         return float(value)
     except OverflowError:  # a whole number that no float holds
         return INFINITY if value > 0 else -INFINITY
+    except Exception:  # of a tensor without data; of a class of the caller's
+        return None
 
 
 def is_complex(value: Any) -> bool:
@@ -151,7 +155,7 @@ def one_dim(dim: Any, call: str) -> None:
 def need_float(dtype: torch.dtype, call: str) -> None:
     """Refuse elements that are no floats."""
     if not dtype.is_floating_point:
+        fix = "convert the input, or pass a float dtype= where it is taken"
         raise DtypeError(
-            f"{call}: elements must be floating point, got {dtype}; convert the input, or pass a float dtype= where it is "
-            "taken"
+            f"{call}: elements must be floating point, got {dtype}; {of_complex() if dtype.is_complex else fix}"
         )

@@ -120,6 +120,8 @@ def _one_or_two(
 ) -> Any:
     folded, other = _read_second(second, dim, keepdim, other, out, side.name)
     if other is not None:
+        check_is_tensor(x, side.name)
+        check_is_tensor(other, side.name, "`other`")
         return side.elementwise(x, other, out=out)
     if folded is None:
         no_dim(keepdim, side.name)

@@ -21,7 +21,7 @@ from tilefold.functional.arguments import INFINITY, Dims, as_number, every, is_w
 from tilefold.mapped import graph_of, kept, map_tensors
 from tilefold.overrides import overridden
 from tilefold.planner.library import LibraryMap
-from tilefold.problem import normalize_dims, whole_number
+from tilefold.problem import is_listed, normalize_dims, whole_number
 from tilefold.switch import named_key
 from tilefold.uncompiled import uncompiled
 from tilefold.validate import as_dtype, check_is_tensor, check_memory, check_out
@@ -219,7 +219,7 @@ def _row_norm(
     if not k or tuple(x.shape[x.ndim - k :]) != sizes or k > x.ndim:
         raise ShapeError(
             f"{call}: `normalized_shape` must be the last dims of the input's {list(x.shape)}, one at least, got "
-            f"{list(sizes)}; name these"
+            f"{shown(list(sizes))}; name these"
         )
     for name, t in (("weight", weight), ("bias", bias)):
         _check_beside(t, name, sizes, f"the shape `normalized_shape` {list(sizes)}", call)
@@ -266,7 +266,7 @@ def _named(**tensors: Tensor | None) -> list[str]:
 
 
 def _sizes(shape: Any, call: str) -> tuple[int, ...]:
-    numbers = tuple(map(whole_number, shape)) if isinstance(shape, Sequence) else (None,)
+    numbers = tuple(map(whole_number, shape)) if is_listed(shape) else (None,)
     sizes = tuple(n for n in numbers if n is not None)
     if len(sizes) == len(numbers):
         return sizes
@@ -276,7 +276,7 @@ def _sizes(shape: Any, call: str) -> tuple[int, ...]:
 
 
 def _epsilon(eps: Any, dtype: torch.dtype, call: str) -> float:
-    if eps is None:
+    if eps is None and call == "rms_norm":
         return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
     number = as_number(eps)
     if number is None:
@@ -410,7 +410,7 @@ def _check_groups(x: Tensor, groups: Any, weight: Any, bias: Any) -> int:
     channels, number = x.shape[1], int(groups)
     if number < 1 or channels % number:
         raise ShapeError(
-            f"group_norm: `num_groups` must divide the input's {channels} channels, got {number}; take a divisor"
+            f"group_norm: `num_groups` must divide the input's {channels} channels, got {shown(number)}; take a divisor"
         )
     if x.shape[0] * channels // number * numbers.prod(x.shape[2:]) == 1:
         raise ArgumentError(

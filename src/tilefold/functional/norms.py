@@ -25,7 +25,7 @@ from tilefold.functional.arguments import (
 from tilefold.overrides import overridden
 from tilefold.problem import normalize_dims
 from tilefold.uncompiled import uncompiled
-from tilefold.validate import as_dtype, check_is_tensor
+from tilefold.validate import as_dtype, check_is_tensor, check_memory
 
 
 def vector_norm(
@@ -82,7 +82,7 @@ def norm(
     if isinstance(p, str) and p != "fro":
         fix = "use torch.linalg.matrix_norm" if p == "nuc" else "2 is the Euclidean norm"
         raise OrderError(
-            f'norm: Order {p} not supported, `p` must be a real number or "fro", got {p!r}; {fix}'
+            f'norm: Order {shown(p)} not supported, `p` must be a real number or "fro", got {shown(p)}; {fix}'
         )
     order = 2.0 if p is None or isinstance(p, str) else p
     return _vector_norm(input, order, dim, keepdim, dtype, out, "norm")
@@ -99,6 +99,7 @@ def _vector_norm(
     call: str,
 ) -> Tensor:
     check_is_tensor(x, call)
+    check_memory(x, call)
     order = _number(order, call)
     need_float(x.dtype, call)
     dtype = as_dtype(dtype, call)

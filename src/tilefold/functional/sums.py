@@ -23,6 +23,7 @@ from tilefold.functional.arguments import (
     no_dim,
     redirected,
 )
+from tilefold.instead import of_complex
 from tilefold.overrides import overridden
 from tilefold.validate import as_dtype, check_is_tensor, check_out
 
@@ -127,7 +128,8 @@ def mean(
     result = dtype or result_dtype(input.dtype)
     if not result.is_floating_point:
         raise DtypeError(
-            f"mean: could not infer output dtype, elements must be floating point, got {result}; pass a float dtype="
+            f"mean: could not infer output dtype, elements must be floating point, got {result}; "
+            f"{of_complex() if result.is_complex else 'pass a float dtype='}"
         )
     wide = torch.float64 if result == torch.float64 else torch.float32
     total = fold_tensors(

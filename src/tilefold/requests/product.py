@@ -21,8 +21,8 @@ class Product(Request):
     """Multiply a and b and finish each result with what the extra tensors hold there; `shape` is the result's."""
 
     call = "matmul"
-    backends = ("auto", "torch", "triton", "interpret")
-    on_cpu = "torch"
+    backends = ("auto", "torch", "cpu", "reference", "interpret", "triton")
+    on_cpu = "cpu"
 
     ending: Epilogue
     precision: str
