@@ -374,6 +374,19 @@ def check(
             assert torch.equal(output, want), f"{fold.name}: {output} is not {want}"
 
 
+def floor(want: torch.Tensor, dtype: torch.dtype, bound: float) -> float:
+    """The absolute tolerance beside a relative `bound` of results in a dtype.
+
+    Of numbers that are not negative (shares of a row, sums of squares) half a subnormal: they are no differences, so their
+    error is relative, however small they are. Of others, in which terms of both signs may cancel, the bound of the largest,
+    or of 1.
+    """
+    info, numbers = torch.finfo(dtype), want.double()[want.isfinite()]
+    if (numbers >= 0).all():
+        return info.smallest_normal * info.eps
+    return bound * min(1.0, float(numbers.abs().max()))
+
+
 def textbook(a: Any, b: Any) -> tuple[Any, Any]:
     """The online softmax pair (m, l) as books write it: NaN where both maxima are -inf."""
     m = math.maximum(a.m, b.m)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 
@@ -49,6 +50,46 @@ settings.register_profile(
     "ci", deadline=None, derandomize=True, max_examples=60, print_blob=True, database=None
 )
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def tells_zeros_apart(compare):
+    """`torch.testing.assert_close`, which fails as well where zeros would pass for the numbers that are expected.
+
+    Its default absolute tolerance accepts 0 for 2e-30: a comparison that names none may hold no number so small. To one that
+    names its own a tenth of them may be, as what is left over where signs cancel.
+    """
+
+    @functools.wraps(compare)
+    def compared(actual, expected, *, rtol=None, atol=None, **options):
+        compare(actual, expected, rtol=rtol, atol=atol, **options)
+        for want in expected if isinstance(expected, list | tuple) else (expected,):
+            if not isinstance(want, torch.Tensor) or not want.is_floating_point() or want.is_meta:
+                continue
+            numbers = want.detach().double().abs()
+            numbers = numbers[(numbers > 0) & numbers.isfinite()]
+            default = 1e-7 if want.dtype == torch.float64 else 1e-5  # as torch documents it
+            share, floor = (0.0, default) if atol is None else (0.1, atol)
+            lost = int((numbers <= floor).sum())
+            assert lost <= share * len(numbers), (
+                f"zeros would pass for {lost} of {len(numbers)} numbers; give an `atol` below them, or 0"
+            )
+
+    return compared
+
+
+def without_a_floor(approx):
+    """`pytest.approx`, which takes no number for another because both are small, but where a test says `abs`."""
+
+    @functools.wraps(approx)
+    def compared(expected, rel=None, abs=None, nan_ok=False):
+        rel = 1e-6 if rel is None and abs is None else rel
+        return approx(expected, rel, 0.0 if abs is None else abs, nan_ok)
+
+    return compared
+
+
+torch.testing.assert_close = tells_zeros_apart(torch.testing.assert_close)
+pytest.approx = without_a_floor(pytest.approx)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

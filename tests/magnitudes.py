@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import tilefold
+from tilefold import monoids
 
 Function = Callable[..., Any]
 U = 2.0**-24  # what states are carried with
@@ -32,6 +33,18 @@ FUNCTIONS: dict[str, tuple[Function, Function]] = {
     for p in (2, 3, 0.5, 1, -2, float("inf"))
 }
 DIMS = {"rows": (1,), "columns": (0,), "all": (0, 1)}
+# Those whose results are folded again in float64 where float32 does not hold what they sum.
+WATCHED = {
+    "welford": monoids.WELFORD, "describe": monoids.DESCRIBE, "norm(2)": monoids.NORM(2), "norm(3)": monoids.NORM(3),
+}  # fmt: skip
+
+
+def varied(*shape: int) -> torch.Tensor:
+    """Rows of every magnitude, constant ones, and one with NaN."""
+    x = torch.rand(*shape, generator=torch.Generator().manual_seed(3)) + 0.1
+    x *= 10.0 ** torch.arange(-40.0, 38.0, 78 / shape[0])[: shape[0]].view(-1, *[1] * (len(shape) - 1))
+    x[2], x[5, ..., 0], x[7] = 0.0, float("nan"), 3.0
+    return x
 
 
 def elements(dtype: torch.dtype, magnitude: str, device: str = "cpu") -> torch.Tensor:

@@ -485,6 +485,18 @@ def test_tests_mirror_the_source() -> None:
     assert sorted(files - packages - modules - WHOLE) == [], "these belong beside what they test"
 
 
+def test_a_comparison_that_zeros_would_pass_is_refused() -> None:
+    """By `tests/conftest.py`, for all tests."""
+    small = torch.tensor([2e-30, 5.0])
+    torch.testing.assert_close(small, small, rtol=1e-6, atol=0)
+    for options in ({}, {"rtol": 1e-2, "atol": 1e-6}):
+        with pytest.raises(AssertionError, match="zeros would pass for 1 of 2 numbers"):
+            torch.testing.assert_close(small, small, **options)
+    assert pytest.approx(2e-30) != 0
+    assert pytest.approx(2e-30, rel=1e-3) != 2.1e-30
+    assert pytest.approx(2e-30, abs=1e-12) == 0
+
+
 # --------------------------------------------------------------------------------------------- lengths of functions
 
 LONGEST = 40  # lines of a body without its docstring

@@ -196,7 +196,7 @@ def test_nested_vmap_over_parameters(
             over(torch.func.hessian(loss, argnums=1))(stack, x) if shape == (7,) else x,
         ]
 
-    torch.testing.assert_close(answers(ours), answers(theirs))
+    torch.testing.assert_close(answers(ours), answers(theirs), rtol=1e-7, atol=1e-12)
 
 
 def test_an_ensemble_of_ensembles() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilefold
+from magnitudes import WATCHED, varied
 from tilefold import monoids
 from tilefold.errors import (
     ArgumentError,
@@ -109,6 +110,24 @@ def test_a_program_a_segment() -> None:
     assert torch.equal(among[1], alone[0])
 
 
+@pytest.mark.parametrize("name", ["sum", "norm(2)", "welford"])
+@pytest.mark.parametrize("length", [3, 300, 4097])
+def test_bits_of_a_segment_do_not_depend_on_the_others_lengths(length: int, name: str) -> None:
+    """Among equal ones, among others and alone: sums of floats show the order of combination."""
+    monoid = monoids.SUM if name == "sum" else WATCHED[name]
+    x = torch.randn(5 * length + 7)
+
+    def folded(lengths: Sequence[int], which: int) -> tuple[Tensor, ...]:
+        begin = 2 * length - sum(lengths[:which])
+        given = x[begin : begin + sum(lengths)].clone()
+        made = tilefold.segment_reduce(given, monoid, offsets_of(lengths), guarantee="batch_invariant")
+        return tuple(r[which] for r in (made if isinstance(made, tuple) else (made,)))
+
+    alone = folded([length], 0)
+    for lengths in ([length] * 5, [length + 1, length - 1, length, 7], [0, 2 * length, length, 1, 0]):
+        equal(folded(lengths, 2), alone)
+
+
 @pytest.mark.parametrize(
     ("shape", "dim"), [((80, 5), 0), ((2, 80, 3), 1), ((80, 1), 0), ((3, 80), 1)], ids=str
 )
@@ -141,7 +160,21 @@ def test_sums_of_floats_are_as_near_as_promised() -> None:
 def test_values_that_float32_does_not_hold_are_folded_in_float64() -> None:
     x = torch.tensor([1e-30, 2e-30, 3.0, 4.0])
     got = tilefold.segment_reduce(x, monoids.NORM(), offsets_of([2, 2]))
-    torch.testing.assert_close(got, torch.tensor([math.sqrt(5) * 1e-30, 5.0]))
+    torch.testing.assert_close(got, torch.tensor([math.sqrt(5) * 1e-30, 5.0]), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])
+@pytest.mark.parametrize("name", WATCHED)
+@pytest.mark.parametrize("lengths", [[40] * 26, [40, 0, 39, 1] * 13], ids=["equal", "ragged"])
+def test_segments_of_every_magnitude_beside_each_other(lengths: list[int], name: str, guarantee: str) -> None:
+    """Each segment has a magnitude of its own: what is folded again is what does not fit, and lies where it belongs."""
+    rows = varied(26, 40)
+    x, offsets = rows.view(-1), offsets_of(lengths)
+    got, exact = (
+        tilefold.segment_reduce(t, WATCHED[name], offsets, guarantee=guarantee) for t in (x, x.double())
+    )
+    for one, want in zip(*((r if isinstance(r, tuple) else (r,)) for r in (got, exact)), strict=True):
+        torch.testing.assert_close(one, want.to(one.dtype), rtol=2e-6, atol=1e-44, equal_nan=True)
 
 
 def test_nan_and_infinities() -> None:

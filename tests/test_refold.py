@@ -6,13 +6,10 @@ import pytest
 import torch
 
 import tilefold
-from magnitudes import CASES, DIMS, FUNCTIONS, check, elements
+from magnitudes import CASES, DIMS, FUNCTIONS, WATCHED, check, elements, varied
 from tilefold import monoids, refold
 from tilefold.algebra.program import specialize
 
-WATCHED = {
-    "welford": monoids.WELFORD, "describe": monoids.DESCRIBE, "norm(2)": monoids.NORM(2), "norm(3)": monoids.NORM(3),
-}  # fmt: skip
 NAMES = [f"{str(dtype).removeprefix('torch.')}-{magnitude}" for dtype, magnitude in CASES]
 
 
@@ -29,14 +26,6 @@ def test_the_issue_s_numbers() -> None:
     for scale in (1e-30, 1e-22, 1e-40, 1e30):
         x = torch.tensor([1.0, 2.0, 3.0]) * scale
         assert tilefold.std(x).item() == pytest.approx(scale, rel=3e-6 if scale > 1e-38 else 1e-4)
-
-
-def varied(*shape: int) -> torch.Tensor:
-    """Rows of every magnitude, constant ones, and one with NaN."""
-    x = torch.rand(*shape, generator=torch.Generator().manual_seed(3)) + 0.1
-    x *= 10.0 ** torch.arange(-40.0, 38.0, 78 / shape[0])[: shape[0]].view(-1, *[1] * (len(shape) - 1))
-    x[2], x[5, ..., 0], x[7] = 0.0, float("nan"), 3.0
-    return x
 
 
 @pytest.mark.parametrize("guarantee", ["run_to_run", "batch_invariant"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -102,10 +105,22 @@ def test_into_out() -> None:
             assert torch.equal(out, x.T)
 
 
-def test_into_an_out_that_conjugates() -> None:
-    x, out = torch.randn(5, 6, dtype=torch.complex64), torch.empty(6, 5, dtype=torch.complex64)
-    assert tilefold.transpose(x, 0, 1, out=out.conj()).is_conj()
-    assert torch.equal(out, x.T.conj())
+LAZY: dict[str, Callable[[Tensor], Tensor]] = {
+    "plain": lambda t: t, "conjugated": torch.conj, "negated": torch._neg_view,
+    "both": lambda t: torch._neg_view(t).conj(), "an imaginary part": lambda t: t.conj().imag,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16, torch.complex64, torch.complex128], ids=str)
+def test_memory_that_is_not_what_it_shows(dtype: torch.dtype) -> None:
+    """A view with the conjugate bit, the negative bit or both is read as it shows and written so that it shows the result."""
+    parts = LAZY.keys() - {"an imaginary part"}
+    pairs = [*itertools.product(sorted(parts), repeat=2), *[("an imaginary part",) * 2] * dtype.is_complex]
+    for given, into in pairs:
+        x = LAZY[given](numbers(5, 6, dtype=dtype))
+        out = LAZY[into](torch.empty(6, 5, dtype=dtype))
+        assert tilefold.transpose(x, 0, 1, out=out) is out
+        assert torch.equal(out.resolve_conj().resolve_neg(), x.T.resolve_conj().resolve_neg()), (given, into)
 
 
 def test_tensors_without_data_and_classes() -> None:

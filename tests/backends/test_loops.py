@@ -412,7 +412,7 @@ def test_a_failing_part_is_heard():
 def test_parameters_and_inference_tensors_fold_on_several_threads():
     x = torch.randn(8, 50, requires_grad=True)
     with cut(tiny=True), threads(2), torch.no_grad():
-        assert torch.allclose(tilefold.reduce(x, monoids.NORM(2.0), 1), x.norm(dim=1))
+        torch.testing.assert_close(tilefold.reduce(x, monoids.NORM(2.0), 1), x.norm(dim=1))
     with cut(tiny=True), threads(2), torch.inference_mode():
         assert fold([torch.ones(8, 50)], monoids.SUM, (1,))[0].tolist() == [50.0] * 8
 

@@ -82,7 +82,7 @@ def test_elements_that_lie_apart_are_packed():
     plan, problem, ending = planned(a, b, (True, True), 1)
     out = torch.empty(17 * 19, dtype=a.dtype)
     interpret(plan, calls_of(plan, problem, ending, interpret=True), ending, [a, b], [out])
-    assert torch.allclose(out.view(17, 19).float(), a.float() @ b.float(), rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(out.view(17, 19).float(), a.float() @ b.float(), rtol=2e-3, atol=2e-3)
 
 
 def test_packed_operands_are_copied_asynchronously():

@@ -159,3 +159,18 @@ def test_scans_of_as_many_rows_in_other_shapes_have_results_of_their_own_shape()
             want = tilefold.scan(x, PEAK, dim)
         assert got.shape == want.shape == x.shape
         assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_sum_that_is_declared_in_order_is_added_in_order(
+    reverse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Differences of small numbers: sums of neighbours are exact in any grouping, those of every other element are not."""
+    monkeypatch.setattr(scan_tapes, "TOGETHER", 64)  # a lane's fold is then one of torch's of a single column
+    in_order = tilefold.Monoid(lambda a, b: a + b, 0, commutative=False, name="sum in order")
+    steps = torch.randint(2**22, 2**23, (257,), generator=torch.Generator().manual_seed(0))
+    steps[::2] *= -1
+    x = steps.diff()[None].float()
+    want = steps[-1] - steps[:-1] if reverse else steps[1:] - steps[0]
+    (got,) = on_tile([x], in_order, 1, CpuTile(64, 4, 1), exclusive=False, reverse=reverse, state=False)
+    assert torch.equal(got[0].double(), want.double())

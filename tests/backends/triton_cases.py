@@ -201,7 +201,8 @@ MONOIDS: dict[str, Monoid] = {
     "last": monoids.LAST,
     "affine": tilefold.Monoid(
         lambda f, g: (g.a * f.a, g.a * f.b + g.b), (1, 0), fields=("a", "b"), commutative=False, check=False,
-        lift=lambda x, y: (0.5 * tilefold.math.tanh(x), y), name="affine",
+        # Slopes of 1 and -1: those of a half would hide all elements but the last few, and vanish themselves.
+        lift=lambda x, y: (tilefold.math.where(x < 0, -1.0, 1.0), y), name="affine",
     ),
     "dot": tilefold.Monoid(lambda a, b: a + b, 0, lift=lambda x, y: x * y, commutative=True, check=False, name="dot"),
     "pair": DERIVED["pair"].monoid,

@@ -80,6 +80,22 @@ def test_empty_launches_that_took_longer_are_forgiven() -> None:
     assert compare_results(run(10.1, 3.3), run(10.8, 5.0, kind="2")).worse != ()  # nor does one launch more
 
 
+def test_of_several_kinds_of_launches_the_one_that_moved_least_forgives() -> None:
+    """What all kernels of a process have in common: a kind that moved alone excuses nothing, whichever way it went."""
+
+    def run(median_us: float, **launches_us: float) -> SuiteResult:
+        case = case_result(measurement(median_us, spread=0.001))
+        return suite_result(replace(case, empty_us=launches_us))
+
+    for far in (-2.0, 2.0):
+        longer = compare_results(run(10.0, one=3.0, two=5.0), run(10.7, one=3.0 + far, two=5.6))
+        assert (longer.worse, longer.faster) == ((), ())
+        shorter = compare_results(run(10.7, one=3.0, two=5.6), run(10.0, one=3.0 + far, two=5.0))
+        assert (shorter.worse, shorter.faster) == ((), ())
+        assert compare_results(run(10.0, one=3.0, two=5.0), run(10.7, one=3.0 + far, two=5.0)).worse
+        assert compare_results(run(10.7, one=3.0, two=5.0), run(10.0, one=3.0 + far, two=5.0)).faster
+
+
 def test_a_host_suite_is_compared_by_the_hosts_cost() -> None:
     def run(host_us: float | None, median_us: float = 5.0) -> SuiteResult:
         return suite_result(case_result(measurement(median_us, host_us=host_us)), suite="host")

@@ -93,8 +93,8 @@ MAPS = (
     Mutant(
         "a row's first elements are not stored where its first vector is another's too",
         "backends/triton/kernels/map_rows.py",
-        "(at >= 0) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
-        "(at >= RUN) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))",
+        "(at >= 0) & (at < length) & (whole == 0)",
+        "(at >= RUN) & (at < length) & (whole == 0)",
         ("tests/planner/test_blocks.py::test_executed_from_ptx[odd rows]",),
     ),
     Mutant(
@@ -298,5 +298,12 @@ MAPS = (
         "x, stripe + later // TURNS * clusters, later % TURNS, slot,",
         "x, stripe, later % TURNS, slot,",
         ("tests/planner/test_stripes.py::test_softmax[persistent programs]",),
+    ),
+    Mutant(
+        "rows of one vector are read as a first and a last one",
+        "planner/maps.py",
+        "narrow = view.vector < view.full_vector and view.length >= 2 * view.full_vector",
+        "narrow = view.vector < view.full_vector",
+        ("tests/planner/test_blocks.py::test_rows_that_begin_between_vectors_are_two_of_these",),
     ),
 )

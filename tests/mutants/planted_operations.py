@@ -172,4 +172,28 @@ OPERATIONS = (
         "mask = tl.broadcast_to(place <= LENGTH, elements.shape)",
         ("tests/planner/test_gathered.py::test_rows_under_the_interpreter",),
     ),
+    Mutant(
+        "one segment that fits keeps all from being folded again",
+        "backends/segments.py",
+        "if trusted.all():",
+        "if trusted.any():",
+        (
+            "tests/test_ragged.py::test_values_that_float32_does_not_hold_are_folded_in_float64",
+            "tests/test_ragged.py::test_segments_of_every_magnitude_beside_each_other",
+        ),
+    ),
+    Mutant(
+        "equal segments have an order of their own",
+        "backends/segments.py",
+        'if guarantee != "batch_invariant" and count and lengths[0] > 0',
+        "if count and lengths[0] > 0",
+        ("tests/test_ragged.py::test_bits_of_a_segment_do_not_depend_on_the_others_lengths",),
+    ),
+    Mutant(
+        "a negated out is written as it lies",
+        "transposition.py",
+        "if target.is_conj() or target.is_neg():",
+        "if target.is_conj():",
+        ("tests/test_transposition.py::test_memory_that_is_not_what_it_shows",),
+    ),
 )

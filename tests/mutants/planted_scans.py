@@ -185,4 +185,18 @@ SCANS = (
         "return (t.shape, t.stride(), t.dtype, address & 15)",
         ("tests/backends/test_scans_on_cpu.py::test_a_repeated_scan_is_planned_for_its_threads",),
     ),
+    Mutant(
+        "prefixes are written where later elements are still to be read",
+        "scan.py",
+        "if targets is None or any(overlap(target, t) for target in targets for t in tensors):",
+        "if targets is None:",
+        ("tests/backends/test_scans_in_place.py",),
+    ),
+    Mutant(
+        "lanes of a sum in order are folded by torch",
+        "backends/scan_tapes.py",
+        "and program.algebra.commutative and program.identity",
+        "and program.identity",
+        ("tests/backends/test_scan_tapes.py::test_a_sum_that_is_declared_in_order_is_added_in_order",),
+    ),
 )

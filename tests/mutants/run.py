@@ -72,7 +72,7 @@ def main() -> int:
 
 def _copied(folder: Path) -> Path:
     """Sources and tests, compiled so that the bytes of a source decide and not its time: a fault takes no second."""
-    for name in ("src", "tests", "benchmarks/planner"):
+    for name in ("src", "tests", "benchmarks/planner", "examples"):
         shutil.copytree(
             ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 import torch
 
+import tilefold
 from mapped_rows import check, cut, executed
 from tilefold import monoids
 from tilefold.contract.row import make_row_map
@@ -36,6 +38,16 @@ def test_executed_from_ptx(name: str) -> None:
     (got,), plan = executed(*kept(_shares, False), [x], dims)
     assert plan.stages[0].family == family
     check(got, torch.softmax(x.double(), dims[0]), dtype)
+
+
+def test_rows_that_begin_between_vectors_are_two_of_these() -> None:
+    """Kernels read such a row's first and last vector apart: where both are one, its elements would be folded twice."""
+    found = set()
+    for n, rows in itertools.product(range(1, 40), (2, 5000)):
+        x = torch.empty(rows, n, dtype=torch.bfloat16, device="meta")
+        stage = tilefold.explain_plan(x, tilefold.softmax, dim=1).stages[0]
+        found.add((stage.align > 1, n >= 16))
+    assert found == {(False, False), (False, True), (True, True)}
 
 
 def test_norms_executed_from_ptx() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -218,3 +221,38 @@ def test_the_sum_of_an_online_softmax_is_rescaled() -> None:
 def test_which_fields_are_sums_of_scaled_parts(monoid: Monoid, fields: list[int]) -> None:
     found = scaling.scaled_fields(program_of(monoid, torch.float32))
     assert [one.field for one in found] == fields
+
+
+# Of both sides' value of a field, s and t, and of what others make of theirs, w.
+SIDES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "a product": lambda s, t, w: s * w + t, "a product from the left": lambda s, t, w: w * s - t,
+    "a quotient": lambda s, t, w: s / w - t / 2, "all of it in a quotient": lambda s, t, w: (t - s) / w,
+    "a sign": lambda s, t, w: -(s * w) - t, "a choice by others": lambda s, t, w: tilefold.math.where(w > 0, s, t * w),
+    "a choice of nothing": lambda s, t, w: tilefold.math.where(w > 0, s, 0) + t,
+    "in a denominator": lambda s, t, w: w / s + t, "both in a denominator": lambda s, t, w: w / (s + t),
+    "over each other": lambda s, t, w: s / t * w, "times each other": lambda s, t, w: s * t * w,
+    "and a constant": lambda s, t, w: s * w + t + 1, "and another": lambda s, t, w: s + t + w,
+    "a choice by itself": lambda s, t, w: tilefold.math.where(s > 0, s * w, t),
+    "a maximum": lambda s, t, w: tilefold.math.maximum(s * w, t), "a square": lambda s, t, w: s * s * w + t,
+    "an exponential": lambda s, t, w: tilefold.math.exp(s) * w + t, "a power": lambda s, t, w: s**2 / w + t,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_a_field_is_said_to_be_a_sum_of_scaled_parts_where_it_is_linear(name: str) -> None:
+    """Linear by the definition: the combine of a sum of two pairs is the sum of the combines, for any numbers."""
+    made = Monoid(
+        lambda a, b: (a.n + b.n, SIDES[name](a.s, b.s, a.n - b.n)), (0.0, 0.0), fields=("n", "s"), check=False,
+        commutative=False,
+    )  # fmt: skip
+    draw = random.Random(name)
+
+    def of(s: float, t: float, w: float) -> float:
+        return float(made.algebra.combine(w, s, 0.0, t)[1])
+
+    linear = True
+    for _ in range(50):
+        s, t, u, v, w = (draw.choice([-1, 1]) * draw.uniform(0.1, 2) for _ in range(5))
+        linear &= math.isclose(of(s + u, t + v, w), of(s, t, w) + of(u, v, w), rel_tol=1e-9, abs_tol=1e-9)
+    found = scaling.scaled_fields(program_of(made, torch.float32))
+    assert [one.field for one in found] == [1] * linear

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -47,6 +49,18 @@ def test_bank_conflicts_of_vectors() -> None:
     assert shared_cost(access(np.arange(32) * 16, 16, "shared")) == SharedCost(1, 4, 4)
     assert shared_cost(access(np.arange(32) * 8, 8, "shared")) == SharedCost(1, 2, 2)
     assert shared_cost(access(np.arange(32) * 128, 16, "shared")) == SharedCost(1, 32, 4)
+
+
+@pytest.mark.parametrize(
+    ("size", "apart", "passes"), [(8, 1, 1), (8, 2, 1), (8, 4, 2), (16, 1, 2), (16, 2, 2), (16, 4, 4)]
+)
+def test_a_load_of_lanes_in_pairs_goes_in_half_the_parts(size: int, apart: int, passes: int) -> None:
+    """Lanes l and l ^ apart ask for the same: neighbours, or each the next but one. A store goes in all its parts."""
+    lanes = np.arange(32)
+    places = (lanes // (2 * apart) * apart + lanes % apart) * size
+    assert shared_cost(access(places, size, "shared")).passes == passes
+    stored = [replace(a, kind="store") for a in access(places, size, "shared")]
+    assert shared_cost(stored).passes == size // 4
 
 
 @pytest.mark.parametrize(("aligned", "sectors"), [(False, 375), (True, 750)], ids=["unhinted", "aligned"])

@@ -269,6 +269,8 @@ def test_folds_that_do_not_fit(text: str, rule: str) -> None:
         (Resources(32, 0, 0, 0, 0), 4, 64, "nothing"),
         (Resources(64, 0, 0, 0, 0), 4, 32, "registers"),
         (Resources(168, 0, 0, 0, 0), 4, 12, "registers"),
+        (Resources(40, 0, 0, 0, 0), 2, 48, "registers"),
+        (Resources(96, 0, 0, 0, 0), 1, 20, "registers"),
         (Resources(255, 0, 0, 0, 0), 8, 8, "registers"),
         (Resources(32, 0, 0, 0, 48 * 1024), 4, 16, "shared memory"),
         (Resources(32, 0, 0, 0, 0), 1, 32, "blocks"),
@@ -278,6 +280,19 @@ def test_folds_that_do_not_fit(text: str, rule: str) -> None:
 def test_occupancy_of_an_h200(resources: Resources, warps: int, held: int, limiter: str) -> None:
     found = occupancy(chip_of("sm_90"), resources, warps)
     assert (found.warps, found.limiter) == (held, limiter)
+
+
+@pytest.mark.parametrize("registers", [24, 33, 40, 56, 72, 96, 104, 152, 200, 255])
+def test_registers_lie_in_quarters(registers: int) -> None:
+    """Warps are dealt to four parts of the registers in turn, 256 registers at a time, as long as a part has room."""
+    chip = chip_of("sm_90")
+    for warps in (1, 2, 4, 8):
+        room, held = [chip.registers // 4] * 4, 0
+        while room[held % 4] >= (size := -(-registers * 32 // 256) * 256):
+            room[held % 4] -= size
+            held += 1
+        found = occupancy(chip, Resources(registers, 0, 0, 0, 0), warps)
+        assert dict(found.limits)["registers"] == held // warps
 
 
 def test_chips_are_what_their_data_sheets_say() -> None:

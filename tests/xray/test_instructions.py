@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -84,15 +86,50 @@ def test_division_goes_toward_zero(a: np.ndarray, b: np.ndarray) -> None:
     same(apply("rem.s32 {d}, {a}, {b};", a, b, result="i4"), a - got * b)
 
 
-@pytest.mark.parametrize("kind", ["b32", "u32", "s32"])
+@pytest.mark.parametrize("bits", [16, 32, 64])
+@pytest.mark.parametrize("sign", ["b", "u", "s"])
 @few
-@given(a=words("u4"), by=arrays("u4", 32, elements=st.integers(0, 70)))
-def test_shifts_beyond_the_width(kind: str, a: np.ndarray, by: np.ndarray) -> None:
-    left = [int(x) << int(n) & 0xFFFFFFFF for x, n in zip(a, by, strict=True)]
-    same(apply("shl.b32 {d}, {a}, {b};", a, by, result="u4"), np.array(left))
-    values = a.view("i4") if kind == "s32" else a
-    right = np.array([int(x) >> int(n) for x, n in zip(values, by, strict=True)])
-    same(apply(f"shr.{kind} {{d}}, {{a}}, {{b}};", a, by, result=values.dtype.str), right)
+@given(data=st.data())
+def test_shifts_beyond_the_width(sign: str, bits: int, data: st.DataObject) -> None:
+    """By every number up to the width's double, and by the width and its neighbours each time."""
+    a, by = data.draw(words(f"u{bits // 8}")), data.draw(arrays("u4", 32, elements=st.integers(0, 2 * bits)))
+    by[:6] = bits - 1, bits, bits + 1, 0, 2**31, 2**32 - 1
+    left = [int(x) << int(n) & (1 << bits) - 1 if n < bits else 0 for x, n in zip(a, by, strict=True)]
+    same(apply(f"shl.b{bits} {{d}}, {{a}}, {{b}};", a, by, result=a.dtype.str), np.array(left, a.dtype))
+    values = a.view(f"i{bits // 8}") if sign == "s" else a
+    right = [int(x) >> int(n) for x, n in zip(values, by, strict=True)]
+    got = apply(f"shr.{sign}{bits} {{d}}, {{a}}, {{b}};", a, by, result=values.dtype.str)
+    same(got, np.array(right, values.dtype))
+
+
+@pytest.mark.parametrize("way", ["l", "r"])
+@pytest.mark.parametrize("mode", ["wrap", "clamp"])
+@few
+@given(low=words("u4"), high=words("u4"), by=arrays("u4", 32, elements=st.integers(0, 70)))
+def test_shifts_of_two_words(mode: str, way: str, low: np.ndarray, high: np.ndarray, by: np.ndarray) -> None:
+    by[:4] = 31, 32, 33, 2**32 - 1
+    want = []
+    for x, y, n in zip(low.tolist(), high.tolist(), by.tolist(), strict=True):
+        count = min(n, 32) if mode == "clamp" else n % 32
+        both = x | y << 32
+        want.append((both << count >> 32 if way == "l" else both >> count) & 0xFFFFFFFF)
+    got = apply(f"shf.{way}.{mode}.b32 {{d}}, {{a}}, {{b}}, {{c}};", low, high, by, result="u4")
+    same(got, np.array(want, "u4"))
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@few
+@given(data=st.data())
+def test_a_field_of_bits_is_put_into_others(bits: int, data: st.DataObject) -> None:
+    """Of no length, of all, over the top, and behind it; start and length are bytes."""
+    dtype = f"u{bits // 8}"
+    a, b = data.draw(words(dtype)), data.draw(words(dtype))
+    edges = st.sampled_from([0, 1, 31, 32, 33, 63, 64, 65, 255, 256, 257])
+    start, length = data.draw(edges), data.draw(edges)
+    mask = ((1 << length % 256) - 1 << start % 256) & (1 << bits) - 1
+    want = [int(y) & ~mask | int(x) << start % 256 & mask for x, y in zip(a, b, strict=True)]
+    got = apply(f"bfi.b{bits} {{d}}, {{a}}, {{b}}, {start}, {length};", a, b, result=dtype)
+    same(got, np.array(want, dtype))
 
 
 @few
@@ -220,6 +257,23 @@ def test_operands_of_sixteen_bits_are_taken_as_floats(name: str, half: str, data
 def test_fma_of_doubles_rounds_once(data: st.DataObject) -> None:
     number = st.floats(-(2.0**200), 2.0**200).filter(lambda x: x == 0 or abs(x) > 2.0**-200)
     a, b, c = (data.draw(arrays("f8", 32, elements=number)) for _ in range(3))
+    got = apply("fma.rn.f64 {d}, {a}, {b}, {c};", a, b, c, result="f8")
+    for x, y, z, g in zip(a, b, c, got, strict=True):
+        assert g == float(Fraction(x) * Fraction(y) + Fraction(z))
+
+
+@few
+@given(data=st.data())
+def test_fma_of_doubles_near_a_tie(data: st.DataObject) -> None:
+    """A product of nearly half a unit of the last place of what it is added to: its own last bits say which way."""
+    sign, near = st.sampled_from([-1.0, 1.0]), st.integers(20, 52)
+    lines = [
+        [data.draw(s) for s in (sign, sign, sign, near, near, st.integers(0, 2**52 - 1))] for _ in range(32)
+    ]
+    a = np.array([s * (1 + 2.0**-i) for s, _, _, i, _, _ in lines])
+    b = np.array([2.0**-53 * (1 + t * 2.0**-j) for _, t, _, _, j, _ in lines])
+    b[::2] = [2.0**-53 * (1 - 2.0**-i) for _, _, _, i, _, _ in lines[::2]]  # half a unit but for 2^-2i of it
+    c = np.array([u * (1 + m * 2.0**-52) for _, _, u, _, _, m in lines])
     got = apply("fma.rn.f64 {d}, {a}, {b}, {c};", a, b, c, result="f8")
     for x, y, z, g in zip(a, b, c, got, strict=True):
         assert g == float(Fraction(x) * Fraction(y) + Fraction(z))
@@ -457,6 +511,37 @@ def test_atomic_operations_on_neighbours(instruction: str, dtype: str) -> None:
     got = _atomic_at(instruction, held)
     again = [528, 264] if ".v2.f16x2" in instruction else [0, 0]
     np.testing.assert_array_equal(got, [529, 266, *again])
+
+
+ATOMICS: dict[str, Callable[[int, int], int]] = {
+    "add.u32": lambda old, b: (old + b) % 2**32,
+    "inc.u32": lambda old, b: 0 if old >= b else old + 1,
+    "dec.u32": lambda old, b: b if old == 0 or old > b else old - 1,
+    "exch.b32": lambda old, b: b,
+    "and.b32": lambda old, b: old & b, "or.b32": lambda old, b: old | b, "xor.b32": lambda old, b: old ^ b,
+    "min.u32": min, "max.u32": max,
+    "min.s32": lambda old, b: min(old, b, key=lambda v: v - (v >> 31 << 32)),
+    "max.s32": lambda old, b: max(old, b, key=lambda v: v - (v >> 31 << 32)),
+    "cas.b32": lambda old, b: b ^ 1 if old == b else old,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATOMICS)
+def test_an_atomic_operation_of_integers(name: str) -> None:
+    """As the PTX manual defines it, each thread on a word of its own; what was there before is what it returns."""
+    pairs = list(itertools.product((0, 1, 2, 7, 2**31, 2**32 - 1), repeat=2))
+    for some in (pairs[:32], pairs[-32:]):
+        old, b = (np.array(side, "u4") for side in zip(*some, strict=True))
+        memory = Memory()
+        addresses = [memory.place("held", old.copy()), memory.place("b", b), memory.place("d", b.copy())]
+        at = "ld.param.b64 %d{i}, [k_{i}]; mad.lo.s64 %d{i}, %at, 4, %d{i};"
+        new = "xor.b32 %r1, %r0, 1;" if name.startswith("cas") else ""
+        terms = "%r0, %r1" if name.startswith("cas") else "%r0"
+        body = f"""{"".join(at.format(i=i) for i in range(3))} ld.global.b32 %r0, [%d1]; {new}
+atom.global.gpu.relaxed.{name} %r2, [%d0], {terms}; st.global.b32 [%d2], %r2;"""
+        execute(module(body, 3), memory, addresses)
+        same(memory.read("d", "u4"), old)
+        same(memory.read("held", "u4"), np.array([ATOMICS[name](int(x), int(y)) for x, y in some], "u4"))
 
 
 def test_an_atomic_pair_of_bfloat16() -> None:

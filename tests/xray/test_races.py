@@ -66,6 +66,15 @@ def test_a_barrier_of_a_warp_orders_its_lanes_and_no_other_warp_s() -> None:
     assert (found.differing, found.threads) == (64, (0, 32))
 
 
+def test_what_a_warp_overwrites_later_was_a_race_all_the_same() -> None:
+    """Its lanes might have read between the two stores: the second, of one thread, does not order the first."""
+    every = "mov.u32 %r1, room; st.shared.b32 [%r1], %tid_;"
+    one = "setp.eq.u32 %t0, %tid_, 0; @%t0 st.shared.b32 [%r1], %r1;"
+    (found,) = raced(every + "bar.warp.sync -1;" + one, threads=32)
+    assert (found.shared, found.differing, found.threads, len(found.instructions)) == (4, 1, (0, 31), 1)
+    assert raced("mov.u32 %r1, room;" + one + "bar.warp.sync -1;" + one, threads=32) == ()
+
+
 def found_in(case: Case, name: str, dtype: torch.dtype, architecture: int) -> list[Race]:
     """Every race of a fold, whatever was written."""
     monoid = MONOIDS[name]

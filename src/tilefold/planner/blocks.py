@@ -16,7 +16,7 @@ from tilefold.planner.plan import Stage
 from tilefold.planner.settled import MANY_FIELDS, keeps_runs
 from tilefold.planner.stages.maps import Dtypes
 from tilefold.planner.stages.rows import Blocks
-from tilefold.planner.view import EVICT_FIRST_BELOW, WARP, View, alone, power_above, power_below, view_of
+from tilefold.planner.view import EVICT_FIRST_BELOW, WARP, View, alone, power_above, view_of
 from tilefold.problem import Problem
 
 # docs/experiments/maps-blocks.md:
@@ -133,9 +133,7 @@ def _masks(stage: Blocks, length: int) -> int:
 
 def _rows(view: View, rows: Problem, results: Dtypes, most: int, beside: bool) -> Blocks | None:
     """The lanes, programs and tiles of the least time."""
-    run, align = min(view.vector, power_below(view.length)), 1
-    if view.vector < view.full_vector and view.length >= 2 * view.full_vector:
-        run, align = long_vectors(view, rows, results)
+    run, align = long_vectors(view, rows, results)
     vectors = math.ceil((view.length + align - 1) / run)
     words = sum(math.ceil(d.itemsize / 4) for d in rows.dtypes)
     size = sum(d.itemsize for d in rows.dtypes)

@@ -187,10 +187,7 @@ def _settled(
 
 def _whole_rows(view: View, rows: Problem, results: Dtypes, held: int) -> Stage | None:
     """A thread takes a few vectors; short rows share a program, longer ones have up to sixteen warps each."""
-    run, align = min(view.vector, power_below(view.length)), 1
-    narrow = view.vector < view.full_vector and view.length >= 2 * view.full_vector
-    if narrow and view.aligns and _aligned_alike(rows, results, view.full_vector):
-        run = align = view.full_vector
+    run, align = long_vectors(view, rows, results)
     vectors = power_above(math.ceil((view.length + align - 1) / run))
     few = max(1, min(FEW_VECTORS * view.full_vector // run, held // run))
     unroll = min(few, vectors // least_lanes(vectors))
@@ -233,8 +230,12 @@ def _shared_rows(view: View, rows: Problem, results: Dtypes, cluster: int) -> St
 
 
 def long_vectors(view: View, rows: Problem, results: Dtypes) -> tuple[int, int]:
-    """(neighbours that a thread loads at once, of which multiple the first is) of a long row."""
-    if view.vector < view.full_vector and view.aligns and _aligned_alike(rows, results, view.full_vector):
+    """(neighbours that a thread loads at once, of which multiple the first is) of a row.
+
+    Where rows begin between two vectors, `edge_places` of the kernels relies on two of them at least.
+    """
+    narrow = view.vector < view.full_vector and view.length >= 2 * view.full_vector
+    if narrow and view.aligns and _aligned_alike(rows, results, view.full_vector):
         return view.full_vector, view.full_vector
     return min(view.vector, power_below(view.length)), 1
 

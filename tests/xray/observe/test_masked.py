@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -111,6 +112,36 @@ def test_a_remedy_that_breaks_the_kernel_is_not_given() -> None:
 
 def test_a_fill_that_no_result_depends_on_is_no_error() -> None:
     assert not fills(unused_maximum, {**XY, "n": 1000}, {"BLOCK": 1024})
+
+
+@triton.jit
+def earlier(a, b):
+    return a
+
+
+@triton.jit
+def later(a, b):
+    return b
+
+
+@triton.jit
+def one_of_a_row(x_ptr, y_ptr, low, high, FIRST: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=(offs >= low) & (offs < high), other=0.0)
+    if FIRST:
+        tl.store(y_ptr, tl.reduce(x, 0, earlier))
+    else:
+        tl.store(y_ptr, tl.reduce(x, 0, later))
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+def test_a_fold_of_order_is_spoiled_from_either_side(first: bool) -> None:
+    """The first of a row by a masked element ahead of the others, the last by one behind them."""
+    args = {**XY, "low": 24, "high": 1000}
+    (found,) = fills(one_of_a_row, args, {"FIRST": first, "BLOCK": 1024}, run=False)
+    assert re.search(
+        r": \[masked: 0\], \d\S* gives 0 " if first else r": \d\S*, \[masked: 0\] gives 0 ", found.evidence
+    )
 
 
 @pytest.mark.parametrize(

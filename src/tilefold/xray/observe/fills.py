@@ -254,28 +254,29 @@ def _changed_reduction(world: World, load: Operation, reduction: Operation) -> I
         wanted = folded(seed, plain)
         if np.isnan(wanted[0]):  # a maximum may drop it, whatever the fill
             continue
-        for order in ([masked[0], *plain], [*plain, masked[0]]):
+        for order in ([*plain, masked[0]], [masked[0], *plain]):
             got = folded(seed, order)
             if not _same(got[0], wanted[0]):
-                yield _shortest(folded, world, reduction, seed, plain, masked[0], got[0], wanted[0])
+                yield _shortest(folded, world, reduction, seed, order, masked[0], got[0], wanted[0])
                 return
 
 
 def _shortest(
-    folded: Callable[[int, list[int]], list[Any]], world: World, reduction: Operation, seed: int, plain: list[int],
+    folded: Callable[[int, list[int]], list[Any]], world: World, reduction: Operation, seed: int, order: list[int],
     masked: int, got: Any, wanted: Any,
 ) -> Counterexample:  # fmt: skip
-    """With one element beside the masked one if that shows it, else with all."""
+    """With one element beside the masked one if that shows it, else with all, in the order in which they were folded."""
 
     def shown(places: list[int], came: Any, owed: Any) -> Counterexample:
         held = tuple(Element(world, seed, p).value(reduction.operands[0]) for p in places)
         return Counterexample(reduction, held, places.index(masked), came, owed, seed)
 
-    for place in plain:
-        alone, both = folded(seed, [place])[0], folded(seed, [place, masked])[0]
+    for place in (p for p in order if p != masked):
+        pair = [p for p in order if p in (place, masked)]
+        alone, both = folded(seed, [place])[0], folded(seed, pair)[0]
         if _same(both, got) and not _same(alone, both):
-            return shown([place, masked], both, alone)
-    return shown([*plain, masked], got, wanted)
+            return shown(pair, both, alone)
+    return shown(order, got, wanted)
 
 
 def _spoiled_updates(world: World, load: Operation, loop: Operation) -> Iterator[Counterexample]:

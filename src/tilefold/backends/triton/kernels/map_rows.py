@@ -101,13 +101,13 @@ def map_tile(
 
 
 def edge_places(edge, lead, length, RUN: tl.constexpr):
-    """(places of a row's first and last vector, which of them are the row's elements in a vector that is not whole)."""
+    """(places of a row's first vector and of its last, another one; which are its elements in a vector that is not whole)."""
     last = (lead + length - 1) // RUN * RUN
     places = tl.where(edge < RUN, edge, last + edge - RUN)
     vector = places // RUN * RUN - lead
     whole = (vector >= 0) & (vector + RUN <= length)
     at = places - lead
-    return places, (at >= 0) & (at < length) & (whole == 0) & ((edge < RUN) | (last > 0))
+    return places, (at >= 0) & (at < length) & (whole == 0)
 
 
 def map_edges(
