@@ -6,6 +6,7 @@ import difflib
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NoReturn
 
 import torch
@@ -171,7 +172,7 @@ class Monoid:
         """Try the laws on samples, and find whether order matters where nobody says so."""
         with outside_modes():
             if check:
-                object.__setattr__(self.algebra, "folds_integers", laws.verify(self.algebra, self.name))
+                self.algebra = replace(self.algebra, folds_integers=laws.verify(self.algebra, self.name))
             if commutative is not None:
                 return
             shown = laws.is_commutative(self.algebra, sampled=check)
@@ -180,7 +181,7 @@ class Monoid:
                     f"{self.name}: with check=False, whether order matters must be declared where combine's graph does not "
                     "show it, got commutative=None; pass commutative=True, or False to have elements combined in order"
                 )
-            object.__setattr__(self.algebra, "commutative", shown)
+            self.algebra = replace(self.algebra, commutative=shown)
 
     def _state(self, values: Sequence[Any]) -> Any:
         return values[0] if self._state_type is None else self._state_type(*values)

@@ -1,0 +1,471 @@
+"""States of many lifts, and states on both sides of whatever a combine turns at.
+
+The samples of `samples` stop at states of a few lifts. A combine may turn where a state has grown past a constant, where two
+states differ by less than a tolerance, or at one value among thousands. So its graph is asked: of every comparison in it
+(those of maxima and minima among them) the two sides are found that are as near to each other as elements and counts allow.
+
+    many      random trees of 1 to 64 lifts, and every lift combined with itself, to 2^40 of it
+    counts    a lift combined with more of itself, by bisection, up to the last before a comparison changes and the next two
+    elements  of two lifts one is bisected between two samples, to the neighbours between which a comparison changes; with
+              them go elements at other multiples of that distance, since a tolerance shows in three
+    triples   every such state in each of three places, beside others
+
+Where positions are lifted, a tree's elements are neighbours, so that positions rise through every triple.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from tilefold.algebra.algebra import Algebra
+from tilefold.algebra.domain import Range, ends_of, within
+from tilefold.algebra.dtypes import is_float
+from tilefold.algebra.evaluate import evaluate, evaluate_as, stored
+from tilefold.algebra.exact import Exact
+from tilefold.algebra.exact import State as ExactState
+from tilefold.algebra.expression import needed
+from tilefold.algebra.samples import Pool, State, as_state, constants, every_node
+from tilefold.algebra.written import Program, as_written
+
+MANY = "many lifts"
+_DOUBLINGS, _FEW_DOUBLINGS = 40, 6
+_BISECTIONS = 64  # as many as a float64 has bits
+_LIFTS, _GENERATORS, _TREES, _ROUNDS = 64, 16, 128, 6
+_TURNS, _SPECIAL = 16, 72  # comparisons looked at, and rows for them
+_RANDOM, _PLACES = 1024, 5  # triples of any states, and of each special one in each place
+_SOUND = 2.0**52  # of larger whole numbers a product may wrap
+_CONSTANTS = 12
+_SHARES = (0.0, 0.5, 0.6, 1.2, 1.6, 2.0)  # of the distance at which a comparison changes
+_RUNS, _RUN = 16, 256  # of neighbours, where positions count
+_FLOATS = (0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 3.0, -3.25, 7.0, -8.0, 1e-3, 100.0, -100.0, 1e4, 1e6)
+_INTS = (0, 1, -1, 2, 3, 5, -5, 7, -8, 100, -100, 10_000, 1_000_000)
+_TURNING = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum"])
+_STEPPING = _TURNING | {"floor", "ceil", "floordiv", "mod", "cast", "and", "or", "xor", "lshift", "rshift"}
+Elements = tuple[torch.Tensor, ...]
+
+
+@dataclass
+class Reached:
+    """States in the order in which they were reached, and of what: an element of each input, or two states before."""
+
+    program: Program
+    fields: list[torch.Tensor] = field(default_factory=list)
+    elements: list[torch.Tensor] = field(default_factory=list)
+    left: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64, device="cpu"))
+    right: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64, device="cpu"))
+    count: int = 0
+
+    def lifted(self, elements: Elements) -> torch.Tensor:
+        """The places of lifted elements."""
+        places = self._added(_lifted(self.program, elements))
+        for kept, given in zip(self.elements, elements, strict=True):
+            kept[places] = given
+        return places
+
+    def combined(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """The places of the combinations of states at these places."""
+        places = self._added(combine(self.program, self.state(left), self.state(right)))
+        self.left[places], self.right[places] = left, right
+        return places
+
+    def state(self, places: torch.Tensor) -> State:
+        """The states at some places."""
+        return tuple(values[places] for values in self.fields)
+
+    def is_sound(self, places: torch.Tensor) -> torch.Tensor:
+        """Whether a state is finite, and small enough that combining it wraps nothing."""
+        good = torch.ones(places.shape, dtype=torch.bool, device="cpu")
+        for values in self.state(places):
+            if values.dtype != torch.bool:
+                good &= values.isfinite() if values.is_floating_point() else values.abs() < _SOUND
+        return good
+
+    def exactly(self, exact: Exact, place: int) -> ExactState:
+        """A state as exact arithmetic makes it of the same elements."""
+        pending, made = [place], dict[int, ExactState]()
+        while pending:
+            at = pending[-1]
+            left, right = int(self.left[at]), int(self.right[at])
+            missing = [p for p in (left, right) if p >= 0 and p not in made]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if left >= 0:
+                made[at] = exact.combine(made[left], made[right])
+            else:
+                made[at] = exact.lift([values[at].item() for values in self.elements])
+        return made[place]
+
+    def _added(self, state: State) -> torch.Tensor:
+        begin, self.count = self.count, self.count + len(state[0])
+        if not self.fields or self.count > len(self.fields[0]):
+            self._grow(2 * self.count + 4096)
+        for kept, values in zip(self.fields, state, strict=True):
+            kept[begin : self.count] = values
+        return torch.arange(begin, self.count, device="cpu")
+
+    def _grow(self, length: int) -> None:
+        program = self.program
+        dtypes = (*program.elements, *[torch.int64] * program.algebra.index)
+        fields = self.fields or [torch.empty(0, dtype=stored(d), device="cpu") for d in program.state]
+        elements = self.elements or [torch.empty(0, dtype=d, device="cpu") for d in dtypes]
+        self.fields = [torch.cat([v, v.new_zeros(length - len(v))]) for v in fields]
+        self.elements = [torch.cat([v, v.new_zeros(length - len(v))]) for v in elements]
+        self.left, self.right = (
+            torch.cat([v, v.new_full((length - len(v),), -1)]) for v in (self.left, self.right)
+        )
+
+
+def combine(program: Program, a: State, b: State) -> State:
+    """The states of two, row by row."""
+    return as_state(evaluate_as(program.combine, [*a, *b], program.state), program, len(a[0]))
+
+
+def _lifted(program: Program, elements: Elements) -> State:
+    return as_state(evaluate_as(program.lift, elements, program.state), program, len(elements[0]))
+
+
+def pool_of_many(algebra: Algebra, dtypes: tuple[torch.dtype, ...]) -> Pool | None:
+    """Triples of states of many lifts, and of those that a comparison tells apart; None where there are none."""
+    samples = _samples(algebra, dtypes)
+    if samples is None:
+        return None
+    try:
+        search = _Search(as_written(algebra, dtypes), samples)
+        triples = search.triples()
+    except RuntimeError:  # a DtypeError of ours, or torch's own
+        return None
+    if triples is None:
+        return None
+    reached = search.reached
+    return Pool(
+        reached.program, MANY, [], [], [reached.state(t) for t in triples], torch.zeros(len(triples[0]), dtype=torch.float64),
+        lambda exact, row: [reached.exactly(exact, int(t[row])) for t in triples],
+    )  # fmt: skip
+
+
+def _samples(algebra: Algebra, dtypes: Sequence[torch.dtype]) -> Elements | None:
+    """Elements of each input: small ones, larger ones, those around constants; None where the domain has none."""
+    drawn = []
+    for number, dtype in enumerate(dtypes):
+        given = (*(_FLOATS if is_float(dtype) else _INTS), *_around(algebra, dtype))
+        if dtype == torch.bool:
+            given = (False, True)
+        if algebra.domain is not None:
+            one: Range = algebra.domain[number]
+            given = (*within(given, one, dtype), *ends_of(one, dtype))
+        if not given:
+            return None
+        values = torch.tensor(tuple(dict.fromkeys(given)), dtype=dtype, device="cpu")
+        picks = _picks(_LIFTS, len(values), 3000 + number)
+        if number == 0:
+            picks[: len(values)] = torch.arange(len(values), device="cpu")[:_LIFTS]
+        drawn.append(values[picks])
+    return tuple(drawn)
+
+
+def _around(algebra: Algebra, dtype: torch.dtype) -> tuple[float, ...]:
+    """Constants, halves and multiples of them, and their neighbours."""
+    found: list[float] = []
+    for c in constants(algebra)[:_CONSTANTS]:
+        if is_float(dtype):
+            found += [float(c), c / 2, c * 2, c + 1, c - 1]
+        elif abs(c) < _SOUND:
+            low = int(c)
+            found += [low, low // 2, low * 2, low + 1, low - 1]
+    return tuple(found)
+
+
+def _picks(rows: int, options: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(max(options, 1), (rows,), generator=generator)
+
+
+class _Search:
+    """The states of one program that are found, and the triples of them."""
+
+    def __init__(self, program: Program, samples: Elements) -> None:
+        self.program, self.samples = program, samples
+        self.index = program.algebra.index
+        self.reached = Reached(program)
+        graph = program.combine.graph
+        nodes = graph.nodes
+        used = needed(nodes, graph.outputs)
+        self.turns = [p for p in used if nodes[p].op in _TURNING and nodes[p].args[0] != nodes[p].args[1]]
+        if len(self.turns) > _TURNS:
+            self.turns = [self.turns[i * len(self.turns) // _TURNS] for i in range(_TURNS)]
+        self.steps = any(nodes[p].op in _STEPPING for p in used)
+        self.every_node = every_node(program.combine)
+
+    def triples(self) -> list[torch.Tensor] | None:
+        """The places of three states each."""
+        if self.index:
+            rows = [*self._runs(), *self._near_in_order()]
+        else:
+            lifts = self._sound(self.reached.lifted(self.samples))
+            if not len(lifts):
+                return None
+            rows = [*self._anywhere(lifts)]
+        three = [torch.cat(column) for column in zip(*rows, strict=True)] if rows else []
+        if not three:
+            return None
+        good = functools.reduce(torch.logical_and, [self.reached.is_sound(t) for t in three])
+        return [t[good] for t in three] if bool(good.any()) else None
+
+    def _sound(self, places: torch.Tensor) -> torch.Tensor:
+        return places[self.reached.is_sound(places)]
+
+    # ------------------------------------------------------------------------------------------ without positions
+
+    def _anywhere(self, lifts: torch.Tensor) -> Iterator[Sequence[torch.Tensor]]:
+        generators = self._distinct(lifts)[:_GENERATORS]
+        powers = self._powers(generators)
+        trees = self._trees(lifts)
+        any_of = self._sound(torch.cat([lifts, trees, *powers]))
+        if not len(any_of):
+            return
+        yield [any_of[_picks(_RANDOM, len(any_of), 4000 + k)] for k in range(3)]
+        beside = torch.cat([generators, any_of[_picks(_SPECIAL, len(any_of), 4003)]])
+        for chain in self._counted(powers):
+            yield from _mixed(chain, 4100)
+            special = self._sound(chain.flatten())
+            yield from _placed(special, beside, 4200)
+            if len(special):
+                yield from _placed(special, special, 4300)
+        near = self._near_elements()
+        if near is not None:
+            rows = torch.stack([self.reached.lifted(element) for element in near], dim=1)
+            yield from _mixed(rows, 4400)
+            yield from _placed(rows[:, 2:4].flatten(), beside, 4500)
+
+    def _distinct(self, places: torch.Tensor) -> torch.Tensor:
+        """The first of each state."""
+        state = torch.stack([v.double() for v in self.reached.state(places)])
+        seen, kept = set[tuple[float, ...]](), list[int]()
+        for k, one in enumerate(zip(*state.tolist(), strict=True)):
+            if one not in seen:
+                seen.add(one)
+                kept.append(k)
+        return places[torch.tensor(kept, dtype=torch.int64, device="cpu")]
+
+    def _powers(self, generators: torch.Tensor) -> list[torch.Tensor]:
+        """Each generator, combined with itself, that with itself, and so on."""
+        powers = [generators]
+        for _ in range(_DOUBLINGS if self.steps else _FEW_DOUBLINGS):
+            last = powers[-1]
+            grown = self.reached.combined(last, last)
+            moved = functools.reduce(
+                torch.logical_or,
+                [x != y for x, y in zip(self.reached.state(last), self.reached.state(grown), strict=True)],
+            )
+            if not bool((moved & self.reached.is_sound(grown)).any()):
+                break
+            powers.append(grown)
+        return powers
+
+    def _trees(self, lifts: torch.Tensor) -> torch.Tensor:
+        """Random trees, each of two before."""
+        every, last = lifts, lifts
+        for k in range(_ROUNDS):
+            large, any_one = last[_picks(_TREES, len(last), 5000 + k)], every[_picks(_TREES, len(every), 5100 + k)]
+            swap = _picks(_TREES, 2, 5200 + k) == 1
+            last = self.reached.combined(torch.where(swap, large, any_one), torch.where(swap, any_one, large))
+            every = torch.cat([every, last])
+        return every[len(lifts) :]
+
+    def _counted(self, powers: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+        """Rows of a lift, a state of as many of it as leave a comparison of the two as it was, and the next two."""
+        if not self.turns or len(powers) < 2:
+            return
+        top = torch.stack(powers)
+        first = top[:1].expand_as(top)
+        sound = self.reached.is_sound(top)
+        for side in (0, 1):
+            pair = (top, first) if side == 0 else (first, top)
+            before = self._below(*(self.reached.state(p.flatten()) for p in pair)).view(-1, *top.shape)
+            changed = (before != before[:, :1]) & sound
+            turn, which = changed.any(1).nonzero(as_tuple=True)
+            some = _spread(turn, _SPECIAL)
+            turn, which = turn[some], which[some]
+            if len(turn):
+                power = changed.to(torch.int8).argmax(1)[turn, which]
+                yield self._last_before(top, turn, which, power, before[turn, 0, which], side)
+
+    def _last_before(
+        self, top: torch.Tensor, turn: torch.Tensor, which: torch.Tensor, power: torch.Tensor, was: torch.Tensor, side: int
+    ) -> torch.Tensor:
+        one, grown = top[0, which], top[power - 1, which]
+        power = power - 2
+        rows = torch.arange(len(turn), device="cpu")
+        for _ in range(int(power.max()) + 1):
+            tried = self.reached.combined(grown, top[power.clamp(min=0), which])
+            pair = (tried, one) if side == 0 else (one, tried)
+            below = self._below(*(self.reached.state(p) for p in pair))[turn, rows]
+            grown = torch.where((power >= 0) & (below == was), tried, grown)
+            power = power - 1
+        after = self.reached.combined(grown, one)
+        return torch.stack([one, grown, after, self.reached.combined(after, one)], dim=1)
+
+    def _below(self, a: State, b: State) -> torch.Tensor:
+        """Of each comparison, whether its left operand is below its right one, a row each."""
+        values = evaluate(self.every_node, [*a, *b])
+        nodes = self.program.combine.graph.nodes
+        rows = len(a[0])
+        found = []
+        for p in self.turns:
+            x, y = (torch.as_tensor(values[arg], device="cpu").double().expand(rows) for arg in nodes[p].args)
+            found.append(x < y)
+        return torch.stack(found)
+
+    # ------------------------------------------------------------------------------------------ elements
+
+    def _near_elements(self) -> list[Elements] | None:
+        """Elements by the distance at which a comparison of two changes: of `_SHARES`, and either side of it."""
+        found = [near for side in (0, 1) if self.turns and (near := self._bisected(side)) is not None]
+        if not found:
+            return None
+        return [
+            tuple(torch.cat(parts) for parts in zip(*same, strict=True)) for same in zip(*found, strict=True)
+        ]
+
+    def _bisected(self, side: int) -> list[Elements] | None:
+        n, rows = self.program.algebra.inputs, 256
+        count = len(self.samples[0])
+        x, one, other = (_picks(rows, count, 6000 + 10 * side + k) for k in range(3))
+        one[::2] = x[::2]
+        still = tuple(v[x] for v in self.samples)
+        low, high = (tuple(v[p] for v in self.samples) for p in (one, other))
+        was, will = self._told(still, low, side), self._told(still, high, side)
+        turn, row = (was != will).nonzero(as_tuple=True)
+        some = _spread(turn, _SPECIAL)
+        turn, row = turn[some], row[some]
+        if not len(turn):
+            return None
+        was, at = was[turn, row], torch.arange(len(turn), device="cpu")
+        still, low, high = (tuple(v[row] for v in of) for of in (still, low, high))
+        for _ in range(_BISECTIONS):
+            middle = tuple(_middle(*pair) for pair in zip(low, high, strict=True))
+            if all(bool(((m == a) | (m == b)).all()) for m, a, b in zip(middle, low, high, strict=True)):
+                break
+            before = self._told(still, middle, side)[turn, at] == was
+            low, high = (
+                tuple(torch.where(before == keeps, m, v) for m, v in zip(middle, of, strict=True))
+                for keeps, of in ((True, low), (False, high))
+            )
+        apart = [self._shifted(still, high, share) for share in _SHARES]
+        assert len(still) == n
+        return [apart[0], apart[1], low, high, *apart[2:]]
+
+    def _told(self, still: Elements, moved: Elements, side: int) -> torch.Tensor:
+        places = [torch.full_like(still[0], k, dtype=torch.int64) for k in range(2)] if self.index else []
+        pair = (moved, still) if side == 0 else (still, moved)
+        return self._below(*(_lifted(self.program, (*e, *places[k : k + 1])) for k, e in enumerate(pair)))
+
+    def _shifted(self, still: Elements, turn: Elements, share: float) -> Elements:
+        """Elements at a share of the way to where a comparison changes, within the domain."""
+        domain = self.program.algebra.domain
+        shifted = []
+        for number, (x, y) in enumerate(zip(still, turn, strict=True)):
+            if x.dtype == torch.bool:
+                shifted.append(y if share else x)
+                continue
+            moved = x + share * (y - x)
+            if domain is not None:
+                moved = moved.clamp(domain[number].low, domain[number].high)
+            shifted.append(moved if is_float(x.dtype) else moved.to(x.dtype))
+        return tuple(shifted)
+
+    # ------------------------------------------------------------------------------------------ in order
+
+    def _runs(self) -> Iterator[Sequence[torch.Tensor]]:
+        """Neighbouring states of runs of elements: of 1, 2, 4 ... elements each, and one of many beside single ones."""
+        count = len(self.samples[0])
+        picks = _picks(_RUNS * _RUN, count, 7000)
+        few = torch.arange(_RUNS, device="cpu").repeat_interleave(_RUN) % 2 == 0  # runs of few values, ties among them
+        picks = torch.where(few, picks % 8 % count, picks)
+        places = torch.arange(_RUN, device="cpu").repeat(_RUNS)
+        level = self.reached.lifted((*(v[picks] for v in self.samples), places)).view(_RUNS, _RUN)
+        single = level
+        while level.shape[1] >= 4:
+            yield [level[:, k : level.shape[1] - 2 + k].flatten() for k in range(3)]
+            level = self.reached.combined(level[:, ::2].flatten(), level[:, 1::2].flatten()).view(_RUNS, -1)
+            done, size = level[:, 0], _RUN // level.shape[1]
+            if size + 1 < _RUN:
+                yield [done, single[:, size], single[:, size + 1]]
+        grown = single[:, 0]
+        for k in range(1, 64):
+            yield [grown, single[:, k], single[:, k + 1]]
+            grown = self.reached.combined(grown, single[:, k])
+
+    def _near_in_order(self) -> Iterator[Sequence[torch.Tensor]]:
+        near = self._near_elements()
+        if near is None:
+            return
+        rows = len(near[0][0])
+        tables = [
+            torch.stack(
+                [
+                    self.reached.lifted((*element, torch.full((rows,), place, device="cpu")))
+                    for element in near
+                ],
+                dim=1,
+            )
+            for place in range(3)
+        ]
+        yield from _mixed(tables[0], 4400, tables)
+
+
+def _mixed(
+    rows: torch.Tensor, seed: int, places: Sequence[torch.Tensor] | None = None
+) -> Iterator[Sequence[torch.Tensor]]:
+    """Triples of the states of one row."""
+    count, width = rows.shape
+    for k in range(24):
+        picks = [_picks(count, width, seed + 1000 * k + j)[:, None] for j in range(3)]
+        yield [t.gather(1, p)[:, 0] for t, p in zip(places or [rows] * 3, picks, strict=True)]
+
+
+def _placed(special: torch.Tensor, beside: torch.Tensor, seed: int) -> Iterator[Sequence[torch.Tensor]]:
+    """Every special state in each of three places, beside some of the others."""
+    if not len(special) or not len(beside):
+        return
+    for place in range(3):
+        for k in range(_PLACES):
+            others = [beside[_picks(len(special), len(beside), seed + 31 * k + 7 * place + j)] for j in range(2)]
+            yield [*others[:place], special, *others[place:]]
+
+
+def _spread(turn: torch.Tensor, most: int) -> torch.Tensor:
+    """At most so many places, of every turn some."""
+    order = torch.arange(len(turn), device="cpu")
+    if len(turn) <= most:
+        return order
+    picks = []
+    kinds = turn.unique().tolist()
+    for kind in kinds:
+        own = order[turn == kind]
+        share = max(1, most // len(kinds))
+        picks.append(own[torch.linspace(0, len(own) - 1, min(share, len(own)), device="cpu").long()])
+    return torch.cat(picks)
+
+
+def _middle(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    """Between two elements: of floats as many are on either side of it."""
+    if low.dtype == torch.bool:
+        return low
+    a, b = (_ranked(v) if low.is_floating_point() else v for v in (low, high))
+    middle = (a >> 1) + (b >> 1) + (a & b & 1)
+    return _ranked(middle.view(torch.float64)).view(torch.float64) if low.is_floating_point() else middle
+
+
+def _ranked(value: torch.Tensor) -> torch.Tensor:
+    """The bits of a float64, in the order of the numbers; and back again."""
+    bits = value.view(torch.int64)
+    return bits ^ ((bits >> 63) & ((1 << 63) - 1))
+
+
