@@ -285,16 +285,17 @@ class _Search:
         top = torch.stack(powers)
         first = top[:1].expand_as(top)
         sound = self.reached.is_sound(top)
+        doubled = self._told_states(top.flatten(), top.flatten()).view(-1, *top.shape)
+        passed = (doubled != doubled[:, :1])[:, :-1]  # on the way to the next power
         for side in (0, 1):
             pair = (top, first) if side == 0 else (first, top)
-            before = self._below(*(self.reached.state(p.flatten()) for p in pair)).view(-1, *top.shape)
+            before = self._told_states(*(p.flatten() for p in pair)).view(-1, *top.shape)
             changed = (before != before[:, :1]) & sound
-            turn, which = changed.any(1).nonzero(as_tuple=True)
-            some = _spread(turn, _SPECIAL)
-            turn, which = turn[some], which[some]
-            if len(turn):
-                power = changed.to(torch.int8).argmax(1)[turn, which]
-                yield self._last_before(top, turn, which, power, before[turn, 0, which], side)
+            changed[:, 1:] |= passed
+            some = _spread(torch.arange(len(self.turns), device="cpu").repeat_interleave(top.shape[1]), _SPECIAL)
+            turn, which = some // top.shape[1], some % top.shape[1]
+            power = torch.where(changed.any(1), changed.to(torch.int8).argmax(1), len(powers))[turn, which]
+            yield self._last_before(top, turn, which, power, before[turn, 0, which], side)
 
     def _last_before(
         self, top: torch.Tensor, turn: torch.Tensor, which: torch.Tensor, power: torch.Tensor, was: torch.Tensor, side: int
@@ -303,13 +304,17 @@ class _Search:
         power = power - 2
         rows = torch.arange(len(turn), device="cpu")
         for _ in range(int(power.max()) + 1):
-            tried = self.reached.combined(grown, top[power.clamp(min=0), which])
+            more = top[power.clamp(min=0), which]
+            tried = self.reached.combined(grown, more)
             pair = (tried, one) if side == 0 else (one, tried)
-            below = self._below(*(self.reached.state(p) for p in pair))[turn, rows]
-            grown = torch.where((power >= 0) & (below == was), tried, grown)
+            kept = (self._told_states(*pair)[turn, rows] == was) & (self._told_states(grown, more)[turn, rows] == was)
+            grown = torch.where((power >= 0) & kept, tried, grown)
             power = power - 1
         after = self.reached.combined(grown, one)
         return torch.stack([one, grown, after, self.reached.combined(after, one)], dim=1)
+
+    def _told_states(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return self._below(self.reached.state(left), self.reached.state(right))
 
     def _below(self, a: State, b: State) -> torch.Tensor:
         """Of each comparison, whether its left operand is below its right one, a row each."""
