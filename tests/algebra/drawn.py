@@ -341,7 +341,7 @@ def hashes(random: Random) -> Any:
     def combine(a: Any, b: Any) -> Any:
         return (a.h * b.p + b.h) % n, a.p * b.p % n
 
-    options = {"fields": ("h", "p"), "lift": lambda x: (x % n, base), "dtypes": torch.int64}
+    options = {"fields": ("h", "p"), "lift": lambda x: (x % n, base % n), "dtypes": torch.int64}
     return (n, base), combine, (0, 1), options
 
 

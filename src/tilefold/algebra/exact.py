@@ -119,19 +119,17 @@ def _step(op: str, operands: Sequence[Number], value: Any) -> Number:
         return operands[1] if _truth(operands[0]) else operands[2]
     if op == "cast":
         return _cast(operands[0], value, explicit=True)
+    result: Number
     if not any(isinstance(o, Ball) for o in operands) and op in _WHOLE:
-        return _limited(_WHOLE[op](*operands))
+        result = _WHOLE[op](*operands)
+        if result.bit_length() > _LONGEST:  # type: ignore[union-attr]  # a whole number
+            raise Undecided
+        return result
     function = _REAL.get(op)
     if function is None:
         raise Undecided
-    result: Number = function(*(_ball(o) for o in operands))
+    result = function(*(_ball(o) for o in operands))
     return result
-
-
-def _limited(number: Any) -> Any:
-    if isinstance(number, int) and number.bit_length() > _LONGEST:
-        raise Undecided
-    return number
 
 
 def _truth(number: Number) -> bool:

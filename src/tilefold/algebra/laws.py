@@ -57,7 +57,7 @@ from tilefold.errors import DtypeError, LawError
 
 INFINITY = float("inf")
 _NAME = "\0"
-_TRIED = 8  # rows that are looked at without rounding, of each kind
+_TRIED = 5  # rows that are looked at without rounding, of each kind
 
 
 def verify(algebra: Algebra, name: str) -> bool:
@@ -149,11 +149,13 @@ def _pools(algebra: Algebra) -> Iterator[Pool]:
     for pool in pools_of(algebra):
         dtypes.append(pool.program.elements[0])
         yield pool
-    numbers = [d for d in dict.fromkeys(dtypes) if d != torch.bool or torch.bool in dtypes[:1]]
-    for dtype in numbers:
-        pool = None if not is_float(dtype) and _begins_infinite(algebra) else pool_of_many(algebra, (dtype,) * algebra.inputs)
-        if pool is not None:
-            yield pool
+    for dtype in dict.fromkeys(dtypes):
+        wraps = not is_float(dtype) and _begins_infinite(algebra)
+        if wraps or (dtype == torch.bool and dtypes[0] != torch.bool):
+            continue
+        many = pool_of_many(algebra, (dtype,) * algebra.inputs)
+        if many is not None:
+            yield many
 
 
 def _check(pool: Pool, name: str) -> None:
@@ -195,6 +197,7 @@ def _begins_infinite(algebra: Algebra) -> bool:
     return any(number in (INFINITY, -INFINITY) for number in (*(algebra.identity_numbers or ()), *constants))
 
 
+@kept_outside_modes(1024)
 def is_commutative(algebra: Algebra, *, sampled: bool = True) -> bool:
     """Whether combine's graph shows that sides may be exchanged, and (if `sampled`) no sample says otherwise."""
     if not shown_commutative(algebra):
@@ -230,7 +233,7 @@ def _check_identity(pool: Pool, name: str) -> None:
     twice = pool.combine(e, e)
     if any(bool(v.isnan().any()) for v in twice) and not any(bool(v.isnan().any()) for v in e):
         raise LawError(_identity_guard(pool, name, e, twice))
-    for which, s in enumerate((e, *pool.states)):
+    for which, s in enumerate((e, *pool.states) if pool.blocks else (e, pool.states[0])):
         for left, got in ((True, pool.combine(e, s)), (False, pool.combine(s, e))):
             rows = _disagreement(pool, got, s, [s])  # a NaN of the identity excuses nothing
             if bool(rows.any()) and not _makes_nan(pool, got, s):
@@ -337,7 +340,7 @@ def _sure(pool: Pool, rows: torch.Tensor, ways: Callable[..., list[ExactState]])
     """
     if not bool(rows.any()):
         return None
-    if not is_float(pool.program.elements[0]) and (pool.kind != MANY or _wraps(pool)):
+    if not pool.rounding and (pool.kind != MANY or _wraps(pool)):
         return int(rows.nonzero()[0])
     exact = Exact(pool.program.algebra, pool.program.state)
     return next((row for row in _in_turn(pool, rows) if _surely_apart(pool, exact, row, ways)), None)

@@ -16,6 +16,7 @@ Where positions are lifted, a tree's elements are neighbours, so that positions 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -24,19 +25,20 @@ import torch
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.domain import Range, ends_of, within
 from tilefold.algebra.dtypes import is_float
-from tilefold.algebra.evaluate import evaluate, evaluate_as, stored
+from tilefold.algebra.evaluate import stored
 from tilefold.algebra.exact import Exact
 from tilefold.algebra.exact import State as ExactState
 from tilefold.algebra.expression import needed
-from tilefold.algebra.samples import Pool, State, as_state, constants, every_node
+from tilefold.algebra.samples import Pool, State, constants, full
 from tilefold.algebra.written import Program, as_written
 
 MANY = "many lifts"
 _DOUBLINGS, _FEW_DOUBLINGS = 40, 6
 _BISECTIONS = 64  # as many as a float64 has bits
 _LIFTS, _GENERATORS, _TREES, _ROUNDS = 64, 16, 128, 6
-_TURNS, _SPECIAL = 16, 72  # comparisons looked at, and rows for them
-_RANDOM, _PLACES = 1024, 5  # triples of any states, and of each special one in each place
+_TURNS, _SPECIAL = 16, 48  # comparisons looked at, and rows for them
+_RANDOM, _PLACES = 512, 3  # triples of any states, and of each special one in each place
+_MIXED = 16  # triples of the states of one row
 _SOUND = 2.0**52  # of larger whole numbers a product may wrap
 _CONSTANTS = 12
 _SHARES = (0.0, 0.5, 0.6, 1.2, 1.6, 2.0)  # of the distance at which a comparison changes
@@ -61,7 +63,7 @@ class Reached:
 
     def lifted(self, elements: Elements) -> torch.Tensor:
         """The places of lifted elements."""
-        places = self._added(_lifted(self.program, elements))
+        places = self._added(full(self.program.lifted(elements), len(elements[0])))
         for kept, given in zip(self.elements, elements, strict=True):
             kept[places] = given
         return places
@@ -81,7 +83,7 @@ class Reached:
         good = torch.ones(places.shape, dtype=torch.bool, device="cpu")
         for values in self.state(places):
             if values.dtype != torch.bool:
-                good &= values.isfinite() if values.is_floating_point() else values.abs() < _SOUND
+                good &= values.abs() < (math.inf if values.is_floating_point() else _SOUND)
         return good
 
     def exactly(self, exact: Exact, place: int) -> ExactState:
@@ -123,11 +125,7 @@ class Reached:
 
 def combine(program: Program, a: State, b: State) -> State:
     """The states of two, row by row."""
-    return as_state(evaluate_as(program.combine, [*a, *b], program.state), program, len(a[0]))
-
-
-def _lifted(program: Program, elements: Elements) -> State:
-    return as_state(evaluate_as(program.lift, elements, program.state), program, len(elements[0]))
+    return full(program.combined([*a, *b]), len(a[0]))
 
 
 def pool_of_many(algebra: Algebra, dtypes: tuple[torch.dtype, ...]) -> Pool | None:
@@ -200,7 +198,6 @@ class _Search:
         if len(self.turns) > _TURNS:
             self.turns = [self.turns[i * len(self.turns) // _TURNS] for i in range(_TURNS)]
         self.steps = any(nodes[p].op in _STEPPING for p in used)
-        self.every_node = every_node(program.combine)
 
     def triples(self) -> list[torch.Tensor] | None:
         """The places of three states each."""
@@ -287,28 +284,42 @@ class _Search:
         sound = self.reached.is_sound(top)
         doubled = self._told_states(top.flatten(), top.flatten()).view(-1, *top.shape)
         passed = (doubled != doubled[:, :1])[:, :-1]  # on the way to the next power
-        for side in (0, 1):
-            pair = (top, first) if side == 0 else (first, top)
-            before = self._told_states(*(p.flatten() for p in pair)).view(-1, *top.shape)
+        told = [
+            self._told_states(*(p.flatten() for p in pair)).view(-1, *top.shape)
+            for pair in ((top, first), (first, top))
+        ]
+        was, powers_before = [], []
+        for before in told:
             changed = (before != before[:, :1]) & sound
             changed[:, 1:] |= passed
-            some = _spread(torch.arange(len(self.turns), device="cpu").repeat_interleave(top.shape[1]), _SPECIAL)
-            turn, which = some // top.shape[1], some % top.shape[1]
-            power = torch.where(changed.any(1), changed.to(torch.int8).argmax(1), len(powers))[turn, which]
-            yield self._last_before(top, turn, which, power, before[turn, 0, which], side)
+            was.append(before[:, 0])
+            powers_before.append(torch.where(changed.any(1), changed.to(torch.int8).argmax(1), len(powers)))
+        shape = (2, len(self.turns), top.shape[1])
+        some = _spread(torch.arange(math.prod(shape), device="cpu") // shape[2] % shape[1], _SPECIAL)
+        side, turn, which = some // (shape[1] * shape[2]), some // shape[2] % shape[1], some % shape[2]
+        yield self._last_before(
+            top, side == 0, turn, which, torch.stack(powers_before)[side, turn, which], torch.stack(was)[side, turn, which]
+        )
 
     def _last_before(
-        self, top: torch.Tensor, turn: torch.Tensor, which: torch.Tensor, power: torch.Tensor, was: torch.Tensor, side: int
+        self,
+        top: torch.Tensor,
+        is_left: torch.Tensor,
+        turn: torch.Tensor,
+        which: torch.Tensor,
+        power: torch.Tensor,
+        was: torch.Tensor,
     ) -> torch.Tensor:
+        """A lift, as many of it as leave a comparison with one of it as it `was`, from a `power` of two on, and two more."""
         one, grown = top[0, which], top[power - 1, which]
         power = power - 2
-        rows = torch.arange(len(turn), device="cpu")
+        turns, rows = torch.cat([turn, turn]), torch.arange(2 * len(turn), device="cpu")
         for _ in range(int(power.max()) + 1):
             more = top[power.clamp(min=0), which]
             tried = self.reached.combined(grown, more)
-            pair = (tried, one) if side == 0 else (one, tried)
-            kept = (self._told_states(*pair)[turn, rows] == was) & (self._told_states(grown, more)[turn, rows] == was)
-            grown = torch.where((power >= 0) & kept, tried, grown)
+            left, right = torch.where(is_left, tried, one), torch.where(is_left, one, tried)
+            told = self._told_states(torch.cat([left, grown]), torch.cat([right, more]))[turns, rows].view(2, -1)
+            grown = torch.where((power >= 0) & (told == was).all(0), tried, grown)
             power = power - 1
         after = self.reached.combined(grown, one)
         return torch.stack([one, grown, after, self.reached.combined(after, one)], dim=1)
@@ -318,7 +329,7 @@ class _Search:
 
     def _below(self, a: State, b: State) -> torch.Tensor:
         """Of each comparison, whether its left operand is below its right one, a row each."""
-        values = evaluate(self.every_node, [*a, *b])
+        values = self.program.every_node([*a, *b])
         nodes = self.program.combine.graph.nodes
         rows = len(a[0])
         found = []
@@ -331,45 +342,47 @@ class _Search:
 
     def _near_elements(self) -> list[Elements] | None:
         """Elements by the distance at which a comparison of two changes: of `_SHARES`, and either side of it."""
-        found = [near for side in (0, 1) if self.turns and (near := self._bisected(side)) is not None]
-        if not found:
+        if not self.turns:
             return None
-        return [
-            tuple(torch.cat(parts) for parts in zip(*same, strict=True)) for same in zip(*found, strict=True)
-        ]
-
-    def _bisected(self, side: int) -> list[Elements] | None:
-        n, rows = self.program.algebra.inputs, 256
-        count = len(self.samples[0])
-        x, one, other = (_picks(rows, count, 6000 + 10 * side + k) for k in range(3))
+        count, rows = len(self.samples[0]), 512
+        x, one, other = (_picks(rows, count, 6000 + k) for k in range(3))
         one[::2] = x[::2]
+        is_left = torch.arange(rows, device="cpu") % 4 < 2
         still = tuple(v[x] for v in self.samples)
         low, high = (tuple(v[p] for v in self.samples) for p in (one, other))
-        was, will = self._told(still, low, side), self._told(still, high, side)
+        stays = self._lifted_at(still, 0), self._lifted_at(still, 1)
+        was, will = self._told(stays, low, is_left), self._told(stays, high, is_left)
         turn, row = (was != will).nonzero(as_tuple=True)
         some = _spread(turn, _SPECIAL)
         turn, row = turn[some], row[some]
         if not len(turn):
             return None
-        was, at = was[turn, row], torch.arange(len(turn), device="cpu")
+        was, at, is_left = was[turn, row], torch.arange(len(turn), device="cpu"), is_left[row]
         still, low, high = (tuple(v[row] for v in of) for of in (still, low, high))
+        stays = tuple(v[row] for v in stays[0]), tuple(v[row] for v in stays[1])
         for _ in range(_BISECTIONS):
             middle = tuple(_middle(*pair) for pair in zip(low, high, strict=True))
             if all(bool(((m == a) | (m == b)).all()) for m, a, b in zip(middle, low, high, strict=True)):
                 break
-            before = self._told(still, middle, side)[turn, at] == was
+            before = self._told(stays, middle, is_left)[turn, at] == was
             low, high = (
                 tuple(torch.where(before == keeps, m, v) for m, v in zip(middle, of, strict=True))
                 for keeps, of in ((True, low), (False, high))
             )
         apart = [self._shifted(still, high, share) for share in _SHARES]
-        assert len(still) == n
         return [apart[0], apart[1], low, high, *apart[2:]]
 
-    def _told(self, still: Elements, moved: Elements, side: int) -> torch.Tensor:
-        places = [torch.full_like(still[0], k, dtype=torch.int64) for k in range(2)] if self.index else []
-        pair = (moved, still) if side == 0 else (still, moved)
-        return self._below(*(_lifted(self.program, (*e, *places[k : k + 1])) for k, e in enumerate(pair)))
+    def _lifted_at(self, elements: Elements, place: int) -> State:
+        """Lifted elements, at a place of their own."""
+        places = [torch.full(elements[0].shape, place, device="cpu")] if self.index else []
+        return full(self.program.lifted([*elements, *places]), len(elements[0]))
+
+    def _told(self, stays: tuple[State, State], moved: Elements, is_left: torch.Tensor) -> torch.Tensor:
+        """Of each comparison what it says of two elements' states, the one that is moved on the left or the right."""
+        after, before = self._lifted_at(moved, 1), self._lifted_at(moved, 0) if self.index else None
+        left = (torch.where(is_left, m, s) for m, s in zip(before or after, stays[0], strict=True))
+        right = (torch.where(is_left, s, m) for m, s in zip(after, stays[1], strict=True))
+        return self._below(tuple(left), tuple(right))
 
     def _shifted(self, still: Elements, turn: Elements, share: float) -> Elements:
         """Elements at a share of the way to where a comparison changes, within the domain."""
@@ -430,7 +443,7 @@ def _mixed(
 ) -> Iterator[Sequence[torch.Tensor]]:
     """Triples of the states of one row."""
     count, width = rows.shape
-    for k in range(24):
+    for k in range(_MIXED):
         picks = [_picks(count, width, seed + 1000 * k + j)[:, None] for j in range(3)]
         yield [t.gather(1, p)[:, 0] for t, p in zip(places or [rows] * 3, picks, strict=True)]
 
@@ -451,7 +464,7 @@ def _spread(turn: torch.Tensor, most: int) -> torch.Tensor:
     if len(turn) <= most:
         return order
     picks = []
-    kinds = turn.unique().tolist()
+    kinds = list(dict.fromkeys(turn.tolist()))
     for kind in kinds:
         own = order[turn == kind]
         share = max(1, most // len(kinds))

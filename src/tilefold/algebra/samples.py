@@ -100,32 +100,23 @@ class Pool:
 
     def combine(self, a: State, b: State) -> State:
         """The states of two, row by row."""
-        program = self.program
-        if self.kind not in ("huge", NEAR):
-            return as_state(evaluate_as(program.combine, [*a, *b], program.state), program, self.rows)
-        everything = evaluate(every_node(program.combine), [*a, *b])
-        sizes = [
-            v.double().expand(self.rows)
-            for v in everything
-            if isinstance(v, torch.Tensor) and v.is_floating_point()
-        ]
-        if sizes:
-            absolute = torch.stack(sizes).abs_()
-            self.reach.copy_(self.reach.maximum(absolute.masked_fill_(~absolute.isfinite(), 0.0).amax(0)))
-        typed, outputs = program.combine, program.combine.graph.outputs
-        given = zip((everything[o] for o in outputs), typed.output_dtypes, program.state, strict=True)
-        return as_state([cast(value, source, target) for value, source, target in given], program, self.rows)
+        if self.kind in ("huge", NEAR):
+            everything = self.program.every_node([*a, *b])
+            sizes = [
+                v.double().expand(self.rows)
+                for v in everything
+                if isinstance(v, torch.Tensor) and v.is_floating_point()
+            ]
+            if sizes:
+                absolute = torch.stack(sizes).abs_()
+                self.reach.copy_(self.reach.maximum(absolute.masked_fill_(~absolute.isfinite(), 0.0).amax(0)))
+        return full(self.program.combined([*a, *b]), self.rows)
 
     def project(self, state: State) -> State:
         """The results of a state, a row each."""
         project = self.program.project
         results = zip(evaluate(project, [*state]), project.output_dtypes, strict=True)
         return tuple(torch.as_tensor(r, dtype=stored(d)).expand(self.rows) for r, d in results)
-
-
-def every_node(typed: TypedGraph) -> TypedGraph:
-    """A graph with all of its nodes for outputs."""
-    return replace(typed, graph=replace(typed.graph, outputs=tuple(range(len(typed.graph.nodes)))))
 
 
 @kept_outside_modes(64)
@@ -184,7 +175,7 @@ def sampled(program: Program, kind: str, samples: Sequence[torch.Tensor]) -> Poo
     """The pool of a program over these values of its elements."""
     blocks = [[element_of(program, samples, j * ELEMENTS + k) for k in range(ELEMENTS)] for j in range(3)]
     lifted = [
-        [as_state(evaluate_as(program.lift, element, program.state), program) for element in block]
+        [full(program.lifted(element), ROWS) for element in block]
         for block in blocks
     ]
     last = [choices(ROWS, ELEMENTS, 1000 + number) for number in range(3)]
@@ -270,6 +261,11 @@ def folded(pool: Pool, block: Sequence[State], last: torch.Tensor) -> State:
         grown = pool.combine(state, element)
         state = tuple(torch.where(last >= k, new, old) for new, old in zip(grown, state, strict=True))
     return state
+
+
+def full(values: Sequence[torch.Tensor], rows: int) -> State:
+    """A full row of every field."""
+    return tuple(v.expand(rows) for v in values)
 
 
 def as_state(values: Sequence[Operand], program: Program, rows: int = ROWS) -> State:

@@ -12,6 +12,7 @@ import torch
 
 from tilefold.algebra import fields, typing
 from tilefold.algebra.algebra import Algebra, FieldDtype
+from tilefold.algebra.evaluate import Steps
 from tilefold.algebra.dtypes import (
     FOLDABLE,
     carried_dtype,
@@ -53,6 +54,21 @@ class Program:
     absorb: TypedGraph | None
     begin: TypedGraph | None
     project: TypedGraph
+
+    @functools.cached_property
+    def lifted(self) -> Steps:
+        """`lift`, ready for many rows of samples on a CPU: its outputs as the state's dtypes."""
+        return Steps(self.lift, self.state)
+
+    @functools.cached_property
+    def combined(self) -> Steps:
+        """`combine`, as `lifted`."""
+        return Steps(self.combine, self.state)
+
+    @functools.cached_property
+    def every_node(self) -> Steps:
+        """All nodes of `combine`, as `lifted`."""
+        return Steps(self.combine)
 
 
 @kept_outside_modes(1024)
