@@ -244,7 +244,7 @@ def _check_identity(pool: Pool, name: str) -> None:
                 raise LawError(
                     f"{name}: {call} must be s, got {_show(pool, got, row)} for s = {_show(pool, s, row)} and "
                     f"identity = {_show(pool, e, row)} ({_elements(pool)}); "
-                    "give the state that changes nothing, or identity=None"
+                    f"{_of_a_mean(pool) or 'give the state that changes nothing, or identity=None'}"
                 )
 
 
@@ -289,7 +289,35 @@ def _check_associativity(pool: Pool, name: str) -> None:
 
 def _remedy(pool: Pool) -> str:
     """How to make a monoid of what is none."""
-    return "carry in the state what a later combine needs (a mean needs its count), and finish in project"
+    return _of_a_mean(pool) or (
+        "carry in the state what a later combine needs (a mean needs its count), and finish in project"
+    )
+
+
+def _of_a_mean(pool: Pool) -> str:
+    """How to fold a mean, where combine is one of its two sides: it gives s of s and s, and else what lies between."""
+    a, b, _ = pool.states
+    both, same, turned = pool.combine(a, b), pool.combine(a, a), pool.combine(b, a)
+    tolerance = pool.rounding * _magnitude([a, b, both])
+    numbers = [f for f, v in enumerate(a) if v.is_floating_point()]
+    finite = ~_any(_has(_not_finite, state) for state in (a, b, both, same))
+    differ = _any(~_close(a[f], b[f], tolerance) for f in numbers) & finite
+    between = [(both[f] > a[f].minimum(b[f])) & (both[f] < a[f].maximum(b[f])) | (a[f] == b[f]) for f in numbers]
+    is_mean = functools.reduce(torch.logical_and, between, differ)
+    repeats = functools.reduce(torch.logical_and, [_close(x, y, tolerance) for x, y in zip(same, a, strict=True)], finite)
+    if not bool((repeats == finite).all()) or 10 * int(is_mean.sum()) < 9 * int(differ.sum()) or not bool(is_mean.any()):
+        return ""
+    begin = "a mean of two sides is no monoid, since it forgets how many elements each stands for: carry"
+    if bool((_any(~_close(both[f], turned[f], tolerance) for f in numbers) & finite).any()):
+        return (
+            f"{begin} what a later element leaves of earlier ones, as w * a + (1 - w) * b does in the maps a -> w * a + "
+            "(1 - w) * x: tilefold.monoids.AFFINE with the inputs w and (1 - w) * x"
+        )
+    return (
+        f'{begin} the sum and the count, and divide in project: fields=("sum", "count"), lift=lambda x: (x, 1), combine='
+        "lambda a, b: (a.sum + b.sum, a.count + b.count), identity=(0, 0), project=lambda sum, count: sum / count; of log(x) "
+        "for a geometric mean, of 1 / x for a harmonic one, and project undoes that"
+    )
 
 
 def _apart(pool: Pool, one: State, other: State, states: Sequence[State]) -> torch.Tensor:
