@@ -1,6 +1,7 @@
-"""A monoid's functions on numbers of 50 digits, each with a bound of its error: what arithmetic gives without rounding.
+"""A monoid's functions without rounding: what arithmetic gives, or numbers of 50 digits with a bound of their error.
 
-Whole numbers are Python's, which never wrap; a float is a `Ball`, its value and how far the true one may be from it. What a
+Whole numbers are Python's, which never wrap, and a float is a fraction, as far as fractions go. What exp, sqrt and the like
+make is a `Ball`, a value and how far the true one may be from it, as are infinities and fractions that get too long. What a
 bound does not decide (which of two values within it is larger, a quotient by what may be 0) is `Undecided`. So two results
 whose balls are apart differ in arithmetic itself, however much a float64 has lost on its way to either.
 """
@@ -9,10 +10,12 @@ from __future__ import annotations
 
 import decimal
 import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -24,7 +27,7 @@ from tilefold.algebra.expression import Graph
 
 _DIGITS = 50
 _ULP = Decimal(10) ** (1 - _DIGITS)
-_LONGEST = 4096  # bits of a whole number
+_LONGEST = 4096  # bits of a whole number, and of a fraction's two
 _FARTHEST = Decimal(10) ** 20  # of which sin and cos are computed
 _ZERO, _ONE, _INF, _NAN = Decimal(0), Decimal(1), Decimal("Infinity"), Decimal("NaN")
 _CONTEXT = decimal.Context(
@@ -45,7 +48,7 @@ class Ball:
     error: Decimal = _ZERO
 
 
-Number = bool | int | Ball
+Number = bool | int | Fraction | Ball
 State = tuple[Number, ...]
 
 
@@ -69,7 +72,8 @@ class Exact:
         return state if self.algebra.project is None else tuple(run(self.algebra.project, state))
 
     def _stored(self, values: Sequence[Number]) -> State:
-        return tuple(_cast(value, dtype) for value, dtype in zip(values, self.state, strict=True))
+        with decimal.localcontext(_CONTEXT):
+            return tuple(_cast(value, dtype) for value, dtype in zip(values, self.state, strict=True))
 
 
 def run(graph: Graph, arguments: Sequence[Number]) -> list[Number]:
@@ -92,7 +96,7 @@ def run(graph: Graph, arguments: Sequence[Number]) -> list[Number]:
 
 def apart(one: Number, other: Number, tolerance: float) -> bool:
     """Whether two numbers surely differ by more than that."""
-    if not isinstance(one, Ball) and not isinstance(other, Ball):
+    if isinstance(one, int) and isinstance(other, int):
         return one != other
     a, b = _ball(one), _ball(other)
     if not a.value.is_finite() or not b.value.is_finite():
@@ -103,15 +107,27 @@ def apart(one: Number, other: Number, tolerance: float) -> bool:
 
 def size(number: Number) -> float:
     """How large a finite float is; 0 for all else."""
-    return abs(float(number.value)) if isinstance(number, Ball) and number.value.is_finite() else 0.0
+    if isinstance(number, int):
+        return 0.0
+    value = _ball(number).value
+    return abs(float(value)) if value.is_finite() else 0.0
 
 
 def _given(number: bool | int | float) -> Number:
-    return Ball(Decimal(number)) if isinstance(number, float) else number
+    if not isinstance(number, float):
+        return number
+    return Fraction(number) if math.isfinite(number) else Ball(Decimal(number))
 
 
 def _ball(number: Number) -> Ball:
-    return number if isinstance(number, Ball) else Ball(Decimal(int(number)))
+    if isinstance(number, Ball):
+        return number
+    with decimal.localcontext(_CONTEXT):
+        if isinstance(number, int):
+            return Ball(Decimal(int(number)))
+        value = Decimal(number.numerator) / Decimal(number.denominator)
+        exact = Fraction(value) == number if abs(value.adjusted()) < _LONGEST else False
+        return Ball(value, _ZERO if exact else abs(value) * _ULP)
 
 
 def _step(op: str, operands: Sequence[Number], value: Any) -> Number:
@@ -119,35 +135,53 @@ def _step(op: str, operands: Sequence[Number], value: Any) -> Number:
         return operands[1] if _truth(operands[0]) else operands[2]
     if op == "cast":
         return _cast(operands[0], value, explicit=True)
-    result: Number
-    if not any(isinstance(o, Ball) for o in operands) and op in _WHOLE:
-        result = _WHOLE[op](*operands)
-        if result.bit_length() > _LONGEST:  # type: ignore[union-attr]  # a whole number
-            raise Undecided
-        return result
+    if not any(isinstance(o, Ball) for o in operands):
+        exact = _exact_step(op, operands)
+        if exact is not None:
+            return exact
     function = _REAL.get(op)
     if function is None:
         raise Undecided
-    result = function(*(_ball(o) for o in operands))
+    result: Number = function(*(_ball(o) for o in operands))
     return result
 
 
+def _exact_step(op: str, operands: Sequence[Any]) -> Number | None:
+    """A step on whole numbers and fractions; None where its value is none of these."""
+    whole = all(isinstance(o, int) for o in operands)
+    table = _WHOLE if whole and op in _WHOLE else _RATIONAL
+    if op not in table or (op in ("truediv", "floordiv", "mod") and not whole and not operands[1]):
+        return None
+    if op == "truediv" and not operands[1]:
+        return None
+    result: Number | None = table[op](*operands)
+    if isinstance(result, int) and result.bit_length() > _LONGEST:
+        raise Undecided
+    if isinstance(result, Fraction) and (result.numerator.bit_length() + result.denominator.bit_length()) > _LONGEST:
+        return _ball(result)
+    return result
+
+
+def _whole_power(x: Any, y: Any) -> Fraction | None:
+    return Fraction(x) ** int(y) if y == int(y) and abs(y) <= 16 and (x or y >= 0) else None
+
+
 def _truth(number: Number) -> bool:
-    return _order(number, Ball(_ZERO)) != 0 if isinstance(number, Ball) else bool(number)
+    return _order(number, Ball(_ZERO)) != 0 if isinstance(number, Ball) else number != 0
 
 
 def _cast(number: Number, dtype: torch.dtype, *, explicit: bool = False) -> Number:
     """A number in a field, or one that the author has cast, which wraps."""
     if is_float(dtype):
-        return _ball(number)
+        return Fraction(number) if isinstance(number, int) else number
     if dtype == torch.bool:
         return _truth(number)
     if isinstance(number, Ball):
         if not number.value.is_finite():
             return number if number.value == number.value else 0
         towards = _floor if number.value > 0 else _ceil
-        number = int(towards(number).value)
-    return int(numbers.whole_number(number, dtype)) if explicit else int(number)
+        number = int(_ball(towards(number)).value)
+    return int(numbers.whole_number(int(number), dtype)) if explicit else int(number)
 
 
 # ---------------------------------------------------------------------------------------------- operations
@@ -364,13 +398,14 @@ def _erf(x: Decimal) -> Decimal:
 
 
 def _pow(a: Ball, b: Ball) -> Ball:
-    if b.error or a.error and (a.value <= a.error):
+    if (a.error and a.value <= a.error) or (b.error and a.value <= 0):
         raise Undecided
     if abs(b.value) == Decimal("0.5"):
         return _REAL["sqrt" if b.value > 0 else "rsqrt"](a)  # type: ignore[return-value]
     if not b.value:
         return Ball(_ONE)
-    return _monotone(lambda x: x**b.value, exact=lambda x: not x or x == 1)(a)
+    power: Ball = _monotone(lambda x: x**b.value, exact=lambda x: not x or x == 1)(a)
+    return Ball(power.value, power.error + 2 * abs(power.value * a.value.ln()) * b.error) if b.error else power
 
 
 def _never(x: Decimal) -> bool:
@@ -411,4 +446,11 @@ _WHOLE: dict[str, Callable[..., Any]] = {
     "invert": lambda x: not x if isinstance(x, bool) else ~x,
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
     "isnan": lambda x: False, "isinf": lambda x: False, "isfinite": lambda x: True,
+}  # fmt: skip
+_RATIONAL: dict[str, Callable[..., Any]] = {
+    **{op: _WHOLE[op] for op in ("add", "sub", "mul", "neg", "abs", "maximum", "minimum", *_COMPARED)},
+    **{op: _WHOLE[op] for op in ("isnan", "isinf", "isfinite")},
+    "truediv": lambda a, b: Fraction(a) / b, "floor": lambda x: Fraction(math.floor(x)),
+    "ceil": lambda x: Fraction(math.ceil(x)), "floordiv": lambda a, b: Fraction(a // b), "mod": operator.mod,
+    "pow": _whole_power,
 }  # fmt: skip

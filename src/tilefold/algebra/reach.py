@@ -28,7 +28,7 @@ from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import stored
 from tilefold.algebra.exact import Exact
 from tilefold.algebra.exact import State as ExactState
-from tilefold.algebra.expression import needed
+from tilefold.algebra.expression import Node, needed
 from tilefold.algebra.samples import Pool, State, constants, full
 from tilefold.algebra.written import Program, as_written
 
@@ -42,11 +42,12 @@ _MIXED = 16  # triples of the states of one row
 _SOUND = 2.0**52  # of larger whole numbers a product may wrap
 _CONSTANTS = 12
 _SHARES = (0.0, 0.5, 0.6, 1.2, 1.6, 2.0)  # of the distance at which a comparison changes
-_RUNS, _RUN = 16, 256  # of neighbours, where positions count
+_RUNS, _RUN = 8, 1024  # of neighbours, where positions count
 _FLOATS = (0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 3.0, -3.25, 7.0, -8.0, 1e-3, 100.0, -100.0, 1e4, 1e6)
 _INTS = (0, 1, -1, 2, 3, 5, -5, 7, -8, 100, -100, 10_000, 1_000_000)
-_TURNING = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum"])
-_STEPPING = _TURNING | {"floor", "ceil", "floordiv", "mod", "cast", "and", "or", "xor", "lshift", "rshift"}
+# What turns where its operands are equal (besides, what is even turns at 0), and what else has steps.
+_COMPARING = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum", "mod", "floordiv"])
+_STEPPING = frozenset(["floor", "ceil", "cast", "and", "or", "xor", "lshift", "rshift"])
 Elements = tuple[torch.Tensor, ...]
 
 
@@ -194,10 +195,10 @@ class _Search:
         graph = program.combine.graph
         nodes = graph.nodes
         used = needed(nodes, graph.outputs)
-        self.turns = [p for p in used if nodes[p].op in _TURNING and nodes[p].args[0] != nodes[p].args[1]]
+        self.turns = [turn for p in used if (turn := _turn_of(nodes, p)) is not None]
         if len(self.turns) > _TURNS:
             self.turns = [self.turns[i * len(self.turns) // _TURNS] for i in range(_TURNS)]
-        self.steps = any(nodes[p].op in _STEPPING for p in used)
+        self.steps = bool(self.turns) or any(nodes[p].op in _STEPPING for p in used)
 
     def triples(self) -> list[torch.Tensor] | None:
         """The places of three states each."""
@@ -330,12 +331,10 @@ class _Search:
     def _below(self, a: State, b: State) -> torch.Tensor:
         """Of each comparison, whether its left operand is below its right one, a row each."""
         values = self.program.every_node([*a, *b])
-        nodes = self.program.combine.graph.nodes
-        rows = len(a[0])
-        found = []
-        for p in self.turns:
-            x, y = (torch.as_tensor(values[arg], device="cpu").double().expand(rows) for arg in nodes[p].args)
-            found.append(x < y)
+        rows, found = len(a[0]), []
+        for left, right in self.turns:
+            x, y = (torch.as_tensor(0 if p is None else values[p], dtype=torch.float64) for p in (left, right))
+            found.append((x < y).expand(rows))
         return torch.stack(found)
 
     # ------------------------------------------------------------------------------------------ elements
@@ -401,24 +400,60 @@ class _Search:
     # ------------------------------------------------------------------------------------------ in order
 
     def _runs(self) -> Iterator[Sequence[torch.Tensor]]:
-        """Neighbouring states of runs of elements: of 1, 2, 4 ... elements each, and one of many beside single ones."""
+        """Neighbouring states of runs of elements: of 1, 2, 4 ... elements each, and prefixes beside single ones."""
         count = len(self.samples[0])
         picks = _picks(_RUNS * _RUN, count, 7000)
         few = torch.arange(_RUNS, device="cpu").repeat_interleave(_RUN) % 2 == 0  # runs of few values, ties among them
         picks = torch.where(few, picks % 8 % count, picks)
         places = torch.arange(_RUN, device="cpu").repeat(_RUNS)
-        level = self.reached.lifted((*(v[picks] for v in self.samples), places)).view(_RUNS, _RUN)
-        single = level
-        while level.shape[1] >= 4:
-            yield [level[:, k : level.shape[1] - 2 + k].flatten() for k in range(3)]
-            level = self.reached.combined(level[:, ::2].flatten(), level[:, 1::2].flatten()).view(_RUNS, -1)
-            done, size = level[:, 0], _RUN // level.shape[1]
-            if size + 1 < _RUN:
-                yield [done, single[:, size], single[:, size + 1]]
-        grown = single[:, 0]
-        for k in range(1, 64):
+        levels = [self.reached.lifted((*(v[picks] for v in self.samples), places)).view(_RUNS, _RUN)]
+        while levels[-1].shape[1] >= 2:
+            halves = [levels[-1][:, k::2].flatten() for k in range(2)]
+            levels.append(self.reached.combined(*halves).view(_RUNS, -1))
+        for level in levels[:-2]:
+            width = min(level.shape[1], _LIFTS)
+            yield [level[:, k : width - 2 + k].flatten() for k in range(3)]
+        single, grown = levels[0], levels[0][:, 0]
+        for k in range(1, _LIFTS):
             yield [grown, single[:, k], single[:, k + 1]]
             grown = self.reached.combined(grown, single[:, k])
+        if self.turns:
+            yield from self._prefixes(levels)
+
+    def _prefixes(self, levels: list[torch.Tensor]) -> Iterator[Sequence[torch.Tensor]]:
+        """The longest prefix that leaves a comparison with the next element as it was for one element, and others near it.
+
+        Of blocks that get shorter, so that each begins where a block of its length does.
+        """
+        run = torch.arange(_RUNS, device="cpu").repeat(len(self.turns))
+        turn = torch.arange(len(self.turns), device="cpu").repeat_interleave(_RUNS)
+        single, rows = levels[0], torch.arange(2 * len(run), device="cpu")
+        turns, size = torch.cat([turn, turn]), torch.zeros_like(run)
+        was = self._told_states(single[run, 0], single[run, 1])[turn, rows[: len(run)]]
+        grown, alike = single[run, 0], self._alike(levels, was.view(-1, _RUNS))
+        for level in range(len(levels) - 2, -1, -1):
+            more = levels[level][run, size >> level]
+            tried = torch.where(size == 0, more, self.reached.combined(grown, more))
+            after = size + (1 << level)
+            left, right = torch.cat([tried, torch.where(size == 0, tried, grown)]), torch.cat([single[run, after], more])
+            told = self._told_states(left, right)[turns, rows].view(2, -1) == was
+            kept = told[0] & (told[1] | (size == 0)) & (after < _RUN - 4) & alike[level][turn, run, size >> level]
+            grown, size = torch.where(kept, tried, grown), torch.where(kept, after, size)
+        size = size.clamp(min=1)
+        one, two, three = (single[run, size + k] for k in range(3))
+        yield [grown, one, two]
+        yield [self.reached.combined(grown, one), two, three]
+        yield [grown, one, self.reached.combined(two, three)]
+        yield [grown, self.reached.combined(one, two), three]
+
+    def _alike(self, levels: list[torch.Tensor], was: torch.Tensor) -> list[torch.Tensor]:
+        """Of each comparison and block, whether it says the same of all halves that the block was made of."""
+        alike = [torch.ones((len(self.turns), *levels[0].shape), dtype=torch.bool, device="cpu")]
+        for level in levels[:-1]:
+            left, right = level[:, ::2], level[:, 1::2]
+            told = self._told_states(left.flatten(), right.flatten()).view(-1, *left.shape)
+            alike.append((told == was[:, :, None]) & alike[-1][:, :, ::2] & alike[-1][:, :, 1::2])
+        return alike
 
     def _near_in_order(self) -> Iterator[Sequence[torch.Tensor]]:
         near = self._near_elements()
@@ -436,6 +471,15 @@ class _Search:
             for place in range(3)
         ]
         yield from _mixed(tables[0], 4400, tables)
+
+
+def _turn_of(nodes: Sequence[Node], position: int) -> tuple[int, int | None] | None:
+    """The two nodes that a node turns where they are equal, None for 0; None where it turns nowhere."""
+    op, args = nodes[position].op, nodes[position].args
+    if op in _COMPARING and args[0] != args[1]:
+        return args[0], args[1]
+    even = op == "abs" or (op == "mul" and args[0] == args[1]) or (op == "pow" and nodes[args[1]].op == "const")
+    return (args[0], None) if even and nodes[args[0]].op != "input" else None
 
 
 def _mixed(
