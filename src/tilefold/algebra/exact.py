@@ -27,7 +27,7 @@ from tilefold.algebra.expression import Graph
 
 _DIGITS = 50
 _ULP = Decimal(10) ** (1 - _DIGITS)
-_LONGEST = 4096  # bits of a whole number, and of a fraction's two
+_LONGEST, _LONG = 4096, 512  # bits of a whole number, and of a fraction's two
 _FARTHEST = Decimal(10) ** 20  # of which sin and cos are computed
 _ZERO, _ONE, _INF, _NAN = Decimal(0), Decimal(1), Decimal("Infinity"), Decimal("NaN")
 _CONTEXT = decimal.Context(
@@ -157,7 +157,7 @@ def _exact_step(op: str, operands: Sequence[Any]) -> Number | None:
     result: Number | None = table[op](*operands)
     if isinstance(result, int) and result.bit_length() > _LONGEST:
         raise Undecided
-    if isinstance(result, Fraction) and (result.numerator.bit_length() + result.denominator.bit_length()) > _LONGEST:
+    if isinstance(result, Fraction) and result.numerator.bit_length() + result.denominator.bit_length() > _LONG:
         return _ball(result)
     return result
 

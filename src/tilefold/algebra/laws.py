@@ -145,10 +145,9 @@ def _verified(algebra: Algebra, name: str) -> bool:
 
 def _pools(algebra: Algebra) -> Iterator[Pool]:
     """Samples of a few lifts, then of many. Where whole numbers wrap at an infinity's limit, many say nothing."""
-    dtypes = list[torch.dtype]()
-    for pool in pools_of(algebra):
-        dtypes.append(pool.program.elements[0])
-        yield pool
+    few = _few(algebra)
+    yield from few
+    dtypes = [pool.program.elements[0] for pool in few]
     for dtype in dict.fromkeys(dtypes):
         wraps = not is_float(dtype) and _begins_infinite(algebra)
         if wraps or (dtype == torch.bool and dtypes[0] != torch.bool):
@@ -156,6 +155,12 @@ def _pools(algebra: Algebra) -> Iterator[Pool]:
         many = pool_of_many(algebra, (dtype,) * algebra.inputs)
         if many is not None:
             yield many
+
+
+@kept_outside_modes(2)
+def _few(algebra: Algebra) -> tuple[Pool, ...]:
+    """Samples of a few lifts, which the laws and the order are tried on one after the other."""
+    return tuple(pools_of(algebra))
 
 
 def _check(pool: Pool, name: str) -> None:

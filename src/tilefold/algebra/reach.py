@@ -31,6 +31,7 @@ from tilefold.algebra.exact import State as ExactState
 from tilefold.algebra.expression import Node, needed
 from tilefold.algebra.samples import Pool, State, constants, full
 from tilefold.algebra.written import Program, as_written
+from tilefold.caching import kept_outside_modes
 
 MANY = "many lifts"
 _DOUBLINGS, _FEW_DOUBLINGS = 40, 6
@@ -87,9 +88,9 @@ class Reached:
                 good &= values.abs() < (math.inf if values.is_floating_point() else _SOUND)
         return good
 
-    def exactly(self, exact: Exact, place: int) -> ExactState:
-        """A state as exact arithmetic makes it of the same elements."""
-        pending, made = [place], dict[int, ExactState]()
+    def exactly(self, exact: Exact, place: int, made: dict[int, ExactState]) -> ExactState:
+        """A state as exact arithmetic makes it of the same elements; `made` are those that it has made before."""
+        pending = [place]
         while pending:
             at = pending[-1]
             left, right = int(self.left[at]), int(self.right[at])
@@ -129,6 +130,7 @@ def combine(program: Program, a: State, b: State) -> State:
     return full(program.combined([*a, *b]), len(a[0]))
 
 
+@kept_outside_modes(4)
 def pool_of_many(algebra: Algebra, dtypes: tuple[torch.dtype, ...]) -> Pool | None:
     """Triples of states of many lifts, and of those that a comparison tells apart; None where there are none."""
     samples = _samples(algebra, dtypes)
@@ -141,10 +143,10 @@ def pool_of_many(algebra: Algebra, dtypes: tuple[torch.dtype, ...]) -> Pool | No
         return None
     if triples is None:
         return None
-    reached = search.reached
+    reached, made = search.reached, dict[int, ExactState]()
     return Pool(
         reached.program, MANY, [], [], [reached.state(t) for t in triples], torch.zeros(len(triples[0]), dtype=torch.float64),
-        lambda exact, row: [reached.exactly(exact, int(t[row])) for t in triples],
+        lambda exact, row: [reached.exactly(exact, int(t[row]), made) for t in triples],
     )  # fmt: skip
 
 
@@ -437,14 +439,15 @@ class _Search:
             after = size + (1 << level)
             left, right = torch.cat([tried, torch.where(size == 0, tried, grown)]), torch.cat([single[run, after], more])
             told = self._told_states(left, right)[turns, rows].view(2, -1) == was
-            kept = told[0] & (told[1] | (size == 0)) & (after < _RUN - 4) & alike[level][turn, run, size >> level]
+            kept = told[0] & (told[1] | (size == 0)) & (after < _RUN - 5) & alike[level][turn, run, size >> level]
             grown, size = torch.where(kept, tried, grown), torch.where(kept, after, size)
         size = size.clamp(min=1)
-        one, two, three = (single[run, size + k] for k in range(3))
-        yield [grown, one, two]
-        yield [self.reached.combined(grown, one), two, three]
-        yield [grown, one, self.reached.combined(two, three)]
-        yield [grown, self.reached.combined(one, two), three]
+        for k in range(3):
+            one, two, three = (single[run, size + k + j] for j in range(3))
+            yield [grown, one, two]
+            yield [grown, one, self.reached.combined(two, three)]
+            yield [grown, self.reached.combined(one, two), three]
+            grown = self.reached.combined(grown, one)
 
     def _alike(self, levels: list[torch.Tensor], was: torch.Tensor) -> list[torch.Tensor]:
         """Of each comparison and block, whether it says the same of all halves that the block was made of."""
