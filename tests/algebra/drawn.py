@@ -68,7 +68,9 @@ def bound(random: Random) -> float | int:
 
 
 def some_dtypes(random: Random) -> dict[str, Any]:
-    return either(random, {}, {}, {"dtypes": torch.int64}, {"dtypes": torch.float64}, {"dtypes": torch.float32})
+    return either(
+        random, {}, {}, {"dtypes": torch.int64}, {"dtypes": torch.float64}, {"dtypes": torch.float32}
+    )
 
 
 def counting(random: Random) -> dict[str, Any]:
@@ -105,7 +107,12 @@ def reset_at_a_value(random: Random) -> Any:
         at = (a, b, a + b, b - 1)[of]
         return where(at == v, 0, a + b)
 
-    return (v, of), combine, either(random, 0, None), either(random, {}, {"dtypes": torch.int64}, counting(random))
+    return (
+        (v, of),
+        combine,
+        either(random, 0, None),
+        either(random, {}, {"dtypes": torch.int64}, counting(random)),
+    )
 
 
 def saturates_on_a_side(random: Random) -> Any:
@@ -297,13 +304,20 @@ def total_in_disguise(random: Random) -> Any:
 
 def saturating(random: Random) -> Any:
     t = bound(random)
-    lift = either(random, lambda x: minimum(abs(x), t), lambda x: minimum(x * x, t), lambda x: where(x > 0, 1, 0))
+    lift = either(
+        random, lambda x: minimum(abs(x), t), lambda x: minimum(x * x, t), lambda x: where(x > 0, 1, 0)
+    )
     return (t,), lambda a, b: minimum(a + b, t), 0, {"lift": lift, **some_dtypes(random)}
 
 
 def saturating_by_choice(random: Random) -> Any:
     t = bound(random)
-    return (t,), lambda a, b: where(a + b > t, t, a + b), 0, {"lift": lambda x: where(x > t, t, x), "domain": "nonnegative"}
+    return (
+        (t,),
+        lambda a, b: where(a + b > t, t, a + b),
+        0,
+        {"lift": lambda x: where(x > t, t, x), "domain": "nonnegative"},
+    )
 
 
 def velocities(random: Random) -> Any:
@@ -313,7 +327,12 @@ def velocities(random: Random) -> Any:
 
 
 def either_event(random: Random) -> Any:
-    return (), either(random, lambda a, b: a + b - a * b, lambda a, b: 1 - (1 - a) * (1 - b)), 0, {"domain": (0, 1)}
+    return (
+        (),
+        either(random, lambda a, b: a + b - a * b, lambda a, b: 1 - (1 - a) * (1 - b)),
+        0,
+        {"domain": (0, 1)},
+    )
 
 
 def parallel(random: Random) -> Any:
@@ -332,7 +351,12 @@ def circles(random: Random) -> Any:
     n = either(random, whole(random, 2, 10**6), size(random, 0.1, 1e3))
     by = random.randrange(2)
     wraps = lambda a, b: where(a + b >= n, a + b - n, a + b)  # noqa: E731  # one of two
-    return (n, by), wraps if by else lambda a, b: (a + b) % n, 0, {"lift": lambda x: x % n, "domain": (-1e4, 1e4)}
+    return (
+        (n, by),
+        wraps if by else lambda a, b: (a + b) % n,
+        0,
+        {"lift": lambda x: x % n, "domain": (-1e4, 1e4)},
+    )
 
 
 def hashes(random: Random) -> Any:
@@ -430,18 +454,30 @@ def quaternion_products(random: Random) -> Any:
         )  # fmt: skip
 
     k = size(random, 0.01, 3)
-    options = {"fields": ("w", "x", "y", "z"), "lift": lambda x, y: (math.cos(x * k), math.sin(x * k), y * 0, y * 0.0)}
+    options = {
+        "fields": ("w", "x", "y", "z"),
+        "lift": lambda x, y: (math.cos(x * k), math.sin(x * k), y * 0, y * 0.0),
+    }
     return (k,), combine, (1, 0, 0, 0), either(random, options, {"fields": ("w", "x", "y", "z")})
 
 
 def rotations(random: Random) -> Any:
     k = size(random, 0.01, 3)
-    options = {"fields": ("c", "s"), "lift": lambda x: (math.cos(x * k), math.sin(x * k)), "domain": (-100, 100)}
+    options = {
+        "fields": ("c", "s"),
+        "lift": lambda x: (math.cos(x * k), math.sin(x * k)),
+        "domain": (-100, 100),
+    }
     return (k,), lambda a, b: (a.c * b.c - a.s * b.s, a.s * b.c + a.c * b.s), (1, 0), options
 
 
 def dual_numbers(random: Random) -> Any:
-    return (), lambda a, b: (a.v * b.v, a.v * b.d + a.d * b.v), (1, 0), {"fields": ("v", "d"), **some_dtypes(random)}
+    return (
+        (),
+        lambda a, b: (a.v * b.v, a.v * b.d + a.d * b.v),
+        (1, 0),
+        {"fields": ("v", "d"), **some_dtypes(random)},
+    )
 
 
 def affine(random: Random) -> Any:
@@ -464,7 +500,12 @@ def max_plus(random: Random) -> Any:
     k = size(random, 0.1, 100)
 
     def combine(p: Any, q: Any) -> Any:
-        pairs = (((p.a, q.a), (p.b, q.c)), ((p.a, q.b), (p.b, q.d)), ((p.c, q.a), (p.d, q.c)), ((p.c, q.b), (p.d, q.d)))
+        pairs = (
+            ((p.a, q.a), (p.b, q.c)),
+            ((p.a, q.b), (p.b, q.d)),
+            ((p.c, q.a), (p.d, q.c)),
+            ((p.c, q.b), (p.d, q.d)),
+        )
         return tuple(maximum(x[0] + x[1], y[0] + y[1]) for x, y in pairs)
 
     return (k,), combine, None, {"fields": tuple("abcd"), "lift": lambda x: (x, k, -x, 0)}
@@ -515,13 +556,23 @@ def segments(random: Random) -> Any:
     def combine(a: Any, b: Any) -> Any:
         return a.cut | b.cut, where(b.cut, b.s, a.s + b.s)
 
-    return (t,), combine, (False, 0), {"fields": ("cut", "s"), "lift": lambda x: (x > t, x), "domain": "finite"}
+    return (
+        (t,),
+        combine,
+        (False, 0),
+        {"fields": ("cut", "s"), "lift": lambda x: (x > t, x), "domain": "finite"},
+    )
 
 
 def bits(random: Random) -> Any:
     k, of = random.randrange(1, 1000), random.randrange(3)
     combine = (lambda a, b: a | b, lambda a, b: a & b, lambda a, b: a ^ b)[of]
-    return (k, of), combine, (0, -1, 0)[of], {"lift": lambda x: x & k if of != 1 else x | k, "dtypes": torch.int64}
+    return (
+        (k, of),
+        combine,
+        (0, -1, 0)[of],
+        {"lift": lambda x: x & k if of != 1 else x | k, "dtypes": torch.int64},
+    )
 
 
 def intersections(random: Random) -> Any:
@@ -562,7 +613,12 @@ def longest_run(random: Random) -> Any:
 def first_so_many(random: Random) -> Any:
     """Counts that stop at n, and the sum of the first n elements' shares: an order that a cap keeps."""
     n = whole(random, 2, 10**5)
-    return (n,), lambda a, b: minimum(a + b, n), 0, {"lift": lambda x: where(x > 0, 1, 0), "dtypes": torch.int64}
+    return (
+        (n,),
+        lambda a, b: minimum(a + b, n),
+        0,
+        {"lift": lambda x: where(x > 0, 1, 0), "dtypes": torch.int64},
+    )
 
 
 def thinned(random: Random) -> Any:

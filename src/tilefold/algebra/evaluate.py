@@ -119,7 +119,11 @@ class Steps:
             return
         places = [self._cast(a, dtype, number=False) for a in args]
         if OPS[op].kind == "select":
-            places[0] = args[0] if typed.dtypes[args[0]] == torch.bool else self._cast(args[0], torch.bool, number=False)
+            places[0] = (
+                args[0]
+                if typed.dtypes[args[0]] == torch.bool
+                else self._cast(args[0], torch.bool, number=False)
+            )
             self.steps.append((position, torch.where, tuple(places)))
             return
         if row.numbers:

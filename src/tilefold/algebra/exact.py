@@ -2,7 +2,7 @@
 
 Whole numbers are Python's, which never wrap, and a float is a fraction, as far as fractions go. What exp, sqrt and the like
 make is a `Ball`, a value and how far the true one may be from it, as are infinities and fractions that get too long. What a
-bound does not decide (which of two values within it is larger, a quotient by what may be 0) is `Undecided`. So two results
+bound does not decide (which of two values within it is larger, a quotient by what may be 0) is `UndecidedError`. So two results
 whose balls are apart differ in arithmetic itself, however much a float64 has lost on its way to either.
 """
 
@@ -28,6 +28,7 @@ from tilefold.algebra.expression import Graph
 _DIGITS = 50
 _ULP = Decimal(10) ** (1 - _DIGITS)
 _LONGEST, _LONG = 4096, 512  # bits of a whole number, and of a fraction's two
+_POWERS = 16  # a whole exponent up to which a power is a product
 _FARTHEST = Decimal(10) ** 20  # of which sin and cos are computed
 _ZERO, _ONE, _INF, _NAN = Decimal(0), Decimal(1), Decimal("Infinity"), Decimal("NaN")
 _CONTEXT = decimal.Context(
@@ -36,7 +37,7 @@ _CONTEXT = decimal.Context(
 _INEXACT = decimal.Inexact
 
 
-class Undecided(Exception):
+class UndecidedError(Exception):
     """What follows depends on digits that are not known, or would take too many."""
 
 
@@ -80,7 +81,7 @@ def run(graph: Graph, arguments: Sequence[Number]) -> list[Number]:
     """A graph's outputs.
 
     Raises:
-        Undecided: the digits that are known do not say what they are.
+        UndecidedError: the digits that are known do not say what they are.
     """
     values: list[Any] = []
     with decimal.localcontext(_CONTEXT):
@@ -141,7 +142,7 @@ def _step(op: str, operands: Sequence[Number], value: Any) -> Number:
             return exact
     function = _REAL.get(op)
     if function is None:
-        raise Undecided
+        raise UndecidedError
     result: Number = function(*(_ball(o) for o in operands))
     return result
 
@@ -156,14 +157,17 @@ def _exact_step(op: str, operands: Sequence[Any]) -> Number | None:
         return None
     result: Number | None = table[op](*operands)
     if isinstance(result, int) and result.bit_length() > _LONGEST:
-        raise Undecided
-    if isinstance(result, Fraction) and result.numerator.bit_length() + result.denominator.bit_length() > _LONG:
+        raise UndecidedError
+    if (
+        isinstance(result, Fraction)
+        and result.numerator.bit_length() + result.denominator.bit_length() > _LONG
+    ):
         return _ball(result)
     return result
 
 
 def _whole_power(x: Any, y: Any) -> Fraction | None:
-    return Fraction(x) ** int(y) if y == int(y) and abs(y) <= 16 and (x or y >= 0) else None
+    return Fraction(x) ** int(y) if y == int(y) and abs(y) <= _POWERS and (x or y >= 0) else None
 
 
 def _truth(number: Number) -> bool:
@@ -197,7 +201,7 @@ def _made(value: Decimal, error: Decimal) -> Ball:
 
 def _infinite(value: Decimal, error: Decimal) -> Ball:
     if error:
-        raise Undecided
+        raise UndecidedError
     return Ball(value)
 
 
@@ -236,7 +240,7 @@ def _divide(a: Ball, b: Ball) -> Ball:
         return _made(a.value / b.value, _ZERO)
     least = abs(b.value) - b.error
     if not least > 0:
-        raise Undecided
+        raise UndecidedError
     quotient = a.value / b.value
     return _made(quotient, (a.error + abs(quotient) * b.error) / least)
 
@@ -247,10 +251,10 @@ def _order(a: Ball, b: Ball) -> int:
         return 2
     if a.value == b.value:
         if a.error or b.error:
-            raise Undecided
+            raise UndecidedError
         return 0
     if (a.error or b.error) and abs(a.value - b.value) <= a.error + b.error:
-        raise Undecided
+        raise UndecidedError
     return -1 if a.value < b.value else 1
 
 
@@ -275,10 +279,8 @@ def _rounded(rounding: str) -> Callable[..., Ball]:
         if not a.value.is_finite():
             return a
         value = a.value.to_integral_value(rounding)
-        if a.error and any(
-            (a.value + e).to_integral_value(rounding) != value for e in (a.error, -a.error)
-        ):
-            raise Undecided
+        if a.error and any((a.value + e).to_integral_value(rounding) != value for e in (a.error, -a.error)):
+            raise UndecidedError
         return Ball(value)
 
     return of
@@ -289,12 +291,12 @@ _floor, _ceil = _rounded(decimal.ROUND_FLOOR), _rounded(decimal.ROUND_CEILING)
 
 def _floor_divide(a: Ball, b: Ball) -> Ball:
     if not a.value.is_finite() or not b.value.is_finite() or not b.value:
-        raise Undecided
+        raise UndecidedError
     if a.error or b.error:
         return _floor(_divide(a, b))
     quotient, rest = divmod(a.value, b.value)  # toward 0
     if not quotient.is_finite():
-        raise Undecided
+        raise UndecidedError
     return Ball(quotient - 1 if rest and (rest < 0) != (b.value < 0) else quotient)
 
 
@@ -302,7 +304,9 @@ def _remainder(a: Ball, b: Ball) -> Ball:
     return _add(a, _neg(_mul(_floor_divide(a, b), b)))
 
 
-def _monotone(function: Callable[[Decimal], Decimal], *, exact: Callable[[Decimal], bool]) -> Callable[..., Ball]:
+def _monotone(
+    function: Callable[[Decimal], Decimal], *, exact: Callable[[Decimal], bool]
+) -> Callable[..., Ball]:
     """A function that rises or falls, its error by its values at both ends. `exact` says at which values it has none."""
 
     @_exactly
@@ -312,7 +316,7 @@ def _monotone(function: Callable[[Decimal], Decimal], *, exact: Callable[[Decima
             return Ball(value, _ZERO if exact(a.value) or not value.is_finite() else abs(value) * _ULP * 4)
         ends = [function(a.value + a.error), function(a.value - a.error)]
         if not all(v.is_finite() for v in (value, *ends)):
-            raise Undecided
+            raise UndecidedError
         return Ball(value, max(abs(end - value) for end in ends) + max(map(abs, (value, *ends))) * _ULP * 4)
 
     return of
@@ -330,7 +334,9 @@ def _wave(function: Callable[[Decimal], Decimal]) -> Callable[..., Ball]:
 
 
 def _more(digits: int) -> Any:
-    return decimal.localcontext(decimal.Context(prec=_DIGITS + digits, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[]))
+    return decimal.localcontext(
+        decimal.Context(prec=_DIGITS + digits, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[])
+    )
 
 
 def _expm1(x: Decimal) -> Decimal:
@@ -359,7 +365,7 @@ def _series(first: Decimal, ratio: Callable[[int], Decimal]) -> Decimal:
         total += term
         if not term or term.adjusted() < total.adjusted() - decimal.getcontext().prec - 2:
             return total
-    raise Undecided
+    raise UndecidedError
 
 
 @functools.cache
@@ -377,7 +383,7 @@ def _sin(x: Decimal, quarter: int = 0) -> Decimal:
     if not x.is_finite():
         return _NAN
     if abs(x) > _FARTHEST:
-        raise Undecided
+        raise UndecidedError
     with _more(30):
         x = (x + quarter * _pi() / 2).remainder_near(2 * _pi())
         return _series(x, lambda k: -x * x / (2 * k * (2 * k + 1))) if x else _ZERO
@@ -398,14 +404,17 @@ def _erf(x: Decimal) -> Decimal:
 
 
 def _pow(a: Ball, b: Ball) -> Ball:
+    if not b.error and b.value.is_finite() and abs(b.value) <= _POWERS and b.value == int(b.value):
+        product = functools.reduce(_mul, [a] * int(abs(b.value)), Ball(_ONE))
+        return product if b.value >= 0 else _divide(Ball(_ONE), product)
     if (a.error and a.value <= a.error) or (b.error and a.value <= 0):
-        raise Undecided
+        raise UndecidedError
     if abs(b.value) == Decimal("0.5"):
         return _REAL["sqrt" if b.value > 0 else "rsqrt"](a)  # type: ignore[return-value]
-    if not b.value:
-        return Ball(_ONE)
     power: Ball = _monotone(lambda x: x**b.value, exact=lambda x: not x or x == 1)(a)
-    return Ball(power.value, power.error + 2 * abs(power.value * a.value.ln()) * b.error) if b.error else power
+    return (
+        Ball(power.value, power.error + 2 * abs(power.value * a.value.ln()) * b.error) if b.error else power
+    )
 
 
 def _never(x: Decimal) -> bool:

@@ -36,7 +36,7 @@ from tilefold.algebra.commute import shown_commutative
 from tilefold.algebra.domain import ANY, NAMES, Domain, domain_text
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.evaluate import Operand, evaluate_as
-from tilefold.algebra.exact import Exact, Undecided, apart, size
+from tilefold.algebra.exact import Exact, UndecidedError, apart, size
 from tilefold.algebra.exact import State as ExactState
 from tilefold.algebra.reach import MANY, pool_of_many
 from tilefold.algebra.samples import (
@@ -307,10 +307,18 @@ def _of_a_mean(pool: Pool) -> str:
     numbers = [f for f, v in enumerate(a) if v.is_floating_point()]
     finite = ~_any(_has(_not_finite, state) for state in (a, b, both, same))
     differ = _any(~_close(a[f], b[f], tolerance) for f in numbers) & finite
-    between = [(both[f] > a[f].minimum(b[f])) & (both[f] < a[f].maximum(b[f])) | (a[f] == b[f]) for f in numbers]
+    between = [
+        (both[f] > a[f].minimum(b[f])) & (both[f] < a[f].maximum(b[f])) | (a[f] == b[f]) for f in numbers
+    ]
     is_mean = functools.reduce(torch.logical_and, between, differ)
-    repeats = functools.reduce(torch.logical_and, [_close(x, y, tolerance) for x, y in zip(same, a, strict=True)], finite)
-    if not bool((repeats == finite).all()) or 10 * int(is_mean.sum()) < 9 * int(differ.sum()) or not bool(is_mean.any()):
+    repeats = functools.reduce(
+        torch.logical_and, [_close(x, y, tolerance) for x, y in zip(same, a, strict=True)], finite
+    )
+    if (
+        not bool((repeats == finite).all())
+        or 10 * int(is_mean.sum()) < 9 * int(differ.sum())
+        or not bool(is_mean.any())
+    ):
         return ""
     begin = "a mean of two sides is no monoid, since it forgets how many elements each stands for: carry"
     if bool((_any(~_close(both[f], turned[f], tolerance) for f in numbers) & finite).any()):
@@ -398,11 +406,14 @@ def _surely_apart(pool: Pool, exact: Exact, row: int, ways: Callable[..., list[E
             return True
         pairs = [(one, other)]
         for s in states:
-            pairs += [(exact.combine(s, one), exact.combine(s, other)), (exact.combine(one, s), exact.combine(other, s))]
+            pairs += [
+                (exact.combine(s, one), exact.combine(s, other)),
+                (exact.combine(one, s), exact.combine(other, s)),
+            ]
         return any(
             _differ(pool, exact.project(x), exact.project(y), [*states, *others, x, y]) for x, y in pairs
         )
-    except (Undecided, ArithmeticError, TypeError, ValueError):
+    except (UndecidedError, ArithmeticError, TypeError, ValueError):
         return False
 
 

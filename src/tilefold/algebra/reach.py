@@ -272,7 +272,10 @@ class _Search:
         """Random trees, each of two before."""
         every, last = lifts, lifts
         for k in range(_ROUNDS):
-            large, any_one = last[_picks(_TREES, len(last), 5000 + k)], every[_picks(_TREES, len(every), 5100 + k)]
+            large, any_one = (
+                last[_picks(_TREES, len(last), 5000 + k)],
+                every[_picks(_TREES, len(every), 5100 + k)],
+            )
             swap = _picks(_TREES, 2, 5200 + k) == 1
             last = self.reached.combined(torch.where(swap, large, any_one), torch.where(swap, any_one, large))
             every = torch.cat([every, last])
@@ -301,7 +304,12 @@ class _Search:
         some = _spread(torch.arange(math.prod(shape), device="cpu") // shape[2] % shape[1], _SPECIAL)
         side, turn, which = some // (shape[1] * shape[2]), some // shape[2] % shape[1], some % shape[2]
         yield self._last_before(
-            top, side == 0, turn, which, torch.stack(powers_before)[side, turn, which], torch.stack(was)[side, turn, which]
+            top,
+            side == 0,
+            turn,
+            which,
+            torch.stack(powers_before)[side, turn, which],
+            torch.stack(was)[side, turn, which],
         )
 
     def _last_before(
@@ -321,7 +329,9 @@ class _Search:
             more = top[power.clamp(min=0), which]
             tried = self.reached.combined(grown, more)
             left, right = torch.where(is_left, tried, one), torch.where(is_left, one, tried)
-            told = self._told_states(torch.cat([left, grown]), torch.cat([right, more]))[turns, rows].view(2, -1)
+            told = self._told_states(torch.cat([left, grown]), torch.cat([right, more]))[turns, rows].view(
+                2, -1
+            )
             grown = torch.where((power >= 0) & (told == was).all(0), tried, grown)
             power = power - 1
         after = self.reached.combined(grown, one)
@@ -335,7 +345,9 @@ class _Search:
         values = self.program.every_node([*a, *b])
         rows, found = len(a[0]), []
         for left, right in self.turns:
-            x, y = (torch.as_tensor(0 if p is None else values[p], dtype=torch.float64) for p in (left, right))
+            x, y = (
+                torch.as_tensor(0 if p is None else values[p], dtype=torch.float64) for p in (left, right)
+            )
             found.append((x < y).expand(rows))
         return torch.stack(found)
 
@@ -405,7 +417,9 @@ class _Search:
         """Neighbouring states of runs of elements: of 1, 2, 4 ... elements each, and prefixes beside single ones."""
         count = len(self.samples[0])
         picks = _picks(_RUNS * _RUN, count, 7000)
-        few = torch.arange(_RUNS, device="cpu").repeat_interleave(_RUN) % 2 == 0  # runs of few values, ties among them
+        few = (
+            torch.arange(_RUNS, device="cpu").repeat_interleave(_RUN) % 2 == 0
+        )  # runs of few values, ties among them
         picks = torch.where(few, picks % 8 % count, picks)
         places = torch.arange(_RUN, device="cpu").repeat(_RUNS)
         levels = [self.reached.lifted((*(v[picks] for v in self.samples), places)).view(_RUNS, _RUN)]
@@ -437,9 +451,17 @@ class _Search:
             more = levels[level][run, size >> level]
             tried = torch.where(size == 0, more, self.reached.combined(grown, more))
             after = size + (1 << level)
-            left, right = torch.cat([tried, torch.where(size == 0, tried, grown)]), torch.cat([single[run, after], more])
+            left, right = (
+                torch.cat([tried, torch.where(size == 0, tried, grown)]),
+                torch.cat([single[run, after], more]),
+            )
             told = self._told_states(left, right)[turns, rows].view(2, -1) == was
-            kept = told[0] & (told[1] | (size == 0)) & (after < _RUN - 5) & alike[level][turn, run, size >> level]
+            kept = (
+                told[0]
+                & (told[1] | (size == 0))
+                & (after < _RUN - 5)
+                & alike[level][turn, run, size >> level]
+            )
             grown, size = torch.where(kept, tried, grown), torch.where(kept, after, size)
         size = size.clamp(min=1)
         for k in range(3):
@@ -481,7 +503,9 @@ def _turn_of(nodes: Sequence[Node], position: int) -> tuple[int, int | None] | N
     op, args = nodes[position].op, nodes[position].args
     if op in _COMPARING and args[0] != args[1]:
         return args[0], args[1]
-    even = op == "abs" or (op == "mul" and args[0] == args[1]) or (op == "pow" and nodes[args[1]].op == "const")
+    even = (
+        op == "abs" or (op == "mul" and args[0] == args[1]) or (op == "pow" and nodes[args[1]].op == "const")
+    )
     return (args[0], None) if even and nodes[args[0]].op != "input" else None
 
 
@@ -501,7 +525,9 @@ def _placed(special: torch.Tensor, beside: torch.Tensor, seed: int) -> Iterator[
         return
     for place in range(3):
         for k in range(_PLACES):
-            others = [beside[_picks(len(special), len(beside), seed + 31 * k + 7 * place + j)] for j in range(2)]
+            others = [
+                beside[_picks(len(special), len(beside), seed + 31 * k + 7 * place + j)] for j in range(2)
+            ]
             yield [*others[:place], special, *others[place:]]
 
 
@@ -532,5 +558,3 @@ def _ranked(value: torch.Tensor) -> torch.Tensor:
     """The bits of a float64, in the order of the numbers; and back again."""
     bits = value.view(torch.int64)
     return bits ^ ((bits >> 63) & ((1 << 63) - 1))
-
-

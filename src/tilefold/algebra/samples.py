@@ -9,19 +9,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.domain import ends_of, within
 from tilefold.algebra.dtypes import is_float
-from tilefold.algebra.evaluate import Operand, cast, convert, evaluate, evaluate_as, stored
+from tilefold.algebra.evaluate import Operand, convert, evaluate, stored
 from tilefold.algebra.exact import Exact
 from tilefold.algebra.exact import State as ExactState
 from tilefold.algebra.numbers import Number
 from tilefold.algebra.operations import OPS
-from tilefold.algebra.typing import TypedGraph
 from tilefold.algebra.written import Program, as_written
 from tilefold.caching import kept_outside_modes
 
@@ -174,16 +173,15 @@ def _values(algebra: Algebra, number: int, dtype: torch.dtype, kind: str) -> tor
 def sampled(program: Program, kind: str, samples: Sequence[torch.Tensor]) -> Pool:
     """The pool of a program over these values of its elements."""
     blocks = [[element_of(program, samples, j * ELEMENTS + k) for k in range(ELEMENTS)] for j in range(3)]
-    lifted = [
-        [full(program.lifted(element), ROWS) for element in block]
-        for block in blocks
-    ]
+    lifted = [[full(program.lifted(element), ROWS) for element in block] for block in blocks]
     last = [choices(ROWS, ELEMENTS, 1000 + number) for number in range(3)]
 
     def exactly(exact: Exact, row: int) -> list[ExactState]:
         made = []
         for block, lasts in zip(blocks, last, strict=True):
-            states = [exact.lift([v[row].item() for v in element]) for element in block[: int(lasts[row]) + 1]]
+            states = [
+                exact.lift([v[row].item() for v in element]) for element in block[: int(lasts[row]) + 1]
+            ]
             made.append(functools.reduce(exact.combine, states))
         return made
 

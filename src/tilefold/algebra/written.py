@@ -12,7 +12,6 @@ import torch
 
 from tilefold.algebra import fields, typing
 from tilefold.algebra.algebra import Algebra, FieldDtype
-from tilefold.algebra.evaluate import Steps
 from tilefold.algebra.dtypes import (
     FOLDABLE,
     carried_dtype,
@@ -23,6 +22,7 @@ from tilefold.algebra.dtypes import (
     is_float,
     promote,
 )
+from tilefold.algebra.evaluate import Steps
 from tilefold.algebra.expression import Graph, Value, apply, trace
 from tilefold.algebra.narrow import without_infinities, wrapped
 from tilefold.algebra.numbers import Number
