@@ -517,12 +517,12 @@ def test_an_equal_monoid_is_not_checked_again(monkeypatch):
     def make(name):
         return Monoid(lambda a, b: math.maximum(a, b + 0.12345), None, name=name, check=True)
 
-    with pytest.raises(LawError, match="^first: "):
+    with pytest.raises(LawError, match=r"^first: "):
         make("first")
     Monoid(lambda a, b: math.maximum(a, b) + 0.0, None)
     monkeypatch.setattr(laws, "_check", None)
     assert Monoid(lambda a, b: math.maximum(a, b) + 0.0, None, name="another").commutative
-    with pytest.raises(LawError, match="^second: "):
+    with pytest.raises(LawError, match=r"^second: "):
         make("second")
 
 
