@@ -2,7 +2,7 @@
 
 Whole numbers are Python's, which never wrap, and a float is a fraction, as far as fractions go. What exp, sqrt and the like
 make is a `Ball`, a value and how far the true one may be from it, as are infinities and fractions that get too long. What a
-bound does not decide (which of two values within it is larger, a quotient by what may be 0) is `UndecidedError`. So two results
+bound does not decide (which of two values is larger, a quotient by what may be 0) is an `UndecidedError`. So two results
 whose balls are apart differ in arithmetic itself, however much a float64 has lost on its way to either.
 """
 

@@ -1,7 +1,7 @@
 """Laws checked by example: identity, associativity, a declared commutativity, and that absorb means what combine means.
 
 Only reachable states are tried: lifted samples, combinations of those, and the identity. Every triple of states is one
-row of a tensor, so that a few hundred cost as much as one. Samples come in four pools:
+row of a tensor, so that a few hundred cost as much as one. Samples come in five pools:
 
     moderate   small dyadic numbers with many ties; nothing overflows, so any difference breaks a law
     infinite   the same with infinities; rows that make NaN (inf - inf) prove nothing, infinities must agree exactly
@@ -9,14 +9,16 @@ row of a tensor, so that a few hundred cost as much as one. Samples come in four
                with sides exchanged: cancellation inside a combine may lose all digits, in one grouping and not in another
     near       the constants of the monoid's own graphs and their neighbours, in rows of their own: a law may break at 1000
                and nowhere else; rows that overflow prove nothing here either
+    many       states of many lifts, and pairs on both sides of every comparison in combine (`reach`)
 
 NaN is no sample. What a fold of NaN gives is the author's choice, and one made with a bare comparison
 (where(b > a, b, a)) drops or keeps it by the order of the elements, which a law could only forbid. `tilefold.math.maximum`
 and `minimum` keep it; the catalogue's rules are torch's, and tested against torch.
 A block form that was derived, though, is tried with NaN too: it must do what its combine does.
 
-A grouping may round differently: floats agree when they differ by less than the rounding of two combines, relative to
-the largest number in the states involved; of huge ones and those near constants, to the largest that came up in between.
+A grouping may round differently: floats agree when they differ by less than the rounding of two combines, relative to the
+largest number in the states involved. Where they differ by more, the same elements are combined once more without rounding
+(`exact`): what then agrees, or is not decided, breaks no law. So a loss of all digits is no break, and one of 1e-9 is.
 
 Samples refuse, they do not show: a combine that agrees with its exchanged sides in every sample may still not commute. So
 `is_commutative` asks the graph first (`commute`), and what the graph does not show is ordered.
