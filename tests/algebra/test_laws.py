@@ -504,7 +504,7 @@ def test_a_mean_is_told_to_carry_its_count(combine, identity, options):
 
 
 def test_a_fading_mean_is_told_of_affine_maps():
-    with pytest.raises(LawError, match="what a later element leaves of earlier ones.*AFFINE"):
+    with pytest.raises(LawError, match=r"what a later element leaves of earlier ones.*AFFINE"):
         Monoid(lambda a, b: 0.9 * a + 0.1 * b, None)
     with pytest.raises(LawError, match="carry in the state what a later combine needs"):
         Monoid(lambda a, b: a - b, None)
