@@ -255,7 +255,7 @@ def forgets_when_rare(random: Random) -> Any:
 
 
 def wrong_guard(random: Random) -> Any:
-    k = size(random, 1e-3, 10)
+    k = either(random, size(random, 1e-3, 0.9), size(random, 1.1, 10))
 
     def combine(a: Any, b: Any) -> Any:
         top = maximum(a.m, b.m)

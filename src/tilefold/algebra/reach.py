@@ -44,7 +44,10 @@ _SOUND = 2.0**52  # of larger whole numbers a product may wrap
 _CONSTANTS = 12
 _SHARES = (0.0, 0.5, 0.6, 1.2, 1.6, 2.0)  # of the distance at which a comparison changes
 _RUNS, _RUN = 8, 1024  # of neighbours, where positions count
-_FLOATS = (0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 3.0, -3.25, 7.0, -8.0, 1e-3, 100.0, -100.0, 1e4, 1e6)
+_FLOATS = (
+    0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 3.0, -3.25, 7.0, -8.0, 1e-3, 100.0, -100.0, 1e4, 1e6, 0.3719268453, -2.718281828459045,
+    1234.56789012345, 7.31828e-7,
+)  # fmt: skip
 _INTS = (0, 1, -1, 2, 3, 5, -5, 7, -8, 100, -100, 10_000, 1_000_000)
 # What turns where its operands are equal (besides, what is even turns at 0), and what else has steps.
 _COMPARING = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum", "mod", "floordiv"])
@@ -229,7 +232,8 @@ class _Search:
         any_of = self._sound(torch.cat([lifts, trees, *powers]))
         if not len(any_of):
             return
-        yield [any_of[_picks(_RANDOM, len(any_of), 4000 + k)] for k in range(3)]
+        for seed, some in ((4000, any_of), (4010, lifts)):
+            yield [some[_picks(_RANDOM, len(some), seed + k)] for k in range(3)]
         beside = torch.cat([generators, any_of[_picks(_SPECIAL, len(any_of), 4003)]])
         for chain in self._counted(powers):
             yield from _mixed(chain, 4100)
@@ -294,23 +298,17 @@ class _Search:
             self._told_states(*(p.flatten() for p in pair)).view(-1, *top.shape)
             for pair in ((top, first), (first, top))
         ]
-        was, powers_before = [], []
+        powers_before = []
         for before in told:
             changed = (before != before[:, :1]) & sound
             changed[:, 1:] |= passed
-            was.append(before[:, 0])
+            changed = torch.cat([changed, changed.any(0, keepdim=True)])
             powers_before.append(torch.where(changed.any(1), changed.to(torch.int8).argmax(1), len(powers)))
-        shape = (2, len(self.turns), top.shape[1])
-        some = _spread(torch.arange(math.prod(shape), device="cpu") // shape[2] % shape[1], _SPECIAL)
+        before_power = torch.stack(powers_before)
+        shape = before_power.shape
+        some = _spread(torch.arange(before_power.numel(), device="cpu") // shape[2] % shape[1], _SPECIAL)
         side, turn, which = some // (shape[1] * shape[2]), some // shape[2] % shape[1], some % shape[2]
-        yield self._last_before(
-            top,
-            side == 0,
-            turn,
-            which,
-            torch.stack(powers_before)[side, turn, which],
-            torch.stack(was)[side, turn, which],
-        )
+        yield self._last_before(top, side == 0, turn, which, before_power[side, turn, which])
 
     def _last_before(
         self,
@@ -319,20 +317,22 @@ class _Search:
         turn: torch.Tensor,
         which: torch.Tensor,
         power: torch.Tensor,
-        was: torch.Tensor,
     ) -> torch.Tensor:
-        """A lift, as many of it as leave a comparison with one of it as it `was`, from a `power` of two on, and two more."""
+        """A lift, as many of it as leave a comparison with one of it as it is of two, from a power of two on, and two more.
+
+        The turn behind the last one is any of them.
+        """
         one, grown = top[0, which], top[power - 1, which]
         power = power - 2
-        turns, rows = torch.cat([turn, turn]), torch.arange(2 * len(turn), device="cpu")
+        was, rows = self._told_states(one, one)[:, None], torch.arange(len(turn), device="cpu")
         for _ in range(int(power.max()) + 1):
             more = top[power.clamp(min=0), which]
             tried = self.reached.combined(grown, more)
             left, right = torch.where(is_left, tried, one), torch.where(is_left, one, tried)
-            told = self._told_states(torch.cat([left, grown]), torch.cat([right, more]))[turns, rows].view(
-                2, -1
-            )
-            grown = torch.where((power >= 0) & (told == was).all(0), tried, grown)
+            told = self._told_states(torch.cat([left, grown]), torch.cat([right, more]))
+            alike = (told.view(len(told), 2, -1) == was).all(1)
+            kept = torch.cat([alike, alike.all(0, keepdim=True)])[turn, rows]
+            grown = torch.where((power >= 0) & kept, tried, grown)
             power = power - 1
         after = self.reached.combined(grown, one)
         return torch.stack([one, grown, after, self.reached.combined(after, one)], dim=1)
