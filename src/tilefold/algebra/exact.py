@@ -24,6 +24,7 @@ from tilefold.algebra import numbers
 from tilefold.algebra.algebra import Algebra
 from tilefold.algebra.dtypes import is_float
 from tilefold.algebra.expression import Graph
+from tilefold.caching import kept_outside_modes
 
 _DIGITS = 50
 _ULP = Decimal(10) ** (1 - _DIGITS)
@@ -368,7 +369,7 @@ def _series(first: Decimal, ratio: Callable[[int], Decimal]) -> Decimal:
     raise UndecidedError
 
 
-@functools.cache
+@kept_outside_modes(1)
 def _pi() -> Decimal:
     """By Machin's formula, to some digits more than any angle needs."""
     with _more(40):
